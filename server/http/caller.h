@@ -2,7 +2,8 @@
 
 #include <functional>
 #include <string>
-#include <vector>
+
+#include "common/http/http_peer.h"
 
 namespace psd {
 
@@ -12,12 +13,6 @@ enum class HttpRole {
   none,      ///< shows no token, where one is needed
   reader,
   admin,
-};
-
-/// What a connection tells of who is at its other end. A value type.
-struct HttpPeer {
-  bool encrypted = false;                     ///< over TLS
-  std::vector<std::string> certificateNames;  ///< of a client's certificate that was checked
 };
 
 /// Who sent a request. A value type.

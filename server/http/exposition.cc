@@ -1,84 +1,21 @@
 #include "server/http/exposition.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/http/metric_writer.h"
+
 namespace psd {
 namespace {
-
-/// A label's value, as the format has it.
-std::string escapedForPrometheus(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
-
-/// Writes one metric after the other. Owned by one thread.
-class MetricWriter {
- public:
-  enum class Type { counter, gauge, histogram };
-
-  /// Begins a metric, of which sample() gives the values. `help` is a sentence without its end.
-  void begin(std::string name, Type type, std::string_view help) {
-    name_ = std::move(name);
-    constexpr std::string_view kTypes[] = {"counter", "gauge", "histogram"};
-    std::string text(help);  // backquotes are for pages
-    std::erase(text, '`');
-    if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
-    std::string escaped;
-    for (const char c : text) escaped += c == '\\' ? "\\\\" : std::string(1, c);
-    out_ +=
-        fmt::format("# HELP {0} {1}.\n# TYPE {0} {2}\n", name_, escaped, kTypes[static_cast<size_t>(type)]);
-  }
-  template <class T>
-  void sample(T value, Labels labels = {}, std::string_view suffix = "") {
-    out_ += name_;
-    out_ += suffix;
-    char before = '{';
-    for (const auto& [label, text] : labels) {
-      out_ += fmt::format("{}{}=\"{}\"", before, label, escapedForPrometheus(text));
-      before = ',';
-    }
-    if (labels.size() > 0) out_ += '}';
-    out_ += fmt::format(" {}\n", value);
-  }
-  template <class T>
-  void one(std::string name, Type type, std::string_view help, T value) {
-    begin(std::move(name), type, help);
-    sample(value);
-  }
-
-  const std::string& text() const { return out_; }
-
- private:
-  std::string name_, out_;
-};
 
 using Type = MetricWriter::Type;
 
 void write(MetricWriter& out, const MetricInfo& info, const HistogramValue& value) {
   out.begin(fmt::format("psd_{}", info.name), Type::histogram, info.help);
-  uint64_t sum = 0;
-  for (const HistogramValue::Bucket& bucket : value.buckets) {
-    sum += bucket.count;
-    out.sample(sum, {{"le", bucket.atMost ? fmt::format("{:g}", *bucket.atMost) : "+Inf"}}, "_bucket");
-  }
-  out.sample(value.sum, {}, "_sum");
-  out.sample(sum, {}, "_count");
+  out.histogram(value.buckets, value.sum);
 }
 
 void writeMetrics(MetricWriter& out, const DaemonStatus& status, const HttpMetrics& http) {

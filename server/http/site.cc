@@ -1,16 +1,16 @@
 #include "server/http/site.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
 #include "common/config/json_file.h"
+#include "common/http/header_text.h"
+#include "common/http/metric_writer.h"
 #include "common/os/address.h"
 #include "common/text/text.h"
 #include "server/http/assets.h"
 #include "server/http/exposition.h"
-#include "server/http/header_text.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -24,21 +24,6 @@ std::shared_ptr<const std::string> shared(std::string text) {
   return std::make_shared<const std::string>(std::move(text));
 }
 
-/// A Host header without its port and brackets, in small letters; empty where it is none.
-std::string hostOf(std::string_view header) {
-  const bool bracketed = header.starts_with('[');
-  const size_t end = std::min(header.find(bracketed ? ']' : ':'), header.size());
-  std::string host(header.substr(bracketed, end - bracketed));
-  std::string_view port = header.substr(std::min(end + bracketed, header.size()));
-  if (!port.empty() && !port.starts_with(':')) return {};
-  port = port.substr(port.empty() ? 0 : 1);
-  if (!std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; })) return {};
-  for (char& c : host) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return host;
-}
-
 }  // namespace
 
 Site::Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
@@ -49,10 +34,7 @@ Site::Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& nam
       metrics_(metrics),
       history_(history),
       feed_(feed),
-      hosts_{"localhost"} {
-  for (const Address& address : config.listen) {
-    if (address.kind == Address::Kind::tcp) hosts_.push_back(address.host);
-  }
+      hosts_(config.listen) {
   addPlaces();
 }
 
@@ -65,11 +47,11 @@ void Site::addPlaces() {
         }};
   }
   places_["/healthz"] = {HttpRole::none,
-                         [this](Response& response) { return text(response, 200, "OK", "ok"); }};
+                         [this](Response& response) { return replies_.text(response, 200, "OK", "ok"); }};
   places_["/readyz"] = {HttpRole::none, [this](Response& response) { return ready(response); }};
   places_["/metrics"] = {HttpRole::reader, [this](Response& response) {
                            return replies_.send(response,
-                                                {.type = "text/plain; version=0.0.4; charset=utf-8",
+                                                {.type = MetricWriter::kContentType,
                                                  .content = shared(exposition(hooks_.status(), metrics_))});
                          }};
   places_["/api/status.json"] = {HttpRole::reader, [this](Response& response) {
@@ -90,11 +72,6 @@ void Site::addPlaces() {
   places_[kEvents] = {HttpRole::reader, nullptr};  // follow()
 }
 
-kj::Promise<void> Site::text(Response& response, kj::uint code, kj::StringPtr reason,
-                             std::string line) const {
-  return replies_.send(response, {.code = code, .reason = reason, .content = shared(std::move(line) + "\n")});
-}
-
 kj::Promise<void> Site::json(Response& response, kj::uint code, kj::StringPtr reason,
                              const Json& document) const {
   return replies_.send(response, {.code = code,
@@ -108,9 +85,10 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
                                 Response& response) {
   metrics_.requests.add();
   // Over TLS the caller has seen in the certificate whom it has come to.
-  if (!peer.encrypted && !knowsHost(headers)) {
-    return text(response, 421, "Misdirected Request",
-                "Host: names no address that this daemon listens on, neither localhost nor an IP address");
+  if (!peer.encrypted && !hosts_.knows(headers)) {
+    return replies_.text(
+        response, 421, "Misdirected Request",
+        "Host: names no address that this daemon listens on, neither localhost nor an IP address");
   }
   const std::string_view whole(url.begin(), url.size());
   const std::string path(whole.substr(0, whole.find('?')));
@@ -124,13 +102,13 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
     if (const HttpRole role = hooks_.roleOf(caller); role < place->second.needed)
       return refuse(response, role);
     if (path != kEvents) return place->second.answer(response);
-    return method == kj::HttpMethod::HEAD ? text(response, 200, "OK", "")
+    return method == kj::HttpMethod::HEAD ? replies_.text(response, 200, "OK", "")
                                           : follow(response, std::move(caller));
   }
   constexpr std::string_view kApi = "/api/";
   const auto action =
       path.starts_with(kApi) ? hooks_.actions.find(path.substr(kApi.size())) : hooks_.actions.end();
-  if (action == hooks_.actions.end()) return text(response, 404, "Not Found", "nothing is here");
+  if (action == hooks_.actions.end()) return replies_.text(response, 404, "Not Found", "nothing is here");
   if (method != kj::HttpMethod::POST) {
     return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "POST"});
   }
@@ -138,14 +116,6 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
     return refuse(response, role);
   }
   return act(action->first, action->second, headers, body, response);
-}
-
-bool Site::knowsHost(const kj::HttpHeaders& headers) const {
-  KJ_IF_MAYBE (value, headers.get(kj::HttpHeaderId::HOST)) {
-    const std::string host = hostOf({value->begin(), value->size()});
-    return isIpAddress(host) || std::find(hosts_.begin(), hosts_.end(), host) != hosts_.end();
-  }
-  return false;
 }
 
 HttpCaller Site::callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const {
@@ -156,14 +126,14 @@ HttpCaller Site::callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) 
 
 kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
   if (role == HttpRole::none) {
-    return text(response, 401, "Unauthorized",
-                "a token is needed, as Authorization: Bearer TOKEN, or over TLS a certificate that "
-                "auth.certificates names");
+    return replies_.text(response, 401, "Unauthorized",
+                         "a token is needed, as Authorization: Bearer TOKEN, or over TLS a certificate that "
+                         "auth.certificates names");
   }
   if (role != HttpRole::stranger)
-    return text(response, 403, "Forbidden", "this token or certificate does not allow that");
+    return replies_.text(response, 403, "Forbidden", "this token or certificate does not allow that");
   return replies_.late().then(
-      [this, &response] { return text(response, 403, "Forbidden", "this token is not known"); });
+      [this, &response] { return replies_.text(response, 403, "Forbidden", "this token is not known"); });
 }
 
 kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,
@@ -172,26 +142,28 @@ kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, c
   bool isJson = false;
   KJ_IF_MAYBE (type, headers.get(kj::HttpHeaderId::CONTENT_TYPE))
     isJson = isJsonType({type->begin(), type->size()});
-  if (!isJson) return text(response, 415, "Unsupported Media Type", "Content-Type must be application/json");
+  if (!isJson)
+    return replies_.text(response, 415, "Unsupported Media Type", "Content-Type must be application/json");
   KJ_IF_MAYBE (length, body.tryGetLength()) {
     if (*length > kBodyBytesMax) {
-      return text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
+      return replies_.text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
     }
   }
   return replies_.inTime(body.readAllBytes(kBodyBytesMax + 1))
       .then(
           [this, &name, &action, &response](kj::Array<kj::byte> bytes) -> kj::Promise<void> {
             if (bytes.size() > kBodyBytesMax) {
-              return text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
+              return replies_.text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
             }
             return run(name, action, {reinterpret_cast<const char*>(bytes.begin()), bytes.size()}, response);
           },
           [this, &response](kj::Exception&& exception) -> kj::Promise<void> {
             if (exception.getType() == kj::Exception::Type::OVERLOADED) {
-              return text(response, 408, "Request Timeout", "the body did not come within http.timeout_ms");
+              return replies_.text(response, 408, "Request Timeout",
+                                   "the body did not come within http.timeout_ms");
             }
             if (exception.getType() == kj::Exception::Type::FAILED) {
-              return text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
+              return replies_.text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
             }
             return kj::mv(exception);
           });
@@ -219,7 +191,7 @@ kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, c
 kj::Promise<void> Site::ready(Response& response) const {
   const std::string state = hooks_.status().state;
   const bool ready = state == "serving";
-  return text(response, ready ? 200 : 503, ready ? "OK" : "Service Unavailable", state);
+  return replies_.text(response, ready ? 200 : 503, ready ? "OK" : "Service Unavailable", state);
 }
 
 kj::Promise<void> Site::follow(Response& response, HttpCaller caller) {
@@ -240,15 +212,6 @@ kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, const HttpCaller
       return followOn(stream, caller, tick);
     });
   });
-}
-
-kj::Promise<void> Site::failed(Response& response, const kj::Exception& exception) const {
-  spdlog::warn("a request over HTTP failed: {}", exception.getDescription().cStr());
-  return text(response, 500, "Internal Server Error", "something failed here; the daemon's log has it");
-}
-
-kj::Promise<void> Site::readRest(kj::AsyncInputStream& body) const {
-  return replies_.inTime(body.readAllBytes(kRestBytesMax)).then([](auto) {}, [](kj::Exception&&) {});
 }
 
 void Site::taskFailed(kj::Exception&& exception) {

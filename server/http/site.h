@@ -4,39 +4,34 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <kj/compat/http.h>
 
+#include "common/http/host_names.h"
+#include "common/http/http_site.h"
+#include "common/http/reply.h"
 #include "server/config/http_config.h"
 #include "server/http/history.h"
 #include "server/http/hooks.h"
+#include "server/http/http_metrics.h"
 #include "server/http/live_feed.h"
-#include "server/http/reply.h"
 
 namespace psd {
 
 /// Answers requests: the page and its files, what programs ask for, and what administrators have done by
 /// POST. Belongs to the control loop.
-class Site final : private kj::TaskSet::ErrorHandler {
+class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
  public:
-  using Response = kj::HttpService::Response;
-
   /// All but `hooks` and `config` outlive it.
   Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
        HttpMetrics& metrics, const History& history, LiveFeed& feed);
 
-  /// Answers a request of the connection with that peer. All outlive what it gives.
   kj::Promise<void> request(const HttpPeer& peer, kj::HttpMethod method, kj::StringPtr url,
-                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body, Response& response);
-  /// Answers a request that failed before its answer began.
-  kj::Promise<void> failed(Response& response, const kj::Exception& exception) const;
-  /// Reads what is left of a body, or enough of it.
-  kj::Promise<void> readRest(kj::AsyncInputStream& body) const;
+                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
+                            Response& response) override;
 
  private:
   static constexpr size_t kBodyBytesMax = 4096;
-  static constexpr size_t kRestBytesMax = 65536;
 
   /// Something that is asked for by GET or HEAD.
   struct Place {
@@ -45,11 +40,8 @@ class Site final : private kj::TaskSet::ErrorHandler {
   };
 
   void addPlaces();
-  kj::Promise<void> text(Response& response, kj::uint code, kj::StringPtr reason, std::string line) const;
   kj::Promise<void> json(Response& response, kj::uint code, kj::StringPtr reason,
                          const nlohmann::ordered_json& document) const;
-  /// Whether a browser may have been led here by another site's name for this machine.
-  bool knowsHost(const kj::HttpHeaders& headers) const;
   HttpCaller callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const;
   /// Answers who may not do something; who guesses tokens waits for it.
   kj::Promise<void> refuse(Response& response, HttpRole role) const;
@@ -70,7 +62,7 @@ class Site final : private kj::TaskSet::ErrorHandler {
   HttpMetrics& metrics_;
   const History& history_;
   LiveFeed& feed_;
-  std::vector<std::string> hosts_;  // of the configuration
+  const HostNames hosts_;
   std::map<std::string, Place, std::less<>> places_;
   kj::TaskSet actions_{*this};
 };

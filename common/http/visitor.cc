@@ -1,12 +1,18 @@
-#include "server/http/visitor.h"
+#include "common/http/visitor.h"
 
 #include <kj/debug.h>
+#include <spdlog/spdlog.h>
 
-#include "server/http/header_text.h"
+#include "common/http/header_text.h"
 
 namespace psd {
+namespace {
 
-/// The answer to one request. Belongs to the control loop.
+constexpr size_t kRestBytesMax = 65536;
+
+}  // namespace
+
+/// The answer to one request. Belongs to an event loop.
 class Visitor::Answering final : public Response {
  public:
   /// Both outlive it.
@@ -45,13 +51,22 @@ kj::Promise<void> Visitor::request(kj::HttpMethod method, kj::StringPtr url, con
               }).catch_([this, &answer](kj::Exception&& exception) -> kj::Promise<void> {
     // Peers that hang up are no news.
     if (answer.begun() || exception.getType() != kj::Exception::Type::FAILED) return kj::mv(exception);
-    return site_.failed(answer, exception);
+    return failed(answer, exception);
   });
   if (last) {
     // A socket that is closed before all has been read may take the answer from its peer.
-    done = done.then([this, &body] { return site_.readRest(body); }).then([this] { stream_.end(); });
+    done = done.then([this, &body] { return readRest(body); }).then([this] { stream_.end(); });
   }
   return done.attach(kj::mv(answering));
+}
+
+kj::Promise<void> Visitor::failed(Response& response, const kj::Exception& exception) const {
+  spdlog::warn("a request over HTTP failed: {}", exception.getDescription().cStr());
+  return replies_.text(response, 500, "Internal Server Error", "something failed here; the log has it");
+}
+
+kj::Promise<void> Visitor::readRest(kj::AsyncInputStream& body) const {
+  return replies_.inTime(body.readAllBytes(kRestBytesMax)).then([](auto) {}, [](kj::Exception&&) {});
 }
 
 }  // namespace psd

@@ -6,13 +6,13 @@
 
 #include <kj/async-io.h>
 
-#include "server/http/caller.h"
+#include "common/http/http_peer.h"
 
 namespace psd {
 
 /// A connection on its way to kj-http, with what that does not tell of it: who is at the other end, and
 /// whether that one speaks HTTP/1.0, as its first request says. It can be ended between two requests, which
-/// kj-http leaves to peers. Belongs to the control loop.
+/// kj-http leaves to peers. Belongs to an event loop.
 class HttpStream final : public kj::AsyncIoStream {
  public:
   HttpStream(kj::Own<kj::AsyncIoStream> below, HttpPeer peer)

@@ -1,4 +1,4 @@
-#include "server/http/header_text.h"
+#include "common/http/header_text.h"
 
 #include <algorithm>
 

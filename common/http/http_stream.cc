@@ -1,4 +1,4 @@
-#include "server/http/http_stream.h"
+#include "common/http/http_stream.h"
 
 namespace psd {
 namespace {

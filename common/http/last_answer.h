@@ -4,7 +4,7 @@
 
 namespace psd {
 
-/// Tells kj-http, which asks as an answer begins, whether its connection ends with it. Belongs to the control
+/// Tells kj-http, which asks as an answer begins, whether its connection ends with it. Belongs to an event
 /// loop.
 class LastAnswer final : public kj::HttpServerCallbacks {
  public:

@@ -1,4 +1,4 @@
-#include "server/http/reply.h"
+#include "common/http/reply.h"
 
 #include <utility>
 
@@ -22,6 +22,14 @@ kj::Promise<void> Replies::send(kj::HttpService::Response& response, Answer answ
   auto stream = response.send(answer.code, answer.reason, all, content->size());
   auto written = content->empty() ? kj::Promise<void>(kj::READY_NOW) : write(*stream, content);
   return written.attach(kj::mv(stream));
+}
+
+kj::Promise<void> Replies::text(kj::HttpService::Response& response, kj::uint code, kj::StringPtr reason,
+                                std::string line) const {
+  line += '\n';
+  return send(
+      response,
+      {.code = code, .reason = reason, .content = std::make_shared<const std::string>(std::move(line))});
 }
 
 kj::Own<kj::AsyncOutputStream> Replies::begin(kj::HttpService::Response& response, kj::StringPtr type) const {

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <kj/compat/http.h>
 #include <kj/timer.h>
-
-#include "server/http/http_metrics.h"
 
 namespace psd {
 
@@ -31,9 +31,10 @@ struct HttpHeaderNames {
 /// take. Belongs to one event loop.
 class Replies {
  public:
-  /// All three outlive it.
-  Replies(const HttpHeaderNames& names, kj::Timer& timer, HttpMetrics& metrics, kj::Duration timeout)
-      : names_(names), timer_(timer), metrics_(metrics), timeout_(timeout) {}
+  /// `names` and `timer` outlive it. `timedOut` is called for each peer that took longer than `timeout`.
+  Replies(const HttpHeaderNames& names, kj::Timer& timer, kj::Duration timeout,
+          std::function<void()> timedOut)
+      : names_(names), timer_(timer), timeout_(timeout), timedOut_(std::move(timedOut)) {}
 
   struct Answer {
     kj::uint code = 200;
@@ -43,6 +44,9 @@ class Replies {
     kj::StringPtr allow = nullptr;  ///< methods that there are, with 405
   };
   kj::Promise<void> send(kj::HttpService::Response& response, Answer answer) const;
+  /// A line.
+  kj::Promise<void> text(kj::HttpService::Response& response, kj::uint code, kj::StringPtr reason,
+                         std::string line) const;
   /// Begins an answer that has no known end.
   kj::Own<kj::AsyncOutputStream> begin(kj::HttpService::Response& response, kj::StringPtr type) const;
   /// Writes a piece of it. Fails once the reader has taken longer than allowed.
@@ -54,7 +58,7 @@ class Replies {
   template <class T>
   kj::Promise<T> inTime(kj::Promise<T> waiting) const {
     return timer_.timeoutAfter(timeout_, kj::mv(waiting)).catch_([this](kj::Exception&& e) -> kj::Promise<T> {
-      if (e.getType() == kj::Exception::Type::OVERLOADED) metrics_.timeouts.add();
+      if (e.getType() == kj::Exception::Type::OVERLOADED) timedOut_();
       return kj::mv(e);
     });
   }
@@ -64,8 +68,8 @@ class Replies {
 
   const HttpHeaderNames& names_;
   kj::Timer& timer_;
-  HttpMetrics& metrics_;
   const kj::Duration timeout_;
+  const std::function<void()> timedOut_;
 };
 
 }  // namespace psd
