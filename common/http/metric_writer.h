@@ -34,8 +34,8 @@ class MetricWriter {
     sample(value);
   }
   /// The samples of a histogram. `buckets`: of objects with `atMost`, an optional bound, and `count`, of the
-  /// values in this bucket alone; ascending, without a bound in the last. `label`: of all its samples; without
-  /// a name there is none.
+  /// values in this bucket alone; ascending, without a bound in the last. `label`: of all its samples;
+  /// without a name there is none.
   template <class Buckets>
   void histogram(const Buckets& buckets, double sum, Label label = {}) {
     uint64_t count = 0;

@@ -60,7 +60,7 @@ class LocalExecutor {
 
   std::string address() const { return "unix://" + folder_.file("executor.sock"); }
   nlohmann::ordered_json status() {
-    return io_.runSync([this](kj::AsyncIoContext&) { return executor_->describe(); });
+    return io_.runSync([this](kj::AsyncIoContext&) { return statusJson(executor_->status()); });
   }
 
  private:

@@ -2,11 +2,15 @@
 
 import collections
 import contextlib
+import functools
+import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import types
@@ -282,6 +286,70 @@ class Security(ExecutorTest):
         self.assertEqual(daemon.status()["counters"]["gradients"], 3)
 
 
+class Http(ExecutorTest):
+    def ask(self, executor, path, method="GET", context=None, **headers):
+        """The status, the headers and the text of an answer."""
+        port = int(re.search(r"metrics at https?://127\.0\.0\.1:(\d+)/", executor.err).group(1))
+        kind = functools.partial(http.client.HTTPSConnection, context=context) if context else http.client.HTTPConnection
+        with contextlib.closing(kind("127.0.0.1", port, timeout=processes.WAIT_S)) as connection:
+            connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read().decode()
+
+    def test_what_an_executor_tells(self):
+        daemon = self.unix_daemon()
+        executor = self.executor(daemon, http={"listen": ["tcp://127.0.0.1:0"]}, trainers=1)
+        self.assertEqual(self.ask(executor, "/healthz")[::2], (200, "ok\n"))
+        self.assertEqual(self.ask(executor, "/readyz")[::2], (200, "ready\n"))
+        self.remote(steps=10_000_000)
+        self.until_steps(daemon, 5)
+        status, headers, text = self.ask(executor, "/metrics")
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/plain; version=0.0.4; charset=utf-8"))
+        named = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
+        self.assertEqual(named, re.findall(r"^# HELP (\S+)", text, re.MULTILINE))
+        self.assertEqual(len(named), len(set(named)))
+
+        def value(name):
+            return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
+
+        self.assertGreaterEqual(value('psd_executor_trainer_steps_total{rank="0"}'), 5)
+        for call in ("forward", "backward"):
+            passes = value(f'psd_executor_pass_seconds_count{{call="{call}"}}')
+            self.assertGreaterEqual(passes, 5)
+            self.assertGreater(value(f'psd_executor_pass_seconds_sum{{call="{call}"}}'), 0)
+            self.assertEqual(value(f'psd_executor_pass_seconds_bucket{{call="{call}",le="+Inf"}}'), passes)
+            self.assertGreaterEqual(value(f'psd_executor_waited_seconds_count{{call="{call}"}}'), passes)
+        self.assertGreater(value("psd_executor_memory_bytes"), 0)
+        self.assertEqual(value("psd_executor_trainers_limit"), 1)
+        self.assertEqual(self.ask(executor, "/readyz")[::2], (503, "1 trainers are in; `trainers` allows 1\n"))
+        self.assertEqual([each["rank"] for each in json.loads(self.ask(executor, "/api/status.json")[2])["trainers"]], [0])
+        for name in named:  # the page of the metrics knows them all
+            self.assertIn(name, (processes.REPO / "docs" / "monitoring.md").read_text(encoding="utf-8"))
+        if not shutil.which("promtool"):
+            self.skipTest("promtool is missing: apt install prometheus")
+        checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+
+    def test_what_is_not_there_or_not_for_it(self):
+        executor = self.executor(self.unix_daemon(), http={"listen": ["tcp://127.0.0.1:0"]})
+        self.assertEqual(self.ask(executor, "/")[0], 404)
+        self.assertEqual(self.ask(executor, "/metrics", "HEAD")[::2], (200, ""))
+        status, headers, _ = self.ask(executor, "/metrics", "POST")
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
+        self.assertEqual(self.ask(executor, "/metrics", Host="elsewhere.example")[0], 421)
+
+    def test_other_machines_show_a_certificate(self):
+        authority = certificates.Authority(self.folder)
+        certificate, key = authority.sign("executor", alternatives="IP:127.0.0.1")
+        executor = self.executor(self.unix_daemon(), http={"listen": ["tls://127.0.0.1:0"]},
+                                 tls={"certificate": str(certificate), "key": str(key), "client_ca": str(authority.path)})
+        context = ssl.create_default_context(cafile=authority.path)
+        with self.assertRaises((ssl.SSLError, ConnectionError)):
+            self.ask(executor, "/metrics", context=context)
+        context.load_cert_chain(*authority.sign("prometheus"))
+        self.assertEqual(self.ask(executor, "/metrics", context=context)[0], 200)
+
+
 class Nonsense(ExecutorTest):
     def test_foreign_bytes_and_silent_peers_harm_nobody(self):
         daemon = self.unix_daemon()
@@ -329,6 +397,9 @@ class Nonsense(ExecutorTest):
                 self.assertIn(word, complaints[0])
 
         refused(["listen[0]", "lets other machines in"], "--listen", "tcp://0.0.0.0:0")
+        refused(["http.listen[0]", "lets other machines in"], "--set", 'http.listen=["tcp://0.0.0.0:0"]')
+        refused(["http.listen[0]", "needs `tls`"], "--set", 'http.listen=["tls://*:0"]')
+        refused(["http.timeout_ms"], "--set", "http.timeout_ms=1")
         refused(["module", "'mnist_cn'", "Did you mean mnist_cnn?"], "--server", daemon.address, "--module", "mnist_cn")
         refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm")
         refused(["memory_bytes"], "--set", "memory_bytes=1048576")

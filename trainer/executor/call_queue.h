@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,11 @@ namespace psd {
 /// Of calls of the same priority a backward pass goes first: it frees what its forward pass holds, and the
 /// sooner it is done, the fewer updates lie between the two.
 enum class CallKind { forward, backward };
+
+/// For people and programs.
+constexpr std::string_view nameOf(CallKind kind) {
+  return kind == CallKind::forward ? "forward" : "backward";
+}
 
 /// Calls that wait, and which is next: by priority, which rises by one with each `age` of waiting, so that
 /// none waits for ever; then backward before forward; then in the order of arrival. Not

@@ -363,9 +363,8 @@ void ExecutionSession::dropIdle(Clock::time_point before) {
   });
 }
 
-nlohmann::ordered_json ExecutionSession::describe() const {
-  return {{"rank", rank_.value},   {"peer", peer_},   {"contexts", contexts_.size()},
-          {"forwards", forwards_}, {"steps", steps_}, {"staleness", staleness_}};
+RemoteTrainerStatus ExecutionSession::status() const {
+  return {rank_.value, peer_, contexts_.size(), forwards_, steps_, staleness_};
 }
 
 }  // namespace psd

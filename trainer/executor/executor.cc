@@ -59,13 +59,7 @@ Result<Executor::CallSlot> Executor::admitCall() {
 }
 
 Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t incarnation) {
-  if (*sessions_ >= kSessionsPerTrainer * config_.trainers) {
-    return Error{
-        ErrorCode::overloaded,
-        fmt::format("{} sessions with the daemon of trainers that are gone have not ended; `trainers` "
-                    "({}) allows no more",
-                    ending_.size(), config_.trainers)};
-  }
+  PSD_RETURN_IF_ERROR(checkSessions());
   ClientOptions options = daemon_;
   options.incarnation = incarnation;
   try {
@@ -79,11 +73,22 @@ Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t inca
   }
 }
 
+Status Executor::checkSessions() const {
+  if (*sessions_ < kSessionsPerTrainer * config_.trainers) return {};
+  return {ErrorCode::overloaded,
+          fmt::format("{} sessions with the daemon of trainers that are gone have not ended; `trainers` ({}) "
+                      "allows no more",
+                      ending_.size(), config_.trainers)};
+}
+
+Status Executor::checkRoom() const {
+  if (trainers_.size() < config_.trainers) return {};
+  return {ErrorCode::overloaded,
+          fmt::format("{} trainers are in; `trainers` allows {}", trainers_.size(), config_.trainers)};
+}
+
 Status Executor::admit(ExecutorTrainer& trainer) {
-  if (trainers_.size() >= config_.trainers) {
-    return {ErrorCode::overloaded,
-            fmt::format("{} trainers are in; `trainers` allows {}", trainers_.size(), config_.trainers)};
-  }
+  PSD_RETURN_IF_ERROR(checkRoom());
   trainers_.insert(&trainer);
   return {};
 }
@@ -93,32 +98,24 @@ void Executor::dropIdle() {
   for (ExecutorTrainer* trainer : trainers_) trainer->dropIdle(before);
 }
 
-nlohmann::ordered_json Executor::describe() const {
-  const TaskThreads::Figures figures = workers_.figures();
-  nlohmann::ordered_json queue = nlohmann::ordered_json::array(), trainers = queue;
-  for (const TaskThreads::Waiting& each : figures.waiting) {
-    queue.push_back({{"rank", each.label.rank},
-                     {"context", each.label.context},
-                     {"call", each.label.kind == CallKind::forward ? "forward" : "backward"},
-                     {"priority", each.label.priority},
-                     {"waited_s", each.seconds}});
-  }
-  for (const ExecutorTrainer* trainer : trainers_) trainers.push_back(trainer->describe());
-  const double done = static_cast<double>(std::max<uint64_t>(figures.done, 1));
-  return {{"module", model_->spec().name},
-          {"parameters", model_->spec().parameterCount()},
-          {"weights", config_.weights == WeightsMode::live ? "live" : "stashed"},
-          {"workers", config_.workers},
-          {"computing", figures.running},
-          {"calls", calls_->load()},
-          {"queue", std::move(queue)},
-          {"passes", figures.done},
-          {"waited_s_mean", figures.waitedSeconds / done},
-          {"waited_s_most", figures.waitedSecondsMost},
-          {"overloaded", refused_},
-          {"memory_bytes", memory_->used()},
-          {"ending", ending_.size()},
-          {"trainers", std::move(trainers)}};
+ExecutorStatus Executor::status() const {
+  ExecutorStatus status;
+  status.module = model_->spec().name;
+  status.weights = config_.weights == WeightsMode::live ? "live" : "stashed";
+  status.parameters = model_->spec().parameterCount();
+  status.workers = config_.workers;
+  status.passes = workers_.figures();
+  status.calls = *calls_;
+  status.callsMax = config_.queue;
+  status.overloaded = refused_;
+  status.memoryBytes = memory_->used();
+  status.memoryBytesMax = memory_->bytesMax();
+  status.ending = ending_.size();
+  status.trainersMax = config_.trainers;
+  for (const ExecutorTrainer* trainer : trainers_) status.trainers.push_back(trainer->status());
+  if (Status room = checkRoom(); !room.ok()) status.full = room.message();
+  if (Status room = checkSessions(); !room.ok()) status.full = room.message();
+  return status;
 }
 
 }  // namespace psd

@@ -7,12 +7,12 @@
 #include <string>
 
 #include <kj/async.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer/client/client.h"
 #include "trainer/executor/daemon_session.h"
 #include "trainer/executor/ending_sessions.h"
 #include "trainer/executor/executor_config.h"
+#include "trainer/executor/executor_status.h"
 #include "trainer/executor/float_arrays.h"
 #include "trainer/executor/step_turns.h"
 #include "trainer/executor/task_threads.h"
@@ -26,7 +26,7 @@ class ExecutorTrainer {
   virtual ~ExecutorTrainer() = default;
   /// Ends what nobody has called for since `before`.
   virtual void dropIdle(std::chrono::steady_clock::time_point before) = 0;
-  virtual nlohmann::ordered_json describe() const = 0;
+  virtual RemoteTrainerStatus status() const = 0;
 };
 
 /// What the sessions of an executor share: the model, the threads that compute, the memory, and what of them
@@ -57,11 +57,14 @@ class Executor {
 
   /// Ends contexts that nobody has called for `context_ms`.
   void dropIdle();
-  /// For people and programs, as docs/executor.md has it.
-  nlohmann::ordered_json describe() const;
+  ExecutorStatus status() const;
 
  private:
   Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<ExecutionModel> model);
+  /// Ok where another trainer may come in.
+  Status checkRoom() const;
+  /// Ok where another session with the daemon may begin.
+  Status checkSessions() const;
 
   const ExecutorConfig config_;
   const ClientOptions daemon_;

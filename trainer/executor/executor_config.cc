@@ -44,24 +44,23 @@ std::optional<TlsServerFiles> readTls(ObjectReader& root) {
 }
 
 /// Whether peers at the address are of this machine, or show who they are.
-Status checkListen(const Address& address, bool hasTls) {
+Status checkPeers(const Address& address, bool hasTls, std::string_view mayDo) {
   if (address.tls && !hasTls) {
     return {ErrorCode::invalidArgument, "tls:// needs `tls`, with certificate, key and client_ca"};
   }
   if (address.tls || isLocal(address)) return {};
   return {ErrorCode::invalidArgument,
-          address.toString() +
-              " lets other machines in, and whoever comes in trains; expected unix:///PATH, "
-              "tcp://localhost:PORT, or tls://HOST:PORT with `tls`, where trainers show a certificate"};
+          address.toString() + " lets other machines in, and whoever comes in " + std::string(mayDo) +
+              "; expected unix:///PATH, tcp://localhost:PORT, or tls://HOST:PORT with `tls`, where peers "
+              "show a certificate"};
 }
 
-std::vector<Address> readListen(ObjectReader& in, bool hasTls) {
+std::vector<Address> readAddresses(ObjectReader& in, const std::vector<std::string>& texts, bool hasTls,
+                                   std::string_view mayDo) {
   std::vector<Address> listen;
-  const std::vector<std::string> texts = in.texts("listen", {"tcp://localhost:5600"});
-  if (texts.empty()) in.fail("listen", "must hold at least one address, as \"tcp://localhost:5600\"");
   for (size_t i = 0; i < texts.size(); i++) {
     auto address = parseAddress(texts[i]);
-    const Status fits = address.ok() ? checkListen(*address, hasTls) : address.status();
+    const Status fits = address.ok() ? checkPeers(*address, hasTls, mayDo) : address.status();
     if (fits.ok()) {
       listen.push_back(*std::move(address));
     } else {
@@ -69,6 +68,12 @@ std::vector<Address> readListen(ObjectReader& in, bool hasTls) {
     }
   }
   return listen;
+}
+
+std::vector<Address> readListen(ObjectReader& in, bool hasTls) {
+  const std::vector<std::string> texts = in.texts("listen", {"tcp://localhost:5600"});
+  if (texts.empty()) in.fail("listen", "must hold at least one address, as \"tcp://localhost:5600\"");
+  return readAddresses(in, texts, hasTls, "trains");
 }
 
 std::chrono::milliseconds readTime(ObjectReader& in, std::string_view key, std::chrono::milliseconds fallback,
@@ -81,6 +86,14 @@ uint32_t readCount(ObjectReader& in, std::string_view key, uint32_t fallback, ui
   return static_cast<uint32_t>(in.integer(key, fallback, 1, most));
 }
 
+ExecutorHttpConfig readHttp(ObjectReader in, bool hasTls) {
+  ExecutorHttpConfig http;
+  http.listen = readAddresses(in, in.texts("listen", {}), hasTls, "sees who trains");
+  http.connections = readCount(in, "connections", http.connections, 4096);
+  http.timeout = readTime(in, "timeout_ms", http.timeout, 100);
+  return http;
+}
+
 }  // namespace
 
 Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
@@ -89,6 +102,7 @@ Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
   config.servers = readServers(in);
   config.tls = readTls(in);
   config.listen = readListen(in, config.tls.has_value());
+  config.http = readHttp(in.object("http"), config.tls.has_value());
   config.module = in.text("module", "mnist_cnn");
   config.seed = in.integer("seed", config.seed, 0, INT64_MAX);
   config.workers = readCount(in, "workers", config.workers, kThreadsMax);

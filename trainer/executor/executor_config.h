@@ -20,14 +20,22 @@ enum class WeightsMode {
   live,     ///< the daemon's own memory, while others update it
 };
 
+/// Where an executor tells of itself over HTTP. A value type.
+struct ExecutorHttpConfig {
+  std::vector<Address> listen;  ///< as that of trainers; empty: off
+  uint32_t connections = 64;    ///< open at once
+  std::chrono::milliseconds timeout{15'000};
+};
+
 /// How an executor runs; docs/executor.md tells of every key. A value type.
 struct ExecutorConfig {
   std::vector<std::string> servers;   ///< of the daemon; of several the first that answers
   std::vector<Address> listen;        ///< of this machine alone, but for those with TLS
   std::optional<TlsServerFiles> tls;  ///< of tls:// addresses; clients show a certificate there
-  std::string module;                 ///< as chooseModel() reads it
-  uint64_t seed = 1;                  ///< of initial values, where the daemon has none, and of dropout
-  uint32_t workers = 2;               ///< passes computed at once
+  ExecutorHttpConfig http;
+  std::string module;    ///< as chooseModel() reads it
+  uint64_t seed = 1;     ///< of initial values, where the daemon has none, and of dropout
+  uint32_t workers = 2;  ///< passes computed at once
   uint32_t threadsPerWorker = 1;
   WeightsMode weights = WeightsMode::stashed;
   bool exclusive = false;              ///< a training step excludes all others, from its forward pass on

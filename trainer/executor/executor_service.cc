@@ -183,7 +183,7 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
 kj::Promise<void> ExecutorService::status(StatusContext context) {
   const Status may = greeted();
   wire::writeStatus(may, context.getResults().initStatus());
-  if (may.ok()) context.getResults().setJson(jsonText(executor_.describe()).c_str());
+  if (may.ok()) context.getResults().setJson(jsonText(statusJson(executor_.status())).c_str());
   return kj::READY_NOW;
 }
 

@@ -16,6 +16,7 @@
 #include "common/os/text_file.h"
 #include "common/text/text.h"
 #include "trainer/executor/executor.h"
+#include "trainer/executor/executor_http.h"
 #include "trainer/executor/executor_server.h"
 #include "trainer/model/model_list.h"
 
@@ -64,6 +65,11 @@ Status writePort(const std::string& path, const std::vector<ListenSockets>& list
   return {ErrorCode::invalidArgument, "--port-file: the executor listens on no tcp:// address"};
 }
 
+/// What the line that says ready has of HTTP.
+std::string placesText(const std::vector<std::string>& places) {
+  return places.empty() ? "" : ", metrics at " + joined(places, " ");
+}
+
 }  // namespace
 
 Status checkExecutor(const ExecutorConfig& config) { return prepare(config, {}).status(); }
@@ -81,19 +87,22 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
     listening.push_back(std::move(sockets));
   }
   auto server = std::make_unique<ExecutorServer>(io, *prepared.executor, std::move(listening), prepared.tls);
+  auto http = std::make_unique<ExecutorHttp>(io, *prepared.executor, prepared.tls);
+  PSD_RETURN_IF_ERROR(http->start());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePort(portFile, server->listening()));
   spdlog::info("psd-executor " PSD_VERSION
                " ready: listening on {}, pid {}, module {}, daemon {}, weights {}, {} worker(s) of "
-               "{} thread(s)",
+               "{} thread(s){}",
                joined(server->listening(), " ",
                       [](const ListenSockets& sockets) { return sockets.address().toString(); }),
                getpid(), config.module, joined(config.servers, ","),
                config.weights == WeightsMode::live ? "live" : "stashed", config.workers,
-               config.threadsPerWorker);
+               config.threadsPerWorker, placesText(http->places()));
   const siginfo_t info =
       io.unixEventPort.onSignal(SIGTERM).exclusiveJoin(io.unixEventPort.onSignal(SIGINT)).wait(io.waitScope);
   spdlog::info("{}: stopped", info.si_signo == SIGTERM ? "SIGTERM" : "SIGINT");
   server = nullptr;  // the sockets' files with it
+  http = nullptr;
   spdlog::default_logger()->flush();
   // There is nothing to save, and what trainers wait for they have computed elsewhere, or anew: to wait for
   // passes and daemons would only take time.

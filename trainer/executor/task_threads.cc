@@ -60,11 +60,14 @@ void TaskThreads::serve() {
     changed_.wait(hold, [this] { return stopped_ || !queue_.empty(); });
     if (stopped_) return;
     const Clock::time_point now = Clock::now();
+    CallKind kind = CallKind::forward;
     {
       auto call = queue_.take(now);
+      kind = call.kind;
       const double waited = std::chrono::duration<double>(now - call.since).count();
       waitedSeconds_ += waited;
       waitedSecondsMost_ = std::max(waitedSecondsMost_, waited);
+      kinds_[static_cast<size_t>(kind)].waited.add(waited);
       running_++;
       hold.unlock();
       call.payload.work();
@@ -73,13 +76,14 @@ void TaskThreads::serve() {
     }
     running_--;
     done_++;
+    kinds_[static_cast<size_t>(kind)].computed.add(std::chrono::duration<double>(Clock::now() - now).count());
     changed_.notify_all();
   }
 }
 
 TaskThreads::Figures TaskThreads::figures() const {
   const std::lock_guard hold(mutex_);
-  Figures figures{{}, running_, done_, waitedSeconds_, waitedSecondsMost_};
+  Figures figures{{}, running_, done_, waitedSeconds_, waitedSecondsMost_, kinds_};
   const Clock::time_point now = Clock::now();
   for (const auto* call : queue_.inOrder(now)) {
     figures.waiting.push_back(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "common/status/status.h"
 #include "trainer/executor/call_queue.h"
+#include "trainer/executor/duration_buckets.h"
 
 namespace psd {
 
@@ -40,12 +42,19 @@ class TaskThreads {
     TaskLabel label;
     double seconds = 0;
   };
+  /// Of tasks of one kind.
+  struct OfKind {
+    DurationBuckets waited, computed;
+  };
   struct Figures {
+    const OfKind& of(CallKind kind) const { return kinds[static_cast<size_t>(kind)]; }
+
     std::vector<Waiting> waiting;  ///< in the order in which they will be taken
     uint32_t running = 0;
     uint64_t done = 0;
     double waitedSeconds = 0;      ///< of all that were taken
     double waitedSecondsMost = 0;  ///< of one
+    std::array<OfKind, 2> kinds;   ///< by CallKind
   };
 
   /// `onStart` is called on each thread; null: nothing is. Throws std::system_error where the system gives no
@@ -101,6 +110,7 @@ class TaskThreads {
   uint32_t running_ = 0;
   uint64_t done_ = 0;
   double waitedSeconds_ = 0, waitedSecondsMost_ = 0;
+  std::array<OfKind, 2> kinds_;
   std::vector<std::thread> threads_;  // not guarded: the owner's
 };
 

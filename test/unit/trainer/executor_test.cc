@@ -10,6 +10,7 @@
 #include "test/support/catch.h"
 #include "trainer/executor/call_queue.h"
 #include "trainer/executor/executor_config.h"
+#include "trainer/executor/executor_exposition.h"
 #include "trainer/executor/float_arrays.h"
 #include "trainer/model/execution.h"
 #include "trainer/model/model_list.h"
@@ -80,6 +81,8 @@ TEST_CASE("An executor's configuration has defaults for all, and is complete onc
   CHECK(config->weights == WeightsMode::stashed);
   CHECK(json["module"] == "mnist_cnn");
   CHECK(json["queue"] == 256);
+  CHECK(config->http.listen.empty());
+  CHECK(json["http"]["timeout_ms"] == 15'000);
   PSD_REQUIRE_OK(read(json));
   const auto one = read({{"server", "unix:///a.sock"}, {"weights", "live"}, {"exclusive", true}});
   PSD_REQUIRE_OK(one);
@@ -102,6 +105,10 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
       {Json{{"listen", {"tls://localhost:5600"}}}, "listen[0]: tls:// needs `tls`"},
       {Json{{"tls", {{"certificate", "a.pem"}, {"key", "a.key"}}}}, "tls.client_ca: is needed"},
       {Json{{"listen", Json::array()}}, "listen"},
+      {Json{{"http", {{"listen", {"tcp://0.0.0.0:5680"}}}}},
+       "http.listen[0]: tcp://0.0.0.0:5680 lets other machines in"},
+      {Json{{"http", {{"listen", {"tls://*:5680"}}}}}, "http.listen[0]: tls:// needs `tls`"},
+      {Json{{"http", {{"timeout", 5}}}}, "http.timeout: unknown key"},
       {Json{{"server", "localhost"}}, "server"},
       {Json{{"server", {"tcp://a:1", "b"}}}, "server[1]"},
       {Json{{"weights", "lively"}}, "weights"},
@@ -112,6 +119,34 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
   INFO(config.message());
   CHECK(config.error().code == ErrorCode::invalidArgument);
   CHECK(config.message().find(words) != std::string::npos);
+}
+
+TEST_CASE(
+    "What an executor tells Prometheus has a line of help for each metric, and labels that are escaped") {
+  ExecutorStatus status;
+  status.module = "a\"b\\c";
+  status.weights = "live";
+  status.trainers.push_back(
+      {.rank = 3, .peer = "p", .contexts = 2, .forwards = 7, .steps = 5, .staleness = 1});
+  status.passes.waiting.push_back({{.kind = CallKind::backward}, 0.25});
+  auto& backward = status.passes.kinds[1];
+  backward.waited.add(0.0007);
+  backward.waited.add(11);
+  const std::string text = exposition(status);
+  const auto has = [&text](const std::string& line) {
+    return text.find("\n" + line + "\n") != std::string::npos;
+  };
+  CHECK(has(R"(psd_executor_build_info{version=")" PSD_VERSION R"(",module="a\"b\\c",weights="live"} 1)"));
+  CHECK(has(R"(psd_executor_queue{call="forward"} 0)"));
+  CHECK(has(R"(psd_executor_queue{call="backward"} 1)"));
+  CHECK(has(R"(psd_executor_queue_oldest_seconds{call="backward"} 0.25)"));
+  CHECK(has(R"(psd_executor_waited_seconds_bucket{call="backward",le="0.0005"} 0)"));
+  CHECK(has(R"(psd_executor_waited_seconds_bucket{call="backward",le="0.001"} 1)"));
+  CHECK(has(R"(psd_executor_waited_seconds_bucket{call="backward",le="10"} 1)"));
+  CHECK(has(R"(psd_executor_waited_seconds_bucket{call="backward",le="+Inf"} 2)"));
+  CHECK(has(R"(psd_executor_waited_seconds_count{call="backward"} 2)"));
+  CHECK(has(R"(psd_executor_trainer_steps_total{rank="3"} 5)"));
+  CHECK(has("# TYPE psd_executor_trainer_steps_total counter"));
 }
 
 TEST_CASE("Arrays that nobody holds give their bytes back, though their versions are remembered") {

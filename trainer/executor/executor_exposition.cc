@@ -1,0 +1,98 @@
+#include "trainer/executor/executor_exposition.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "common/http/metric_writer.h"
+#include "common/os/host.h"
+
+namespace psd {
+namespace {
+
+using Type = MetricWriter::Type;
+
+constexpr std::array kKinds{CallKind::forward, CallKind::backward};
+
+void writeExecutor(MetricWriter& out, const ExecutorStatus& status) {
+  out.begin("psd_executor_build_info", Type::gauge, "version, module and weights; always 1");
+  out.sample(1, {{"version", PSD_VERSION}, {"module", status.module}, {"weights", status.weights}});
+  out.one("psd_executor_resident_bytes", Type::gauge, "memory of the process", residentBytes());
+  out.one("psd_executor_memory_bytes", Type::gauge,
+          "inputs, outputs, stashed parameters and gradients that are held", status.memoryBytes);
+  out.one("psd_executor_memory_limit_bytes", Type::gauge, "`memory_bytes` of the configuration",
+          status.memoryBytesMax);
+  out.one("psd_executor_model_parameters", Type::gauge, "parameters of the module, without padding",
+          status.parameters);
+}
+
+void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
+  const TaskThreads::Figures& passes = status.passes;
+  const auto each = [&](const char* name, Type type, const char* help, auto value) {
+    out.begin(name, type, help);
+    for (const CallKind kind : kKinds) out.sample(value(kind), {{"call", nameOf(kind)}});
+  };
+  const auto histogram = [&](const char* name, const char* help,
+                             DurationBuckets TaskThreads::OfKind::*field) {
+    out.begin(name, Type::histogram, help);
+    for (const CallKind kind : kKinds) {
+      const DurationBuckets& durations = passes.of(kind).*field;
+      out.histogram(durations.buckets(), durations.sum(), {"call", nameOf(kind)});
+    }
+  };
+  out.one("psd_executor_workers", Type::gauge, "passes that can be computed at once", status.workers);
+  out.one("psd_executor_computing", Type::gauge, "passes that are computed now", passes.running);
+  each("psd_executor_queue", Type::gauge, "calls that wait for a worker", [&](CallKind kind) {
+    return std::ranges::count(passes.waiting, kind, [](const auto& waiting) { return waiting.label.kind; });
+  });
+  each("psd_executor_queue_oldest_seconds", Type::gauge, "how long the call that waits longest has waited",
+       [&](CallKind kind) {
+         double oldest = 0;
+         for (const TaskThreads::Waiting& waiting : passes.waiting) {
+           if (waiting.label.kind == kind) oldest = std::max(oldest, waiting.seconds);
+         }
+         return oldest;
+       });
+  out.one("psd_executor_calls", Type::gauge,
+          "calls that wait or are computed, pulls, pushes and waits for `exclusive` included", status.calls);
+  out.one("psd_executor_calls_limit", Type::gauge, "`queue` of the configuration", status.callsMax);
+  out.one("psd_executor_overloaded_total", Type::counter, "calls that were refused as `queue` were there",
+          status.overloaded);
+  histogram("psd_executor_waited_seconds", "how long calls waited for a worker",
+            &TaskThreads::OfKind::waited);
+  histogram("psd_executor_pass_seconds", "how long passes were computed", &TaskThreads::OfKind::computed);
+}
+
+void writeTrainers(MetricWriter& out, const ExecutorStatus& status) {
+  const auto each = [&](const char* name, Type type, const char* help, uint64_t RemoteTrainerStatus::*field) {
+    out.begin(name, type, help);
+    for (const RemoteTrainerStatus& trainer : status.trainers) {
+      out.sample(trainer.*field, {{"rank", fmt::to_string(trainer.rank)}});
+    }
+  };
+  out.one("psd_executor_trainers", Type::gauge, "trainers that are in", status.trainers.size());
+  out.one("psd_executor_trainers_limit", Type::gauge, "`trainers` of the configuration", status.trainersMax);
+  out.one("psd_executor_ending_sessions", Type::gauge,
+          "sessions with the daemon that have not ended yet, of trainers that are gone", status.ending);
+  each("psd_executor_trainer_contexts", Type::gauge, "contexts of the trainer",
+       &RemoteTrainerStatus::contexts);
+  each("psd_executor_trainer_forwards_total", Type::counter, "forward passes of the trainer",
+       &RemoteTrainerStatus::forwards);
+  each("psd_executor_trainer_steps_total", Type::counter, "steps of the trainer that were pushed",
+       &RemoteTrainerStatus::steps);
+  each("psd_executor_trainer_staleness", Type::gauge, "staleness of the trainer's newest step",
+       &RemoteTrainerStatus::staleness);
+}
+
+}  // namespace
+
+std::string exposition(const ExecutorStatus& status) {
+  MetricWriter out;
+  writeExecutor(out, status);
+  writeCalls(out, status);
+  writeTrainers(out, status);
+  return out.text();
+}
+
+}  // namespace psd
