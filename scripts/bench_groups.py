@@ -4,6 +4,7 @@ import statistics
 import time
 
 import bench_programs
+from bench_executor import Executor
 from bench_group import MIB, SIZE, Group
 from bench_loops import Aggregators, Kernels, Optimizers
 from bench_models import TableModels
@@ -389,5 +390,5 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Network, Sweep, Devices,
-          Optimizers, Kernels, Aggregators)
+GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Executor, Network,
+          Sweep, Devices, Optimizers, Kernels, Aggregators)

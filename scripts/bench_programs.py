@@ -62,6 +62,10 @@ class Programs:
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
         return self.run([self.python, script, "--size", size, "--seconds", self.seconds], self.seconds)
 
+    def torch_rpc_train(self, warm, steps):
+        script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc_train.py"
+        return self.run([self.python, script, "--warm", warm, "--steps", steps], PROGRAM_S)
+
     def torch_dlrm(self, batch):
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_dlrm.py"
         return self.run([self.python, script, "--seconds", self.seconds, "--batch-size", batch], self.seconds)

@@ -1,0 +1,145 @@
+"""The group of scripts/bench that sets psd-executor beside PyTorch's parameter server tutorial."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+
+from bench_group import Group
+from bench_programs import PROGRAM_S, READY_S, Failed, last_line
+from bench_report import Row
+
+TICKS = os.sysconf("SC_CLK_TCK")  # of the kernel's CPU times, a second
+
+
+def rate(value):
+    return f"{value:.1f} steps/s"
+
+
+def milliseconds(value):
+    return f"{value:.1f} ms"
+
+
+def cpu_seconds(process):
+    """Of all its threads, so far."""
+    with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Running:
+    """A psd-executor, or a psd-trainer, with what it says in a file."""
+
+    def __init__(self, stack, folder, name, arguments):
+        self.name = name
+        self.log = folder / f"{name}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(list(map(str, arguments)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        stack.callback(self.end)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+    def until(self, what, condition, seconds):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self.process.poll() is not None:
+                raise Failed(f"{self.name}: {last_line(self.text())}")
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.name}: {what} in vain for {seconds} s")
+            time.sleep(0.02)  # the machine is to compute
+
+    def text(self):
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+class Executor(Group):
+    name = "executor"
+    title = "Forward and backward passes at an executor"
+    summary = ("One trainer", "Two trainers")
+    text = """`psd-trainer --execute` with a `psd-executor` of two workers, each of one thread, beside the program of PyTorch's parameter server tutorial
+(`torch.distributed.rpc`, TensorPipe): the ConvNet of examples/mnist, batches of 32, plain SGD, hogwild; daemon, executor and trainers are
+processes of this machine, on Unix sockets. A rate is of steps from the thirtieth on, of all trainers together. CPU time is that of all
+processes a step, which holds on a machine that does other things too; steps per second do not. The tutorial's program with two
+trainers ends at once: autograd refuses a backward pass whose parameters another trainer has changed."""
+    rounds_max = 5
+
+    def __init__(self, programs, quick):
+        super().__init__(programs, quick)
+        self.warm, self.steps = (10, 20) if quick else (30, 150)
+
+    def measurements(self):
+        if not (self.programs.folder / "psd-executor").is_file():
+            self.unmeasured.append("the executor: this build has no psd-executor")
+            self.rounds_max = 1
+            return {"nothing": lambda: 0}
+        work = {}
+        for weights in ("stashed", "live"):
+            for trainers in (1, 2):
+                name = f"{weights} {trainers}"
+                work[name] = lambda w=weights, n=trainers: self.measured(self.executed(w, n), "steps_per_s")
+                work[f"{name} cpu"] = lambda: self.last["cpu_ms"]
+            if weights == "stashed" and self.programs.python:  # in turn with it
+                work["torch"] = lambda: self.measured(self.programs.torch_rpc_train(self.warm, self.steps), "steps_per_s")
+                work["torch cpu"] = lambda: self.last["cpu_ms"]
+        if not self.programs.python:
+            self.unmeasured.append("PyTorch's RPC: no python3 with torch was found")
+        return work
+
+    def measured(self, report, key):
+        self.last = report
+        return report[key]
+
+    def executed(self, weights, trainers):
+        self.last = {}
+        with contextlib.ExitStack() as stack:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
+            daemon = stack.enter_context(self.programs.daemon({"threads": 1}))
+            address = f"unix://{folder}/executor.sock"
+            executor = Running(stack, folder, "psd-executor", [
+                self.programs.folder / "psd-executor", "--server", daemon.address["unix"], "--listen", address, "--module", "mnist_cnn",
+                "--set", f'weights="{weights}"', "--set", "workers=2"])
+            executor.until("waited for it to listen", lambda: "ready: listening" in executor.text(), READY_S)
+            files = [folder / f"{rank}.jsonl" for rank in range(trainers)]
+            running = [Running(stack, folder, f"psd-trainer-{rank}", [
+                self.programs.folder / "psd-trainer", "train", "--execute", address, "--rank", rank, "--world-size", trainers, "--data",
+                "synthetic:2048", "--steps", 1_000_000, "--metrics", files[rank]]) for rank in range(trainers)]
+
+            def lines():
+                return [file.read_bytes().split(b"\n")[:-1] if file.exists() else [] for file in files]
+
+            def steps():
+                """When each step ended, by trainer."""
+                return [[json.loads(line)["time"] for line in each] for each in lines()]
+
+            def cpu():
+                return sum(map(cpu_seconds, [daemon.process, executor.process, *(trainer.process for trainer in running)]))
+
+            def mark(count):
+                for trainer in running:
+                    trainer.until(f"waited for {count} steps", lambda: min(map(len, lines())) >= count, PROGRAM_S)
+                return cpu(), steps()
+
+            before, first = mark(self.warm)
+            after, last = mark(self.warm + self.steps)
+            begin, end = max(times[-1] for times in first), min(times[-1] for times in last)
+            done = sum(sum(begin < at <= end for at in times) for times in last)
+            return {"steps_per_s": done / (end - begin),
+                    "cpu_ms": (after - before) / (sum(map(len, last)) - sum(map(len, first))) * 1e3}
+
+    def rows(self, medians):
+        if "nothing" in medians:
+            return []
+        torch, torch_cpu = medians.get("torch"), medians.get("torch cpu")
+        one, two = medians["stashed 1"], medians["stashed 2"]
+        return [Row.at_least("One trainer", one, "PyTorch RPC", torch, 1.1, rate),
+                Row.at_most("One trainer, CPU a step", medians["stashed 1 cpu"], "PyTorch RPC", torch_cpu, None, milliseconds),
+                Row.at_least("One trainer, live", medians["live 1"], "PyTorch RPC", torch, None, rate),
+                Row.at_most("One trainer, live, CPU a step", medians["live 1 cpu"], "PyTorch RPC", torch_cpu, None, milliseconds),
+                Row.at_least("Two trainers", two, "one trainer", one, 1.8, rate),
+                Row.at_most("Two trainers, CPU a step", medians["stashed 2 cpu"], "one trainer", medians["stashed 1 cpu"], None, milliseconds),
+                Row.at_least("Two trainers, live", medians["live 2"], "one trainer", medians["live 1"], None, rate)]
