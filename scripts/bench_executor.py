@@ -73,10 +73,6 @@ trainers ends at once: autograd refuses a backward pass whose parameters another
         self.warm, self.steps = (10, 20) if quick else (30, 150)
 
     def measurements(self):
-        if not (self.programs.folder / "psd-executor").is_file():
-            self.unmeasured.append("the executor: this build has no psd-executor")
-            self.rounds_max = 1
-            return {"nothing": lambda: 0}
         work = {}
         for weights in ("stashed", "live"):
             for trainers in (1, 2):
@@ -95,6 +91,8 @@ trainers ends at once: autograd refuses a backward pass whose parameters another
         return report[key]
 
     def executed(self, weights, trainers):
+        if not (self.programs.folder / "psd-executor").is_file():
+            raise Failed("this build has no psd-executor")
         self.last = {}
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
@@ -132,8 +130,6 @@ trainers ends at once: autograd refuses a backward pass whose parameters another
                     "cpu_ms": (after - before) / (sum(map(len, last)) - sum(map(len, first))) * 1e3}
 
     def rows(self, medians):
-        if "nothing" in medians:
-            return []
         torch, torch_cpu = medians.get("torch"), medians.get("torch cpu")
         one, two = medians["stashed 1"], medians["stashed 2"]
         return [Row.at_least("One trainer", one, "PyTorch RPC", torch, 1.1, rate),

@@ -83,6 +83,13 @@ inline std::vector<Optimizer> everyOptimizer(uint64_t draws, Draw draw = Draw::a
   return all;
 }
 
+/// Those of everyOptimizer() that are for rows of tables too.
+inline std::vector<Optimizer> everyOptimizerOfRows(uint64_t draws) {
+  std::vector<Optimizer> all = everyOptimizer(draws);
+  std::erase_if(all, [](const Optimizer& optimizer) { return optimizer.forTensorsAlone(); });
+  return all;
+}
+
 /// Common gradients, and now and then nothing, next to nothing and a lot.
 inline std::vector<float> mixedGradient(size_t count, Random& random) {
   std::normal_distribution<float> normal;
