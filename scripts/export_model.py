@@ -1,4 +1,4 @@
-"""What scripts/export_model runs: a Python class becomes a TorchScript file that says what columns it takes."""
+"""What scripts/export_model runs: a Python class becomes a file that says what columns it takes, of TorchScript or of machine code."""
 
 import argparse
 import importlib.util
@@ -7,11 +7,9 @@ import pathlib
 import sys
 import warnings
 
+from export_step import Refused, export_step
+
 DECLARED = ("columns", "inputs", "tables", "metrics")
-
-
-class Refused(Exception):
-    """One line for people."""
 
 
 def load_class(path, name):
@@ -71,13 +69,29 @@ def script(model, target):
             raise Refused(f"{target}: torch.jit.script does not take it: {lines[0]}{place}") from None
 
 
+def save_script(model, target, out, declaration):
+    import torch
+    scripted = script(model, target)
+    try:
+        torch.jit.save(scripted, str(out), _extra_files={"psd.json": declaration})
+    except RuntimeError as error:
+        raise Refused(f"{out}: {str(error).splitlines()[0]}") from None
+
+
+def save_step(model, target, out, declaration):
+    try:
+        export_step(model, declaration, out)
+    except Refused as refusal:
+        raise Refused(f"{target}: {refusal}") from None
+
+
 def export(target, out, seed, pairs):
     file, colon, name = target.rpartition(":")
     if not colon:
         raise Refused(f"'{target}' names no class; expected FILE.py:CLASS")
     out = pathlib.Path(out or pathlib.Path(file).stem + ".pt")
-    if out.suffix != ".pt":
-        raise Refused(f"'{out}' does not end with .pt, by which psd-trainer knows it")
+    if out.suffix not in (".pt", ".pt2"):
+        raise Refused(f"'{out}' does not end with .pt or .pt2, by which psd-trainer knows it")
     arguments = read_arguments(pairs)
     try:
         import torch
@@ -90,17 +104,14 @@ def export(target, out, seed, pairs):
         raise Refused(f"{target}: {error}") from None
     model.train()
     declaration = declaration_of(model)
-    scripted = script(model, target)
-    try:
-        torch.jit.save(scripted, str(out), _extra_files={"psd.json": declaration})
-    except RuntimeError as error:
-        raise Refused(f"{out}: {str(error).splitlines()[0]}") from None
+    save = save_step if out.suffix == ".pt2" else save_script
+    save(model, target, out, declaration)
     tensors = [parameter for parameter in model.parameters() if parameter.requires_grad]
     print(f"{out}: {sum(tensor.numel() for tensor in tensors)} parameters in {len(tensors)} tensors")
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="export_model", usage="scripts/export_model FILE.py:CLASS [-o OUT.pt] [--seed N] [KEY=VALUE…]")
+    parser = argparse.ArgumentParser(prog="export_model", usage="scripts/export_model FILE.py:CLASS [-o OUT.pt|OUT.pt2] [--seed N] [KEY=VALUE…]")
     parser.add_argument("target")
     parser.add_argument("-o", dest="out")
     parser.add_argument("--seed", type=int, default=1)

@@ -18,7 +18,7 @@ std::string modelHelp() {
                 [](const ModelEntry& entry) {
                   return std::string(entry.name) + ": " + std::string(entry.description);
                 }) +
-         "; FILE.pt: a model of your own, see docs/own_models.md";
+         "; FILE.pt, FILE.pt2: a model of your own, see docs/own_models.md";
 }
 
 /// A flag of bench that some operations have no use for.

@@ -6,6 +6,7 @@
 
 #include "common/text/text.h"
 #include "trainer/model/script_network.h"
+#include "trainer/model/step_network.h"
 
 namespace psd {
 
@@ -41,6 +42,10 @@ Result<ModelChoice> chooseModel(std::string_view text) {
     const std::string path(text);
     return ModelChoice{std::filesystem::path(path).stem(), path, [path] { return loadScriptNetwork(path); }};
   }
+  if (text.ends_with(kStepSuffix)) {
+    const std::string path(text);
+    return ModelChoice{std::filesystem::path(path).stem(), path, [path] { return loadStepNetwork(path); }};
+  }
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   std::vector<std::string_view> names;
@@ -55,7 +60,7 @@ Result<ModelChoice> chooseModel(std::string_view text) {
   const std::string_view near = nearest(name, names);
   return Error{ErrorCode::invalidArgument,
                "'" + std::string(name) + "' is not a model; expected one of " + joined(names, ", ") +
-                   ", or a file whose name ends with .pt" +
+                   ", or a file whose name ends with .pt or .pt2" +
                    (near.empty() ? "" : ". Did you mean " + std::string(near) + "?")};
 }
 

@@ -36,8 +36,8 @@ struct ModelChoice {
 /// Every model there is. A new one is one file and one line in model_list.cc.
 std::span<const ModelEntry> modelList();
 
-/// The model that NAME[:option=value[,option=value]] names, or FILE.pt, which makeModel() loads; the error
-/// lists all and suggests the nearest, or is about the option.
+/// The model that NAME[:option=value[,option=value]] names, or FILE.pt or FILE.pt2, which makeModel() loads;
+/// the error lists all and suggests the nearest, or is about the option.
 Result<ModelChoice> chooseModel(std::string_view text);
 
 struct ModelOptions {

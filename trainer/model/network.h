@@ -33,6 +33,13 @@ class NetworkError : public std::runtime_error {
   ErrorCode code_;
 };
 
+/// What a training step of a network gives that computes gradients by itself.
+struct GradientStep {
+  double loss = 0;
+  std::vector<torch::Tensor> gradients;  ///< of trained(), in its order
+  Tensors rowGradients;  ///< of what each lookup gathered, [ids, dim] or with more dimensions, by its name
+};
+
 /// A model as LibTorch sees it. What it trains, in order, becomes the ModelSpec. Whoever calls it sees
 /// to train(), eval() and gradients. Includes LibTorch: only the files of this folder that build networks
 /// include it.
@@ -55,7 +62,13 @@ class Network : public torch::nn::Module {
   /// generator.
   virtual std::vector<RowLookup> lookUp(const Batch&, Purpose) { return {}; }
   /// The mean loss over a batch, a scalar that gradients flow back from.
-  virtual torch::Tensor loss(const Tensors& batch) = 0;
+  virtual torch::Tensor loss(const Tensors&) {
+    throw NetworkError("the model gives no loss without gradients");
+  }
+  /// Whether step() is to be called in place of loss(), as gradients do not come by autograd: on the CPU
+  /// alone.
+  virtual bool givesGradients() const { return false; }
+  virtual GradientStep step(const Tensors&) { throw NetworkError("the model gives no gradients"); }
   /// The columns that outputs() takes: those of inputs() that the loss alone takes are not among them. Empty:
   /// the network gives no outputs.
   virtual std::vector<ColumnSpec> outputInputs() const { return {}; }

@@ -40,6 +40,16 @@ void RowLeaves::addTo(Tensors& tensors, const BatchRows& rows, Purpose purpose) 
   }
 }
 
+void RowLeaves::addLookupGradients(const BatchRows& rows, const Tensors& gradients) const {
+  for (const RowLookup& lookup : rows.lookups) {
+    const torch::Tensor places = wholeNumbers(lookup.places).to(device_);
+    const int64_t dim = tables_[lookup.table].dim;
+    leaves_.at(lookup.table)
+        .mutable_grad()
+        .index_add_(0, places, gradients.at(lookup.name).reshape({-1, dim}));
+  }
+}
+
 void RowLeaves::addGradients(const BatchRows& rows) const {
   if (device_.is_cpu()) return;  // they are where they belong
   for (size_t i = 0; i < leaves_.size(); ++i) {

@@ -19,6 +19,8 @@ class RowLeaves {
 
   /// Adds the lookups of a batch to its tensors. In training gradients flow back to the leaves.
   void addTo(Tensors& tensors, const BatchRows& rows, Purpose purpose);
+  /// Of a network that has no backward pass: the gradients of what the lookups gathered, by their names.
+  void addLookupGradients(const BatchRows& rows, const Tensors& gradients) const;
   /// After a backward pass over these tensors: the batch has the gradients.
   void addGradients(const BatchRows& rows) const;
 

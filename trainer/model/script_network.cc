@@ -1,9 +1,6 @@
 #include "trainer/model/script_network.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -15,13 +12,13 @@
 #include "trainer/model/load_script.h"
 #include "trainer/model/model_outputs.h"
 #include "trainer/model/network.h"
+#include "trainer/model/own_model.h"
 #include "trainer/model/row_tables.h"
 #include "trainer/model/script_writes.h"
 
 namespace psd {
 namespace {
 
-constexpr const char* kDeclarationFile = "psd.json";
 constexpr const char* kOutputs = "outputs";  // the method, where a module has it
 constexpr std::string_view kForward = "(Dict[str, Tensor]) -> Dict[str, Tensor]";
 constexpr std::string_view kNormCounter = "num_batches_tracked";  // BatchNorm's, where it keeps statistics
@@ -111,16 +108,6 @@ bool sameValue(const c10::IValue& a, const c10::IValue& b) {
            const auto found = other.find(entry.key());
            return found != other.end() && sameValue(entry.value(), found->value());
          });
-}
-
-/// call(), whose complaints get the file's name.
-template <class Call>
-auto blaming(const std::string& path, const Call& call) {
-  try {
-    return call();
-  } catch (const NetworkError& error) {
-    throw NetworkError(quotedPath(path) + ": " + error.what(), error.code());
-  }
 }
 
 /// See loadScriptNetwork(). What a module has beside its trained parameters, buffers above all, is the same
@@ -316,10 +303,7 @@ class ScriptNetwork : public Network {
 }  // namespace
 
 std::shared_ptr<Network> loadScriptNetwork(const std::string& path) {
-  errno = 0;
-  if (!std::ifstream(path, std::ios::binary)) {
-    throw NetworkError(quotedPath(path) + ": " + std::strerror(errno != 0 ? errno : ENOENT));
-  }
+  requireFile(path);
   torch::jit::ExtraFilesMap files{{kDeclarationFile, ""}};
   auto module = loadScript(path, files);
   if (!module.ok()) throw NetworkError(module.message());

@@ -135,6 +135,7 @@ class TorchModel : public Model {
     try {
       network_->train();
       uploadParameters();
+      if (network_->givesGradients()) return takeStep(batch, whenFinal);
       gradients_.zero_();
       final_.assign(tensors_.size(), false);
       const torch::Tensor loss = network_->loss(tensorsOf(batch, Purpose::training));
@@ -165,6 +166,21 @@ class TorchModel : public Model {
   }
 
  private:
+  /// Of a network that computes gradients by itself, on the CPU: each is copied once, to where it belongs.
+  double takeStep(const Batch& batch, const GradientsFinal& whenFinal) {
+    const torch::NoGradGuard noGraph;
+    const GradientStep step = network_->step(tensorsOf(batch, Purpose::training));
+    rows_->addLookupGradients(batch.rows(), step.rowGradients);
+    final_.assign(tensors_.size(), false);
+    whenFinal_ = whenFinal;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      part(gradients_, i).copy_(step.gradients[i]);
+      padding(gradients_, i).zero_();
+      reportFinal(i);
+    }
+    return step.loss;
+  }
+
   torch::Tensor flatZeros(const torch::TensorOptions& options) const {
     const auto count = static_cast<int64_t>(layout_.totalElements());
     torch::Tensor flat = torch::empty(count, options.dtype(torch::kFloat32));
@@ -193,6 +209,18 @@ class TorchModel : public Model {
     const TensorPlace& place = layout_.places()[index];
     return flat.narrow(0, static_cast<int64_t>(place.begin), static_cast<int64_t>(place.count))
         .view(tensors_[index].sizes());
+  }
+
+  /// From the end of a parameter's part to where the next one begins.
+  torch::Tensor padding(const torch::Tensor& flat, size_t index) const {
+    const uint64_t begin = layout_.places()[index].begin + layout_.places()[index].count;
+    return flat.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(endOf(index) - begin));
+  }
+
+  /// Where the next parameter's part begins.
+  uint64_t endOf(size_t index) const {
+    const auto& places = layout_.places();
+    return index + 1 < places.size() ? places[index + 1].begin : layout_.totalElements();
   }
 
   void keepInitialValues() {
@@ -224,9 +252,8 @@ class TorchModel : public Model {
   void reportFinal(size_t index) {
     if (!whenFinal_ || final_[index]) return;
     final_[index] = true;
-    const auto& places = layout_.places();
-    const uint64_t end = index + 1 < places.size() ? places[index + 1].begin : layout_.totalElements();
-    whenFinal_(places[index].begin, end - places[index].begin);
+    const uint64_t begin = layout_.places()[index].begin;
+    whenFinal_(begin, endOf(index) - begin);
   }
 
   void uploadParameters() {

@@ -312,7 +312,7 @@ TEST_CASE("an unknown model is answered with the list and the nearest") {
         "'mnist_cn' is not a model; expected one of mlp, mnist_cnn, resnet20, lstm_lm, gpt, mf, dlrm, svm, "
         "or a "
         "file whose name "
-        "ends with .pt. Did you mean mnist_cnn?");
+        "ends with .pt or .pt2. Did you mean mnist_cnn?");
 }
 
 TEST_CASE("a device is chosen from what is there") {

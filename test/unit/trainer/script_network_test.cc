@@ -12,6 +12,7 @@
 #include "trainer/loop/rows_of_batch.h"
 #include "trainer/model/execution.h"
 #include "trainer/model/model_list.h"
+#include "trainer/model/network.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd::script_network_test {
@@ -93,6 +94,31 @@ std::string complaintOf(Written&& written) {
   CHECK_THAT(loss.message(), Catch::Matchers::StartsWith("'" + written.path() + "': forward"));
   return loss.message();
 }
+
+/// Gives gradients without autograd, as a compiled step does: 3 of each element of `a`, 4 of `b`, and of each
+/// row its place among the ids.
+class OwnGradients : public Network {
+ public:
+  std::vector<std::pair<std::string, torch::Tensor>> trained() const override {
+    return {{"a", a_}, {"b", b_}};
+  }
+  std::vector<ColumnSpec> inputs() const override { return {{"ids", ElementType::i64, {}}}; }
+  std::vector<TableSpec> tables() const override { return {{"word", 2, {}}}; }
+  std::vector<RowLookup> lookUp(const Batch& batch, Purpose) override {
+    const auto ids = batch.values<int64_t>("ids");
+    return {{"words", 0, {ids.begin(), ids.end()}}};
+  }
+  bool givesGradients() const override { return true; }
+  GradientStep step(const Tensors& batch) override {
+    const torch::Tensor& words = batch.at("words");
+    const torch::Tensor places = torch::arange(words.size(0), torch::kFloat32).unsqueeze(1).expand({-1, 2});
+    return {a_.sum().item<double>(), {torch::full({3}, 3.f), torch::full({}, 4.f)}, {{"words", places}}};
+  }
+  Score score(const Tensors&) override { return {}; }
+
+ private:
+  torch::Tensor a_ = torch::ones({3}), b_ = torch::zeros({});
+};
 
 std::string returning(const std::string& dict) {
   return "def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:\n"
@@ -191,6 +217,41 @@ def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
   CHECK(model->computeGradients(batch).value() == Approx(0.5 * (6 + 12) / 2));
   CHECK(rows.gradients(0)[3 * seven] == Approx(0.5 * 3 / 2));
   CHECK(rows.gradients(0)[3 * (1 - seven)] == Approx(0.5 / 2));
+}
+
+TEST_CASE("gradients that a network gives by itself are put where they belong, once, and told of in order") {
+  auto model =
+      makeModel({"own", "own", [] { return std::make_shared<OwnGradients>(); }}, {1, Rank{0}, Device{}, 1})
+          .value();
+  PSD_REQUIRE_OK(model->reserve(2, true));
+  model->rotateGradients();
+  std::ranges::fill(model->gradients(), 9.f);
+  Batch batch;
+  batch.reshape(model->inputs(), 3);
+  std::ranges::copy(std::vector<int64_t>{5, 6, 5}, batch.values<int64_t>("ids").begin());
+  RowBatch rows(model->spec().tables);
+  rows.make(featuresOf(batch.rows().lookups = model->lookUp(batch, Purpose::training)));
+  showRows(rows, 0, batch);
+  std::vector<uint64_t> begins;
+  uint64_t all = 0;
+  const auto loss = model->computeGradients(batch, [&](uint64_t begin, uint64_t count) {
+    begins.push_back(begin);
+    all += count;
+    model->gradients()[begin] += 0.5f;
+  });
+  CHECK(loss.value() == 3);
+  CHECK(begins == std::vector<uint64_t>{0, 16});
+  CHECK(all == model->gradients().size());
+  std::vector<float> expected(32, 0.f);
+  expected[0] = 3.5f, expected[1] = expected[2] = 3, expected[16] = 4.5f;
+  CHECK(std::ranges::equal(model->gradients(), expected));
+  const size_t five = rows.ids(0)[0] == 5 ? 0 : 1;
+  CHECK(rows.gradients(0)[2 * five] == 0 + 2);
+  CHECK(rows.gradients(0)[2 * (1 - five)] == 1);
+  // It computes with the parameters whose turn it is.
+  std::ranges::fill(model->spareParameters(), 2.f);
+  model->swapParameters();
+  CHECK(model->computeGradients(batch).value() == 6);
 }
 
 TEST_CASE("what a file lacks is told before anything is trained") {

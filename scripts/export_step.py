@@ -1,0 +1,330 @@
+"""A Python class becomes a .pt2: its training step and its score as two graphs that AOTInductor compiles to machine code."""
+
+import contextlib
+import ctypes
+import io
+import json
+import logging
+import os
+import pathlib
+import platform
+import re
+import tempfile
+import warnings
+import zlib
+
+# Must be as trainer/model/step_package.cc reads them.
+FORMAT = 1
+DECLARATION, MANIFEST, VALUES = "extra/psd.json", "extra/psd_step.json", "extra/psd_values"
+STEP, SCORE = "step", "score"
+
+# What compilers use of a CPU by themselves, in the spelling of /proc/cpuinfo.
+CPU_FEATURES = re.compile(r"pni|ssse3|sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|popcnt|movbe|asimd\w*|sve\w*|i8mm|bf16")
+COLUMN = re.compile(r"(f32|f64|i32|i64|u8)(?:\[([\w,]*)\])?(?: below (\d+))?")
+TRACED_BATCH = 6
+COMPARED_BATCHES = (1, 2, 3, 8, 33)
+TOLERANCE = 1e-4  # of the largest value of a tensor: sums in another order
+
+
+class Refused(Exception):
+    """One line for people."""
+
+
+def first_line(error):
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+class Inputs:
+    """What forward takes beside the parameters: columns, then rows of tables. Thread: one."""
+
+    def __init__(self, declaration):
+        self.shapes, self.kinds = {}, {}
+        for name, text in declaration["columns"].items():
+            match = COLUMN.fullmatch(text if isinstance(text, str) else "")
+            if not match:
+                raise Refused(f"columns.{name}: '{text}' is no type of a column; expected f32, f64, i32, i64 or u8, then [extents], then below N")
+            kind, extents, bound = match.groups()
+            if "any" in (extents or "").split(","):
+                raise Refused(f"columns.{name}: '{text}' has an extent of any length, and in a .pt2 all but the batch are fixed; expected a number, or -o OUT.pt")
+            self.shapes[name] = [int(extent) for extent in extents.split(",")] if extents else []
+            self.kinds[name] = kind, int(bound or 0)
+        self.rows = []
+        for table in declaration.get("tables", {}).values():
+            for name, column in table["rows"].items():
+                if column not in self.shapes:
+                    raise Refused(f"tables: '{column}', whose ids '{name}' goes by, is no column")
+                self.shapes[name] = [*self.shapes[column], table["dim"]]
+                self.kinds[name] = "f32", 0
+                self.rows.append(name)
+        self.names = list(self.shapes)
+
+    def draw(self, batch):
+        """Made-up ones: numbers from 0 to 1, whole ones below what the column says."""
+        import torch
+        types = {"f32": torch.float32, "f64": torch.float64, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8}
+        drawn = []
+        for name in self.names:
+            kind, bound = self.kinds[name]
+            shape = [batch, *self.shapes[name]]
+            drawn.append(torch.rand(shape, dtype=types[kind]) if kind[0] == "f" else torch.randint(bound or 100, shape, dtype=types[kind]))
+        return drawn
+
+
+def state_of(model):
+    """Of what is not trained: tensors, and the plain values that modules have."""
+    import torch
+    plain = (bool, int, float, str, list, dict, tuple, type(None))
+    state = {name: tensor.detach().clone() for name, tensor in [*model.named_buffers(), *model.named_parameters()] if not tensor.requires_grad}
+    for place, module in model.named_modules():
+        for name, value in vars(module).items():
+            if not name.startswith("_") and name != "training" and isinstance(value, plain):
+                state[f"{place}.{name}".lstrip(".")] = repr(value)
+    return state, torch.equal
+
+
+def check_state(model, before):
+    state, equal = before
+    for name, value in state_of(model)[0].items():
+        kept = state.get(name)
+        if kept is None or (equal(kept, value) if hasattr(value, "shape") else kept == value):
+            continue
+        raise Refused(f"forward changed '{name}', which is no parameter: trainers do not share it, so the model would be scored wrongly; "
+                      "expected a module that only reads it")
+
+
+def check_outputs(outputs, declaration):
+    import torch
+    names = {"loss", *declaration.get("metrics", {})}
+    if not isinstance(outputs, dict) or not all(isinstance(value, torch.Tensor) for value in outputs.values()):
+        raise Refused("forward returned no dict of tensors")
+    if "loss" not in outputs:
+        raise Refused(f"forward returned no 'loss'; it returned {', '.join(repr(name) for name in outputs) or 'nothing'}")
+    loss = outputs["loss"]
+    if loss.dim() != 0 or not loss.is_floating_point():
+        raise Refused(f"forward returned 'loss' as {loss.dtype} of {loss.dim()} dimensions; expected a scalar of f32")
+    if not loss.requires_grad:
+        raise Refused("forward returned a 'loss' that no parameter has a part in")
+    unknown = next((name for name in outputs if name not in names | {"loss.weight"}), None)
+    if unknown is not None:
+        raise Refused(f"forward returned '{unknown}', which is none of the metrics that the class names")
+    missing = next((name for name in names if name not in outputs), None)
+    if missing is not None:
+        raise Refused(f"forward returned no '{missing}', which the class names as a metric")
+
+
+@contextlib.contextmanager
+def complaining(what):
+    """PyTorch's complaints as one line."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # it shows graphs, too
+            yield
+    except Refused:
+        raise
+    except Exception as error:  # noqa: BLE001: whatever tracing a user's code throws
+        if "Constraints violated" in str(error) and "dynamic" in str(error):
+            raise Refused("forward makes a constant of the size of the batch, as float(x.size(0)) does; expected tensors, as torch.ones_like(x).sum()") from None
+        raise Refused(f"{what}: {first_line(error)}") from None
+
+
+class Step:
+    """The two graphs of a model, (parameters, inputs) -> (loss, gradients) and -> outputs. Thread: one."""
+
+    def __init__(self, model, declaration):
+        self.model, self.inputs = model, Inputs(declaration)
+        self.names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.values = [parameter.detach() for parameter in self.trained]
+        self.score_names = []
+        for mode in (False, True):
+            model.train(mode)
+            before = state_of(model)
+            with complaining("forward failed with made-up data"):
+                outputs = self.call(self.inputs.draw(TRACED_BATCH))
+            check_state(model, before)
+            check_outputs(outputs, declaration)
+            self.score_names = self.score_names or list(outputs)
+
+    def call(self, given):
+        return self.model(dict(zip(self.inputs.names, given)))
+
+    def export(self, module, *parameters):
+        """As a graph in which the batch may have any size; a module of inputs, or of parameters and inputs."""
+        import torch
+        shapes = [*([{} for _ in each] for each in parameters), [{0: torch.export.Dim.DYNAMIC} for _ in self.inputs.names]]
+        given = self.inputs.draw(TRACED_BATCH)
+        exported = torch.export.export(module, (*parameters, given), dynamic_shapes=tuple(shapes), strict=False)
+        for limits in exported.range_constraints.values():
+            if limits.lower > 2 or limits.upper < 2**31:
+                raise Refused(f"forward goes by the size of the batch, from {limits.lower} to {limits.upper}: other sizes would need another graph")
+        return exported
+
+    def trace(self, training, outputs_of):
+        """What outputs_of(forward, parameters, inputs) computes, autograd included: torch.export has none, so that the exported
+        forward is traced with it, and exported again."""
+        import torch
+        from torch._dispatch.python import enable_python_dispatcher
+        from torch._subclasses.fake_tensor import FakeTensor
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        class Forward(torch.nn.Module):
+            def __init__(self, step):
+                super().__init__()
+                self.model, self.names = step.model, step.inputs.names
+
+            def forward(self, given):
+                return self.model(dict(zip(self.names, given)))
+
+        class Traced(torch.nn.Module):
+            def __init__(self, traced):
+                super().__init__()
+                self.traced = traced
+
+            def forward(self, parameters, given):
+                return self.traced(parameters, given)
+
+        self.model.train(training)
+        with complaining(f"torch.export does not take forward in {'training' if training else 'scoring'}"):
+            exported = self.export(Forward(self))
+            fakes = [node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder"]
+            mode = next(value for value in fakes if isinstance(value, FakeTensor)).fake_mode
+            mode.allow_non_fake_inputs = True
+            module = frozen(exported.module(check_guards=False))
+            places = {id(parameter): place for place, parameter in enumerate(self.trained)}
+            aliases = {f"model.{name}": places[id(parameter)] for name, parameter in self.model.named_parameters(remove_duplicate=False)
+                       if id(parameter) in places}
+
+            def bound(parameters):
+                named = {name: parameters[place] for name, place in aliases.items()}
+                return lambda given: torch.func.functional_call(module, named, (given,))
+
+            with mode, enable_python_dispatcher(), torch.set_grad_enabled(training):
+                traced = make_fx(lambda parameters, given: outputs_of(bound, parameters, given), tracing_mode="real", _allow_non_fake_inputs=True)(
+                    [mode.from_tensor(value, static_shapes=True) for value in self.values], fakes[-len(self.inputs.names):])
+            with torch.no_grad():
+                return self.export(Traced(traced), self.values)
+
+    def step_of(self, bound, parameters, given):
+        """The loss and its gradients, of the parameters and of rows."""
+        import torch
+        parameters = [each.detach().requires_grad_() for each in parameters]
+        given = [each.detach().requires_grad_() if name in self.inputs.rows else each for name, each in zip(self.inputs.names, given)]
+        loss = bound(parameters)(given)["loss"]
+        rows = [each for name, each in zip(self.inputs.names, given) if name in self.inputs.rows]
+        return [loss.detach(), *torch.autograd.grad(loss, [*parameters, *rows], allow_unused=True, materialize_grads=True)]
+
+    def score_of(self, bound, parameters, given):
+        outputs = bound(parameters)(given)
+        return [outputs[name].detach() for name in self.score_names]
+
+    def eager(self, graph, given):
+        """What the class itself gives."""
+        import torch
+        self.model.train(graph == STEP)
+        if graph == SCORE:
+            outputs = self.call(given)
+            return [outputs[name].detach() for name in self.score_names]
+        given = [each.detach().requires_grad_() if name in self.inputs.rows else each for name, each in zip(self.inputs.names, given)]
+        loss = self.call(given)["loss"]
+        rows = [each for name, each in zip(self.inputs.names, given) if name in self.inputs.rows]
+        return [loss.detach(), *torch.autograd.grad(loss, [*self.trained, *rows], allow_unused=True, materialize_grads=True)]
+
+
+def frozen(module):
+    """Parameters that are not trained become buffers, which tracing keeps as constants."""
+    for each in module.modules():
+        for name, parameter in list(each.named_parameters(recurse=False)):
+            if not parameter.requires_grad:
+                delattr(each, name)
+                each.register_buffer(name, parameter.detach())
+    return module
+
+
+def draws_by_chance(exported):
+    import torch
+    return any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in exported.graph.nodes)
+
+
+def compare(what, batch, eager, graph, names):
+    """A graph forgets by which branches the code went: it is held to the class at several sizes of the batch."""
+    import torch
+    for name, expected, found in zip(names, eager, graph):
+        scale = expected.abs().max().item() if expected.numel() else 0
+        if expected.shape == found.shape and torch.allclose(expected.double(), found.double(), rtol=TOLERANCE, atol=TOLERANCE * scale + 1e-7, equal_nan=True):
+            continue
+        raise Refused(f"{what} gives another '{name}' than the class for a batch of {batch}: does forward go by the size of the batch?")
+
+
+def compile_graph(exported):
+    import torch
+    # The program that loads it has LibTorch's CPU part; libtorch.so would want the one for CUDA. --threads is told at run time. The
+    # convolutions of LibTorch choose a layout by themselves, and its generator is what --seed sets: see decision 0047.
+    options = {"aot_inductor.package": True, "aot_inductor.link_libtorch": False, "aot_inductor.precompile_headers": False,
+               "cpp.dynamic_threads": True, "layout_optimization": False, "fallback_random": True}
+    with torch.no_grad(), complaining("AOTInductor does not compile it"):
+        positional, named = exported.example_inputs
+        return torch._inductor.aot_compile(exported.module(check_guards=False), positional, named, options=options)
+
+
+def cpu_features():
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.M)
+    return sorted(flag for flag in set(flags.group(1).split() if flags else []) if CPU_FEATURES.fullmatch(flag))
+
+
+def write_package(out, step, declaration, files):
+    import torch
+    from torch.export.pt2_archive._package import PT2ArchiveWriter
+    records = {f"data/aotinductor/{graph}/{pathlib.Path(file).name}": pathlib.Path(file).read_bytes() for graph in files for file in files[graph]}
+    records[DECLARATION] = declaration.encode()
+    records[VALUES] = b"".join(value.contiguous().numpy().tobytes() for value in step.values)
+    manifest = {"format": FORMAT, "torch": torch.__version__.partition("+")[0], "machine": platform.machine(), "cpu": cpu_features(),
+                "parameters": {name: list(value.shape) for name, value in zip(step.names, step.values)},
+                "outputs": step.score_names,
+                "crc32": {name: zlib.crc32(data) for name, data in records.items()}}
+    records[MANIFEST] = json.dumps(manifest, indent=1).encode()
+    with PT2ArchiveWriter(str(out)) as writer:
+        for name, data in records.items():
+            writer.write_bytes(name, data)
+
+
+def load_graph(files):
+    import torch
+    library = next(file for file in files if file.endswith(".so"))
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(library, 1)
+
+
+def export_step(model, declaration, out):
+    """Writes a .pt2. `declaration`: psd.json."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    logging.disable(logging.CRITICAL)  # of PyTorch, on what a machine has not
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory(prefix="psd-export-") as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        import torch
+        import torch._inductor
+        for name, parameter in model.named_parameters():
+            if parameter.dtype != torch.float32 and parameter.requires_grad:
+                raise Refused(f"parameter '{name}' is of {parameter.dtype}; expected f32")
+        step = Step(model, json.loads(declaration))
+        graphs = {STEP: step.trace(True, step.step_of), SCORE: step.trace(False, step.score_of)}
+        names = {STEP: ["loss", *step.names, *step.inputs.rows], SCORE: step.score_names}
+
+        def compare_all(what, run):
+            for graph in graphs:
+                for batch in COMPARED_BATCHES:
+                    given = step.inputs.draw(batch)
+                    torch.manual_seed(batch)
+                    expected = step.eager(graph, given)
+                    torch.manual_seed(batch)
+                    with torch.no_grad(), complaining(f"{what} of the {graph} failed for a batch of {batch}"):
+                        found = run[graph](step.values, given)
+                    compare(f"{what} of the {graph}", batch, expected, found, names[graph])
+
+        compare_all("the graph", {graph: exported.module(check_guards=False) for graph, exported in graphs.items()})
+        files = {graph: compile_graph(exported) for graph, exported in graphs.items()}
+        # What it is linked to is in the process that loads it, where its names can be seen by all.
+        ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"), mode=ctypes.RTLD_GLOBAL)
+        runners = {graph: load_graph(files[graph]) for graph in graphs if not draws_by_chance(graphs[graph])}
+        graphs = {graph: graphs[graph] for graph in runners}  # by chance, compiled code draws other numbers
+        compare_all("the compiled graph", {graph: lambda values, given, run=runner: run.run([*values, *given]) for graph, runner in runners.items()})
+        write_package(out, step, declaration, files)
