@@ -63,9 +63,10 @@ class Executor(Group):
     summary = ("One trainer", "Two trainers")
     text = """`psd-trainer --execute` with a `psd-executor` of two workers, each of one thread, beside the program of PyTorch's parameter server tutorial
 (`torch.distributed.rpc`, TensorPipe): the ConvNet of examples/mnist, batches of 32, plain SGD, hogwild; daemon, executor and trainers are
-processes of this machine, on Unix sockets. A rate is of steps from the thirtieth on, of all trainers together. CPU time is that of all
-processes a step, which holds on a machine that does other things too; steps per second do not. The tutorial's program with two
-trainers ends at once: autograd refuses a backward pass whose parameters another trainer has changed."""
+processes of this machine, on Unix sockets. Two stages are cut at `conv2`, with 4 micro-batches. A rate is of steps from the
+thirtieth on, of all trainers together. CPU time is that of all processes a step, which holds on a machine that does other things
+too; steps per second do not. The tutorial's program with two trainers ends at once: autograd refuses a backward pass whose
+parameters another trainer has changed."""
     rounds_max = 5
 
     def __init__(self, programs, quick):
@@ -78,29 +79,41 @@ trainers ends at once: autograd refuses a backward pass whose parameters another
             for trainers in (1, 2):
                 name = f"{weights} {trainers}"
                 work[name] = lambda w=weights, n=trainers: self.measured(self.executed(w, n), "steps_per_s")
-                work[f"{name} cpu"] = lambda: self.last["cpu_ms"]
+                work[f"{name} cpu"] = self.cpu_ms
             if weights == "stashed" and self.programs.python:  # in turn with it
-                work["torch"] = lambda: self.measured(self.programs.torch_rpc_train(self.warm, self.steps), "steps_per_s")
-                work["torch cpu"] = lambda: self.last["cpu_ms"]
+                work["torch"] = self.tutorial
+                work["torch cpu"] = self.cpu_ms
+        work["stages"] = lambda: self.measured(self.executed("stashed", 1, ["--set", 'stages=["conv2"]']), "steps_per_s")
+        work["stages cpu"] = self.cpu_ms
         if not self.programs.python:
             self.unmeasured.append("PyTorch's RPC: no python3 with torch was found")
         return work
+
+    def cpu_ms(self):
+        """Of the measurement before."""
+        if not self.last:
+            raise Failed("the run that measures both did not end well")
+        return self.last["cpu_ms"]
 
     def measured(self, report, key):
         self.last = report
         return report[key]
 
-    def executed(self, weights, trainers):
+    def tutorial(self):
+        self.last = {}
+        return self.measured(self.programs.torch_rpc_train(self.warm, self.steps), "steps_per_s")
+
+    def executed(self, weights, trainers, more=()):
+        self.last = {}
         if not (self.programs.folder / "psd-executor").is_file():
             raise Failed("this build has no psd-executor")
-        self.last = {}
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
             daemon = stack.enter_context(self.programs.daemon({"threads": 1}))
             address = f"unix://{folder}/executor.sock"
             executor = Running(stack, folder, "psd-executor", [
                 self.programs.folder / "psd-executor", "--server", daemon.address["unix"], "--listen", address, "--module", "mnist_cnn",
-                "--set", f'weights="{weights}"', "--set", "workers=2"])
+                "--set", f'weights="{weights}"', "--set", "workers=2", *more])
             executor.until("waited for it to listen", lambda: "ready: listening" in executor.text(), READY_S)
             files = [folder / f"{rank}.jsonl" for rank in range(trainers)]
             running = [Running(stack, folder, f"psd-trainer-{rank}", [
@@ -136,6 +149,9 @@ trainers ends at once: autograd refuses a backward pass whose parameters another
                 Row.at_most("One trainer, CPU a step", medians["stashed 1 cpu"], "PyTorch RPC", torch_cpu, None, milliseconds),
                 Row.at_least("One trainer, live", medians["live 1"], "PyTorch RPC", torch, None, rate),
                 Row.at_most("One trainer, live, CPU a step", medians["live 1 cpu"], "PyTorch RPC", torch_cpu, None, milliseconds),
+                Row.at_least("One trainer, two stages", medians["stages"], "one stage", one, None, rate),
+                Row.at_most("One trainer, two stages, CPU a step", medians["stages cpu"], "one stage", medians["stashed 1 cpu"], None,
+                            milliseconds),
                 Row.at_least("Two trainers", two, "one trainer", one, 1.8, rate),
                 Row.at_most("Two trainers, CPU a step", medians["stashed 2 cpu"], "one trainer", medians["stashed 1 cpu"], None, milliseconds),
                 Row.at_least("Two trainers, live", medians["live 2"], "one trainer", medians["live 1"], None, rate)]

@@ -34,7 +34,8 @@ class LocalExecutor {
     PSD_REQUIRE_OK(read);
     auto choice = chooseModel(read->module);
     PSD_REQUIRE_OK(choice);
-    auto model = makeExecutionModel(*choice, read->seed);
+    auto model =
+        makeExecutionModel(*choice, read->seed, {read->stages, read->microBatches, read->threadsPerWorker});
     PSD_REQUIRE_OK(model);
     if (wrap) *model = wrap(*std::move(model));
     ClientOptions options;

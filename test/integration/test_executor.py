@@ -84,12 +84,26 @@ class Training(ExecutorTest):
             self.assert_ends(trainer)
         self.assertGreater(self.accuracy(trainers[0]), self.accuracy(own[0]) - 3)
 
+    def test_stages_train_as_the_whole_does(self):
+        daemon = self.unix_daemon()
+        executor = self.executor(daemon, stages=["fc2"], micro_batches=3, workers=2)
+        trainers = [self.remote(rank, 2, steps=60) for rank in range(2)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        self.assertGreater(self.accuracy(trainers[0]), 80)
+        self.assertTrue(executor.runs())
+        self.assertEqual(daemon.status()["counters"]["gradients"], 120)
+
     def test_a_module_of_ones_own_gives_outputs(self):
         self.assertNotEqual(THROWS, POINTS)
         for name, source in (("points", POINTS), ("throws", THROWS)):
             self.write(f"{name}.py", source)
             subprocess.run([processes.REPO / "scripts" / "export_model", f"{name}.py:Points"], cwd=self.folder, check=True,
                            stdout=subprocess.DEVNULL, timeout=processes.WAIT_S)
+        done = subprocess.run([EXECUTOR, "check", "--module", self.folder / "points.pt", "--set", 'stages=["net"]'], capture_output=True,
+                              text=True, timeout=processes.WAIT_S, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "^psd-executor: stages: model 'points' cannot be cut at its layers; expected one of mlp")
         rows = [f"{x / 20},{y / 20},{int(x + y > 20)}" for x in range(20) for y in range(20)]
         data = self.write("points.csv", "\n".join(["x,y,label", *rows]) + "\n")
         daemon = self.unix_daemon(optimizer='{"type":"adam","lr":0.02}')
@@ -402,6 +416,8 @@ class Nonsense(ExecutorTest):
         refused(["http.timeout_ms"], "--set", "http.timeout_ms=1")
         refused(["module", "'mnist_cn'", "Did you mean mnist_cnn?"], "--server", daemon.address, "--module", "mnist_cn")
         refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm")
+        refused(["stages[0]", "no layer 'fc9'", "one of fc2"], "check", "--module", "mlp", "--set", 'stages=["fc9"]')
+        refused(["micro_batches", "goes with `stages`"], "check", "--set", "micro_batches=2")
         refused(["memory_bytes"], "--set", "memory_bytes=1048576")
         refused(["module", "lstm_lm", "gives no outputs"], "check", "--module", "lstm_lm")
         refused(["memory_bytes"], "check", "--set", "memory_bytes=1048576")

@@ -8,6 +8,7 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kThreadsMax = 1024;
+constexpr uint64_t kMicroBatchesMax = 1024;
 constexpr uint64_t kTimeMsMax = 24ull * 3600 * 1000;
 constexpr uint64_t kBytesMax = 1ull << 50;
 constexpr uint64_t kMessageBytesMin = 64u << 10, kMessageBytesMax = 256u << 20;
@@ -107,6 +108,11 @@ Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
   config.seed = in.integer("seed", config.seed, 0, INT64_MAX);
   config.workers = readCount(in, "workers", config.workers, kThreadsMax);
   config.threadsPerWorker = readCount(in, "threads_per_worker", config.threadsPerWorker, kThreadsMax);
+  config.stages = in.texts("stages", {});
+  if (in.has("micro_batches") && config.stages.empty()) in.fail("micro_batches", "goes with `stages`");
+  if (!config.stages.empty()) {
+    config.microBatches = readCount(in, "micro_batches", config.microBatches, kMicroBatchesMax);
+  }
   config.weights = in.choice("weights", "stashed", {"stashed", "live"}) == "live" ? WeightsMode::live
                                                                                   : WeightsMode::stashed;
   config.exclusive = in.boolean("exclusive", config.exclusive);

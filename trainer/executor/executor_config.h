@@ -37,6 +37,8 @@ struct ExecutorConfig {
   uint64_t seed = 1;     ///< of initial values, where the daemon has none, and of dropout
   uint32_t workers = 2;  ///< passes computed at once
   uint32_t threadsPerWorker = 1;
+  std::vector<std::string> stages;  ///< layers with which stages begin after the first; empty: not cut
+  uint32_t microBatches = 4;        ///< of a batch, on their way through the stages
   WeightsMode weights = WeightsMode::stashed;
   bool exclusive = false;              ///< a training step excludes all others, from its forward pass on
   std::chrono::milliseconds age{100};  ///< of waiting that raises a call's priority by one

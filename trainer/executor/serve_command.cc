@@ -30,10 +30,14 @@ void keepFreedMemory() {
 }
 
 Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config) {
-  const auto wrong = [](const Error& error) { return Error{error.code, "module: " + error.message}; };
+  const auto wrong = [](const Error& error) {
+    return Error{error.code,
+                 error.message.starts_with("stages") ? error.message : "module: " + error.message};
+  };
   const auto choice = chooseModel(config.module);
   if (!choice.ok()) return wrong(choice.error());
-  auto model = makeExecutionModel(*choice, config.seed);
+  auto model =
+      makeExecutionModel(*choice, config.seed, {config.stages, config.microBatches, config.threadsPerWorker});
   if (!model.ok()) return wrong(model.error());
   return model;
 }

@@ -8,6 +8,12 @@ Classifier::Classifier(std::vector<uint64_t> imageShape, uint64_t classCount)
     : inputs_{{"image", ElementType::f32, std::move(imageShape)},
               {"label", ElementType::i64, {}, classCount}} {}
 
+torch::Tensor Classifier::forward(const torch::Tensor& images) {
+  torch::Tensor x = images;
+  for (const Layer& layer : layers()) x = layer.run(x);
+  return x;
+}
+
 torch::Tensor Classifier::loss(const Tensors& batch) {
   return torch::nll_loss(forward(batch.at("image")), batch.at("label"));
 }

@@ -11,17 +11,19 @@ class Classifier : public Network {
   /// `imageShape`: [channels, height, width].
   Classifier(std::vector<uint64_t> imageShape, uint64_t classCount);
 
-  /// [n, …imageShape] → log-probabilities [n, classCount]. Obeys train() and eval().
-  virtual torch::Tensor forward(const torch::Tensor& images) = 0;
+  /// From images [n, …imageShape] to log-probabilities [n, classCount]. They obey train() and eval().
+  std::vector<Layer> layers() override = 0;
 
   std::vector<ColumnSpec> inputs() const override { return inputs_; }
   std::vector<ColumnSpec> outputInputs() const override { return {inputs_.front()}; }
-  /// "scores": forward() of the images.
+  /// "scores": what the layers make of the images.
   Tensors outputs(const Tensors& batch) override;
   torch::Tensor loss(const Tensors& batch) override;
   Score score(const Tensors& batch) override;
 
  private:
+  torch::Tensor forward(const torch::Tensor& images);
+
   std::vector<ColumnSpec> inputs_;
 };
 

@@ -12,15 +12,19 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/utils.h>
 
+#include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "trainer/model/model_outputs.h"
 #include "trainer/model/network.h"
+#include "trainer/model/stage_pipeline.h"
+#include "trainer/model/staged_run.h"
 #include "trainer/model/torch_values.h"
 
 namespace psd {
 namespace {
 
 constexpr const char* kDevice = "cpu";
+constexpr const char* kLayersOutput = "scores";  // of a classifier
 
 std::vector<int64_t> shapeOf(const NamedTensor& tensor) { return {tensor.shape.begin(), tensor.shape.end()}; }
 
@@ -85,6 +89,10 @@ struct Shared {
   ModelSpec spec;
   ModelLayout layout{ModelSpec{}};
   std::vector<ColumnSpec> inputs;
+  std::string output;          ///< where the model is cut: the name of the one that there is
+  std::vector<size_t> bounds;  ///< of its stages
+  uint32_t microBatches = 1;
+  std::unique_ptr<StagePipeline> pipeline;  ///< null: it is not cut
 };
 
 class TorchPass final : public ForwardPass {
@@ -94,6 +102,7 @@ class TorchPass final : public ForwardPass {
     bind();
   }
   ~TorchPass() override {
+    staged_.reset();
     tensors_.clear();  // the graph: before the network, and the weights, may be another's
     if (reusable_) shared_->networks.giveBack(std::move(network_));
   }
@@ -106,7 +115,7 @@ class TorchPass final : public ForwardPass {
     }
     const torch::AutoGradMode graph(training);
     network_->train(training);
-    tensors_ = network_->outputs(batch);
+    tensors_ = shared_->pipeline ? throughStages(batch, training) : network_->outputs(batch);
     reusable_ = true;
     if (tensors_.empty()) throw NetworkError("the model gave no outputs");
     for (const auto& [name, tensor] : tensors_) outputs_.push_back(copyOut(name, tensor));
@@ -125,9 +134,13 @@ class TorchPass final : public ForwardPass {
       }
       if (outputs.empty()) return {ErrorCode::invalidArgument, "no gradient of any output is given"};
       for (const auto& [name, tensor] : network_->trained()) parameters.push_back(tensor);
-      const std::vector<torch::Tensor> computed =
-          torch::autograd::grad(outputs, parameters, gradients, /*retain_graph=*/false,
-                                /*create_graph=*/false, /*allow_unused=*/true);
+      std::vector<torch::Tensor> computed(parameters.size());
+      if (staged_) {
+        staged_->backward(gradients.front(), parameters, computed);
+      } else {
+        computed = torch::autograd::grad(outputs, parameters, gradients, /*retain_graph=*/false,
+                                         /*create_graph=*/false, /*allow_unused=*/true);
+      }
       for (size_t i = 0; i < computed.size(); ++i) copyInto(gradient, i, computed[i]);
       tensors_.clear();
       return {};
@@ -137,6 +150,16 @@ class TorchPass final : public ForwardPass {
   }
 
  private:
+  Tensors throughStages(const Tensors& batch, bool training) {
+    staged_.emplace(*shared_->pipeline, shared_->bounds, network_->layers());
+    torch::Tensor output =
+        staged_->forward(batch.at(shared_->inputs.front().name), shared_->microBatches, training);
+    if (!training) staged_.reset();
+    Tensors outputs;
+    outputs.emplace(shared_->output, output.requires_grad_(training));
+    return outputs;
+  }
+
   /// Makes the parameters of the network views of the weights.
   void bind() {
     const auto trained = network_->trained();
@@ -182,13 +205,15 @@ class TorchPass final : public ForwardPass {
   const Weights weights_;
   std::shared_ptr<Network> network_;
   bool reusable_ = false;  ///< a pass that failed may have changed the network, for all that come after it
-  Tensors tensors_;        ///< the outputs with their graph, in training and until backward()
+  std::optional<StagedRun> staged_;  ///< its graphs, where the model is cut
+  Tensors tensors_;                  ///< the outputs with their graph, in training and until backward()
   std::vector<NamedTensor> outputs_;
 };
 
 class TorchExecution final : public ExecutionModel {
  public:
-  TorchExecution(const ModelChoice& choice, uint64_t seed) : shared_(std::make_shared<Shared>(choice)) {
+  TorchExecution(const ModelChoice& choice, uint64_t seed, const StageOptions& stages)
+      : shared_(std::make_shared<Shared>(choice)) {
     torch::manual_seed(seed);
     std::shared_ptr<Network> network = shared_->networks.take();
     shared_->spec = describeNetwork(choice.name, *network);
@@ -203,6 +228,7 @@ class TorchExecution final : public ExecutionModel {
       throw NetworkError("model '" + choice.name + "' has embedding tables; expected dense parameters alone");
     }
     network->checkOutputsOnlyRead();
+    if (!stages.begins.empty()) cut(*network, choice.name, stages);
     keepInitialValues(*network);
     shared_->networks.giveBack(std::move(network));
   }
@@ -226,6 +252,21 @@ class TorchExecution final : public ExecutionModel {
   }
 
  private:
+  void cut(Network& network, const std::string& name, const StageOptions& stages) {
+    const std::vector<Layer> layers = network.layers();
+    if (layers.empty()) {
+      throw NetworkError("stages: model '" + name + "' cannot be cut at its layers; expected one of " +
+                         joined(kExecutableModels, ", "));
+    }
+    auto bounds = divideIntoStages(layers, stages.begins);
+    if (!bounds.ok()) throw NetworkError(bounds.message());
+    shared_->bounds = *std::move(bounds);
+    shared_->output = kLayersOutput;
+    shared_->microBatches = stages.microBatches;
+    shared_->pipeline = std::make_unique<StagePipeline>(
+        stages.begins.size() + 1, [threads = stages.threads] { useComputeThreads(threads); });
+  }
+
   void keepInitialValues(const Network& network) {
     initial_ = torch::zeros({static_cast<int64_t>(shared_->layout.totalElements())});
     const auto trained = network.trained();
@@ -242,9 +283,10 @@ class TorchExecution final : public ExecutionModel {
 
 }  // namespace
 
-Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed) {
+Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed,
+                                                           const StageOptions& stages) {
   try {
-    return std::unique_ptr<ExecutionModel>(std::make_unique<TorchExecution>(choice, seed));
+    return std::unique_ptr<ExecutionModel>(std::make_unique<TorchExecution>(choice, seed, stages));
   } catch (const NetworkError& error) {
     return Error{ErrorCode::invalidArgument, error.what()};
   } catch (const std::exception& exception) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -55,8 +56,18 @@ class ExecutionModel {
 /// The names of the built-in models that makeExecutionModel() takes.
 inline constexpr std::array<std::string_view, 3> kExecutableModels{"mlp", "mnist_cnn", "resnet20"};
 
-/// Builds a model on the CPU; invalidArgument: it gives no outputs, or has embedding tables.
-Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed);
+/// How a model is cut into stages, each with a thread of its own, and batches into micro-batches that go
+/// through them. A value type.
+struct StageOptions {
+  std::vector<std::string> begins;  ///< layers with which stages begin after the first; empty: it is not cut
+  uint32_t microBatches = 4;
+  uint32_t threads = 1;  ///< that LibTorch computes with, of each stage
+};
+
+/// Builds a model on the CPU; invalidArgument: it gives no outputs, has embedding tables, or has no such
+/// layers, of which the message names the place in `stages`.
+Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed,
+                                                           const StageOptions& stages = {});
 
 /// How many threads LibTorch computes with in the calling thread.
 void useComputeThreads(uint32_t threads);

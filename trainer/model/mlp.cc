@@ -16,9 +16,9 @@ class Mlp : public Classifier {
         fc1_(register_module("fc1", torch::nn::Linear(28 * 28, 256))),
         fc2_(register_module("fc2", torch::nn::Linear(256, 10))) {}
 
-  torch::Tensor forward(const torch::Tensor& images) override {
-    const torch::Tensor hidden = torch::relu(fc1_(images.flatten(1)));
-    return torch::log_softmax(fc2_(hidden), 1);
+  std::vector<Layer> layers() override {
+    return {{"fc1", [this](const auto& images) { return torch::relu(fc1_(images.flatten(1))); }},
+            {"fc2", [this](const auto& hidden) { return torch::log_softmax(fc2_(hidden), 1); }}};
   }
 
  private:

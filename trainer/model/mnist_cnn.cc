@@ -19,12 +19,18 @@ class MnistCnn : public Classifier {
         fc1_(register_module("fc1", torch::nn::Linear(9216, 128))),
         fc2_(register_module("fc2", torch::nn::Linear(128, 10))) {}
 
-  torch::Tensor forward(const torch::Tensor& images) override {
-    torch::Tensor x = torch::relu(conv1_(images));                 // [n, 32, 26, 26]
-    x = torch::max_pool2d(torch::relu(conv2_(x)), 2);              // [n, 64, 12, 12]
-    x = torch::dropout(x, 0.25, is_training()).flatten(1);         // [n, 9216]
-    x = torch::dropout(torch::relu(fc1_(x)), 0.5, is_training());  // [n, 128]
-    return torch::log_softmax(fc2_(x), 1);
+  std::vector<Layer> layers() override {
+    return {{"conv1", [this](const auto& images) { return torch::relu(conv1_(images)); }},  // [n, 32, 26, 26]
+            {"conv2",
+             [this](const auto& x) {
+               const torch::Tensor pooled = torch::max_pool2d(torch::relu(conv2_(x)), 2);  // [n, 64, 12, 12]
+               return torch::dropout(pooled, 0.25, is_training()).flatten(1);              // [n, 9216]
+             }},
+            {"fc1",
+             [this](const auto& x) {
+               return torch::dropout(torch::relu(fc1_(x)), 0.5, is_training());  // [n, 128]
+             }},
+            {"fc2", [this](const auto& x) { return torch::log_softmax(fc2_(x), 1); }}};
   }
 
  private:

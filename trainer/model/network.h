@@ -40,6 +40,12 @@ struct GradientStep {
   Tensors rowGradients;  ///< of what each lookup gathered, [ids, dim] or with more dimensions, by its name
 };
 
+/// A part of a network's way from its input to its output. `run` lives as long as the network.
+struct Layer {
+  std::string name;
+  std::function<torch::Tensor(const torch::Tensor&)> run;
+};
+
 /// A model as LibTorch sees it. What it trains, in order, becomes the ModelSpec. Whoever calls it sees
 /// to train(), eval() and gradients. Includes LibTorch: only the files of this folder that build networks
 /// include it.
@@ -72,6 +78,10 @@ class Network : public torch::nn::Module {
   /// The columns that outputs() takes: those of inputs() that the loss alone takes are not among them. Empty:
   /// the network gives no outputs.
   virtual std::vector<ColumnSpec> outputInputs() const { return {}; }
+  /// What lies between the one column of outputInputs() and the one of outputs(), in order, where the network
+  /// can be cut there: each takes what the one before gives, sample by sample, and no parameter is of two.
+  /// Empty: it cannot be.
+  virtual std::vector<Layer> layers() { return {}; }
   /// Throws NetworkError, which names the parameter, where outputs() could write to what is trained.
   virtual void checkOutputsOnlyRead() const {}
   /// What a loss can be computed from elsewhere, by name, each [samples, …]; gradients flow back from these.

@@ -71,10 +71,14 @@ class Resnet20 : public Classifier {
     fc_ = register_module("fc", torch::nn::Linear(channels, 10));
   }
 
-  torch::Tensor forward(const torch::Tensor& images) override {
-    torch::Tensor x = torch::relu(norm_(conv_(images)));
-    for (const auto& block : blocks_) x = block->forward(x);
-    return torch::log_softmax(fc_(x.mean({2, 3})), 1);
+  std::vector<Layer> layers() override {
+    std::vector<Layer> layers{{"conv", [this](const auto& x) { return torch::relu(norm_(conv_(x))); }}};
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      layers.push_back(
+          {"block" + std::to_string(i), [this, i](const auto& x) { return blocks_[i]->forward(x); }});
+    }
+    layers.push_back({"fc", [this](const auto& x) { return torch::log_softmax(fc_(x.mean({2, 3})), 1); }});
+    return layers;
   }
 
  private:

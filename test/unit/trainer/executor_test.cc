@@ -108,6 +108,8 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
       {Json{{"http", {{"listen", {"tcp://0.0.0.0:5680"}}}}},
        "http.listen[0]: tcp://0.0.0.0:5680 lets other machines in"},
       {Json{{"http", {{"listen", {"tls://*:5680"}}}}}, "http.listen[0]: tls:// needs `tls`"},
+      {Json{{"micro_batches", 2}}, "micro_batches: goes with `stages`"},
+      {Json{{"stages", {"fc2"}}, {"micro_batches", 0}}, "micro_batches"},
       {Json{{"http", {{"timeout", 5}}}}, "http.timeout: unknown key"},
       {Json{{"server", "localhost"}}, "server"},
       {Json{{"server", {"tcp://a:1", "b"}}}, "server[1]"},

@@ -1,0 +1,86 @@
+#include "trainer/model/staged_run.h"
+
+#include <algorithm>
+#include <span>
+
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/utils.h>
+
+#include "common/text/text.h"
+
+namespace psd {
+
+Result<std::vector<size_t>> divideIntoStages(const std::vector<Layer>& layers,
+                                             const std::vector<std::string>& begins) {
+  std::vector<size_t> bounds{0};
+  for (size_t i = 0; i < begins.size(); i++) {
+    const auto after = layers.begin() + static_cast<ptrdiff_t>(bounds.back() + 1);
+    const auto found =
+        std::find_if(after, layers.end(), [&](const Layer& layer) { return layer.name == begins[i]; });
+    if (found == layers.end()) {
+      const std::span<const Layer> rest(after, layers.end());
+      const std::string expected =
+          rest.empty() ? "no further stage, as the one before begins with the last layer"
+                       : "one of " + joined(rest, ", ", [](const Layer& layer) { return layer.name; });
+      return Error{ErrorCode::invalidArgument, "stages[" + std::to_string(i) + "]: no layer '" +
+                                                   printable(begins[i], 80) + "' follows there; expected " +
+                                                   expected};
+    }
+    bounds.push_back(static_cast<size_t>(found - layers.begin()));
+  }
+  bounds.push_back(layers.size());
+  return bounds;
+}
+
+torch::Tensor StagedRun::runLayers(size_t stage, torch::Tensor x) const {
+  for (size_t i = bounds_[stage]; i < bounds_[stage + 1]; i++) x = layers_[i].run(x);
+  return x;
+}
+
+torch::Tensor StagedRun::forward(const torch::Tensor& input, size_t microBatches, bool training) {
+  const std::vector<torch::Tensor> parts =
+      input.tensor_split(std::clamp<int64_t>(input.size(0), 1, static_cast<int64_t>(microBatches)));
+  left_.assign(parts.size(), std::vector<Left>(pipeline_.stages()));
+  pipeline_.run(StagePipeline::Way::forward, parts.size(), [&](size_t stage, size_t part) {
+    const torch::AutoGradMode graph(training);  // of this thread
+    Left& left = left_[part][stage];
+    // A graph for each stage, which the gradient of its input leads from one to the next.
+    left.input = stage == 0 ? parts[part] : left_[part][stage - 1].output.detach();
+    if (training && stage > 0) left.input.requires_grad_(true);
+    left.output = runLayers(stage, left.input);
+  });
+  std::vector<torch::Tensor> outputs;
+  for (const std::vector<Left>& left : left_) outputs.push_back(left.back().output.detach());
+  if (!training) left_.clear();
+  return torch::cat(outputs);
+}
+
+void StagedRun::backward(const torch::Tensor& outputGradient, const std::vector<torch::Tensor>& parameters,
+                         std::vector<torch::Tensor>& gradients) {
+  const std::vector<torch::Tensor> parts = outputGradient.tensor_split(static_cast<int64_t>(left_.size()));
+  pipeline_.run(StagePipeline::Way::backward, parts.size(), [&](size_t stage, size_t part) {
+    Left& left = left_[part][stage];
+    const bool last = stage + 1 == pipeline_.stages();
+    std::vector<torch::Tensor> of = parameters;
+    if (stage > 0) of.push_back(left.input);
+    const std::vector<torch::Tensor> computed =
+        torch::autograd::grad({left.output}, of, {last ? parts[part] : left_[part][stage + 1].inputGradient},
+                              /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+    const torch::NoGradGuard plain;
+    // Those of this stage alone, which no other thread touches.
+    for (size_t i = 0; i < parameters.size(); i++) {
+      if (!computed[i].defined()) continue;
+      if (gradients[i].defined()) {
+        gradients[i].add_(computed[i]);
+      } else {
+        gradients[i] = computed[i].clone();
+      }
+    }
+    left.output = torch::Tensor();
+    if (stage > 0) left.inputGradient = computed.back();
+    if (!last) left_[part][stage + 1] = Left();
+  });
+  left_.clear();
+}
+
+}  // namespace psd
