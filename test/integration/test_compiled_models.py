@@ -198,7 +198,7 @@ class CompiledModels(processes.ProcessTest):
         for kind, model in (("pt", self.script), ("pt2", self.compiled)):
             daemons[kind] = self.daemon(listen=(self.unix_address(kind),), policy="locked", optimizer='{"type":"sgd","lr":0.5}',
                                         durability={"type": "checkpoint", "path": str(self.folder / f"saved-{kind}")})
-            trainer = self.trainer(daemons[kind].address, model, None, "--epochs", 20, "--batch-size", 32, "--inflight", 1,
+            trainer = self.trainer(daemons[kind].address, model, None, "--epochs", 20, "--batch-size", 32, "--inflight", 0,
                                    "--metrics", self.folder / f"{kind}.jsonl")
             self.assert_ends(trainer)
             self.assertRegex(trainer.out, r"test loss 0\.\d{4}, accuracy \d{2,3}\.\d\d %, auc [01]\.\d{4} on 65 rows")
@@ -213,18 +213,19 @@ class CompiledModels(processes.ProcessTest):
             self.assertEqual((score["model"], score["samples"]), ("points", 65))
             for name in ("loss", "accuracy", "auc"):
                 self.assertAlmostEqual(score[name], scores[0][name], delta=1e-5, msg=name)
-        self.assertGreater(scores[0]["auc"], 0.9)
+        self.assertLess(scores[0]["loss"], 0.9 * losses["pt"][0])  # it has learned
         for daemon in daemons.values():
             self.assert_stops(daemon)
-        values = []
+        tensors = []
         for kind in daemons:
             exported = self.folder / f"{kind}.safetensors"
             self.assert_ends(self.start_psd("export", self.folder / f"saved-{kind}", "--to", exported))
-            values.append(processes.all_values(exported))
-        self.assertEqual(len(values[0]), len(values[1]))
-        self.assertGreater(len(values[0]), 58)  # the rows, too
-        for one, other in zip(*values):
-            self.assertAlmostEqual(one, other, delta=1e-5)
+            tensors.append(processes.safetensors(exported))
+        self.assertEqual(list(tensors[0]), list(tensors[1]))
+        for name, (shape, values) in tensors[0].items():
+            self.assertEqual(shape, tensors[1][name][0], name)
+            for one, other in zip(values, tensors[1][name][1]):
+                self.assertAlmostEqual(one, other, delta=1e-5, msg=name)
 
     def test_chance_is_drawn_anew_in_each_step_and_by_the_seed(self):
         runs = []
