@@ -256,10 +256,12 @@ def compare(what, batch, eager, graph, names):
 
 def compile_graph(exported):
     import torch
-    # The program that loads it has LibTorch's CPU part; libtorch.so would want the one for CUDA. --threads is told at run time. The
-    # convolutions of LibTorch choose a layout by themselves, and its generator is what --seed sets: see decision 0047.
+    # The program that loads it has LibTorch's CPU part; libtorch.so would want the one for CUDA. --threads is told at run time.
+    # What is drawn by chance comes of LibTorch's generator, number by number, as without a compiler: see decision 0047.
     options = {"aot_inductor.package": True, "aot_inductor.link_libtorch": False, "aot_inductor.precompile_headers": False,
-               "cpp.dynamic_threads": True, "layout_optimization": False, "fallback_random": True}
+               "cpp.dynamic_threads": True, "fallback_random": True}
+    # Asked before, and kept: what Inductor tries vector instructions with needs libtorch.so, and without them code is slower than a .pt.
+    torch._inductor.cpu_vec_isa.pick_vec_isa()
     with torch.no_grad(), complaining("AOTInductor does not compile it"):
         positional, named = exported.example_inputs
         return torch._inductor.aot_compile(exported.module(check_guards=False), positional, named, options=options)
@@ -302,6 +304,7 @@ def export_step(model, declaration, out):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         import torch
         import torch._inductor
+        import torch._inductor.cpu_vec_isa
         for name, parameter in model.named_parameters():
             if parameter.dtype != torch.float32 and parameter.requires_grad:
                 raise Refused(f"parameter '{name}' is of {parameter.dtype}; expected f32")

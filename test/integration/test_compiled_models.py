@@ -193,6 +193,14 @@ class CompiledModels(processes.ProcessTest):
     def losses(self, name):
         return [json.loads(line)["loss"] for line in (self.folder / name).read_text(encoding="utf-8").splitlines()]
 
+    def test_kernels_have_vector_instructions(self):
+        if not {"avx2", "asimd"} & set(pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()):
+            self.skipTest("this CPU has none that Inductor uses")
+        with zipfile.ZipFile(self.compiled) as archive:
+            for graph in ("step", "score"):
+                sources = [archive.read(name).decode() for name in archive.namelist() if f"/{graph}/" in name and name.endswith(".cpp")]
+                self.assertTrue(any("at::vec::Vectorized<" in source for source in sources), graph)
+
     def test_it_trains_as_the_class_does(self):
         daemons, losses = {}, {}
         for kind, model in (("pt", self.script), ("pt2", self.compiled)):
