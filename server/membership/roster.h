@@ -71,7 +71,7 @@ class Roster {
   /// Ranks of trainers that a daemon before this one had: until keep({}), who takes any rank and comes for
   /// the first time gets another.
   void keep(std::set<Rank> ranks) { kept_ = std::move(ranks); }
-  /// Those of them whose trainers are not in.
+  /// The ranks of keep() whose trainers are not in.
   std::set<Rank> awaited() const;
   /// Whether place() may find a rank for a candidate, which it refuses now, when no more are kept.
   bool mayHaveRankLater(const Candidate& candidate) const;

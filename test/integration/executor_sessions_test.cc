@@ -10,6 +10,7 @@
 
 #include "common/os/address.h"
 #include "common/os/socket.h"
+#include "test/integration/executor_calls.h"
 #include "test/integration/local_executor.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
@@ -19,24 +20,11 @@
 namespace psd::executor_sessions_test {
 namespace {
 
+using testing::connectTo;
 using testing::LocalExecutor;
 using testing::LocalServer;
+using testing::until;
 using Json = nlohmann::ordered_json;
-
-std::unique_ptr<ExecutorConnection> connectTo(const LocalExecutor& executor) {
-  auto trainer = ExecutorConnection::connect(executor.address(), std::chrono::seconds(10), "a test");
-  PSD_REQUIRE_OK(trainer);
-  return *std::move(trainer);
-}
-
-template <class Condition>
-void until(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition()) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
 
 /// Of this process.
 size_t threadCount() {

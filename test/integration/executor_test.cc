@@ -15,6 +15,7 @@
 
 #include "common/types/model_layout.h"
 #include "test/fault/fault_proxy.h"
+#include "test/integration/executor_calls.h"
 #include "test/integration/local_executor.h"
 #include "test/integration/odd_models.h"
 #include "test/support/catch.h"
@@ -30,21 +31,16 @@
 namespace psd::executor_test {
 namespace {
 
+using testing::connectTo;
 using testing::FaultProxy;
 using testing::GatedModel;
 using testing::LocalExecutor;
 using testing::LocalServer;
 using testing::ManyTensors;
+using testing::until;
 using Json = nlohmann::ordered_json;
 
 constexpr uint32_t kSamples = 32;  // a power of two: 1 / kSamples is exact
-constexpr std::chrono::milliseconds kConnect{10'000};
-
-std::unique_ptr<ExecutorConnection> connectTo(const LocalExecutor& executor) {
-  auto trainer = ExecutorConnection::connect(executor.address(), kConnect, "a test");
-  PSD_REQUIRE_OK(trainer);
-  return *std::move(trainer);
-}
 
 std::unique_ptr<ExecutorConnection> joined(const LocalExecutor& executor, uint32_t rank = 0,
                                            uint32_t worldSize = 1, uint64_t incarnation = 0) {
@@ -121,15 +117,6 @@ StepResult trainOnce(ExecutorConnection& trainer, uint64_t context, Step step, u
       trainer.backwardAndStep(context, likelihoodGradient(forward->outputs, batch), step, kSamples);
   PSD_REQUIRE_OK(done);
   return *done;
-}
-
-template <class Condition>
-void until(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition()) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
 }
 
 TEST_CASE("A stashed context's gradient is that of the weights that its forward pass saw, bit for bit") {
@@ -518,7 +505,7 @@ TEST_CASE("An interrupt that comes while the next connection is made ends what c
         return false;
       },
       0);
-  auto steps = RemoteSteps::connect({.executor = proxy.address(), .retryTimeout = kConnect});
+  auto steps = RemoteSteps::connect({.executor = proxy.address(), .retryTimeout = testing::kExecutorConnect});
   PSD_REQUIRE_OK(steps);
   PSD_REQUIRE_OK((*steps)->join({Rank{0}, 1}));
   proxy.cut(0);
@@ -530,7 +517,7 @@ TEST_CASE("An interrupt that comes while the next connection is made ends what c
 
 TEST_CASE("A daemon is no executor, and says so at once") {
   LocalServer server(Json::object());
-  const auto trainer = ExecutorConnection::connect(server.unixAddress(), kConnect, "a test");
+  const auto trainer = ExecutorConnection::connect(server.unixAddress(), testing::kExecutorConnect, "a test");
   REQUIRE(!trainer.ok());
   INFO(trainer.message());
   CHECK(trainer.error().code == ErrorCode::protocolMismatch);

@@ -19,6 +19,10 @@ def rounds(status):
     return status["rounds"][0] if status["rounds"] else {"closed": 0, "in": []}
 
 
+def versions(status):
+    return [shard["version"] for shard in status["shards"]]
+
+
 class DiLoCo(processes.ProcessTest):
     def diloco(self, *arguments, period=5, inner=INNER, optimizer=OUTER, **options):
         """A daemon under the policy. Options are of the policy; others are keys with "__"."""
@@ -143,68 +147,58 @@ class DiLoCo(processes.ProcessTest):
         until_more()
         self.assertTrue(learners[0].runs() and learners[2].runs())
 
-    def test_no_answered_push_is_lost_or_repeated_with_the_daemon_without_rounds(self):
-        steps, period, learners, saved = 160, 4, 3, self.folder / "saved"
-
-        def begin(folder, end):
-            return self.asynchronous(period=period, save=str(self.folder / end),
-                                     durability={"type": "log", "path": str(folder), "every_seconds": 3600})
-
-        def versions(status):
-            return [shard["version"] for shard in status["shards"]]
-
-        daemon = begin(saved, "unused")
-        trainers = [self.train(daemon.address, rank, learners, steps=steps, more=("--retry-timeout", 60))
+    def go_through_kills(self, begin, steps, learners, kills):
+        """Learners that end though the daemon is killed when `kills` versions are reached; gives the last daemon and its status."""
+        daemon = begin(self.folder / "saved", "unused")
+        trainers = [self.train(daemon.address, rank, learners, data="synthetic:3200", steps=steps, more=("--retry-timeout", 60))
                     for rank in range(learners)]
-        for after in (9, 40):
-            daemon.until_status("some pushes are applied", lambda status: min(versions(status), default=0) >= after)
+        for after in kills:
+            daemon.until_status("some pushes are applied", lambda status: max(versions(status), default=0) >= after)
             answered = versions(daemon.status())
             daemon.kill()
-            daemon = begin(saved, "end")
+            daemon = begin(self.folder / "saved", "end")
             self.assertTrue(all(now >= was for now, was in zip(versions(daemon.status()), answered)))
         for trainer in trainers:
             self.assert_ends(trainer)
-        status = daemon.until_status("all have left", lambda status: not status["trainers"])
-        self.assertEqual(set(versions(status)), {learners * steps // period})
-        # What the log replays to has the same bits: momentum, what it has gathered since it moved, and parameters.
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+        return daemon, daemon.until_status("all have left", lambda status: not status["trainers"])
+
+    def assert_replays(self, begin, daemon, status):
+        """What the log replays to has the same bits; gives the copy that was replayed."""
         copy = self.folder / "copy"
-        shutil.copytree(saved, copy)
+        shutil.copytree(self.folder / "saved", copy)
         self.assert_stops(daemon)
         again = begin(copy, "again")
         self.assertEqual(versions(again.status()), versions(status))
         self.assert_stops(again)
         self.assertEqual(processes.safetensors(self.folder / "again"), processes.safetensors(self.folder / "end"))
+        return copy
+
+    def keeps(self, folder, end):
+        """Of a daemon with a log in `folder`, which it never shortens, and what it comes to in `end`."""
+        return {"save": str(self.folder / end), "durability": {"type": "log", "path": str(folder), "every_seconds": 3600}}
+
+    def test_no_answered_push_is_lost_or_repeated_with_the_daemon_without_rounds(self):
+        steps, period, learners = 160, 4, 3
+
+        def begin(folder, end):
+            return self.asynchronous(period=period, **self.keeps(folder, end))
+
+        daemon, status = self.go_through_kills(begin, steps, learners, (9, 40))
+        self.assertEqual(set(versions(status)), {learners * steps // period})
+        # Momentum, what it has gathered since it moved, and parameters.
+        copy = self.assert_replays(begin, daemon, status)
         times = collections.Counter((update.shard, rank, step) for update in processes.read_log(copy)
                                     for rank, _, step in update.pushes)
         self.assertEqual(set(times.values()), {1})
 
     def test_rda_and_late_ones_are_replayed_to_the_bit(self):
-        steps, saved = 100, self.folder / "saved"
-
         def begin(folder, end):
             return self.diloco(period=5, quorum=1, grace_ms=0, aggregator={"type": "rda", "direct": "fc2.*"}, fragments=2,
-                               late={"rate": 0.5}, save=str(self.folder / end),
-                               durability={"type": "log", "path": str(folder), "every_seconds": 3600})
+                               late={"rate": 0.5}, **self.keeps(folder, end))
 
-        daemon = begin(saved, "unused")
-        trainers = [self.train(daemon.address, rank, 3, data="synthetic:3200", steps=steps, more=("--retry-timeout", 60))
-                    for rank in range(3)]
-        daemon.until_status("some rounds have closed", lambda status: status["shards"] and status["shards"][0]["version"] >= 9)
-        daemon.kill()
-        daemon = begin(saved, "end")
-        for trainer in trainers:
-            self.assert_ends(trainer)
-        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
-        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
-        status = daemon.until_status("all have left", lambda status: not status["trainers"])
-        copy = self.folder / "copy"
-        shutil.copytree(saved, copy)
-        self.assert_stops(daemon)
-        again = begin(copy, "again")
-        self.assertEqual([shard["version"] for shard in again.status()["shards"]],
-                         [shard["version"] for shard in status["shards"]])
-        self.assert_stops(again)
-        self.assertEqual(processes.safetensors(self.folder / "again"), processes.safetensors(self.folder / "end"))
+        self.assert_replays(begin, *self.go_through_kills(begin, steps=100, learners=3, kills=(9,)))
 
     def test_fragments_have_rounds_of_their_own(self):
         steps, learners = 90, 3
@@ -256,37 +250,15 @@ class DiLoCo(processes.ProcessTest):
         self.assertTrue(first.runs())
 
     def test_no_answered_round_of_a_fragment_is_lost_with_the_daemon(self):
-        steps, learners, saved = 120, 2, self.folder / "saved"
+        learners = 2
 
         def begin(folder, end):
-            return self.diloco(period=6, quorum=learners, fragments=3, delay=1, blend=0.25, save=str(self.folder / end),
-                               durability={"type": "log", "path": str(folder), "every_seconds": 3600})
+            return self.diloco(period=6, quorum=learners, fragments=3, delay=1, blend=0.25, **self.keeps(folder, end))
 
-        def versions(status):
-            return [shard["version"] for shard in status["shards"]]
-
-        daemon = begin(saved, "unused")
-        trainers = [self.train(daemon.address, rank, learners, steps=steps, more=("--retry-timeout", 60))
-                    for rank in range(learners)]
-        for after in (3, 9):
-            daemon.until_status("some rounds have closed", lambda status: max(versions(status), default=0) >= after)
-            answered = versions(daemon.status())
-            daemon.kill()
-            daemon = begin(saved, "end")
-            self.assertTrue(all(now >= was for now, was in zip(versions(daemon.status()), answered)))
-        for trainer in trainers:
-            self.assert_ends(trainer)
-        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        daemon, status = self.go_through_kills(begin, steps=120, learners=learners, kills=(3, 9))
         # One update for each round: twenty, and at the end one of the fragments that were not pushed just then.
         self.assertEqual(sorted(set(versions(status))), [20, 21])
-        # What the log replays to has the same bits.
-        copy = self.folder / "copy"
-        shutil.copytree(saved, copy)
-        self.assert_stops(daemon)
-        again = begin(copy, "again")
-        self.assertEqual(versions(again.status()), versions(status))
-        self.assert_stops(again)
-        self.assertEqual(processes.safetensors(self.folder / "again"), processes.safetensors(self.folder / "end"))
+        self.assert_replays(begin, daemon, status)
 
     def test_differences_go_on_with_another_daemon(self):
         steps, learners, saved = 120, 2, self.folder / "saved"

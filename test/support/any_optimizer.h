@@ -83,7 +83,7 @@ inline std::vector<Optimizer> everyOptimizer(uint64_t draws, Draw draw = Draw::a
   return all;
 }
 
-/// Those of everyOptimizer() that are for rows of tables too.
+/// Every optimizer that rows of tables can have, as everyOptimizer() draws options.
 inline std::vector<Optimizer> everyOptimizerOfRows(uint64_t draws) {
   std::vector<Optimizer> all = everyOptimizer(draws);
   std::erase_if(all, [](const Optimizer& optimizer) { return optimizer.forTensorsAlone(); });

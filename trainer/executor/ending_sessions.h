@@ -23,9 +23,9 @@ class EndingSessions {
   size_t size() const;
 
  private:
-  /// Until there is none.
+  /// Lets sessions end until there is none.
   void endAll();
-  /// Those that have ended go. False: there is none left.
+  /// Drops the sessions that have ended. False: there is none left.
   bool endSome();
 
   mutable std::mutex mutex_;  // guards the sessions

@@ -67,7 +67,7 @@ void StagedRun::backward(const torch::Tensor& outputGradient, const std::vector<
         torch::autograd::grad({left.output}, of, {last ? parts[part] : left_[part][stage + 1].inputGradient},
                               /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
     const torch::NoGradGuard plain;
-    // Those of this stage alone, which no other thread touches.
+    // Gradients of this stage, whose thread alone touches them.
     for (size_t i = 0; i < parameters.size(); i++) {
       if (!computed[i].defined()) continue;
       if (gradients[i].defined()) {

@@ -24,15 +24,31 @@ constexpr double kRate = 0.05;
 
 LoopOptions steps(uint64_t count) { return {{Rank{0}, 1}, kBatch, 1, count, 1}; }
 
-TrainingSummary train(FakeDaemon& daemon, uint64_t count) {
+TrainingSummary train(FakeDaemon& daemon, uint64_t count, const std::vector<LoopObserver*>& observers = {}) {
   FakeClient client(daemon);
   SoftmaxModel model;
   const auto data = makeSynthetic(kSamples, Split::train, 1);
   TrainingLoop loop(client, model, *data, steps(count));
   PSD_REQUIRE_OK(loop.join());
-  const auto summary = loop.run({}, [] { return false; });
+  const auto summary = loop.run(observers, [] { return false; });
   PSD_REQUIRE_OK(summary);
   return *summary;
+}
+
+/// The inner optimizer's rate in each of so many steps.
+std::vector<double> ratesOf(FakeDaemon& daemon, uint64_t count) {
+  struct Rates : LoopObserver {
+    void onStep(const StepReport& report) override { all.push_back(*report.rate); }
+    std::vector<double> all;
+  } rates;
+  train(daemon, count, {&rates});
+  return rates.all;
+}
+
+std::vector<double> ratesAt(const FakeDaemon& daemon, const std::vector<uint64_t>& steps) {
+  std::vector<double> rates;
+  for (const uint64_t step : steps) rates.push_back(daemon.local.inner->rateAt(step));
+  return rates;
 }
 
 /// One step of plain SGD after the other, on the batches that a lone trainer gets.
@@ -110,19 +126,7 @@ TEST_CASE("the rate of an inner optimizer follows the rounds of the run, not the
   FakeDaemon daemon;
   daemon.local = {.period = 4, .inner = InnerOptimizer{.rate = 0.5, .warmupSteps = 100, .totalSteps = 200}};
   daemon.version = 11;  // rounds before this learner came
-  FakeClient client(daemon);
-  SoftmaxModel model;
-  const auto data = makeSynthetic(kSamples, Split::train, 1);
-  TrainingLoop loop(client, model, *data, steps(6));
-  PSD_REQUIRE_OK(loop.join());
-  struct Rates : LoopObserver {
-    void onStep(const StepReport& report) override { all.push_back(*report.rate); }
-    std::vector<double> all;
-  } rates;
-  PSD_REQUIRE_OK(loop.run({&rates}, [] { return false; }));
-  std::vector<double> expected;
-  for (uint64_t step = 45; step <= 50; step++) expected.push_back(daemon.local.inner->rateAt(step));
-  CHECK(rates.all == expected);
+  CHECK(ratesOf(daemon, 6) == ratesAt(daemon, {45, 46, 47, 48, 49, 50}));
   CHECK(daemon.localSteps == std::vector<uint32_t>{4, 2});
 }
 
@@ -130,22 +134,8 @@ TEST_CASE("where several pushes are a round of the run, the rate goes by so many
   FakeDaemon daemon;
   daemon.local = {.period = 6, .inner = InnerOptimizer{.rate = 0.5, .warmupSteps = 1000}, .arrivals = 4};
   daemon.version = 11;
-  FakeClient client(daemon);
-  SoftmaxModel model;
-  const auto data = makeSynthetic(kSamples, Split::train, 1);
-  TrainingLoop loop(client, model, *data, steps(8));
-  PSD_REQUIRE_OK(loop.join());
-  struct Rates : LoopObserver {
-    void onStep(const StepReport& report) override { all.push_back(*report.rate); }
-    std::vector<double> all;
-  } rates;
-  PSD_REQUIRE_OK(loop.run({&rates}, [] { return false; }));
   // ⌊11 · 6 / 4⌋ = 16 steps before the first six, ⌊12 · 6 / 4⌋ = 18 before the next.
-  std::vector<double> expected;
-  for (const uint64_t step : {17, 18, 19, 20, 21, 22, 19, 20}) {
-    expected.push_back(daemon.local.inner->rateAt(step));
-  }
-  CHECK(rates.all == expected);
+  CHECK(ratesOf(daemon, 8) == ratesAt(daemon, {17, 18, 19, 20, 21, 22, 19, 20}));
 }
 
 TEST_CASE(

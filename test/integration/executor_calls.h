@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "test/integration/local_executor.h"
+#include "test/support/catch.h"
+#include "trainer/remote/executor_connection.h"
+
+namespace psd::testing {
+
+inline constexpr std::chrono::seconds kExecutorConnect{10};
+
+inline std::unique_ptr<ExecutorConnection> connectTo(const LocalExecutor& executor) {
+  auto trainer = ExecutorConnection::connect(executor.address(), kExecutorConnect, "a test");
+  PSD_REQUIRE_OK(trainer);
+  return *std::move(trainer);
+}
+
+/// Waits for something that an executor does by itself; fails after a minute.
+template <class Condition>
+void until(const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+}  // namespace psd::testing
