@@ -257,7 +257,7 @@ def compare(what, batch, eager, graph, names):
 def compile_graph(exported):
     import torch
     # The program that loads it has LibTorch's CPU part; libtorch.so would want the one for CUDA. --threads is told at run time.
-    # What is drawn by chance comes of LibTorch's generator, number by number, as without a compiler: see decision 0047.
+    # What is drawn by chance comes of LibTorch's generator, which --seed sets: see decision 0047.
     options = {"aot_inductor.package": True, "aot_inductor.link_libtorch": False, "aot_inductor.precompile_headers": False,
                "cpp.dynamic_threads": True, "fallback_random": True}
     # Asked before, and kept: what Inductor tries vector instructions with needs libtorch.so, and without them code is slower than a .pt.
@@ -328,6 +328,6 @@ def export_step(model, declaration, out):
         # What it is linked to is in the process that loads it, where its names can be seen by all.
         ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"), mode=ctypes.RTLD_GLOBAL)
         runners = {graph: load_graph(files[graph]) for graph in graphs if not draws_by_chance(graphs[graph])}
-        graphs = {graph: graphs[graph] for graph in runners}  # by chance, compiled code draws other numbers
+        graphs = {graph: graphs[graph] for graph in runners}  # what is drawn by chance comes in another order then
         compare_all("the compiled graph", {graph: lambda values, given, run=runner: run.run([*values, *given]) for graph, runner in runners.items()})
         write_package(out, step, declaration, files)
