@@ -53,10 +53,10 @@ def within(place):
 class Network(Group):
     name = "network"
     title = "A slow network"
-    text = f"""{LEARNERS} learners with one thread each and the daemon, each in a network namespace of its own; each learner's link has {RATE.removesuffix("mbit")} Mbit/s in
-either direction (`tbf`) and, by a relay, a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`, 826,112 parameters, batches of 8. Steps per second of a
-learner after the first quarter of its steps, beside the same learners over the loopback interface. `period` {PERIOD}; *four bits*: `e3m0` pushed and as
-`deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5."""
+    text = f"""{LEARNERS} learners with one thread each, each in a network namespace of its own whose link has {RATE.removesuffix("mbit")} Mbit/s in either
+direction (`tbf`) and, by a relay before the daemon, a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`, 834,304 parameters, batches of 8. Steps per
+second of a learner after the first quarter of its steps, beside the same learners over the loopback interface. `period` {PERIOD}; *four
+bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5."""
     rounds_max = 1
 
     def measurements(self):
@@ -88,12 +88,11 @@ learner after the first quarter of its steps, beside the same learners over the 
     def far(self, stack, learner, socket):
         """A learner's home with a slow link to where a relay passes on to the daemon; gives the daemon's address from there."""
         home, there = namespace(f"home{learner}"), namespace(f"there{learner}")
-        for number, place in enumerate((there, home), 1):
+        for place in (there, home):
             ip("netns", "add", place)
             stack.callback(lambda p=place: subprocess.run(["ip", "netns", "del", p], capture_output=True, check=False))
             ip("-n", place, "link", "set", "lo", "up")
-            if number == 2:
-                ip("-n", there, "link", "add", "net", "type", "veth", "peer", "name", "net", "netns", home)
+        ip("-n", there, "link", "add", "net", "type", "veth", "peer", "name", "net", "netns", home)
         for number, place in enumerate((there, home), 1):
             ip("-n", place, "addr", "add", f"10.78.{learner}.{number}/24", "dev", "net")
             ip("-n", place, "link", "set", "net", "up")

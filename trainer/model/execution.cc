@@ -221,8 +221,10 @@ class TorchExecution final : public ExecutionModel {
     shared_->layout = ModelLayout(shared_->spec);
     shared_->inputs = network->outputInputs();
     if (shared_->inputs.empty()) {
-      throw NetworkError("model '" + choice.name +
-                         "' gives no outputs, only a loss; expected one that has them (docs/executor.md)");
+      throw NetworkError(
+          "model '" + choice.name +
+          "' gives no outputs, only a loss; expected a built-in classifier, or a .pt file whose "
+          "class has a method `outputs` (docs/executor.md)");
     }
     if (!shared_->spec.tables.empty()) {
       throw NetworkError("model '" + choice.name + "' has embedding tables; expected dense parameters alone");
