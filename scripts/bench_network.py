@@ -19,7 +19,7 @@ PORT = 5500  # in namespaces that nobody else has
 RELAY = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "delay_relay.py"
 TEXT = "LICENSE"
 MODEL = "gpt:layers=4,width=128,heads=4,context=64,vocabulary=256,dropout=0"
-PERIOD, FRAGMENTS, DELAY = 50, 5, 5
+PERIOD, FRAGMENTS, DELAY = 50, 5, 8
 INNER = {"type": "adamw", "lr": 0.001}
 OUTER = {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 FOUR_BITS = {"push": {"default": "e3m0"}}
@@ -55,7 +55,7 @@ class Network(Group):
     title = "A slow network"
     text = f"""{LEARNERS} learners with one thread each, each in a network namespace of its own whose link has {RATE.removesuffix("mbit")} Mbit/s in either
 direction (`tbf`) and, by a relay before the daemon, a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`, 834,304 parameters, batches of 8. Steps per
-second of a learner after the first quarter of its steps, beside the same learners over the loopback interface. `period` {PERIOD}; *four
+second of a learner after the first quarter of its steps and before the last one, beside the same learners over the loopback interface. `period` {PERIOD}; *four
 bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5."""
     rounds_max = 1
 
@@ -119,7 +119,7 @@ bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY},
                 if process.returncode != 0:
                     raise Failed(f"psd-trainer train: {last_line(errors)}")
                 lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-                lines = [line for line in lines if "samples_per_s" in line][int(WARM_UP * steps):]
+                lines = [line for line in lines if "samples_per_s" in line][int(WARM_UP * steps):-1]  # the last step waits for all
                 rates.append(len(lines) / sum(line["batch"] / line["samples_per_s"] for line in lines))
         except subprocess.TimeoutExpired:
             raise Failed("psd-trainer train did not end in time") from None

@@ -260,7 +260,7 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const
 
 kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values, Step step) {
   return connection_.call([this, values, step, start = Clock::now()] {
-    return sendInWindow(terms_.slices, window_,
+    return sendInWindow(terms_.slices, inFlight(terms_.slices),
                         [this, values](const Slice& slice) {
                           return initializeSlice(slice, values.subspan(slice.arena, slice.count));
                         })
@@ -294,9 +294,8 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
       return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
           .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice.shard, pulled); });
     };
-    auto slices = kj::heap<std::vector<Slice>>(carried_);
-    std::erase_if(*slices, [&](const Slice& slice) { return !terms_.isOf(fragment, slice.shard); });
-    return sendInWindow(*slices, window_, send)
+    auto slices = kj::heap<std::vector<Slice>>(carriedOf(fragment));
+    return sendInWindow(*slices, std::min(inFlight(*slices), way->pull->window()), send)
         .attach(kj::mv(slices))
         .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
           if (!status.ok()) return status.error();
@@ -305,6 +304,16 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
           return std::move(*info);
         });
   });
+}
+
+std::vector<Slice> Channel::carriedOf(std::optional<uint32_t> fragment) const {
+  std::vector<Slice> slices = carried_;
+  std::erase_if(slices, [&](const Slice& slice) { return !terms_.isOf(fragment, slice.shard); });
+  return slices;
+}
+
+uint32_t Channel::inFlight(const std::vector<Slice>& slices) const {
+  return slicesInFlight(slices, window_, chunkBytes_ / sizeof(float));
 }
 
 std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {
@@ -360,41 +369,38 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
   // Of trainers that average, the one that pushes has no rows to go with the average.
   const bool tensorsAlone = !rowsAlone && !request.rows && terms_.allReduce.timeout.count() > 0;
   request.parts = partsOf(request);
-  return connection_.call(
-      [this, rowsAlone, tensorsAlone, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
-        if (!connection_.canPush()) {
-          return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
-        }
-        const auto start = Clock::now();
-        const auto way = transports_.choose(request.onDevice);
-        if (!way.ok()) return Result<PushInfo>(way.error());
-        SliceTransport& transport = *way->push;
-        const auto info = std::make_shared<PushInfo>();
-        info->versions.resize(terms_.blockCount());
-        // The slices of the arena first, then those of rows.
-        const auto rows = std::make_shared<const std::vector<RowSlice>>(
-            tensorsAlone ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
-        const size_t dense = rowsAlone ? 0 : carried_.size();
-        const auto send = [this, request, info, rows, dense, &transport](size_t index) {
-          if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
-          const Slice& slice = carried_[index];
-          return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
-              .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
-        };
-        size_t count = rows->size();
-        if (!rowsAlone) {
-          count += static_cast<size_t>(std::ranges::count_if(
-              carried_, [&](const Slice& slice) { return terms_.isOf(request.fragment, slice.shard); }));
-        }
-        return pushes_.add(request.step, count, std::min(window_, transport.window()), send)
-            .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
-              const bool answered = status.ok() || !isLost(status.error());
-              if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
-              if (!status.ok()) return status.error();
-              info->seconds = secondsSince(start);
-              return std::move(*info);
-            });
-      });
+  return connection_.call([this, rowsAlone, tensorsAlone,
+                           request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
+    if (!connection_.canPush()) {
+      return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
+    }
+    const auto start = Clock::now();
+    const auto way = transports_.choose(request.onDevice);
+    if (!way.ok()) return Result<PushInfo>(way.error());
+    SliceTransport& transport = *way->push;
+    const auto info = std::make_shared<PushInfo>();
+    info->versions.resize(terms_.blockCount());
+    // The slices of the arena first, then those of rows.
+    const auto rows = std::make_shared<const std::vector<RowSlice>>(
+        tensorsAlone ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
+    const size_t dense = rowsAlone ? 0 : carried_.size();
+    const auto send = [this, request, info, rows, dense, &transport](size_t index) {
+      if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
+      const Slice& slice = carried_[index];
+      return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
+          .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
+    };
+    const std::vector<Slice> slices = rowsAlone ? std::vector<Slice>() : carriedOf(request.fragment);
+    const uint32_t window = rows->empty() ? inFlight(slices) : window_;
+    return pushes_.add(request.step, slices.size() + rows->size(), std::min(window, transport.window()), send)
+        .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
+          const bool answered = status.ok() || !isLost(status.error());
+          if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
+          if (!status.ok()) return status.error();
+          info->seconds = secondsSince(start);
+          return std::move(*info);
+        });
+  });
 }
 
 kj::Promise<Status> Channel::sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info) {

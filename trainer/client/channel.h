@@ -108,6 +108,10 @@ class Channel {
   void watchNotice(uint64_t move = 0);
   /// How many parts the gradient has.
   uint32_t partsOf(const PushRequest& request) const;
+  /// The slices of the arena that this connection carries, of one fragment or of all.
+  std::vector<Slice> carriedOf(std::optional<uint32_t> fragment) const;
+  /// How many of them may be unanswered at once.
+  uint32_t inFlight(const std::vector<Slice>& slices) const;
   /// The slices of rows that this connection carries, one at least of each row shard.
   std::vector<RowSlice> carriedRows(const RowBatch* rows) const;
   kj::Promise<Status> sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info);

@@ -69,7 +69,7 @@ double FragmentSteps::step(uint32_t samples) {
   for (Fragment& fragment : fragments_) {
     fragment.steps++;
     fragment.samples += samples;
-    if (fragment.push) fragment.sinceSent++;
+    if (fragment.underWay()) fragment.sinceSent++;
   }
   const uint64_t before = slot_ == 0 ? 0 : local_.slotEnd(slot_ - 1);
   const double rate = optimizer_.rateAt(before + stepsOfSlot_);
@@ -80,7 +80,8 @@ double FragmentSteps::step(uint32_t samples) {
 Status FragmentSteps::exchange(bool last) {
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     const Fragment& fragment = fragments_[i];
-    if (fragment.push && fragment.sinceSent >= local_.delay) PSD_RETURN_IF_ERROR(takeOver(i));
+    if (fragment.push && fragment.push->done()) PSD_RETURN_IF_ERROR(answered(i));
+    if (fragment.underWay() && fragment.sinceSent >= local_.delay) PSD_RETURN_IF_ERROR(takeOver(i));
   }
   PSD_RETURN_IF_ERROR(heed());
   // Another slot may have begun meanwhile; of the one that it was the steps count.
@@ -89,11 +90,11 @@ Status FragmentSteps::exchange(bool last) {
   if (openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - begin) PSD_RETURN_IF_ERROR(send(here));
   for (size_t i = 0; last && i < fragments_.size(); i++) {
     const auto next = static_cast<uint32_t>((here + i) % fragments_.size());
-    if (!fragments_[next].push && fragments_[next].steps > 0) PSD_RETURN_IF_ERROR(send(next));
+    if (!fragments_[next].underWay() && fragments_[next].steps > 0) PSD_RETURN_IF_ERROR(send(next));
   }
   for (size_t i = 0; (last || local_.delay == 0) && i < fragments_.size(); i++) {
     const auto next = static_cast<uint32_t>((here + i) % fragments_.size());
-    if (fragments_[next].push) PSD_RETURN_IF_ERROR(takeOver(next));
+    if (fragments_[next].underWay()) PSD_RETURN_IF_ERROR(takeOver(next));
   }
   if (const uint64_t open = openSlot(); open != slot_) {
     slot_ = open;
@@ -113,10 +114,10 @@ Status FragmentSteps::heed() {
     if (!told.ok()) {
       askWhenDue(i);
     } else if (*told == RoundDue::closed) {
-      if (!fragment.push) missed = true;
-    } else if (!fragment.push && fragment.steps == 0) {
+      if (!fragment.underWay()) missed = true;
+    } else if (!fragment.underWay() && fragment.steps == 0) {
       askWhenDue(i);  // there is nothing to push before the next step
-    } else if (!fragment.push) {
+    } else if (!fragment.underWay()) {
       PSD_RETURN_IF_ERROR(send(i));
     }
   }
@@ -144,29 +145,39 @@ Status FragmentSteps::send(uint32_t number) {
   return {};
 }
 
+Status FragmentSteps::answered(uint32_t number) {
+  Fragment& fragment = fragments_[number];
+  const Result<PushInfo> answer = std::exchange(fragment.push, std::nullopt)->wait();
+  if (!answer.ok()) return explain(answer.error());
+  observer_.answered(*answer);
+  fragment.late = answer->outcome == PushOutcome::late;
+  fragment.pull = beginPull(number);
+  return {};
+}
+
 Status FragmentSteps::takeOver(uint32_t number) {
   Fragment& fragment = fragments_[number];
-  const Result<PushInfo> answer = fragment.push->wait();
-  if (!answer.ok()) return explain(answer.error());
-  fragment.push.reset();
-  observer_.answered(*answer);
+  if (fragment.push) PSD_RETURN_IF_ERROR(answered(number));
   const Version before = versionOf(fragment);
-  PSD_RETURN_IF_ERROR(pull(number));
+  PSD_RETURN_IF_ERROR(endPull(number, *std::exchange(fragment.pull, std::nullopt)));
   const std::span<float> w = model_.parameters(), pulled = model_.spareParameters();
   for (const auto& [begin, count] : fragment.elements) {
     blend(count, static_cast<float>(local_.blend), pulled.data() + begin, w.data() + begin);
   }
   if (local_.blend == 0) fragment.steps = fragment.samples = 0;  // what they came to is gone
   // Others have gone on without this trainer, or with a daemon that began anew.
-  const bool apart = answer->outcome == PushOutcome::late || versionOf(fragment).value != before.value + 1;
+  const bool apart = fragment.late || versionOf(fragment).value != before.value + 1;
   return apart ? catchUp(number) : Status();
 }
 
-Result<bool> FragmentSteps::pull(uint32_t number) {
+Pending<PullInfo> FragmentSteps::beginPull(uint32_t number) {
+  const std::span<float> to = model_.spareParameters();
+  return fragments_.size() > 1 ? client_.pullFragment(to, number) : client_.pull(to);
+}
+
+Result<bool> FragmentSteps::endPull(uint32_t number, Pending<PullInfo> pull) {
   Fragment& fragment = fragments_[number];
-  PSD_ASSIGN_OR_RETURN(const PullInfo pulled,
-                       fragments_.size() > 1 ? client_.pullFragment(model_.spareParameters(), number).wait()
-                                             : client_.pull(model_.spareParameters()).wait());
+  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, pull.wait());
   const Version before = versionOf(fragment);
   for (const size_t shard : fragment.shards) basis_[shard] = pulled.versions[shard];
   const bool changed = versionOf(fragment) != before;
@@ -177,8 +188,8 @@ Result<bool> FragmentSteps::pull(uint32_t number) {
 Status FragmentSteps::catchUp(std::optional<uint32_t> fresh) {
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     Fragment& fragment = fragments_[i];
-    if (fragment.push || fresh == i) continue;
-    PSD_ASSIGN_OR_RETURN(const bool changed, pull(i));
+    if (fragment.underWay() || fresh == i) continue;
+    PSD_ASSIGN_OR_RETURN(const bool changed, endPull(i, beginPull(i)));
     if (!changed) continue;
     for (const auto& [begin, count] : fragment.elements) {
       std::ranges::copy(std::span<const float>(model_.spareParameters()).subspan(begin, count),
@@ -192,9 +203,12 @@ Status FragmentSteps::catchUp(std::optional<uint32_t> fresh) {
 Status FragmentSteps::settle() {
   Status first;
   for (Fragment& fragment : fragments_) {
+    if (fragment.pull) {
+      const Result<PullInfo> pulled = std::exchange(fragment.pull, std::nullopt)->wait();
+      if (!pulled.ok() && first.ok()) first = pulled.error();
+    }
     if (!fragment.push) continue;
-    const Result<PushInfo> answer = fragment.push->wait();
-    fragment.push.reset();
+    const Result<PushInfo> answer = std::exchange(fragment.push, std::nullopt)->wait();
     if (answer.ok()) {
       observer_.answered(*answer);
     } else if (first.ok()) {
@@ -204,8 +218,12 @@ Status FragmentSteps::settle() {
   return first;
 }
 
-Error FragmentSteps::explain(const Error& refusal) const {
+Error FragmentSteps::explain(const Error& refusal) {
   if (refusal.code != ErrorCode::nonFinite) return refusal;
+  for (Fragment& fragment : fragments_) {  // whose pulls write what is looked at
+    if (fragment.pull) [[maybe_unused]]
+      const auto any = std::exchange(fragment.pull, std::nullopt)->wait();
+  }
   const std::string where = describeNonFinite(model_.spec(), model_.spareParameters());
   if (where.empty()) return refusal;
   return {ErrorCode::nonFinite,

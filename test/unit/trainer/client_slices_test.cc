@@ -85,5 +85,19 @@ TEST_CASE("slices are divided by their shards, and each connection's stay in ord
   }
 }
 
+TEST_CASE("more small slices than large ones may be unanswered, and never more elements") {
+  const auto of = [](const std::vector<uint64_t>& counts) {
+    std::vector<Slice> slices;
+    for (const uint64_t count : counts) slices.push_back({.count = count});
+    return slices;
+  };
+  CHECK(slicesInFlight({}, 4, 1000) == 4);
+  CHECK(slicesInFlight(of({1000, 1000, 1000, 1000, 1000, 1000}), 4, 1000) == 4);
+  CHECK(slicesInFlight(of({10, 1000, 10, 10, 1000, 10, 10}), 4, 1000) == 7);
+  CHECK(slicesInFlight(of({500, 500, 500, 500, 500, 500, 500, 500, 500}), 4, 1000) == 8);
+  CHECK(slicesInFlight(of(std::vector<uint64_t>(1000, 1)), 4, 1000) == 64);
+  CHECK(slicesInFlight(of(std::vector<uint64_t>(1000, 1)), 100, 1000) == 100);
+}
+
 }  // namespace
 }  // namespace psd::client_slices_test

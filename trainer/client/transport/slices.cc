@@ -1,6 +1,7 @@
 #include "trainer/client/transport/slices.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "common/types/model_layout.h"
@@ -30,6 +31,21 @@ std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax) {
     }
   }
   return slices;
+}
+
+uint32_t slicesInFlight(const std::vector<Slice>& slices, uint32_t window, uint64_t elementsMax) {
+  constexpr uint32_t kMost = 64;
+  std::vector<uint64_t> counts;
+  for (const Slice& slice : slices) counts.push_back(slice.count);
+  std::ranges::sort(counts, std::greater<>());
+  uint32_t found = 0;
+  uint64_t together = 0;
+  for (const uint64_t count : counts) {
+    together += count;
+    if (together > window * elementsMax || found == kMost) break;
+    found++;
+  }
+  return std::max(found, window);
 }
 
 }  // namespace psd

@@ -40,4 +40,9 @@ struct DividedSlices {
 /// within a shard, in arena order. A pure function.
 std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax);
 
+/// How many of these slices may be unanswered at once where `window` of `elementsMax` may: more of small
+/// ones, so that a long way is not gone once for each few of them, but never more than 64, and never more
+/// elements. A pure function.
+uint32_t slicesInFlight(const std::vector<Slice>& slices, uint32_t window, uint64_t elementsMax);
+
 }  // namespace psd
