@@ -204,6 +204,11 @@ bool ObjectReader::hasObject(std::string_view key) const {
   return value != nullptr && value->is_object();
 }
 
+bool ObjectReader::hasText(std::string_view key) const {
+  const Json* value = given(key);
+  return value != nullptr && value->is_string();
+}
+
 double ObjectReader::number(std::string_view key, double fallback, NumberRange range) {
   const Json* value = given(key);
   std::optional<double> number;

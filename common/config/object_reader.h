@@ -40,6 +40,8 @@ class ObjectReader {
   bool has(std::string_view key) const;
   /// Whether the document has an object at `key`.
   bool hasObject(std::string_view key) const;
+  /// Whether it is a string.
+  bool hasText(std::string_view key) const;
   /// The keys that the document gives this object, in their order: of one whose keys are names.
   std::vector<std::string> keys() const;
   double number(std::string_view key, double fallback, NumberRange range = {});

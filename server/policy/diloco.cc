@@ -11,13 +11,21 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kGraceMsMax = 86'400'000;
+constexpr uint64_t kGraceMsMax = 86'400'000, kMeasuredMsMost = 2'000;
 constexpr uint64_t kFragmentsMax = 256;
 constexpr uint64_t kDelayMax = 1'000'000;
 
 void readGrace(ObjectReader& in, RoundRules& rules) {
+  rules.graceMeasured = in.hasText("grace_ms");
+  if (!rules.graceMeasured && in.has("grace_max_ms")) in.fail("grace_max_ms", R"(goes with grace_ms "auto")");
   if (!in.has("grace_ms")) return;
-  rules.grace = std::chrono::milliseconds(in.integer("grace_ms", 0, 0, kGraceMsMax));
+  if (rules.graceMeasured) {
+    if (in.text("grace_ms", "auto") != "auto")
+      in.fail("grace_ms", R"(must be a number of milliseconds or "auto")");
+    rules.grace = std::chrono::milliseconds(in.integer("grace_max_ms", kMeasuredMsMost, 0, kGraceMsMax));
+  } else {
+    rules.grace = std::chrono::milliseconds(in.integer("grace_ms", 0, 0, kGraceMsMax));
+  }
   if (rules.backupTrainers > 0) {
     in.fail("grace_ms",
             "does not go with backup_trainers: a round that has a quorum closes after the grace, "

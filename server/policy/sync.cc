@@ -284,6 +284,7 @@ kj::Promise<void> Sync::staged(std::shared_ptr<Contribution> contribution,
 std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contribution>& contribution,
                                                std::optional<Ended>& ended) {
   if (ending_) return Result<PushAnswer>(*ending_);
+  rounds_.came(contribution->trainer.session, now());
   if (contribution->failed) return Result<PushAnswer>(*contribution->failed);
   const SessionId session = contribution->trainer.session;
   const Result<PushAnswer> late(PushAnswer{PushOutcome::late, blocks().back()->version(), 0, 0});
@@ -398,8 +399,8 @@ std::optional<RoundsReport> Sync::rounds() const {
   RoundsReport report = tally_.report();
   report.closed = rounds_.number();
   for (const auto& [session, contribution] : open_) report.here.push_back(contribution->trainer.rank);
-  if (const auto& since = rounds_.closingSince()) {
-    const std::chrono::duration<double> left = *since + *options_.rules.grace - now();
+  if (const auto until = rounds_.closingUntil()) {
+    const std::chrono::duration<double> left = *until - now();
     report.graceLeftSeconds = std::max(left.count(), 0.0);
   }
   return report;

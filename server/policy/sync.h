@@ -96,7 +96,7 @@ class Sync final : public UpdatePolicy {
   // With mutex_ held: keeps what there is to tell of a round that closed.
   void note(const Ended& ended);
   // With mutex_ held.
-  RoundStanding standing() const { return {rounds_.number(), rounds_.closingSince().has_value()}; }
+  RoundStanding standing() const { return {rounds_.number(), rounds_.closingUntil().has_value()}; }
   /// Applies a round that closed, and answers its contributors.
   kj::Promise<void> finish(std::optional<Ended> ended);
   /// Makes a round's update, with applying_ held. Gives the number of its last update in the log; 0 without a

@@ -16,6 +16,7 @@ std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
 std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
   if (live_.erase(session) == 0) return {};
   awaited_.erase(session);
+  measured_.forget(session);
   if (!hasQuorum()) admitAll(now);
   const auto ended = settle(now);
   if (live_.empty()) opened_.reset();
@@ -40,15 +41,14 @@ std::optional<RoundEnd> SyncRounds::close(TimePoint now) {
 std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   const auto until = deadline();
   if (!until || now < *until) return {};
-  const bool graceOver = closingSince_ && now >= *closingSince_ + *rules_.grace;
+  const bool graceOver = closing_ && now >= closing_->until;
   if (graceOver || (rules_.proceedOnTimeout && enough())) return end(RoundEnd::How::closed, now);
   return end(inReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
 }
 
 std::optional<TimePoint> SyncRounds::deadline() const {
   if (!firstContribution_ || !started_) return {};
-  std::optional<TimePoint> until;
-  if (closingSince_) until = *closingSince_ + *rules_.grace;
+  const std::optional<TimePoint> until = closingUntil();
   if (!rules_.timeout) return until;
   const TimePoint timeout = std::max(*firstContribution_, start_) + *rules_.timeout;
   return until ? std::min(*until, timeout) : timeout;
@@ -84,20 +84,29 @@ std::optional<RoundEnd> SyncRounds::settle(TimePoint now) {
     return end(RoundEnd::How::closed, now);
   }
   if (rules_.grace && started_ && enough()) {
-    if (!closingSince_) closingSince_ = now;
-    if (now >= *closingSince_ + *rules_.grace) return end(RoundEnd::How::closed, now);
+    if (!closing_) closing_ = closingFrom(now);
+    if (now >= closing_->until) return end(RoundEnd::How::closed, now);
   }
   const bool hopeless = live_.empty() || (started_ && !inReach() && !rules_.timeout);
   if (hopeless) return end(RoundEnd::How::quorumLost, now);
   return {};
 }
 
+SyncRounds::Closing SyncRounds::closingFrom(TimePoint now) {
+  MeasuredGrace::Duration grace = rules_.graceMeasured ? MeasuredGrace::Duration() : *rules_.grace;
+  for (const auto& [session, admitted] : awaited_) {
+    measured_.missing(session, now);
+    if (rules_.graceMeasured) grace = std::max(grace, measured_.of(session));
+  }
+  return {now, now + grace};
+}
+
 RoundEnd SyncRounds::end(RoundEnd::How how, TimePoint now) {
   RoundEnd ended{number_, how, {contributors_.begin(), contributors_.end()}, {}, 0, 0};
   for (const auto& [session, admitted] : awaited_) ended.missing.push_back(session);
   if (opened_) ended.seconds = std::chrono::duration<double>(now - *opened_).count();
-  if (closingSince_) ended.graceSeconds = std::chrono::duration<double>(now - *closingSince_).count();
-  closingSince_.reset();
+  if (closing_) ended.graceSeconds = std::chrono::duration<double>(now - closing_->since).count();
+  closing_.reset();
   opened_ = now;
   if (how == RoundEnd::How::closed) number_++;
   contributors_.clear();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/types/ids.h"
+#include "server/policy/measured_grace.h"
 
 namespace psd {
 
@@ -31,6 +32,8 @@ struct RoundRules {
   /// From when a quorum of an open round is there; then it closes with what has come. Nothing: it waits for
   /// all of its trainers.
   std::optional<std::chrono::milliseconds> grace;
+  /// That is the most, and as long a grace is given as MeasuredGrace tells of the trainers that are missing.
+  bool graceMeasured = false;
   /// After the timeout go on with the contributions that are there, if they are a quorum, rather than fail.
   bool proceedOnTimeout = true;
 };
@@ -89,13 +92,17 @@ class SyncRounds {
   };
 
   explicit SyncRounds(RoundRules rules)
-      : rules_(rules), startTrainers_(std::max(rules.startTrainers, rules.quorum)) {}
+      : rules_(rules),
+        startTrainers_(std::max(rules.startTrainers, rules.quorum)),
+        measured_(rules.grace.value_or(std::chrono::milliseconds(0))) {}
 
   uint64_t number() const { return number_; }  ///< of the open round
   size_t present() const { return live_.size(); }
   size_t contributions() const { return contributors_.size(); }
-  /// Since when a quorum of the open round is there and its grace runs; nothing: it does not.
-  const std::optional<TimePoint>& closingSince() const { return closingSince_; }
+  /// Until when the grace of the open round runs; nothing: it does not, as no quorum is there.
+  std::optional<TimePoint> closingUntil() const {
+    return closing_ ? std::optional(closing_->until) : std::nullopt;
+  }
   /// Whether rounds no longer wait for trainers to begin together.
   bool started() const { return started_; }
   /// Lets the first round begin with a quorum of trainers. To be called before any joins.
@@ -105,6 +112,8 @@ class SyncRounds {
   std::optional<RoundEnd> join(SessionId session, TimePoint now);
   /// A trainer left or is lost; unknown ones are ignored. Gives the end of the round, if this ended it.
   std::optional<RoundEnd> leave(SessionId session, TimePoint now);
+  /// A gradient of the trainer's is here, whole, of whatever round: a measured grace goes by that.
+  void came(SessionId session, TimePoint now) { measured_.came(session, now); }
   /// The trainer's gradient of round `round` is here, whole.
   Answer contribute(SessionId session, uint64_t round, TimePoint now);
   /// Closes the open round with the contributions that it has; does nothing if it has none.
@@ -122,7 +131,14 @@ class SyncRounds {
   uint32_t joinsNeeded() const;
 
  private:
+  /// A grace that runs.
+  struct Closing {
+    TimePoint since, until;
+  };
+
   void admitAll(TimePoint now);
+  /// From now on, where the trainers that are missing are given a grace.
+  Closing closingFrom(TimePoint now);
   std::optional<RoundEnd> settle(TimePoint now);
   RoundEnd end(RoundEnd::How how, TimePoint now);
   bool hasQuorum() const { return contributors_.size() + awaited_.size() >= rules_.quorum; }
@@ -143,7 +159,8 @@ class SyncRounds {
   std::set<SessionId> contributors_;        // perhaps gone since
   std::map<SessionId, TimePoint> awaited_;  // live, in the round, without contribution; when it came in
   std::optional<TimePoint> firstContribution_;
-  std::optional<TimePoint> closingSince_;
+  MeasuredGrace measured_;
+  std::optional<Closing> closing_;
   std::optional<TimePoint> opened_;  // when the open round did; nothing while nobody is in
 };
 

@@ -344,6 +344,25 @@ TEST_CASE("after the grace a round closes, and what comes later is late and coun
   CHECK(rounds["grace_seconds"] >= 0.05);
 }
 
+TEST_CASE("a grace that is measured is what the missing learner took before") {
+  LocalServer server(
+      configOf({{"quorum", 2}, {"grace_ms", "auto"}, {"grace_max_ms", 600'000}, {"start_trainers", 3}},
+               kPlainOuter, 1));
+  Pushers learners(server, 3);
+  auto due = learners[2].roundDue(Version{0});
+  auto first = learners.push(0, 1, {8, 2}), second = learners.push(1, 2, {8, 2});
+  awaitDone(due);
+  auto third = learners.push(2, 3, {8, 2});
+  for (auto* push : {&first, &second, &third}) PSD_REQUIRE_OK(push->wait());
+  CHECK(learners.value() == -2);
+  // Before the ten minutes are over the next round closes without it.
+  first = learners.push(0, 1, {8, 2}, 1), second = learners.push(1, 2, {8, 2}, 1);
+  for (auto* push : {&first, &second}) PSD_REQUIRE_OK(push->wait());
+  const Json rounds = server.status()["rounds"][0];
+  CHECK(rounds["missing"] == Json::array({2}));
+  CHECK(rounds["grace_seconds"] < 600);
+}
+
 TEST_CASE("after the grace a round closes, and what comes later counts where the configuration says so") {
   LocalServer server(configOf(
       {{"quorum", 2}, {"grace_ms", 0}, {"start_trainers", 3}, {"late", {{"rate", 0.5}}}}, kPlainOuter, 1));

@@ -70,6 +70,7 @@ DOCUMENTS = [
     *({"policy": {"type": "async_diloco", "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "delayed_nesterov"}}
       for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
     {"policy": {"type": "async_diloco", "learners": 3, "dynamic_period": True}, "optimizer": {"type": "sgd"}},
+    {"policy": {"type": "diloco", "grace_ms": "auto", "grace_max_ms": 5000}, "optimizer": {"type": "sgd"}},
     *({"policy": {"type": "diloco", "grace_ms": 9, "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "sgd"}}
       for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
@@ -391,7 +392,7 @@ class SchemaTest(unittest.TestCase):
             {"policy": {"type": "allreduce", "staleness": {}}},
             {"policy": {"type": "easgd", "clip": {"value": 1}}},
             {"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {"type": "sgd"}},
-            {"policy": {"type": "diloco", "grace_ms": "auto"}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "diloco", "grace_ms": "measured"}, "optimizer": {"type": "sgd"}},
             {"policy": {"type": "diloco", "late": "count"}, "optimizer": {"type": "sgd"}},
             {"policy": {"type": "diloco", "late": {}}, "optimizer": {"type": "sgd"}},
             {"policy": {"type": "diloco", "late": {"rate": 0}}, "optimizer": {"type": "sgd"}},

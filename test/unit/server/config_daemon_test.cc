@@ -241,6 +241,10 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"policy": {"type": "diloco", "grace_ms": 9, "backup_trainers": 1}, "optimizer": {}})",
        "policy.grace_ms: does not go with backup_trainers: a round that has a quorum closes after the grace, "
        "whoever is missing"},
+      {R"({"policy": {"type": "diloco", "grace_ms": "measured"}, "optimizer": {}})",
+       R"(policy.grace_ms: must be a number of milliseconds or "auto")"},
+      {R"({"policy": {"type": "diloco", "grace_ms": 9, "grace_max_ms": 9}, "optimizer": {}})",
+       R"(policy.grace_max_ms: goes with grace_ms "auto")"},
       {R"({"policy": {"type": "diloco", "aggregator": "median", "weights": "equal"}, "optimizer": {}})",
        "policy.weights: goes with aggregator mean or rda; median counts all contributions alike"},
       {R"({"policy": {"type": "diloco", "late": "count"}, "optimizer": {}})",

@@ -99,9 +99,9 @@ TEST_CASE("with a grace a round closes so long after its quorum, or when nobody 
   SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 2, .grace = milliseconds(100)});
   give(sync, kA, 5);
   CHECK_FALSE(sync.deadline());
-  CHECK_FALSE(sync.closingSince());
+  CHECK_FALSE(sync.closingUntil());
   give(sync, kB, 20);
-  CHECK(sync.closingSince() == at(20));
+  CHECK(sync.closingUntil() == at(120));
   CHECK(sync.deadline() == at(120));
   CHECK_FALSE(sync.tick(at(119)));
   const auto end = sync.tick(at(121));
@@ -110,12 +110,47 @@ TEST_CASE("with a grace a round closes so long after its quorum, or when nobody 
   CHECK(end->contributors == Sessions{kA, kB});
   CHECK(end->missing == Sessions{kC});
   CHECK(std::abs(end->graceSeconds - 0.101) < 1e-9);
-  CHECK_FALSE(sync.closingSince());
+  CHECK_FALSE(sync.closingUntil());
   give(sync, kC, 130);
   give(sync, kB, 140);
   const RoundEnd whole = complete(sync, kA, 150);
   CHECK(whole.missing.empty());
   CHECK(std::abs(whole.graceSeconds - 0.01) < 1e-9);
+}
+
+TEST_CASE("a measured grace is as long as the slowest of the missing trainers has taken") {
+  SyncRounds sync =
+      rounds({kA, kB, kC, kD}, {.quorum = 2, .grace = milliseconds(1000), .graceMeasured = true});
+  const auto comes = [&](SessionId session, int ms) {
+    sync.came(session, at(ms));
+    return sync.contribute(session, sync.number(), at(ms));
+  };
+  // Nobody was missing before.
+  comes(kA, 0);
+  comes(kB, 0);
+  CHECK(sync.closingUntil() == at(1000));
+  comes(kC, 10);
+  CHECK(comes(kD, 20).end);
+  // D took 20 ms, whose half stands for the deviation that is not known.
+  comes(kA, 200);
+  comes(kB, 200);
+  CHECK(sync.closingUntil() == at(260));
+  comes(kD, 220);
+  CHECK(comes(kC, 230).end);
+  // D alone is missing, which took 20 ms both times: 20 + 4 · 7.5.
+  sync.leave(kB, at(300));
+  comes(kA, 400);
+  comes(kC, 400);
+  CHECK(sync.closingUntil() == at(450));
+  const auto end = sync.tick(at(450));
+  REQUIRE(end);
+  CHECK(end->missing == Sessions{kD});
+  // What D pushes too late, after 80 ms, tells how long a grace it takes: 27.5 + 4 · 20.625.
+  sync.came(kD, at(480));
+  CHECK(sync.contribute(kD, end->round, at(480)).contribution == Contribution::late);
+  comes(kA, 500);
+  comes(kC, 500);
+  CHECK(sync.closingUntil() == at(610));
 }
 
 TEST_CASE("a grace of nothing closes a round with its quorum, and never the first one before its start") {

@@ -1,0 +1,40 @@
+#include "server/policy/measured_grace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace psd {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr double kOfMean = 1. / 8, kOfDeviation = 1. / 4;  // the weight of the newest time
+
+}  // namespace
+
+void MeasuredGrace::came(SessionId session, TimePoint now) {
+  const auto since = missing_.find(session);
+  if (since == missing_.end()) return;
+  // Longer than the limit nobody is waited for, so how much longer tells nothing.
+  const double took = Seconds(std::min(now - since->second, most_)).count();
+  missing_.erase(since);
+  const auto [found, first] = estimates_.try_emplace(session, Estimate{took, took / 2});
+  if (first) return;
+  Estimate& estimate = found->second;
+  estimate.deviation += kOfDeviation * (std::abs(took - estimate.mean) - estimate.deviation);
+  estimate.mean += kOfMean * (took - estimate.mean);
+}
+
+void MeasuredGrace::forget(SessionId session) {
+  missing_.erase(session);
+  estimates_.erase(session);
+}
+
+MeasuredGrace::Duration MeasuredGrace::of(SessionId session) const {
+  const auto found = estimates_.find(session);
+  if (found == estimates_.end()) return most_;
+  const Seconds grace(found->second.mean + 4 * found->second.deviation);
+  return std::min(std::chrono::ceil<Duration>(grace), most_);
+}
+
+}  // namespace psd

@@ -1,0 +1,66 @@
+#include "server/policy/measured_grace.h"
+
+#include "test/support/catch.h"
+
+namespace psd::measured_grace_test {
+namespace {
+
+using std::chrono::milliseconds;
+using TimePoint = MeasuredGrace::TimePoint;
+
+constexpr SessionId kA{1}, kB{2};
+
+TimePoint at(int64_t ms) { return TimePoint{} + milliseconds(ms); }
+
+/// The trainer is missing from `ms` on, and comes so long after.
+void comesAfter(MeasuredGrace& grace, int64_t ms, int64_t took) {
+  grace.missing(kA, at(ms));
+  grace.came(kA, at(ms + took));
+}
+
+int64_t msOf(const MeasuredGrace& grace, SessionId session = kA) {
+  return std::chrono::round<milliseconds>(grace.of(session)).count();
+}
+
+TEST_CASE("who was never missing is given the most, and then what it took before, with a margin") {
+  MeasuredGrace grace(milliseconds(2000));
+  CHECK(msOf(grace) == 2000);
+  grace.came(kA, at(5));  // in time
+  CHECK(msOf(grace) == 2000);
+  comesAfter(grace, 100, 40);
+  CHECK(msOf(grace) == 40 + 4 * 20);
+  comesAfter(grace, 200, 80);
+  // Deviation 20 + (40 − 20) / 4, mean 40 + 40 / 8.
+  CHECK(msOf(grace) == 45 + 4 * 25);
+  CHECK(msOf(grace, kB) == 2000);
+}
+
+TEST_CASE("the margin goes where a trainer always takes as long") {
+  MeasuredGrace grace(milliseconds(2000));
+  for (int64_t round = 0; round < 50; round++) comesAfter(grace, 1000 * round, 100);
+  CHECK(msOf(grace) == 100);
+}
+
+TEST_CASE("it counts from the first round that had its quorum without the trainer, and up to the most") {
+  MeasuredGrace grace(milliseconds(500));
+  grace.missing(kA, at(0));
+  grace.missing(kA, at(90));  // of the next round
+  grace.came(kA, at(100));
+  CHECK(msOf(grace) == 300);
+  comesAfter(grace, 1000, 60'000);  // stood still: counts as 500
+  CHECK(msOf(grace) == 500);
+  for (int64_t round = 0; round < 20; round++) comesAfter(grace, 100'000 + 1000 * round, 100);
+  CHECK(msOf(grace) < 200);
+}
+
+TEST_CASE("of a trainer that is gone nothing is kept") {
+  MeasuredGrace grace(milliseconds(500));
+  comesAfter(grace, 0, 10);
+  grace.missing(kA, at(100));
+  grace.forget(kA);
+  grace.came(kA, at(110));
+  CHECK(msOf(grace) == 500);
+}
+
+}  // namespace
+}  // namespace psd::measured_grace_test
