@@ -256,6 +256,15 @@ void removeUnfinished(Env& env, const std::string& folder) {
   }
 }
 
+Status removeCheckpoints(Env& env, const std::string& folder) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, listCheckpoints(env, folder, false));
+  // The newest first: none is left without those that it goes on from.
+  for (auto number = all.rbegin(); number != all.rend(); ++number) {
+    PSD_RETURN_IF_ERROR(removeCheckpoint(env, checkpointPath(folder, *number)));
+  }
+  return {};
+}
+
 Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& folder, uint64_t number) {
   CheckpointWriter writer(env, checkpointPath(folder, number), number);
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(writer.path_));

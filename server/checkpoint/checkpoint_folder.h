@@ -40,6 +40,9 @@ Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t 
 /// For who holds the folder, and writes none.
 void removeUnfinished(Env& env, const std::string& folder);
 
+/// Removes all checkpoints. For who holds the folder, and writes none.
+Status removeCheckpoints(Env& env, const std::string& folder);
+
 /// Writes one checkpoint. Until finish() has returned success there is none, whatever happens; what was begun
 /// is removed later by pruneCheckpoints() or removeUnfinished(). Blocks. Owned by one thread.
 class CheckpointWriter {

@@ -6,6 +6,9 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/departed.h"
+
 namespace psd {
 namespace {
 
@@ -124,6 +127,9 @@ kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
   const auto clean = [this]() -> Status {
     host_.stopSaving();
     if (!config_.durability.enabled()) return {};
+    // The mark last, without which a daemon that is started over the folder would serve what is left.
+    PSD_RETURN_IF_ERROR(removeCheckpoints(env_, config_.durability.path));
+    PSD_RETURN_IF_ERROR(removeDeparted(env_, config_.durability.path));
     return removeMoveMark(env_, config_.durability.path, kArrivingName);
   };
   return background_.run<Status>(clean)

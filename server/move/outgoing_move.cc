@@ -162,10 +162,11 @@ Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
     // Trainers stay aside: the daemon that is started over the folder next tells what it finds there.
     mark_ = {};
     deadline_ = nullptr;
-    coordinator_.requestStop(fmt::format(
+    const std::string line = fmt::format(
         "it is not known whether the model has moved, as '{}/{}' can neither be written nor removed: {}",
-        config_.durability.path, kMovedName, writing.status.message()));
-    return writing.status;
+        config_.durability.path, kMovedName, writing.status.message());
+    coordinator_.requestStop(line, EndOf::daemon);
+    return {ErrorCode::unavailable, line};
   }
   coordinator_.pause().decide(false);
   if (writing.mark == Mark::written) {

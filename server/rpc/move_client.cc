@@ -52,6 +52,9 @@ class Mover {
 
  private:
   kj::Timer& timer() { return io_.provider->getTimer(); }
+  std::chrono::milliseconds timeLeft() {
+    return std::chrono::milliseconds(std::max((deadline_ - timer().now()) / kj::MILLISECONDS, int64_t{1}));
+  }
   /// What the promise comes to; an Error that begins with `who` where it fails, or takes too long.
   template <class T>
   Result<T> wait(const std::string& who, kj::Promise<Result<T>> promise, kj::TimePoint until);
@@ -139,7 +142,7 @@ Status Mover::tell(const std::string& who, Request&& request) {
 Result<Peer> Mover::connect(const Address& address) {
   Peer peer;
   peer.name = address.toString();
-  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, order_.timeout));
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeLeft()));
   PSD_ASSIGN_OR_RETURN(peer.socket, wait<wire::Socket>(peer.name, streamOver(io_, std::move(fd), address,
                                                                              order_.credentials.tls)));
   peer.client = std::make_unique<capnp::TwoPartyClient>(*peer.socket.stream);

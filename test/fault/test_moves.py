@@ -190,6 +190,41 @@ class Moves(counting.CountingTest):
         stopped.signal(signal.SIGCONT)
         self.check_counts(old[0])
 
+    def test_a_lead_whose_disk_fails_ends_and_tells_when_it_is_started_again(self):
+        old = self.several(2, "a", "log")
+        for rank in range(2):
+            self.counting(old, rank, 2)
+        self.until_each_more("before the move")
+        mark = self.folder / "a-0" / "moved.json"  # which cannot be written in the place of a folder, nor be removed
+        (mark / "in the way").mkdir(parents=True)
+        move = self.move(old, self.several(3, "b", "log"))
+        self.assertNotEqual(move.wait(), 0)
+        self.assertIn("it is not known whether the model has moved, as ", move.err)
+        self.assertIn("just when the move was to count", move.err)
+        self.assertNotIn("trainers go on at the daemons of before", move.err)
+        old[0].wait()
+        (mark / "in the way").rmdir()
+        mark.rmdir()
+        self.again(old[0], old, "a", "log")
+        self.until_each_more("after the daemon was started again")
+        self.check_counts(old[0])
+
+    def test_what_cannot_be_kept_leaves_nothing_behind(self):
+        old = self.several(2, "a")
+        self.counting(old)
+        self.until_each_more("before the move")
+        new = self.several(1, "b", "checkpoint", exit_when_done=True)
+        in_the_way = self.folder / "b-0" / "trainers.json" / "in the way"  # so that who has come and gone cannot be kept
+        in_the_way.mkdir(parents=True)
+        self.assertIn("trainers.json", self.assert_gives_up(self.move(old, new)))
+        self.assertEqual([path.name for path in (self.folder / "b-0").glob("checkpoint-*")], [])
+        in_the_way.rmdir()
+        in_the_way.parent.rmdir()
+        self.assert_moves(old, new)
+        self.until_each_more("after the move")
+        self.end_trainers()
+        self.assert_ends(new[0])
+
     def assert_gives_up(self, move):
         self.assertNotEqual(move.wait(), 0)
         self.assertIn("trainers go on at the daemons of before", move.err)
