@@ -398,7 +398,8 @@ interface Trainer extends(Reader) {
 
   roundDue @17 (version :UInt64, shard :UInt32) -> RoundDueResult;
   # Parked until the round that begins with the parameters of this `version` of `shard`, the first of its fragment, is about to close
-  # without this trainer, or has closed. Where LocalSteps.endsEarly is set; else invalidArgument. A session has one such call
+  # without this trainer, or has closed. Without rounds (policy async_diloco, whose call begins a trainer's time): until it has
+  # taken as many steps as it is to by its speed. Where LocalSteps.endsEarly is set; else invalidArgument. A session has one such call
   # outstanding for each fragment: a newer one ends the one before. badSlice: there is no such shard. notReady: that has
   # happened, or another policy has taken over, and may be asked.
   # Where ModelAccess.allReduce is set: parked until somebody waits in formGroup() while a group is at work (`closing`), or a new
@@ -439,8 +440,8 @@ struct StepAsideResult {
 
 struct RoundDueResult {
   union {
-    closing @0 :Void;   # a quorum is there: what is pushed within policy.grace_ms is in the round
-    closed @1 :Void;    # what is pushed for that round is late
+    closing @0 :Void;   # push what is there: within the grace it is in the round, later it counts by policy.late; without rounds at once
+    closed @1 :Void;    # what is pushed for that round is dropped
     error @2 :Error;
   }
 }

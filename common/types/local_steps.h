@@ -42,10 +42,12 @@ struct LocalSteps {
   bool operator==(const LocalSteps&) const = default;
 };
 
-/// How a round stands for somebody who computes for it.
+/// What somebody who takes steps by itself is told in the midst of them.
 enum class RoundDue {
-  closing,  ///< a quorum is there, and the time that the others have left runs
-  closed,   ///< what is pushed for it is dropped
+  /// What it has is to be pushed after the step that it is at: its round has a quorum, and a grace runs; or
+  /// has closed, and what comes late counts; or without rounds, it has taken as many steps as it is to.
+  closing,
+  closed,  ///< its round has: what is pushed for it is dropped
 };
 
 }  // namespace psd

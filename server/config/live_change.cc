@@ -111,7 +111,8 @@ std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
 /// Trainers are told when they join whether to take steps by themselves, and how.
 Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
   const PolicyChoice &before = now.groups.back().policy, &after = next.groups.back().policy;
-  if (before.local == after.local) return {};
+  const bool alike = before.local.period == 0 || before.type == after.type;
+  if (before.local == after.local && alike) return {};
   const auto earlyText = [](const PolicyChoice& policy) {
     const std::string key = policy.traits.rounds ? "grace_ms" : "dynamic_period";
     return policy.local.endsEarly ? ", " + key : ", no " + key;

@@ -25,7 +25,9 @@ PolicyPlan AsyncDiloco::read(ObjectReader& in) {
 }
 
 AsyncDiloco::AsyncDiloco(const PolicyScope& scope, std::optional<uint64_t> dynamicPeriod)
-    : updates_(scope, Modifiers()), dynamic_(dynamicPeriod.has_value()), paces_(dynamicPeriod.value_or(1)) {}
+    : updates_(scope, Modifiers()),
+      dynamic_(dynamicPeriod.has_value()),
+      paces_(dynamicPeriod.value_or(1), scope.started) {}
 
 kj::Promise<void> AsyncDiloco::leave(SessionId session) {
   {
@@ -76,13 +78,20 @@ kj::Promise<void> AsyncDiloco::tick(std::chrono::steady_clock::time_point now) {
   return kj::READY_NOW;
 }
 
+void AsyncDiloco::answerWaits(const Error& reason) {
+  const std::lock_guard lock(mutex_);
+  ending_ = reason;
+  for (auto& [session, wait] : waits_) wait->fulfill(Result<RoundDue>(reason));
+  waits_.clear();
+}
+
+void AsyncDiloco::retire() {
+  answerWaits({ErrorCode::notReady, "another policy has taken over"});
+  updates_.retire();
+}
+
 void AsyncDiloco::endWaits(const Error& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = reason;
-    for (auto& [session, wait] : waits_) wait->fulfill(Result<RoundDue>(reason));
-    waits_.clear();
-  }
+  answerWaits(reason);
   updates_.endWaits(reason);
 }
 

@@ -32,9 +32,12 @@ class AsyncDiloco final : public UpdatePolicy {
   kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
   bool ticks() const override { return dynamic_; }
   kj::Promise<void> tick(std::chrono::steady_clock::time_point now) override;
+  void retire() override;
   void endWaits(const Error& reason) override;
 
  private:
+  /// Of trainers in the midst of their steps, and of those that ask later.
+  void answerWaits(const Error& reason);
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Result<RoundDue>>>;
 
   Locked updates_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace psd {
 namespace {
@@ -22,30 +23,36 @@ void LearnerPaces::pushes(SessionId session, uint32_t steps, TimePoint now) {
   const auto found = learners_.find(session);
   if (found == learners_.end() || !found->second.begun || steps == 0) return;
   const double seconds = Seconds(now - *found->second.begun).count();
-  found->second.speed = steps / std::clamp(seconds, kSecondsMin, kSecondsMax);
   found->second.begun.reset();
+  if (!std::exchange(found->second.measured, true)) return;
+  found->second.speed = steps / std::clamp(seconds, kSecondsMin, kSecondsMax);
+  findFastest();
 }
 
-double LearnerPaces::fastest() const {
-  double speed = 0;
-  for (const auto& [session, learner] : learners_) speed = std::max(speed, learner.speed);
-  return speed;
+void LearnerPaces::leave(SessionId session) {
+  learners_.erase(session);
+  findFastest();
+}
+
+void LearnerPaces::findFastest() {
+  fastest_ = 0;
+  for (const auto& [session, learner] : learners_) fastest_ = std::max(fastest_, learner.speed);
 }
 
 uint64_t LearnerPaces::stepsOf(SessionId session) const {
   const auto found = learners_.find(session);
   if (found == learners_.end() || found->second.speed == 0) return period_;
   // Rounding of the quotient takes no step away from who is just as fast.
-  const double steps = static_cast<double>(period_) * (found->second.speed / fastest());
+  const double steps = static_cast<double>(period_) * (found->second.speed / fastest_);
   return std::clamp<uint64_t>(static_cast<uint64_t>(steps * (1 + 1e-12)), 1, period_);
 }
 
 std::optional<LearnerPaces::TimePoint> LearnerPaces::dueAt(SessionId session) const {
   const auto found = learners_.find(session);
   if (found == learners_.end() || !found->second.begun) return {};
-  const double best = fastest(), own = found->second.speed;
-  if (best == 0) return {};
-  if (own == 0) return after(*found->second.begun, static_cast<double>(period_) / best);
+  const double own = found->second.speed;
+  if (fastest_ == 0) return {};
+  if (own == 0) return after(*found->second.begun, static_cast<double>(period_) / fastest_);
   const uint64_t steps = stepsOf(session);
   if (steps == period_) return {};
   return after(*found->second.begun, (static_cast<double>(steps) - 0.5) / own);

@@ -17,13 +17,18 @@ class LearnerPaces {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  explicit LearnerPaces(uint64_t period) : period_(period) {}
+  /// `midway`: learners are in the midst of their steps when they are first heard of, so that a first push
+  /// tells nothing of their speed.
+  explicit LearnerPaces(uint64_t period, bool midway = false) : period_(period), midway_(midway) {}
 
-  /// A learner has parameters to begin its steps with.
-  void begins(SessionId session, TimePoint now) { learners_[session].begun = now; }
+  /// A learner has parameters to begin its steps with, or asks once more in their midst.
+  void begins(SessionId session, TimePoint now) {
+    Learner& learner = learners_.try_emplace(session, Learner{.measured = !midway_}).first->second;
+    if (!learner.begun) learner.begun = now;
+  }
   /// It pushes what it came to since it began, in so many steps.
   void pushes(SessionId session, uint32_t steps, TimePoint now);
-  void leave(SessionId session) { learners_.erase(session); }
+  void leave(SessionId session);
 
   /// H_m; the whole period while the learner's speed, or anybody else's, is not known.
   uint64_t stepsOf(SessionId session) const;
@@ -34,12 +39,15 @@ class LearnerPaces {
  private:
   struct Learner {
     std::optional<TimePoint> begun;
-    double speed = 0;  // steps per second; 0: not known
+    bool measured = true;  // the next push tells of its speed
+    double speed = 0;      // steps per second; 0: not known
   };
-  double fastest() const;
+  void findFastest();
 
   const uint64_t period_;
+  const bool midway_;
   std::map<SessionId, Learner> learners_;
+  double fastest_ = 0;  // of their speeds
 };
 
 }  // namespace psd

@@ -8,6 +8,7 @@ kj::Promise<Result<RoundDue>> RoundWaits::add(SessionId session, uint64_t round,
   if (const auto due = now.of(round)) return Result<RoundDue>(*due);
   auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<RoundDue>>();
   const std::lock_guard lock(mutex_);
+  if (ended_) return Result<RoundDue>(*ended_);
   Wait& wait = waits_[session];
   if (wait.answer) {
     wait.answer->fulfill(Result<RoundDue>(ErrorCode::notReady, "the trainer has asked again"));
@@ -35,6 +36,7 @@ void RoundWaits::forget(SessionId session) {
 
 void RoundWaits::end(const Error& why) {
   const std::lock_guard lock(mutex_);
+  ended_ = why;
   for (auto& [session, wait] : waits_) wait.answer->fulfill(Result<RoundDue>(why));
   waits_.clear();
 }

@@ -36,7 +36,7 @@ class RoundWaits {
   void tell(const RoundStanding& now);
   /// A trainer is gone.
   void forget(SessionId session);
-  /// Ends all waits.
+  /// Ends all waits, and those that are added after it.
   void end(const Error& why);
 
  private:
@@ -47,6 +47,7 @@ class RoundWaits {
 
   std::mutex mutex_;  // guards what follows
   std::map<SessionId, Wait> waits_;
+  std::optional<Error> ended_;
 };
 
 }  // namespace psd

@@ -399,6 +399,24 @@ TEST_CASE("a call that waits for the end of a round is ended by a newer one, and
   CHECK(refused.wait().error().code == ErrorCode::invalidArgument);
 }
 
+TEST_CASE("another policy tells learners without rounds to ask it, whoever asks the old one") {
+  const auto with = [](uint32_t learners) -> Json {
+    return {{"policy",
+             {{"type", "async_diloco"}, {"period", 50}, {"dynamic_period", true}, {"learners", learners}}},
+            {"optimizer", {{"type", "delayed_nesterov"}, {"lr", 1}, {"delay", 4}}},
+            {"shards", 1}};
+  };
+  LocalServer server(with(0));
+  Pushers learners(server, 1);
+  auto due = learners[0].roundDue(Version{0});
+  PSD_REQUIRE_OK(server.reload(with(4)));  // as many as `delay` says
+  awaitDone(due);
+  CHECK(due.wait().error().code == ErrorCode::notReady);
+  auto again = learners[0].roundDue(Version{0});
+  PSD_REQUIRE_OK(learners.push(0, 1, {8, 50}).wait());
+  CHECK_FALSE(again.done());
+}
+
 TEST_CASE("a running daemon changes the grace, but not whether there is one, nor what learners run") {
   const auto with = [](Json policy) { return configOf(std::move(policy), kPlainOuter, 1); };
   LocalServer server(with({{"grace_ms", 50}}));

@@ -70,7 +70,7 @@ DOCUMENTS = [
     *({"policy": {"type": "async_diloco", "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "delayed_nesterov"}}
       for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
     {"policy": {"type": "async_diloco", "learners": 3, "dynamic_period": True}, "optimizer": {"type": "sgd"}},
-    {"policy": {"type": "diloco", "grace_ms": "auto", "grace_max_ms": 5000}, "optimizer": {"type": "sgd"}},
+    {"policy": {"type": "diloco", "grace_ms": "auto"}, "optimizer": {"type": "sgd"}},
     *({"policy": {"type": "diloco", "grace_ms": 9, "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "sgd"}}
       for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
@@ -88,7 +88,7 @@ DOCUMENTS = [
 ]
 # Without a default in the schema: left out when not given …
 OPTIONAL = {"device", "devices", "index", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
-            "delay_compensation", "clip", "grace_ms", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates"}
+            "delay_compensation", "clip", "grace_ms", "grace_max_ms", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates"}
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads", "quorum"}
 FOR_EDITORS = {"$schema"}

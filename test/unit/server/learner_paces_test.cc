@@ -84,5 +84,30 @@ TEST_CASE("a learner takes one step at least, and speeds go with who left") {
   CHECK(paces.stepsOf(kNew) == 10);
 }
 
+TEST_CASE("who asks once more in the midst of its steps has begun when it asked first") {
+  LearnerPaces paces(10);
+  paces.begins(kFast, at(0));
+  paces.begins(kSlow, at(0));
+  paces.pushes(kFast, 10, at(1000));
+  paces.begins(kSlow, at(1900));  // its connection broke
+  paces.pushes(kSlow, 10, at(2000));
+  CHECK(paces.stepsOf(kSlow) == 5);
+}
+
+TEST_CASE("of learners that are in the midst of their steps the first push tells nothing") {
+  LearnerPaces paces(10, true);
+  paces.begins(kFast, at(0));
+  paces.begins(kSlow, at(0));
+  paces.pushes(kSlow, 10, at(1));
+  paces.pushes(kFast, 10, at(500));
+  CHECK(paces.stepsOf(kFast) == 10);
+  CHECK(due(paces, kSlow) == -1);
+  paces.begins(kSlow, at(1000));
+  paces.begins(kFast, at(1000));
+  paces.pushes(kFast, 10, at(1500));
+  paces.pushes(kSlow, 10, at(2000));
+  CHECK(paces.stepsOf(kSlow) == 5);
+}
+
 }  // namespace
 }  // namespace psd::learner_paces_test

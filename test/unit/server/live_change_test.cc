@@ -48,6 +48,17 @@ TEST_CASE("nor can a key of the policy, of which the daemon's optimizer is made"
         std::string::npos);
 }
 
+TEST_CASE("learners stay with rounds, or without, where all else that they are told is alike") {
+  const auto document = [](const std::string& type) {
+    return read(R"({"policy": {"type": ")" + type + R"("}, "optimizer": {"type": "sgd", "lr": 0.7}})");
+  };
+  CHECK(checkLiveChange(document("diloco"), document("diloco")).ok());
+  const Status refused = checkLiveChange(document("diloco"), document("async_diloco"));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message().find("policy: cannot change while the daemon runs from diloco with period") == 0);
+  CHECK(refused.message().find("to async_diloco with period") != std::string::npos);
+}
+
 TEST_CASE("the rules of tables can change, those of admission not under a log") {
   const auto change = [](const std::string& durability, const std::string& next) {
     const auto document = [&](const std::string& rules) {
