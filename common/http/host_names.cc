@@ -2,9 +2,17 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace psd {
 namespace {
+
+std::string inSmallLetters(std::string host) {
+  for (char& c : host) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return host;
+}
 
 /// A Host header without its port and brackets, in small letters; empty where it is none.
 std::string hostOf(std::string_view header) {
@@ -15,17 +23,14 @@ std::string hostOf(std::string_view header) {
   if (!port.empty() && !port.starts_with(':')) return {};
   port = port.substr(port.empty() ? 0 : 1);
   if (!std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; })) return {};
-  for (char& c : host) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return host;
+  return inSmallLetters(std::move(host));
 }
 
 }  // namespace
 
 HostNames::HostNames(const std::vector<Address>& listen) : hosts_{"localhost"} {
   for (const Address& address : listen) {
-    if (address.kind == Address::Kind::tcp) hosts_.push_back(address.host);
+    if (address.kind == Address::Kind::tcp) hosts_.push_back(inSmallLetters(address.host));
   }
 }
 

@@ -78,6 +78,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
     if (over_) return Result<JoinInfo>(*over_);  // the peer has gone meanwhile
     if (joined.ok()) {
       rank_ = joined->rank;
+      joined_ = true;
       spdlog::info("{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_,
                    rank_.value, joined->worldSize, joined->policy, joined->pullTransport,
                    joined->pushTransport);
@@ -363,8 +364,9 @@ void ExecutionSession::dropIdle(Clock::time_point before) {
   });
 }
 
-RemoteTrainerStatus ExecutionSession::status() const {
-  return {rank_.value, peer_, contexts_.size(), forwards_, steps_, staleness_};
+std::optional<RemoteTrainerStatus> ExecutionSession::status() const {
+  if (!joined_) return {};
+  return RemoteTrainerStatus{rank_.value, peer_, contexts_.size(), forwards_, steps_, staleness_};
 }
 
 }  // namespace psd

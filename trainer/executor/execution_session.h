@@ -57,7 +57,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
 
   /// Ends the contexts of which no call came since `before`.
   void dropIdle(std::chrono::steady_clock::time_point before) override;
-  RemoteTrainerStatus status() const override;
+  std::optional<RemoteTrainerStatus> status() const override;
 
  private:
   struct Context;
@@ -80,6 +80,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   const std::string peer_;
   std::shared_ptr<DaemonSession> daemon_;  // null before join() and after close()
   bool admitted_ = false;                  // the executor counts it
+  bool joined_ = false;                    // the daemon has let it in
   Rank rank_;
   std::optional<Error> over_;  // why no call is served any more
   std::map<uint64_t, ContextPtr> contexts_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -64,12 +65,24 @@ void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
   histogram("psd_executor_pass_seconds", "how long passes were computed", &TaskThreads::OfKind::computed);
 }
 
+/// By rank: of a trainer that has come back the older connection may still be there.
+std::map<uint32_t, RemoteTrainerStatus> byRank(const ExecutorStatus& status) {
+  std::map<uint32_t, RemoteTrainerStatus> ranks;
+  for (const RemoteTrainerStatus& trainer : status.trainers) {
+    RemoteTrainerStatus& sum = ranks[trainer.rank];
+    sum.contexts += trainer.contexts;
+    sum.forwards += trainer.forwards;
+    sum.steps += trainer.steps;
+    sum.staleness = std::max(sum.staleness, trainer.staleness);
+  }
+  return ranks;
+}
+
 void writeTrainers(MetricWriter& out, const ExecutorStatus& status) {
+  const auto ranks = byRank(status);
   const auto each = [&](const char* name, Type type, const char* help, uint64_t RemoteTrainerStatus::*field) {
     out.begin(name, type, help);
-    for (const RemoteTrainerStatus& trainer : status.trainers) {
-      out.sample(trainer.*field, {{"rank", fmt::to_string(trainer.rank)}});
-    }
+    for (const auto& [rank, trainer] : ranks) out.sample(trainer.*field, {{"rank", fmt::to_string(rank)}});
   };
   out.one("psd_executor_trainers", Type::gauge, "trainers that are in", status.trainers.size());
   out.one("psd_executor_trainers_limit", Type::gauge, "`trainers` of the configuration", status.trainersMax);

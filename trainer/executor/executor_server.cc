@@ -28,6 +28,13 @@ ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, std::str
       where_(std::move(where)),
       cameAt_(io.provider->getTimer().now()),
       heardAt_(cameAt_) {
+  session_->mayAnswer = [this]() -> Status {
+    const uint64_t most = 2 * config_.messageBytes;
+    if (network_->getCurrentQueueSize() < most) return {};
+    return {ErrorCode::overloaded,
+            fmt::format("the answers that wait for this peer reach {}, twice message_bytes: read them",
+                        bytesText(most))};
+  };
   socket_ = kj::mv(socket.stream);
   stream_ = kj::heap<wire::MessageStream>(*socket_, std::move(pool), io.provider->getTimer(),
                                           options(std::move(budget)));

@@ -18,7 +18,8 @@ constexpr size_t kPeerBytesMax = 80;
 /// Of a trainer that has joined. The session is also its connection's, which closes it.
 class RemoteTrainerService final : public schema::RemoteTrainer::Server {
  public:
-  explicit RemoteTrainerService(std::shared_ptr<ExecutionSession> session) : session_(std::move(session)) {}
+  RemoteTrainerService(std::shared_ptr<ExecutionSession> session, std::weak_ptr<PeerSession> peer)
+      : session_(std::move(session)), peer_(std::move(peer)) {}
 
  protected:
   kj::Promise<void> forward(ForwardContext context) override {
@@ -31,19 +32,24 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
     const uint64_t id = call.context;
     const bool training = call.training;
     auto forward = session_->forward(kj::mv(call));
-    return forward.then([session = session_, context, id, training](Result<ForwardDone> done) mutable {
-      if (done.ok() && done->pass->outputs().size() > wire::kTensorListMax) {
-        if (training) session->drop(id);
-        done = tooMany("outputs", done->pass->outputs().size(), "have the module give fewer");
-      }
-      auto results = context.getResults();
-      wire::writeStatus(done.status(), results.initStatus());
-      if (!done.ok()) return;
-      const std::vector<NamedTensor>& outputs = done->pass->outputs();
-      wire::writeTensors(outputs, results.initOutputs(static_cast<uint32_t>(outputs.size())));
-      auto versions = results.initVersions(static_cast<uint32_t>(done->versions.size()));
-      for (uint32_t i = 0; i < versions.size(); i++) versions.set(i, done->versions[i].value);
-    });
+    return forward.then(
+        [session = session_, peer = peer_, context, id, training](Result<ForwardDone> done) mutable {
+          if (const Status may = mayAnswer(peer); done.ok() && !may.ok()) {
+            if (training) session->drop(id);
+            done = may.error();
+          }
+          if (done.ok() && done->pass->outputs().size() > wire::kTensorListMax) {
+            if (training) session->drop(id);
+            done = tooMany("outputs", done->pass->outputs().size(), "have the module give fewer");
+          }
+          auto results = context.getResults();
+          wire::writeStatus(done.status(), results.initStatus());
+          if (!done.ok()) return;
+          const std::vector<NamedTensor>& outputs = done->pass->outputs();
+          wire::writeTensors(outputs, results.initOutputs(static_cast<uint32_t>(outputs.size())));
+          auto versions = results.initVersions(static_cast<uint32_t>(done->versions.size()));
+          for (uint32_t i = 0; i < versions.size(); i++) versions.set(i, done->versions[i].value);
+        });
   }
 
   kj::Promise<void> backward(BackwardContext context) override {
@@ -71,6 +77,7 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
     }
     std::vector<std::string> names;
     for (const auto name : params.getNames()) names.emplace_back(wire::textIn(name));
+    if (const Status may = mayAnswer(peer_); !may.ok()) return refuse(context, may.error());
     const auto gradients = session_->gradients(params.getContext(), names);
     if (!gradients.ok()) return refuse(context, gradients.error());
     if (gradients->size() > wire::kTensorListMax) {
@@ -101,6 +108,10 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
   }
 
  private:
+  static Status mayAnswer(const std::weak_ptr<PeerSession>& peer) {
+    const std::shared_ptr<PeerSession> there = peer.lock();
+    return there ? there->mayAnswer() : Status(ErrorCode::unavailable, "the connection is gone");
+  }
   static Error tooMany(const char* what, size_t count, const char* instead) {
     return {ErrorCode::invalidArgument,
             fmt::format("{} {}; one message has {} at most: {}", count, what, wire::kTensorListMax, instead)};
@@ -119,6 +130,7 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
   }
 
   const std::shared_ptr<ExecutionSession> session_;
+  const std::weak_ptr<PeerSession> peer_;  // expired: the connection is gone
 };
 
 }  // namespace
@@ -167,11 +179,11 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
   own->begin(session);
   const Membership membership{Rank{params.getRank()}, params.getWorldSize(), params.getAnyRank()};
   return session->join(membership, params.getIncarnation())
-      .then([context, session](Result<JoinInfo> joined) mutable {
+      .then([context, session, peer = session_](Result<JoinInfo> joined) mutable {
         auto results = context.getResults();
         wire::writeStatus(joined.status(), results.initStatus());
         if (!joined.ok()) return;
-        results.setTrainer(kj::heap<RemoteTrainerService>(session));
+        results.setTrainer(kj::heap<RemoteTrainerService>(session, peer));
         results.setRank(joined->rank.value);
         results.setWorldSize(joined->worldSize);
         results.setPolicy(joined->policy.c_str());

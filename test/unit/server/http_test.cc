@@ -3,8 +3,10 @@
 
 #include <cmath>
 
+#include <kj/compat/http.h>
 #include <nlohmann/json.hpp>
 
+#include "common/http/host_names.h"
 #include "server/http/exposition.h"
 #include "server/http/history.h"
 #include "server/http/live_feed.h"
@@ -99,6 +101,21 @@ TEST_CASE("a tick for which nobody is there leaves nothing to say, and the next 
   CHECK_FALSE(loop.resolved(waits));
   feed.tick({{"a", 2}});
   CHECK(loop.wait(kj::mv(waits)).text->starts_with("event: whole\nid: 3"));
+}
+
+TEST_CASE("a host is known by the name that it is listened at, however it is written") {
+  const HostNames names({Address{.kind = Address::Kind::tcp, .host = "Node7.Example", .port = 5580}});
+  const auto table = kj::HttpHeaderTable::Builder().build();
+  const auto knows = [&](kj::StringPtr host) {
+    kj::HttpHeaders headers(*table);
+    headers.set(kj::HttpHeaderId::HOST, host);
+    return names.knows(headers);
+  };
+  CHECK(knows("node7.example:5580"));
+  CHECK(knows("NODE7.example"));
+  CHECK(knows("LOCALHOST:1"));
+  CHECK(knows("[::1]:5580"));
+  CHECK_FALSE(knows("node8.example:5580"));
 }
 
 TEST_CASE("the exposition explains every metric, with samples or without, and escapes labels") {

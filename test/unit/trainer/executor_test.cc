@@ -130,6 +130,9 @@ TEST_CASE(
   status.weights = "live";
   status.trainers.push_back(
       {.rank = 3, .peer = "p", .contexts = 2, .forwards = 7, .steps = 5, .staleness = 1});
+  // The connection of rank 3 from before is still there.
+  status.trainers.push_back(
+      {.rank = 3, .peer = "q", .contexts = 1, .forwards = 2, .steps = 2, .staleness = 0});
   status.passes.waiting.push_back({{.kind = CallKind::backward}, 0.25});
   auto& backward = status.passes.kinds[1];
   backward.waited.add(0.0007);
@@ -147,7 +150,8 @@ TEST_CASE(
   CHECK(has(R"(psd_executor_waited_seconds_bucket{call="backward",le="10"} 1)"));
   CHECK(has(R"(psd_executor_waited_seconds_bucket{call="backward",le="+Inf"} 2)"));
   CHECK(has(R"(psd_executor_waited_seconds_count{call="backward"} 2)"));
-  CHECK(has(R"(psd_executor_trainer_steps_total{rank="3"} 5)"));
+  CHECK(has(R"(psd_executor_trainer_steps_total{rank="3"} 7)"));
+  CHECK(has(R"(psd_executor_trainer_staleness{rank="3"} 1)"));
   CHECK(has("# TYPE psd_executor_trainer_steps_total counter"));
 }
 
