@@ -83,6 +83,8 @@ def save_step(model, target, out, declaration):
         export_step(model, declaration, out)
     except Refused as refusal:
         raise Refused(f"{target}: {refusal}") from None
+    except OSError as error:
+        raise Refused(f"{error.filename or out}: {error.strerror}") from None
 
 
 def export(target, out, seed, pairs):
@@ -92,6 +94,8 @@ def export(target, out, seed, pairs):
     out = pathlib.Path(out or pathlib.Path(file).stem + ".pt")
     if out.suffix not in (".pt", ".pt2"):
         raise Refused(f"'{out}' does not end with .pt or .pt2, by which psd-trainer knows it")
+    if out.is_dir() or not out.parent.is_dir():
+        raise Refused(f"{out}: {'Is a directory' if out.is_dir() else 'No such folder'}")
     arguments = read_arguments(pairs)
     try:
         import torch

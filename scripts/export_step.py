@@ -49,7 +49,12 @@ class Inputs:
             self.shapes[name] = [int(extent) for extent in extents.split(",")] if extents else []
             self.kinds[name] = kind, int(bound or 0)
         self.rows = []
-        for table in declaration.get("tables", {}).values():
+        tables = declaration.get("tables", {})
+        if not isinstance(tables, dict):
+            raise Refused(f"tables is a {type(tables).__name__}; expected a dict of tables by name")
+        for key, table in tables.items():
+            if not isinstance(table, dict) or not isinstance(table.get("dim"), int) or not isinstance(table.get("rows"), dict):
+                raise Refused(f'tables.{key}: expected {{"dim": 8, "rows": {{"what forward takes": "the column with its ids"}}}}')
             for name, column in table["rows"].items():
                 if column not in self.shapes:
                     raise Refused(f"tables: '{column}', whose ids '{name}' goes by, is no column")
@@ -92,7 +97,7 @@ def check_state(model, before):
                       "expected a module that only reads it")
 
 
-def check_outputs(outputs, declaration):
+def check_outputs(outputs, declaration, training):
     import torch
     names = {"loss", *declaration.get("metrics", {})}
     if not isinstance(outputs, dict) or not all(isinstance(value, torch.Tensor) for value in outputs.values()):
@@ -108,7 +113,7 @@ def check_outputs(outputs, declaration):
     if unknown is not None:
         raise Refused(f"forward returned '{unknown}', which is none of the metrics that the class names")
     missing = next((name for name in names if name not in outputs), None)
-    if missing is not None:
+    if missing is not None and not training:
         raise Refused(f"forward returned no '{missing}', which the class names as a metric")
 
 
@@ -134,6 +139,8 @@ class Step:
         self.names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.values = [parameter.detach() for parameter in self.trained]
+        if not self.trained:
+            raise Refused("the class has no parameter of its own that is trained, which a .pt2 needs beside its tables; expected -o OUT.pt")
         self.score_names = []
         for mode in (False, True):
             model.train(mode)
@@ -141,7 +148,7 @@ class Step:
             with complaining("forward failed with made-up data"):
                 outputs = self.call(self.inputs.draw(TRACED_BATCH))
             check_state(model, before)
-            check_outputs(outputs, declaration)
+            check_outputs(outputs, declaration, mode)
             self.score_names = self.score_names or list(outputs)
 
     def call(self, given):
@@ -284,9 +291,12 @@ def write_package(out, step, declaration, files):
                 "outputs": step.score_names,
                 "crc32": {name: zlib.crc32(data) for name, data in records.items()}}
     records[MANIFEST] = json.dumps(manifest, indent=1).encode()
-    with PT2ArchiveWriter(str(out)) as writer:
-        for name, data in records.items():
-            writer.write_bytes(name, data)
+    try:
+        with PT2ArchiveWriter(str(out)) as writer:
+            for name, data in records.items():
+                writer.write_bytes(name, data)
+    except RuntimeError as error:
+        raise Refused(f"{out} cannot be written: {first_line(error)}") from None
 
 
 def load_graph(files):

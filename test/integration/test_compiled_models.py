@@ -52,6 +52,8 @@ class Points(Base):
         hidden = hidden + batch["noise"].unsqueeze(1) * functional.dropout(torch.ones_like(hidden), 0.5, self.training)
         answers = self.second(torch.cat([hidden, batch["user.rows"]], 1))
         inside = batch["inside"]
+        if self.training:
+            return {"loss": functional.cross_entropy(answers, inside)}
         right = answers.argmax(1).eq(inside)
         return {"loss": functional.cross_entropy(answers, inside),
                 "accuracy": torch.stack([right.sum(), torch.ones_like(right).sum()]),
@@ -96,6 +98,21 @@ class More(Base):
     def forward(self, batch):
         out = self.first(self.points(batch))
         return {"loss": out.mean(), "extra": out.sum()}
+
+
+class Tables(Base):
+    tables = {"user": {"rows": ["user"]}}
+
+    def forward(self, batch):
+        return {"loss": self.first(self.points(batch)).mean()}
+
+
+class Alone(nn.Module):
+    columns = {"user": "i64"}
+    tables = {"user": {"dim": 3, "rows": {"user.rows": "user"}}}
+
+    def forward(self, batch):
+        return {"loss": batch["user.rows"].mean()}
 
 
 class Throws(Base):
@@ -338,6 +355,8 @@ class CompiledModels(processes.ProcessTest):
                  "Looks": "torch.export does not take forward in training: Could not guard on data-dependent expression",
                  "Counts": "forward changed 'shift', which is no parameter",
                  "Longer": "columns.x: 'f32[any]' has an extent of any length",
+                 "Tables": "tables.user: expected {\"dim\": 8, \"rows\": ",
+                 "Alone": "the class has no parameter of its own that is trained",
                  "More": "forward returned 'extra', which is none of the metrics",
                  "Throws": "forward failed with made-up data: not today"}
         done = subprocess.run([PYTHON, "-c", REFUSALS, str(processes.REPO / "scripts"), *cases], capture_output=True, text=True, cwd=self.models.name,
