@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import sys
@@ -100,7 +101,7 @@ bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY},
         relay = subprocess.Popen([*within(f"there{learner}"), sys.executable, RELAY, str(PORT), str(socket), str(ROUND_TRIP_MS / 2)],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         stack.callback(lambda: (relay.kill(), relay.wait()))
-        if relay.stdout.readline().strip() != "listening":
+        if not select.select([relay.stdout], [], [], READY_S)[0] or relay.stdout.readline().strip() != "listening":
             raise Failed("the relay did not start")
         return f"tcp://10.78.{learner}.1:{PORT}"
 

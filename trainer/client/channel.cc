@@ -313,7 +313,7 @@ std::vector<Slice> Channel::carriedOf(std::optional<uint32_t> fragment) const {
 }
 
 uint32_t Channel::inFlight(const std::vector<Slice>& slices) const {
-  return slicesInFlight(slices, window_, chunkBytes_ / sizeof(float));
+  return slicesInFlight(slices, window_, terms_.rowValuesMax);
 }
 
 std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {

@@ -2,6 +2,7 @@
 // together.
 
 #include <algorithm>
+#include <chrono>
 
 #include <fmt/format.h>
 
@@ -17,10 +18,14 @@ namespace {
 
 constexpr size_t kMovesMax = 8;  // from one to the next
 
-Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options) {
+using Clock = std::chrono::steady_clock;
+
+/// Tries until then, at least once.
+Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options, Clock::time_point until) {
   PSD_ASSIGN_OR_RETURN(auto link, Link::make());
   auto client = std::make_unique<RpcClient>(options, std::move(link));
-  PSD_RETURN_IF_ERROR(client->connect(options.connectTimeout));
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  PSD_RETURN_IF_ERROR(client->connect(std::max(left, std::chrono::milliseconds(1))));
   return client;
 }
 
@@ -35,8 +40,8 @@ Status checkToken(const ClientOptions& options, const std::string& first) {
 
 /// Connects to a daemon that another one has told of, as that one's `index`.
 Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const DaemonIdentity& told,
-                                             uint32_t index) {
-  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options));
+                                             uint32_t index, Clock::time_point until) {
+  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, until));
   const DaemonIdentity& itself = client->identity();
   if (itself.daemons == told.daemons && itself.index == index) return client;
   return Error{ErrorCode::protocolMismatch,
@@ -45,7 +50,8 @@ Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const
                            itself.index, std::max<size_t>(itself.daemons.size(), 1))};
 }
 
-Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options, const RpcClient& first) {
+Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options, const RpcClient& first,
+                                                    Clock::time_point until) {
   const DaemonIdentity& told = first.identity();
   std::vector<PartitionedClient::Daemon> daemons;
   for (uint32_t i = 0; i < told.daemons.size(); i++) {
@@ -67,7 +73,7 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
       if (const auto address = parseAddress(server); !address.ok()) return named(address.error());
     }
     if (const Status may = checkToken(own, first.server()); !may.ok()) return named(may.error());
-    auto client = connectTo(own, told, i);
+    auto client = connectTo(own, told, i, until);
     if (!client.ok()) return named(client.error());
     daemons.push_back({*std::move(client), name});
   }
@@ -78,11 +84,12 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
 /// Connects to the daemons that serve the model: those of which `options` names one, or where they say that
 /// it has moved to.
 Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions options) {
+  const auto until = Clock::now() + options.connectTimeout;
   for (size_t moves = 0;; moves++) {
-    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options));
+    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, until));
     const DaemonIdentity& told = client->identity();
     if (told.movedTo.empty()) {
-      if (told.daemons.size() > 1) return connectToAll(options, *client);
+      if (told.daemons.size() > 1) return connectToAll(options, *client, until);
       return std::unique_ptr<MovableClient>(std::move(client));
     }
     if (moves == kMovesMax) {
