@@ -90,8 +90,10 @@ class Reference {
         if (sent_[f] != 0 && step - sent_[f] == local_.delay) takeOver(f);
       }
       if (step == local_.slotEnd(slot)) send(static_cast<uint32_t>(slot++ % local_.fragments), step);
+      // At the end what is under way comes first; then all that was computed since is sent.
       for (uint32_t f = 0; step == steps && f < local_.fragments; f++) {
-        if (sent_[f] == 0 && fresh_[f] > 0) send(f, step);
+        if (sent_[f] != 0) takeOver(f);
+        if (fresh_[f] > 0) send(f, step);
       }
     }
     return theta_;
@@ -115,6 +117,7 @@ class Reference {
       theta_[i] -= kOuterRate * (mean + kMomentum * momentum_[i]);
     });
     sent_[fragment] = step;
+    fresh_[fragment] = 0;
     if (local_.delay == 0) takeOver(fragment);
   }
   void takeOver(uint32_t fragment) {
@@ -126,7 +129,7 @@ class Reference {
       }
     });
     sent_[fragment] = 0;
-    fresh_[fragment] = blend > 0 ? local_.delay : 0;
+    if (blend == 0) fresh_[fragment] = 0;
   }
 
   const LocalSteps local_;

@@ -50,8 +50,9 @@ def by_hand(rounds, make_inner):
 
 class PythonDiLoCo(processes.ProcessTest):
     def diloco(self, optimizer=OUTER, **options):
+        settings = {key: options.pop(key) for key in ("listen", "durability") if key in options}
         keys = {f"policy__{key}": value for key, value in options.items()}
-        return self.daemon(policy="diloco", optimizer=optimizer, policy__period=PERIOD, **keys)
+        return self.daemon(policy="diloco", optimizer=optimizer, policy__period=PERIOD, **settings, **keys)
 
     def learner(self, daemon, model, inner, **options):
         learner = psd.torch.DiLoCo(model, inner, daemon.address, **options)
@@ -143,6 +144,95 @@ class PythonDiLoCo(processes.ProcessTest):
         counters = daemon.status()["counters"]
         self.assertLess(counters["pull_bytes"], 0.5 * counters["pull_value_bytes"])
 
+    def test_learners_in_fragments_do_too(self):
+        self.go_on_from_the_same_parameters(fragments=2, delay=1)
+
+    def test_one_learner_in_fragments_is_streaming_diloco_by_hand(self):
+        delay, blend, steps = 1, 0.5, 6 * PERIOD + 2
+        daemon, model = self.diloco(fragments=2, delay=delay, blend=blend), make_model()
+        inner = torch.optim.AdamW(model.parameters(), 0.01)
+        with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+            for x, y in batches(steps):
+                step(model, inner, x, y)
+            self.assertEqual(learner.progress, steps)
+            self.assertEqual(learner.rounds, 6)
+            self.assertEqual(learner.last_push.outcome, "applied")
+            self.assertEqual(learner.late, 0)
+        places = learner.model.places
+        fragments = [set(), set()]
+        for shard in daemon.status()["shards"]:
+            fragments[int(shard["group"].removeprefix("fragment "))] |= {
+                name for name, place in places.items() if shard["begin"] <= place.start < shard["begin"] + shard["elements"]}
+        self.assertTrue(all(fragments))
+        self.assertEqual(sum(map(len, fragments)), 4)
+        # The same by hand.
+        own, theta = make_model(), dict(make_model().named_parameters())
+        inner = torch.optim.AdamW(own.parameters(), 0.01)
+        momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
+        sent, fresh, slot = [0, 0], [0, 0], 0
+
+        def send(fragment):
+            for name in fragments[fragment]:
+                difference = theta[name] - dict(own.named_parameters())[name]
+                momentum[name] = 0.9 * momentum[name] + difference
+                theta[name] = theta[name] - 0.7 * (difference + 0.9 * momentum[name])
+            sent[fragment], fresh[fragment] = number, 0
+
+        def take_over(fragment):
+            for name in fragments[fragment]:
+                parameter = dict(own.named_parameters())[name]
+                parameter.copy_(blend * parameter + (1 - blend) * theta[name])
+            sent[fragment] = 0
+
+        for number, (x, y) in enumerate(batches(steps), 1):
+            step(own, inner, x, y)
+            with torch.no_grad():
+                for fragment in range(2):
+                    fresh[fragment] += 1
+                    if sent[fragment] and number - sent[fragment] == delay:
+                        take_over(fragment)
+                if number == slot // 2 * PERIOD + (slot % 2 + 1) * PERIOD // 2:
+                    send(slot % 2)
+                    slot += 1
+        with torch.no_grad():
+            for fragment in range(2):  # what is left
+                if sent[fragment]:
+                    take_over(fragment)
+            for fragment in range(2):
+                if fresh[fragment]:
+                    send(fragment)
+                    take_over(fragment)
+        for mine, expected in zip(model.parameters(), own.parameters()):
+            torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
+
+    def test_a_learner_in_fragments_goes_on_with_the_next_daemon(self):
+        folder, address = self.folder / "saved", self.unix_address()
+        keeps = {"listen": (address,), "durability": {"type": "log", "path": str(folder)}}
+        daemon, model = self.diloco(fragments=2, delay=1, **keeps), make_model()
+        inner = torch.optim.AdamW(model.parameters(), 0.01)
+        losses = []
+        with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+            for number, (x, y) in enumerate(batches(10 * PERIOD), 1):
+                losses.append(step(model, inner, x, y))
+                if number % 17 == 0:
+                    daemon.kill()
+                    daemon = self.diloco(fragments=2, delay=1, **keeps)
+            self.assertEqual(learner.progress, 10 * PERIOD)
+        self.assertLess(sum(losses[-5:]), 0.5 * sum(losses[:5]))
+        # A round of each fragment in each period, and what was left at the end of the one that was not pushed just then.
+        self.assertEqual(sorted({shard["version"] for shard in daemon.status()["shards"]}), [10, 11])
+
+    def test_a_parameter_in_fragments_that_is_no_number_is_named(self):
+        daemon, model = self.diloco(fragments=2), make_model()
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        learner = self.learner(daemon, model, inner, rank=0, world_size=1)
+        (x, y), = batches(1)
+        step(model, inner, x, y)
+        with torch.no_grad():
+            model[2].bias.fill_(float("nan"))
+        with self.assertRaisesRegex(psd.NonFinite, "after 1 step.s. of the run the parameter '2.bias' is NaN"):
+            learner.close()
+
     def go_on_from_the_same_parameters(self, **options):
         daemon, learners, rounds = self.diloco(start_trainers=2, **options), 2, 8
         models, losses, failures = [make_model() for _ in range(learners)], [[] for _ in range(learners)], []
@@ -165,8 +255,9 @@ class PythonDiLoCo(processes.ProcessTest):
         for one, other in zip(models[0].parameters(), models[1].parameters()):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
         for mine in losses:
-            self.assertLess(sum(mine[-5:]), 0.5 * sum(mine[:5]))
-        self.assertEqual(daemon.status()["counters"]["gradients"], learners * rounds)
+            self.assertLess(sum(mine[-5:]), (0.75 if "fragments" in options else 0.5) * sum(mine[:5]))
+        if "fragments" not in options:
+            self.assertEqual(daemon.status()["counters"]["gradients"], learners * rounds)
         return daemon
 
     def test_the_rate_follows_the_run(self):
@@ -259,9 +350,6 @@ class PythonDiLoCo(processes.ProcessTest):
                 psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1)
         with self.assertRaisesRegex(psd.InvalidArgument, "policy is diloco.*psd.torch.DiLoCo is for diloco"):
             psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1)
-        streaming = self.diloco(fragments=2)
-        with self.assertRaisesRegex(psd.InvalidArgument, "leave policy.fragments and policy.delay out"):
-            psd.torch.DiLoCo(model, inner, streaming.address, rank=0, world_size=1)
         other = self.daemon(policy="locked")
         with self.assertRaisesRegex(psd.InvalidArgument, "policy is locked; psd.torch.DiLoCo needs diloco"):
             psd.torch.DiLoCo(model, inner, other.address, rank=0, world_size=1)

@@ -36,9 +36,10 @@ Result<JoinInfo> TrainingLoop::join() {
   if (info.local.period != 0) {
     PSD_RETURN_IF_ERROR(checkLocalSteps(info));
     if (info.local.streams()) {
-      fragments_.emplace(client_, model_, info.local, info.shards,
-                         FragmentSteps::Observer{[this](const PushInfo& answer) { tally_.addAnswer(answer); },
-                                                 [this] { tally_.addDropped(); }});
+      fragments_.emplace(
+          client_, model_, info.local, info.shards,
+          FragmentExchange::Observer{[this](const PushInfo& answer) { tally_.addAnswer(answer); },
+                                     [this] { tally_.addDropped(); }});
     } else {
       own_.emplace(client_, model_, info.local);
     }

@@ -158,6 +158,18 @@ void bindCalls(nb::module_& m) {
       .def("__len__", &PythonRows::count);
 }
 
+void bindFragments(nb::module_& m) {
+  nb::class_<PythonFragments>(m, "FragmentExchange",
+                              "A trainer's exchanges under a policy of fragments, or with a delay.")
+      .def("begin", &PythonFragments::begin)
+      .def("stepped", &PythonFragments::stepped, "samples"_a)
+      .def("exchange", &PythonFragments::exchange, "last"_a)
+      .def("settle", &PythonFragments::settle)
+      .def_prop_ro("progress", &PythonFragments::progress)
+      .def_prop_ro("last_push", &PythonFragments::lastPush)
+      .def_prop_ro("late", &PythonFragments::late);
+}
+
 PythonPending<PushInfo> push(PythonClient& client, uint64_t step, nb::handle gradient, uint32_t samples,
                              std::vector<uint64_t> basis, const PythonRows* rows, uint32_t localSteps) {
   return client.push({Step{step}, gradient, {samples, localSteps}, std::move(basis), rows});
@@ -222,6 +234,7 @@ void bindClient(nb::module_& m) {
           "round_due",
           [](PythonClient& client, uint64_t version) { return client.roundDue(Version{version}); },
           "version"_a, nb::keep_alive<0, 1>())
+      .def("fragments", &PythonClient::fragments, "parameters"_a, "spare"_a, nb::keep_alive<0, 1>())
       .def("begin_push", &beginPush, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
            nb::keep_alive<0, 1>())
       .def("rows", &PythonClient::rows)
@@ -260,5 +273,6 @@ NB_MODULE(_psd, m) {
   psd::python::bindModel(m);
   psd::python::bindAnswers(m);
   psd::python::bindCalls(m);
+  psd::python::bindFragments(m);
   psd::python::bindClient(m);
 }

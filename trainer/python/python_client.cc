@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
 namespace nb = nanobind;
@@ -85,6 +86,7 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
     return client.join(membership, model, [newest] { return spanOf(*newest); });
   }));
   tables_ = model.tables;
+  joined_ = info;
   noteRows();
   return info;
 }
@@ -156,6 +158,21 @@ PythonPending<RoundDue> PythonClient::roundDue(Version version) {
   return {client_, client_->run([version](Client& client) {
             return std::make_shared<Answer::Call>(Answer::Call{client.roundDue(version), [] {}});
           })};
+}
+
+PythonFragments PythonClient::fragments(nb::handle parameters, nb::handle spare) {
+  if (!joined_.local.streams()) {
+    raise({ErrorCode::invalidArgument, "the daemon's policy has no fragments, and no delay"});
+  }
+  const Values own = valuesOf(parameters, "parameters"), other = valuesOf(spare, "spare");
+  const uint64_t elements = joined_.shards.back().begin + joined_.shards.back().count;
+  for (const Values& values : {own, other}) {
+    if (values.size() != elements || !isAligned(values.data())) {
+      raise({ErrorCode::invalidArgument,
+             fmt::format("parameters and spare are arrays of {} elements, of Model.zeros()", elements)});
+    }
+  }
+  return {client_, joined_, own, other};
 }
 
 DealtSamples PythonClient::takeSamples(const SamplesRequest& request) {

@@ -14,6 +14,7 @@
 #include "trainer/python/array_arguments.h"
 #include "trainer/python/errors.h"
 #include "trainer/python/owned_client.h"
+#include "trainer/python/python_fragments.h"
 #include "trainer/python/python_rows.h"
 
 namespace psd::python {
@@ -105,6 +106,9 @@ class PythonClient {
   PythonPending<PushInfo> push(const PushArguments& arguments);
   PythonPartialPush beginPush(const PushArguments& arguments);
   PythonPending<RoundDue> roundDue(Version version);
+  /// Under a policy of fragments, after join(). `parameters`: what was joined with, and is brought to a
+  /// daemon that came back without a model.
+  PythonFragments fragments(nanobind::handle parameters, nanobind::handle spare);
   DealtSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);
@@ -125,6 +129,7 @@ class PythonClient {
   const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1, daemons_ = 1;  // as a RowBatch has them
+  JoinInfo joined_;                       // once it has joined
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
   /// What the trainer brings to a daemon that has no model: the values of its last pull of parameters, before
   /// that the initial ones. Used on the client's thread.

@@ -62,15 +62,15 @@ class DiLoCo(Training):
         if not any(id(parameter) in held for parameter in self._parameters.values()):
             raise InvalidArgument("the inner optimizer has none of the model's parameters: make it of model.parameters()")
         self.samples = samples
-        self.late = 0
-        """Times that what this learner came to was dropped, since its round had closed."""
-        self.last_push: _psd.PushInfo | None = None
-        """What became of the newest exchange: a psd.PushInfo."""
+        self._late = 0
+        self._last_push: _psd.PushInfo | None = None
         self._lr_lambda = lr_lambda
         self._steps = self._samples = 0  # since the last exchange
         self._due: _psd.PendingRoundDue | None = None
+        self._fragments: _psd.FragmentExchange | None = None  # where the policy has fragments, or a delay
         self.model = Model.of(name or type(model).__name__, self._parameters)
-        # Where the round began, which is also what to bring to a daemon that lost its model; what the steps came to.
+        # Where the round began, which is also what to bring to a daemon that lost its model; what the steps came to. In
+        # fragments: where this learner is, as of the newest exchange; what is spare.
         self._start, self._difference = self.model.zeros(), self.model.zeros()
         self._start_of, self._difference_of = self._views(self._start), self._views(self._difference)
         for key, parameter in self._parameters.items():
@@ -79,7 +79,7 @@ class DiLoCo(Training):
         try:
             self._info = self.client.join(self.model, self._start, rank, world_size)
             self._check(sync_every)
-            self._begin_round()
+            self._begin()
         except BaseException:
             self.client.close()
             raise
@@ -106,6 +106,16 @@ class DiLoCo(Training):
         return self._info.rank
 
     @property
+    def late(self) -> int:
+        """Times that what this learner came to was dropped, since its round had closed."""
+        return self._late if self._fragments is None else self._fragments.late
+
+    @property
+    def last_push(self) -> _psd.PushInfo | None:
+        """What became of the newest exchange that was answered: a psd.PushInfo."""
+        return self._last_push if self._fragments is None else self._fragments.last_push
+
+    @property
     def sync_every(self) -> int:
         """Steps between two exchanges, as the daemon says."""
         return self._info.local_period
@@ -113,16 +123,23 @@ class DiLoCo(Training):
     @property
     def rounds(self) -> int:
         """Rounds of the run, of all learners, before the one that this learner computes for. Under `async_diloco` as many
-        exchanges of learners as the daemon's `policy.learners` says are one."""
+        exchanges of learners as the daemon's `policy.learners`, or its `optimizer.delay`, says are one."""
+        if self._fragments is not None:
+            return self._fragments.progress // self.sync_every
         return self.client.versions[0] // self._info.local_arrivals
 
     @property
     def progress(self) -> int:
         """Inner steps that the run has behind it: those of its rounds, and of this learner since."""
+        if self._fragments is not None:
+            return self._fragments.progress
         return self.client.versions[0] * self.sync_every // self._info.local_arrivals + self._steps
 
     def sync(self) -> None:
         """Exchanges now what the steps since the last exchange came to; nothing where there were none. Waits for the round."""
+        if self._fragments is not None:
+            self._exchange_fragments(last=True)
+            return
         if self._steps == 0:
             return
         with torch.no_grad():
@@ -130,9 +147,9 @@ class DiLoCo(Training):
                 difference = self._difference_of[key].copy_(self._start_of[key] - parameter.detach().to("cpu"))
                 if not torch.isfinite(difference).all():
                     raise NonFinite(f"after {self._steps} step(s) of the inner optimizer the parameter '{key}' is NaN or infinite")
-        self.last_push = self.client.push(self._difference, self._samples, local_steps=self._steps)
-        if self.last_push.outcome != "applied":
-            self.late += 1
+        self._last_push = self.client.push(self._difference, self._samples, local_steps=self._steps)
+        if self._last_push.outcome != "applied":
+            self._late += 1
         self._begin_round()
 
     def close(self) -> None:
@@ -153,10 +170,6 @@ class DiLoCo(Training):
         if not info.inner:
             self.client.leave()
             raise InvalidArgument(f"the daemon's policy is {info.policy}; psd.torch.DiLoCo needs diloco or async_diloco")
-        if info.streams:
-            self.client.leave()
-            raise InvalidArgument("the daemon's policy has fragments, or a delay, which psd-trainer exchanges and psd.torch.DiLoCo "
-                                  "does not: leave policy.fragments and policy.delay out")
         if sync_every is not None and sync_every != info.local_period:
             self.client.leave()
             raise InvalidArgument(f"sync_every is {sync_every}, and the daemon's policy.period {info.local_period}, which all "
@@ -165,11 +178,32 @@ class DiLoCo(Training):
     def _views(self, flat: np.ndarray) -> dict[str, torch.Tensor]:
         return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
 
+    def _begin(self) -> None:
+        if not self._info.streams:
+            self._begin_round()
+            return
+        fragments = self.client.fragments(self._start, self._difference)
+        fragments.begin()
+        self._take(self._start_of)
+        self._fragments = fragments
+
     @torch.no_grad()
+    def _take(self, values: dict[str, torch.Tensor]) -> None:
+        for key, parameter in self._parameters.items():
+            parameter.copy_(values[key])
+
+    def _exchange_fragments(self, last: bool) -> None:
+        assert self._fragments is not None
+        with torch.no_grad():
+            for key, parameter in self._parameters.items():
+                if not torch.isfinite(self._start_of[key].copy_(parameter.detach())).all():
+                    raise NonFinite(f"after {self.progress} step(s) of the run the parameter '{key}' is NaN or infinite")
+        self._fragments.exchange(last)
+        self._take(self._start_of)
+
     def _begin_round(self) -> None:
         self.client.pull(self._start)
-        for key, parameter in self._parameters.items():
-            parameter.copy_(self._start_of[key])
+        self._take(self._start_of)
         self._steps = self._samples = 0
         self._due = self.client.round_due() if self._info.ends_early else None
 
@@ -190,11 +224,15 @@ class DiLoCo(Training):
             group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
 
     def _stepped(self) -> None:
+        if self._fragments is not None:
+            if self._fragments.stepped(self.samples):
+                self._exchange_fragments(last=False)
+            return
         self._steps += 1
         self._samples += self.samples
         due = self._round_due()
         if due == "closed":
-            self.late += 1
+            self._late += 1
             self._begin_round()
         elif due == "closing" or self._steps >= self.sync_every:
             self.sync()

@@ -192,6 +192,12 @@ class Client:
         pull is about to close without this trainer ("closing"), or has closed ("closed"). An error: ask again."""
         return self._client.round_due(self.versions[0])
 
+    def fragments(self, parameters: np.ndarray, spare: np.ndarray) -> _psd.FragmentExchange:
+        """Under a policy that exchanges a model in fragments, or with a delay (info.streams), after join(): this trainer's
+        exchanges. begin() brings `parameters`, the array that was joined with; stepped(samples) tells of a step, and whether
+        exchange(last) has to be called, which reads and writes `parameters`. `spare` is another such array, of model.zeros()."""
+        return self._client.fragments(parameters, spare)
+
     def rows(self) -> _psd.Rows:
         """An empty batch of rows of the model's tables: make([(table, ids), …]) says which, before a pull."""
         return self._client.rows()

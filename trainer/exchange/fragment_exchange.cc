@@ -1,0 +1,235 @@
+#include "trainer/exchange/fragment_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace psd {
+namespace {
+
+// Plain loops over restricted pointers, which the compiler vectorises.
+
+/// to = to − by.
+void subtract(uint64_t count, const float* __restrict by, float* __restrict to) {
+  for (uint64_t i = 0; i < count; ++i) to[i] -= by[i];
+}
+
+/// to = share · to + (1 − share) · other.
+void blend(uint64_t count, float share, const float* __restrict other, float* __restrict to) {
+  for (uint64_t i = 0; i < count; ++i) to[i] = share * to[i] + (1 - share) * other[i];
+}
+
+uint32_t bounded(uint64_t value) { return static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX)); }
+
+}  // namespace
+
+FragmentExchange::FragmentExchange(Client& client, const LocalSteps& local,
+                                   const std::vector<ShardRange>& shards, Observer observer)
+    : client_(client), local_(local), observer_(std::move(observer)), fragments_(local.fragments) {
+  for (const ShardRange& shard : shards) {
+    Fragment& fragment = fragments_[local_.fragments > 1 ? shard.group : 0];
+    fragment.shards.push_back(shard.id.value);
+    auto& elements = fragment.elements;
+    if (!elements.empty() && elements.back().begin + elements.back().count == shard.begin) {
+      elements.back().count += shard.count;
+    } else {
+      elements.push_back({shard.begin, shard.count});
+    }
+  }
+}
+
+Status FragmentExchange::begin(std::span<float> parameters, std::span<float> spare) {
+  parameters_ = parameters;
+  spare_ = spare;
+  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull(parameters_).wait());
+  basis_ = pulled.versions;
+  std::ranges::copy(parameters_, spare_.begin());
+  for (uint32_t i = 0; i < fragments_.size(); i++) askWhenDue(i);
+  slot_ = openSlot();
+  return {};
+}
+
+uint64_t FragmentExchange::openSlot() const {
+  uint64_t open = UINT64_MAX;
+  for (size_t i = 0; i < fragments_.size(); i++) {
+    open = std::min(open, roundOf(fragments_[i]) * fragments_.size() + i);
+  }
+  return open;
+}
+
+void FragmentExchange::stepped(uint32_t samples) {
+  stepsOfSlot_++;
+  for (Fragment& fragment : fragments_) {
+    fragment.steps++;
+    fragment.samples += samples;
+    if (fragment.underWay()) fragment.sinceSent++;
+  }
+}
+
+uint64_t FragmentExchange::beginOf(uint64_t slot) const { return slot == 0 ? 0 : local_.slotEnd(slot - 1); }
+
+uint64_t FragmentExchange::progress() const { return beginOf(slot_) + stepsOfSlot_; }
+
+bool FragmentExchange::slotIsOver() const {
+  return openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - beginOf(slot_);
+}
+
+bool FragmentExchange::due(bool last) const {
+  if (last || slotIsOver()) return true;
+  return std::ranges::any_of(fragments_, [this](const Fragment& fragment) {
+    return (fragment.push && fragment.push->done()) || (fragment.due && fragment.due->done()) ||
+           (fragment.underWay() && fragment.sinceSent >= local_.delay);
+  });
+}
+
+Status FragmentExchange::exchange(bool last) {
+  for (uint32_t i = 0; i < fragments_.size(); i++) {
+    const Fragment& fragment = fragments_[i];
+    if (fragment.push && fragment.push->done()) PSD_RETURN_IF_ERROR(answered(i));
+    if (fragment.underWay() && fragment.sinceSent >= local_.delay) PSD_RETURN_IF_ERROR(takeOver(i));
+  }
+  PSD_RETURN_IF_ERROR(heed());
+  // Another slot may have begun meanwhile; of the one that it was the steps count.
+  const auto here = static_cast<uint32_t>(slot_ % fragments_.size());
+  if (slotIsOver()) PSD_RETURN_IF_ERROR(send(here));
+  if (last) {
+    // With a blend the steps that were taken since a push are in what is taken over.
+    PSD_RETURN_IF_ERROR(takeOverAll(here));
+    for (size_t i = 0; i < fragments_.size(); i++) {
+      const auto next = static_cast<uint32_t>((here + i) % fragments_.size());
+      if (fragments_[next].steps > 0) PSD_RETURN_IF_ERROR(send(next));
+    }
+  }
+  if (last || local_.delay == 0) PSD_RETURN_IF_ERROR(takeOverAll(here));
+  if (const uint64_t open = openSlot(); open != slot_) {
+    slot_ = open;
+    stepsOfSlot_ = 0;
+  }
+  return {};
+}
+
+Status FragmentExchange::heed() {
+  if (!local_.endsEarly) return {};
+  bool missed = false;
+  for (uint32_t i = 0; i < fragments_.size(); i++) {
+    Fragment& fragment = fragments_[i];
+    if (!fragment.due || !fragment.due->done()) continue;
+    const Result<RoundDue> told = fragment.due->wait();
+    fragment.due.reset();
+    if (!told.ok()) {
+      askWhenDue(i);
+    } else if (*told == RoundDue::closed) {
+      if (!fragment.underWay()) missed = true;
+    } else if (!fragment.underWay() && fragment.steps == 0) {
+      askWhenDue(i);  // there is nothing to push before the next step
+    } else if (!fragment.underWay()) {
+      PSD_RETURN_IF_ERROR(send(i));
+    }
+  }
+  if (!missed) return {};
+  observer_.dropped();
+  return catchUp();
+}
+
+void FragmentExchange::askWhenDue(uint32_t number) {
+  Fragment& fragment = fragments_[number];
+  fragment.due.reset();
+  if (local_.endsEarly) fragment.due = client_.fragmentDue(versionOf(fragment), number);
+}
+
+Status FragmentExchange::send(uint32_t number) {
+  Fragment& fragment = fragments_[number];
+  for (const auto& [begin, count] : fragment.elements) {
+    subtract(count, parameters_.data() + begin, spare_.data() + begin);
+  }
+  const Behind behind{bounded(fragment.samples), bounded(fragment.steps),
+                      fragments_.size() > 1 ? std::optional(number) : std::nullopt};
+  fragment.push = client_.push(Step{++pushes_}, spare_, behind, basis_);
+  fragment.steps = fragment.samples = fragment.sinceSent = 0;
+  return {};
+}
+
+Status FragmentExchange::answered(uint32_t number) {
+  Fragment& fragment = fragments_[number];
+  const Result<PushInfo> answer = std::exchange(fragment.push, std::nullopt)->wait();
+  if (!answer.ok()) return answer.error();
+  observer_.answered(*answer);
+  fragment.late = answer->outcome == PushOutcome::late;
+  fragment.pull = beginPull(number);
+  return {};
+}
+
+Status FragmentExchange::takeOverAll(uint32_t first) {
+  for (size_t i = 0; i < fragments_.size(); i++) {
+    const auto next = static_cast<uint32_t>((first + i) % fragments_.size());
+    if (fragments_[next].underWay()) PSD_RETURN_IF_ERROR(takeOver(next));
+  }
+  return {};
+}
+
+Status FragmentExchange::takeOver(uint32_t number) {
+  Fragment& fragment = fragments_[number];
+  if (fragment.push) PSD_RETURN_IF_ERROR(answered(number));
+  const Version before = versionOf(fragment);
+  PSD_RETURN_IF_ERROR(endPull(number, *std::exchange(fragment.pull, std::nullopt)));
+  for (const auto& [begin, count] : fragment.elements) {
+    blend(count, static_cast<float>(local_.blend), spare_.data() + begin, parameters_.data() + begin);
+  }
+  if (local_.blend == 0) fragment.steps = fragment.samples = 0;  // what they came to is gone
+  // Others have gone on without this trainer, or with a daemon that began anew.
+  const bool apart = fragment.late || versionOf(fragment).value != before.value + 1;
+  return apart ? catchUp(number) : Status();
+}
+
+Pending<PullInfo> FragmentExchange::beginPull(uint32_t number) {
+  return fragments_.size() > 1 ? client_.pullFragment(spare_, number) : client_.pull(spare_);
+}
+
+Result<bool> FragmentExchange::endPull(uint32_t number, Pending<PullInfo> pull) {
+  Fragment& fragment = fragments_[number];
+  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, pull.wait());
+  const Version before = versionOf(fragment);
+  for (const size_t shard : fragment.shards) basis_[shard] = pulled.versions[shard];
+  const bool changed = versionOf(fragment) != before;
+  if (changed || !fragment.due) askWhenDue(number);
+  return changed;
+}
+
+Status FragmentExchange::catchUp(std::optional<uint32_t> fresh) {
+  for (uint32_t i = 0; i < fragments_.size(); i++) {
+    Fragment& fragment = fragments_[i];
+    if (fragment.underWay() || fresh == i) continue;
+    PSD_ASSIGN_OR_RETURN(const bool changed, endPull(i, beginPull(i)));
+    if (!changed) continue;
+    for (const auto& [begin, count] : fragment.elements) {
+      std::ranges::copy(spare_.subspan(begin, count), parameters_.subspan(begin, count).begin());
+    }
+    fragment.steps = fragment.samples = 0;
+  }
+  return {};
+}
+
+Status FragmentExchange::settle() {
+  Status first;
+  for (Fragment& fragment : fragments_) {
+    if (fragment.pull) {
+      const Result<PullInfo> pulled = std::exchange(fragment.pull, std::nullopt)->wait();
+      if (!pulled.ok() && first.ok()) first = pulled.error();
+    }
+    if (!fragment.push) continue;
+    const Result<PushInfo> answer = std::exchange(fragment.push, std::nullopt)->wait();
+    if (answer.ok()) {
+      observer_.answered(*answer);
+    } else if (first.ok()) {
+      first = answer.error();
+    }
+  }
+  return first;
+}
+
+bool FragmentExchange::finished() const {
+  return std::ranges::all_of(fragments_, [](const Fragment& fragment) {
+    return (!fragment.push || fragment.push->finished()) && (!fragment.pull || fragment.pull->finished());
+  });
+}
+
+}  // namespace psd

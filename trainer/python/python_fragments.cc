@@ -1,0 +1,61 @@
+#include "trainer/python/python_fragments.h"
+
+#include <utility>
+
+#include "trainer/python/errors.h"
+
+namespace psd::python {
+
+PythonFragments::PythonFragments(std::shared_ptr<OwnedClient> client, const JoinInfo& info, Values parameters,
+                                 Values spare)
+    : client_(std::move(client)), state_(std::make_shared<State>()) {
+  state_->parameters = std::move(parameters);
+  state_->spare = std::move(spare);
+  client_->run([state = state_.get(), local = info.local, shards = info.shards](Client& owned) {
+    state->exchange.emplace(owned, local, shards,
+                            FragmentExchange::Observer{[state](const PushInfo& answer) {
+                                                         state->lastPush = answer;
+                                                         if (answer.outcome != PushOutcome::applied)
+                                                           state->late++;
+                                                       },
+                                                       [state] { state->late++; }});
+  });
+}
+
+PythonFragments::~PythonFragments() {
+  if (state_) client_->holdUntil([state = std::move(state_)] { return state->exchange->finished(); });
+}
+
+void PythonFragments::begin() {
+  check(
+      run([](State& state) { return state.exchange->begin(spanOf(state.parameters), spanOf(state.spare)); }));
+}
+
+bool PythonFragments::stepped(uint32_t samples) {
+  return run([samples](State& state) {
+    state.exchange->stepped(samples);
+    return state.exchange->due(false);
+  });
+}
+
+void PythonFragments::exchange(bool last) {
+  check(run([last](State& state) { return state.exchange->exchange(last); }));
+}
+
+void PythonFragments::settle() {
+  check(run([](State& state) { return state.exchange->settle(); }));
+}
+
+uint64_t PythonFragments::progress() {
+  return run([](State& state) { return state.exchange->progress(); });
+}
+
+std::optional<PushInfo> PythonFragments::lastPush() {
+  return run([](State& state) { return state.lastPush; });
+}
+
+uint64_t PythonFragments::late() {
+  return run([](State& state) { return state.late; });
+}
+
+}  // namespace psd::python
