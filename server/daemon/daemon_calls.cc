@@ -42,7 +42,7 @@ Result<Address> reachable(const DaemonCall& call) {
 Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
   PSD_ASSIGN_OR_RETURN(const auto daemons, fetchDaemons(address, call.timeout, call.credentials));
-  if (daemons.empty()) return std::vector<DaemonCall>{{{address.toString()}, call.timeout, call.credentials}};
+  if (daemons.empty()) return std::vector<DaemonCall>{call};
   std::vector<DaemonCall> all;
   for (const auto& servers : daemons) {
     if (address.tls && !tokenInTheClear(call.credentials.token, servers).empty()) {
@@ -91,12 +91,19 @@ Result<Address> servingOf(const DaemonCall& call) {
   return Error{code, joined(reasons, "; ")};
 }
 
+Result<Address> addressOf(const DaemonCall& call) {
+  if (call.servers.size() == 1) return reachable(call);
+  Result<Address> serving = servingOf(call);
+  return serving.ok() ? serving : reachable(call);
+}
+
 Result<std::vector<Address>> servingAll(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
   std::vector<Address> addresses;
   for (size_t i = 0; i < daemons.size(); i++) {
-    const Result<Address> address = daemons.size() == 1 ? reachable(daemons[i]) : servingOf(daemons[i]);
+    const Result<Address> address = daemons.size() == 1 ? addressOf(daemons[i]) : servingOf(daemons[i]);
     if (!address.ok()) {
+      if (daemons.size() == 1) return address.error();
       return Error{address.error().code,
                    fmt::format("daemon {} of {} does not answer, so nothing was done: {}", i, daemons.size(),
                                address.message())};
@@ -122,8 +129,7 @@ Status changeAll(const DaemonCall& call, const std::function<Result<std::string>
 }
 
 Result<Json> statusOf(const DaemonCall& call) {
-  const Result<Address> serving = call.servers.size() > 1 ? servingOf(call) : reachable(call);
-  PSD_ASSIGN_OR_RETURN(const Address address, serving.ok() ? serving : reachable(call));
+  PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
   return statusAt(address, call);
 }
 

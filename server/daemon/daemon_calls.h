@@ -32,8 +32,12 @@ Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call);
 /// `here`: the daemon that is called alone; else allDaemons().
 Result<std::vector<DaemonCall>> daemonsOf(const DaemonCall& call, bool here);
 
-/// Of a call to one of several daemons, and perhaps its standby: the address that answers and serves.
+/// Of a call to a daemon, and perhaps its standby: the address that answers and serves.
 Result<Address> servingOf(const DaemonCall& call);
+
+/// The address to call: the only one, or of several that of the daemon that serves, else of one that is
+/// there.
+Result<Address> addressOf(const DaemonCall& call);
 
 /// Of all daemons that serve the model, the addresses to call. An Error where one of several does not answer.
 Result<std::vector<Address>> servingAll(const DaemonCall& call);

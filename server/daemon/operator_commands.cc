@@ -147,7 +147,7 @@ Status checkpointServer(const DaemonCall& call) {
 }
 
 Status switchServer(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const Address address, addressOf(call));
   PSD_RETURN_IF_ERROR(switchOver(address, call.timeout, call.credentials));
   std::printf("%s: its standby is the primary now\n", address.toString().c_str());
   return {};
@@ -230,7 +230,7 @@ Status stopServer(const DaemonCall& call) {
   Status worst;
   // The lead last: trainers are in as long as it says so.
   for (size_t i = daemons.size(); i-- > 0;) {
-    const Result<Address> address = daemons.size() == 1 ? reachable(daemons[i]) : servingOf(daemons[i]);
+    const Result<Address> address = daemons.size() == 1 ? addressOf(daemons[i]) : servingOf(daemons[i]);
     const Status stopped =
         address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials) : address.status();
     if (stopped.ok()) {

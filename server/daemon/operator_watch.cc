@@ -133,12 +133,6 @@ class EventPrinter {
   std::mutex mutex_;
 };
 
-Result<Address> addressOf(const DaemonCall& daemon) {
-  if (daemon.servers.size() == 1) return reachable(daemon);
-  const Result<Address> serving = servingOf(daemon);
-  return serving.ok() ? serving : reachable(daemon);
-}
-
 Result<DaemonEvents> eventsIn(const std::string& text, const Address& address) {
   const std::string origin = "the events of " + address.toString();
   PSD_ASSIGN_OR_RETURN(const auto document, parseJson(text, origin));

@@ -220,10 +220,19 @@ void ModelHost::takeOver() {
 
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
                                                     uint32_t group, bool started) const {
-  return config.groups[group].policy.plan.make({store, group, staging_, snapshots_, started,
-                                                config.recorded(),
-                                                RoundMetrics{counters_.roundSeconds, counters_.graceSeconds,
-                                                             counters_.leftOut, counters_.lateCounted}});
+  PolicyScope scope{.store = store,
+                    .group = group,
+                    .staging = staging_,
+                    .snapshots = snapshots_,
+                    .started = started,
+                    .recorded = config.recorded(),
+                    .roundMetrics = RoundMetrics{counters_.roundSeconds, counters_.graceSeconds,
+                                                 counters_.leftOut, counters_.lateCounted}};
+  const auto trained = [](const ParameterBlock* block) { return block->version().value > 0; };
+  if (std::ranges::any_of(scope.shards(), trained) || std::ranges::any_of(scope.rowShards(), trained)) {
+    scope.goesOn = std::chrono::milliseconds(config.membership.graceMs);
+  }
+  return config.groups[group].policy.plan.make(scope);
 }
 
 bool ModelHost::untrained() const {

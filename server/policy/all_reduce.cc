@@ -52,7 +52,8 @@ PolicyPlan AllReduce::read(ObjectReader& in) {
 AllReduce::AllReduce(const PolicyScope& scope, const Options& options)
     : first_(scope.shards().empty() ? nullptr : scope.shards().front()),
       rounds_(quiet(scope), roundsOf(options.clip)),
-      groups_(firstGeneration(), options.terms.timeout / 2, scope.started ? 1 : options.startTrainers) {}
+      groups_(firstGeneration(), options.terms.timeout / 2,
+              scope.started || scope.goesOn ? 1 : options.startTrainers) {}
 
 kj::Promise<void> AllReduce::join(const TrainerRef& trainer) {
   {

@@ -62,9 +62,14 @@ Sync::Sync(const PolicyScope& scope, RoundOptions options)
       snapshots_(scope.snapshots),
       updater_(scope, options_),
       metrics_(scope.roundMetrics),
+      goesOn_(scope.goesOn.has_value()),
       followsOther_(scope.started),
       rounds_(options_.rules) {
-  if (scope.started) rounds_.startWithQuorum();
+  if (scope.started) {
+    rounds_.startWithQuorum();
+  } else if (scope.goesOn) {
+    rounds_.startWithin(*scope.goesOn);
+  }
   for (const ParameterBlock* block : blocks()) first_.push_back(static_cast<int64_t>(block->version().value));
 }
 

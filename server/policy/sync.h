@@ -42,7 +42,7 @@ class Sync final : public UpdatePolicy {
   kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
   std::vector<Waiting> waiting() const override;
   std::optional<RoundsReport> rounds() const override;
-  bool ticks() const override { return options_.rules.timeout || options_.rules.grace; }
+  bool ticks() const override { return options_.rules.timeout || options_.rules.grace || goesOn_; }
   kj::Promise<void> tick(TimePoint now) override;
   bool started() const override;
   ShardLock* groupLock() override { return blocks().size() > 1 ? &applying_ : nullptr; }
@@ -110,6 +110,7 @@ class Sync final : public UpdatePolicy {
   const std::shared_ptr<SnapshotRoom> snapshots_;
   RoundUpdater updater_;                 ///< with applying_ held
   std::optional<RoundMetrics> metrics_;  ///< nothing: nobody asks
+  const bool goesOn_;                    ///< an earlier daemon began the run
   const bool followsOther_;  ///< what trainers computed under the policy before counts for the first round
   ShardLock applying_;       ///< rounds are applied one after the other
   RoundWaits waits_;         ///< who is told before a round closes

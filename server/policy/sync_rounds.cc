@@ -6,11 +6,15 @@ std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
   live_.insert(session);
   if (!opened_) opened_ = now;
   if (!firstContribution_ || !started_ || !hasQuorum()) admitAll(now);
-  if (!started_ && live_.size() >= startTrainers_) {
-    started_ = true;
-    start_ = now;
-  }
+  if (startWithin_ && !startBy_) startBy_ = now + *startWithin_;
+  startWith(startTrainers_, now);
   return settle(now);
+}
+
+void SyncRounds::startWith(size_t trainers, TimePoint now) {
+  if (started_ || live_.size() < trainers) return;
+  started_ = true;
+  start_ = now;
 }
 
 std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
@@ -41,13 +45,20 @@ std::optional<RoundEnd> SyncRounds::close(TimePoint now) {
 std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   const auto until = deadline();
   if (!until || now < *until) return {};
+  if (!started_) {
+    // Under a rule of grace rounds close without a quorum too, where no more trainers are in.
+    startTrainers_ = rules_.grace ? 1 : rules_.quorum;
+    startWith(startTrainers_, now);
+    return settle(now);
+  }
   const bool graceOver = closing_ && now >= closing_->until;
   if (graceOver || (rules_.proceedOnTimeout && enough())) return end(RoundEnd::How::closed, now);
   return end(inReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
 }
 
 std::optional<TimePoint> SyncRounds::deadline() const {
-  if (!firstContribution_ || !started_) return {};
+  if (!started_) return startBy_;
+  if (!firstContribution_) return {};
   const std::optional<TimePoint> until = closingUntil();
   if (!rules_.timeout) return until;
   const TimePoint timeout = std::max(*firstContribution_, start_) + *rules_.timeout;

@@ -107,6 +107,9 @@ class SyncRounds {
   bool started() const { return started_; }
   /// Lets the first round begin with a quorum of trainers. To be called before any joins.
   void startWithQuorum() { startTrainers_ = rules_.quorum; }
+  /// From so long after the first trainer joined rounds wait for no others to begin together: some may be
+  /// done. To be called before any joins.
+  void startWithin(std::chrono::milliseconds most) { startWithin_ = most; }
 
   /// A trainer joins. Gives the end of the round, if the round only waited for the start.
   std::optional<RoundEnd> join(SessionId session, TimePoint now);
@@ -120,8 +123,8 @@ class SyncRounds {
   std::optional<RoundEnd> close(TimePoint now);
   /// Ends the round if its time is over. To be called at deadline(), or any time.
   std::optional<RoundEnd> tick(TimePoint now);
-  /// When the open round's time is over; nothing while nobody waits, before the start, or while neither a
-  /// grace nor a timeout runs.
+  /// When the open round's time is over, or before the start that of waiting for it; nothing while nobody
+  /// waits, or while neither a grace nor a timeout runs.
   std::optional<TimePoint> deadline() const;
 
   /// Trainers without which the open round is not complete; empty while nobody has contributed. With backup
@@ -139,6 +142,8 @@ class SyncRounds {
   void admitAll(TimePoint now);
   /// From now on, where the trainers that are missing are given a grace.
   Closing closingFrom(TimePoint now);
+  /// Begins with the first round, if so many trainers are in.
+  void startWith(size_t trainers, TimePoint now);
   std::optional<RoundEnd> settle(TimePoint now);
   RoundEnd end(RoundEnd::How how, TimePoint now);
   bool hasQuorum() const { return contributors_.size() + awaited_.size() >= rules_.quorum; }
@@ -153,6 +158,8 @@ class SyncRounds {
   const RoundRules rules_;
   uint64_t number_ = 0;
   uint32_t startTrainers_;
+  std::optional<std::chrono::milliseconds> startWithin_;
+  std::optional<TimePoint> startBy_;  // once a trainer has come
   bool started_ = false;
   TimePoint start_;  // once started
   std::set<SessionId> live_;

@@ -32,7 +32,10 @@ struct PolicyScope {
   std::shared_ptr<StagingPool> staging;  ///< for gathered gradients
   /// Memory for copies of shards.
   std::shared_ptr<SnapshotRoom> snapshots = std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX));
-  bool started = false;   ///< training is under way: nobody waits for trainers to begin together
+  bool started = false;  ///< training is under way: nobody waits for trainers to begin together
+  /// An earlier daemon began the run, and its trainers come back within this time: so long they are waited
+  /// for at most. Nothing: the run begins here.
+  std::optional<std::chrono::milliseconds> goesOn = {};
   bool recorded = false;  ///< updates go to a log, on this machine's disk or another daemon's
   /// Where closed rounds of trainers are noted; nothing: nobody asks.
   std::optional<RoundMetrics> roundMetrics = {};

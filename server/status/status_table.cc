@@ -121,7 +121,9 @@ std::string waitingLine(const WaitingStatus& waiting) {
   std::string reason = joined(waiting.awaited, "; ", [](const AwaitedStatus& one) {
     return fmt::format("rank {}, since {}", one.rank, durationText(one.waitedSeconds));
   });
-  if (waiting.joins > 0) reason += fmt::format("{}{} to join", reason.empty() ? "" : "; ", waiting.joins);
+  if (waiting.joins > 0)
+    reason += fmt::format("{}{} more trainer{} to join", reason.empty() ? "" : "; ", waiting.joins,
+                          waiting.joins == 1 ? "" : "s");
   const std::string ranks = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
   return labelledLine("waiting", fmt::format("{} in {} ({} of {}) for {}",
                                              waiting.ranks.size() == 1 ? "rank " + ranks + " waits"

@@ -210,8 +210,12 @@ class Standby(counting_pairs.CountingPairs):
             primary, standby = standby, primary
         self.check_counts(primary)
         primary.until_in_sync()
-        done = self.psd("stop", "--server", primary.address)
+        both = f"{standby.address},{primary.address}"  # the primary is meant, whichever comes first
+        done = self.psd("export", "--server", both, "--to", self.folder / "whole.safetensors")
         self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.psd("stop", "--server", both)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{primary.address} has stopped", done.stdout)
         self.assert_ends(primary)
         self.assert_ends(standby)
         # Whoever comes next begins anew.

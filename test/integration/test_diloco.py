@@ -164,6 +164,27 @@ class DiLoCo(processes.ProcessTest):
         self.assertGreater(accuracy, 80, "a guess is right in 10 %")
         return daemon, daemon.until_status("all have left", lambda status: not status["trainers"])
 
+    def test_who_is_done_is_not_waited_for_by_the_next_daemon(self):
+        for number, policy in enumerate((
+                {"policy": "diloco", "optimizer": OUTER, "policy__period": 5, "policy__quorum": 1, "policy__grace_ms": 100},
+                {"policy": "diloco", "optimizer": OUTER, "policy__period": 6, "policy__fragments": 2, "policy__delay": 1},
+                {"policy": "sync"})):
+            with self.subTest(policy):
+                address = self.unix_address(f"{number}.sock")
+
+                def begin():
+                    return self.daemon(listen=(address,), policy__start_trainers=2, membership__grace_ms=500, **policy,
+                                       durability={"type": "log", "path": str(self.folder / f"saved{number}")})
+
+                daemon = begin()
+                stays, ends = (self.train(address, rank, 2, data="synthetic:3200", steps=steps, more=("--retry-timeout", 60))
+                               for rank, steps in ((0, 1500), (1, 40)))
+                self.assert_ends(ends)
+                self.assertTrue(stays.runs())
+                daemon.kill()
+                daemon = begin()
+                self.assert_ends(stays)
+
     def assert_replays(self, begin, daemon, status):
         """What the log replays to has the same bits; gives the copy that was replayed."""
         copy = self.folder / "copy"

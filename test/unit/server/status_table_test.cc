@@ -64,8 +64,8 @@ TEST_CASE("the table tells who waits, in what and for whom") {
   DaemonStatus status = sampleStatus();
   status.waiting.front().ranks = {0, 2};
   status.waiting.front().joins = 2;
-  CHECK_THAT(statusTable(status),
-             Contains("ranks 0, 2 wait in round 826 (sync of others) for rank 1, since 3.2 s; 2 to join\n"));
+  CHECK_THAT(statusTable(status), Contains("ranks 0, 2 wait in round 826 (sync of others) for rank 1, since "
+                                           "3.2 s; 2 more trainers to join\n"));
 }
 
 TEST_CASE(

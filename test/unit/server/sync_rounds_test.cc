@@ -118,6 +118,44 @@ TEST_CASE("with a grace a round closes so long after its quorum, or when nobody 
   CHECK(std::abs(whole.graceSeconds - 0.01) < 1e-9);
 }
 
+TEST_CASE("where an earlier daemon began the run, trainers that are done are not waited for") {
+  const auto restarted = [](RoundRules rules) {
+    SyncRounds made(rules);
+    made.startWithin(milliseconds(100));
+    return made;
+  };
+  SyncRounds sync = restarted({.startTrainers = 3});
+  CHECK_FALSE(sync.deadline());
+  sync.join(kA, at(50));
+  CHECK(sync.deadline() == at(150));
+  give(sync, kA, 60);
+  CHECK_FALSE(sync.tick(at(149)));
+  const auto end = sync.tick(at(150));
+  REQUIRE(end);
+  CHECK(end->contributors == Sessions{kA});
+  CHECK(complete(sync, kA, 160).how == How::closed);
+
+  SyncRounds all = restarted({.startTrainers = 2});
+  all.join(kA, at(0));
+  give(all, kA, 1);
+  all.join(kB, at(2));
+  CHECK(all.started());
+  CHECK(complete(all, kB, 3).contributors == Sessions{kA, kB});
+
+  // Without a rule of grace a quorum is needed, for however long.
+  SyncRounds two = restarted({.quorum = 2, .startTrainers = 3});
+  two.join(kA, at(0));
+  give(two, kA, 1);
+  CHECK_FALSE(two.tick(at(1000)));
+  CHECK_FALSE(two.join(kB, at(1001)));
+  CHECK(complete(two, kB, 1002).contributors == Sessions{kA, kB});
+
+  SyncRounds grace = restarted({.quorum = 2, .startTrainers = 3, .grace = milliseconds(10)});
+  grace.join(kA, at(0));
+  give(grace, kA, 1);
+  REQUIRE(grace.tick(at(100)));
+}
+
 TEST_CASE("a measured grace is as long as the slowest of the missing trainers has taken") {
   SyncRounds sync =
       rounds({kA, kB, kC, kD}, {.quorum = 2, .grace = milliseconds(1000), .graceMeasured = true});
