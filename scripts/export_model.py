@@ -4,10 +4,11 @@ import argparse
 import importlib.util
 import json
 import pathlib
+import signal
 import sys
 import warnings
 
-from export_step import Refused, export_step
+from export_step import Refused, export_step, first_line
 
 DECLARED = ("columns", "inputs", "tables", "metrics")
 
@@ -20,7 +21,10 @@ def load_class(path, name):
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # where torch.jit.script looks for what the class uses
     sys.path.insert(0, str(path.parent.resolve()))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001: whatever a user's code throws
+        raise Refused(f"{path}: {type(error).__name__}: {error}".splitlines()[0]) from None
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, torch.nn.Module):
         raise Refused(f"{path}: '{name}' is no class of torch.nn.Module there")
@@ -104,8 +108,10 @@ def export(target, out, seed, pairs):
     torch.manual_seed(seed)
     try:
         model = load_class(pathlib.Path(file), name)(**arguments)
-    except TypeError as error:  # of an argument that it has not, or lacks
-        raise Refused(f"{target}: {error}") from None
+    except Refused:
+        raise
+    except Exception as error:  # noqa: BLE001: of an argument that it has not, or lacks, or cannot take
+        raise Refused(f"{target}: {first_line(error)}") from None
     model.train()
     declaration = declaration_of(model)
     save = save_step if out.suffix == ".pt2" else save_script
@@ -121,10 +127,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_intermixed_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what is half done is removed
     try:
         export(options.target, options.out, options.seed, options.arguments)
     except Refused as refusal:
         sys.exit(f"export_model: {refusal}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

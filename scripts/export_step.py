@@ -23,6 +23,7 @@ CPU_FEATURES = re.compile(r"pni|ssse3|sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|popc
 COLUMN = re.compile(r"(f32|f64|i32|i64|u8)(?:\[([\w,]*)\])?(?: below (\d+))?")
 TRACED_BATCH = 6
 COMPARED_BATCHES = (1, 2, 3, 8, 33)
+INDEXING = ("embedding", "nll", "cross_entropy", "index", "gather", "scatter", "take", "one_hot", "bincount")  # in the names of operations
 TOLERANCE = 1e-4  # of the largest value of a tensor: sums in another order
 
 
@@ -71,7 +72,12 @@ class Inputs:
         for name in self.names:
             kind, bound = self.kinds[name]
             shape = [batch, *self.shapes[name]]
-            drawn.append(torch.rand(shape, dtype=types[kind]) if kind[0] == "f" else torch.randint(bound or 100, shape, dtype=types[kind]))
+            if kind[0] == "f":
+                drawn.append(torch.rand(shape, dtype=types[kind]))
+                continue
+            drawn.append(torch.randint(bound or 100, shape, dtype=types[kind]))
+            if bound and drawn[-1].numel():
+                drawn[-1].view(-1)[0] = bound - 1  # so that forward has to take it
         return drawn
 
 
@@ -192,6 +198,7 @@ class Step:
         self.model.train(training)
         with complaining(f"torch.export does not take forward in {'training' if training else 'scoring'}"):
             exported = self.export(Forward(self))
+            check_indices(exported, self.inputs)
             fakes = [node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder"]
             mode = next(value for value in fakes if isinstance(value, FakeTensor)).fake_mode
             mode.allow_non_fake_inputs = True
@@ -236,6 +243,26 @@ class Step:
         return [loss.detach(), *torch.autograd.grad(loss, [*self.trained, *rows], allow_unused=True, materialize_grads=True)]
 
 
+def check_indices(exported, inputs):
+    """A compiled step counts negative indices from the end, and ends the program where one is too large: what a column that is used as
+    an index may hold is to be told, so that data are held to it."""
+    import torch
+    placeholders = [node for node in exported.graph.nodes if node.op == "placeholder"]
+    comes_from = {node: {name} for node, name in zip(placeholders[-len(inputs.names):], inputs.names) if inputs.kinds[name][0][0] != "f"}
+    for node in exported.graph.nodes:
+        columns = set().union(*(comes_from.get(argument, set()) for argument in node.all_input_nodes))
+        if node.op != "call_function" or not columns:
+            continue
+        name = getattr(node.target, "__name__", "")
+        unbounded = next((column for column in sorted(columns) if not inputs.kinds[column][1]), None)
+        if unbounded is not None and any(word in name for word in INDEXING):
+            raise Refused(f"columns.{unbounded}: forward uses it as an index ({name.partition('.')[0]}), and a compiled step does not look whether "
+                          f"one is in range; expected '{inputs.kinds[unbounded][0]} below N', to which data are held")
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and not value.is_floating_point() and value.dtype != torch.bool:
+            comes_from[node] = columns
+
+
 def frozen(module):
     """Parameters that are not trained become buffers, which tracing keeps as constants."""
     for each in module.modules():
@@ -268,8 +295,8 @@ def compile_graph(exported):
     options = {"aot_inductor.package": True, "aot_inductor.link_libtorch": False, "aot_inductor.precompile_headers": False,
                "cpp.dynamic_threads": True, "fallback_random": True}
     # Asked before, and kept: what Inductor tries vector instructions with needs libtorch.so, and without them code is slower than a .pt.
-    torch._inductor.cpu_vec_isa.pick_vec_isa()
     with torch.no_grad(), complaining("AOTInductor does not compile it"):
+        torch._inductor.cpu_vec_isa.pick_vec_isa()
         positional, named = exported.example_inputs
         return torch._inductor.aot_compile(exported.module(check_guards=False), positional, named, options=options)
 
@@ -327,7 +354,12 @@ def export_step(model, declaration, out):
                 for batch in COMPARED_BATCHES:
                     given = step.inputs.draw(batch)
                     torch.manual_seed(batch)
-                    expected = step.eager(graph, given)
+                    try:
+                        expected = step.eager(graph, given)
+                    except Exception as error:  # noqa: BLE001: whatever a user's code throws
+                        if batch == 1:
+                            continue  # BatchNorm has no statistics of one sample, and a run's last batch may be dropped
+                        raise Refused(f"forward failed with made-up data in a batch of {batch}: {first_line(error)}") from None
                     torch.manual_seed(batch)
                     with torch.no_grad(), complaining(f"{what} of the {graph} failed for a batch of {batch}"):
                         found = run[graph](step.values, given)

@@ -374,7 +374,9 @@ Result<MoveReport> Mover::commitAgain() {
 }
 
 Result<MoveReport> Mover::run() {
-  PSD_RETURN_IF_ERROR(connectAll());
+  if (const Status connected = connectAll(); !connected.ok()) {
+    return Error{connected.error().code, connected.message() + "; nothing was done"};
+  }
   if (from_.front().move != 0) {
     if (from_.front().movedTo == places_) return commitAgain();
     return Error{ErrorCode::invalidArgument,

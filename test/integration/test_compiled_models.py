@@ -115,6 +115,22 @@ class Alone(nn.Module):
         return {"loss": batch["user.rows"].mean()}
 
 
+class Indexed(Base):
+    def __init__(self):
+        super().__init__()
+        self.users = nn.Embedding(100, 2)
+
+    def forward(self, batch):
+        return {"loss": self.first(self.points(batch)).mean() + self.users(torch.clamp(batch["user"], max=99)).mean()}
+
+
+class Smaller(Base):
+    columns = {**Base.columns, "inside": "i64 below 3"}
+
+    def forward(self, batch):
+        return {"loss": functional.cross_entropy(self.first(self.points(batch))[:, :2], batch["inside"])}
+
+
 class Throws(Base):
     def forward(self, batch):
         raise ValueError("not today")
@@ -340,6 +356,11 @@ class CompiledModels(processes.ProcessTest):
         other = self.write("other.csv", "x f32,y f32\n" + "0.5,0.5\n" * 30)
         self.assert_fails(self.trainer(self.unix_address("none.sock"), self.compiled, str(other)), "column 'user' is not there; expected i64: ")
 
+    def test_a_pipe_is_refused(self):
+        pipe = self.folder / "pipe.pt2"
+        os.mkfifo(pipe)
+        self.assert_fails(self.trainer(self.unix_address("none.sock"), pipe), "is no file that can be read at any place")
+
     def test_another_model_than_the_daemons(self):
         daemon = self.daemon(listen=(self.unix_address(),))
         self.assert_ends(self.train(daemon.address, steps=1))
@@ -357,6 +378,9 @@ class CompiledModels(processes.ProcessTest):
                  "Longer": "columns.x: 'f32[any]' has an extent of any length",
                  "Tables": "tables.user: expected {\"dim\": 8, \"rows\": ",
                  "Alone": "the class has no parameter of its own that is trained",
+                 "Indexed": "columns.user: forward uses it as an index (embedding), and a compiled step does not look whether one is in range; "
+                            "expected 'i64 below N'",
+                 "Smaller": "forward failed with made-up data: Target 2 is out of bounds",
                  "More": "forward returned 'extra', which is none of the metrics",
                  "Throws": "forward failed with made-up data: not today"}
         done = subprocess.run([PYTHON, "-c", REFUSALS, str(processes.REPO / "scripts"), *cases], capture_output=True, text=True, cwd=self.models.name,

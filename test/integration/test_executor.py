@@ -390,6 +390,15 @@ class Nonsense(ExecutorTest):
         self.assertTrue(executor.runs())
         self.assert_ends(self.remote(steps=2))
 
+    def test_peers_that_take_all_connections_are_told_of(self):
+        executor = self.executor(self.unix_daemon(), connections=2, silence_ms=3_600_000, http={"listen": ["tcp://127.0.0.1:0"]})
+        with contextlib.ExitStack() as stack:
+            for _ in range(2):
+                stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(self.folder / "executor.sock"))
+            processes.until("both are in", lambda: Http.ask(self, executor, "/readyz")[::2] == (503, "`connections` (2) are open\n"))
+            self.assert_fails(self.remote(more=["--connect-timeout", "0.2"]), "as many `connections` as it may")
+        processes.until("they are gone", lambda: Http.ask(self, executor, "/readyz")[::2] == (200, "ready\n"))
+
     def test_an_executor_that_hangs_up_at_once_is_tried_again(self):
         with socket.create_server(("127.0.0.1", 0)) as listening:
             listening.settimeout(processes.WAIT_S)

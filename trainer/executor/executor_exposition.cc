@@ -22,7 +22,7 @@ void writeExecutor(MetricWriter& out, const ExecutorStatus& status) {
   out.one("psd_executor_resident_bytes", Type::gauge, "memory of the process", residentBytes());
   out.one("psd_executor_memory_bytes", Type::gauge,
           "inputs, outputs, stashed parameters and gradients that are held", status.memoryBytes);
-  out.one("psd_executor_memory_limit_bytes", Type::gauge, "`memory_bytes` of the configuration",
+  out.one("psd_executor_memory_limit_bytes", Type::gauge, "most of these, `memory_bytes`",
           status.memoryBytesMax);
   out.one("psd_executor_model_parameters", Type::gauge, "parameters of the module, without padding",
           status.parameters);
@@ -57,7 +57,7 @@ void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
        });
   out.one("psd_executor_calls", Type::gauge,
           "calls that wait or are computed, pulls, pushes and waits for `exclusive` included", status.calls);
-  out.one("psd_executor_calls_limit", Type::gauge, "`queue` of the configuration", status.callsMax);
+  out.one("psd_executor_calls_limit", Type::gauge, "most of these, `queue`", status.callsMax);
   out.one("psd_executor_overloaded_total", Type::counter, "calls that were refused as `queue` were there",
           status.overloaded);
   histogram("psd_executor_waited_seconds", "how long calls waited for a worker",
@@ -85,7 +85,7 @@ void writeTrainers(MetricWriter& out, const ExecutorStatus& status) {
     for (const auto& [rank, trainer] : ranks) out.sample(trainer.*field, {{"rank", fmt::to_string(rank)}});
   };
   out.one("psd_executor_trainers", Type::gauge, "trainers that are in", status.trainers.size());
-  out.one("psd_executor_trainers_limit", Type::gauge, "`trainers` of the configuration", status.trainersMax);
+  out.one("psd_executor_trainers_limit", Type::gauge, "most of these, `trainers`", status.trainersMax);
   out.one("psd_executor_ending_sessions", Type::gauge,
           "sessions with the daemon that have not ended yet, of trainers that are gone", status.ending);
   each("psd_executor_trainer_contexts", Type::gauge, "contexts of the trainer",

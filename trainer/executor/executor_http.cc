@@ -11,9 +11,10 @@
 
 namespace psd {
 
-ExecutorHttp::ExecutorHttp(kj::AsyncIoContext& io, const Executor& executor,
+ExecutorHttp::ExecutorHttp(kj::AsyncIoContext& io, const Executor& executor, const ExecutorServer& server,
                            std::shared_ptr<const TlsContext> tls)
     : executor_(executor),
+      server_(server),
       hosts_(executor.config().http.listen),
       names_(builder_),
       table_(builder_.build()),
@@ -62,7 +63,8 @@ kj::Promise<void> ExecutorHttp::request(const HttpPeer& peer, kj::HttpMethod met
 }
 
 kj::Promise<void> ExecutorHttp::ready(Response& response) const {
-  const std::string full = executor_.status().full;
+  const Status room = server_.checkRoom();
+  const std::string full = room.ok() ? executor_.status().full : room.message();
   if (full.empty()) return replies_.text(response, 200, "OK", "ready");
   return replies_.text(response, 503, "Service Unavailable", full);
 }

@@ -13,6 +13,7 @@
 #include "common/http/reply.h"
 #include "common/tls/tls_context.h"
 #include "trainer/executor/executor.h"
+#include "trainer/executor/executor_server.h"
 
 namespace psd {
 
@@ -20,8 +21,9 @@ namespace psd {
 /// Nothing can be done there. Belongs to the event loop.
 class ExecutorHttp final : private HttpSite {
  public:
-  /// `io` and `executor` outlive it. `tls`: for addresses with TLS; null where there are none.
-  ExecutorHttp(kj::AsyncIoContext& io, const Executor& executor, std::shared_ptr<const TlsContext> tls);
+  /// The others outlive it. `tls`: for addresses with TLS; null where there are none.
+  ExecutorHttp(kj::AsyncIoContext& io, const Executor& executor, const ExecutorServer& server,
+               std::shared_ptr<const TlsContext> tls);
 
   Status start() { return listener_.start(); }
   std::vector<std::string> places() const { return listener_.places(); }
@@ -34,6 +36,7 @@ class ExecutorHttp final : private HttpSite {
   static HttpListenerOptions optionsOf(const ExecutorConfig& config, std::shared_ptr<const TlsContext> tls);
 
   const Executor& executor_;
+  const ExecutorServer& server_;
   const HostNames hosts_;
   kj::HttpHeaderTable::Builder builder_;
   const HttpHeaderNames names_;

@@ -102,6 +102,12 @@ kj::Promise<void> ExecutorServer::accept(kj::UnixEventPort::FdObserver& observer
   return next.then([this, &observer, listening, tls] { return accept(observer, listening, tls); });
 }
 
+Status ExecutorServer::checkRoom() const {
+  const size_t most = executor_.config().connections;
+  if (peers_.size() + handshakes_ < most) return {};
+  return {ErrorCode::overloaded, fmt::format("`connections` ({}) are open", most)};
+}
+
 bool ExecutorServer::acceptWaiting(int listening, bool tls) {
   for (;;) {
     auto accepted = acceptFrom(listening);
@@ -110,8 +116,8 @@ bool ExecutorServer::acceptWaiting(int listening, bool tls) {
       return false;
     }
     if (accepted->fd.get() < 0) return true;
-    if (peers_.size() + handshakes_ >= executor_.config().connections) {
-      spdlog::warn("refused {}: `connections` ({}) are open", accepted->peer, executor_.config().connections);
+    if (const Status room = checkRoom(); !room.ok()) {
+      spdlog::warn("refused {}: {}", accepted->peer, room.message());
       continue;
     }
     endWhenVanished(accepted->fd.get(), executor_.config().silence);

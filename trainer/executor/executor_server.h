@@ -55,6 +55,8 @@ class ExecutorServer final : private kj::TaskSet::ErrorHandler {
                  std::shared_ptr<const TlsContext> tls = nullptr);
 
   const std::vector<ListenSockets>& listening() const { return listening_; }
+  /// Why nobody can connect now; nothing where somebody can.
+  Status checkRoom() const;
 
  private:
   kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening, bool tls);

@@ -91,7 +91,7 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
     listening.push_back(std::move(sockets));
   }
   auto server = std::make_unique<ExecutorServer>(io, *prepared.executor, std::move(listening), prepared.tls);
-  auto http = std::make_unique<ExecutorHttp>(io, *prepared.executor, prepared.tls);
+  auto http = std::make_unique<ExecutorHttp>(io, *prepared.executor, *server, prepared.tls);
   PSD_RETURN_IF_ERROR(http->start());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePort(portFile, server->listening()));
   spdlog::info("psd-executor " PSD_VERSION
@@ -105,8 +105,8 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
   const siginfo_t info =
       io.unixEventPort.onSignal(SIGTERM).exclusiveJoin(io.unixEventPort.onSignal(SIGINT)).wait(io.waitScope);
   spdlog::info("{}: stopped", info.si_signo == SIGTERM ? "SIGTERM" : "SIGINT");
-  server = nullptr;  // the sockets' files with it
   http = nullptr;
+  server = nullptr;  // the sockets' files with it
   spdlog::default_logger()->flush();
   // There is nothing to save, and what trainers wait for they have computed elsewhere, or anew: to wait for
   // passes and daemons would only take time.

@@ -37,11 +37,12 @@ std::string firstSentence(const std::exception& exception) {
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::error_code error;
-    std::string pattern = (std::filesystem::temp_directory_path(error) / "psd-step-XXXXXX").string();
-    if (error || mkdtemp(pattern.data()) == nullptr) {
-      throw NetworkError("no folder can be made in TMPDIR: " +
-                         (error ? error.message() : std::string(std::strerror(errno))));
+    const char* const given = std::getenv("TMPDIR");
+    const std::string parent = given != nullptr && *given != 0 ? given : "/tmp";
+    std::string pattern = (std::filesystem::path(parent) / "psd-step-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) {
+      throw NetworkError("no folder can be made in " + quotedPath(parent) + ": " +
+                         std::string(std::strerror(errno)) + "; TMPDIR names another place");
     }
     path_ = pattern;
   }
@@ -69,7 +70,8 @@ std::unique_ptr<torch::inductor::AOTIModelContainerRunner> openLibrary(const std
   try {
     return std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(library);
   } catch (const std::exception& exception) {
-    throw NetworkError("its code cannot be loaded: " + firstSentence(exception));
+    throw NetworkError("its code cannot be loaded: " + firstSentence(exception) +
+                       " (TMPDIR, or /tmp, must not be mounted noexec)");
   }
 }
 
@@ -105,8 +107,9 @@ StepPackage::StepPackage(const std::string& path) : path_(path) {
         quotedPath(path) +
         " is no package of a compiled step, which scripts/export_model writes: " + firstSentence(exception));
   }
+  const std::vector<std::string> all = records();
   for (const char* name : {kManifestFile, kDeclarationFile}) {
-    if (reader_->hasRecord(extra(name))) continue;
+    if (std::ranges::count(all, extra(name)) > 0) continue;
     throw NetworkError(quotedPath(path) + " holds no " + name +
                        ", which says what it takes and gives; scripts/export_model writes one");
   }
@@ -128,6 +131,14 @@ StepPackage::StepPackage(const std::string& path) : path_(path) {
 }
 
 StepPackage::~StepPackage() = default;
+
+std::vector<std::string> StepPackage::records() const {
+  try {
+    return reader_->getAllRecords();
+  } catch (const std::exception& exception) {
+    throw NetworkError(quotedPath(path_) + " is damaged: " + firstSentence(exception));
+  }
+}
 
 std::string StepPackage::read(const std::string& record) const {
   try {
@@ -171,7 +182,7 @@ CompiledGraph StepPackage::load(std::string_view graph) const {
   const std::string prefix = kGraphs + std::string(graph) + "/";
   const ScratchFolder folder;  // loaded code needs its file no longer
   std::string library;
-  for (const std::string& record : reader_->getAllRecords()) {
+  for (const std::string& record : records()) {
     if (!record.starts_with(prefix) || record.ends_with(kSource)) continue;
     const std::string name = record.substr(prefix.size());
     if (name.find('/') != std::string::npos) continue;

@@ -53,6 +53,7 @@ class StepPackage {
  private:
   std::string read(const std::string& record) const;
   std::string readChecked(const std::string& record) const;
+  std::vector<std::string> records() const;
   void readValues();
 
   std::string path_;

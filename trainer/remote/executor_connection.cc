@@ -167,6 +167,12 @@ Status ExecutorConnection::Wire::open(OwnFd fd, const Address& address, std::chr
             return Status(ErrorCode::protocolMismatch,
                           executor_ + ": who answers there is no psd-executor; is it a daemon?");
           }
+          if (exception.getType() == kj::Exception::Type::DISCONNECTED) {
+            return Status(ErrorCode::unavailable,
+                          executor_ +
+                              ": it closed the connection at once; its log tells why, as where it has "
+                              "as many `connections` as it may");
+          }
           return Status(
               ErrorCode::unavailable,
               fmt::format("{}: {}", executor_,
