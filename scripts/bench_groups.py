@@ -8,6 +8,7 @@ from bench_executor import Executor
 from bench_group import MIB, SIZE, Group
 from bench_loops import Aggregators, Kernels, Optimizers
 from bench_models import TableModels
+from bench_learners import Learners
 from bench_network import Network
 from bench_python import Python
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
@@ -390,5 +391,5 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Executor, Network,
+GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Executor, Network, Learners,
           Sweep, Devices, Optimizers, Kernels, Aggregators)

@@ -31,10 +31,14 @@ void MeasuredGrace::forget(SessionId session) {
 }
 
 MeasuredGrace::Duration MeasuredGrace::of(SessionId session) const {
-  const auto found = estimates_.find(session);
-  if (found == estimates_.end()) return most_;
-  const Seconds grace(found->second.mean + 4 * found->second.deviation);
-  return std::min(std::chrono::ceil<Duration>(grace), most_);
+  if (estimates_.empty()) return most_;
+  double seconds = 0;
+  if (const auto found = estimates_.find(session); found != estimates_.end()) {
+    seconds = secondsOf(found->second);
+  } else {
+    for (const auto& [other, estimate] : estimates_) seconds = std::max(seconds, secondsOf(estimate));
+  }
+  return std::min(std::chrono::ceil<Duration>(Seconds(seconds)), most_);
 }
 
 }  // namespace psd

@@ -10,9 +10,9 @@ namespace psd {
 
 /// How long a round that has its quorum had best wait for a trainer that is missing: what such trainers have
 /// taken before, from the quorum until what they pushed was here. It is the mean and four times the deviation
-/// of these times, averaged as TCP does with round trips (Jacobson 1988; RFC 6298), and at most a limit,
-/// which is also for trainers that were never missing. Pure: no threads, locks or clocks. Owned by whoever
-/// serialises the calls; times must not go back.
+/// of these times, averaged as TCP does with round trips (Jacobson 1988; RFC 6298), and at most a limit.
+/// That is also given while nobody was missing yet; who never was is given what the slowest other takes.
+/// Pure: no threads, locks or clocks. Owned by whoever serialises the calls; times must not go back.
 class MeasuredGrace {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -32,6 +32,8 @@ class MeasuredGrace {
   struct Estimate {
     double mean = 0, deviation = 0;  ///< in seconds
   };
+
+  static double secondsOf(const Estimate& estimate) { return estimate.mean + 4 * estimate.deviation; }
 
   const Duration most_;
   std::map<SessionId, TimePoint> missing_;   // since when

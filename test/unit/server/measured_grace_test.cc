@@ -22,7 +22,7 @@ int64_t msOf(const MeasuredGrace& grace, SessionId session = kA) {
   return std::chrono::round<milliseconds>(grace.of(session)).count();
 }
 
-TEST_CASE("who was never missing is given the most, and then what it took before, with a margin") {
+TEST_CASE("a trainer is given the most, and then what it took before, with a margin") {
   MeasuredGrace grace(milliseconds(2000));
   CHECK(msOf(grace) == 2000);
   grace.came(kA, at(5));  // in time
@@ -32,7 +32,12 @@ TEST_CASE("who was never missing is given the most, and then what it took before
   comesAfter(grace, 200, 80);
   // Deviation 20 + (40 − 20) / 4, mean 40 + 40 / 8.
   CHECK(msOf(grace) == 45 + 4 * 25);
-  CHECK(msOf(grace, kB) == 2000);
+  // Who was never missing has what the slowest other takes.
+  CHECK(msOf(grace, kB) == 45 + 4 * 25);
+  grace.missing(kB, at(300));
+  grace.came(kB, at(310));
+  CHECK(msOf(grace, kB) == 10 + 4 * 5);
+  CHECK(msOf(grace, SessionId{3}) == 45 + 4 * 25);
 }
 
 TEST_CASE("the margin goes where a trainer always takes as long") {

@@ -1,0 +1,135 @@
+"""The group of scripts/bench that measures what a learner of DiLoCo that dies costs the others, beside torchft."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+from bench_group import Group
+from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
+from bench_report import milliseconds
+
+LEARNERS, PERIOD = 4, 20
+RUNS = 3
+WATCH_S = 15.0  # after the fault
+TARGET_S = 1.0
+WARM_STEPS = 200
+LOOK_S = 0.05
+FAULTS = {"kill": ("`kill -9`", signal.SIGKILL), "freeze": ("SIGSTOP", signal.SIGSTOP)}
+POLICY = {"type": "diloco", "period": PERIOD, "inner": {"type": "adamw", "lr": 0.001}, "start_trainers": LEARNERS, "quorum": 2, "grace_ms": "auto",
+          "grace_max_ms": 1000}
+OUTER = {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+
+
+class Learner:
+    """A process whose steps' ends stand in a file, as `times` reads them."""
+
+    def __init__(self, stack, name, program, steps, times, **options):
+        self.name, self.steps, self.times = name, steps, times
+        self.process = subprocess.Popen(list(map(str, program)), stdin=subprocess.DEVNULL, **options)
+        stack.callback(lambda: (self.process.kill(), self.process.wait()))
+
+    def ends(self):
+        lines = self.steps.read_text(encoding="utf-8").splitlines() if self.steps.exists() else []
+        return self.times(lines[:-1])  # the last may be half there
+
+    def await_steps(self, count):
+        deadline = time.monotonic() + PROGRAM_S
+        while len(self.ends()) < count:
+            if self.process.poll() is not None:
+                raise Failed(f"{self.name} ended with status {self.process.returncode}")
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.name} did not take {count} steps in {PROGRAM_S} s")
+            time.sleep(LOOK_S)
+
+
+def longest_gap(learner, moment):
+    """Between two steps, of those that end after the moment, or have not ended yet."""
+    ends = [*learner.ends(), time.time()]
+    return max(after - before for before, after in zip(ends, ends[1:]) if after >= moment)
+
+
+class Learners(Group):
+    name = "learners"
+    title = "Learners that die"
+    text = f"""{LEARNERS} learners of DiLoCo, one thread each, of which one is killed or stopped: the longest time between two steps of any other in the
+{WATCH_S:g} s after it, in {RUNS} runs each. `mlp`, batches of 32, `period` {PERIOD}, `quorum` 2, `grace_ms` `"auto"` with `grace_max_ms` 1000; beside it
+torchft's DiLoCo (`test/bench/torchft_learner.py`: a lighthouse, Gloo, the same model and period, its defaults). All on this machine."""
+    rounds_max = 1
+
+    def measurements(self):
+        self.seen = {}
+        sides = {"psd": self.ours}
+        if self.programs.python and subprocess.run([self.programs.python, "-c", "import torchft"], capture_output=True, check=False).returncode == 0:
+            sides["torchft"] = self.theirs
+        else:
+            self.unmeasured.append("torchft: it is not installed (pip install torchft)")
+        return {f"{side} {fault}": lambda start=start, side=side, fault=fault: self.gaps(side, start, fault)
+                for fault in FAULTS for side, start in sides.items()}
+
+    def gaps(self, side, start, fault):
+        for _ in range(RUNS):
+            with contextlib.ExitStack() as stack:
+                folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
+                learners = start(stack, folder)
+                for learner in learners:
+                    learner.await_steps(WARM_STEPS)
+                moment = time.time()
+                learners[-1].process.send_signal(FAULTS[fault][1])
+                time.sleep(WATCH_S)
+                for learner in learners[:-1]:
+                    if learner.process.poll() is not None:
+                        raise Failed(f"{learner.name} ended with status {learner.process.returncode} after another one's death")
+                self.seen.setdefault((fault, side), []).append(max(longest_gap(learner, moment) for learner in learners[:-1]))
+        return max(self.seen[fault, side])
+
+    def ours(self, stack, folder):
+        daemon = Daemon(self.programs.folder / "psd", folder, {"policy": POLICY, "optimizer": OUTER, "world_size": LEARNERS})
+        stack.callback(daemon.end)
+        daemon.await_ready()
+        learners = []
+        for rank in range(LEARNERS):
+            steps = folder / f"metrics-{rank}"
+            program = [self.programs.folder / "psd-trainer", "train", "--server", daemon.address["tcp"], "--rank", rank, "--world-size", LEARNERS,
+                       "--model", "mlp", "--data", "synthetic:4096", "--batch-size", 32, "--threads", 1, "--device", "cpu", "--steps", 10**9,
+                       "--metrics", steps]
+            learners.append(Learner(stack, "psd-trainer", program, steps, lambda lines: [json.loads(line)["time"] for line in lines],
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        return learners
+
+    def theirs(self, stack, folder):
+        program = [self.programs.python, pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torchft_learner.py"]
+        with open(folder / "lighthouse.log", "wb") as log:
+            lighthouse = subprocess.Popen([*program, "--lighthouse"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        stack.callback(lambda: (lighthouse.kill(), lighthouse.wait()))
+        timer = time.monotonic() + READY_S
+        at = lighthouse.stdout.readline().strip()
+        if not at or time.monotonic() > timer:
+            raise Failed(f"torchft's lighthouse: {last_line((folder / 'lighthouse.log').read_text(encoding='utf-8'))}")
+        learners = []
+        for replica in range(LEARNERS):
+            steps = folder / f"steps-{replica}"
+            with open(steps, "wb") as out:
+                learners.append(Learner(stack, "torchft_learner.py", [*program, "--at", at, "--replica", replica, "--period", PERIOD], steps,
+                                        self.whole_rounds, stdout=out, stderr=subprocess.DEVNULL,
+                                        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}))
+        return learners
+
+    @staticmethod
+    def whole_rounds(lines):
+        """The ends of steps, from the first on after which all learners were in a round."""
+        steps = [line.split() for line in lines]
+        first = next((place for place, (_, taking) in enumerate(steps) if int(taking) == LEARNERS), len(steps))
+        return [float(end) for end, _ in steps[first:]]
+
+    def tables(self, medians):
+        lines = ["| fault of one learner | | runs | median gap of another | longest gap | target |", "|---|---|---|---|---|---|"]
+        for (fault, side), gaps in self.seen.items():
+            lines.append(f"| {FAULTS[fault][0]} | {side} | {len(gaps)} | {milliseconds(statistics.median(gaps))} | {milliseconds(max(gaps))} | "
+                         f"{'≤ ' + milliseconds(TARGET_S) if side == 'psd' else ''} |")
+        return ["\n".join(lines)]
