@@ -125,7 +125,7 @@ interface Training {
 
   join @0 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
            pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool,
-           held :List(HeldSamples), averages :Bool, move :UInt64) -> JoinResult;
+           held :List(HeldSamples), averages :Bool, move :UInt64, bridges :Bool) -> JoinResult;
   # Becomes a trainer.
   # `codec` and `pullCodec` say how gradients and parameters are to travel, NAME[:option=value[,…]]; empty leaves the choice to
   # the daemon.
@@ -139,6 +139,10 @@ interface Training {
   # `averages`: the trainer goes by ModelAccess.allReduce where that is set; who does not is refused there (invalidArgument).
   # `move`: the number of the move by which the model came to this daemon, of a trainer that a daemon of before has sent here: it
   # knows that the move is done, and from then on so does this daemon. 0: nobody has.
+  # `bridges`: the caller is no trainer but the bridge of this machine, of which there is one: it has these parameters averaged with
+  # other machines'. It has no rank, and `rank`, `worldSize` and `anyRank` mean nothing. What it pushes are differences, subtracted
+  # from the parameters as they are, w ← w − g. No update, trainer or end of the run waits for it, but the end with exit_when_done.
+  # invalidArgument: a group's policy takes no differences, or the model has tables.
   # Checked in this order; the first fault is the answer: overloaded (too many capabilities on this connection), invalidArgument
   # (the model is not well formed, its signature is not that of its tensors, a codec may not be used, `averages` is needed),
   # shuttingDown or unavailable (the daemon is ending), standby (the model has moved: LoginResult.movedTo), unavailable (a move is
@@ -354,6 +358,10 @@ interface Trainer extends(Reader) {
   keepAlive @8 () -> (status :Acknowledgement);
   # Renews the lease and does nothing else, for a trainer that computes for long or waits in a parked call.
 
+  progress @20 (settled :Bool) -> ProgressResult;
+  # For a bridge: how far training is here. `settled`: answered when the updates that there are, those that a pull before it showed
+  # among them, can no longer be lost; at once where nothing is kept.
+
   openRing @6 (bytes :UInt64) -> RingResult;
   # Once per session, over a Unix socket: makes a memory file for gradients to be pushed and for rows of embedding tables both
   # ways, at most ModelAccess.ringBytesMax. What lies where in it is the trainer's business alone. The ring is the session's, and the
@@ -410,6 +418,18 @@ interface Trainer extends(Reader) {
   # gradients; it is in the group `after` no more (0: it was in none). Parked until that group is formed: of all trainers that wait
   # here, when nobody else is in, or AllReduce.timeoutMs / 2 after the first who was in the group before came here. `host` and
   # `port`: where the others reach this trainer. A session has one such call outstanding; a newer one ends the one before.
+}
+
+struct ProgressResult {
+  union {
+    progress :group {
+      versions @0 :List(UInt64);   # of each shard
+      began @1 :List(UInt64);      # what they were when this daemon began to serve: where another one's were higher, updates are lost
+      trainers @2 :UInt32;         # that are in
+      over @3 :Bool;               # with exit_when_done: all have come and gone, and the run ends once the bridge has left
+    }
+    error @4 :Error;
+  }
 }
 
 struct GroupMember {

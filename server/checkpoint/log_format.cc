@@ -16,6 +16,7 @@ static_assert(std::endian::native == std::endian::little, "logs are little endia
 constexpr char kMagic[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
 constexpr uint32_t kDepartedRecord = 5;  // never on a disk
+constexpr uint32_t kDifferenceRecord = 6;
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
 constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
 
@@ -200,6 +201,12 @@ bool readRows(std::span<const std::byte> bytes, LogRecord& record, bool beside) 
   return parts.fit();
 }
 
+/// Whether the record is of an update of a shard or of a row shard.
+bool isUpdate(uint32_t type) {
+  return (type >= kUpdateRecord && type <= kRowUpdateBesideRecord && type != kDealRecord) ||
+         type == kDifferenceRecord;
+}
+
 /// False: the ranks do not fit, or are not below the world size.
 bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, LogRecord& record) {
   Departed& departed = record.departed.emplace();
@@ -296,7 +303,7 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   const std::string_view codec = update.gradient.codec() ? update.gradient.codec()->name() : "";
   const std::span<const std::byte> gradient = update.gradient.bytes();
   RecordHeader header{};
-  header.type = kUpdateRecord;
+  header.type = update.scalars.difference ? kDifferenceRecord : kUpdateRecord;
   if (update.rows) header.type = update.beside.empty() ? kRowUpdateRecord : kRowUpdateBesideRecord;
   header.number = number;
   header.shard = shard.value;
@@ -378,7 +385,7 @@ std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixByte
 
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> bytes) {
   const RecordHeader header = headerIn(bytes);
-  const bool known = header.type >= kUpdateRecord && header.type <= kRowUpdateBesideRecord;
+  const bool known = isUpdate(header.type) || header.type == kDealRecord;
   if (!recordBytes(bytes.first<kRecordPrefixBytes>()) || !known) return {};
   return RecordPlace{header.bytes, header.number, header.firstOfWrite};
 }
@@ -406,7 +413,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     if (!readDeparted(bytes, header, record)) return bad("its ranks do not fit into it");
     return std::optional(std::move(record));
   }
-  if (header.type < kUpdateRecord || header.type > kRowUpdateBesideRecord) {
+  if (!isUpdate(header.type)) {
     return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
   }
   if (header.part > static_cast<uint32_t>(UpdatePart::last)) {
@@ -416,7 +423,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   record.part = UpdatePart{header.part};
   const uint64_t sourcesEnd = kRecordHeaderBytes + uint64_t{header.sources} * sizeof(SourceBytes);
   record.gradientAt = sourcesEnd + padded(header.codecBytes);
-  record.ofRows = header.type != kUpdateRecord;
+  record.ofRows = header.type == kRowUpdateRecord || header.type == kRowUpdateBesideRecord;
   const bool beside = header.type == kRowUpdateBesideRecord;
   if (record.ofRows && !readRows(bytes, record, beside)) return bad("its rows do not fit into it");
   record.gradientBytes = header.gradientBytes;
@@ -427,6 +434,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   record.firstOfWrite = header.firstOfWrite;
   record.shard = {header.shard};
   record.scalars = {header.update, header.learningRate};
+  record.scalars.difference = header.type == kDifferenceRecord;
   record.elements = header.elements;
   for (uint32_t i = 0; i < header.sources; i++) {
     SourceBytes source;

@@ -9,6 +9,7 @@
 #include "common/os/random_id.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "common/types/bridge.h"
 #include "common/types/unix_time.h"
 #include "server/metrics/steady_clock.h"
 
@@ -24,7 +25,7 @@ constexpr SessionId kPriorRunTrainers{0};
 
 /// "rank 3 (process 4711 on node7)"
 std::string named(const Candidate& trainer) {
-  return fmt::format("rank {} (process {} on {})", trainer.rank.value, trainer.pid, trainer.host);
+  return fmt::format("{} (process {} on {})", rankText(trainer.rank), trainer.pid, trainer.host);
 }
 
 /// For people, of a trainer that joined.
@@ -63,6 +64,16 @@ TrainerStatus statusOf(const Candidate& trainer, const SessionCounters& counters
           .connections = counters.connections.value()};
 }
 
+BridgeStatus bridgeStatusOf(const Candidate& bridge, const SessionCounters& counters, bool connected) {
+  const uint64_t now = steadyMs(), seen = counters.lastSeenMs.value();
+  return {.host = bridge.host,
+          .pid = bridge.pid,
+          .incarnation = fmt::format("{:016x}", bridge.incarnation),
+          .differences = counters.step.value(),
+          .lastSeenSeconds = static_cast<double>(now > seen ? now - seen : 0) / 1000,
+          .connected = connected};
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics& metrics)
@@ -91,6 +102,7 @@ bool Coordinator::begin(const PriorRun& prior) {
   }
   std::set<Rank> ranks = prior.ranks;
   for (const Rank gone : roster_.departed()) ranks.erase(gone);
+  ranks.erase(kBridgeRank);  // nobody waits for it
   if (hasPlan || !ranks.empty()) {
     leases_.grant(kPriorRunTrainers);
     leases_.disconnected(kPriorRunTrainers);
@@ -163,10 +175,9 @@ kj::Promise<Result<SessionGrant>> Coordinator::whenKeptFor(SessionGrant grant) {
 }
 
 void Coordinator::noteRefused(const Candidate& candidate, const std::string& why) {
-  const std::string line =
-      fmt::format("{} (process {} on {}): {}",
-                  candidate.anyRank ? "a trainer of any rank" : fmt::format("rank {}", candidate.rank.value),
-                  candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
+  const std::string line = fmt::format("{} (process {} on {}): {}",
+                                       candidate.anyRank ? "a trainer of any rank" : rankText(candidate.rank),
+                                       candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
   spdlog::warn("refused {}", line);
   events_.add("refused", line);
 }
@@ -211,7 +222,9 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   leases_.grant(id);
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   hosting_.sessionBegan(session.process.id, trainer);
-  if (goesOn) {
+  if (candidate.bridges) {
+    // It has no samples, no policy knows of it, and no run waits for it.
+  } else if (goesOn) {
     samples_.rejoin(id, session.process.id, candidate);
   } else {
     samples_.join(id, session.process.id, candidate, held);
@@ -220,9 +233,9 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   metrics_.trainersJoined.add();
   keepFinishedRanks();  // the rank may have been among the departed
   SessionGrant grant = describe(id, arrival_.join(id));
-  const std::string line =
-      fmt::format("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
-                  candidate.pid, candidate.host, whatItBrings(grant.role, candidate));
+  const std::string of = candidate.bridges ? "" : fmt::format(" of {}", candidate.worldSize);
+  const std::string line = fmt::format("{}{} joined (process {} on {}){}", rankText(candidate.rank), of,
+                                       candidate.pid, candidate.host, whatItBrings(grant.role, candidate));
   spdlog::info("{}", line);
   events_.add("joined", line);
   return grant;
@@ -359,7 +372,7 @@ std::chrono::milliseconds Coordinator::lookAtLeases(std::chrono::milliseconds no
 
 void Coordinator::endOneDisconnected() {
   for (const auto& [session, entry] : sessions_) {
-    if (leases_.connected(session)) continue;
+    if (leases_.connected(session) || entry.candidate.bridges) continue;
     forget(session, Departure::lost, "a new trainer takes its rank");
     return;
   }
@@ -406,7 +419,7 @@ void Coordinator::depart(SessionId session, Departure how, const std::string& wh
   forget(session, how, why);
   dropUnclaimed();
   // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
-  if (sessions_.empty() && !terms_.exitWhenDone) samples_.closeFinished();
+  if (roster_.trainers() == 0 && !terms_.exitWhenDone) samples_.closeFinished();
   keepFinishedRanks();
 }
 
@@ -443,7 +456,7 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   leases_.release(session);
   const uint64_t steps = process.counters->step.value();
   if (how == Departure::left || pause_.moved()) {
-    const std::string line = fmt::format("rank {} left after {} steps{}", gone.rank.value, steps,
+    const std::string line = fmt::format("{} left after {} steps{}", rankText(gone.rank), steps,
                                          pause_.moved() ? ", for where the model is now" : "");
     spdlog::info("{}", line);
     events_.add("left", line);
@@ -457,11 +470,12 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   hosting_.countOut(session);
   pause_.isBack(session);
   pause_.look();
-  samples_.leave(session);
-  if (how == Departure::left) processes_.end(gone.rank);  // a process that left does not come back
+  if (!gone.bridges) samples_.leave(session);
+  // A trainer's process that left does not come back. A bridge may, and go on with what it has begun.
+  if (how == Departure::left && !gone.bridges) processes_.end(gone.rank);
   if (const auto next = arrival_.depart(session)) {
-    spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
-                 sessions_.at(*next).candidate.rank.value);
+    spdlog::warn("the trainer that brought the initial values is gone; {} brings them",
+                 rankText(sessions_.at(*next).candidate.rank));
   }
 }
 
@@ -475,9 +489,15 @@ std::vector<TrainerRef> Coordinator::trainersIn() const {
   return in;
 }
 
+RunProgress Coordinator::progress() const {
+  return {static_cast<uint32_t>(roster_.trainers()), terms_.exitWhenDone && roster_.everyoneDone()};
+}
+
 std::set<Rank> Coordinator::ranks() const {
   std::set<Rank> all;
-  for (const auto& [id, session] : sessions_) all.insert(session.candidate.rank);
+  for (const auto& [id, session] : sessions_) {
+    if (!session.candidate.bridges) all.insert(session.candidate.rank);
+  }
   return all;
 }
 
@@ -510,6 +530,7 @@ void Coordinator::keepFinishedRanks() {
 
 void Coordinator::endIfDone() {
   if (!terms_.exitWhenDone || end_.requested() || !roster_.everyoneDone()) return;
+  if (roster_.holderOf(kBridgeRank)) return;  // it has yet to hand on what they did last
   const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
   const uint64_t lost = roster_.lostCount();
   requestStop(fmt::format("all {}trainers are {}", fixed ? fmt::format("{} ", roster_.worldSize()) : "",
@@ -550,6 +571,10 @@ void Coordinator::fillStatus(DaemonStatus& status) const {
   status.worldSizeMin = roster_.worldSizeMin();
   status.trainersLost = roster_.lostCount();
   for (const auto& [id, session] : sessions_) {
+    if (session.candidate.bridges) {
+      status.bridge = bridgeStatusOf(session.candidate, *session.process.counters, leases_.connected(id));
+      continue;
+    }
     TrainerStatus trainer = statusOf(session.candidate, *session.process.counters);
     trainer.nominalBatch = samples_.nominalOf(id);
     trainer.connected = leases_.connected(id);

@@ -69,6 +69,12 @@ struct SessionGrant {
   std::string pullCodec;      ///< agreed for pulls, with its options
 };
 
+/// How far the trainers of a run are. A value type.
+struct RunProgress {
+  uint32_t trainers = 0;  ///< that are in
+  bool over = false;      ///< with exitWhenDone: all have come and gone
+};
+
 /// How a trainer that has joined asks for one more connection. A value type.
 struct AttachRequest {
   Rank rank;
@@ -147,6 +153,8 @@ class Coordinator final {
   void endMove(const DaemonPlaces& movedTo);
   kj::Promise<MovePause::Answer> stepAside(SessionId session, uint64_t move, const std::string& cannot);
   MovePause& pause() { return pause_; }
+  /// How far the trainers are, for a bridge.
+  RunProgress progress() const;
   /// The ranks that are in.
   std::set<Rank> ranks() const;
   /// The ranks of trainers that a daemon before this one had, and that are not back.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/text/text.h"
+#include "common/types/bridge.h"
 
 namespace psd {
 namespace {
@@ -33,8 +34,7 @@ kj::Promise<MovePause::Answer> MovePause::stepAside(const TrainerRef& trainer, u
                                                     const std::string& cannot) {
   if (!underWay() || move != notice_.move) return Answer(DaemonPlaces());
   if (!cannot.empty()) {
-    giveUp({ErrorCode::notReady,
-            "rank " + std::to_string(trainer.rank.value) + ": " + printable(cannot, kReasonBytesMax)});
+    giveUp({ErrorCode::notReady, rankText(trainer.rank) + ": " + printable(cannot, kReasonBytesMax)});
     return Answer(DaemonPlaces());
   }
   if (aside_.contains(trainer.session)) {
@@ -120,7 +120,9 @@ void MovePause::end(const DaemonPlaces& movedTo) {
 std::string MovePause::missing() const {
   std::vector<std::string> ranks;
   for (const TrainerRef& trainer : trainers_()) {
-    if (!aside_.contains(trainer.session)) ranks.push_back(std::to_string(trainer.rank.value));
+    if (!aside_.contains(trainer.session))
+      ranks.push_back(trainer.rank == kBridgeRank ? rankText(kBridgeRank)
+                                                  : std::to_string(trainer.rank.value));
   }
   return joined(ranks, ", ");
 }

@@ -9,6 +9,7 @@
 #include "common/config/json_file.h"
 #include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
+#include "common/types/bridge.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/replay.h"
 #include "server/checkpoint/whole.h"
@@ -88,7 +89,7 @@ void describePushes(const PushedRanges& pushed, std::string& out) {
       out += fmt::format("  {} to {} of the shard\n", range.begin, range.begin + range.count);
     }
     for (const AppliedPush& push : range.pushes) {
-      out += fmt::format("  rank {}, incarnation {:016x}: step {} made version {}\n", push.rank.value,
+      out += fmt::format("  {}, incarnation {:016x}: step {} made version {}\n", rankText(push.rank),
                          push.incarnation, push.step.value, push.version.value);
     }
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/types/bridge.h"
 #include "server/checkpoint/durability.h"
 #include "server/coordination/coordinator.h"
 #include "server/coordination/hosting.h"
@@ -120,7 +121,9 @@ class ParameterHost final : public Hosting {
   void processEnded(ProcessId id) override { processes_.erase(id); }
   void sessionBegan(ProcessId id, const TrainerRef& trainer) override;
   void sessionEnded(ProcessId id) override;
-  void countIn(const TrainerRef& trainer) override { models_->join(trainer); }
+  void countIn(const TrainerRef& trainer) override {
+    if (trainer.rank != kBridgeRank) models_->join(trainer);  // no policy counts on a bridge
+  }
   void countOut(SessionId session) override { models_->leave(session); }
   kj::Promise<void> whenLanded(ProcessId id) override;
   void drop(ProcessId id, Step step) override;

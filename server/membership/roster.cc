@@ -3,15 +3,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/types/bridge.h"
+
 namespace psd {
+
+namespace {
+
+std::string named(Rank rank) {
+  return rank == kBridgeRank ? "the place of the bridge" : "rank " + std::to_string(rank.value);
+}
+
+}  // namespace
+
+size_t Roster::trainers() const { return sessions_.size() - (holderOf(kBridgeRank) ? 1 : 0); }
 
 void Roster::configure(uint32_t worldSize, uint32_t worldSizeMin) {
   configured_ = worldSize;
   least_ = worldSizeMin;
-  if (sessions_.empty() && seen_.empty()) worldSize_ = worldSize;
+  if (trainers() == 0 && seen_.empty()) worldSize_ = worldSize;
 }
 
 Status Roster::place(Candidate& candidate) const {
+  if (candidate.bridges) {
+    candidate.rank = kBridgeRank;
+    return {};
+  }
   if (candidate.worldSize == 0) candidate.worldSize = expected();
   if (candidate.worldSize == 0) {
     return {ErrorCode::invalidArgument,
@@ -59,6 +75,19 @@ std::set<Rank> Roster::awaited() const {
 }
 
 Status Roster::mayJoin(const Candidate& candidate) const {
+  PSD_RETURN_IF_ERROR(fitsWorld(candidate));
+  auto last = lastHolders_.find(candidate.rank);
+  // A trainer that was in with an earlier daemon was in before all trainers that this daemon has seen.
+  const bool wasIn = candidate.lastDaemon != 0;
+  if (wasIn && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
+    return Error{ErrorCode::rankTaken, named(candidate.rank) + " was taken over by process " +
+                                           std::to_string(last->second.pid) + " on " + last->second.host};
+  }
+  return {};
+}
+
+Status Roster::fitsWorld(const Candidate& candidate) const {
+  if (candidate.bridges) return {};
   const uint32_t expected = this->expected();
   if (expected != 0 && candidate.worldSize != expected) {
     return Error{ErrorCode::worldSizeMismatch,
@@ -72,14 +101,6 @@ Status Roster::mayJoin(const Candidate& candidate) const {
                                                  " is not below the world size " +
                                                  std::to_string(candidate.worldSize)};
   }
-  auto last = lastHolders_.find(candidate.rank);
-  // A trainer that was in with an earlier daemon was in before all trainers that this daemon has seen.
-  const bool wasIn = candidate.lastDaemon != 0;
-  if (wasIn && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
-    return Error{ErrorCode::rankTaken, "rank " + std::to_string(candidate.rank.value) +
-                                           " was taken over by process " + std::to_string(last->second.pid) +
-                                           " on " + last->second.host};
-  }
   return {};
 }
 
@@ -87,11 +108,15 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
   PSD_RETURN_IF_ERROR(mayJoin(candidate));
   if (auto holder = holderOf(candidate.rank)) {
     const Candidate& other = sessions_.at(*holder);
-    return Error{ErrorCode::rankTaken, "rank " + std::to_string(candidate.rank.value) +
-                                           " is taken by process " + std::to_string(other.pid) + " on " +
-                                           other.host};
+    return Error{ErrorCode::rankTaken, named(candidate.rank) + " is taken by process " +
+                                           std::to_string(other.pid) + " on " + other.host};
   }
   lastHolders_[candidate.rank] = candidate;
+  if (candidate.bridges) {
+    const SessionId session{++lastSession_};
+    sessions_.emplace(session, candidate);
+    return session;
+  }
   if (candidate.worldSize != worldSize_) seen_.clear();  // another world
   worldSize_ = candidate.worldSize;
   seen_.insert(candidate.rank);
@@ -104,7 +129,7 @@ void Roster::depart(SessionId session, Departure how) {
   const auto trainer = sessions_.find(session);
   if (trainer == sessions_.end()) return;
   if (how == Departure::sentAway) seen_.erase(trainer->second.rank);
-  if (how == Departure::lost) lost_++;
+  if (how == Departure::lost && !trainer->second.bridges) lost_++;
   sessions_.erase(trainer);
 }
 
@@ -129,7 +154,7 @@ std::optional<SessionId> Roster::holderOf(Rank rank) const {
 }
 
 bool Roster::everyoneDone() const {
-  return worldSize_ != 0 && sessions_.empty() && seen_.size() >= worldSizeMin();
+  return worldSize_ != 0 && trainers() == 0 && seen_.size() >= worldSizeMin();
 }
 
 }  // namespace psd

@@ -26,6 +26,7 @@ struct Candidate {
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";
   bool averages = false;  ///< goes by AllReduceTerms
+  bool bridges = false;   ///< the bridge of this machine, of kBridgeRank, which no world counts
 };
 
 /// Why a trainer is no longer there.
@@ -88,7 +89,9 @@ class Roster {
   uint32_t worldSize() const { return worldSize_; }
   /// Ranks that make the world complete.
   uint32_t worldSizeMin() const { return least_ != 0 ? least_ : worldSize_; }
-  bool full() const { return worldSize_ != 0 && sessions_.size() >= worldSize_; }
+  bool full() const { return worldSize_ != 0 && trainers() >= worldSize_; }
+  /// How many are in, without a bridge.
+  size_t trainers() const;
   size_t present() const { return sessions_.size(); }
   uint64_t lostCount() const { return lost_; }
   const std::map<SessionId, Candidate>& sessions() const { return sessions_; }
@@ -96,8 +99,9 @@ class Roster {
   bool everyoneDone() const;
 
  private:
+  Status fitsWorld(const Candidate& candidate) const;
   /// The world size that candidates must say; 0: any.
-  uint32_t expected() const { return configured_ != 0 ? configured_ : sessions_.empty() ? 0 : worldSize_; }
+  uint32_t expected() const { return configured_ != 0 ? configured_ : trainers() == 0 ? 0 : worldSize_; }
 
   uint32_t configured_;
   uint32_t worldSize_ = 0;

@@ -211,6 +211,7 @@ void ModelHost::follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const 
 
 void ModelHost::takeOver() {
   ParameterStore& store = *model_->store;
+  model_->beginHere();
   model_->setPolicies(makePolicies(*config_, store));  // they count from the versions that there are now
   saved_.clear();
   for (size_t i = 0; i < store.blockCount(); i++) saved_.push_back(store.block(i).pushed());

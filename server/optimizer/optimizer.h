@@ -40,6 +40,7 @@ struct Optimizer {
   /// Calls `visitor` with the step functor for one update; see optimizer_list.h. Not if forRowsAlone().
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
+    if (update.difference) return visitor(Sgd::PlainStep{1.f, 0.f});
     std::visit(
         [&]<class Algorithm>(const Algorithm& chosen) {
           if constexpr (!kForRowsAlone<Algorithm>) chosen.visitStep(update, std::forward<Visitor>(visitor));

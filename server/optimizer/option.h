@@ -39,6 +39,8 @@ struct UpdateScalars {
   uint64_t number = 1;      ///< 1-based count of this shard's updates
   double learningRate = 0;  ///< after schedule and modifiers
   uint64_t before = 0;      ///< updates that another optimizer made, of which this one's state knows nothing
+  /// What is applied is a difference of parameters: w ← w − g, past the optimizer, whose state stays.
+  bool difference = false;
 
   /// 1-based count of the updates that the optimizer's state is made of: Adam's t.
   uint64_t t() const { return number - before; }

@@ -1,5 +1,6 @@
 #include "server/policy/hogwild.h"
 
+#include "server/policy/differences.h"
 #include "server/policy/recorded_hogwild.h"
 #include "server/policy/row_updates.h"
 #include "server/policy/shard_reads.h"
@@ -58,6 +59,11 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
         }
         return PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1};
       });
+}
+
+kj::Promise<Result<PushAnswer>> Hogwild::pushDifference(Shard& shard, Lane& lane, ShardPush& push,
+                                                        uint64_t offset, Gradient slice) {
+  return takeDifference(*staging_, shard, lane, push, offset, slice);
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& push, uint64_t /*first*/,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/policy/differences.h"
 #include "server/store/squared_norm.h"
 
 namespace psd {
@@ -52,6 +53,11 @@ kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush
                            return apply(shard, lane, std::move(whole), scale);
                          });
                    });
+}
+
+kj::Promise<Result<PushAnswer>> Locked::pushDifference(Shard& shard, Lane& lane, ShardPush& push,
+                                                       uint64_t offset, Gradient slice) {
+  return takeDifference(*staging_, shard, lane, push, offset, slice);
 }
 
 Locked::Whole Locked::wholeOf(const Shard& shard, WholeShard part) {

@@ -24,8 +24,9 @@ struct PolicyTraits {
   /// Where PolicyScope::recorded says so, applies each update to a whole shard under its lock and gives it to
   /// ParameterBlock::endUpdate() or endRacingUpdate().
   bool recordsUpdates = false;
-  bool rounds = false;  ///< gradients of several trainers and of all shards of a group make one update
-  bool tables = false;  ///< takes rows of embedding tables
+  bool rounds = false;       ///< gradients of several trainers and of all shards of a group make one update
+  bool tables = false;       ///< takes rows of embedding tables
+  bool differences = false;  ///< UpdatePolicy::pushDifference() takes some
 };
 
 /// How trainers take steps by themselves under a policy that lets them. Without an `inner` optimizer their

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/policy/differences.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/shard_updates.h"
 
@@ -61,6 +62,11 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane
             shard.endRacingUpdate({update, whole.gradient, {&whole.source, 1}}, std::move(room));
         return PushAnswer{PushOutcome::applied, made, whole.source.staleness, 1, logged};
       });
+}
+
+kj::Promise<Result<PushAnswer>> RecordedHogwild::pushDifference(Shard& shard, Lane& lane, ShardPush& push,
+                                                                uint64_t offset, Gradient slice) {
+  return takeDifference(*staging_, shard, lane, push, offset, slice);
 }
 
 kj::Promise<Result<PullAnswer>> RecordedHogwild::pull(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,

@@ -20,7 +20,9 @@ using Policies = std::vector<std::shared_ptr<UpdatePolicy>>;
 class ServedModel {
  public:
   ServedModel(std::unique_ptr<ParameterStore> parameters, Policies policies)
-      : store(std::move(parameters)), policies_(std::move(policies)) {}
+      : store(std::move(parameters)), policies_(std::move(policies)) {
+    beginHere();
+  }
 
   const std::unique_ptr<ParameterStore> store;
   PublishedValues published;  ///< what trainers have that pull differences
@@ -37,6 +39,17 @@ class ServedModel {
   /// Rises when the policies change. Readers that keep a copy of the policies compare it, which takes no
   /// lock.
   uint64_t generation() const { return generation_; }
+  /// The daemon serves what is in the store now, and what comes from now on.
+  void beginHere() {
+    const std::lock_guard lock(mutex_);
+    began_.clear();
+    for (size_t i = 0; i < store->blockCount(); i++) began_.push_back(store->block(i).version());
+  }
+  /// The versions of the blocks then: where a daemon before this one had higher ones, updates are lost.
+  std::vector<Version> began() const {
+    const std::lock_guard lock(mutex_);
+    return began_;
+  }
   /// Another model is served from now on. Who reads this one looks for that with retired().
   void retire() { retired_ = true; }
   bool retired() const { return retired_; }
@@ -48,6 +61,7 @@ class ServedModel {
  private:
   mutable std::mutex mutex_;
   Policies policies_;
+  std::vector<Version> began_;
   std::atomic<uint64_t> generation_{1};
   std::atomic<bool> retired_{false};
 };

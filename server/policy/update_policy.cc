@@ -24,6 +24,12 @@ std::vector<RowShard*> PolicyScope::rowShards() const {
   return mine;
 }
 
+kj::Promise<Result<PushAnswer>> UpdatePolicy::pushDifference(Shard&, Lane&, ShardPush&, uint64_t, Gradient) {
+  return Result<PushAnswer>(
+      ErrorCode::invalidArgument,
+      fmt::format("policy {} takes no differences of a bridge, as its rounds count every update", name()));
+}
+
 kj::Promise<Result<PushAnswer>> UpdatePolicy::pushRows(RowShard&, ShardPush&, uint64_t, RowGradient) {
   return Result<PushAnswer>(noRows());
 }

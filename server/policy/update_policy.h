@@ -169,6 +169,11 @@ class UpdatePolicy {
   virtual kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                               std::span<float> onDevice);
 
+  /// Takes one slice of a difference of parameters, which a bridge pushes; otherwise as push(). Refused where
+  /// PolicyTraits::differences does not say that the policy takes any.
+  virtual kj::Promise<Result<PushAnswer>> pushDifference(Shard& shard, Lane& lane, ShardPush& push,
+                                                         uint64_t offset, Gradient slice);
+
   /// Takes one slice of a row shard's part, whose first row has the number `first` in it; otherwise as
   /// push(). The slice was checked by RowShard::check(). Refused where the policy is not for tables, which
   /// the configuration lets nobody ask for.

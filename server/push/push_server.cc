@@ -258,7 +258,7 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   if (!part->policy) {
     part->push.trainer = trainer_;
     part->policy = home_->policyOf(model_, model_->store->block(shardIndex));
-    part->live = part->policy->appliesSlices();
+    part->live = !ofBridge() && part->policy->appliesSlices();
   }
   underWay();
   home_->underWay().slicesAtWork++;
@@ -286,6 +286,10 @@ kj::Promise<Result<PushAnswer>> PushServer::handOver(PartPush& part, const PushS
     return part.policy->pushRows(shard, part.push, head.offset, {slice.rows->view(), slice.gradient});
   }
   Shard& shard = store.shard(head.shard);
+  if (ofBridge()) {
+    return part.policy->pushDifference(shard, home_->laneFor(model_, shard), part.push, head.offset,
+                                       slice.gradient);
+  }
   return part.policy->push(shard, home_->laneFor(model_, shard), part.push, head.offset, slice.gradient);
 }
 
@@ -324,6 +328,7 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
 // --- Beside it ---------------------------------------------------------------------------------------
 
 bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
+  if (ofBridge()) return false;
   const auto step = ledger_.begun(slice.head.step);
   const PartPush* part = step ? step->parts[slice.head.shard].get() : nullptr;
   const auto& policy = part ? part->policy : home_->policyOf(model_, model_->store->block(slice.head.shard));
@@ -331,7 +336,7 @@ bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
 }
 
 void PushServer::tellOfSamples(Step step, bool applied) {
-  if (outcomes_.wanted()) home_->detach(outcomes_.tell(process_, step, applied));
+  if (outcomes_.wanted() && !ofBridge()) home_->detach(outcomes_.tell(process_, step, applied));
 }
 
 void PushServer::underWay() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/types/bridge.h"
 #include "server/loop/event_loop.h"
 #include "server/push/push_ledger.h"
 #include "server/push/push_meter.h"
@@ -88,6 +89,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// again too, go through here last.
   kj::Promise<PushReply> whenDurable(uint32_t shard, PushReply reply) const;
 
+  /// Whether pushes are differences that a bridge adds, and no trainer's.
+  bool ofBridge() const { return trainer_.rank == kBridgeRank; }
   bool takesDeviceGradient(const PushSlice& slice) const;
   /// Tells the control loop what became of the samples behind a step.
   void tellOfSamples(Step step, bool applied);

@@ -150,6 +150,23 @@ kj::Promise<void> TrainerSession::roundDue(RoundDueContext context) {
       });
 }
 
+kj::Promise<void> TrainerSession::progress(ProgressContext context) {
+  const bool settled = context.getParams().getSettled();
+  context.releaseParams();
+  return service_->progress(settled).then([context](const Result<ProgressHere>& here) mutable {
+    auto results = context.getResults();
+    if (!here.ok()) return wire::writeError(here.error(), results.initError());
+    auto out = results.initProgress();
+    const auto write = [](const std::vector<Version>& versions, capnp::List<uint64_t>::Builder list) {
+      for (kj::uint i = 0; i < list.size(); i++) list.set(i, versions[i].value);
+    };
+    write(here->versions, out.initVersions(static_cast<kj::uint>(here->versions.size())));
+    write(here->began, out.initBegan(static_cast<kj::uint>(here->began.size())));
+    out.setTrainers(here->run.trainers);
+    out.setOver(here->run.over);
+  });
+}
+
 kj::Promise<void> TrainerSession::formGroup(FormGroupContext context) {
   auto params = context.getParams();
   const uint32_t port = params.getPort();

@@ -36,6 +36,7 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   kj::Promise<void> takeSamples(TakeSamplesContext context) override;
   kj::Promise<void> report(ReportContext context) override;
   kj::Promise<void> roundDue(RoundDueContext context) override;
+  kj::Promise<void> progress(ProgressContext context) override;
   kj::Promise<void> formGroup(FormGroupContext context) override;
   kj::Promise<void> stepAside(StepAsideContext context) override;
 

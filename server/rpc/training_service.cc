@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
+#include "common/types/bridge.h"
 #include "common/wire/convert.h"
 #include "server/rpc/model_access.h"
 #include "server/rpc/trainer_session.h"
@@ -38,7 +39,13 @@ Result<JoinService::Request> readRequest(schema::Training::JoinParams::Reader pa
                        .move = params.getMove(),
                        .codec = printable(wire::textIn(params.getCodec())),
                        .pullCodec = printable(wire::textIn(params.getPullCodec())),
-                       .averages = params.getAverages()};
+                       .averages = params.getAverages(),
+                       .bridges = params.getBridges()};
+  if (request.candidate.bridges) {
+    request.candidate.rank = kBridgeRank;
+    request.candidate.worldSize = 0;
+    request.candidate.anyRank = false;
+  }
   return request;
 }
 

@@ -69,8 +69,28 @@ Status JoinService::agree(Candidate& candidate) const {
   return {};
 }
 
+Status JoinService::mayBridge(const ModelSpec& model) const {
+  if (!model.tables.empty()) {
+    return {
+        ErrorCode::invalidArgument,
+        "a bridge averages tensors; this model has embedding tables, whose rows are this machine's alone"};
+  }
+  for (const GroupConfig& group : loop_->config().groups) {
+    if (group.policy.traits.differences) continue;
+    return {
+        ErrorCode::invalidArgument,
+        "policy " + describePolicies(loop_->config().groups) +
+            ": a bridge adds to the parameters between updates, which rounds would count as one of theirs; "
+            "expected hogwild, locked or bounded_staleness in this machine's daemon"};
+  }
+  return {};
+}
+
 kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
   using Answer = Result<JoinedTrainer>;
+  if (request.candidate.bridges) {
+    if (Status may = mayBridge(request.model); !may.ok()) return Answer(refused(may.error()));
+  }
   if (Status agreed = agree(request.candidate); !agreed.ok()) return Answer(refused(agreed.error()));
   if (!request.held.empty()) control_.samplesAreAssigned();
   return control_

@@ -45,6 +45,8 @@ class JoinService {
  private:
   /// Agrees on the codecs that the candidate pushes and pulls with.
   Status agree(Candidate& candidate) const;
+  /// Whether this machine's parameters may be averaged with other machines'.
+  Status mayBridge(const ModelSpec& model) const;
 
   const std::shared_ptr<EventLoop> loop_;
   ControlLoop& control_;

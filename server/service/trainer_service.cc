@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <kj/vector.h>
 #include <spdlog/fmt/fmt.h>
 
 #include "common/text/text.h"
+#include "common/types/bridge.h"
 #include "server/model/slice_checks.h"
 
 namespace psd {
@@ -31,6 +33,7 @@ TrainerService::TrainerService(EventLoop& loop, ControlLoop& control, const Sess
     : loop_(loop),
       control_(control),
       session_(grant.trainer.session),
+      bridges_(grant.trainer.rank == kBridgeRank),
       counters_(grant.counters),
       attachment_{grant.epoch, grant.attachment},
       further_(grant.further),
@@ -224,6 +227,35 @@ void TrainerService::tellOfGroup(const FormedGroup& group) {
                                        group.members.size() == 1 ? "" : "s", ranks);
   loop_.detach(control_.run(
       [line](Coordinator& coordinator, ParameterHost&) { coordinator.events().add("group", line); }));
+}
+
+kj::Promise<void> TrainerService::whenSettled(size_t index) {
+  ParameterBlock& block = place_.model->store->block(index);
+  return block.lock().acquire().then(
+      [&block](ShardLock::Guard) { return block.whenDurable(block.logged()); });
+}
+
+kj::Promise<Result<ProgressHere>> TrainerService::progress(bool settled) {
+  using Answer = Result<ProgressHere>;
+  if (Status may = mayTrain(); !may.ok()) return Answer(may.error());
+  if (!bridges_) return Answer(ErrorCode::invalidArgument, "progress() is for a bridge");
+  ParameterStore& store = *place_.model->store;
+  kj::Vector<kj::Promise<void>> settling;
+  for (size_t i = 0; i < store.blockCount(); i++) {
+    if (settled && store.block(i).logs()) settling.add(whenSettled(i));
+  }
+  return kj::joinPromises(settling.releaseAsArray())
+      .then([this] {
+        return control_.run([](Coordinator& coordinator, ParameterHost&) { return coordinator.progress(); });
+      })
+      .then([model = place_.model](RunProgress run) -> Answer {
+        // The versions after the run: what trainers that have left did last is among them.
+        ProgressHere here{{}, model->began(), run};
+        for (size_t i = 0; i < model->store->blockCount(); i++) {
+          here.versions.push_back(model->store->block(i).version());
+        }
+        return here;
+      });
 }
 
 // --- Samples, and the end ----------------------------------------------------------------------------

@@ -29,6 +29,13 @@ struct Notice {
   MoveNotice move;
 };
 
+/// How far training is at this daemon. A value type.
+struct ProgressHere {
+  std::vector<Version> versions;  ///< of each block
+  std::vector<Version> began;     ///< ServedModel::began()
+  RunProgress run;
+};
+
 /// One trainer's session as far as it goes over one connection, or is served in this process: bringing the
 /// first values, pulls, pushes, samples, leaving. In plain values, whatever protocol the calls come over. Its
 /// end without leave() is reported, but for that of a further connection.
@@ -102,6 +109,10 @@ class TrainerService {
   /// The next group of trainers that average gradients; see UpdatePolicy::formGroup(). May wait.
   kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
 
+  /// How far training is here, of a bridge; ErrorCode::invalidArgument of a trainer. `settled`: once the
+  /// updates that there are cannot be lost any more.
+  kj::Promise<Result<ProgressHere>> progress(bool settled);
+
   /// Samples for a step. May wait; one call at a time.
   kj::Promise<Result<SamplesForStep>> takeSamples(const SamplesRequest& request);
   /// Takes what the trainer tells of its training. One call at a time.
@@ -118,6 +129,8 @@ class TrainerService {
   /// Marks a call as waiting until its promise is done or dropped.
   template <class T>
   static kj::Promise<T> park(bool& parked, kj::Promise<T> waiting);
+  /// Resolves once the updates that a block has now are on the disk, or held by a standby.
+  kj::Promise<void> whenSettled(size_t index);
   std::vector<bool> unweighted() const;
   bool mixesGroups() const;
   /// Adds an event of a group that this trainer is the first of.
@@ -128,6 +141,7 @@ class TrainerService {
   EventLoop& loop_;
   ControlLoop& control_;
   const SessionId session_;
+  const bool bridges_;  // it is the bridge's
   const std::shared_ptr<SessionCounters> counters_;
   const Attachment attachment_;
   const bool further_;

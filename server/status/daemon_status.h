@@ -156,6 +156,25 @@ struct TrainerStatus {
   }
 };
 
+/// What has this machine's parameters averaged with other machines'.
+struct BridgeStatus {
+  std::string host;
+  uint32_t pid = 0;
+  std::string incarnation;   ///< as TrainerStatus has it
+  uint64_t differences = 0;  ///< that it has added
+  double lastSeenSeconds = 0;
+  bool connected = false;
+
+  static void fields(auto& visit, auto& self) {
+    visit("host", self.host);
+    visit("pid", self.pid);
+    visit("incarnation", self.incarnation);
+    visit("differences", self.differences);
+    visit("last_seen_seconds", self.lastSeenSeconds);
+    visit("connected", self.connected);
+  }
+};
+
 /// The plan by which samples are dealt.
 struct SamplesStatus {
   uint64_t epoch = 0;  ///< samples of one
@@ -361,6 +380,7 @@ struct DaemonStatus {
   uint32_t worldSize = 0, worldSizeMin = 0;
   uint64_t trainersLost = 0;
   std::vector<TrainerStatus> trainers;
+  std::optional<BridgeStatus> bridge;  ///< where there is one
   std::optional<SamplesStatus> samples;
   std::vector<WaitingStatus> waiting;
   std::vector<RoundsStatus> rounds;  ///< of the policies that make some
@@ -393,6 +413,7 @@ struct DaemonStatus {
     visit("world_size_min", self.worldSizeMin);
     visit("trainers_lost", self.trainersLost);
     visit("trainers", self.trainers);
+    visit("bridge", self.bridge);
     visit("samples", self.samples);
     visit("waiting", self.waiting);
     visit("rounds", self.rounds);

@@ -116,6 +116,15 @@ std::string trainersLines(const DaemonStatus& status) {
   return status.trainers.empty() ? counted : counted + trainersTable(status.trainers);
 }
 
+/// "bridge     process 4711 on node7, differences added: 12, last seen 0.1 s ago"
+std::string bridgeLine(const BridgeStatus& bridge) {
+  return labelledLine(
+      "bridge",
+      fmt::format("process {} on {}, differences added: {}, {}", bridge.pid, bridge.host, bridge.differences,
+                  bridge.connected ? fmt::format("last seen {:.1f} s ago", bridge.lastSeenSeconds)
+                                   : std::string("not connected")));
+}
+
 /// "waiting    ranks 0, 2 wait in round 17 (sync of others) for rank 1, since 3.2 s"
 std::string waitingLine(const WaitingStatus& waiting) {
   std::string reason = joined(waiting.awaited, "; ", [](const AwaitedStatus& one) {
@@ -283,6 +292,7 @@ std::string statusTable(const DaemonStatus& status) {
   out += modelLines(status);
   if (status.partition) out += partitionLine(*status.partition);
   out += trainersLines(status);
+  if (status.bridge) out += bridgeLine(*status.bridge);
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting);
   for (const RoundsStatus& rounds : status.rounds) out += roundsLine(rounds);
   out += durabilityLines(status.durability);

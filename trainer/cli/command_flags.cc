@@ -106,7 +106,7 @@ std::string operationHelp() {
          std::string(kRowsOperation) + ": rows of embedding tables, pulled and pushed in turns";
 }
 
-void addConnectionFlags(CLI::App& app, RawFlags& flags) {
+void addServerFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--server", flags.servers,
                  "the daemon, tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH; of several, repeated or with "
                  "commas between "
@@ -116,9 +116,6 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   addCredentialFlags(app, flags.credentials);
-  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
-      ->type_name("SECONDS")
-      ->capture_default_str();
   app.add_option("--transport", flags.transport,
                  "how values travel. auto: pull and push through shared memory, of the host or of CUDA "
                  "devices, where the daemon offers it; rpc: never; shm: both, or fail")
@@ -126,6 +123,13 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
       ->capture_default_str();
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
       ->type_name("LEVEL")
+      ->capture_default_str();
+}
+
+void addConnectionFlags(CLI::App& app, RawFlags& flags) {
+  addServerFlags(app, flags);
+  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
+      ->type_name("SECONDS")
       ->capture_default_str();
 }
 
@@ -281,6 +285,22 @@ void addSimulateFlags(CLI::App& app, RawFlags& flags) {
   add("--byzantine-deviation", flags.byzantineDeviation, "of that noise", "NUMBER");
   addCodecFlags(app, flags);
   app.add_flag("--json", flags.json, "print one JSON object");
+}
+
+void addBridgeFlags(CLI::App& app, RawFlags& flags) {
+  const auto add = [&app](const char* name, std::optional<std::string>& value, const char* help,
+                          const char* type) { app.add_option(name, value, help)->type_name(type); };
+  add("--local", flags.local,
+      "this machine's daemon, unix:///PATH, tcp://HOST:PORT or tls://HOST:PORT; of a pair both, with a comma",
+      "ADDRESS");
+  add("--local-token-file", flags.localTokenFile, "a file with the token for this machine's daemon", "FILE");
+  add("--rank", flags.rank, "this machine's place among those that average, from 0", "N");
+  add("--world-size", flags.worldSize, "number of these; default: what the root says", "N");
+  add("--state", flags.state,
+      "a folder of this bridge's own, in which it keeps what it needs to go on where it was", "DIR");
+  app.add_option("--retry-timeout", flags.retryTimeout, "how long to try while a daemon is away")
+      ->type_name("SECONDS")
+      ->capture_default_str();
 }
 
 void addEvalFlags(CLI::App& app, RawFlags& flags) {

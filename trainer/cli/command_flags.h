@@ -22,7 +22,7 @@ struct RawFlags {
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info";
   std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
               inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";
-  std::optional<std::string> threads, every;
+  std::optional<std::string> threads, every, local, localTokenFile, state;
   bool json = false, prefetch = false, goOnWithoutRows = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
                          window = "4", ids = "100000", dim = "32", tables = "1", tableRows = "1000000",
@@ -40,9 +40,11 @@ std::string parameterCodecHelp();
 
 /// The add…Flags() functions tell CLI11 of flags and of where their texts go; `flags` outlives the app.
 void addCommonFlags(CLI::App& app, RawFlags& flags);      // of the commands that compute
+void addServerFlags(CLI::App& app, RawFlags& flags);      // of bridge; in the next one too
 void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of bench; in addCommonFlags() too
 void addTrainFlags(CLI::App& app, RawFlags& flags);
 void addSimulateFlags(CLI::App& app, RawFlags& flags);
+void addBridgeFlags(CLI::App& app, RawFlags& flags);
 void addEvalFlags(CLI::App& app, RawFlags& flags);
 void addBenchFlags(CLI::App& app, RawFlags& flags);
 

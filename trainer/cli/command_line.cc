@@ -81,7 +81,7 @@ Status checkShared(const ClientOptions& client) {
     if (server.starts_with("unix:")) continue;
     return {ErrorCode::invalidArgument,
             "--transport: memory is shared over Unix sockets only, so shm does not go with '" + server +
-                "'; expected --server unix:///PATH, or auto or rpc"};
+                "'; expected an address unix:///PATH, or auto or rpc"};
   }
   if (client.codec.empty() || client.codec == "none") return {};
   return {ErrorCode::invalidArgument,
@@ -299,6 +299,65 @@ Result<Command> readSimulate(const RawFlags& flags, const EnvironmentGetter& env
   return Command(std::move(simulate));
 }
 
+/// How to reach this machine's daemon, where `root` is the other one.
+Result<ClientOptions> readLocal(const RawFlags& flags, const EnvironmentGetter& environment,
+                                const ClientOptions& root) {
+  if (!flags.local || flags.local->empty()) {
+    return Error{
+        ErrorCode::invalidArgument,
+        "--local is missing; expected the address of this machine's daemon, as unix:///run/psd/psd.sock"};
+  }
+  ClientOptions local = root;
+  const auto servers = resolveServers({*flags.local}, environment);
+  if (!servers.ok()) return Error{servers.error().code, "--local: " + servers.message()};
+  local.servers = *servers;
+  for (const std::string& server : root.servers) {
+    if (std::count(servers->begin(), servers->end(), server) == 0) continue;
+    return Error{ErrorCode::invalidArgument,
+                 "--local: '" + server + "' is --server too; a bridge lies between two daemons"};
+  }
+  local.token.clear();
+  if (flags.localTokenFile) {
+    CredentialFlags credentials = flags.credentials;
+    credentials.tokenFile = *flags.localTokenFile;
+    PSD_ASSIGN_OR_RETURN(const Credentials read, readCredentials(credentials, environment));
+    local.token = read.token;
+  }
+  PSD_ASSIGN_OR_RETURN(local.transport, parseTransport(flags.transport));
+  PSD_RETURN_IF_ERROR(checkShared(local));
+  return local;
+}
+
+Result<Command> readBridge(const RawFlags& flags, const EnvironmentGetter& environment) {
+  BridgeCommand bridge;
+  BridgeOptions& options = bridge.options;
+  RawFlags ofRoot = flags;
+  ofRoot.transport = "auto";
+  PSD_ASSIGN_OR_RETURN(options.root, readConnection(ofRoot, environment));
+  PSD_RETURN_IF_ERROR(checkLogLevel(flags.logLevel));
+  bridge.logLevel = flags.logLevel;
+  PSD_ASSIGN_OR_RETURN(options.local, readLocal(flags, environment, options.root));
+  if (!flags.rank) {
+    return Error{ErrorCode::invalidArgument,
+                 "--rank is missing; expected this machine's place among those that average, from 0"};
+  }
+  PSD_ASSIGN_OR_RETURN(const uint64_t rank, parseInteger({"--rank", *flags.rank}, 0, kWorldSizeMax - 1));
+  options.membership = {Rank{static_cast<uint32_t>(rank)}, 0};
+  if (flags.worldSize) {
+    PSD_ASSIGN_OR_RETURN(const uint64_t size,
+                         parseInteger({"--world-size", *flags.worldSize}, 1, kWorldSizeMax));
+    options.membership.worldSize = static_cast<uint32_t>(size);
+  }
+  if (!flags.state || flags.state->empty()) {
+    return Error{ErrorCode::invalidArgument,
+                 "--state is missing; expected a folder in which this bridge keeps what it needs to go on"};
+  }
+  options.folder = *flags.state;
+  PSD_ASSIGN_OR_RETURN(options.retryTimeout, readMilliseconds({"--retry-timeout", flags.retryTimeout},
+                                                              kRetryTimeoutSecondsMax, Zero::allowed));
+  return Command(std::move(bridge));
+}
+
 Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environment, uint32_t cores) {
   TrainBenchCommand bench;
   flags.data = kTrainBenchData;
@@ -384,8 +443,8 @@ constexpr const char* kTrainerExamples =
 
 const std::vector<OptionGroup> kOptionGroups{
     {"Daemon",
-     {"--server", "--execute", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca",
-      "--tls-cert", "--tls-key"}},
+     {"--server", "--local", "--execute", "--connect-timeout", "--retry-timeout", "--token-file",
+      "--local-token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
     {"Place among the trainers",
      {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
@@ -393,7 +452,7 @@ const std::vector<OptionGroup> kOptionGroups{
     {"Transfer",
      {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--allreduce-host", "--chunk",
       "--window"}},
-    {"This machine", {"--device", "--threads"}},
+    {"This machine", {"--device", "--threads", "--state"}},
     {"Output", {"--every", "--score-every", "--json", "--metrics", "--tensorboard", "--log-level"}}};
 
 template <class Range, class Name>
@@ -438,6 +497,12 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
       "simulate", "train with many virtual trainers in this process, in an order that a seed gives");
   addCommonFlags(*simulate, flags);
   addSimulateFlags(*simulate, flags);
+  CLI::App* bridge = app.add_subcommand(
+      "bridge",
+      "have this machine's daemon averaged with those of other machines, by a daemon with a policy of "
+      "local steps");
+  addServerFlags(*bridge, flags);
+  addBridgeFlags(*bridge, flags);
   CLI::App* bench = app.add_subcommand(
       "bench",
       "measure a running daemon that holds no other model; to train, start the daemon again after it");
@@ -449,6 +514,10 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   simulate->footer(
       "Example: psd-trainer simulate --trainers 30 --schedule seed:1 --steps 3000 --data synthetic --model "
       "mlp");
+  bridge->footer(
+      "Example: psd-trainer bridge --local unix:///run/psd/psd.sock --server tcp://root:5500 --rank 0 "
+      "--state "
+      "/var/lib/psd-bridge");
   bench->footer("Example: psd-trainer bench pull --size 64M");
   groupOptions(app, kOptionGroups);
   const TextCommands texts(app, completionWords());
@@ -466,6 +535,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
     return Command(PrintText{**std::move(text)});
   }
   if (simulate->parsed()) return readSimulate(flags, environment, cores);
+  if (bridge->parsed()) return readBridge(flags, withoutRank(environment));
   if (bench->parsed()) return readBench(*bench, flags, environment, cores);
   if (flags.execute) PSD_RETURN_IF_ERROR(checkExecuteFlags(*train));
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);

@@ -9,6 +9,7 @@
 #include "common/status/status.h"
 #include "trainer/bench/bench.h"
 #include "trainer/bench/rows_bench.h"
+#include "trainer/bridge/bridge.h"
 #include "trainer/cli/environment.h"
 #include "trainer/client/client.h"
 #include "trainer/loop/training_loop.h"
@@ -60,6 +61,12 @@ struct SimulateCommand {
   bool json = false;
 };
 
+/// The bridge of this machine's daemon to one that averages.
+struct BridgeCommand {
+  BridgeOptions options;
+  std::string logLevel;
+};
+
 /// bench train: a training step with and without the daemon.
 struct TrainBenchCommand {
   CommonOptions common;
@@ -80,8 +87,8 @@ struct RowsBenchCommand {
   std::string logLevel = "info";
 };
 
-using Command = std::variant<TrainCommand, EvalCommand, SimulateCommand, BenchCommand, TrainBenchCommand,
-                             RowsBenchCommand, PrintText>;
+using Command = std::variant<TrainCommand, EvalCommand, SimulateCommand, BridgeCommand, BenchCommand,
+                             TrainBenchCommand, RowsBenchCommand, PrintText>;
 
 /// Reads the command line and, where a flag is not given, the environment. Every error is one line that
 /// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.

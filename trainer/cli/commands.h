@@ -25,6 +25,10 @@ Result<int> runEval(const EvalCommand& command, const Connect& connect, std::ost
 /// that ended it early.
 Result<int> runSimulate(const SimulateCommand& command, const Connect& connect, std::ostream& out);
 
+/// Bridges until a signal comes or the run of this machine's daemon is over. Returns 0: state and daemons are
+/// as it left them, and another bridge may go on.
+Status runBridge(const BridgeCommand& command, const Connect& connect);
+
 /// Measures a running daemon and prints the figures.
 Status runBenchCommand(const BenchCommand& command, const Connect& connect, std::ostream& out);
 Status runRowsBenchCommand(const RowsBenchCommand& command, const Connect& connect, std::ostream& out);

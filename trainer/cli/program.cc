@@ -49,6 +49,11 @@ int simulate(const SimulateCommand& command) {
   return exitStatus(runSimulate(command, Client::connect, std::cout));
 }
 
+int bridge(const BridgeCommand& command) {
+  const Status done = runBridge(command, Client::connect);
+  return done.ok() ? 0 : report(done.error());
+}
+
 int bench(const BenchCommand& command) {
   const Status done = runBenchCommand(command, Client::connect, std::cout);
   return done.ok() ? 0 : report(done.error());
@@ -72,12 +77,14 @@ int run(const Command& command) {
   const auto* training = std::get_if<TrainCommand>(&command);
   const auto* evaluation = std::get_if<EvalCommand>(&command);
   const auto* simulation = std::get_if<SimulateCommand>(&command);
+  const auto* bridging = std::get_if<BridgeCommand>(&command);
   const auto* measurement = std::get_if<BenchCommand>(&command);
   const auto* stepMeasurement = std::get_if<TrainBenchCommand>(&command);
   const auto* rowMeasurement = std::get_if<RowsBenchCommand>(&command);
   const std::string& logLevel = training          ? training->common.logLevel
                                 : evaluation      ? evaluation->common.logLevel
                                 : simulation      ? simulation->common.logLevel
+                                : bridging        ? bridging->logLevel
                                 : stepMeasurement ? stepMeasurement->common.logLevel
                                 : rowMeasurement  ? rowMeasurement->logLevel
                                                   : measurement->logLevel;
@@ -86,6 +93,7 @@ int run(const Command& command) {
   const ClientOptions& client = training          ? training->common.client
                                 : evaluation      ? evaluation->common.client
                                 : simulation      ? simulation->common.client
+                                : bridging        ? bridging->options.root
                                 : stepMeasurement ? stepMeasurement->common.client
                                 : rowMeasurement  ? rowMeasurement->options.client
                                                   : measurement->options.client;
@@ -94,6 +102,7 @@ int run(const Command& command) {
   }
   if (training) return train(*training);
   if (simulation) return simulate(*simulation);
+  if (bridging) return bridge(*bridging);
   if (stepMeasurement) return trainBench(*stepMeasurement);
   if (rowMeasurement) return rowsBench(*rowMeasurement);
   return evaluation ? eval(*evaluation) : bench(*measurement);

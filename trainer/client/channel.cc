@@ -477,6 +477,24 @@ kj::Promise<Result<FormedGroup>> Channel::formGroup(uint64_t after, const Averag
   });
 }
 
+kj::Promise<Result<MachineProgress>> Channel::progress(bool settled) {
+  return connection_.call([this, settled]() -> kj::Promise<Result<MachineProgress>> {
+    if (!connection_.canPush()) {
+      return Result<MachineProgress>(ErrorCode::invalidArgument, "progress() comes after join()");
+    }
+    auto request = connection_.trainer().progressRequest();
+    request.setSettled(settled);
+    return request.send().then([](capnp::Response<schema::ProgressResult> answer) -> Result<MachineProgress> {
+      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+      const auto told = answer.getProgress();
+      MachineProgress progress{.trainers = told.getTrainers(), .over = told.getOver()};
+      for (const uint64_t version : told.getVersions()) progress.versions.push_back(Version{version});
+      for (const uint64_t version : told.getBegan()) progress.began.push_back(Version{version});
+      return progress;
+    });
+  });
+}
+
 void Channel::report(Step step, std::span<const NamedValue> values) {
   if (reports_ || connection_.ended() || !connection_.canPush()) return;
   auto request = connection_.trainer().reportRequest();

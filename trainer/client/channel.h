@@ -77,6 +77,8 @@ class Channel {
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesRequest& samples);
   /// Of the first fragment, or of this one.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t fragment = 0);
+  /// See Client::progress().
+  kj::Promise<Result<MachineProgress>> progress(bool settled);
   kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
   /// The session tells `asked` from now on of moves of the model to other daemons.
   void noteMoves(std::shared_ptr<MoveAsked> asked);

@@ -82,6 +82,12 @@ struct ClientOptions {
   /// Whether this trainer averages gradients with others where the daemon's policy is that
   /// (JoinInfo::allReduce, formGroup()); who does not is refused there.
   bool averages = false;
+  /// Whether this is the bridge of the daemon's machine, and no trainer: see Client::progress(). Its
+  /// Membership means nothing.
+  bool bridges = false;
+  /// Why this trainer cannot go on at other daemons, for people: the model does not move while it is in.
+  /// Empty: it can.
+  std::string cannotMove;
   /// Called, on the client's thread, with what keeps the client; null: nobody is told.
   std::function<void(const ClientEvent&)> onEvent;
 };
@@ -110,6 +116,8 @@ struct JoinInfo {
   LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
   std::vector<ShardRange> shards;     ///< in order; under LocalSteps::fragments `group` is the fragment
   AllReduceTerms allReduce;           ///< how trainers average gradients; without a timeout they do not
+  ModelSpec model;                    ///< that the daemon serves; of several daemons all of it
+  uint64_t daemon = 0;                ///< random number of the daemon's process; 0 where it was observed
   Rank rank;                          ///< that the trainer has
   uint32_t worldSize = 0;             ///< ranks are below it
   uint32_t connections = 1;           ///< in use
@@ -174,6 +182,14 @@ struct PushInfo {
     outcome = std::max(outcome, part.outcome);
     bytes += part.bytes;
   }
+};
+
+/// How far training is at a daemon, for a bridge.
+struct MachineProgress {
+  std::vector<Version> versions;  ///< of each shard
+  std::vector<Version> began;     ///< what they were when the daemon began to serve
+  uint32_t trainers = 0;          ///< that are in
+  bool over = false;              ///< all have come and gone, and the daemon ends when the bridge has left
 };
 
 struct PingInfo {
@@ -322,6 +338,13 @@ class Client {
   /// others reach it; its rank means nothing.
   virtual Result<FormedGroup> formGroup(uint64_t /*after*/, const AveragingMember& /*where*/) {
     return Error{ErrorCode::notReady, "this client forms no groups"};
+  }
+
+  /// With ClientOptions::bridges, after join(): how far training is. What such a client pushes is subtracted
+  /// from the parameters as it is, w ← w − g, as one update of each shard.
+  /// `settled`: answered once the updates that there are can no longer be lost.
+  virtual Result<MachineProgress> progress(bool /*settled*/ = false) {
+    return Error{ErrorCode::notReady, "this client does not bridge"};
   }
 
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast

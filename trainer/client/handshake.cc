@@ -246,6 +246,7 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
     request.setCodec(join.codecs.push.c_str());
     request.setPullCodec(join.codecs.pull.c_str());
     request.setAverages(join.averages);
+    request.setBridges(join.bridges);
     wire::writeModel(model, request.initModel());
     auto held = request.initHeld(static_cast<kj::uint>(join.held.size()));
     for (kj::uint i = 0; i < held.size(); i++) {

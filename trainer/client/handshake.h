@@ -30,6 +30,7 @@ struct JoinRequest {
   CodecRequest codecs;
   std::vector<HeldSamples> held;  ///< dealt to it by this daemon or one before
   bool averages = false;          ///< ClientOptions::averages
+  bool bridges = false;           ///< ClientOptions::bridges
   uint64_t move = 0;              ///< by which the model came here from others, that told of it; 0: none
 };
 

@@ -223,6 +223,11 @@ Pending<RoundDue> MovingClient::roundDue(Version version) {
   return Pending<RoundDue>(std::make_unique<DueUntilMove>(inner_->roundDue(version), moves_));
 }
 
+Result<MachineProgress> MovingClient::progress(bool settled) {
+  PSD_RETURN_IF_ERROR(beginStep());
+  return inner_->progress(settled);
+}
+
 Result<DealtSamples> MovingClient::takeSamples(const SamplesRequest& request) {
   for (;;) {
     PSD_RETURN_IF_ERROR(beginStep());

@@ -57,6 +57,7 @@ class MovingClient final : public Client {
   Result<FormedGroup> formGroup(uint64_t after, const AveragingMember& where) override {
     return inner_->formGroup(after, where);
   }
+  Result<MachineProgress> progress(bool settled) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
     return inner_->report(step, values);

@@ -66,7 +66,9 @@ class RpcPartialPush final : public PartialPush {
 };
 
 /// Why a trainer that is in as `info` says cannot go on at so many other daemons; empty: it can.
-std::string whyNotMovable(const JoinInfo& info, bool onDevice, uint32_t daemons) {
+std::string whyNotMovable(const ClientOptions& options, const JoinInfo& info, bool onDevice,
+                          uint32_t daemons) {
+  if (!options.cannotMove.empty()) return options.cannotMove;
   if (onDevice && daemons > 1) {
     return "its arrays are in the memory of a CUDA device, which several daemons do not exchange";
   }
@@ -179,10 +181,15 @@ Result<FormedGroup> RpcClient::formGroup(uint64_t after, const AveragingMember& 
   }
 }
 
+Result<MachineProgress> RpcClient::progress(bool settled) {
+  return links_.first().call<Result<MachineProgress>>(
+      [settled](Channel& channel, kj::Timer&) { return channel.progress(settled); });
+}
+
 RpcClient::Aside RpcClient::beginStepAside(uint64_t move, uint32_t daemons) {
   forgetSettledPushes();
   move_ = move;
-  const std::string cannot = whyNotMovable(session_.info(), onDevice_, daemons);
+  const std::string cannot = whyNotMovable(options_, session_.info(), onDevice_, daemons);
   return {links_.number(), links_.first().start<DaemonPlaces>(
                                [move, cannot](Channel& channel) { return channel.stepAside(move, cannot); })};
 }

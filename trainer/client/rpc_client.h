@@ -82,6 +82,7 @@ class RpcClient final : public MovableClient, private CallHost {
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(Version version, uint32_t fragment) override;
   Result<FormedGroup> formGroup(uint64_t after, const AveragingMember& where) override;
+  Result<MachineProgress> progress(bool settled) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;

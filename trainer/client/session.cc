@@ -79,6 +79,7 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
                       {before ? info_.codec : options_.codec, options_.pullCodec},
                       {},
                       options_.averages,
+                      options_.bridges,
                       before_.move};
   for (const auto& [step, samples] : held) request.held.push_back(samples);
   const uint64_t lastDaemon = joined_.daemon;
@@ -112,6 +113,8 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   info_ = std::move(info);
   info_.rank = joined_.rank;
   info_.worldSize = joined_.worldSize;
+  info_.model = trainer_->model;
+  info_.daemon = joined_.daemon;
   PSD_RETURN_IF_ERROR(awaitModel());
   PSD_RETURN_IF_ERROR(attachOthers(timeout));
   watchOthers();
@@ -184,6 +187,7 @@ Result<JoinInfo> Session::observe(const ModelSpec& model) {
   elements_ = ModelLayout(served).totalElements();
   tables_ = served.tables;
   info_ = describe();
+  info_.model = served;
   return info_;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -64,6 +65,26 @@ TEST_CASE("the log gives back each update as it was, whatever its codec") {
   REQUIRE(coded.codec);
   CHECK(coded.codec->name() == name);
   CHECK(std::memcmp(coded.gradient().bytes().data(), code.data(), code.size()) == 0);
+}
+
+TEST_CASE("the log tells a bridge's difference from a gradient") {
+  MemoryEnv env;
+  const std::vector<float> values = {1, -2, 3.5f, 0, 7};
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  {
+    auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+    AppliedUpdate difference{{1, 1.}, values, {}};
+    difference.scalars.difference = true;
+    log->append(ShardId{0}, difference);
+    log->append(ShardId{0}, {{2, 1.}, values, {}});
+  }
+  auto records = allRecords(env);
+  PSD_REQUIRE_OK(records);
+  REQUIRE(records->size() == 2);
+  CHECK((*records)[0].scalars.difference);
+  CHECK_FALSE((*records)[0].ofRows);
+  CHECK(std::ranges::equal((*records)[0].gradient().values(), values));
+  CHECK_FALSE((*records)[1].scalars.difference);
 }
 
 TEST_CASE("a deal is in the log before the update that follows it, and costs no sync of its own") {

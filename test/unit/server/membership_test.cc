@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "common/types/bridge.h"
 #include "server/membership/model_start.h"
 #include "server/membership/roster.h"
 #include "test/support/catch.h"
@@ -41,6 +42,35 @@ TEST_CASE("a roster takes each rank once, in any order") {
   CHECK(roster.worldSize() == 3);
   CHECK(roster.sessions().at(one).rank == Rank{1});
   CHECK(roster.sessions().at(one).host == "node-7");
+}
+
+TEST_CASE("a bridge is in beside the trainers, and no world counts it") {
+  Roster roster(2);
+  Candidate bridge{.host = "node-7", .pid = 9, .incarnation = 5, .bridges = true};
+  PSD_REQUIRE_OK(roster.place(bridge));
+  CHECK(bridge.rank == kBridgeRank);
+  const auto session = roster.join(bridge);
+  PSD_REQUIRE_OK(session);
+  CHECK(roster.trainers() == 0);
+  CHECK_FALSE(roster.everyoneDone());
+  const SessionId zero = joined(roster, 0, 2), one = joined(roster, 1, 2);
+  CHECK(roster.full());
+  CHECK(roster.trainers() == 2);
+  CHECK(roster.holderOf(kBridgeRank) == *session);
+  Candidate other = bridge;
+  other.incarnation = 6;
+  const auto refused = roster.join(other);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::rankTaken);
+  roster.depart(zero, Departure::left);
+  CHECK_FALSE(roster.everyoneDone());
+  roster.depart(one, Departure::lost);
+  CHECK(roster.everyoneDone());
+  CHECK(roster.lostCount() == 1);
+  CHECK(roster.departed() == std::set<Rank>{Rank{0}, Rank{1}});
+  roster.depart(*session, Departure::lost);
+  CHECK(roster.lostCount() == 1);
+  PSD_REQUIRE_OK(roster.join(other));
 }
 
 TEST_CASE("a rank that is taken is refused and its holder named") {

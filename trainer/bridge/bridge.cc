@@ -1,0 +1,460 @@
+#include "trainer/bridge/bridge.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "common/os/random_id.h"
+#include "common/text/quantity.h"
+#include "common/types/model_layout.h"
+#include "trainer/client/attempts.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{5}, kAnswerLook{1}, kModelLook{50};
+constexpr milliseconds kFailedPause{500};  // after a round that failed
+constexpr milliseconds kConnectTimeout{
+    2'000};  // of one attempt: between two of them it looks whether to stop
+
+Error at(const char* side, const Error& error) {
+  return {error.code, std::string(side) + ": " + error.message};
+}
+constexpr const char* kLocal = "this machine's daemon";
+constexpr const char* kRoot = "the root";
+
+/// out = a − b. Plain loops, which the compiler vectorises.
+void subtract(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& out) {
+  for (size_t i = 0; i < out.size(); i++) out[i] = a[i] - b[i];
+}
+
+bool anyFewer(const std::vector<Version>& versions, const std::vector<Version>& than) {
+  if (versions.size() != than.size()) return true;
+  for (size_t i = 0; i < than.size(); i++) {
+    if (versions[i] < than[i]) return true;
+  }
+  return false;
+}
+
+uint32_t countOf(uint64_t updates) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(updates, 1, UINT32_MAX));
+}
+
+bool mayTryAgain(const Error& error) {
+  return isRetryable(error.code) || error.code == ErrorCode::notReady ||
+         error.code == ErrorCode::shuttingDown;
+}
+
+Status checkRoot(const JoinInfo& info) {
+  if (info.local.period == 0) {
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("{}: policy {} has trainers push gradients; a bridge pushes what came of many updates: "
+                    "expected local_sgd, easgd, diloco or async_diloco",
+                    kRoot, info.policy)};
+  }
+  if (!info.local.streams()) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("{}: a bridge takes neither `fragments` nor a `delay` of policy diloco", kRoot)};
+}
+
+}  // namespace
+
+Bridge::Bridge(BridgeOptions options, Connect connect, Env& env,
+               std::function<void(const BridgeExchange&)> tell)
+    : options_(std::move(options)), connect_(std::move(connect)), env_(env), tell_(std::move(tell)) {
+  for (ClientOptions* client : {&options_.local, &options_.root}) {
+    client->retryTimeout = milliseconds(0);  // the state leads back from every fault
+    client->connectTimeout = kConnectTimeout;
+    client->codec = "none";  // what a codec keeps for the next push would be lost with it
+    client->cannotMove = "a bridge goes by which daemon has what; end it for the move";
+  }
+  options_.local.bridges = true;
+  options_.local.pullCodec = "none";
+}
+
+// --- From fault to fault -----------------------------------------------------------------------------
+
+Status Bridge::run(const std::atomic<bool>& stop) {
+  stop_ = &stop;
+  PSD_RETURN_IF_ERROR(openState());
+  Backoff backoff(state_.incarnation);
+  for (good_ = Clock::now(); !stop;) {
+    const Clock::time_point before = good_;
+    localEnds_ = false;
+    const Status ended = serve();
+    if (localEnds_ && root_ && state_.phase != Phase::pushing) static_cast<void>(root_->leave());
+    if (ended.ok() && local_) static_cast<void>(local_->leave());  // it may come back all the same
+    disconnect();
+    if (ended.ok() || stop) return {};
+    if (localEnds_) {
+      spdlog::info("{}", ended.message());
+      return {};
+    }
+    if (!mayTryAgain(ended.error())) return ended;
+    if (good_ != before) {
+      spdlog::warn("{}; trying again for up to {}", ended.message(), durationText(options_.retryTimeout));
+      backoff = Backoff(state_.incarnation);
+    }
+    if (Clock::now() - good_ > options_.retryTimeout) {
+      return {ErrorCode::unavailable,
+              fmt::format("{}; no way on within {}", ended.message(), durationText(options_.retryTimeout))};
+    }
+    static_cast<void>(rest(backoff.next()));
+  }
+  return {};
+}
+
+void Bridge::disconnect() {
+  due_.reset();
+  root_.reset();
+  local_.reset();
+}
+
+Status Bridge::openState() {
+  PSD_ASSIGN_OR_RETURN(file_, BridgeFile::open(env_, options_.folder));
+  PSD_ASSIGN_OR_RETURN(state_, file_->load());
+  if (state_.incarnation == 0) {
+    state_.incarnation = drawId();
+    state_.rank = options_.membership.rank;
+    PSD_RETURN_IF_ERROR(file_->save(state_));
+  }
+  options_.local.incarnation = options_.root.incarnation = state_.incarnation;
+  if (state_.rank == options_.membership.rank) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("'{}' is the state of the bridge of rank {}, not {}: each has a folder of its own",
+                      options_.folder, state_.rank.value, options_.membership.rank.value)};
+}
+
+Status Bridge::serve() {
+  PSD_RETURN_IF_ERROR(learn());
+  PSD_RETURN_IF_ERROR(joinLocal());
+  if (state_.phase == Phase::fresh) PSD_RETURN_IF_ERROR(adopt());
+  for (;;) {
+    PSD_ASSIGN_OR_RETURN(const bool goesOn, awaitTrainers());
+    if (!goesOn) return {};
+    PSD_RETURN_IF_ERROR(joinRoot());
+    PSD_RETURN_IF_ERROR(recover());
+    good_ = Clock::now();
+    PSD_RETURN_IF_ERROR(exchangeOnAndOn());
+    due_.reset();
+    if (Status left = root_->leave(); !left.ok()) return at(kRoot, left.error());
+    root_.reset();
+  }
+}
+
+// --- Joining -----------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Client>> Bridge::joined(ClientOptions options, JoinInfo& info,
+                                               const Join& join) const {
+  for (size_t tried = 1;; tried++) {
+    PSD_ASSIGN_OR_RETURN(auto client, connect_(options));
+    auto told = join(*client);
+    const bool isStandby = !told.ok() && told.error().code == ErrorCode::standby;
+    if (isStandby && tried < options.servers.size()) {
+      std::ranges::rotate(options.servers, options.servers.begin() + 1);
+      continue;
+    }
+    if (!told.ok()) return told.error();
+    info = *std::move(told);
+    return client;
+  }
+}
+
+Result<bool> Bridge::learnFrom(const ClientOptions& options) {
+  JoinInfo info;
+  auto client = joined(options, info, [](Client& each) { return each.observe({}); });
+  if (!client.ok() && client.error().code == ErrorCode::notReady) return false;
+  if (!client.ok()) return client.error();
+  if (info.model.empty()) {
+    return Error{ErrorCode::invalidArgument, "several daemons serve the model; a bridge takes one"};
+  }
+  model_ = std::move(info.model);
+  first_.assign(ModelLayout(model_).totalElements(), 0);
+  if (state_.phase != Phase::fresh) return true;
+  PSD_RETURN_IF_ERROR(pull(**client, first_).status());
+  firstFromRoot_ = options.servers == options_.root.servers;
+  return true;
+}
+
+Status Bridge::learn() {
+  if (!model_.empty() && state_.phase != Phase::fresh) return {};
+  const std::pair<const char*, const ClientOptions*> sides[] = {{kRoot, &options_.root},
+                                                                {kLocal, &options_.local}};
+  for (bool told = false;; told = true) {
+    for (const auto& [side, options] : sides) {
+      const auto learnt = learnFrom(*options);
+      if (!learnt.ok()) return at(side, learnt.error());
+      if (*learnt) return checkModel();
+    }
+    if (!told)
+      spdlog::info("neither daemon has a model yet: it waits for this machine's trainers to bring it");
+    good_ = Clock::now();  // that may take as long as it likes
+    PSD_RETURN_IF_ERROR(rest(kModelLook));
+  }
+}
+
+Status Bridge::checkModel() {
+  working_.assign(first_.size(), 0);
+  const uint64_t signature = model_.signature();
+  if (state_.phase == Phase::fresh) state_.signature = signature;
+  if (state_.signature == signature && (state_.base.empty() || state_.base.size() == first_.size()))
+    return {};
+  return {ErrorCode::modelMismatch,
+          fmt::format("'{}' is of another model than the daemons serve; expected a folder that is new",
+                      options_.folder)};
+}
+
+Status Bridge::joinLocal() {
+  const auto bring = [this] {
+    return std::span<const float>(state_.phase == Phase::fresh ? first_ : state_.base);
+  };
+  auto client =
+      joined(options_.local, localInfo_, [&](Client& each) { return each.join({}, model_, bring); });
+  if (!client.ok()) return atLocal(client.error());
+  local_ = *std::move(client);
+  if (localInfo_.daemon != 0) return {};
+  return {ErrorCode::invalidArgument,
+          "this machine's daemon: several daemons serve the model; a bridge takes one"};
+}
+
+Status Bridge::joinRoot() {
+  const auto bring = [this] { return std::span<const float>(state_.base); };
+  auto client = joined(options_.root, rootInfo_,
+                       [&](Client& each) { return each.join(options_.membership, model_, bring); });
+  if (!client.ok()) return at(kRoot, client.error());
+  root_ = *std::move(client);
+  if (rootInfo_.daemon != 0) return checkRoot(rootInfo_);
+  return {ErrorCode::invalidArgument, "the root: several daemons serve the model; a bridge takes one"};
+}
+
+Status Bridge::adopt() {
+  const bool brought = firstFromRoot_ && localInfo_.broughtInitialValues;
+  PSD_ASSIGN_OR_RETURN(const PullInfo own, snapshot(working_));
+  state_.other.assign(first_.size(), 0);
+  // A machine that has values of its own gets the root's in their place; else what it has trained since it
+  // began with these stays.
+  if (firstFromRoot_ && !brought) subtract(working_, first_, state_.other);
+  state_.base = firstFromRoot_ ? first_ : working_;
+  state_.seen = own.versions;
+  state_.basis = {Version{0}};  // until catchUp(), the first time that it joins the root
+  state_.counted = brought ? 1 : own.versions.front().value + 1;
+  state_.phase = Phase::adding;
+  state_.added.value++;
+  state_.localDaemon = localInfo_.daemon;
+  return file_->save(state_);
+}
+
+// --- What was under way ------------------------------------------------------------------------------
+
+Status Bridge::recover() {
+  began_ = Clock::now();
+  PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
+  const bool lost = localInfo_.daemon != state_.localDaemon && anyFewer(here.began, state_.seen);
+  if (state_.phase == Phase::pushing) PSD_RETURN_IF_ERROR(push());
+  if (lost) {
+    spdlog::warn(
+        "{} came back without updates that it had: it goes on with the common parameters, and what "
+        "it has trained since the last exchange is lost",
+        kLocal);
+    return beginAnew();
+  }
+  state_.localDaemon = localInfo_.daemon;
+  PSD_RETURN_IF_ERROR(add(state_.updates));
+  // Under easgd both sides keep values of their own, but for those that they begin with.
+  return elastic() && state_.rootDaemon != 0 ? Status() : catchUp();
+}
+
+Status Bridge::beginAnew() {
+  const auto common = pull(*root_, state_.base);
+  if (!common.ok()) return at(kRoot, common.error());
+  PSD_ASSIGN_OR_RETURN(const PullInfo own, snapshot(working_));
+  subtract(working_, state_.base, state_.other);
+  state_.phase = Phase::adding;
+  state_.added.value++;
+  state_.updates = 0;
+  state_.basis = common->versions;
+  state_.seen = own.versions;
+  state_.counted = own.versions.front().value + 1;
+  state_.rootDaemon = rootInfo_.daemon;
+  state_.localDaemon = localInfo_.daemon;
+  PSD_RETURN_IF_ERROR(file_->save(state_));
+  return add(0);
+}
+
+Status Bridge::catchUp() {
+  const auto common = pull(*root_, working_);
+  if (!common.ok()) return at(kRoot, common.error());
+  if (common->versions == state_.basis && state_.rootDaemon == rootInfo_.daemon) return {};
+  subtract(state_.base, working_, state_.other);
+  state_.base.swap(working_);
+  state_.phase = Phase::adding;
+  state_.added.value++;
+  state_.updates = 0;
+  state_.counted++;
+  state_.basis = common->versions;
+  state_.rootDaemon = rootInfo_.daemon;
+  PSD_RETURN_IF_ERROR(file_->save(state_));
+  return add(0);
+}
+
+// --- Exchanges ---------------------------------------------------------------------------------------
+
+Error Bridge::atLocal(const Error& error) {
+  localEnds_ = error.code == ErrorCode::shuttingDown;
+  return at(kLocal, error);
+}
+
+Result<MachineProgress> Bridge::progress() {
+  auto here = local_->progress();
+  if (here.ok()) return here;
+  return atLocal(here.error());
+}
+
+Result<bool> Bridge::awaitTrainers() {
+  for (bool told = false; !*stop_; told = true) {
+    PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
+    const bool newHere = state_.rootDaemon == 0;  // and may have to bring the root its model
+    if (newHere || here.trainers > 0 || here.versions.front().value > state_.counted ||
+        state_.phase == Phase::pushing) {
+      return true;
+    }
+    if (here.over) return false;
+    if (!told) spdlog::info("no trainer of this machine is in: the root does not wait for it");
+    good_ = Clock::now();
+    std::this_thread::sleep_for(kLook);
+  }
+  return false;
+}
+
+Status Bridge::exchangeOnAndOn() {
+  for (;;) {
+    if (*stop_) return {};
+    PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
+    const uint64_t version = here.versions.front().value;
+    const uint64_t updates = version > state_.counted ? version - state_.counted : 0;
+    if (here.trainers == 0 && updates == 0) return {};
+    if (updates >= rootInfo_.local.period || (updates > 0 && (here.trainers == 0 || roundCloses()))) {
+      PSD_RETURN_IF_ERROR(exchange());
+      good_ = Clock::now();
+    } else {
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+}
+
+bool Bridge::roundCloses() {
+  if (!rootInfo_.local.endsEarly) return false;
+  if (!due_) due_ = root_->roundDue(state_.basis.front());
+  if (!due_->done()) return false;
+  const bool told = due_->wait().ok();
+  due_.reset();
+  return told;
+}
+
+Status Bridge::exchange() {
+  began_ = Clock::now();
+  PSD_ASSIGN_OR_RETURN(const PullInfo own, snapshot(working_));
+  if (elastic()) {
+    const auto centre = pull(*root_, state_.base);
+    if (!centre.ok()) return at(kRoot, centre.error());
+    state_.basis = centre->versions;
+    state_.rootDaemon = rootInfo_.daemon;
+  }
+  state_.updates = own.versions.front().value - std::min(own.versions.front().value, state_.counted);
+  state_.phase = Phase::pushing;
+  state_.other.swap(working_);
+  state_.pushed.value++;
+  state_.seen = own.versions;
+  PSD_RETURN_IF_ERROR(file_->save(state_));
+  PSD_RETURN_IF_ERROR(push());
+  return add(state_.updates);
+}
+
+Status Bridge::push() {
+  due_.reset();
+  subtract(state_.base, state_.other, working_);
+  const uint32_t updates = countOf(state_.updates);
+  const auto pushed = outwait(root_->push(state_.pushed, working_, {updates, updates}, state_.basis));
+  const bool failed = !pushed.ok() && (pushed.error().code == ErrorCode::deadlineExceeded ||
+                                       pushed.error().code == ErrorCode::notReady);
+  if (!pushed.ok() && !failed) return at(kRoot, pushed.error());
+  if (failed) {
+    spdlog::warn("the root: {}; these updates go with the next exchange", pushed.message());
+    PSD_RETURN_IF_ERROR(rest(kFailedPause));
+  }
+  const bool applied = pushed.ok() && pushed->outcome == PushOutcome::applied;
+  if (elastic()) {
+    const float alpha = applied ? static_cast<float>(rootInfo_.local.alpha) : 0;
+    for (size_t i = 0; i < working_.size(); i++) state_.other[i] = -alpha * working_[i];
+  } else {
+    const auto common = pull(*root_, working_);
+    if (!common.ok()) return at(kRoot, common.error());
+    // What the root has of this machine is the snapshot; or the base, and the updates since stay to be
+    // pushed.
+    subtract(applied ? state_.other : state_.base, working_, state_.other);
+    state_.base.swap(working_);
+    state_.basis = common->versions;
+    state_.rootDaemon = rootInfo_.daemon;
+  }
+  state_.counted = applied ? state_.seen.front().value + 1 : state_.counted + 1;
+  if (!applied) state_.updates = 0;
+  state_.phase = Phase::adding;
+  state_.added.value++;
+  return file_->save(state_);
+}
+
+Status Bridge::add(uint64_t updates) {
+  const uint64_t before = state_.seen.front().value;
+  const auto added = outwait(local_->push(state_.added, state_.other, 1, {}));
+  if (!added.ok()) return atLocal(added.error());
+  if (added->outcome != PushOutcome::applied) {
+    return {ErrorCode::internal, fmt::format("{}: it has dropped difference {}", kLocal, state_.added.value)};
+  }
+  for (size_t i = 0; i < state_.seen.size() && i < added->versions.size(); i++) {
+    state_.seen[i] = std::max(state_.seen[i], added->versions[i]);
+  }
+  const uint64_t now = state_.seen.front().value;
+  const BridgeExchange exchange{state_.basis.front(),
+                                updates,
+                                now > before ? now - before - 1 : 0,
+                                state_.counted,
+                                std::chrono::duration<double>(Clock::now() - began_).count(),
+                                state_.base};
+  const NamedValue report[] = {{"updates", static_cast<double>(updates)}};
+  if (updates > 0) static_cast<void>(root_->report(state_.pushed, report));
+  if (tell_ && state_.rootDaemon != 0) tell_(exchange);  // before that nothing is common
+  return {};
+}
+
+Result<PullInfo> Bridge::snapshot(std::vector<float>& into) {
+  auto own = pull(*local_, into);
+  if (!own.ok()) return atLocal(own.error());
+  const auto settled = local_->progress(true);
+  if (!settled.ok()) return atLocal(settled.error());
+  return own;
+}
+
+Result<PullInfo> Bridge::pull(Client& from, std::vector<float>& into) { return outwait(from.pull(into)); }
+
+Status Bridge::rest(milliseconds most) const {
+  const Clock::time_point end = Clock::now() + most;
+  while (!*stop_ && Clock::now() < end) std::this_thread::sleep_for(kLook);
+  return *stop_ ? Status(ErrorCode::interrupted, "told to stop") : Status();
+}
+
+template <class Info>
+Result<Info> Bridge::outwait(Pending<Info> call) const {
+  while (!call.done()) {
+    if (*stop_) return Error{ErrorCode::interrupted, "told to stop"};
+    std::this_thread::sleep_for(kAnswerLook);
+  }
+  return call.wait();
+}
+
+}  // namespace psd
