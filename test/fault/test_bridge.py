@@ -295,6 +295,20 @@ class Commands(Machines):
                                              self.folder / "other"), "the place of the bridge is taken")
 
 
+    def test_the_model_does_not_move_while_a_bridge_is_in(self):
+        root, machine = self.root(1), self.machine("one")
+        self.bridge("one", 0)
+        self.count(machine.address)
+        self.until_rounds(root)
+        empty = self.machine("two", durability={"type": "none"})
+        for daemon, who in ((machine, "the bridge"), (root, "rank 0")):
+            move = self.start_psd("move", "--server", daemon.address, "--to", empty.address)
+            self.assert_fails(move, f"{who}: a bridge goes by which daemon has what")
+        self.until_rounds(root)
+        self.end_trainers()
+        self.check_all_are_there(root, machine)
+
+
 class Examples(Machines):
     """configs/averaging_*.json, with the addresses and folders of the test."""
 

@@ -60,6 +60,18 @@ TEST_CASE("the table tells of a log that is broken, of checkpoints that fail, an
                "           LOG BROKEN: 'saved/log-1': No space left on device, 17 updates not written\n"));
 }
 
+TEST_CASE("the table tells of a bridge") {
+  DaemonStatus status;
+  CHECK_THAT(statusTable(status), !Contains("bridge"));
+  status.bridge = BridgeStatus{
+      .host = "node-4", .pid = 8243, .differences = 12, .lastSeenSeconds = 0.26, .connected = true};
+  CHECK_THAT(statusTable(status),
+             Contains("\nbridge     process 8243 on node-4, differences added: 12, last seen 0.3 s ago\n"));
+  status.bridge->connected = false;
+  CHECK_THAT(statusTable(status),
+             Contains("\nbridge     process 8243 on node-4, differences added: 12, not connected\n"));
+}
+
 TEST_CASE("the table tells who waits, in what and for whom") {
   DaemonStatus status = sampleStatus();
   status.waiting.front().ranks = {0, 2};

@@ -167,6 +167,40 @@ TEST_CASE("eval goes on where it is told how often") {
              Contains("--every"));
 }
 
+TEST_CASE("bridge reads how to reach both daemons") {
+  const auto command = parse({"bridge", "--local", "unix:///a,unix:///b", "--server", "tcp://h:1", "--rank",
+                              "2", "--state", "s", "--transport", "shm", "--retry-timeout", "7"},
+                             {{"RANK", "5"}, {"WORLD_SIZE", "9"}});
+  PSD_REQUIRE_OK(command);
+  const BridgeOptions& options = std::get<BridgeCommand>(*command).options;
+  CHECK(options.local.servers == std::vector<std::string>{"unix:///a", "unix:///b"});
+  CHECK(options.root.servers == std::vector<std::string>{"tcp://h:1"});
+  // Memory is shared with this machine's daemon alone.
+  CHECK(options.local.transport == Transport::shm);
+  CHECK(options.root.transport == Transport::automatic);
+  CHECK(options.membership.rank == Rank{2});
+  CHECK(options.membership.worldSize == 0);
+  CHECK(options.folder == "s");
+  CHECK(options.retryTimeout == std::chrono::seconds(7));
+}
+
+TEST_CASE("bridge names what is missing or wrong") {
+  const auto refusal = [](std::vector<const char*> more) {
+    more.insert(more.begin(), "bridge");
+    const auto command = parse(more);
+    REQUIRE_FALSE(command.ok());
+    return command.message();
+  };
+  CHECK_THAT(refusal({}), StartsWith("--local is missing"));
+  CHECK_THAT(refusal({"--local", "nowhere://x"}), StartsWith("--local: "));
+  CHECK_THAT(refusal({"--local", "unix:///a", "--server", "unix:///a"}), Contains("between two daemons"));
+  CHECK_THAT(refusal({"--local", "tcp://a:1", "--transport", "shm"}), StartsWith("--transport: "));
+  CHECK_THAT(refusal({"--local", "unix:///a"}), StartsWith("--rank is missing"));
+  CHECK_THAT(refusal({"--local", "unix:///a", "--rank", "auto"}), StartsWith("--rank"));
+  CHECK_THAT(refusal({"--local", "unix:///a", "--rank", "0"}), StartsWith("--state is missing"));
+  CHECK_THAT(refusal({"--local", "unix:///a", "--connect-timeout", "1"}), Contains("--connect-timeout"));
+}
+
 TEST_CASE("simulate reads how many trainers take their turns, and in which order") {
   const auto command = parse({"simulate", "--data",       "d",      "--trainers",
                               "30",       "--schedule",   "seed:7", "--steps",
