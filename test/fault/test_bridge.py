@@ -255,8 +255,11 @@ class TwoMachines(Machines):
         total = float(self.answered())
 
         daemons = (root, *machines.values())
-        processes.until(f"all {total} are somewhere, once",
-                        lambda: max(self.value(daemon) or 0 for daemon in daemons) == total, SECONDS)
+        try:
+            processes.until(f"all {total} are somewhere, once",
+                            lambda: max(self.value(daemon) or 0 for daemon in daemons) == total, SECONDS)
+        except AssertionError as failed:
+            raise AssertionError(f"{failed}; there are {[self.values(daemon) for daemon in daemons]}") from None
         for daemon in daemons:
             self.assertLessEqual(self.value(daemon), total)
         self.assertGreater(self.value(root), total - 100)

@@ -441,7 +441,7 @@ TEST_CASE("The state of a bridge comes back from its file, and one bridge has it
   state.pushed = Step{5};
   state.added = Step{4};
   state.updates = 40;
-  state.counted = 200;
+  state.counted = {Version{200}, Version{199}};
   state.rootDaemon = 1;
   state.localDaemon = 2;
   state.basis = {Version{4}};
@@ -456,7 +456,7 @@ TEST_CASE("The state of a bridge comes back from its file, and one bridge has it
   CHECK(loaded->rank == Rank{3});
   CHECK(loaded->pushed == Step{5});
   CHECK(loaded->added == Step{4});
-  CHECK(loaded->counted == 200);
+  CHECK(loaded->counted == state.counted);
   CHECK(loaded->localDaemon == 2);
   CHECK(loaded->seen == state.seen);
   CHECK(loaded->base == state.base);

@@ -41,6 +41,12 @@ bool anyFewer(const std::vector<Version>& versions, const std::vector<Version>& 
   return false;
 }
 
+/// What versions are after a difference, which is an update of each shard.
+std::vector<Version> oneMore(std::vector<Version> versions) {
+  for (Version& version : versions) version.value++;
+  return versions;
+}
+
 uint32_t countOf(uint64_t updates) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(updates, 1, UINT32_MAX));
 }
@@ -157,7 +163,7 @@ Result<std::unique_ptr<Client>> Bridge::joined(ClientOptions options, JoinInfo& 
     auto told = join(*client);
     const bool isStandby = !told.ok() && told.error().code == ErrorCode::standby;
     if (isStandby && tried < options.servers.size()) {
-      std::ranges::rotate(options.servers, options.servers.begin() + 1);
+      std::rotate(options.servers.begin(), options.servers.begin() + 1, options.servers.end());
       continue;
     }
     if (!told.ok()) return told.error();
@@ -243,7 +249,7 @@ Status Bridge::adopt() {
   state_.base = firstFromRoot_ ? first_ : working_;
   state_.seen = own.versions;
   state_.basis = {Version{0}};  // until catchUp(), the first time that it joins the root
-  state_.counted = brought ? 1 : own.versions.front().value + 1;
+  state_.counted = brought ? std::vector(own.versions.size(), Version{1}) : oneMore(own.versions);
   state_.phase = Phase::adding;
   state_.added.value++;
   state_.localDaemon = localInfo_.daemon;
@@ -280,7 +286,7 @@ Status Bridge::beginAnew() {
   state_.updates = 0;
   state_.basis = common->versions;
   state_.seen = own.versions;
-  state_.counted = own.versions.front().value + 1;
+  state_.counted = oneMore(own.versions);
   state_.rootDaemon = rootInfo_.daemon;
   state_.localDaemon = localInfo_.daemon;
   PSD_RETURN_IF_ERROR(file_->save(state_));
@@ -296,7 +302,7 @@ Status Bridge::catchUp() {
   state_.phase = Phase::adding;
   state_.added.value++;
   state_.updates = 0;
-  state_.counted++;
+  state_.counted = oneMore(state_.counted);
   state_.basis = common->versions;
   state_.rootDaemon = rootInfo_.daemon;
   PSD_RETURN_IF_ERROR(file_->save(state_));
@@ -316,12 +322,21 @@ Result<MachineProgress> Bridge::progress() {
   return atLocal(here.error());
 }
 
+uint64_t Bridge::updatesIn(const std::vector<Version>& versions) const {
+  // Each shard by itself: a snapshot may have an update in some shards that others have yet to get.
+  uint64_t most = 0;
+  for (size_t i = 0; i < versions.size() && i < state_.counted.size(); i++) {
+    const uint64_t version = versions[i].value, counted = state_.counted[i].value;
+    if (version > counted) most = std::max(most, version - counted);
+  }
+  return most;
+}
+
 Result<bool> Bridge::awaitTrainers() {
   for (bool told = false; !*stop_; told = true) {
     PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
     const bool newHere = state_.rootDaemon == 0;  // and may have to bring the root its model
-    if (newHere || here.trainers > 0 || here.versions.front().value > state_.counted ||
-        state_.phase == Phase::pushing) {
+    if (newHere || here.trainers > 0 || updatesIn(here.versions) > 0 || state_.phase == Phase::pushing) {
       return true;
     }
     if (here.over) return false;
@@ -336,8 +351,7 @@ Status Bridge::exchangeOnAndOn() {
   for (;;) {
     if (*stop_) return {};
     PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
-    const uint64_t version = here.versions.front().value;
-    const uint64_t updates = version > state_.counted ? version - state_.counted : 0;
+    const uint64_t updates = updatesIn(here.versions);
     if (here.trainers == 0 && updates == 0) return {};
     if (updates >= rootInfo_.local.period || (updates > 0 && (here.trainers == 0 || roundCloses()))) {
       PSD_RETURN_IF_ERROR(exchange());
@@ -366,7 +380,7 @@ Status Bridge::exchange() {
     state_.basis = centre->versions;
     state_.rootDaemon = rootInfo_.daemon;
   }
-  state_.updates = own.versions.front().value - std::min(own.versions.front().value, state_.counted);
+  state_.updates = updatesIn(own.versions);
   state_.phase = Phase::pushing;
   state_.other.swap(working_);
   state_.pushed.value++;
@@ -402,7 +416,7 @@ Status Bridge::push() {
     state_.basis = common->versions;
     state_.rootDaemon = rootInfo_.daemon;
   }
-  state_.counted = applied ? state_.seen.front().value + 1 : state_.counted + 1;
+  state_.counted = oneMore(applied ? state_.seen : state_.counted);
   if (!applied) state_.updates = 0;
   state_.phase = Phase::adding;
   state_.added.value++;
@@ -423,7 +437,7 @@ Status Bridge::add(uint64_t updates) {
   const BridgeExchange exchange{state_.basis.front(),
                                 updates,
                                 now > before ? now - before - 1 : 0,
-                                state_.counted,
+                                state_.counted.front().value,
                                 std::chrono::duration<double>(Clock::now() - began_).count(),
                                 state_.base};
   const NamedValue report[] = {{"updates", static_cast<double>(updates)}};

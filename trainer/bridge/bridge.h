@@ -94,6 +94,8 @@ class Bridge {
   /// An error of the machine's daemon, for people; notes whether it ends its run.
   Error atLocal(const Error& error);
   Result<MachineProgress> progress();
+  /// How many updates of the machine, at these versions, are not exchanged.
+  uint64_t updatesIn(const std::vector<Version>& versions) const;
   /// A snapshot of the machine, of updates alone that its daemon cannot lose: what it showed of others would
   /// be pushed by their trainers anew.
   Result<PullInfo> snapshot(std::vector<float>& into);

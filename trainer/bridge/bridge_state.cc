@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kNumbers = 10;
+constexpr size_t kNumbers = 9;
 
 std::vector<uint64_t> valuesOf(const std::vector<Version>& versions) {
   std::vector<uint64_t> values;
@@ -68,18 +68,21 @@ Result<BridgeState> BridgeFile::load() const {
   state.pushed = Step{numbers[4]};
   state.added = Step{numbers[5]};
   state.updates = numbers[6];
-  state.counted = numbers[7];
-  state.rootDaemon = numbers[8];
-  state.localDaemon = numbers[9];
+  state.rootDaemon = numbers[7];
+  state.localDaemon = numbers[8];
   if (state.phase == BridgeState::Phase::fresh) return state;
   PSD_ASSIGN_OR_RETURN(const auto basis, readTensor<uint64_t>(file, path_, "basis"));
   PSD_ASSIGN_OR_RETURN(const auto seen, readTensor<uint64_t>(file, path_, "seen"));
   state.basis = versionsOf(basis);
+  PSD_ASSIGN_OR_RETURN(const auto counted, readTensor<uint64_t>(file, path_, "counted"));
   state.seen = versionsOf(seen);
+  state.counted = versionsOf(counted);
   PSD_ASSIGN_OR_RETURN(state.base, readTensor<float>(file, path_, "base"));
   PSD_ASSIGN_OR_RETURN(state.other, readTensor<float>(file, path_, "other"));
-  if (state.base.size() == state.other.size()) return state;
-  return Error{ErrorCode::io, "'" + path_ + "' holds arrays of different lengths"};
+  const bool whole = !state.basis.empty() && !state.seen.empty() &&
+                     state.counted.size() == state.seen.size() && state.base.size() == state.other.size();
+  if (whole) return state;
+  return Error{ErrorCode::io, "'" + path_ + "' holds arrays of other lengths than a bridge's state"};
 }
 
 Status BridgeFile::save(const BridgeState& state) const {
@@ -90,14 +93,15 @@ Status BridgeFile::save(const BridgeState& state) const {
                                       state.pushed.value,
                                       state.added.value,
                                       state.updates,
-                                      state.counted,
                                       state.rootDaemon,
                                       state.localDaemon};
-  const std::vector<uint64_t> basis = valuesOf(state.basis), seen = valuesOf(state.seen);
+  const std::vector<uint64_t> basis = valuesOf(state.basis), seen = valuesOf(state.seen),
+                              counted = valuesOf(state.counted);
   ModelSpec content{"bridge", {{"numbers", DType::u64, {numbers.size()}}}};
   if (state.phase != BridgeState::Phase::fresh) {
     content.tensors.push_back({"basis", DType::u64, {basis.size()}});
     content.tensors.push_back({"seen", DType::u64, {seen.size()}});
+    content.tensors.push_back({"counted", DType::u64, {counted.size()}});
     content.tensors.push_back({"base", DType::f32, {state.base.size()}});
     content.tensors.push_back({"other", DType::f32, {state.other.size()}});
   }
@@ -107,6 +111,7 @@ Status BridgeFile::save(const BridgeState& state) const {
     if (content.tensors.size() == 1) return {};
     PSD_RETURN_IF_ERROR(append(file, basis));
     PSD_RETURN_IF_ERROR(append(file, seen));
+    PSD_RETURN_IF_ERROR(append(file, counted));
     PSD_RETURN_IF_ERROR(append(file, state.base));
     return append(file, state.other);
   });

@@ -21,15 +21,15 @@ struct BridgeState {
   };
 
   Phase phase = Phase::fresh;
-  uint64_t incarnation = 0;  ///< by which both daemons know the bridge
-  Rank rank;                 ///< at the root
-  uint64_t signature = 0;    ///< of the model
-  Step pushed, added;        ///< the newest at the root, and here
-  uint64_t updates = 0;      ///< of this machine that the push of `pushed` is of
-  uint64_t counted = 0;      ///< version of this machine's first shard up to which updates are exchanged
+  uint64_t incarnation = 0;                  ///< by which both daemons know the bridge
+  Rank rank;                                 ///< at the root
+  uint64_t signature = 0;                    ///< of the model
+  Step pushed, added;                        ///< the newest at the root, and here
+  uint64_t updates = 0;                      ///< of this machine that the push of `pushed` is of
   uint64_t rootDaemon = 0, localDaemon = 0;  ///< which processes they are
   std::vector<Version> basis;                ///< of `base`, at the root
   std::vector<Version> seen;                 ///< that this machine's daemon has reached at least
+  std::vector<Version> counted;              ///< of its shards, up to which updates are exchanged
   std::vector<float> base, other;            ///< in the model's layout; empty while fresh
 };
 
