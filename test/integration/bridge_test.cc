@@ -164,7 +164,8 @@ struct Watch {
   std::mutex mutex;
   std::map<uint64_t, std::vector<float>> common;  // by the root's version
   std::atomic<uint64_t> exchanges{0};
-  double largestExcess = 0;  // of the distance to what is common over the updates in flight
+  std::atomic<uint64_t> without{0};  // of others' updates alone: this machine's came late
+  double largestExcess = 0;          // of the distance to what is common over the updates in flight
   uint64_t inFlight = 0;
 
   void note(const BridgeExchange& exchange) {
@@ -179,7 +180,7 @@ struct Watch {
     largestExcess = std::max(largestExcess, largest(values, exchange.common) - static_cast<double>(since));
     inFlight = std::max(inFlight, since);
     common[exchange.round.value].assign(exchange.common.begin(), exchange.common.end());
-    if (exchange.updates > 0) exchanges++;
+    (exchange.updates > 0 ? exchanges : without)++;
   }
 };
 
@@ -217,6 +218,23 @@ TEST_CASE("Machines differ by no more than the updates in flight after each exch
       CHECK(compared >= 10);
     }
   }
+}
+
+TEST_CASE("What a machine pushes too late for a round stays in it, for the next one") {
+  Json averaging{{"type", "local_sgd"}, {"period", 20}, {"backup_trainers", 1}};
+  const LocalServer root(rootConfig(averaging)), a(machineConfig("locked")), b(machineConfig("locked"));
+  const testing::TempDir folders[2];
+  Watch watches[2] = {{a, {}, {}, 0}, {b, {}, {}, 0}};
+  {
+    RunningBridge one(optionsOf(a, root, 0, folders[0]), [&](const auto& each) { watches[0].note(each); });
+    RunningBridge two(optionsOf(b, root, 1, folders[1]), [&](const auto& each) { watches[1].note(each); });
+    CountingTrainer up(a, 0, 1, -1), down(b, 0, 1, 1);
+    until([&] {
+      return watches[0].exchanges > 5 && watches[1].exchanges > 5 &&
+             watches[0].without + watches[1].without > 8;
+    });
+  }
+  for (const Watch& watch : watches) CHECK(watch.largestExcess < 0.01);
 }
 
 TEST_CASE("Of one machine under the root, every update is at both once") {
