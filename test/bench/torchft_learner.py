@@ -15,7 +15,7 @@ BATCH, BATCHES = 32, 16
 
 def lighthouse():
     from torchft.coordination import LighthouseServer
-    server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=100)
+    server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1)
     print(server.address(), flush=True)
     sys.stdin.read()
 
