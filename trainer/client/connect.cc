@@ -20,12 +20,17 @@ constexpr size_t kMovesMax = 8;  // from one to the next
 
 using Clock = std::chrono::steady_clock;
 
-/// Tries until then, at least once.
-Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options, Clock::time_point until) {
+/// Until then, and at least a moment.
+std::chrono::milliseconds timeTo(Clock::time_point until) {
+  return std::max(std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()),
+                  std::chrono::milliseconds(1));
+}
+
+Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options,
+                                                std::chrono::milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(auto link, Link::make());
   auto client = std::make_unique<RpcClient>(options, std::move(link));
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-  PSD_RETURN_IF_ERROR(client->connect(std::max(left, std::chrono::milliseconds(1))));
+  PSD_RETURN_IF_ERROR(client->connect(timeout));
   return client;
 }
 
@@ -41,7 +46,7 @@ Status checkToken(const ClientOptions& options, const std::string& first) {
 /// Connects to a daemon that another one has told of, as that one's `index`.
 Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const DaemonIdentity& told,
                                              uint32_t index, Clock::time_point until) {
-  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, until));
+  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, timeTo(until)));
   const DaemonIdentity& itself = client->identity();
   if (itself.daemons == told.daemons && itself.index == index) return client;
   return Error{ErrorCode::protocolMismatch,
@@ -86,7 +91,8 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
 Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions options) {
   const auto until = Clock::now() + options.connectTimeout;
   for (size_t moves = 0;; moves++) {
-    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, until));
+    const auto timeout = moves == 0 ? options.connectTimeout : timeTo(until);
+    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, timeout));
     const DaemonIdentity& told = client->identity();
     if (told.movedTo.empty()) {
       if (told.daemons.size() > 1) return connectToAll(options, *client, until);
