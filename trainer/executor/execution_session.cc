@@ -364,9 +364,8 @@ void ExecutionSession::dropIdle(Clock::time_point before) {
   });
 }
 
-std::optional<RemoteTrainerStatus> ExecutionSession::status() const {
-  if (!joined_) return {};
-  return RemoteTrainerStatus{rank_.value, peer_, contexts_.size(), forwards_, steps_, staleness_};
+RemoteTrainerStatus ExecutionSession::status() const {
+  return {joined_, rank_.value, peer_, contexts_.size(), forwards_, steps_, staleness_};
 }
 
 }  // namespace psd

@@ -57,7 +57,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
 
   /// Ends the contexts of which no call came since `before`.
   void dropIdle(std::chrono::steady_clock::time_point before) override;
-  std::optional<RemoteTrainerStatus> status() const override;
+  RemoteTrainerStatus status() const override;
 
  private:
   struct Context;

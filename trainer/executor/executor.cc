@@ -112,9 +112,7 @@ ExecutorStatus Executor::status() const {
   status.memoryBytesMax = memory_->bytesMax();
   status.ending = ending_.size();
   status.trainersMax = config_.trainers;
-  for (const ExecutorTrainer* trainer : trainers_) {
-    if (auto joined = trainer->status()) status.trainers.push_back(*std::move(joined));
-  }
+  for (const ExecutorTrainer* trainer : trainers_) status.trainers.push_back(trainer->status());
   if (Status room = checkRoom(); !room.ok()) status.full = room.message();
   if (Status room = checkSessions(); !room.ok()) status.full = room.message();
   return status;

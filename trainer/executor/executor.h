@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -27,8 +26,7 @@ class ExecutorTrainer {
   virtual ~ExecutorTrainer() = default;
   /// Ends what nobody has called for since `before`.
   virtual void dropIdle(std::chrono::steady_clock::time_point before) = 0;
-  /// Nothing before the daemon has let it in.
-  virtual std::optional<RemoteTrainerStatus> status() const = 0;
+  virtual RemoteTrainerStatus status() const = 0;
 };
 
 /// What the sessions of an executor share: the model, the threads that compute, the memory, and what of them

@@ -65,10 +65,12 @@ void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
   histogram("psd_executor_pass_seconds", "how long passes were computed", &TaskThreads::OfKind::computed);
 }
 
-/// By rank: of a trainer that has come back the older connection may still be there.
+/// Of trainers that the daemon has let in, by rank: of one that has come back the older connection may still
+/// be there.
 std::map<uint32_t, RemoteTrainerStatus> byRank(const ExecutorStatus& status) {
   std::map<uint32_t, RemoteTrainerStatus> ranks;
   for (const RemoteTrainerStatus& trainer : status.trainers) {
+    if (!trainer.joined) continue;
     RemoteTrainerStatus& sum = ranks[trainer.rank];
     sum.contexts += trainer.contexts;
     sum.forwards += trainer.forwards;

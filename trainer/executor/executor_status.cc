@@ -18,6 +18,7 @@ nlohmann::ordered_json statusJson(const ExecutorStatus& status) {
   for (const RemoteTrainerStatus& each : status.trainers) {
     trainers.push_back({{"rank", each.rank},
                         {"peer", each.peer},
+                        {"joined", each.joined},
                         {"contexts", each.contexts},
                         {"forwards", each.forwards},
                         {"steps", each.steps},

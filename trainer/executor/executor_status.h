@@ -12,6 +12,7 @@ namespace psd {
 
 /// One remote trainer. A value type.
 struct RemoteTrainerStatus {
+  bool joined = true;  ///< the daemon has let it in; else it is waited for, and the rank may be another one
   uint32_t rank = 0;
   std::string peer;  ///< for people
   uint64_t contexts = 0, forwards = 0, steps = 0;

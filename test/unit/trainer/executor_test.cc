@@ -133,6 +133,7 @@ TEST_CASE(
   // The connection of rank 3 from before is still there.
   status.trainers.push_back(
       {.rank = 3, .peer = "q", .contexts = 1, .forwards = 2, .steps = 2, .staleness = 0});
+  status.trainers.push_back({.joined = false, .peer = "r"});  // the daemon is to say which rank it is
   status.passes.waiting.push_back({{.kind = CallKind::backward}, 0.25});
   auto& backward = status.passes.kinds[1];
   backward.waited.add(0.0007);
@@ -153,6 +154,7 @@ TEST_CASE(
   CHECK(has(R"(psd_executor_trainer_steps_total{rank="3"} 7)"));
   CHECK(has(R"(psd_executor_trainer_staleness{rank="3"} 1)"));
   CHECK(has("# TYPE psd_executor_trainer_steps_total counter"));
+  CHECK(text.find(R"({rank="0"})") == std::string::npos);
 }
 
 TEST_CASE("Arrays that nobody holds give their bytes back, though their versions are remembered") {
