@@ -67,11 +67,10 @@ kj::Promise<void> AllReduce::leave(SessionId session) {
   {
     const std::lock_guard lock(mutex_);
     groups_.leave(session);
-    watchers_.erase(session);
-    if (auto waiter = waiters_.extract(session)) {
-      waiter.mapped().answer->fulfill(
-          Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer has left, or is lost"));
-    }
+    const Error gone{ErrorCode::sessionEnded, "the trainer has left, or is lost"};
+    watchers_.answer(session, gone);
+    waiters_.answer(session, gone);
+    after_.erase(session);
     settle();
   }
   return rounds_.leave(session);
@@ -111,54 +110,36 @@ kj::Promise<Result<PushAnswer>> AllReduce::push(Shard& shard, Lane& lane, ShardP
 }
 
 void AllReduce::settle() {
-  if (ending_) return;
-  if (groups_.wanted()) {
-    for (auto& [session, watcher] : watchers_) watcher->fulfill(Result<RoundDue>(RoundDue::closing));
-    watchers_.clear();
-  }
+  if (ended_) return;
+  if (groups_.wanted()) watchers_.answerAll(RoundDue::closing);
   if (underWay_ > 0 || !groups_.due(clockNow())) return;
   const auto members = groups_.form(first_ ? first_->version() : Version{});
   FormedGroup formed{.generation = groups_.generation()};
   for (const auto& [session, member] : members) formed.members.push_back(member);
   for (const auto& [session, member] : members) {
-    if (auto waiter = waiters_.extract(session)) {
-      formed.reached = groups_.reachedBy(waiter.mapped().after);
-      waiter.mapped().answer->fulfill(Result<FormedGroup>(formed));
-    }
+    formed.reached = groups_.reachedBy(after_[session]);
+    waiters_.answer(session, formed);
     formed.index++;
   }
-  for (auto& [session, watcher] : watchers_) watcher->fulfill(Result<RoundDue>(RoundDue::closed));
-  watchers_.clear();
+  watchers_.answerAll(RoundDue::closed);
 }
 
 kj::Promise<Result<FormedGroup>> AllReduce::formGroup(SessionId session, uint64_t after,
                                                       const AveragingMember& where) {
   const std::lock_guard lock(mutex_);
-  if (ending_) return Result<FormedGroup>(*ending_);
-  if (!groups_.wait(session, {where.host, where.port, after}, clockNow())) {
+  if (!ended_ && !groups_.wait(session, {where.host, where.port, after}, clockNow())) {
     return Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer is not in any more");
   }
-  auto pair = kj::newPromiseAndCrossThreadFulfiller<Result<FormedGroup>>();
-  Waiter& waiter = waiters_[session];
-  if (waiter.answer.get() != nullptr) {
-    waiter.answer->fulfill(Result<FormedGroup>(ErrorCode::notReady, "a newer call has taken its place"));
-  }
-  waiter = {after, kj::mv(pair.fulfiller)};
+  after_[session] = after;
+  auto formed = waiters_.add(session);
   settle();
-  return kj::mv(pair.promise);
+  return formed;
 }
 
 kj::Promise<Result<RoundDue>> AllReduce::roundDue(SessionId session, Version) {
   const std::lock_guard lock(mutex_);
-  if (ending_) return Result<RoundDue>(*ending_);
-  if (groups_.wanted()) return Result<RoundDue>(RoundDue::closing);
-  auto pair = kj::newPromiseAndCrossThreadFulfiller<Result<RoundDue>>();
-  Fulfiller<RoundDue>& watcher = watchers_[session];
-  if (watcher.get() != nullptr) {
-    watcher->fulfill(Result<RoundDue>(ErrorCode::notReady, "a newer call has taken its place"));
-  }
-  watcher = kj::mv(pair.fulfiller);
-  return kj::mv(pair.promise);
+  if (!ended_ && groups_.wanted()) return Result<RoundDue>(RoundDue::closing);
+  return watchers_.add(session);
 }
 
 std::vector<Waiting> AllReduce::waiting() const {
@@ -181,22 +162,20 @@ std::optional<RoundsReport> AllReduce::rounds() const {
   return report;
 }
 
-void AllReduce::answerWaits(const Error& reason) {
+void AllReduce::endParked(const Error& reason) {
   const std::lock_guard lock(mutex_);
-  ending_ = reason;
-  for (auto& [session, waiter] : waiters_) waiter.answer->fulfill(Result<FormedGroup>(reason));
-  for (auto& [session, watcher] : watchers_) watcher->fulfill(Result<RoundDue>(reason));
-  waiters_.clear();
-  watchers_.clear();
+  ended_ = true;
+  waiters_.end(reason);
+  watchers_.end(reason);
 }
 
 void AllReduce::retire() {
-  answerWaits({ErrorCode::notReady, "another policy has taken over"});
+  endParked({ErrorCode::notReady, "another policy has taken over"});
   rounds_.retire();
 }
 
 void AllReduce::endWaits(const Error& reason) {
-  answerWaits(reason);
+  endParked(reason);
   rounds_.endWaits(reason);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/membership/averaging_groups.h"
+#include "server/policy/parked_calls.h"
 #include "server/policy/sync.h"
 
 namespace psd {
@@ -52,20 +53,13 @@ class AllReduce final : public UpdatePolicy {
   void endWaits(const Error& reason) override;
 
  private:
-  template <class T>
-  using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Result<T>>>;
-  struct Waiter {
-    uint64_t after = 0;
-    Fulfiller<FormedGroup> answer;
-  };
-
   /// Whether the trainer's push is taken; if so it counts as under way.
   bool admit(SessionId session);
   void admittedDone();
   // With mutex_ held: forms the group that is due, once no push of the one before is under way, and tells
   // who waits for that.
   void settle();
-  void answerWaits(const Error& reason);
+  void endParked(const Error& reason);
 
   const ParameterBlock* const first_;  // whose version tells of all; null: the policy rules nothing
   Sync rounds_;
@@ -73,9 +67,10 @@ class AllReduce final : public UpdatePolicy {
   mutable std::mutex mutex_;  // guards what follows, for few instructions
   AveragingGroups groups_;
   uint64_t underWay_ = 0;  // slices of pushes
-  std::map<SessionId, Waiter> waiters_;
-  std::map<SessionId, Fulfiller<RoundDue>> watchers_;  // who is told that a group is wanted
-  std::optional<Error> ending_;
+  ParkedCalls<FormedGroup> waiters_;
+  std::map<SessionId, uint64_t> after_;  // the group that a waiter was in, or was told of last
+  ParkedCalls<RoundDue> watchers_;       // who is told that a group is wanted
+  bool ended_ = false;                   // nobody waits any more
 };
 
 }  // namespace psd

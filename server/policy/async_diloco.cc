@@ -33,10 +33,7 @@ kj::Promise<void> AsyncDiloco::leave(SessionId session) {
   {
     const std::lock_guard lock(mutex_);
     paces_.leave(session);
-    if (const auto wait = waits_.find(session); wait != waits_.end()) {
-      wait->second->fulfill(Result<RoundDue>(ErrorCode::notReady, "the trainer has left"));
-      waits_.erase(wait);
-    }
+    waits_.answer(session, Error{ErrorCode::notReady, "the trainer has left"});
   }
   return updates_.leave(session);
 }
@@ -52,46 +49,32 @@ kj::Promise<Result<PushAnswer>> AsyncDiloco::push(Shard& shard, Lane& lane, Shar
 
 kj::Promise<Result<RoundDue>> AsyncDiloco::roundDue(SessionId session, Version version) {
   if (!dynamic_) return UpdatePolicy::roundDue(session, version);
-  auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<RoundDue>>();
   const std::lock_guard lock(mutex_);
-  if (ending_) return Result<RoundDue>(*ending_);
   paces_.begins(session, std::chrono::steady_clock::now());
-  Fulfiller& wait = waits_[session];
-  if (wait.get() != nullptr) {
-    wait->fulfill(Result<RoundDue>(ErrorCode::notReady, "the trainer has asked again"));
-  }
-  wait = kj::mv(answer.fulfiller);
-  return kj::mv(answer.promise);
+  return waits_.add(session);
 }
 
 kj::Promise<void> AsyncDiloco::tick(std::chrono::steady_clock::time_point now) {
   const std::lock_guard lock(mutex_);
-  for (auto wait = waits_.begin(); wait != waits_.end();) {
-    const auto due = paces_.dueAt(wait->first);
-    if (!due || now < *due) {
-      ++wait;
-      continue;
-    }
-    wait->second->fulfill(Result<RoundDue>(RoundDue::closing));
-    wait = waits_.erase(wait);
-  }
+  waits_.answerDue([&](SessionId session) {
+    const auto due = paces_.dueAt(session);
+    return due && now >= *due ? std::optional(RoundDue::closing) : std::nullopt;
+  });
   return kj::READY_NOW;
 }
 
-void AsyncDiloco::answerWaits(const Error& reason) {
+void AsyncDiloco::endParked(const Error& reason) {
   const std::lock_guard lock(mutex_);
-  ending_ = reason;
-  for (auto& [session, wait] : waits_) wait->fulfill(Result<RoundDue>(reason));
-  waits_.clear();
+  waits_.end(reason);
 }
 
 void AsyncDiloco::retire() {
-  answerWaits({ErrorCode::notReady, "another policy has taken over"});
+  endParked({ErrorCode::notReady, "another policy has taken over"});
   updates_.retire();
 }
 
 void AsyncDiloco::endWaits(const Error& reason) {
-  answerWaits(reason);
+  endParked(reason);
   updates_.endWaits(reason);
 }
 

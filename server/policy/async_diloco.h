@@ -1,11 +1,11 @@
 #pragma once
 
-#include <map>
 #include <mutex>
 #include <optional>
 
 #include "server/policy/learner_paces.h"
 #include "server/policy/locked.h"
+#include "server/policy/parked_calls.h"
 
 namespace psd {
 
@@ -37,16 +37,14 @@ class AsyncDiloco final : public UpdatePolicy {
 
  private:
   /// Of trainers in the midst of their steps, and of those that ask later.
-  void answerWaits(const Error& reason);
-  using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Result<RoundDue>>>;
+  void endParked(const Error& reason);
 
   Locked updates_;
   const bool dynamic_;
 
   std::mutex mutex_;  // guards what follows, for few instructions
   LearnerPaces paces_;
-  std::map<SessionId, Fulfiller> waits_;  // of trainers in the midst of their steps; one each
-  std::optional<Error> ending_;
+  ParkedCalls<RoundDue> waits_;  // of trainers in the midst of their steps
 };
 
 }  // namespace psd

@@ -10,6 +10,7 @@
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
+#include "server/policy/parked_calls.h"
 
 namespace psd {
 
@@ -40,14 +41,9 @@ class RoundWaits {
   void end(const Error& why);
 
  private:
-  struct Wait {
-    uint64_t round = 0;
-    kj::Own<kj::CrossThreadPromiseFulfiller<Result<RoundDue>>> answer;
-  };
-
   std::mutex mutex_;  // guards what follows
-  std::map<SessionId, Wait> waits_;
-  std::optional<Error> ended_;
+  ParkedCalls<RoundDue> calls_;
+  std::map<SessionId, uint64_t> rounds_;  // of those that wait, or did
 };
 
 }  // namespace psd
