@@ -35,9 +35,11 @@ Json machineConfig(const std::string& policy) {
           {"optimizer", {{"type", "sgd"}, {"lr", 1}}}};
 }
 
-Json rootConfig(const Json& policy, double lr = 1) {
-  return {
-      {"policy", policy}, {"threads", 2}, {"world_size", 2}, {"optimizer", {{"type", "sgd"}, {"lr", lr}}}};
+Json rootConfig(const Json& policy, double lr = 1, uint32_t machines = 2) {
+  return {{"policy", policy},
+          {"threads", 2},
+          {"world_size", machines},
+          {"optimizer", {{"type", "sgd"}, {"lr", lr}}}};
 }
 
 std::unique_ptr<Client> connectTo(const LocalServer& server) {
@@ -158,6 +160,19 @@ void until(const std::function<bool()>& condition) {
   }
 }
 
+/// A machine whose only trainer counts up, alone under a root.
+struct OneMachine {
+  explicit OneMachine(const Json& averaging = {{"type", "local_sgd"}, {"period", 10}},
+                      const std::string& policy = "locked")
+      : root(rootConfig(averaging, 1, 1)), machine(machineConfig(policy)), trainer(machine, 0, 1, -1) {}
+
+  BridgeOptions options() const { return optionsOf(machine, root, 0, folder); }
+
+  const LocalServer root, machine;
+  const testing::TempDir folder;
+  CountingTrainer trainer;
+};
+
 /// Holds each exchange of a machine to the bound, and keeps what was common then.
 struct Watch {
   const LocalServer& machine;
@@ -240,129 +255,106 @@ TEST_CASE("What a machine pushes too late for a round stays in it, for the next 
 TEST_CASE("Of one machine under the root, every update is at both once") {
   const std::string policy = GENERATE("hogwild", "locked", "bounded_staleness");
   INFO(policy);
-  Json config = rootConfig({{"type", "local_sgd"}, {"period", 7}});
-  config["world_size"] = 1;
-  const LocalServer root(config), machine(machineConfig(policy));
-  const testing::TempDir folder;
-  CountingTrainer trainer(machine, 0, 1, -1);
-  RunningBridge bridge(optionsOf(machine, root, 0, folder));
-  until([&] { return trainer.pushed() > 300; });
-  trainer.end();
-  const std::vector<float> all = everyParameter(kModel, static_cast<float>(trainer.pushed()));
-  root.statusWhen(
+  OneMachine one({{"type", "local_sgd"}, {"period", 7}}, policy);
+  RunningBridge bridge(one.options());
+  until([&] { return one.trainer.pushed() > 300; });
+  one.trainer.end();
+  const std::vector<float> all = everyParameter(kModel, static_cast<float>(one.trainer.pushed()));
+  one.root.statusWhen(
       [](const Json& status) { return status["trainers"].empty() && status["model"] != nullptr; });
-  CHECK(largest(valuesOf(root).first, all) == 0);
-  CHECK(largest(valuesOf(machine).first, all) == 0);
+  CHECK(largest(valuesOf(one.root).first, all) == 0);
+  CHECK(largest(valuesOf(one.machine).first, all) == 0);
   PSD_REQUIRE_OK(bridge.stop());
 }
 
 TEST_CASE("Under easgd a machine and the centre move towards each other by the same difference") {
-  Json config = rootConfig({{"type", "easgd"}, {"period", 5}, {"alpha", 0.25}}, 1);
-  config["world_size"] = 1;
-  const LocalServer root(config), machine(machineConfig("locked"));
-  const testing::TempDir folder;
-  CountingTrainer trainer(machine, 0, 1, -1);
+  OneMachine one({{"type", "easgd"}, {"period", 5}, {"alpha", 0.25}});
   std::atomic<uint64_t> exchanges{0};
   std::atomic<float> begin{-1};  // of both
-  RunningBridge bridge(optionsOf(machine, root, 0, folder), [&](const BridgeExchange& each) {
+  RunningBridge bridge(one.options(), [&](const BridgeExchange& each) {
     if (begin < 0) begin = each.common[0];
     exchanges += each.updates > 0 ? 1 : 0;
   });
   until([&] { return exchanges > 10; });
-  trainer.end();
-  root.statusWhen([](const Json& status) { return status["trainers"].empty(); });
+  one.trainer.end();
+  one.root.statusWhen([](const Json& status) { return status["trainers"].empty(); });
   // What one side gains the other loses: the sum is where both began, and all that was trained.
-  const auto [centre, rounds] = valuesOf(root);
-  const auto [own, version] = valuesOf(machine);
-  const float total = begin + static_cast<float>(trainer.pushed());
+  const auto [centre, rounds] = valuesOf(one.root);
+  const auto [own, version] = valuesOf(one.machine);
+  const float total = begin + static_cast<float>(one.trainer.pushed());
   for (const size_t i : {size_t{0}, size_t{2999}}) CHECK(std::abs(centre[i] + own[i] - total) < 0.01f);
   CHECK(centre[0] > 0);
   CHECK(own[0] > centre[0]);
 }
 
 TEST_CASE("A machine that has values of its own gets the root's, and keeps what it trains after that") {
-  Json config = rootConfig({{"type", "local_sgd"}, {"period", 10}});
-  config["world_size"] = 1;
-  const LocalServer root(config), machine(machineConfig("locked"));
+  OneMachine one;
   {  // somebody brings the root its values
-    const auto client = connectTo(root);
+    const auto client = connectTo(one.root);
     const std::vector<float> values = everyParameter(kModel, 1000);
     PSD_REQUIRE_OK(client->join({Rank{0}, 1}, kModel, [&] { return std::span<const float>(values); }));
     PSD_REQUIRE_OK(client->leave());
   }
-  CountingTrainer trainer(machine, 0, 1, -1);
-  until([&] { return trainer.pushed() > 50; });
-  const testing::TempDir folder;
+  until([&] { return one.trainer.pushed() > 50; });
   std::atomic<uint64_t> exchanges{0};
-  RunningBridge bridge(optionsOf(machine, root, 0, folder),
+  RunningBridge bridge(one.options(),
                        [&](const BridgeExchange& each) { exchanges += each.updates > 0 ? 1 : 0; });
   until([&] { return exchanges > 3; });
-  trainer.end();
-  root.statusWhen([](const Json& status) { return status["trainers"].empty(); });
-  const auto [at, rounds] = valuesOf(root);
-  CHECK(largest(at, valuesOf(machine).first) == 0);
+  one.trainer.end();
+  one.root.statusWhen([](const Json& status) { return status["trainers"].empty(); });
+  const auto [at, rounds] = valuesOf(one.root);
+  CHECK(largest(at, valuesOf(one.machine).first) == 0);
   CHECK(at[0] > 1000);
-  CHECK(at[0] <= 1000 + static_cast<float>(trainer.pushed()) - 50);
+  CHECK(at[0] <= 1000 + static_cast<float>(one.trainer.pushed()) - 50);
 }
 
 TEST_CASE("A bridge that is stopped loses nothing, and the next one goes on") {
-  Json config = rootConfig({{"type", "local_sgd"}, {"period", 10}});
-  config["world_size"] = 1;
-  const LocalServer root(config), machine(machineConfig("locked"));
-  const testing::TempDir folder;
-  CountingTrainer trainer(machine, 0, 1, -1);
+  OneMachine one;
   for (uint64_t times = 1; times <= 8; times++) {
-    RunningBridge bridge(optionsOf(machine, root, 0, folder));
-    until([&, before = trainer.pushed()] { return trainer.pushed() > before + 40; });
+    RunningBridge bridge(one.options());
+    until([&, before = one.trainer.pushed()] { return one.trainer.pushed() > before + 40; });
     PSD_REQUIRE_OK(bridge.stop());
-    until([&, before = trainer.pushed()] { return trainer.pushed() > before + 25; });
+    until([&, before = one.trainer.pushed()] { return one.trainer.pushed() > before + 25; });
   }
-  trainer.end();
-  RunningBridge bridge(optionsOf(machine, root, 0, folder));
-  const std::vector<float> all = everyParameter(kModel, static_cast<float>(trainer.pushed()));
+  one.trainer.end();
+  RunningBridge bridge(one.options());
+  const std::vector<float> all = everyParameter(kModel, static_cast<float>(one.trainer.pushed()));
   until([&] {
-    const auto held = look(root);  // there may be no model yet
+    const auto held = look(one.root);  // there may be no model yet
     return held.ok() && largest(held->first, all) == 0;
   });
-  CHECK(largest(valuesOf(machine).first, all) == 0);
+  CHECK(largest(valuesOf(one.machine).first, all) == 0);
 }
 
 TEST_CASE("A bridge that comes when the trainers have gone brings the root what they did") {
-  Json config = rootConfig({{"type", "local_sgd"}, {"period", 10}});
-  config["world_size"] = 1;
-  const LocalServer root(config), machine(machineConfig("locked"));
-  const testing::TempDir folder;
-  CountingTrainer trainer(machine, 0, 1, -1);
-  until([&] { return trainer.pushed() > 20; });
-  trainer.end();
-  RunningBridge bridge(optionsOf(machine, root, 0, folder));
-  root.statusWhen([](const Json& status) { return status["model"] != nullptr && status["model"]["ready"]; });
-  root.statusWhen([](const Json& status) { return status["trainers"].empty(); });
-  CHECK(valuesOf(root).first[0] == static_cast<float>(trainer.pushed()));
+  OneMachine one;
+  until([&] { return one.trainer.pushed() > 20; });
+  one.trainer.end();
+  RunningBridge bridge(one.options());
+  one.root.statusWhen(
+      [](const Json& status) { return status["model"] != nullptr && status["model"]["ready"]; });
+  one.root.statusWhen([](const Json& status) { return status["trainers"].empty(); });
+  CHECK(valuesOf(one.root).first[0] == static_cast<float>(one.trainer.pushed()));
   PSD_REQUIRE_OK(bridge.stop());
 }
 
 TEST_CASE("A bridge is no trainer: it has no rank, and status tells of it") {
-  Json config = rootConfig({{"type", "local_sgd"}, {"period", 10}});
-  config["world_size"] = 1;
-  const LocalServer root(config), machine(machineConfig("locked"));
-  const testing::TempDir folder;
-  CountingTrainer trainer(machine, 0, 1, -1);
-  RunningBridge bridge(optionsOf(machine, root, 0, folder));
-  const Json status = machine.statusWhen(
+  OneMachine one;
+  RunningBridge bridge(one.options());
+  const Json status = one.machine.statusWhen(
       [](const Json& now) { return now["bridge"] != nullptr && now["bridge"]["differences"] > 3; });
   CHECK(status["trainers"].size() == 1);
   CHECK(status["trainers"][0]["rank"] == 0);
   CHECK(status["world_size"] == 1);
   CHECK(status["bridge"]["connected"] == true);
-  const Json averaged = root.statusWhen(
+  const Json averaged = one.root.statusWhen(
       [](const Json& now) { return !now["trainers"].empty() && !now["trainers"][0]["reports"].empty(); });
   CHECK(averaged["trainers"][0]["reports"][0]["name"] == "updates");
   CHECK(averaged["trainers"][0]["reports"][0]["value"] >= 10);
   CHECK(averaged["bridge"] == nullptr);
-  trainer.end();
+  one.trainer.end();
   PSD_REQUIRE_OK(bridge.stop());
-  machine.statusWhen([](const Json& now) { return now["bridge"] == nullptr; });
+  one.machine.statusWhen([](const Json& now) { return now["bridge"] == nullptr; });
 }
 
 TEST_CASE("What a bridge cannot lie between is refused in one line") {

@@ -222,17 +222,6 @@ class PythonDiLoCo(processes.ProcessTest):
         # A round of each fragment in each period, and what was left at the end of the one that was not pushed just then.
         self.assertEqual(sorted({shard["version"] for shard in daemon.status()["shards"]}), [10, 11])
 
-    def test_a_parameter_in_fragments_that_is_no_number_is_named(self):
-        daemon, model = self.diloco(fragments=2), make_model()
-        inner = torch.optim.SGD(model.parameters(), 0.1)
-        learner = self.learner(daemon, model, inner, rank=0, world_size=1)
-        (x, y), = batches(1)
-        step(model, inner, x, y)
-        with torch.no_grad():
-            model[2].bias.fill_(float("nan"))
-        with self.assertRaisesRegex(psd.NonFinite, "after 1 step.s. of the run the parameter '2.bias' is NaN"):
-            learner.close()
-
     def go_on_from_the_same_parameters(self, **options):
         daemon, learners, rounds = self.diloco(start_trainers=2, **options), 2, 8
         models, losses, failures = [make_model() for _ in range(learners)], [[] for _ in range(learners)], []
@@ -328,17 +317,19 @@ class PythonDiLoCo(processes.ProcessTest):
         learner.close()
 
     def test_a_parameter_that_is_no_number_is_named(self):
-        daemon, model = self.diloco(), make_model()
-        inner = torch.optim.SGD(model.parameters(), 0.1)
-        learner = self.learner(daemon, model, inner, rank=0, world_size=1)
-        (x, y), = batches(1)
-        step(model, inner, x, y)
-        with torch.no_grad():
-            model[2].bias.fill_(float("nan"))
-        with self.assertRaisesRegex(psd.NonFinite, "after 1 step.s. of the inner optimizer the parameter '2.bias' is NaN"):
-            learner.close()
-        self.assertEqual(daemon.status()["counters"]["refused_non_finite"], 0)
-        step(model, inner, x, y)  # the hooks are gone with the connection
+        for options, steps in (({}, "of the inner optimizer"), ({"fragments": 2}, "of the run")):
+            with self.subTest(options):
+                daemon, model = self.diloco(**options), make_model()
+                inner = torch.optim.SGD(model.parameters(), 0.1)
+                learner = self.learner(daemon, model, inner, rank=0, world_size=1)
+                (x, y), = batches(1)
+                step(model, inner, x, y)
+                with torch.no_grad():
+                    model[2].bias.fill_(float("nan"))
+                with self.assertRaisesRegex(psd.NonFinite, f"after 1 step.s. {steps} the parameter '2.bias' is NaN"):
+                    learner.close()
+                self.assertEqual(daemon.status()["counters"]["refused_non_finite"], 0)
+                step(model, inner, x, y)  # the hooks are gone with the connection
 
     def test_what_does_not_go_is_refused(self):
         daemon, model = self.diloco(), make_model()
