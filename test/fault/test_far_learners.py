@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Learners far away, each in a network namespace of its own: a slow link that loses packets, is cut for longer than a lease, and an
+address that changes.
+
+Needs root, ip and tc (Debian: iproute2) and nft (nftables).
+"""
+
+import unittest
+
+import namespaces
+import processes
+from namespaces import run, within
+
+PORT = 5500  # of a namespace that nobody else has
+LEARNERS = 2
+RATE = "20mbit"
+LEASE_MS = 1500
+OUTER = '{"type":"sgd","lr":0.7,"momentum":0.9,"nesterov":true}'
+
+
+class FarLearners(processes.ProcessTest):
+    def setUp(self):
+        homes = [f"home{rank}" for rank in range(LEARNERS)]
+        self.addCleanup(namespaces.remove, ("server", *homes))
+        for place in ("server", *homes):
+            namespaces.make(place)
+        for rank, home in enumerate(homes):
+            run("ip", "-n", namespaces.name("server"), "link", "add", f"net{rank}", "type", "veth", "peer", "name", "net", "netns",
+                namespaces.name(home))
+            for place, device, address in (("server", f"net{rank}", 1), (home, "net", 2)):
+                run("ip", "-n", namespaces.name(place), "addr", "add", f"10.78.{rank}.{address}/24", "dev", device)
+                run("ip", "-n", namespaces.name(place), "link", "set", device, "up")
+                run(*within(place), "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", RATE, "burst", "64kb", "latency", "100ms")
+            # One packet in a hundred is lost, either way.
+            run(*within(home), "nft", "add table inet psd; add chain inet psd in { type filter hook input priority 0; }; "
+                "add rule inet psd in iifname net numgen random mod 100 < 1 drop; "
+                "add chain inet psd out { type filter hook output priority 0; }; add rule inet psd out oifname net numgen random mod 100 < 1 drop")
+        self.listens = self.unix_address("psd.sock"), f"tcp://*:{PORT}"
+        self.server = self.begin()
+        self.learners = [self.train(f"tcp://10.78.{rank}.1:{PORT}", rank, LEARNERS, data="synthetic:3200", steps=10_000_000,
+                                    more=("--retry-timeout", 600, "--connect-timeout", processes.WAIT_S), within=within(home))
+                         for rank, home in enumerate(homes)]
+        self.until_rounds_of({0, 1})
+
+    def begin(self):
+        return self.daemon(listen=self.listens, policy="diloco", optimizer=OUTER, insecure="true", policy__period=10, policy__fragments=2,
+                           policy__delay=3, policy__blend=0.5, policy__deltas="e3m0", codecs={"push": {"default": "e3m0"}}, policy__quorum=1,
+                           policy__grace_ms="auto", policy__grace_max_ms=500, policy__start_trainers=LEARNERS, membership__lease_ms=LEASE_MS,
+                           membership__grace_ms=500, durability={"type": "log", "path": str(self.folder / "saved")}, within=within("server"))
+
+    def until_rounds_of(self, ranks, more=5):
+        """Until so many more rounds of each fragment have closed, and the newest of each are of just these ranks."""
+        first = [each["closed"] for each in self.server.status()["rounds"]] or [0, 0]
+        self.server.until_status(f"ranks {sorted(ranks)} are in rounds", lambda status: status["rounds"] and all(
+            each["closed"] >= before + more and set(each["in"]) == ranks for each, before in zip(status["rounds"], first)))
+
+    def test_they_come_back_from_an_absence(self):
+        run("ip", "-n", namespaces.name("server"), "link", "set", "net0", "down")
+        self.server.until_status("rank 0 is lost", lambda status: [each["rank"] for each in status["trainers"]] == [1])
+        self.until_rounds_of({1})
+        run("ip", "-n", namespaces.name("server"), "link", "set", "net0", "up")
+        self.until_rounds_of({0, 1})
+        self.assertTrue(all(learner.runs() for learner in self.learners))
+
+    def test_they_come_back_from_another_address(self):
+        home = namespaces.name("home0")
+        run("ip", "-n", home, "addr", "del", "10.78.0.2/24", "dev", "net")
+        run("ip", "-n", home, "addr", "add", "10.78.0.9/24", "dev", "net")
+        processes.until("rank 0 has come back", lambda: "back after" in self.learners[0].err)
+        self.until_rounds_of({0, 1})
+
+    def test_no_answered_round_is_lost_with_the_daemon(self):
+        closed = [shard["version"] for shard in self.server.status()["shards"]]
+        self.server.kill()
+        self.server = self.begin()
+        self.assertTrue(all(now >= before for now, before in zip((shard["version"] for shard in self.server.status()["shards"]), closed)))
+        self.until_rounds_of({0, 1})
+
+
+if __name__ == "__main__":
+    SKIPPED = namespaces.reason_to_skip(("tc", "iproute2"), ("nft", "nftables"))
+    if SKIPPED:
+        FarLearners = unittest.skip(SKIPPED)(FarLearners)
+    processes.main()
