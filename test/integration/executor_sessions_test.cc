@@ -1,5 +1,6 @@
 // What an executor keeps of trainers that are gone: nothing, once their sessions with the daemon have ended.
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -8,10 +9,17 @@
 #include <string>
 #include <thread>
 
+#include <capnp/rpc-twoparty.h>
+#include <kj/async-io.h>
+#include <kj/vector.h>
+
 #include "common/os/address.h"
 #include "common/os/socket.h"
+#include "common/wire/convert.h"
+#include "schema/executor.capnp.h"
 #include "test/integration/executor_calls.h"
 #include "test/integration/local_executor.h"
+#include "test/integration/odd_models.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/support/temp_dir.h"
@@ -21,6 +29,8 @@ namespace psd::executor_sessions_test {
 namespace {
 
 using testing::connectTo;
+using testing::GatedModel;
+using testing::LargeOutput;
 using testing::LocalExecutor;
 using testing::LocalServer;
 using testing::until;
@@ -74,6 +84,87 @@ TEST_CASE("Sessions of trainers that are gone are bounded, and end, where the da
   CHECK(refused.error().code == ErrorCode::overloaded);
   CHECK_THAT(refused.message(), Catch::Matchers::Contains("have not ended"));
   until([&] { return executor.status()["ending"] == 0 && threadCount() <= before; });
+}
+
+/// A connection of which nothing is read while it is shut.
+class ShutStream final : public kj::AsyncIoStream {
+ public:
+  explicit ShutStream(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
+
+  void shut() {
+    auto gate = kj::newPromiseAndFulfiller<void>();
+    opened_ = gate.promise.fork();
+    open_ = kj::mv(gate.fulfiller);
+  }
+  void open() { open_->fulfill(); }
+
+  kj::Promise<size_t> tryRead(void* buffer, size_t least, size_t most) override {
+    return opened_.addBranch().then(
+        [this, buffer, least, most] { return inner_->tryRead(buffer, least, most); });
+  }
+  kj::Promise<void> write(const void* buffer, size_t size) override { return inner_->write(buffer, size); }
+  kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override {
+    return inner_->write(pieces);
+  }
+  kj::Promise<void> whenWriteDisconnected() override { return inner_->whenWriteDisconnected(); }
+  void shutdownWrite() override { inner_->shutdownWrite(); }
+
+ private:
+  kj::Own<kj::AsyncIoStream> inner_;
+  kj::ForkedPromise<void> opened_ = kj::Promise<void>(kj::READY_NOW).fork();
+  kj::Own<kj::PromiseFulfiller<void>> open_;
+};
+
+TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told so") {
+  constexpr uint64_t kMessageBytes = 1u << 20, kOutputBytes = kMessageBytes / 2;
+  constexpr uint32_t kCalls = 40;
+  LocalServer server(Json::object());
+  std::promise<void> gate;
+  LocalExecutor executor(server.unixAddress(), {{"message_bytes", kMessageBytes}},
+                         [&](std::unique_ptr<ExecutionModel> model) {
+                           auto large = std::make_unique<LargeOutput>(std::move(model), kOutputBytes / 4);
+                           return std::make_unique<GatedModel>(std::move(large), gate.get_future().share());
+                         });
+  auto io = kj::setupAsyncIo();
+  auto fd = psd::connectTo(*parseAddress(executor.address()), std::chrono::seconds(10));
+  PSD_REQUIRE_OK(fd);
+  ShutStream stream(
+      io.lowLevelProvider->wrapSocketFd(fd->release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP));
+  capnp::TwoPartyClient rpc(stream);
+  auto own = rpc.bootstrap().castAs<schema::Executor>();
+  auto hello = own.helloRequest();
+  hello.setProtocolVersion(schema::EXECUTOR_PROTOCOL_VERSION);
+  hello.send().wait(io.waitScope);
+  auto join = own.joinRequest();
+  join.setWorldSize(1);
+  join.setIncarnation(1);
+  auto trainer = join.send().wait(io.waitScope).getTrainer();
+  stream.shut();
+  kj::Vector<kj::Promise<bool>> answers;  // whether it has the outputs; else it is overloaded
+  for (uint32_t i = 0; i < kCalls; i++) {
+    auto forward = trainer.forwardRequest();
+    forward.setContext(i + 1);
+    answers.add(forward.send().then([](auto answer) {
+      const Status status = wire::readStatus(answer.getStatus());
+      if (!status.ok()) CHECK(status.error().code == ErrorCode::overloaded);
+      return status.ok();
+    }));
+  }
+  const auto untilCalls = [&](const char* what, uint32_t count) {
+    until([&] {
+      io.waitScope.poll();
+      const Json status = executor.status();
+      return (status.contains(what) ? status : status["trainers"][0])[what] == count;
+    });
+  };
+  untilCalls("calls", kCalls);  // all are there before the first is computed
+  gate.set_value();
+  untilCalls("forwards", kCalls);
+  stream.open();
+  const auto done = kj::joinPromises(answers.releaseAsArray()).wait(io.waitScope);
+  const auto served = static_cast<uint64_t>(std::count(done.begin(), done.end(), true));
+  CHECK(served >= 2);
+  CHECK(served < kCalls / 2);  // two messages, and what the system keeps of a socket
 }
 
 }  // namespace

@@ -40,6 +40,36 @@ class GatedModel final : public ExecutionModel {
   const std::shared_future<void> gate_;
 };
 
+/// A pass of LargeOutput: one output of so many values.
+class LargePass final : public ForwardPass {
+ public:
+  explicit LargePass(uint64_t values)
+      : outputs_{{"y", ElementType::f32, {values}, std::vector<std::byte>(values * sizeof(float))}} {}
+  const std::vector<NamedTensor>& outputs() const override { return outputs_; }
+  Status backward(const std::vector<NamedTensor>&, std::span<float>) override { return {}; }
+
+ private:
+  const std::vector<NamedTensor> outputs_;
+};
+
+/// A model whose passes take nothing and give much. Immutable.
+class LargeOutput final : public ExecutionModel {
+ public:
+  LargeOutput(std::unique_ptr<ExecutionModel> inner, uint64_t values)
+      : inner_(std::move(inner)), values_(values) {}
+  const ModelSpec& spec() const override { return inner_->spec(); }
+  const std::vector<ColumnSpec>& inputs() const override { return inputs_; }
+  Weights initialValues() const override { return inner_->initialValues(); }
+  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor>, bool) override {
+    return std::unique_ptr<ForwardPass>(new LargePass(values_));
+  }
+
+ private:
+  const std::unique_ptr<ExecutionModel> inner_;
+  const std::vector<ColumnSpec> inputs_;
+  const uint64_t values_;
+};
+
 /// A pass of ManyTensors: as many outputs as the input has samples, and gradients of zero.
 class ManyOutputs final : public ForwardPass {
  public:
