@@ -47,8 +47,12 @@ class Points(Base):
     metrics = {"accuracy": "share", "auc": "auc"}
     tables = {"user": {"dim": 3, "scale": 0.5, "rows": {"user.rows": "user"}}}
 
+    def __init__(self, hidden: int = 8):
+        super().__init__(hidden)
+        self.kinds = nn.Embedding(4, hidden)  # by an index that no column has as it is
+
     def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
-        hidden = torch.tanh(self.first(self.points(batch)))
+        hidden = torch.tanh(self.first(self.points(batch)) + self.kinds(batch["noise"].to(torch.int64)))
         hidden = hidden + batch["noise"].unsqueeze(1) * functional.dropout(torch.ones_like(hidden), 0.5, self.training)
         answers = self.second(torch.cat([hidden, batch["user.rows"]], 1))
         inside = batch["inside"]
@@ -144,7 +148,8 @@ sys.path.insert(0, sys.argv[1])
 import export_model
 for name in sys.argv[2:]:
     try:
-        export_model.export(f"points.py:{name}", f"{name}.pt2", 1, [])
+        name, *arguments = name.split()
+        export_model.export(f"points.py:{name}", f"{name}.pt2", 1, arguments)
         print(json.dumps("exported"))
     except export_model.Refused as refusal:
         print(json.dumps(str(refusal)))
@@ -203,7 +208,7 @@ class CompiledModels(processes.ProcessTest):
         for suffix in ("pt", "pt2"):
             done = cls.export("points.py:Points", "-o", f"points.{suffix}", "hidden=10")
             assert done.returncode == 0, done.stderr
-            assert done.stdout == f"points.{suffix}: 58 parameters in 4 tensors\n", done.stdout
+            assert done.stdout == f"points.{suffix}: 98 parameters in 5 tensors\n", done.stdout
         cls.script, cls.compiled = str(folder / "points.pt"), str(folder / "points.pt2")
 
     @classmethod
@@ -281,6 +286,16 @@ class CompiledModels(processes.ProcessTest):
         for seed in (0, 2):
             self.assertEqual(len({round(loss, 6) for loss in runs[seed]}), 4, runs[seed])
         self.assertFalse(set(runs[0]) & set(runs[2]))
+
+    def test_an_index_that_is_out_of_range_ends_the_trainer_by_a_line(self):
+        far = self.folder / "far.csv"
+        far.write_text(csv(193, 1, noise=9), encoding="utf-8")
+        for model, words in ((self.script, "index out of range"), (self.compiled, "ended in the midst of computing: index out of bounds")):
+            daemon = self.daemon(listen=(self.unix_address(),))
+            trainer = self.trainer(daemon.address, model, str(far))
+            self.assert_fails(trainer, words)
+            self.assertEqual(trainer.wait(), 1)
+            self.assert_stops(daemon)
 
     def test_it_goes_on_after_kills(self):
         def start():
@@ -382,7 +397,8 @@ class CompiledModels(processes.ProcessTest):
                             "expected 'i64 below N'",
                  "Smaller": "forward failed with made-up data: Target 2 is out of bounds",
                  "More": "forward returned 'extra', which is none of the metrics",
-                 "Throws": "forward failed with made-up data: not today"}
+                 "Throws": "forward failed with made-up data: not today",
+                 "Base hidden=-1": "Trying to create tensor with negative dimension -1"}
         done = subprocess.run([PYTHON, "-c", REFUSALS, str(processes.REPO / "scripts"), *cases], capture_output=True, text=True, cwd=self.models.name,
                               stdin=subprocess.DEVNULL, timeout=400, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -391,6 +407,7 @@ class CompiledModels(processes.ProcessTest):
         for (name, words), line in zip(cases.items(), told):
             with self.subTest(name):
                 self.assertNotIn("\n", line)
+                name = name.split()[0]
                 self.assertTrue(line.startswith(f"points.py:{name}: {words}"), line)
                 self.assertFalse((pathlib.Path(self.models.name) / f"{name}.pt2").exists())
 
