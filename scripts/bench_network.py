@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 
-from bench_group import Group
+from bench_group import SIZE, Group
 from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
-from bench_report import Row
+from bench_report import Row, gigabytes
 
 LEARNERS = 2
 RATE, ROUND_TRIP_MS = "20mbit", 100
@@ -34,6 +34,9 @@ RUNS = {
                                       "delay": DELAY, "blend": 0.5}, FOUR_BITS, 200),
 }
 TARGETS = {"diloco, four bits, fragments": 0.9}
+# What fills a wide path as long as that: by name flags of psd-trainer, and the share of the link that is to be reached.
+WIDE_RATE, WIDE_BYTES_S, WIDE_S = "1gbit", 125e6, 8
+WIDE = {"window 4, 1 connection": ({}, None), "window 16, 4 connections": ({"window": 16, "connections": 4}, 0.8)}
 WARM_UP = 0.25  # of the steps
 
 
@@ -57,7 +60,8 @@ class Network(Group):
     text = f"""{LEARNERS} learners with one thread each, each in a network namespace of its own whose link has {RATE.removesuffix("mbit")} Mbit/s in either
 direction (`tbf`) and, by a relay before the daemon, a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`, 834,304 parameters, batches of 8. Steps per
 second of a learner after the first quarter of its steps and before the last one, beside the same learners over the loopback interface. `period` {PERIOD}; *four
-bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5."""
+bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5. Below, 64 MiB in messages over a link of 1 Gbit/s
+at the same round trip, by `--window` and `--connections`."""
     rounds_max = 1
 
     def measurements(self):
@@ -69,7 +73,22 @@ bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY},
         for name in RUNS:
             work[f"{name} near"] = lambda n=name: self.rate_of(n, slow=False)
             work[f"{name} far"] = lambda n=name: self.rate_of(n, slow=True)
+        for operation in ("pull", "push"):
+            for name in WIDE:
+                work[f"{operation} {name}"] = lambda o=operation, n=name: self.wide(o, n)
         return work
+
+    def wide(self, operation, name):
+        """Bytes per second of 64 MiB over a wide path, the same way round."""
+        with contextlib.ExitStack() as stack:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
+            daemon = Daemon(self.programs.folder / "psd", folder, {"policy": {"type": "locked"}, "shards": 4, "insecure": True})
+            stack.callback(daemon.end)
+            daemon.await_ready()
+            address = self.far(stack, 0, daemon.socket, WIDE_RATE)
+            command = self.programs.trainer_arguments(address, operation, transport="rpc", size=SIZE, seconds=WIDE_S, **WIDE[name][0])
+            report = self.programs.run([*within("home0"), *command], WIDE_S)
+            return report["bytes"] / report["median_s"]
 
     def rate_of(self, name, slow):
         policy, codecs, steps = RUNS[name]
@@ -86,7 +105,7 @@ bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY},
                 addresses = [self.far(stack, learner, daemon.socket) for learner in range(LEARNERS)]
             return self.train(folder, addresses, steps, slow)
 
-    def far(self, stack, learner, socket):
+    def far(self, stack, learner, socket, rate=RATE):
         """A learner's home with a slow link to where a relay passes on to the daemon; gives the daemon's address from there."""
         home, there = namespace(f"home{learner}"), namespace(f"there{learner}")
         for place in (there, home):
@@ -97,7 +116,7 @@ bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY},
         for number, place in enumerate((there, home), 1):
             ip("-n", place, "addr", "add", f"10.78.{learner}.{number}/24", "dev", "net")
             ip("-n", place, "link", "set", "net", "up")
-            ip("netns", "exec", place, "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", RATE, "burst", "64kb", "latency", "100ms")
+            ip("netns", "exec", place, "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "64kb" if rate == RATE else "1mb", "latency", "100ms")
         relay = subprocess.Popen([*within(f"there{learner}"), sys.executable, RELAY, str(PORT), str(socket), str(ROUND_TRIP_MS / 2)],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         stack.callback(lambda: (relay.kill(), relay.wait()))
@@ -133,5 +152,8 @@ bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY},
     def rows(self, medians):
         if "nothing" in medians:
             return []
-        return [Row.at_least(name, medians[f"{name} far"], "near", medians[f"{name} near"], TARGETS.get(name),
-                             lambda rate: f"{rate:.2f} steps/s") for name in RUNS]
+        learners = [Row.at_least(name, medians[f"{name} far"], "near", medians[f"{name} near"], TARGETS.get(name),
+                                 lambda rate: f"{rate:.2f} steps/s") for name in RUNS]
+        return learners + [Row.at_least(f"{operation} of 64 MiB over {WIDE_RATE.removesuffix('gbit')} Gbit/s, {name}", medians[f"{operation} {name}"],
+                                        "the link", WIDE_BYTES_S, target, gigabytes)
+                           for operation in ("pull", "push") for name, (_, target) in WIDE.items()]
