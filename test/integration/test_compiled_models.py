@@ -50,6 +50,7 @@ class Points(Base):
     def __init__(self, hidden: int = 8):
         super().__init__(hidden)
         self.kinds = nn.Embedding(4, hidden)  # by an index that no column has as it is
+        nn.init.zeros_(self.kinds.weight)
 
     def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
         hidden = torch.tanh(self.first(self.points(batch)) + self.kinds(batch["noise"].to(torch.int64)))
