@@ -104,6 +104,16 @@ class Claims(TruthTest):
         self.assertGreater(of('{"type":"mean"}', 1), honest + 0.15)
         self.assertLess(of('{"type":"median"}', 1), honest + 0.1)
 
+    def test_so_do_those_of_learners(self):
+        def of(aggregator, liars):
+            return self.error(policy="diloco", rate=0.7, trainers=5, byzantine=liars, steps=5 * 40, settings={
+                "policy__aggregator": f'{{"type":"{aggregator}"}}', "policy__period": 10, "policy__inner": '{"type":"sgd","lr":0.1}'})
+
+        honest = of("mean", 0)
+        self.assertLess(honest, 0.2)
+        self.assertGreater(of("mean", 1), honest + 0.15)
+        self.assertLess(of("median", 1), honest + 0.1)
+
     def test_sparse_gradients_bear_staleness(self):
         bias = json.dumps([{"match": "bias", "optimizer": {"type": "sgd", "lr": 0.01}}])
 

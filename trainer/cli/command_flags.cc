@@ -280,7 +280,7 @@ void addSimulateFlags(CLI::App& app, RawFlags& flags) {
          "score the model after so many steps of all trainers together, too; default: at the end alone")
       ->type_name("N");
   add("--byzantine", flags.byzantine,
-      "so many trainers, the last ranks, push normal noise instead of the gradients of dense parameters",
+      "so many trainers, the last ranks, push normal noise in place of what they have for dense parameters",
       "N");
   add("--byzantine-deviation", flags.byzantineDeviation, "of that noise", "NUMBER");
   addCodecFlags(app, flags);

@@ -39,7 +39,7 @@ Pending<PullInfo> ScheduledClient::pullFragment(std::span<float> destination, ui
 Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, Behind behind,
                                         const std::vector<Version>& basis, const RowBatch* rows) {
   return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(
-      client_.push(step, gradient, behind, basis, rows), turns_, rank_));
+      client_.push(step, pushed(gradient, behind), behind, basis, rows), turns_, rank_));
 }
 
 }  // namespace psd

@@ -3,20 +3,24 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "trainer/client/client.h"
+#include "trainer/simulate/pushed_noise.h"
 #include "trainer/simulate/turns.h"
 
 namespace psd {
 
 /// The client of a virtual trainer: whoever waits for a pull or push gives the turn to others until it is
-/// done, so that an answer may depend on what they do. All else is as the client beneath it does it. Owned by
-/// the trainer's thread, as that client is, which outlives it.
+/// done, so that an answer may depend on what they do. With `noise` that is pushed in place of what the
+/// trainer has for dense parameters. All else is as the client beneath it does it. Owned by the trainer's
+/// thread, as that client is, which outlives it.
 class ScheduledClient final : public Client {
  public:
-  ScheduledClient(Client& client, Turns& turns, Rank rank) : client_(client), turns_(turns), rank_(rank) {}
+  ScheduledClient(Client& client, Turns& turns, Rank rank, std::optional<PushedNoise> noise = {})
+      : client_(client), turns_(turns), rank_(rank), noise_(std::move(noise)) {}
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override {
@@ -30,7 +34,7 @@ class ScheduledClient final : public Client {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override {
-    return client_.beginPush(step, gradient, behind, basis, rows);
+    return client_.beginPush(step, pushed(gradient, behind), behind, basis, rows);
   }
   Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
@@ -46,9 +50,14 @@ class ScheduledClient final : public Client {
   uint64_t bytesPushed() const override { return client_.bytesPushed(); }
 
  private:
+  std::span<const float> pushed(std::span<const float> gradient, const Behind& behind) {
+    return noise_ && !gradient.empty() ? noise_->draw(behind.fragment) : gradient;
+  }
+
   Client& client_;
   Turns& turns_;
   const Rank rank_;
+  std::optional<PushedNoise> noise_;
 };
 
 }  // namespace psd

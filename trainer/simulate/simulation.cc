@@ -45,13 +45,12 @@ Simulation::~Simulation() {
 Result<TrainingSummary> Simulation::train(Trainer& trainer) {
   const Rank rank = trainer.rank;
   PSD_ASSIGN_OR_RETURN(trainer.client, connect_(options_.client));
-  ScheduledClient client(*trainer.client, turns_, rank);
-  VirtualModel::Options own{.whenComputed = [&] { return turns_.sleep(rank, schedule_.next(rank)); }};
+  std::optional<PushedNoise> noise;
   if (rank.value >= options_.trainers - options_.byzantine) {
-    own.noiseDeviation = options_.byzantineDeviation;
-    own.noiseSeed = Random(options_.seed, rank.value).next();
+    noise.emplace(model_.spec(), options_.byzantineDeviation, Random(options_.seed, rank.value).next());
   }
-  VirtualModel model(model_, std::move(own));
+  ScheduledClient client(*trainer.client, turns_, rank, std::move(noise));
+  VirtualModel model(model_, [&] { return turns_.sleep(rank, schedule_.next(rank)); });
   TrainingLoop loop(client, model, data_,
                     {.membership = {rank, options_.trainers},
                      .batchSize = options_.batchSize,

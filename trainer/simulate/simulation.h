@@ -27,7 +27,7 @@ struct SimulationOptions {
   std::optional<uint64_t> steps;  ///< of all trainers together; with `time`, whichever is first
   std::optional<double> time;     ///< in virtual time
   uint64_t scoreEvery = 0;        ///< steps of all trainers together; 0: the model is scored at the end alone
-  uint32_t byzantine = 0;         ///< so many trainers, the last ranks, push noise for gradients
+  uint32_t byzantine = 0;         ///< so many trainers, the last ranks, push noise
   double byzantineDeviation = 20;  ///< of that noise
 };
 

@@ -3,13 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/types/model_layout.h"
-#include "trainer/dataset/random.h"
 #include "trainer/model/model.h"
 
 namespace psd {
@@ -19,14 +17,8 @@ namespace psd {
 /// which outlives it.
 class VirtualModel final : public Model {
  public:
-  struct Options {
-    /// Called when gradients are computed; false: they are not wanted any more (interrupted).
-    std::function<bool()> whenComputed;
-    /// Instead of gradients of dense parameters: normal noise of this deviation, drawn by `noiseSeed`.
-    std::optional<double> noiseDeviation;
-    uint64_t noiseSeed = 0;
-  };
-  VirtualModel(Model& shared, Options options);
+  /// `whenComputed` is called when gradients are; false: they are not wanted any more (interrupted).
+  VirtualModel(Model& shared, std::function<bool()> whenComputed);
 
   const ModelSpec& spec() const override { return shared_.spec(); }
   std::vector<ColumnSpec> inputs() const override { return shared_.inputs(); }
@@ -52,12 +44,10 @@ class VirtualModel final : public Model {
 
   Array zeros() const;
   std::span<float> span(const Array& array) const { return {array.get(), layout_.totalElements()}; }
-  void drawNoise();
 
   Model& shared_;
-  const Options options_;
+  const std::function<bool()> whenComputed_;
   const ModelLayout layout_;
-  Random noise_;
   Array parameters_, gradients_;
   Array spare_;  // null: not reserved
 };
