@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from bench_group import SIZE, Group
 from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
@@ -16,6 +17,7 @@ from bench_report import Row, gigabytes
 
 LEARNERS = 2
 RATE, ROUND_TRIP_MS = "20mbit", 100
+POLL_S = 0.01
 PORT = 5500  # in namespaces that nobody else has
 RELAY = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "delay_relay.py"
 TEXT = "LICENSE"
@@ -38,6 +40,9 @@ TARGETS = {"diloco, four bits, fragments": 0.9}
 WIDE_RATE, WIDE_BYTES_S, WIDE_S = "1gbit", 125e6, 8
 WIDE = {"window 4, 1 connection": ({}, None), "window 16, 4 connections": ({"window": 16, "connections": 4}, 0.8)}
 WARM_UP = 0.25  # of the steps
+COUNTED = (0.375, 0.875)  # the steps between which bytes are counted: whole periods
+FEWER_BYTES = ("diloco, four bits", "diloco, four bits, fragments")
+FEWER_BYTES_TARGET = 300
 
 
 def ip(*arguments):
@@ -60,9 +65,14 @@ class Network(Group):
     text = f"""{LEARNERS} learners with one thread each, each in a network namespace of its own whose link has {RATE.removesuffix("mbit")} Mbit/s in either
 direction (`tbf`) and, by a relay before the daemon, a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`, 834,304 parameters, batches of 8. Steps per
 second of a learner after the first quarter of its steps and before the last one, beside the same learners over the loopback interface. `period` {PERIOD}; *four
-bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5. Below, 64 MiB in messages over a link of 1 Gbit/s
+bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5. *Fewer bytes*: what the kernel counts at a
+learner's link, headers and acknowledgements included, both ways and per step, over two periods. Below, 64 MiB in messages over a link of 1 Gbit/s
 at the same round trip, by `--window` and `--connections`."""
     rounds_max = 1
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.link_bytes = {}  # by name of the run, of a learner's step far away
 
     def measurements(self):
         missing = "root" if os.getuid() != 0 else next((program for program in ("ip", "tc") if not shutil.which(program)), None)
@@ -103,7 +113,10 @@ at the same round trip, by `--window` and `--connections`."""
             addresses = [daemon.address["tcp"]] * LEARNERS
             if slow:
                 addresses = [self.far(stack, learner, daemon.socket) for learner in range(LEARNERS)]
-            return self.train(folder, addresses, steps, slow)
+            rate, link_bytes = self.train(folder, addresses, steps, slow)
+            if slow:
+                self.link_bytes[name] = link_bytes
+            return rate
 
     def far(self, stack, learner, socket, rate=RATE):
         """A learner's home with a slow link to where a relay passes on to the daemon; gives the daemon's address from there."""
@@ -134,6 +147,7 @@ at the same round trip, by `--window` and `--connections`."""
             running.append((subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True), metrics))
         rates = []
         try:
+            link_bytes = self.bytes_per_step(*running[0], steps) if slow else None
             for process, metrics in running:
                 errors = process.communicate(timeout=PROGRAM_S + READY_S + steps)[1]
                 if process.returncode != 0:
@@ -147,13 +161,30 @@ at the same round trip, by `--window` and `--connections`."""
             for process, _ in running:
                 process.kill()
                 process.wait()
-        return sum(rates) / len(rates)
+        return sum(rates) / len(rates), link_bytes
+
+    def bytes_per_step(self, process, metrics, steps):
+        """That passed the link of the first learner, either way, while it took the steps that are COUNTED."""
+        counts = []
+        for share in COUNTED:
+            give_up = time.monotonic() + PROGRAM_S + READY_S + steps
+            while not metrics.exists() or metrics.read_text(encoding="utf-8").count("samples_per_s") < int(share * steps):
+                if process.poll() is not None or time.monotonic() > give_up:
+                    raise Failed("psd-trainer train did not come far enough to count its bytes")
+                time.sleep(POLL_S)
+            files = [f"/sys/class/net/net/statistics/{way}_bytes" for way in ("rx", "tx")]
+            told = subprocess.run([*within("home0"), "cat", *files], capture_output=True, text=True, check=True).stdout
+            counts.append(sum(map(int, told.split())))
+        return (counts[1] - counts[0]) / (int(COUNTED[1] * steps) - int(COUNTED[0] * steps))
 
     def rows(self, medians):
         if "nothing" in medians:
             return []
         learners = [Row.at_least(name, medians[f"{name} far"], "near", medians[f"{name} near"], TARGETS.get(name),
                                  lambda rate: f"{rate:.2f} steps/s") for name in RUNS]
-        return learners + [Row.at_least(f"{operation} of 64 MiB over {WIDE_RATE.removesuffix('gbit')} Gbit/s, {name}", medians[f"{operation} {name}"],
+        first = next(iter(RUNS))
+        fewer = [Row.at_least(f"fewer bytes, {name}", 1 / self.link_bytes[name], first, 1 / self.link_bytes[first], FEWER_BYTES_TARGET,
+                              lambda steps: f"{1e-3 / steps:.1f} kB per step") for name in FEWER_BYTES]
+        return learners + fewer + [Row.at_least(f"{operation} of 64 MiB over {WIDE_RATE.removesuffix('gbit')} Gbit/s, {name}", medians[f"{operation} {name}"],
                                         "the link", WIDE_BYTES_S, target, gigabytes)
                            for operation in ("pull", "push") for name, (_, target) in WIDE.items()]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-import svg_plot
+import line_plot
 from bench_programs import Daemon, Failed, last_line
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
@@ -50,10 +50,11 @@ def first_digits(data, count, folder):
 class Lab:
     """Runs psd-trainer simulate, each time against a psd of its own. Says on standard error what it does."""
 
-    def __init__(self, build, data, ratings, quick):
+    def __init__(self, build, data, ratings, text, quick):
         self.bin = build / "bin"
         self.data = data
         self.ratings = ratings  # a folder of MovieLens, or None
+        self.text = text  # a file, or None
         self.quick = quick
         for program in ("psd", "psd-trainer"):
             if not (self.bin / program).is_file():
@@ -77,13 +78,14 @@ class Lab:
             raise Failed(f"psd-trainer {arguments[0]}: {last_line(done.stderr)}")
         return json.loads(done.stdout)
 
-    def simulate(self, policy, optimizer, *, data=None, model="mlp", keep=False, **flags):
-        """What a simulation reports. A flag's name is that of the option. `keep`: with the final parameters, "values"."""
+    def simulate(self, policy, optimizer, *, data=None, model="mlp", keep=False, config=None, **flags):
+        """What a simulation reports. A flag's name is that of the option. `keep`: with the final parameters, "values". `config`: further
+        keys of the daemon's."""
         options = [item for name, value in flags.items() for item in (f"--{name.replace('_', '-')}", value)]
         with tempfile.TemporaryDirectory(prefix="psd-") as name:
             folder = pathlib.Path(name)
             saved = {"save": str(folder / "model.safetensors")} if keep else {}
-            daemon = self.daemon(folder, policy, optimizer, **saved)
+            daemon = self.daemon(folder, policy, optimizer, **saved, **(config or {}))
             try:
                 daemon.await_ready()
                 report = self.ask("simulate", "--server", daemon.address["unix"], "--log-level", "error", "--model", model,
@@ -160,14 +162,14 @@ def error(report):
     return CHANCE if report["diverged"] else 100 - 100 * report["score"]["accuracy"]
 
 
-def curve(report, x):
-    """[(x, test error in %)], x "step" or "time"."""
-    return [(score[x], 100 - 100 * score["accuracy"]) for score in report["scores"]]
+def curve(report, x, y="error"):
+    """[(x, y)], x "step" or "time", y the test error in % or a figure of the scores."""
+    return [(score[x], 100 - 100 * score["accuracy"] if y == "error" else score[y]) for score in report["scores"]]
 
 
-def mean_curve(reports, x="step"):
+def mean_curve(reports, x="step", y="error"):
     """The mean of curves whose points are at the same places, as far as all go."""
-    return [(points[0][0], statistics.mean(y for _, y in points)) for points in zip(*(curve(report, x) for report in reports))]
+    return [(points[0][0], statistics.mean(value for _, value in points)) for points in zip(*(curve(report, x, y) for report in reports))]
 
 
 def spread(values, digits=1):
@@ -200,11 +202,13 @@ class Pictures:
 
     def __init__(self, folder):
         self.folder = folder
+        if folder is not None:
+            line_plot.need()
 
-    def lines(self, name, title, x, y, curves, y_range):
+    def lines(self, name, title, x, y, curves, y_range, x_scale="linear"):
         """The lines of the page that show the plot."""
         if self.folder is None:
             return []
         self.folder.mkdir(exist_ok=True)
-        (self.folder / f"truth_{name}.svg").write_text(svg_plot.plot(title, x, y, curves, y_range), encoding="utf-8")
-        return [f"![{title}](pictures/truth_{name}.svg)", ""]
+        (self.folder / f"{name}.svg").write_text(line_plot.plot(title, x, y, curves, y_range, x_scale), encoding="utf-8")
+        return [f"![{title}](pictures/{name}.svg)", ""]
