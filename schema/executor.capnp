@@ -37,22 +37,41 @@ struct Column {
   bound @3 :UInt64;         # of whole numbers: none is negative, and all are below it; 0: not limited
 }
 
+enum LossKind {
+  # In the order of psd::LossKind in trainer/task/loss_spec.h.
+  crossEntropy @0;
+  squaredError @1;
+  binaryCrossEntropy @2;
+}
+
+struct Loss {
+  # What a trainer computes of the outputs, where it has no loss of its own: the mean over the samples.
+  kind @0 :LossKind;
+  output @1 :Text;          # the output that is compared; empty: the only one
+  target @2 :Column;        # what it is compared with, which stays with the trainer
+  penalty @3 :Text;         # an output f32, a number for each sample, whose mean is added; empty: none
+}
+
 interface Executor {
   # What a connection begins with.
 
   hello @0 (protocolVersion :UInt32, peer :Text)
-      -> (status :Acknowledgement, module :Text, inputs :List(Column), version :Text, silenceMs :UInt32, messageBytes :UInt64);
+      -> (status :Acknowledgement, module :Text, inputs :List(Column), version :Text, silenceMs :UInt32, messageBytes :UInt64,
+          loss :Loss);
   # First of all calls. `peer`: what the caller calls itself, for people. `module`: the name of what is executed. `version`: of
   # psd. `silenceMs`: a connection over which nothing comes for so long is closed; keepAlive is something.
-  # `messageBytes`: a larger message ends the connection.
+  # `messageBytes`: a larger message ends the connection. `loss`: of the module.
 
-  join @1 (rank :UInt32, anyRank :Bool, worldSize :UInt32, incarnation :UInt64)
-      -> (status :Acknowledgement, trainer :RemoteTrainer, rank :UInt32, worldSize :UInt32, policy :Text, device :Text, shards :UInt32);
+  join @1 (rank :UInt32, anyRank :Bool, worldSize :UInt32, incarnation :UInt64, rowsAt :List(UInt64))
+      -> (status :Acknowledgement, trainer :RemoteTrainer, rank :UInt32, worldSize :UInt32, policy :Text, device :Text, shards :UInt32,
+          daemons :List(UInt64));
   # Joins the daemon in the caller's rank and waits until the model has values. With `anyRank` it takes the lowest rank that is
   # free. `worldSize`: 0 for what the daemon says. `incarnation`: drawn once in a trainer's life, not 0; who comes back, at this
   # executor or at another one, gives it again, and no step of it is applied twice. A connection has one session at a time: it may
   # join again after it was refused, or once the session is over. The session ends with the connection, all its contexts with it.
-  # `policy`, `device`: for people.
+  # `policy`, `device`: for people. `daemons`: random numbers of the processes that serve the model. `rowsAt`: of who comes back and
+  # has pushed rows of embedding tables, the `daemons` of its last session: where one of them is there anew without its rows, the join
+  # fails (modelMismatch). Empty: it goes on with rows as they begin.
 
   status @2 () -> (status :Acknowledgement, json :Text);
   # Queue, waits, trainers and their contexts, as docs/executor.md describes.
@@ -70,15 +89,18 @@ interface RemoteTrainer {
       -> (status :Acknowledgement, outputs :List(Tensor), versions :List(UInt64));
   # Computes the outputs of `inputs`, which are the columns that hello told of. With `training` the pass is as in training
   # (dropout), and waits as `context`, which must not be in use, for its backward pass; without, it is as in use, and no context
-  # comes of it. `versions`: per shard, of the parameters that it saw. `priority`: higher is sooner, against other calls that wait.
+  # comes of it. `versions`: per shard, then per row shard, of the parameters that it saw. `priority`: higher is sooner, against other calls that wait.
 
   backward @1 (context :UInt64, outputGradients :List(Tensor), priority :Int8, thenStep :UInt64, samples :UInt32)
       -> (status :Acknowledgement, outcome :PushOutcome, staleness :UInt64);
-  # Computes the gradients of the parameters from those of the outputs, once per context; outputs that are left out have none.
+  # Computes the gradients of the parameters, and of the rows of embedding tables that the forward pass took, from those of the
+  # outputs, once per context; outputs that are left out have none.
   # `thenStep` not 0: does what step() does, with that number, in the same call.
 
   gradients @2 (context :UInt64, names :List(Text)) -> (status :Acknowledgement, gradients :List(Tensor));
-  # After backward: the gradients of these parameters, none named: of all.
+  # After backward: the gradients of these parameters and embedding tables, none named: of all, tables last. A table gives two
+  # tensors: the gradients of the rows that the forward pass took, f32[rows, dim], by the table's name, and then their ids, i64[rows],
+  # by that name and ".ids".
 
   step @3 (context :UInt64, step :UInt64, samples :UInt32)
       -> (status :Acknowledgement, outcome :PushOutcome, staleness :UInt64);

@@ -10,7 +10,7 @@ import warnings
 
 from export_step import Refused, export_step, first_line
 
-DECLARED = ("columns", "inputs", "tables", "metrics")
+DECLARED = ("columns", "inputs", "output_loss", "tables", "metrics")
 
 
 def load_class(path, name):
@@ -58,7 +58,7 @@ def declaration_of(model):
     try:
         return json.dumps(declaration, indent=1)
     except TypeError as error:
-        raise Refused(f"columns, inputs, tables and metrics of {type(model).__name__} are no plain dicts and lists: {error}") from None
+        raise Refused(f"{', '.join(DECLARED[:-1])} and {DECLARED[-1]} of {type(model).__name__} are no plain dicts and lists: {error}") from None
 
 
 def script(model, target):

@@ -23,8 +23,8 @@
 #include "trainer/client/client.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/model/model_list.h"
-#include "trainer/remote/cross_entropy.h"
 #include "trainer/remote/executor_connection.h"
+#include "trainer/remote/loss_list.h"
 #include "trainer/remote/remote_steps.h"
 #include "trainer/remote/tensor_wire.h"
 
@@ -62,6 +62,11 @@ Batch makeBatch(uint32_t first = 0) {
 std::vector<NamedTensor> imagesOf(const Batch& batch) {
   const ColumnSpec image{"image", ElementType::f32, {1, 28, 28}, 0};
   return tensorsOf(batch, std::vector<ColumnSpec>{image});
+}
+
+NamedTensor labelsOf(const Batch& batch) {
+  const LossSpec loss;
+  return tensorsOf(batch, std::vector<ColumnSpec>{loss.target}).front();
 }
 
 /// The gradient of the mean negative log-likelihood with respect to log-probabilities, as LibTorch has it.
@@ -473,9 +478,9 @@ TEST_CASE("Steps with cross-entropy train, and scores are those of the model") {
   double first = 0, last = 0;
   for (uint64_t step = 1; step <= 30; step++) {
     const Batch batch = makeBatch(step % 4 * kSamples);
-    const auto labels = batch.values<int64_t>("label");
-    const auto loss = (*steps)->forward(
-        imagesOf(batch), [labels](const auto& outputs) { return crossEntropy(outputs, labels); });
+    const auto loss = (*steps)->forward(imagesOf(batch), [labels = labelsOf(batch)](const auto& outputs) {
+      return computeLoss({}, outputs, labels);
+    });
     PSD_REQUIRE_OK(loss);
     PSD_REQUIRE_OK((*steps)->step(Step{step}, kSamples));
     (step == 1 ? first : last) = *loss;
@@ -487,7 +492,7 @@ TEST_CASE("Steps with cross-entropy train, and scores are those of the model") {
   PSD_REQUIRE_OK(local);
   const auto outputs = (*steps)->outputs(imagesOf(batch));
   PSD_REQUIRE_OK(outputs);
-  const auto remote = scoreClasses(*outputs, batch.values<int64_t>("label"));
+  const auto remote = scoreOutputs({}, *outputs, labelsOf(batch));
   PSD_REQUIRE_OK(remote);
   CHECK(std::abs(remote->loss() - local->loss()) < 1e-6);
   CHECK(remote->value("accuracy") == local->value("accuracy"));

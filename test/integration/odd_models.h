@@ -29,10 +29,13 @@ class GatedModel final : public ExecutionModel {
   const ModelSpec& spec() const override { return inner_->spec(); }
   const std::vector<ColumnSpec>& inputs() const override { return inner_->inputs(); }
   Weights initialValues() const override { return inner_->initialValues(); }
+  Result<std::vector<RowLookup>> lookUp(const std::vector<NamedTensor>& inputs, bool training) override {
+    return inner_->lookUp(inputs, training);
+  }
   Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
-                                               bool training) override {
+                                               bool training, PassRows rows) override {
     gate_.wait();
-    return inner_->forward(std::move(weights), std::move(inputs), training);
+    return inner_->forward(std::move(weights), std::move(inputs), training, std::move(rows));
   }
 
  private:
@@ -60,7 +63,7 @@ class LargeOutput final : public ExecutionModel {
   const ModelSpec& spec() const override { return inner_->spec(); }
   const std::vector<ColumnSpec>& inputs() const override { return inputs_; }
   Weights initialValues() const override { return inner_->initialValues(); }
-  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor>, bool) override {
+  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor>, bool, PassRows) override {
     return std::unique_ptr<ForwardPass>(new LargePass(values_));
   }
 
@@ -103,7 +106,8 @@ class ManyTensors final : public ExecutionModel {
     std::fill_n(values->get(), elements, 0.0f);
     return *std::move(values);
   }
-  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor> inputs, bool) override {
+  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor> inputs, bool,
+                                               PassRows) override {
     return std::unique_ptr<ForwardPass>(new ManyOutputs(inputs.at(0).shape.at(0)));
   }
 

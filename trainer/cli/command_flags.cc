@@ -197,10 +197,9 @@ Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
 }
 
 Status checkExecuteFlags(const CLI::App& app) {
-  for (const char* const name :
-       {"--server", "--token-file", "--transport", "--model", "--device", "--threads", "--init", "--inflight",
-        "--prefetch", "--connections", "--spin", "--codec", "--pull-codec", "--go-on-without-rows",
-        "--data-plan", "--allreduce-host"}) {
+  for (const char* const name : {"--server", "--token-file", "--transport", "--model", "--device",
+                                 "--threads", "--init", "--inflight", "--prefetch", "--connections", "--spin",
+                                 "--codec", "--pull-codec", "--data-plan", "--allreduce-host"}) {
     if (app.count(name) == 0) continue;
     return {ErrorCode::invalidArgument,
             std::string(name) + ": goes without --execute; with it, model and daemon are the executor's"};

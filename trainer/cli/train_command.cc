@@ -56,10 +56,13 @@ Status openModel(const TrainCommand& command, const OnEvent& onEvent, Material& 
                                      .tls = client.tls,
                                      .connectTimeout = client.connectTimeout,
                                      .retryTimeout = client.retryTimeout,
+                                     .goOnWithoutRows = client.goOnWithoutRows,
                                      .onEvent = onEvent});
   if (!steps.ok()) return {steps.error().code, "--execute: " + steps.message()};
   material.steps = *std::move(steps);
-  material.model = std::make_unique<RemoteModel>(*material.steps);
+  auto model = RemoteModel::make(*material.steps);
+  if (!model.ok()) return {model.error().code, "--execute: " + model.message()};
+  material.model = *std::move(model);
   return {};
 }
 

@@ -79,6 +79,9 @@ struct ClientOptions {
   /// The number by which daemons know this trainer's process, for who goes on where another client of the
   /// same trainer was: the daemon applies no step twice. 0: one is drawn.
   uint64_t incarnation = 0;
+  /// For who goes on where another client of the same trainer has pushed rows of embedding tables:
+  /// JoinInfo::daemons of that client. A join at one that is there anew without them fails (modelMismatch).
+  std::vector<uint64_t> rowsAt;
   /// Whether this trainer averages gradients with others where the daemon's policy is that
   /// (JoinInfo::allReduce, formGroup()); who does not is refused there.
   bool averages = false;
@@ -118,6 +121,7 @@ struct JoinInfo {
   AllReduceTerms allReduce;           ///< how trainers average gradients; without a timeout they do not
   ModelSpec model;                    ///< that the daemon serves; of several daemons all of it
   uint64_t daemon = 0;                ///< random number of the daemon's process; 0 where it was observed
+  std::vector<uint64_t> daemons;      ///< that of each, of several daemons; empty where they were observed
   Rank rank;                          ///< that the trainer has
   uint32_t worldSize = 0;             ///< ranks are below it
   uint32_t connections = 1;           ///< in use

@@ -149,10 +149,12 @@ JoinInfo PartitionedClient::describe() const {
   JoinInfo all = daemons_.front().client->info();
   std::vector<std::string> devices, pulls, pushes, rows;
   all.shardCount = all.rowShardCount = 0;
+  all.daemons.clear();
   for (const Daemon& daemon : daemons_) {
     const JoinInfo& info = daemon.client->info();
     all.shardCount += info.shardCount;
     all.rowShardCount += info.rowShardCount;
+    all.daemons.insert(all.daemons.end(), info.daemons.begin(), info.daemons.end());
     all.connections = std::max(all.connections, info.connections);
     devices.push_back(info.device);
     pulls.push_back(info.pullTransport == "cuda" ? "rpc" : info.pullTransport);

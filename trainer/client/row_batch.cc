@@ -27,7 +27,7 @@ void RowValues::resize(size_t count) {
   count_ = count;
   const bool enough = count <= room_ && !lost();
   if (enough && block_.ring) return;
-  const size_t room = enough ? room_ : count + count / 4 + 1;
+  const size_t room = enough ? room_ : roomFor(count);
   if (!enough) block_ = {};  // first, so that its room can be taken again
   if (auto inRing = memory_->takeInRing(room * sizeof(float)); inRing.values) {
     block_ = std::move(inRing);
@@ -87,17 +87,20 @@ uint64_t RowBatch::rowCount() const {
   return rows;
 }
 
-void RowBatch::make(std::span<const Feature> features) {
+void RowBatch::find(std::span<const Feature> features) {
   places_.resize(features.size());
-  size_t values = 0;
+  found_ = 0;
   for (uint32_t table = 0; table < tables_.size(); table++) {
     makeTable(table, features);
     constexpr size_t kGrain = kLayoutGrainElements;
-    tables_[table].begin = values;
-    values += (tables_[table].ids.size() * tables_[table].dim + kGrain - 1) / kGrain * kGrain;
+    tables_[table].begin = found_;
+    found_ += (tables_[table].ids.size() * tables_[table].dim + kGrain - 1) / kGrain * kGrain;
   }
-  values_.resize(values);
-  gradients_.resize(values);
+}
+
+void RowBatch::makeRoom() {
+  values_.resize(found_);
+  gradients_.resize(found_);
   std::ranges::fill(gradients_.span(), 0.f);
 }
 

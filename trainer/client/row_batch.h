@@ -23,6 +23,8 @@ class RowValues {
 
   /// Makes room for `count` values, whatever they are.
   void resize(size_t count);
+  /// How many values there is room for once an empty object was made to hold `count`.
+  static size_t roomFor(size_t count) { return count + count / 4 + 1; }
   /// Whether the daemon may still come to write what lies here.
   bool lost() const { return block_.lost(); }
   std::span<float> span() { return {values(), count_}; }
@@ -61,7 +63,17 @@ class RowBatch {
   RowBatch ofDaemon(uint32_t daemon) const;
 
   /// Takes the rows of the features, and zeros for their gradients. The ids need only live until it returns.
-  void make(std::span<const Feature> features);
+  void make(std::span<const Feature> features) {
+    find(features);
+    makeRoom();
+  }
+  /// make() in two parts, for who is to know before there is memory for values how much it will be: which
+  /// rows these are, …
+  void find(std::span<const Feature> features);
+  /// … and room for what find() has found.
+  void makeRoom();
+  /// Bytes that makeRoom() takes in a batch that has none yet, for values and gradients together.
+  uint64_t roomBytes() const { return 2 * RowValues::roomFor(found_) * sizeof(float); }
 
   /// Lets go of values which a daemon may still come to write, since the connection broke during a pull. What
   /// rows() gave before is not the batch's any more. Gradients stay.
@@ -123,6 +135,7 @@ class RowBatch {
   const uint32_t shards_;  // of each daemon
   const uint32_t daemons_;
   RowValues values_, gradients_;  // of all tables, one after the other
+  size_t found_ = 0;              // values of these, by the last find()
   std::vector<Table> tables_;
   std::vector<uint32_t> placeOf_;
   std::vector<uint64_t> sorted_;

@@ -86,7 +86,7 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   moveAsked_->forget();
   links_.first().look([this](Channel& channel) { channel.noteMoves(moveAsked_); });
   PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
-  if (rowsSeen_ && joined_.daemon != lastDaemon && !joined_.goesOn && !options_.goOnWithoutRows) {
+  if (hadRowsElsewhere(lastDaemon) && !joined_.goesOn && !options_.goOnWithoutRows) {
     return {ErrorCode::modelMismatch,
             "the daemon came back without the rows of the embedding tables, which `durability` of type "
             "\"log\" keeps; "
@@ -115,10 +115,17 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   info_.worldSize = joined_.worldSize;
   info_.model = trainer_->model;
   info_.daemon = joined_.daemon;
+  info_.daemons = {joined_.daemon};
   PSD_RETURN_IF_ERROR(awaitModel());
   PSD_RETURN_IF_ERROR(attachOthers(timeout));
   watchOthers();
   return {};
+}
+
+bool Session::hadRowsElsewhere(uint64_t lastDaemon) const {
+  if (lastDaemon != 0) return rowsSeen_ && joined_.daemon != lastDaemon;
+  return !options_.rowsAt.empty() && !trainer_->model.tables.empty() &&
+         std::ranges::find(options_.rowsAt, joined_.daemon) == options_.rowsAt.end();
 }
 
 void Session::watchOthers() {

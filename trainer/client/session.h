@@ -86,6 +86,9 @@ class Session {
  private:
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
   Result<JoinAnswer> askToJoin(const JoinRequest& request, std::chrono::milliseconds timeout);
+  /// Whether the trainer has seen rows at another daemon than the one that it has just joined. `lastDaemon`:
+  /// of the join before; 0: it is the first.
+  bool hadRowsElsewhere(uint64_t lastDaemon) const;
   /// Waits for the model, or brings it its initial values.
   Status awaitModel();
   /// Further connections, each to be there within `timeout`, or where that is 0 within that of connecting.

@@ -28,7 +28,7 @@ Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; 
 
 }  // namespace
 
-DaemonSession::DaemonSession(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
+DaemonSession::DaemonSession(ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
                              ClientOptions options, std::shared_ptr<const void> place)
     : place_(std::move(place)),
       model_(model),
@@ -108,7 +108,7 @@ Status DaemonSession::checkJoined(const JoinInfo& info) const {
             "\"exclusive\" does not go with policy " + info.policy +
                 ", under which trainers wait for each other's steps: expected hogwild or locked"};
   }
-  if (mode_ == WeightsMode::live && client_->view().empty()) {
+  if (mode_ == WeightsMode::live && arrays_.elements() > 0 && client_->view().empty()) {
     return {ErrorCode::invalidArgument,
             fmt::format("\"weights\": \"live\" needs the daemon's memory, which policy hogwild lets a Unix "
                         "socket's peers "
@@ -118,34 +118,53 @@ Status DaemonSession::checkJoined(const JoinInfo& info) const {
   return {};
 }
 
-kj::Promise<Result<PulledWeights>> DaemonSession::weights() {
-  return thread_.run<PulledWeights>({}, [this] { return weightsNow(); });
+kj::Promise<Result<PulledWeights>> DaemonSession::weights(Inputs inputs, bool training) {
+  return thread_.run<PulledWeights>(
+      {}, [this, inputs = std::move(inputs), training] { return weightsNow(*inputs, training); });
 }
 
-Result<PulledWeights> DaemonSession::weightsNow() {
+Result<std::shared_ptr<ContextRows>> DaemonSession::rowsOf(const std::vector<NamedTensor>& inputs,
+                                                           bool training) {
+  if (model_.spec().tables.empty()) return std::shared_ptr<ContextRows>();
+  // While they are looked up, they are there a second time.
+  PSD_ASSIGN_OR_RETURN(const ByteBudget::Lease copy, arrays_.lease(totalBytes(inputs), "inputs"));
+  PSD_ASSIGN_OR_RETURN(auto lookups, model_.lookUp(inputs, training));
+  return ContextRows::make(client_->makeRowBatch(), std::move(lookups), arrays_);
+}
+
+Result<PulledWeights> DaemonSession::weightsNow(const std::vector<NamedTensor>& inputs, bool training) {
   if (!client_) return notJoined();
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<ContextRows> rows, rowsOf(inputs, training));
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> fresh, arrays_.take());
   // Of live parameters too, as a pull tells the versions.
-  PSD_ASSIGN_OR_RETURN(PullInfo info, client_->pull({fresh.get(), arrays_.elements()}).wait());
-  Weights copy = arrays_.share(info.versions, std::move(fresh));
-  if (mode_ == WeightsMode::stashed) return PulledWeights{std::move(copy), std::move(info.versions)};
+  PSD_ASSIGN_OR_RETURN(
+      PullInfo info,
+      client_->pull({fresh.get(), arrays_.elements()}, rows ? &rows->batch() : nullptr).wait());
+  PulledWeights pulled{arrays_.share(info.versions, std::move(fresh)), std::move(info.versions),
+                       std::move(rows)};
+  if (mode_ == WeightsMode::stashed || arrays_.elements() == 0) return pulled;
   const std::span<const float> view = client_->view();
   if (view.empty()) {
     return Error{ErrorCode::invalidArgument,
                  "the daemon goes by a policy now that does not let its memory be "
                  "read; \"weights\": \"live\" needs hogwild"};
   }
-  return PulledWeights{Weights(shared_from_this(), view.data()), std::move(info.versions)};
+  pulled.values = Weights(shared_from_this(), view.data());
+  return pulled;
 }
 
 kj::Promise<Result<PushInfo>> DaemonSession::push(Step step, std::shared_ptr<const float> gradient,
-                                                  uint32_t samples, std::vector<Version> basis) {
-  return thread_.run<PushInfo>(
-      {},
-      [this, step, gradient = std::move(gradient), samples, basis = std::move(basis)]() -> Result<PushInfo> {
-        if (!client_) return notJoined();
-        return client_->push(step, {gradient.get(), arrays_.elements()}, samples, basis).wait();
-      });
+                                                  std::shared_ptr<const ContextRows> rows, uint32_t samples,
+                                                  std::vector<Version> basis) {
+  return thread_.run<PushInfo>({},
+                               [this, step, gradient = std::move(gradient), rows = std::move(rows), samples,
+                                basis = std::move(basis)]() -> Result<PushInfo> {
+                                 if (!client_) return notJoined();
+                                 return client_
+                                     ->push(step, {gradient.get(), arrays_.elements()}, samples, basis,
+                                            rows ? &rows->batch() : nullptr)
+                                     .wait();
+                               });
 }
 
 kj::Promise<Result<bool>> DaemonSession::leave() {

@@ -10,10 +10,12 @@
 #include <kj/async.h>
 
 #include "trainer/client/client.h"
+#include "trainer/executor/context_rows.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/float_arrays.h"
 #include "trainer/executor/task_threads.h"
 #include "trainer/model/execution.h"
+#include "trainer/task/named_tensor.h"
 
 namespace psd {
 
@@ -21,6 +23,7 @@ namespace psd {
 struct PulledWeights {
   Weights values;
   std::vector<Version> versions;
+  std::shared_ptr<ContextRows> rows;  ///< null: the model has no tables
 };
 
 /// A remote trainer's session with the daemon: a client in the trainer's rank, with a thread of its own, as
@@ -31,7 +34,7 @@ struct PulledWeights {
 class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
  public:
   /// `model` and `arrays` outlive it. `place` goes with it.
-  DaemonSession(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
+  DaemonSession(ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
                 ClientOptions options, std::shared_ptr<const void> place);
   /// Waits for the call that is under way.
   ~DaemonSession() = default;
@@ -39,9 +42,14 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   /// Connects and joins; waits until the model has values. Brings the newest that the executor has, else its
   /// initial ones, where the daemon has none.
   kj::Promise<Result<JoinInfo>> join(const Membership& membership);
-  /// The parameters as they are now: a copy of them, or the daemon's memory.
-  kj::Promise<Result<PulledWeights>> weights();
-  kj::Promise<Result<PushInfo>> push(Step step, std::shared_ptr<const float> gradient, uint32_t samples,
+  using Inputs = std::shared_ptr<const std::vector<NamedTensor>>;
+
+  /// What a pass over these inputs computes with: the parameters as they are now, a copy of them or the
+  /// daemon's memory, and copies of the rows that it takes.
+  kj::Promise<Result<PulledWeights>> weights(Inputs inputs, bool training);
+  /// `rows`: with their gradients; null: the model has no tables.
+  kj::Promise<Result<PushInfo>> push(Step step, std::shared_ptr<const float> gradient,
+                                     std::shared_ptr<const ContextRows> rows, uint32_t samples,
                                      std::vector<Version> basis);
   /// Says goodbye.
   kj::Promise<Result<bool>> leave();
@@ -56,11 +64,13 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   /// Connects, within connectTimeout, in attempts short enough to see between them that the trainer is gone.
   Result<std::shared_ptr<Client>> connect(const ClientOptions& options);
   Result<JoinInfo> joinWith(const ClientOptions& options, const Membership& membership);
-  Result<PulledWeights> weightsNow();
+  Result<PulledWeights> weightsNow(const std::vector<NamedTensor>& inputs, bool training);
+  /// Those that a pass over these inputs takes, to be pulled; null: the model has no tables.
+  Result<std::shared_ptr<ContextRows>> rowsOf(const std::vector<NamedTensor>& inputs, bool training);
   Status checkJoined(const JoinInfo& info) const;
 
   const std::shared_ptr<const void> place_;  // first: it goes last
-  const ExecutionModel& model_;
+  ExecutionModel& model_;
   FloatArrays& arrays_;
   const WeightsMode mode_;
   const bool exclusive_;

@@ -11,6 +11,8 @@
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
+#include "trainer/executor/gradient_tensors.h"
+#include "trainer/loop/rows_of_batch.h"
 #include "trainer/remote/session_end.h"
 
 namespace psd {
@@ -21,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kExpiredMax = 64;
 
 /// A policy may apply the slices of a gradient one by one, and refuse a later one: then it is too late.
-Status checkFinite(std::span<const float> gradient, const ModelSpec& spec) {
+Status checkFinite(std::span<const float> gradient, const ContextRows* rows, const ModelSpec& spec) {
   const ModelLayout layout(spec);
   for (size_t i = 0; i < spec.tensors.size(); i++) {
     const TensorPlace& place = layout.places()[i];
@@ -30,7 +32,9 @@ Status checkFinite(std::span<const float> gradient, const ModelSpec& spec) {
     return {ErrorCode::nonFinite, "the gradient of " + spec.tensors[i].name +
                                       " holds NaN or infinity; was the learning rate too high?"};
   }
-  return {};
+  const std::string where = rows == nullptr ? "" : describeNonFiniteRows(spec, rows->batch());
+  if (where.empty()) return {};
+  return {ErrorCode::nonFinite, "the gradient of " + where + "; was the learning rate too high?"};
 }
 
 }  // namespace
@@ -49,6 +53,7 @@ struct ExecutionSession::Context {
   std::shared_ptr<const ByteBudget::Lease> inputLease, outputLease;  // null: not held any more, or not yet
   StepTurns::Turn turn;
   std::vector<Version> versions;
+  std::shared_ptr<ContextRows> rows;  // null: the model has no tables, or the pass was not begun
   std::shared_ptr<ForwardPass> pass;
   std::shared_ptr<float> gradient;
 };
@@ -58,7 +63,8 @@ ExecutionSession::ExecutionSession(Executor& executor, std::string peer)
 
 ExecutionSession::~ExecutionSession() { close(); }
 
-kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membership, uint64_t incarnation) {
+kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membership, uint64_t incarnation,
+                                                     std::vector<uint64_t> rowsAt) {
   if (daemon_ || over_) {
     return Result<JoinInfo>(Error{ErrorCode::invalidArgument, "this connection has joined already"});
   }
@@ -67,7 +73,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
     return Result<JoinInfo>(admitted.error());
   }
   admitted_ = true;
-  auto daemon = executor_.makeDaemonSession(incarnation);
+  auto daemon = executor_.makeDaemonSession(incarnation, std::move(rowsAt));
   if (!daemon.ok()) {
     close();
     return Result<JoinInfo>(daemon.error());
@@ -128,17 +134,19 @@ kj::Promise<Result<ForwardDone>> ExecutionSession::forward(ForwardCall call) {
   if (!begun.ok()) return Result<ForwardDone>(begun.error());
   const ContextPtr context = *begun;
   const bool training = call.training;
+  const auto inputs = std::make_shared<std::vector<NamedTensor>>(std::move(call.inputs));
   auto turn =
       training ? executor_.turns().take(call.priority) : kj::Promise<StepTurns::Turn>(StepTurns::Turn());
   return turn
-      .then([this, context](StepTurns::Turn mine) -> kj::Promise<Result<PulledWeights>> {
+      .then([this, context, inputs, training](StepTurns::Turn mine) -> kj::Promise<Result<PulledWeights>> {
         context->turn = std::move(mine);
         if (over_) return Result<PulledWeights>(*over_);
-        return daemon_->weights();
+        return daemon_->weights(inputs, training);
       })
-      .then([this, context, slot = *slot, call = kj::mv(call)](Result<PulledWeights> weights) mutable {
-        return compute(context, kj::mv(slot), kj::mv(call), kj::mv(weights));
-      })
+      .then(
+          [this, context, inputs, slot = *slot, call = kj::mv(call)](Result<PulledWeights> weights) mutable {
+            return compute(context, kj::mv(slot), call, inputs, kj::mv(weights));
+          })
       .then([this, context, training](Result<std::shared_ptr<ForwardPass>> pass) {
         return finish(context, training, kj::mv(pass));
       })
@@ -147,19 +155,22 @@ kj::Promise<Result<ForwardDone>> ExecutionSession::forward(ForwardCall call) {
 
 kj::Promise<Result<std::shared_ptr<ForwardPass>>> ExecutionSession::compute(const ContextPtr& context,
                                                                             Executor::CallSlot slot,
-                                                                            ForwardCall call,
+                                                                            const ForwardCall& call,
+                                                                            const Inputs& inputs,
                                                                             Result<PulledWeights> weights) {
   using Pass = std::shared_ptr<ForwardPass>;
   if (!weights.ok()) return Result<Pass>(weights.error());
   context->versions = std::move(weights->versions);
-  const auto inputs = std::make_shared<std::vector<NamedTensor>>(std::move(call.inputs));
+  context->rows = std::move(weights->rows);
   // The task has what it counts for: it may be there longer than the trainer.
   return executor_.workers().run<Pass>(
       {call.priority, CallKind::forward, rank_.value, call.context},
-      [&model = executor_.model(), values = weights->values, inputs, lease = context->inputLease,
-       slot = std::move(slot), training = call.training]() mutable -> Result<Pass> {
+      [&model = executor_.model(), values = weights->values, rows = context->rows, inputs,
+       lease = context->inputLease, slot = std::move(slot),
+       training = call.training]() mutable -> Result<Pass> {
         const Executor::CallSlot held = std::move(slot);  // not counted any more once it is answered
-        PSD_ASSIGN_OR_RETURN(auto pass, model.forward(values, std::move(*inputs), training));
+        PSD_ASSIGN_OR_RETURN(auto pass, model.forward(values, std::move(*inputs), training,
+                                                      rows ? rows->forPass() : PassRows()));
         return Pass(std::move(pass));
       });
 }
@@ -233,14 +244,14 @@ kj::Promise<Result<bool>> ExecutionSession::backward(uint64_t id, std::vector<Na
   const uint64_t elements = executor_.arrays().elements();
   return executor_.workers()
       .run<bool>({priority, CallKind::backward, rank_.value, id},
-                 [&spec = executor_.model().spec(), pass = context->pass, array = *array, given, elements,
-                  inputLease = context->inputLease, outputLease = context->outputLease,
-                  slot = *slot]() mutable -> Result<bool> {
+                 [&spec = executor_.model().spec(), pass = context->pass, rows = context->rows,
+                  array = *array, given, elements, inputLease = context->inputLease,
+                  outputLease = context->outputLease, slot = *slot]() mutable -> Result<bool> {
                    const Executor::CallSlot held = std::move(slot);
                    const std::span<float> gradient(array.get(), elements);
                    std::ranges::fill(gradient, 0.0f);
                    PSD_RETURN_IF_ERROR(pass->backward(given->gradients, gradient));
-                   PSD_RETURN_IF_ERROR(checkFinite(gradient, spec));
+                   PSD_RETURN_IF_ERROR(checkFinite(gradient, rows.get(), spec));
                    return true;
                  })
       .then([this, context, array = *array](Result<bool> done) -> Result<bool> {
@@ -275,7 +286,7 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
   if (!slot.ok()) return Result<PushInfo>(failed(context, slot.error()));
   const Step before = std::exchange(newest_, step);
   context->state = Context::State::busy;
-  return daemon_->push(step, context->gradient, samples, context->versions)
+  return daemon_->push(step, context->gradient, context->rows, samples, context->versions)
       .then([this, context, step, before](Result<PushInfo> pushed) {
         if (!pushed.ok()) {
           // It may come again: what the daemon has of that number it does not apply twice.
@@ -300,34 +311,10 @@ Result<std::vector<NamedTensor>> ExecutionSession::gradients(uint64_t id,
     return Error{ErrorCode::invalidArgument,
                  fmt::format("context {} has no gradient yet; expected backward", id)};
   }
-  const ModelSpec& spec = executor_.model().spec();
-  const ModelLayout layout(spec);
-  std::vector<size_t> chosen;
-  for (size_t i = 0; i < spec.tensors.size() && names.empty(); i++) chosen.push_back(i);
-  for (const std::string& name : names) {
-    const auto tensor = std::ranges::find(spec.tensors, name, &TensorSpec::name);
-    if (tensor == spec.tensors.end()) {
-      return Error{ErrorCode::invalidArgument,
-                   fmt::format("there is no parameter '{}'", printable(name, 80))};
-    }
-    chosen.push_back(static_cast<size_t>(tensor - spec.tensors.begin()));
-  }
-  uint64_t bytes = 0;
-  for (const size_t i : chosen) bytes += layout.places()[i].count * sizeof(float);
-  if (bytes > executor_.config().messageBytes) {
-    return Error{ErrorCode::invalidArgument,
-                 fmt::format("{} of gradients; message_bytes allows {}: name fewer parameters",
-                             bytesText(bytes), bytesText(executor_.config().messageBytes))};
-  }
   context->lastCall = Clock::now();
-  std::vector<NamedTensor> gradients;
-  for (const size_t i : chosen) {
-    const auto* begin =
-        reinterpret_cast<const std::byte*>(context->gradient.get() + layout.places()[i].begin);
-    gradients.push_back({spec.tensors[i].name, ElementType::f32, spec.tensors[i].shape,
-                         std::vector<std::byte>(begin, begin + layout.places()[i].count * sizeof(float))});
-  }
-  return gradients;
+  return gradientTensors(executor_.model().spec(),
+                         {context->gradient.get(), context->rows ? &context->rows->batch() : nullptr}, names,
+                         executor_.config().messageBytes);
 }
 
 kj::Promise<Result<bool>> ExecutionSession::leave() {
@@ -365,7 +352,9 @@ void ExecutionSession::dropIdle(Clock::time_point before) {
 }
 
 RemoteTrainerStatus ExecutionSession::status() const {
-  return {joined_, rank_.value, peer_, contexts_.size(), forwards_, steps_, staleness_};
+  uint64_t rows = 0;
+  for (const auto& [id, context] : contexts_) rows += context->rows ? context->rows->batch().rowCount() : 0;
+  return {joined_, rank_.value, peer_, contexts_.size(), forwards_, steps_, staleness_, rows};
 }
 
 }  // namespace psd

@@ -40,13 +40,15 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   ExecutionSession(Executor& executor, std::string peer);
   ~ExecutionSession() override;
 
-  kj::Promise<Result<JoinInfo>> join(const Membership& membership, uint64_t incarnation);
+  /// `incarnation`, `rowsAt`: as ClientOptions has them.
+  kj::Promise<Result<JoinInfo>> join(const Membership& membership, uint64_t incarnation,
+                                     std::vector<uint64_t> rowsAt);
   kj::Promise<Result<ForwardDone>> forward(ForwardCall call);
   /// True.
   kj::Promise<Result<bool>> backward(uint64_t context, std::vector<NamedTensor> outputGradients,
                                      int8_t priority);
   kj::Promise<Result<PushInfo>> step(uint64_t context, Step step, uint32_t samples);
-  /// Copies; of the parameters with these names, none named: of all.
+  /// Copies; of the parameters and tables with these names, none named: of all. See gradientTensors().
   Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names) const;
   void drop(uint64_t context) { contexts_.erase(context); }
   kj::Promise<Result<bool>> leave();
@@ -62,6 +64,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
  private:
   struct Context;
   using ContextPtr = std::shared_ptr<Context>;
+  using Inputs = std::shared_ptr<std::vector<NamedTensor>>;
 
   Result<ContextPtr> begin(ForwardCall& call);
   /// The context for a call that is of what has come of it: a pass, or a gradient.
@@ -71,7 +74,8 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   /// over.
   Error failed(const ContextPtr& context, const Error& error);
   kj::Promise<Result<std::shared_ptr<ForwardPass>>> compute(const ContextPtr& context,
-                                                            Executor::CallSlot slot, ForwardCall call,
+                                                            Executor::CallSlot slot, const ForwardCall& call,
+                                                            const Inputs& inputs,
                                                             Result<PulledWeights> weights);
   Result<ForwardDone> finish(const ContextPtr& context, bool training,
                              Result<std::shared_ptr<ForwardPass>> pass);

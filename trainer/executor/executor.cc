@@ -58,10 +58,12 @@ Result<Executor::CallSlot> Executor::admitCall() {
   return countIn(calls_);
 }
 
-Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t incarnation) {
+Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t incarnation,
+                                                                   std::vector<uint64_t> rowsAt) {
   PSD_RETURN_IF_ERROR(checkSessions());
   ClientOptions options = daemon_;
   options.incarnation = incarnation;
+  options.rowsAt = std::move(rowsAt);
   try {
     auto session =
         std::make_unique<DaemonSession>(*model_, arrays_, config_, std::move(options), countIn(sessions_));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <kj/async.h>
 
@@ -48,9 +49,11 @@ class Executor {
   /// Counts a call until all copies of the result are gone, on whatever thread; overloaded: `queue` calls are
   /// there.
   Result<CallSlot> admitCall();
-  /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere. overloaded: too
-  /// many of trainers that are gone have not ended, or the system has no thread left.
-  Result<std::shared_ptr<DaemonSession>> makeDaemonSession(uint64_t incarnation);
+  /// A session with the daemon for a trainer, with what ClientOptions has of it. When it goes, its end is
+  /// waited for elsewhere. overloaded: too many of trainers that are gone have not ended, or the system has
+  /// no thread left.
+  Result<std::shared_ptr<DaemonSession>> makeDaemonSession(uint64_t incarnation,
+                                                           std::vector<uint64_t> rowsAt);
   /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
   Status admit(ExecutorTrainer& trainer);
   void forget(ExecutorTrainer& trainer) { trainers_.erase(&trainer); }

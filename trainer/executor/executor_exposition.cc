@@ -75,6 +75,7 @@ std::map<uint32_t, RemoteTrainerStatus> byRank(const ExecutorStatus& status) {
     sum.contexts += trainer.contexts;
     sum.forwards += trainer.forwards;
     sum.steps += trainer.steps;
+    sum.rows += trainer.rows;
     sum.staleness = std::max(sum.staleness, trainer.staleness);
   }
   return ranks;
@@ -98,6 +99,8 @@ void writeTrainers(MetricWriter& out, const ExecutorStatus& status) {
        &RemoteTrainerStatus::steps);
   each("psd_executor_trainer_staleness", Type::gauge, "staleness of the trainer's newest step",
        &RemoteTrainerStatus::staleness);
+  each("psd_executor_trainer_rows", Type::gauge, "rows of embedding tables that the trainer's contexts hold",
+       &RemoteTrainerStatus::rows);
 }
 
 }  // namespace

@@ -158,6 +158,7 @@ kj::Promise<void> ExecutorService::hello(HelloContext context) {
   results.setModule(executor_.model().spec().name.c_str());
   const std::vector<ColumnSpec>& inputs = executor_.model().inputs();
   wire::writeColumns(inputs, results.initInputs(static_cast<uint32_t>(inputs.size())));
+  wire::writeLoss(executor_.model().loss(), results.initLoss());
   results.setVersion(PSD_VERSION);
   results.setMessageBytes(executor_.config().messageBytes);
   results.setSilenceMs(static_cast<uint32_t>(executor_.config().silence.count()));
@@ -175,10 +176,12 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
   if (!own) return refuse({ErrorCode::unavailable, "the connection is gone"});
   if (own->isOpen()) return refuse({ErrorCode::invalidArgument, "this connection has joined already"});
   if (params.getIncarnation() == 0) return refuse({ErrorCode::invalidArgument, "incarnation: 0 is none"});
+  auto rowsAt = wire::readDaemonNumbers(params.getRowsAt());
+  if (!rowsAt.ok()) return refuse(rowsAt.error());
   const auto session = std::make_shared<ExecutionSession>(executor_, peer_);
   own->begin(session);
   const Membership membership{Rank{params.getRank()}, params.getWorldSize(), params.getAnyRank()};
-  return session->join(membership, params.getIncarnation())
+  return session->join(membership, params.getIncarnation(), *kj::mv(rowsAt))
       .then([context, session, peer = session_](Result<JoinInfo> joined) mutable {
         auto results = context.getResults();
         wire::writeStatus(joined.status(), results.initStatus());
@@ -189,6 +192,7 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
         results.setPolicy(joined->policy.c_str());
         results.setDevice(joined->device.c_str());
         results.setShards(joined->shardCount);
+        results.setDaemons({joined->daemons.data(), joined->daemons.size()});
       });
 }
 

@@ -22,7 +22,8 @@ nlohmann::ordered_json statusJson(const ExecutorStatus& status) {
                         {"contexts", each.contexts},
                         {"forwards", each.forwards},
                         {"steps", each.steps},
-                        {"staleness", each.staleness}});
+                        {"staleness", each.staleness},
+                        {"rows", each.rows}});
   }
   return {{"module", status.module},
           {"parameters", status.parameters},

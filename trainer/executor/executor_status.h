@@ -17,6 +17,7 @@ struct RemoteTrainerStatus {
   std::string peer;  ///< for people
   uint64_t contexts = 0, forwards = 0, steps = 0;
   uint64_t staleness = 0;  ///< of the newest step
+  uint64_t rows = 0;       ///< of embedding tables, that its contexts hold
 };
 
 /// What an executor is at. A value type.

@@ -1,5 +1,6 @@
 #include "trainer/executor/float_arrays.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -59,6 +60,11 @@ Result<ByteBudget::Lease> FloatArrays::lease(uint64_t bytes, std::string_view wh
     lease = budget_->tryTake(bytes);
   }
   if (lease) return *std::move(lease);
+  if (bytes > budget_->bytesMax()) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("{} take {}; memory_bytes allows {} for all: send fewer samples", what,
+                             bytesText(bytes), bytesText(budget_->bytesMax()))};
+  }
   return Error{ErrorCode::overloaded, fmt::format("of memory_bytes ({}) {} are held; {} take another {}",
                                                   bytesText(budget_->bytesMax()), bytesText(budget_->used()),
                                                   what, bytesText(bytes))};
@@ -67,7 +73,7 @@ Result<ByteBudget::Lease> FloatArrays::lease(uint64_t bytes, std::string_view wh
 Result<std::shared_ptr<float>> FloatArrays::take() {
   std::optional<Pool::Array> array = pool_->take();
   if (!array) {
-    const uint64_t bytes = elements_ * sizeof(float);
+    const uint64_t bytes = std::max(elements_ * sizeof(float), uint64_t{kAlignment});
     PSD_ASSIGN_OR_RETURN(ByteBudget::Lease lease, this->lease(bytes, "parameters or gradients"));
     array.emplace(Pool::Array{std::move(lease), {}});
     array->values.reset(static_cast<float*>(std::aligned_alloc(kAlignment, bytes)));

@@ -21,7 +21,8 @@ class FloatArrays {
  public:
   FloatArrays(uint64_t elements, std::shared_ptr<ByteBudget> budget);
 
-  /// Some bytes of the budget, for `what`, a plural, for people. overloaded: it is spent.
+  /// Some bytes of the budget, for `what`, a plural, for people. overloaded: it is spent; invalidArgument: it
+  /// never has so many.
   Result<ByteBudget::Lease> lease(uint64_t bytes, std::string_view what);
   /// 64-byte aligned, contents unspecified. overloaded: the budget is spent.
   Result<std::shared_ptr<float>> take();

@@ -17,7 +17,8 @@ std::vector<RowBatch::Feature> featuresOf(std::span<const RowLookup> lookups);
 
 /// Lets a batch see the rows that were made of its lookups, which are those features from `first` on: as long
 /// as `rows` is not made anew.
-void showRows(RowBatch& rows, size_t first, Batch& batch);
+void showRows(RowBatch& rows, size_t first, BatchRows& shown);
+inline void showRows(RowBatch& rows, size_t first, Batch& batch) { showRows(rows, first, batch.rows()); }
 
 /// gradient ← weight · gradient, of all rows of these tables.
 void scaleRowGradients(RowBatch& rows, std::span<const uint32_t> tables, float weight);

@@ -24,6 +24,8 @@ Tensors Classifier::outputs(const Tensors& batch) {
   return outputs;
 }
 
+LossSpec Classifier::outputLoss() const { return {LossKind::crossEntropy, "scores", inputs_.back(), ""}; }
+
 Score Classifier::score(const Tensors& batch) {
   const torch::Tensor& labels = batch.at("label");
   const torch::Tensor output = forward(batch.at("image"));

@@ -18,6 +18,7 @@ class Classifier : public Network {
   std::vector<ColumnSpec> outputInputs() const override { return {inputs_.front()}; }
   /// "scores": what the layers make of the images.
   Tensors outputs(const Tensors& batch) override;
+  LossSpec outputLoss() const override;
   torch::Tensor loss(const Tensors& batch) override;
   Score score(const Tensors& batch) override;
 

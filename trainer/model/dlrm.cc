@@ -61,6 +61,22 @@ class ClickModel : public Network {
     return torch::binary_cross_entropy_with_logits(logits(batch), labels(batch));
   }
 
+  std::vector<ColumnSpec> outputInputs() const override {
+    std::vector<ColumnSpec> columns = inputs();
+    columns.pop_back();
+    return columns;
+  }
+
+  Tensors outputs(const Tensors& batch) override {
+    Tensors outputs;
+    outputs.emplace("logits", logits(batch));
+    return outputs;
+  }
+
+  LossSpec outputLoss() const override {
+    return {LossKind::binaryCrossEntropy, "logits", inputs().back(), ""};
+  }
+
   Score score(const Tensors& batch) override {
     const torch::Tensor output = logits(batch), label = labels(batch);
     const auto lossSum =

@@ -16,6 +16,7 @@
 #include "common/types/model_layout.h"
 #include "trainer/model/model_outputs.h"
 #include "trainer/model/network.h"
+#include "trainer/model/row_leaves.h"
 #include "trainer/model/stage_pipeline.h"
 #include "trainer/model/staged_run.h"
 #include "trainer/model/torch_values.h"
@@ -89,6 +90,7 @@ struct Shared {
   ModelSpec spec;
   ModelLayout layout{ModelSpec{}};
   std::vector<ColumnSpec> inputs;
+  LossSpec loss;
   std::string output;          ///< where the model is cut: the name of the one that there is
   std::vector<size_t> bounds;  ///< of its stages
   uint32_t microBatches = 1;
@@ -97,13 +99,17 @@ struct Shared {
 
 class TorchPass final : public ForwardPass {
  public:
-  TorchPass(std::shared_ptr<Shared> shared, Weights weights)
-      : shared_(std::move(shared)), weights_(std::move(weights)), network_(shared_->networks.take()) {
+  TorchPass(std::shared_ptr<Shared> shared, Weights weights, PassRows rows)
+      : shared_(std::move(shared)),
+        weights_(std::move(weights)),
+        rows_(std::move(rows)),
+        network_(shared_->networks.take()) {
     bind();
   }
   ~TorchPass() override {
     staged_.reset();
-    tensors_.clear();  // the graph: before the network, and the weights, may be another's
+    tensors_.clear();  // the graph: before the network, the weights, and the rows, may be another's
+    leaves_.reset();
     if (reusable_) shared_->networks.giveBack(std::move(network_));
   }
 
@@ -115,6 +121,10 @@ class TorchPass final : public ForwardPass {
     }
     const torch::AutoGradMode graph(training);
     network_->train(training);
+    if (rows_) {
+      leaves_.emplace(shared_->spec.tables, torch::Device(torch::kCPU));
+      leaves_->addTo(batch, *rows_, training ? Purpose::training : Purpose::scoring);
+    }
     tensors_ = shared_->pipeline ? throughStages(batch, training) : network_->outputs(batch);
     reusable_ = true;
     if (tensors_.empty()) throw NetworkError("the model gave no outputs");
@@ -134,6 +144,8 @@ class TorchPass final : public ForwardPass {
       }
       if (outputs.empty()) return {ErrorCode::invalidArgument, "no gradient of any output is given"};
       for (const auto& [name, tensor] : network_->trained()) parameters.push_back(tensor);
+      const size_t dense = parameters.size();
+      if (leaves_) parameters.insert(parameters.end(), leaves_->all().begin(), leaves_->all().end());
       std::vector<torch::Tensor> computed(parameters.size());
       if (staged_) {
         staged_->backward(gradients.front(), parameters, computed);
@@ -141,7 +153,8 @@ class TorchPass final : public ForwardPass {
         computed = torch::autograd::grad(outputs, parameters, gradients, /*retain_graph=*/false,
                                          /*create_graph=*/false, /*allow_unused=*/true);
       }
-      for (size_t i = 0; i < computed.size(); ++i) copyInto(gradient, i, computed[i]);
+      for (size_t i = 0; i < dense; ++i) copyInto(gradient, i, computed[i]);
+      if (leaves_) leaves_->putGradients(*rows_, std::span(computed).subspan(dense));
       tensors_.clear();
       return {};
     } catch (const std::exception& exception) {
@@ -203,8 +216,10 @@ class TorchPass final : public ForwardPass {
 
   const std::shared_ptr<Shared> shared_;
   const Weights weights_;
+  const PassRows rows_;  ///< null: the model has no tables
   std::shared_ptr<Network> network_;
   bool reusable_ = false;  ///< a pass that failed may have changed the network, for all that come after it
+  std::optional<RowLeaves> leaves_;  ///< of the rows
   std::optional<StagedRun> staged_;  ///< its graphs, where the model is cut
   Tensors tensors_;                  ///< the outputs with their graph, in training and until backward()
   std::vector<NamedTensor> outputs_;
@@ -221,14 +236,11 @@ class TorchExecution final : public ExecutionModel {
     shared_->layout = ModelLayout(shared_->spec);
     shared_->inputs = network->outputInputs();
     if (shared_->inputs.empty()) {
-      throw NetworkError(
-          "model '" + choice.name +
-          "' gives no outputs, only a loss; expected a built-in classifier, or a .pt file whose "
-          "class has a method `outputs` (docs/executor.md)");
+      throw NetworkError("model '" + choice.name + "' gives no outputs, only a loss; expected one of " +
+                         joined(kExecutableModels, ", ") +
+                         ", or a .pt file whose class has a method `outputs` (docs/executor.md)");
     }
-    if (!shared_->spec.tables.empty()) {
-      throw NetworkError("model '" + choice.name + "' has embedding tables; expected dense parameters alone");
-    }
+    shared_->loss = network->outputLoss();
     network->checkOutputsOnlyRead();
     if (!stages.begins.empty()) cut(*network, choice.name, stages);
     keepInitialValues(*network);
@@ -237,15 +249,28 @@ class TorchExecution final : public ExecutionModel {
 
   const ModelSpec& spec() const override { return shared_->spec; }
   const std::vector<ColumnSpec>& inputs() const override { return shared_->inputs; }
+  LossSpec loss() const override { return shared_->loss; }
   Weights initialValues() const override {
     const auto values = std::make_shared<torch::Tensor>(initial_);
     return {values, values->const_data_ptr<float>()};
   }
 
-  Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
-                                               bool training) override {
+  Result<std::vector<RowLookup>> lookUp(const std::vector<NamedTensor>& inputs, bool training) override {
+    if (shared_->spec.tables.empty()) return std::vector<RowLookup>();
     try {
-      auto pass = std::make_unique<TorchPass>(shared_, std::move(weights));
+      std::shared_ptr<Network> network = shared_->networks.take();
+      auto lookups = network->lookUp(batchOf(inputs), training ? Purpose::training : Purpose::scoring);
+      shared_->networks.giveBack(std::move(network));
+      return lookups;
+    } catch (const std::exception& exception) {
+      return translateException(exception, kDevice);
+    }
+  }
+
+  Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
+                                               bool training, PassRows rows) override {
+    try {
+      auto pass = std::make_unique<TorchPass>(shared_, std::move(weights), std::move(rows));
       pass->run(std::move(inputs), training);
       return std::unique_ptr<ForwardPass>(std::move(pass));
     } catch (const std::exception& exception) {
@@ -258,7 +283,7 @@ class TorchExecution final : public ExecutionModel {
     const std::vector<Layer> layers = network.layers();
     if (layers.empty()) {
       throw NetworkError("stages: model '" + name + "' cannot be cut at its layers; expected one of " +
-                         joined(kExecutableModels, ", "));
+                         joined(kStagedModels, ", "));
     }
     auto bounds = divideIntoStages(layers, stages.begins);
     if (!bounds.ok()) throw NetworkError(bounds.message());

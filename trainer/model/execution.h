@@ -12,6 +12,7 @@
 #include "common/types/model_spec.h"
 #include "trainer/model/model_list.h"
 #include "trainer/task/batch.h"
+#include "trainer/task/loss_spec.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd {
@@ -19,6 +20,9 @@ namespace psd {
 /// The parameters that a pass computes with: as many floats as ModelLayout(spec()) has elements. Whoever owns
 /// them may change them meanwhile: then the gradient is of none of the states.
 using Weights = std::shared_ptr<const float>;
+
+/// The rows of embedding tables that a pass computes with. Whoever holds them keeps their memory.
+using PassRows = std::shared_ptr<const BatchRows>;
 
 /// A forward pass that was computed, and what its backward pass needs. Used by one thread at a time,
 /// whichever.
@@ -28,9 +32,9 @@ class ForwardPass {
 
   virtual const std::vector<NamedTensor>& outputs() const = 0;
   /// Writes the gradients of the parameters into `gradient`, which is laid out by ModelLayout(spec()) and
-  /// zero so far. `outputGradients`: of outputs by their names; one that is left out has none. At most once,
-  /// and only after a pass in training. invalidArgument: they are not as the outputs are; nonFinite: they
-  /// hold NaN.
+  /// zero so far, and those of its rows to where its PassRows say. `outputGradients`: of outputs by their
+  /// names; one that is left out has none. At most once, and only after a pass in training. invalidArgument:
+  /// they are not as the outputs are; nonFinite: they hold NaN.
   virtual Status backward(const std::vector<NamedTensor>& outputGradients, std::span<float> gradient) = 0;
 };
 
@@ -44,17 +48,29 @@ class ExecutionModel {
   virtual const ModelSpec& spec() const = 0;
   /// The columns that a pass takes; the loss, and what else that takes, is the caller's.
   virtual const std::vector<ColumnSpec>& inputs() const = 0;
+  /// What a caller that has no loss of its own is to compute of the outputs.
+  virtual LossSpec loss() const { return {}; }
   /// Seeded, as those of Model are; laid out by ModelLayout(spec()), 64-byte aligned.
   virtual Weights initialValues() const = 0;
 
-  /// `inputs` are as checkInputs() wants them. In training dropout drops, by a generator that all passes of
-  /// the process share. The error is LibTorch's, or the network's.
+  /// Which rows of the tables of spec() a pass over these inputs takes, which are as checkInputs() wants
+  /// them.
+  virtual Result<std::vector<RowLookup>> lookUp(const std::vector<NamedTensor>& /*inputs*/,
+                                                bool /*training*/) {
+    return std::vector<RowLookup>();
+  }
+  /// `inputs` are as checkInputs() wants them; `rows` are those of lookUp(), null where spec() has no tables.
+  /// In training dropout drops, by a generator that all passes of the process share. The error is LibTorch's,
+  /// or the network's.
   virtual Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
-                                                       bool training) = 0;
+                                                       bool training, PassRows rows = nullptr) = 0;
 };
 
-/// The names of the built-in models that makeExecutionModel() takes.
-inline constexpr std::array<std::string_view, 3> kExecutableModels{"mlp", "mnist_cnn", "resnet20"};
+/// The names of the built-in models that makeExecutionModel() takes, and of those of them that can be cut
+/// into stages.
+inline constexpr std::array<std::string_view, 5> kExecutableModels{"dlrm", "mf", "mlp", "mnist_cnn",
+                                                                   "resnet20"};
+inline constexpr std::array<std::string_view, 3> kStagedModels{"mlp", "mnist_cnn", "resnet20"};
 
 /// How a model is cut into stages, each with a thread of its own, and batches into micro-batches that go
 /// through them. A value type.
@@ -64,8 +80,8 @@ struct StageOptions {
   uint32_t threads = 1;  ///< that LibTorch computes with, of each stage
 };
 
-/// Builds a model on the CPU; invalidArgument: it gives no outputs, has embedding tables, or has no such
-/// layers, of which the message names the place in `stages`.
+/// Builds a model on the CPU; invalidArgument: it gives no outputs, or has no such layers, of which the
+/// message names the place in `stages`.
 Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed,
                                                            const StageOptions& stages = {});
 

@@ -37,6 +37,21 @@ class MatrixFactorization : public Network {
 
   torch::Tensor loss(const Tensors& batch) override { return losses(batch).mean(); }
 
+  std::vector<ColumnSpec> outputInputs() const override {
+    return {{"user", ElementType::i64, {}}, {"item", ElementType::i64, {}}};
+  }
+
+  Tensors outputs(const Tensors& batch) override {
+    Tensors outputs;
+    outputs.emplace("prediction", predictions(batch));
+    if (options_.decay != 0) outputs.emplace("penalty", penalties(batch));
+    return outputs;
+  }
+
+  LossSpec outputLoss() const override {
+    return {LossKind::squaredError, "prediction", inputs().back(), options_.decay != 0 ? "penalty" : ""};
+  }
+
   Score score(const Tensors& batch) override {
     const auto samples = static_cast<double>(batch.at("rating").size(0));
     return {static_cast<uint64_t>(samples),
@@ -48,16 +63,20 @@ class MatrixFactorization : public Network {
   static constexpr uint32_t kUser = 0, kItem = 1;
   static constexpr float kInitialScale = 0.05f;
 
-  torch::Tensor errors(const Tensors& batch) const {
+  torch::Tensor predictions(const Tensors& batch) const {
     const torch::Tensor &user = batch.at("user.rows"), &item = batch.at("item.rows");
     const torch::Tensor product = (user.slice(1, 0, -1) * item.slice(1, 0, -1)).sum(1);
-    return mean_ + user.select(1, -1) + item.select(1, -1) + product - batch.at("rating");
+    return mean_ + user.select(1, -1) + item.select(1, -1) + product;
   }
 
-  torch::Tensor losses(const Tensors& batch) const {
+  torch::Tensor errors(const Tensors& batch) const { return predictions(batch) - batch.at("rating"); }
+
+  torch::Tensor penalties(const Tensors& batch) const {
     const auto squares = [&](const char* rows) { return batch.at(rows).square().sum(1); };
-    return errors(batch).square() + options_.decay * (squares("user.rows") + squares("item.rows"));
+    return options_.decay * (squares("user.rows") + squares("item.rows"));
   }
+
+  torch::Tensor losses(const Tensors& batch) const { return errors(batch).square() + penalties(batch); }
 
   const FactorOptions options_;
   torch::Tensor mean_;

@@ -12,6 +12,7 @@
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
 #include "trainer/task/batch.h"
+#include "trainer/task/loss_spec.h"
 #include "trainer/task/score.h"
 
 namespace psd {
@@ -85,7 +86,10 @@ class Network : public torch::nn::Module {
   /// Throws NetworkError, which names the parameter, where outputs() could write to what is trained.
   virtual void checkOutputsOnlyRead() const {}
   /// What a loss can be computed from elsewhere, by name, each [samples, …]; gradients flow back from these.
-  virtual Tensors outputs(const Tensors&) { throw NetworkError("the model gives no outputs"); }
+  /// `batch` has the columns of outputInputs(), and the rows of what lookUp() takes for these.
+  virtual Tensors outputs(const Tensors& /*batch*/) { throw NetworkError("the model gives no outputs"); }
+  /// The loss that loss() is, as somebody else computes it of outputs().
+  virtual LossSpec outputLoss() const { return {}; }
   /// The sums of a batch, "loss" first.
   virtual Score score(const Tensors& batch) = 0;
 };

@@ -57,4 +57,11 @@ void RowLeaves::addGradients(const BatchRows& rows) const {
   }
 }
 
+void RowLeaves::putGradients(const BatchRows& rows, std::span<const torch::Tensor> gradients) const {
+  const torch::NoGradGuard noGraph;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined()) floats(rows.blocks[i].gradients, tables_[i].dim).copy_(gradients[i]);
+  }
+}
+
 }  // namespace psd

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include <torch/types.h>
@@ -23,6 +24,13 @@ class RowLeaves {
   void addLookupGradients(const BatchRows& rows, const Tensors& gradients) const;
   /// After a backward pass over these tensors: the batch has the gradients.
   void addGradients(const BatchRows& rows) const;
+
+  // Where gradients are asked for in place of a backward pass:
+
+  /// Of each table one, of the newest batch.
+  const std::vector<torch::Tensor>& all() const { return leaves_; }
+  /// The batch has these gradients of all(), of which one that is undefined is zero.
+  void putGradients(const BatchRows& rows, std::span<const torch::Tensor> gradients) const;
 
  private:
   torch::Tensor leafOf(const RowBlock& block, uint32_t dim, Purpose purpose) const;

@@ -173,8 +173,9 @@ class ScriptNetwork : public Network {
     }
   }
   Tensors outputs(const Tensors& batch) override {
-    return blaming(path_, [&] { return call(kOutputs, inputsOf(batch, declaration_.inputs)); });
+    return blaming(path_, [&] { return call(kOutputs, withRows(batch, declaration_.inputs)); });
   }
+  LossSpec outputLoss() const override { return declaration_.outputLoss; }
 
   Score score(const Tensors& batch) override {
     return blaming(path_, [&] { return run(batch).score(declaration_, samplesOf(batch)); });
@@ -257,14 +258,20 @@ class ScriptNetwork : public Network {
     return inputs;
   }
 
-  ModelOutputs run(const Tensors& batch) {
-    Inputs inputs = inputsOf(batch, declaration_.columns);
+  /// These columns, and the rows that go by the ids in them.
+  Inputs withRows(const Tensors& batch, const std::vector<ColumnSpec>& columns) const {
+    Inputs inputs = inputsOf(batch, columns);
     for (const auto& rows : declaration_.rows) {
+      if (std::ranges::find(columns, rows.column, &ColumnSpec::name) == columns.end()) continue;
       std::vector<int64_t> shape = batch.at(rows.column).sizes().vec();
       shape.push_back(declaration_.tables[rows.table].dim);
       inputs.insert(rows.name, batch.at(rows.name).view(shape));
     }
-    return ModelOutputs(call("forward", inputs));
+    return inputs;
+  }
+
+  ModelOutputs run(const Tensors& batch) {
+    return ModelOutputs(call("forward", withRows(batch, declaration_.columns)));
   }
 
   Tensors call(const std::string& method, const Inputs& inputs) {

@@ -1,32 +1,30 @@
-#include "trainer/remote/cross_entropy.h"
-
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
-#include "common/text/text.h"
+#include "trainer/remote/loss_list.h"
 
 namespace psd {
+
 namespace {
 
-Result<size_t> classesOf(const std::vector<NamedTensor>& outputs, std::span<const int64_t> labels) {
-  const bool fits = outputs.size() == 1 && outputs[0].type == ElementType::f32 &&
-                    outputs[0].shape.size() == 2 && outputs[0].shape[0] == labels.size() && !labels.empty() &&
-                    outputs[0].shape[1] > 0;
+/// Scores may be logits or log-probabilities: the softmax of the latter are the probabilities.
+Result<size_t> classesOf(const NamedTensor& output, std::span<const int64_t> labels) {
+  const bool fits = output.type == ElementType::f32 && output.shape.size() == 2 &&
+                    output.shape[0] == labels.size() && output.shape[1] > 0;
   if (!fits) {
-    return Error{
-        ErrorCode::invalidArgument,
-        fmt::format("the module gives {}; expected one output f32[{},classes]: cross-entropy is the loss "
-                    "that this trainer knows",
-                    joined(outputs, ", ", [](const NamedTensor& each) { return each.toString(); }),
-                    labels.size())};
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("cross_entropy of output {}; expected f32[{},classes]", output.toString(),
+                             labels.size())};
   }
-  const uint64_t classes = outputs[0].shape[1];
+  const uint64_t classes = output.shape[1];
   for (const int64_t label : labels) {
     if (label >= 0 && static_cast<uint64_t>(label) < classes) continue;
-    return Error{ErrorCode::invalidArgument, fmt::format("label {} is none of the {} classes of {}", label,
-                                                         classes, outputs[0].toString())};
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("label {} is none of the {} classes of {}", label, classes, output.toString())};
   }
   return classes;
 }
@@ -42,10 +40,11 @@ double lossOf(std::span<const float> scores, size_t label, std::span<double> pro
 
 }  // namespace
 
-Result<LossResult> crossEntropy(const std::vector<NamedTensor>& outputs, std::span<const int64_t> labels) {
-  PSD_ASSIGN_OR_RETURN(const size_t classes, classesOf(outputs, labels));
-  NamedTensor gradient = outputs[0];
-  const std::span<const float> scores = outputs[0].values<float>();
+Result<LossResult> computeCrossEntropy(const NamedTensor& output, const NamedTensor& target) {
+  const std::span<const int64_t> labels = target.values<int64_t>();
+  PSD_ASSIGN_OR_RETURN(const size_t classes, classesOf(output, labels));
+  NamedTensor gradient = output;
+  const std::span<const float> scores = output.values<float>();
   std::vector<double> probabilities(classes);
   const auto samples = static_cast<double>(labels.size());
   double loss = 0;
@@ -57,19 +56,15 @@ Result<LossResult> crossEntropy(const std::vector<NamedTensor>& outputs, std::sp
       gradient.values<float>()[i * classes + k] = static_cast<float>(probabilities[k] / samples);
     }
   }
-  if (!std::isfinite(loss)) {
-    return Error{ErrorCode::nonFinite, "the loss is not finite; was the learning rate too high?"};
-  }
-  LossResult result{loss, {}};
-  result.gradients.push_back(std::move(gradient));
-  return result;
+  return LossResult{loss, {std::move(gradient)}};
 }
 
-Result<Score> scoreClasses(const std::vector<NamedTensor>& outputs, std::span<const int64_t> labels) {
-  PSD_ASSIGN_OR_RETURN(const size_t classes, classesOf(outputs, labels));
+Result<Score> scoreClasses(const NamedTensor& output, const NamedTensor& target) {
+  const std::span<const int64_t> labels = target.values<int64_t>();
+  PSD_ASSIGN_OR_RETURN(const size_t classes, classesOf(output, labels));
   double loss = 0, right = 0;
   for (size_t i = 0; i < labels.size(); i++) {
-    const auto scores = outputs[0].values<float>().subspan(i * classes, classes);
+    const auto scores = output.values<float>().subspan(i * classes, classes);
     const auto label = static_cast<size_t>(labels[i]);
     loss += lossOf(scores, label, {});
     if (std::ranges::max_element(scores) - scores.begin() == labels[i]) right++;

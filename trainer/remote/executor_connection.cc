@@ -195,6 +195,7 @@ kj::Promise<Status> ExecutorConnection::Wire::sayHello(const std::string& progra
     module_.name = printable(wire::textIn(answer.getModule()), 80);
     module_.version = printable(wire::textIn(answer.getVersion()), 80);
     PSD_ASSIGN_OR_RETURN(module_.inputs, wire::readColumns(answer.getInputs()));
+    PSD_ASSIGN_OR_RETURN(module_.loss, wire::readLoss(answer.getLoss()));
     if (answer.getMessageBytes() > 0) messageBytes_ = answer.getMessageBytes();
     if (answer.getSilenceMs() > 0) silence_ = std::chrono::milliseconds(answer.getSilenceMs());
     return {};
@@ -247,19 +248,25 @@ Result<std::unique_ptr<ExecutorConnection>> ExecutorConnection::connect(const st
   return std::unique_ptr<ExecutorConnection>(new ExecutorConnection(std::move(wire)));
 }
 
-Result<RemoteJoin> ExecutorConnection::join(const Membership& membership, uint64_t incarnation) {
+Result<RemoteJoin> ExecutorConnection::join(const Membership& membership, uint64_t incarnation,
+                                            const std::vector<uint64_t>& rowsAt) {
   return wire_->call<Result<RemoteJoin>>([&] {
     auto request = wire_->server().joinRequest();
     request.setRank(membership.rank.value);
     request.setAnyRank(membership.anyRank);
     request.setWorldSize(membership.worldSize);
     request.setIncarnation(incarnation);
+    request.setRowsAt({rowsAt.data(), rowsAt.size()});
     return request.send().then([this](auto answer) -> Result<RemoteJoin> {
       PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
       wire_->setTrainer(answer.getTrainer());
-      return RemoteJoin{Rank{answer.getRank()}, answer.getWorldSize(),
+      PSD_ASSIGN_OR_RETURN(auto daemons, wire::readDaemonNumbers(answer.getDaemons()));
+      return RemoteJoin{Rank{answer.getRank()},
+                        answer.getWorldSize(),
                         printable(wire::textIn(answer.getPolicy())),
-                        printable(wire::textIn(answer.getDevice())), answer.getShards()};
+                        printable(wire::textIn(answer.getDevice())),
+                        answer.getShards(),
+                        std::move(daemons)};
     });
   });
 }

@@ -11,6 +11,7 @@
 #include "common/types/ids.h"
 #include "common/types/push_outcome.h"
 #include "trainer/client/client.h"
+#include "trainer/task/loss_spec.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd {
@@ -20,6 +21,8 @@ struct RemoteModule {
   std::string name;
   std::vector<ColumnSpec> inputs;  ///< what a forward pass takes of each sample
   std::string version;             ///< of psd at the executor
+  /// What a trainer is to compute of the outputs; nothing: a kind that this version does not know.
+  std::optional<LossSpec> loss;
 };
 
 /// What joining told.
@@ -29,6 +32,7 @@ struct RemoteJoin {
   std::string policy;  ///< of the daemon, for people
   std::string device;  ///< where the daemon's shards are, for people
   uint32_t shards = 0;
+  std::vector<uint64_t> daemons;  ///< which processes the daemons are
 };
 
 struct ForwardResult {
@@ -62,8 +66,10 @@ class ExecutorConnection {
   const RemoteModule& module() const;
 
   /// Becomes a trainer of the executor's daemon, once. `incarnation`: drawn once in a trainer's life, not 0;
-  /// who comes back gives it again.
-  Result<RemoteJoin> join(const Membership& membership, uint64_t incarnation);
+  /// who comes back gives it again. `rowsAt`: of who has pushed rows of embedding tables, RemoteJoin::daemons
+  /// of that session, so that it is refused (modelMismatch) where these rows are lost.
+  Result<RemoteJoin> join(const Membership& membership, uint64_t incarnation,
+                          const std::vector<uint64_t>& rowsAt = {});
 
   // After join(). `context`: any number that is not in use.
 
@@ -73,7 +79,8 @@ class ExecutorConnection {
   /// backward() and step() in one round trip.
   Result<StepResult> backwardAndStep(uint64_t context, const std::vector<NamedTensor>& outputGradients,
                                      Step step, uint32_t samples, int8_t priority = 0);
-  /// Of the parameters with these names; none named: of all.
+  /// Of the parameters and tables with these names; none named: of all. A table gives two tensors: its rows'
+  /// gradients, f32[rows, dim], by its own name, then their ids, i64[rows], by that and ".ids".
   Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names = {});
   Result<StepResult> step(uint64_t context, Step step, uint32_t samples);
   Status drop(uint64_t context);

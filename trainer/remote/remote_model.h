@@ -1,16 +1,23 @@
 #pragma once
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "trainer/model/model.h"
 #include "trainer/remote/remote_steps.h"
+#include "trainer/task/loss_spec.h"
 
 namespace psd {
 
-/// A classifier whose passes are computed at an executor, for the training loop: it has no parameters here,
-/// and what computeGradients() leaves, the gradients of the outputs, goes with RemoteClient::push(). Takes
-/// the module's inputs and the column "label", i64. Owned by the thread of `steps`, which outlives it.
+/// A model whose passes are computed at an executor, for the training loop: it has no parameters and no rows
+/// here, and what computeGradients() leaves, the gradients of the outputs, goes with RemoteClient::push().
+/// Takes the module's inputs, and the target of the loss that the executor tells of. Owned by the thread of
+/// `steps`, which outlives it.
 class RemoteModel final : public Model {
  public:
-  explicit RemoteModel(RemoteSteps& steps) : steps_(steps), spec_{steps.module().name, {}, {}} {}
+  /// protocolMismatch: the module's loss is one of a newer version.
+  static Result<std::unique_ptr<RemoteModel>> make(RemoteSteps& steps);
 
   /// Of the module's name alone.
   const ModelSpec& spec() const override { return spec_; }
@@ -27,8 +34,13 @@ class RemoteModel final : public Model {
   Result<Score> score(const Batch& batch) override;
 
  private:
+  RemoteModel(RemoteSteps& steps, LossSpec loss)
+      : steps_(steps), spec_{steps.module().name, {}, {}}, loss_(std::move(loss)) {}
+  NamedTensor targetOf(const Batch& batch) const;
+
   RemoteSteps& steps_;
   const ModelSpec spec_;
+  const LossSpec loss_;
 };
 
 }  // namespace psd

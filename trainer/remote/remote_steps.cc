@@ -58,10 +58,18 @@ Status RemoteSteps::connectUntil(Clock::time_point deadline) {
 }
 
 Status RemoteSteps::checkSame(const RemoteModule& module) const {
-  if (!trainer_ || module.name == module_.name) return {};
+  if (!trainer_) return {};
+  if (module.name != module_.name) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("the executor {} came back with module '{}'; this trainer trains '{}'",
+                        options_.executor, module.name, module_.name)};
+  }
+  if (module.inputs == module_.inputs && module.loss == module_.loss) return {};
   return {ErrorCode::invalidArgument,
-          fmt::format("the executor {} came back with module '{}'; this trainer trains '{}'",
-                      options_.executor, module.name, module_.name)};
+          fmt::format("the executor {} came back with another module '{}', which takes {}; expected {}, and "
+                      "the same loss",
+                      options_.executor, module.name, describeColumns(module.inputs),
+                      describeColumns(module_.inputs))};
 }
 
 template <class Call>
@@ -84,10 +92,18 @@ Result<RemoteJoin> RemoteSteps::join(const Membership& membership) {
   return joined;
 }
 
+Result<RemoteJoin> RemoteSteps::joinOnce() {
+  const bool mindsRows = stepped_ && !options_.goOnWithoutRows;
+  PSD_ASSIGN_OR_RETURN(RemoteJoin joined, trainer_->join(membership_, incarnation_,
+                                                         mindsRows ? daemons_ : std::vector<uint64_t>()));
+  daemons_ = joined.daemons;
+  return joined;
+}
+
 Result<RemoteJoin> RemoteSteps::joinFirst() {
   const auto deadline = Clock::now() + options_.connectTimeout;
   for (Backoff backoff(incarnation_);;) {
-    auto joined = trainer_->join(membership_, incarnation_);
+    auto joined = joinOnce();
     if (joined.ok()) {
       succeeded();
       return joined;
@@ -130,6 +146,7 @@ Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
   for (bool again = false;; again = true) {
     auto done = trainer_->backwardAndStep(context_, gradients_, step, samples);
     if (done.ok()) {
+      stepped_ = true;
       succeeded();
       return done;
     }
@@ -191,7 +208,7 @@ Status RemoteSteps::comeBack(const Error& cause, Clock::time_point deadline) {
   for (Error last = cause;;) {
     Status back = connectUntil(deadline);
     // A first join is its caller's to make again.
-    if (back.ok() && joined_) back = trainer_->join(membership_, incarnation_).status();
+    if (back.ok() && joined_) back = joinOnce().status();
     if (back.ok()) return back;
     if (interrupted_) return interruptedError();
     last = back.error();

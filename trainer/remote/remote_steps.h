@@ -26,6 +26,9 @@ struct RemoteStepsOptions {
   /// How long to try to come back when the connection breaks, the executor or its daemon dies, or is
   /// overloaded; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
+  /// Whether it goes on where the daemon has lost the rows of embedding tables that it has pushed; they are
+  /// then as they begin. Else coming back fails (modelMismatch).
+  bool goOnWithoutRows = false;
   /// Called, on the trainer's thread, with what keeps it; null: nobody is told.
   std::function<void(const ClientEvent&)> onEvent;
 };
@@ -64,6 +67,8 @@ class RemoteSteps {
   Result<std::shared_ptr<ExecutorConnection>> connectOnce(std::chrono::milliseconds timeout);
   /// Tries until connectTimeout has passed, while the daemon is out of reach or the executor has no room.
   Result<RemoteJoin> joinFirst();
+  /// One attempt, over the connection that there is.
+  Result<RemoteJoin> joinOnce();
   /// Fails on another module than the one of the connection before, if there was one.
   Status checkSame(const RemoteModule& module) const;
   Result<double> forwardOnce();
@@ -84,6 +89,8 @@ class RemoteSteps {
   RemoteModule module_;
   Membership membership_;
   bool joined_ = false;
+  std::vector<uint64_t> daemons_;                 ///< of the newest session
+  bool stepped_ = false;                          ///< some step has been pushed
   std::optional<Clock::time_point> faultySince_;  ///< nothing has succeeded since
   bool toldOfFault_ = false;                      ///< that it broke
   // Of the step between forward() and step():

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "common/types/model_spec.h"
 #include "common/wire/convert.h"
 
 namespace psd::wire {
@@ -16,6 +17,8 @@ constexpr uint64_t kReadsOfAMessage = 4;  // of each of its words, at most
 
 static_assert(static_cast<uint16_t>(schema::ElementType::U8) == static_cast<uint16_t>(ElementType::u8),
               "schema::ElementType lists the types of psd::ElementType, in the same order");
+static_assert(static_cast<uint16_t>(schema::LossKind::BINARY_CROSS_ENTROPY) + 1 == kLossKinds.size(),
+              "schema::LossKind lists the kinds of psd::LossKind, in the same order");
 
 Error wrong(std::string message) { return {ErrorCode::invalidArgument, std::move(message)}; }
 
@@ -54,6 +57,17 @@ void writeHead(const Value& value, Builder out) {
   for (uint32_t i = 0; i < shape.size(); i++) shape.set(i, value.shape[i]);
 }
 
+void writeColumn(const ColumnSpec& column, schema::Column::Builder out) {
+  writeHead(column, out);
+  out.setBound(column.bound);
+}
+
+Status readColumn(schema::Column::Reader in, ColumnSpec& column) {
+  PSD_RETURN_IF_ERROR(readHead(in, column));
+  column.bound = in.getBound();
+  return {};
+}
+
 }  // namespace
 
 capnp::ReaderOptions readingOf(uint64_t messageBytesMax) {
@@ -89,10 +103,7 @@ Result<std::vector<NamedTensor>> readTensors(capnp::List<schema::Tensor>::Reader
 }
 
 void writeColumns(std::span<const ColumnSpec> columns, capnp::List<schema::Column>::Builder out) {
-  for (uint32_t i = 0; i < out.size(); i++) {
-    writeHead(columns[i], out[i]);
-    out[i].setBound(columns[i].bound);
-  }
+  for (uint32_t i = 0; i < out.size(); i++) writeColumn(columns[i], out[i]);
 }
 
 Result<std::vector<ColumnSpec>> readColumns(capnp::List<schema::Column>::Reader in) {
@@ -100,11 +111,38 @@ Result<std::vector<ColumnSpec>> readColumns(capnp::List<schema::Column>::Reader 
   std::vector<ColumnSpec> columns;
   for (const auto each : in) {
     ColumnSpec column;
-    PSD_RETURN_IF_ERROR(readHead(each, column));
-    column.bound = each.getBound();
+    PSD_RETURN_IF_ERROR(readColumn(each, column));
     columns.push_back(std::move(column));
   }
   return columns;
+}
+
+void writeLoss(const LossSpec& loss, schema::Loss::Builder out) {
+  out.setKind(static_cast<schema::LossKind>(loss.kind));
+  out.setOutput(loss.output.c_str());
+  writeColumn(loss.target, out.initTarget());
+  out.setPenalty(loss.penalty.c_str());
+}
+
+Result<std::optional<LossSpec>> readLoss(schema::Loss::Reader in) {
+  if (!in.hasTarget()) return std::optional(LossSpec());  // an executor of a version that tells of none
+  if (static_cast<uint16_t>(in.getKind()) >= kLossKinds.size()) return std::optional<LossSpec>();
+  LossSpec loss;
+  loss.kind = static_cast<LossKind>(in.getKind());
+  loss.output = textIn(in.getOutput());
+  loss.target = {};
+  PSD_RETURN_IF_ERROR(readColumn(in.getTarget(), loss.target));
+  loss.penalty = textIn(in.getPenalty());
+  return std::optional(std::move(loss));
+}
+
+Result<std::vector<uint64_t>> readDaemonNumbers(capnp::List<uint64_t>::Reader in) {
+  if (in.size() > kPartitionsMax) {
+    return wrong(fmt::format("{} numbers of daemons; expected {} at most", in.size(), kPartitionsMax));
+  }
+  std::vector<uint64_t> numbers;
+  for (const uint64_t number : in) numbers.push_back(number);
+  return numbers;
 }
 
 }  // namespace psd::wire

@@ -1,9 +1,10 @@
 #pragma once
 
-// The only place that turns the tensors of schema/executor.capnp into psd's and back. Readers hold a peer's
+// The only place that turns the values of schema/executor.capnp into psd's and back. Readers hold a peer's
 // bytes: everything is checked, nothing aborts.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "common/status/status.h"
 #include "schema/executor.capnp.h"
+#include "trainer/task/loss_spec.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd::wire {
@@ -28,5 +30,12 @@ Result<std::vector<NamedTensor>> readTensors(capnp::List<schema::Tensor>::Reader
 
 void writeColumns(std::span<const ColumnSpec> columns, capnp::List<schema::Column>::Builder out);
 Result<std::vector<ColumnSpec>> readColumns(capnp::List<schema::Column>::Reader in);
+
+void writeLoss(const LossSpec& loss, schema::Loss::Builder out);
+/// The default where nothing was told; nothing where its kind is none that this version knows.
+Result<std::optional<LossSpec>> readLoss(schema::Loss::Reader in);
+
+/// Which processes daemons are; of as many as may serve a model.
+Result<std::vector<uint64_t>> readDaemonNumbers(capnp::List<uint64_t>::Reader in);
 
 }  // namespace psd::wire

@@ -128,6 +128,24 @@ void readMetrics(ObjectReader root, ModelDeclaration& declaration) {
   }
 }
 
+/// What a trainer computes of what the method outputs gives.
+void readOutputLoss(ObjectReader root, ModelDeclaration& declaration) {
+  if (!root.has("output_loss")) return;
+  ObjectReader in = root.object("output_loss");
+  LossSpec& loss = declaration.outputLoss;
+  loss.kind =
+      static_cast<LossKind>(placeOf(kLossKinds, in.choice("kind", kLossKinds.front(), listOf(kLossKinds))));
+  loss.output = in.text("output", "");
+  loss.penalty = in.text("penalty", "");
+  const std::string target = in.text("target", loss.target.name);
+  const ColumnSpec* column = findColumn(declaration, target);
+  if (column == nullptr) {
+    return in.fail("target", fmt::format("must be one of the columns, not '{}'", printable(target, 60)));
+  }
+  loss.target = *column;
+  if (const Status fits = checkLoss(loss); !fits.ok()) root.fail("output_loss", fits.message());
+}
+
 }  // namespace
 
 Result<ModelDeclaration> readDeclaration(std::string_view json, const std::string& origin) {
@@ -138,6 +156,7 @@ Result<ModelDeclaration> readDeclaration(std::string_view json, const std::strin
   readInputs(root, declaration);
   readTables(root, declaration);
   readMetrics(root, declaration);
+  readOutputLoss(root, declaration);
   if (const Status read = root.finish(); !read.ok()) {
     return Error{ErrorCode::invalidArgument, origin + ": " + read.message()};
   }

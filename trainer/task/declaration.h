@@ -8,6 +8,7 @@
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
 #include "trainer/task/batch.h"
+#include "trainer/task/loss_spec.h"
 #include "trainer/task/score.h"
 
 namespace psd {
@@ -31,6 +32,7 @@ struct ModelDeclaration {
   std::vector<TableSpec> tables;
   std::vector<Rows> rows;
   std::vector<DeclaredMetric> metrics;
+  LossSpec outputLoss;  ///< of what the method outputs gives
 };
 
 /// The error names the place in the document, and `origin`.

@@ -108,6 +108,17 @@ std::vector<NamedTensor> tensorsOf(const Batch& batch, std::span<const ColumnSpe
   return tensors;
 }
 
+Batch batchOf(std::span<const NamedTensor> inputs) {
+  std::vector<ColumnSpec> columns;
+  for (const NamedTensor& input : inputs) {
+    columns.push_back({input.name, input.type, {input.shape.begin() + 1, input.shape.end()}, 0});
+  }
+  Batch batch;
+  batch.reshape(columns, inputs.empty() ? 0 : inputs.front().shape.front());
+  for (size_t i = 0; i < inputs.size(); i++) std::ranges::copy(inputs[i].bytes, batch.bytesOf(i).begin());
+  return batch;
+}
+
 bool allFinite(const NamedTensor& tensor) {
   if (tensor.type == ElementType::f32) return finiteValues<float>(tensor);
   return tensor.type != ElementType::f64 || finiteValues<double>(tensor);

@@ -44,6 +44,9 @@ Status checkInputs(std::span<const NamedTensor> inputs, std::span<const ColumnSp
 /// The columns of a batch, with those names, as tensors.
 std::vector<NamedTensor> tensorsOf(const Batch& batch, std::span<const ColumnSpec> columns);
 
+/// A batch of such tensors, which are as checkInputs() wants them, without rows.
+Batch batchOf(std::span<const NamedTensor> inputs);
+
 /// Whether floating-point values are all finite; whole numbers are.
 bool allFinite(const NamedTensor& tensor);
 

@@ -58,6 +58,31 @@ TEST_CASE("a declaration has columns, tables with the inputs of their rows, and 
   CHECK(read->metrics[4].kind == MetricKind::root);
 }
 
+TEST_CASE(
+    "a declaration says what a trainer computes of outputs, cross-entropy of the label if it does not") {
+  const auto read = readDeclaration(
+      R"({"columns": {"user": "i64", "rating": "f32"},
+          "output_loss": {"kind": "squared_error", "output": "guess", "target": "rating", "penalty": "decay"}})",
+      "here");
+  PSD_REQUIRE_OK(read);
+  CHECK(read->outputLoss ==
+        LossSpec{LossKind::squaredError, "guess", {"rating", ElementType::f32, {}, 0}, "decay"});
+  const auto plain = readDeclaration(R"({"columns": {"x": "f32"}})", "here");
+  PSD_REQUIRE_OK(plain);
+  CHECK(plain->outputLoss == LossSpec());
+  const auto wrong = [](const std::string& loss) {
+    return problemOf(R"({"columns": {"x": "f32", "label": "i64", "odd": "i64 below 2"}, "output_loss": )" +
+                     loss + "}");
+  };
+  CHECK_THAT(wrong(R"({"kind": "cross"})"), Contains("output_loss.kind") && Contains("binary_cross_entropy"));
+  CHECK_THAT(wrong(R"({"target": "y"})"),
+             Contains("output_loss.target: must be one of the columns, not 'y'"));
+  CHECK_THAT(wrong(R"({"target": "x"})"), Contains("output_loss: cross_entropy has as its target x f32"));
+  CHECK_THAT(wrong(R"({"kind": "binary_cross_entropy"})"), Contains("label i64; expected i64 below 2"));
+  CHECK_THAT(wrong(R"({"penalty": "p"})"), Contains("output_loss: the penalty 'p' goes with the name"));
+  CHECK_THAT(wrong(R"({"weight": 1})"), Contains("output_loss.weight: unknown key"));
+}
+
 TEST_CASE("what is wrong with a declaration is named by its place") {
   CHECK_THAT(problemOf("{"), Contains("line 1"));
   CHECK_THAT(problemOf("{}"), Contains("columns: must be an object"));

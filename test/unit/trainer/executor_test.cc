@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <capnp/message.h>
+
+#include "schema/executor.capnp.h"
 #include "test/support/catch.h"
 #include "trainer/executor/call_queue.h"
 #include "trainer/executor/executor_config.h"
@@ -14,7 +17,8 @@
 #include "trainer/executor/float_arrays.h"
 #include "trainer/model/execution.h"
 #include "trainer/model/model_list.h"
-#include "trainer/remote/cross_entropy.h"
+#include "trainer/remote/loss_list.h"
+#include "trainer/remote/tensor_wire.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd::executor_unit_test {
@@ -184,6 +188,9 @@ TEST_CASE("Arrays that nobody holds give their bytes back, though their versions
   CHECK(budget->used() == 4 * kBytes);  // arrays that wait to be used again count
   PSD_REQUIRE_OK(arrays.lease(3 * kBytes, "inputs"));
   CHECK(budget->used() == kBytes);
+  const auto never = arrays.lease(4 * kBytes + 1, "inputs");
+  REQUIRE(!never.ok());
+  CHECK(never.error().code == ErrorCode::invalidArgument);
   const auto tooMuch = arrays.lease(3 * kBytes + 1, "inputs");
   REQUIRE(!tooMuch.ok());
   CHECK(tooMuch.message().find("inputs take another 12") != std::string::npos);
@@ -207,10 +214,23 @@ NamedTensor scores(std::vector<uint64_t> shape, const std::vector<float>& values
   return tensor;
 }
 
+NamedTensor labelled(const std::vector<int64_t>& values) {
+  NamedTensor tensor{
+      "label", ElementType::i64, {values.size()}, std::vector<std::byte>(values.size() * sizeof(int64_t))};
+  std::ranges::copy(values, tensor.values<int64_t>().begin());
+  return tensor;
+}
+
+NamedTensor named(std::string name, std::vector<float> values) {
+  NamedTensor tensor = scores({values.size()}, values);
+  tensor.name = std::move(name);
+  return tensor;
+}
+
 TEST_CASE("Cross-entropy and its gradient are those of the softmax, of logits and of log-probabilities") {
-  const std::vector<int64_t> labels{2, 0};
+  const NamedTensor labels = labelled({2, 0});
   const std::vector<NamedTensor> logits{scores({2, 3}, {1, 2, 3, 1000, -1000, 0})};
-  const auto result = crossEntropy(logits, labels);
+  const auto result = computeLoss({}, logits, labels);
   PSD_REQUIRE_OK(result);
   const double sum = std::exp(1) + std::exp(2) + std::exp(3);
   CHECK(std::abs(result->loss - (std::log(sum) - 3) / 2) < 1e-12);
@@ -220,26 +240,104 @@ TEST_CASE("Cross-entropy and its gradient are those of the softmax, of logits an
   CHECK(std::abs(gradient[2] - (std::exp(3) / sum - 1) / 2) < 1e-7);
   CHECK(gradient[3] == 0);
   const float off = static_cast<float>(std::log(sum));
-  const auto shifted = crossEntropy({scores({2, 3}, {1 - off, 2 - off, 3 - off, 0, -2000, -1000})}, labels);
+  const auto shifted =
+      computeLoss({}, {scores({2, 3}, {1 - off, 2 - off, 3 - off, 0, -2000, -1000})}, labels);
   PSD_REQUIRE_OK(shifted);
   CHECK(std::abs(shifted->loss - result->loss) < 1e-6);
 
-  const auto score = scoreClasses(logits, std::vector<int64_t>{2, 2});
+  const auto score = scoreOutputs({}, logits, labelled({2, 2}));
   PSD_REQUIRE_OK(score);
   CHECK(score->value("accuracy") == 0.5);
   CHECK(std::abs(score->loss() - ((std::log(sum) - 3) + 1000) / 2) < 1e-6);
 }
 
 TEST_CASE("Cross-entropy refuses what are no scores of classes") {
-  const std::vector<int64_t> labels{0, 1};
-  CHECK(!crossEntropy({}, labels).ok());
-  CHECK(!crossEntropy({scores({3, 2}, {1, 2, 3, 4, 5, 6})}, labels).ok());
-  CHECK(!crossEntropy({scores({2}, {1, 2})}, labels).ok());
-  CHECK(!crossEntropy({scores({2, 1}, {1, 2})}, labels).ok());  // label 1 of one class
-  CHECK(!crossEntropy({scores({2, 2}, {1, 2, 3, 4})}, std::vector<int64_t>{0, -1}).ok());
-  const auto nan = crossEntropy({scores({2, 2}, {1, 2, std::numeric_limits<float>::quiet_NaN(), 4})}, labels);
+  const auto refused = [labels = labelled({0, 1})](const std::vector<NamedTensor>& outputs) {
+    return !computeLoss({}, outputs, labels).ok();
+  };
+  CHECK(refused({}));
+  CHECK(refused({scores({3, 2}, {1, 2, 3, 4, 5, 6})}));
+  CHECK(refused({scores({2}, {1, 2})}));
+  CHECK(refused({scores({2, 1}, {1, 2})}));  // label 1 of one class
+  CHECK(refused({scores({2, 2}, {1, 2, 3, 4}), scores({2, 2}, {1, 2, 3, 4})}));
+  CHECK(!computeLoss({}, {scores({2, 2}, {1, 2, 3, 4})}, labelled({0, -1})).ok());
+  const auto nan =
+      computeLoss({}, {scores({2, 2}, {1, 2, std::numeric_limits<float>::quiet_NaN(), 4})}, labelled({0, 1}));
   REQUIRE(!nan.ok());
   CHECK(nan.error().code == ErrorCode::nonFinite);
+}
+
+TEST_CASE("The squared error, its gradient and its root are those of the numbers, with a penalty added") {
+  const LossSpec loss{LossKind::squaredError, "guess", {"rating", ElementType::f32, {}, 0}, "penalty"};
+  const std::vector<NamedTensor> outputs{named("guess", {3, 1}), named("penalty", {0.5f, 0.25f})};
+  const NamedTensor truth = named("rating", {1, 2});
+  const auto result = computeLoss(loss, outputs, truth);
+  PSD_REQUIRE_OK(result);
+  CHECK(result->loss == (4 + 1) / 2.0 + 0.75 / 2);
+  REQUIRE(result->gradients.size() == 2);
+  CHECK(result->gradients[0].name == "guess");
+  CHECK(result->gradients[0].values<float>()[0] == 2);
+  CHECK(result->gradients[0].values<float>()[1] == -1);
+  CHECK(result->gradients[1].name == "penalty");
+  CHECK(result->gradients[1].values<float>()[1] == 0.5f);
+  const auto score = scoreOutputs(loss, outputs, truth);
+  PSD_REQUIRE_OK(score);
+  CHECK(score->loss() == result->loss);
+  CHECK(score->value("rmse") == std::sqrt(2.5));
+
+  CHECK(!computeLoss(loss, {outputs[0]}, truth).ok());  // the penalty is not there
+  CHECK(!computeLoss(loss, {outputs[0], named("penalty", {1})}, truth).ok());
+  CHECK(!computeLoss(loss, {named("guess", {1, 2, 3}), outputs[1]}, truth).ok());
+  CHECK(!computeLoss(loss, outputs, labelled({1, 2})).ok());
+}
+
+TEST_CASE("The cross-entropy of 0 and 1, its gradient and the AUC are those of the odds, however large") {
+  const LossSpec loss{LossKind::binaryCrossEntropy, "logits", {"label", ElementType::i64, {}, 2}, ""};
+  const std::vector<NamedTensor> outputs{named("logits", {0.5f, -1000, 1000, 0})};
+  const auto result = computeLoss(loss, outputs, labelled({1, 0, 0, 1}));
+  PSD_REQUIRE_OK(result);
+  const double first = std::log1p(std::exp(-0.5));
+  CHECK(std::abs(result->loss - (first + 0 + 1000 + std::log(2)) / 4) < 1e-9);
+  const auto gradient = result->gradients.at(0).values<float>();
+  CHECK(std::abs(gradient[0] - (1 / (1 + std::exp(-0.5)) - 1) / 4) < 1e-7);
+  CHECK(gradient[1] == 0);
+  CHECK(gradient[2] == 0.25f);
+  CHECK(gradient[3] == -0.125f);
+  const auto score = scoreOutputs(loss, outputs, labelled({1, 0, 0, 1}));
+  PSD_REQUIRE_OK(score);
+  CHECK(score->value("auc") == 0.5);  // above one of two
+  CHECK(!computeLoss(loss, outputs, labelled({1, 0, 0, 2})).ok());
+  CHECK(!computeLoss(loss, {named("scores", {1, 2, 3, 4})}, labelled({1, 0, 0, 1})).ok());
+}
+
+TEST_CASE("A loss compares with what its kind can, and names what it is of beside a penalty") {
+  const ColumnSpec number{"y", ElementType::f32, {}, 0}, label{"y", ElementType::i64, {}, 2};
+  for (const LossEntry& entry : lossList()) {
+    const bool ofNumbers = entry.kind == LossKind::squaredError;
+    PSD_REQUIRE_OK(checkLoss({entry.kind, "", ofNumbers ? number : label, ""}));
+    CHECK(!checkLoss({entry.kind, "", ofNumbers ? label : number, ""}).ok());
+    CHECK(!checkLoss({entry.kind, "", {"y", ElementType::i64, {2}, 2}, ""}).ok());
+  }
+  CHECK(!checkLoss({LossKind::binaryCrossEntropy, "", {"y", ElementType::i64, {}, 3}, ""}).ok());
+  CHECK(!checkLoss({LossKind::crossEntropy, "", label, "penalty"}).ok());
+  CHECK(!checkLoss({LossKind::crossEntropy, "penalty", label, "penalty"}).ok());
+}
+
+TEST_CASE(
+    "A loss goes over the wire; none that was told is the default, and one of a newer version is none") {
+  capnp::MallocMessageBuilder message;
+  auto out = message.initRoot<schema::Loss>();
+  const auto read = [&] { return wire::readLoss(out.asReader()); };
+  CHECK(*read() == LossSpec());
+  const LossSpec loss{LossKind::squaredError, "guess", {"rating", ElementType::f32, {}, 0}, "penalty"};
+  wire::writeLoss(loss, out);
+  CHECK(*read() == loss);
+  out.setKind(static_cast<schema::LossKind>(kLossKinds.size()));
+  PSD_REQUIRE_OK(read());
+  CHECK(!*read());
+  out.getTarget().setName("");
+  out.setKind(schema::LossKind::CROSS_ENTROPY);
+  CHECK(read().status().error().code == ErrorCode::invalidArgument);
 }
 
 TEST_CASE("Inputs are the columns, each once, of the same samples and in range") {

@@ -1,0 +1,193 @@
+"""psd-executor with models that have embedding tables, as real processes: they train, they die, and rows that are lost are told of."""
+
+import json
+import re
+import signal
+import subprocess
+
+import processes
+from test_executor import EXECUTOR, ExecutorTest
+
+FACTORS = "mf:dim=6,decay=0.002"
+RATINGS = "ratings:samples=8000,users=60,items=40,noise=0.3"
+CLICKS = "clicks:samples=4000,scale=100000"
+SGD = '{"type":"sgd","lr":0.4}'
+# The mean is in every sample: with steps of that size it swings, where gradients come late.
+GROUPS = '[{"match":"mean","optimizer":{"type":"sgd","lr":0.02}}]'
+# The module that docs/executor.md shows for tables.
+OWN = re.findall(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S)[1]
+
+
+class TablesTest(ExecutorTest):
+    def factor_daemon(self, *arguments, **settings):
+        return self.unix_daemon(*arguments, **{"optimizer": SGD, "groups": GROUPS, **settings})
+
+    def score(self, daemon, model, data):
+        scored = self.start_trainer("eval", "--server", daemon.address, "--model", model, "--data", data, "--json")
+        self.assert_ends(scored)
+        return json.loads(scored.out)
+
+
+class Training(TablesTest):
+    def test_two_trainers_learn_ratings(self):
+        for policy in ("hogwild", "locked", "sync"):
+            with self.subTest(policy):
+                daemon = self.factor_daemon(policy=policy, row_shards=3)
+                executor = self.executor(daemon, module=FACTORS)
+                trainers = [self.remote(rank, 2, data=RATINGS, steps=1000 if policy == "sync" else 1600, more=["--batch-size", 20])
+                            for rank in range(2)]
+                for trainer in trainers:
+                    self.assert_ends(trainer)
+                self.assertRegex(trainers[0].out, r"test loss \d\.\d{4}, rmse 0\.\d{4} on 888 made-up ratings")
+                score = self.score(daemon, FACTORS, RATINGS)
+                self.assertLess(score["rmse"], 0.40)  # the noise is 0.3; without the factors it were 0.74
+                self.assertGreater(score["rmse"], 0.27)
+                self.assertLessEqual({each["name"]: each["rows"] for each in daemon.status()["tables"]}["user"], 60)
+                self.assertGreater(self.executor_status()["memory_bytes"], 0)
+                executor.signal(signal.SIGTERM)
+                self.assert_ends(executor)
+                self.assert_stops(daemon)
+                (self.folder / "executor.sock").unlink(missing_ok=True)
+
+    def test_clicks_are_scored_by_auc(self):
+        daemon = self.unix_daemon(policy="locked", optimizer='{"type":"adagrad","lr":0.05}')
+        self.executor(daemon, module="dlrm:dim=4,hidden=8")
+        trainer = self.remote(data=CLICKS, steps=375)
+        self.assert_ends(trainer)
+        told = re.search(r"test loss (\d\.\d{4}), auc (\d\.\d{4})", trainer.out)
+        score = self.score(daemon, "dlrm:dim=4,hidden=8", CLICKS)
+        self.assertGreater(score["auc"], 0.6)
+        self.assertAlmostEqual(float(told[1]), score["loss"], delta=1e-3)
+        self.assertAlmostEqual(float(told[2]), score["auc"], delta=1e-3)
+
+    def test_a_module_of_ones_own_with_tables(self):
+        for name, source in (("ratings", OWN), ("few", OWN.replace('"user": "i64"', '"user": "i64 below 50"'))):
+            self.write(f"{name}.py", source)
+            subprocess.run([processes.REPO / "scripts" / "export_model", f"{name}.py:Ratings"], cwd=self.folder, check=True,
+                           stdout=subprocess.DEVNULL, timeout=processes.WAIT_S)
+        rows = [f"{user},{item},{3 + (user % 3) - (item % 2) + 0.5}" for user in range(60) for item in range(30)]
+        data = self.write("ratings.csv", "\n".join(["user,item,rating", *rows]) + "\n")
+        daemon = self.factor_daemon()
+        executor = self.executor(daemon, module=self.folder / "ratings.pt")
+        trainer = self.remote(data=data, steps=600)
+        self.assert_ends(trainer)
+        told = float(re.search(r"rmse (\d\.\d{4})", trainer.out)[1])
+        self.assertLess(told, 0.3)  # 0.97 by the mean
+        self.assertAlmostEqual(told, self.score(daemon, self.folder / "ratings.pt", data)["rmse"], delta=1e-3)
+        executor.kill()
+        self.executor(daemon, module=self.folder / "few.pt")
+        self.assert_fails(self.remote(data=data), "column 'user' is i64 below 60; expected i64 below 50")
+
+    def test_data_without_the_target_are_refused(self):
+        daemon = self.factor_daemon()
+        self.executor(daemon, module=FACTORS)
+        data = self.write("ratings.csv", "user,item,label\n" + "1,2,0\n" * 20)
+        self.assert_fails(self.remote(data=data), "column 'rating' is not there; expected f32")
+        self.assertEqual(daemon.status()["trainers"], [])
+
+
+class Death(TablesTest):
+    def settings(self, policy):
+        return dict(policy=policy, row_shards=3, durability__type="log", durability__path=str(self.folder / "saved"))
+
+    def assert_each_once(self, daemon, steps, missing=0):
+        """Every step of two trainers is in each shard and row shard once, but for so many that count as late."""
+        status = daemon.status()
+        parts = len(status["shards"]) + 3
+        self.assert_stops(daemon)
+        counts = self.pushes_of(self.folder / "saved")
+        self.assertEqual(len(counts), parts)
+        for shard, pushes in counts.items():
+            self.assertEqual(set(pushes.values()), {1}, f"a step was applied twice in shard {shard}")
+            self.assertLessEqual(len(pushes), 2 * steps)
+            self.assertGreaterEqual(len(pushes), 2 * steps - missing)
+
+    def test_an_executor_that_is_killed_loses_nothing_and_no_row_is_stepped_twice(self):
+        daemon = self.factor_daemon(**self.settings("locked"))
+        executor = self.executor(daemon, module=FACTORS)
+        trainers = [self.remote(rank, 2, data=RATINGS, steps=300) for rank in range(2)]
+        struck = set()
+        for goal in (20, 60):
+            self.until_steps(daemon, goal)
+            struck |= {each["rank"] for each in daemon.status()["trainers"] if each["step"] > 0}
+            executor.kill()
+            executor = self.executor(daemon, module=FACTORS)
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        self.assertTrue(struck)
+        for rank in struck:  # the other one may have come after both kills
+            self.assertIn("back after", trainers[rank].err)
+        executor.signal(signal.SIGTERM)
+        self.assert_ends(executor)
+        # A step of which a part had come when the executor died may count as late.
+        self.assert_each_once(daemon, 300, missing=4)
+
+    def test_a_daemon_that_is_killed_comes_back_with_its_rows(self):
+        for policy in ("locked", "sync"):
+            with self.subTest(policy):
+                settings = dict(self.settings(policy), durability__path=str(self.folder / policy))
+                daemon = self.factor_daemon(**settings)
+                executor = self.executor(daemon, module=FACTORS)
+                trainers = [self.remote(rank, 2, data=RATINGS, steps=200) for rank in range(2)]
+                for goal in (20, 60):
+                    self.until_steps(daemon, goal)
+                    daemon.kill()
+                    daemon = self.factor_daemon(**settings)
+                for trainer in trainers:
+                    self.assert_ends(trainer)
+                    self.assertIn("back after", trainer.err)
+                self.assertTrue(executor.runs())
+                rows = {each["name"]: each["rows"] for each in daemon.status()["tables"]}
+                self.assertEqual(rows, {"user": 60, "item": 40})
+                executor.kill()
+                self.assert_stops(daemon)
+                for pushes in self.pushes_of(self.folder / policy).values():
+                    self.assertEqual(set(pushes.values()), {1})
+                    self.assertEqual(len(pushes), 400)
+
+    def test_rows_that_are_lost_with_their_daemon_are_told_of(self):
+        for flags, goes_on in (([], False), (["--go-on-without-rows"], True)):
+            with self.subTest(goes_on=goes_on):
+                daemon = self.factor_daemon()  # which keeps nothing
+                executor = self.executor(daemon, module=FACTORS)
+                trainer = self.remote(data=RATINGS, steps=10_000_000, more=flags)
+                self.until_steps(daemon, 20)
+                daemon.kill()
+                daemon = self.factor_daemon()
+                if goes_on:
+                    daemon.until_status("rows are there again", lambda status: any(each["rows"] > 10 for each in status["tables"]))
+                    trainer.signal(signal.SIGINT)
+                    self.assert_ends(trainer, 128 + signal.SIGINT)
+                else:
+                    self.assert_fails(trainer, "came back without the rows of the embedding tables", "--go-on-without-rows")
+                self.assertTrue(executor.runs())
+                executor.kill()
+                daemon.kill()
+
+    def test_an_executor_that_comes_back_keeps_an_eye_on_the_rows_too(self):
+        daemon = self.factor_daemon()
+        executor = self.executor(daemon, module=FACTORS)
+        trainer = self.remote(data=RATINGS, steps=10_000_000)
+        self.until_steps(daemon, 20)
+        executor.kill()
+        daemon.kill()
+        self.executor(self.factor_daemon(), module=FACTORS)
+        self.assert_fails(trainer, "came back without the rows of the embedding tables")
+
+
+class Nonsense(TablesTest):
+    def test_wrong_command_lines_get_one_line(self):
+        for module, words in (("lstm_lm:candidates=8", "gives no outputs, only a loss; expected one of dlrm, mf, mlp"),
+                              ("svm", "gives no outputs")):
+            done = subprocess.run([EXECUTOR, "check", "--module", module], capture_output=True, text=True, timeout=processes.WAIT_S,
+                                  check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(words, done.stderr)
+        done = subprocess.run([EXECUTOR, "check", "--module", "mf", "--set", 'stages=["item"]'], capture_output=True, text=True,
+                              timeout=processes.WAIT_S, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "^psd-executor: stages: model 'mf' cannot be cut at its layers; expected one of mlp, mnist_cnn, resnet20")
+
+
+if __name__ == "__main__":
+    processes.main()

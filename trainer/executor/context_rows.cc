@@ -1,0 +1,42 @@
+#include "trainer/executor/context_rows.h"
+
+#include <algorithm>
+
+#include "trainer/loop/rows_of_batch.h"
+
+namespace psd {
+namespace {
+
+/// Most that a RowBatch takes beside values, and the lookups with it.
+uint64_t idBytes(const std::vector<RowLookup>& lookups, size_t tables) {
+  constexpr uint64_t kBytesPerId = 40;     // the id, its place, and its row's id, sorted and not
+  constexpr uint64_t kSearchedPerId = 64;  // of one table at a time: to find each id once
+  std::vector<uint64_t> ofTable(tables);
+  uint64_t ids = 0;
+  for (const RowLookup& lookup : lookups) {
+    ids += lookup.ids.size();
+    ofTable[lookup.table] += lookup.ids.size();
+  }
+  return kBytesPerId * ids + kSearchedPerId * std::ranges::max(ofTable);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ContextRows>> ContextRows::make(RowBatch empty, std::vector<RowLookup> lookups,
+                                                       FloatArrays& budget) {
+  const uint64_t bytes = idBytes(lookups, empty.tableCount());
+  std::shared_ptr<ContextRows> rows(new ContextRows(std::move(empty)));
+  PSD_ASSIGN_OR_RETURN(rows->idLease_, budget.lease(bytes, "ids of rows"));
+  rows->shown_.lookups = std::move(lookups);
+  rows->batch_.find(featuresOf(rows->shown_.lookups));
+  PSD_ASSIGN_OR_RETURN(rows->valueLease_, budget.lease(rows->batch_.roomBytes(), "rows and their gradients"));
+  rows->batch_.makeRoom();
+  return rows;
+}
+
+PassRows ContextRows::forPass() {
+  showRows(batch_, 0, shown_);
+  return {shared_from_this(), &shown_};
+}
+
+}  // namespace psd

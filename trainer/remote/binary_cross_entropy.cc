@@ -1,0 +1,54 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "trainer/remote/loss_list.h"
+#include "trainer/remote/one_per_sample.h"
+
+namespace psd {
+
+namespace {
+
+/// −log of the probability that the logarithm of odds gives the label, without overflow.
+double lossOfOdds(double logit, bool label) {
+  return std::max(logit, 0.0) - (label ? logit : 0) + std::log1p(std::exp(-std::abs(logit)));
+}
+
+double probabilityOf(double logit) {
+  if (logit >= 0) return 1 / (1 + std::exp(-logit));
+  return std::exp(logit) / (1 + std::exp(logit));
+}
+
+}  // namespace
+
+Result<LossResult> computeBinaryCrossEntropy(const NamedTensor& output, const NamedTensor& target) {
+  PSD_RETURN_IF_ERROR(checkOnePerSample(LossKind::binaryCrossEntropy, output, target));
+  NamedTensor gradient = output;
+  const std::span<float> slopes = gradient.values<float>();
+  const std::span<const int64_t> labels = target.values<int64_t>();
+  const auto samples = static_cast<double>(labels.size());
+  double loss = 0;
+  for (size_t i = 0; i < labels.size(); i++) {
+    const double logit = slopes[i];
+    loss += lossOfOdds(logit, labels[i] != 0) / samples;
+    slopes[i] = static_cast<float>((probabilityOf(logit) - (labels[i] != 0 ? 1 : 0)) / samples);
+  }
+  return LossResult{loss, {std::move(gradient)}};
+}
+
+Result<Score> scoreOdds(const NamedTensor& output, const NamedTensor& target) {
+  PSD_RETURN_IF_ERROR(checkOnePerSample(LossKind::binaryCrossEntropy, output, target));
+  const std::span<const float> logits = output.values<float>();
+  const std::span<const int64_t> labels = target.values<int64_t>();
+  double loss = 0;
+  Metric auc = Metric::auc("auc");
+  for (size_t i = 0; i < labels.size(); i++) {
+    loss += lossOfOdds(logits[i], labels[i] != 0);
+    auc.count(logits[i], labels[i] != 0);
+  }
+  const auto samples = static_cast<double>(labels.size());
+  return Score{labels.size(), {Metric::of("loss", MetricKind::mean, loss, samples), std::move(auc)}};
+}
+
+}  // namespace psd

@@ -1,0 +1,38 @@
+#include <cstddef>
+#include <utility>
+
+#include "trainer/remote/loss_list.h"
+#include "trainer/remote/one_per_sample.h"
+
+namespace psd {
+
+Result<LossResult> computeSquaredError(const NamedTensor& output, const NamedTensor& target) {
+  PSD_RETURN_IF_ERROR(checkOnePerSample(LossKind::squaredError, output, target));
+  NamedTensor gradient = output;
+  const std::span<float> slopes = gradient.values<float>();
+  const std::span<const float> truths = target.values<float>();
+  const auto samples = static_cast<double>(truths.size());
+  double loss = 0;
+  for (size_t i = 0; i < truths.size(); i++) {
+    const double error = double{slopes[i]} - truths[i];
+    loss += error * error / samples;
+    slopes[i] = static_cast<float>(2 * error / samples);
+  }
+  return LossResult{loss, {std::move(gradient)}};
+}
+
+Result<Score> scoreNumbers(const NamedTensor& output, const NamedTensor& target) {
+  PSD_RETURN_IF_ERROR(checkOnePerSample(LossKind::squaredError, output, target));
+  const std::span<const float> guesses = output.values<float>(), truths = target.values<float>();
+  double squares = 0;
+  for (size_t i = 0; i < truths.size(); i++) {
+    const double error = double{guesses[i]} - truths[i];
+    squares += error * error;
+  }
+  const auto samples = static_cast<double>(truths.size());
+  return Score{truths.size(),
+               {Metric::of("loss", MetricKind::mean, squares, samples),
+                Metric::of("rmse", MetricKind::root, squares, samples)}};
+}
+
+}  // namespace psd
