@@ -133,10 +133,10 @@ TEST_CASE(
   status.module = "a\"b\\c";
   status.weights = "live";
   status.trainers.push_back(
-      {.rank = 3, .peer = "p", .contexts = 2, .forwards = 7, .steps = 5, .staleness = 1});
+      {.rank = 3, .peer = "p", .contexts = 2, .forwards = 7, .steps = 5, .staleness = 1, .rows = 40});
   // The connection of rank 3 from before is still there.
   status.trainers.push_back(
-      {.rank = 3, .peer = "q", .contexts = 1, .forwards = 2, .steps = 2, .staleness = 0});
+      {.rank = 3, .peer = "q", .contexts = 1, .forwards = 2, .steps = 2, .staleness = 0, .rows = 2});
   status.trainers.push_back({.joined = false, .peer = "r"});  // the daemon is to say which rank it is
   status.passes.waiting.push_back({{.kind = CallKind::backward}, 0.25});
   auto& backward = status.passes.kinds[1];
@@ -157,6 +157,7 @@ TEST_CASE(
   CHECK(has(R"(psd_executor_waited_seconds_count{call="backward"} 2)"));
   CHECK(has(R"(psd_executor_trainer_steps_total{rank="3"} 7)"));
   CHECK(has(R"(psd_executor_trainer_staleness{rank="3"} 1)"));
+  CHECK(has(R"(psd_executor_trainer_rows{rank="3"} 42)"));
   CHECK(has("# TYPE psd_executor_trainer_steps_total counter"));
   CHECK(text.find(R"({rank="0"})") == std::string::npos);
 }
