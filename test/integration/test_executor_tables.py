@@ -90,7 +90,14 @@ class Death(TablesTest):
     def settings(self, policy):
         return dict(policy=policy, row_shards=3, durability__type="log", durability__path=str(self.folder / "saved"))
 
-    def assert_each_once(self, daemon, steps, missing=0):
+    def trained(self, daemon, steps):
+        """The ranks that are in the midst of their work once each that is in has made so many steps."""
+        self.until_steps(daemon, steps)
+        ranks = {each["rank"] for each in daemon.status()["trainers"] if each["step"] > 0}
+        self.assertTrue(ranks)
+        return ranks
+
+    def assert_each_once(self, daemon, steps, missing):
         """Every step of two trainers is in each shard and row shard once, but for so many that count as late."""
         status = daemon.status()
         parts = len(status["shards"]) + 3
@@ -105,22 +112,20 @@ class Death(TablesTest):
     def test_an_executor_that_is_killed_loses_nothing_and_no_row_is_stepped_twice(self):
         daemon = self.factor_daemon(**self.settings("locked"))
         executor = self.executor(daemon, module=FACTORS)
-        trainers = [self.remote(rank, 2, data=RATINGS, steps=300) for rank in range(2)]
+        trainers = [self.remote(rank, 2, data=RATINGS, steps=600) for rank in range(2)]
         struck = set()
         for goal in (20, 60):
-            self.until_steps(daemon, goal)
-            struck |= {each["rank"] for each in daemon.status()["trainers"] if each["step"] > 0}
+            struck |= self.trained(daemon, goal)
             executor.kill()
             executor = self.executor(daemon, module=FACTORS)
         for trainer in trainers:
             self.assert_ends(trainer)
-        self.assertTrue(struck)
         for rank in struck:  # the other one may have come after both kills
             self.assertIn("back after", trainers[rank].err)
         executor.signal(signal.SIGTERM)
         self.assert_ends(executor)
         # A step of which a part had come when the executor died may count as late.
-        self.assert_each_once(daemon, 300, missing=4)
+        self.assert_each_once(daemon, 600, missing=4)
 
     def test_a_daemon_that_is_killed_comes_back_with_its_rows(self):
         for policy in ("locked", "sync"):
@@ -128,14 +133,16 @@ class Death(TablesTest):
                 settings = dict(self.settings(policy), durability__path=str(self.folder / policy))
                 daemon = self.factor_daemon(**settings)
                 executor = self.executor(daemon, module=FACTORS)
-                trainers = [self.remote(rank, 2, data=RATINGS, steps=200) for rank in range(2)]
+                trainers = [self.remote(rank, 2, data=RATINGS, steps=400) for rank in range(2)]
+                struck = set()
                 for goal in (20, 60):
-                    self.until_steps(daemon, goal)
+                    struck |= self.trained(daemon, goal)
                     daemon.kill()
                     daemon = self.factor_daemon(**settings)
                 for trainer in trainers:
                     self.assert_ends(trainer)
-                    self.assertIn("back after", trainer.err)
+                for rank in struck:  # the other one may have come after both kills
+                    self.assertIn("back after", trainers[rank].err)
                 self.assertTrue(executor.runs())
                 rows = {each["name"]: each["rows"] for each in daemon.status()["tables"]}
                 self.assertEqual(rows, {"user": 60, "item": 40})
@@ -143,7 +150,7 @@ class Death(TablesTest):
                 self.assert_stops(daemon)
                 for pushes in self.pushes_of(self.folder / policy).values():
                     self.assertEqual(set(pushes.values()), {1})
-                    self.assertEqual(len(pushes), 400)
+                    self.assertEqual(len(pushes), 800)
 
     def test_rows_that_are_lost_with_their_daemon_are_told_of(self):
         for flags, goes_on in (([], False), (["--go-on-without-rows"], True)):
