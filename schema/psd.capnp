@@ -411,8 +411,9 @@ interface Trainer extends(Reader) {
   roundDue @17 (version :UInt64, shard :UInt32) -> RoundDueResult;
   # Parked until the round that begins with the parameters of this `version` of `shard`, the first of its fragment, is about to close
   # without this trainer, or has closed. Without rounds (policy async_diloco, whose call begins a trainer's time): until it has
-  # taken as many steps as it is to by its speed. Where LocalSteps.endsEarly is set; else invalidArgument. A session has one such call
-  # outstanding for each fragment: a newer one ends the one before. badSlice: there is no such shard. notReady: that has
+  # taken as many steps as it is to by its speed. Without LocalSteps.endsEarly a policy of rounds tells of closed ones alone, and any
+  # other says invalidArgument. A session has one such call outstanding for each fragment: a newer one ends the one before. badSlice:
+  # there is no such shard. notReady: that has
   # happened, or another policy has taken over, and may be asked.
   # Where ModelAccess.allReduce is set: parked until somebody waits in formGroup() while a group is at work (`closing`), or a new
   # group is there (`closed`). `version` then means nothing.

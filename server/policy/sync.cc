@@ -145,7 +145,6 @@ void Sync::endWaits(const Error& reason) {
 void Sync::retire() { waits_.end({ErrorCode::notReady, "another policy has taken over"}); }
 
 kj::Promise<Result<RoundDue>> Sync::roundDue(SessionId session, Version version) {
-  if (!options_.rules.grace) return UpdatePolicy::roundDue(session, version);
   const std::lock_guard lock(mutex_);
   if (ending_) return Result<RoundDue>(*ending_);
   const int64_t round = static_cast<int64_t>(version.value) - first_.front();

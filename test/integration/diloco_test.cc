@@ -394,9 +394,10 @@ TEST_CASE("a call that waits for the end of a round is ended by a newer one, and
   PSD_REQUIRE_OK(learners[0].leave());
   LocalServer without(configOf({{"start_trainers", 1}}, kPlainOuter, 1));
   Pushers alone(without, 1);
-  auto refused = alone[0].roundDue(Version{0});
-  awaitDone(refused);
-  CHECK(refused.wait().error().code == ErrorCode::invalidArgument);
+  auto closed = alone[0].roundDue(Version{0});  // without a grace nothing else is told
+  PSD_REQUIRE_OK(alone.push(0, 1, {8, 50}).wait());
+  awaitDone(closed);
+  CHECK(*closed.wait() == RoundDue::closed);
 }
 
 TEST_CASE("another policy tells learners without rounds to ask it, whoever asks the old one") {
