@@ -40,6 +40,8 @@ struct ModelSpec {
   tables @3 :List(TableSpec);
   partition @4 :UInt32;    # of a model that several daemons serve, which partition this is, and of how many; docs/protocol.md
   partitions @5 :UInt32;   # tells what is in each. 0 and 1: the model is whole
+  whole @6 :List(TensorSpec);   # of a partition, the tensors of the whole model. Empty: not told, for which a daemon with LocalSteps.fragments
+                                # refuses the partition
 }
 
 struct ShardRange {
@@ -98,7 +100,8 @@ struct LocalSteps {
   # Streaming DiLoCo: ModelAccess.fragmentOfShard tells which of so many fragments a shard is of; 0 and 1: all are exchanged together.
   # Each fragment has rounds of its own. The slot k of a run, from 0, is of fragment f = k mod P in its round floor(k / P), and ends with
   # step round * period + floor((f + 1) * period / P) of the run, when the trainer pushes that fragment. The slot that a trainer is
-  # in is the first of which it has not pushed the fragment, by the versions that it has of all.
+  # in is the first of which it has not pushed the fragment, by the versions that it has of all; of several daemons by that of the first
+  # one that has a part of it.
   fragments @5 :UInt32;
   delay @6 :UInt32;     # steps that go on between a push and taking over what came of it
   blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * what was pulled; from 0 to below 1

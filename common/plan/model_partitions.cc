@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -184,12 +185,14 @@ Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint3
   const ModelLayout layout(whole);
   const std::vector<uint64_t> ends = endsOf(whole, daemons);
   std::vector<ModelPartition> partitions;
+  const auto all = std::make_shared<const std::vector<TensorSpec>>(whole.tensors);
   uint64_t begin = 0;
   for (uint32_t i = 0; i < daemons; i++) {
     ModelPartition& partition = partitions.emplace_back();
     partition.spec = {whole.name, tensorsIn(whole, layout, begin, ends[i]), whole.tables, {i, daemons}};
     partition.begin = begin;
     partition.count = ends[i] - begin;
+    if (daemons > 1) partition.spec.whole = all;
     if (partition.spec.empty()) {
       return Error{
           ErrorCode::invalidArgument,

@@ -21,8 +21,9 @@ struct ModelPartition {
 /// Cuts a model for `daemons` daemons, in order, into partitions of nearly as many bytes. A cut goes between
 /// two tensors where one of these places is near enough, else between two rows of a tensor: the part of
 /// "fc1.weight" that has its rows 0 to 127 is the tensor "fc1.weight[0:128]". Each partition has all tables:
-/// of their rows those that partitionOf() says. A pure function, on which all daemons and trainers agree.
-/// ErrorCode::invalidArgument where a partition would hold nothing, or a tensor is named as a part of one.
+/// of their rows those that partitionOf() says. Each tells of the whole model. A pure function, on which all
+/// daemons and trainers agree. ErrorCode::invalidArgument where a partition would hold nothing, or a tensor
+/// is named as a part of one.
 Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint32_t daemons);
 
 /// The partition that has the row of a table, by the hash of its id. Independent of the row shard, so that

@@ -180,7 +180,9 @@ Status validateModel(const ModelSpec& model) {
     PSD_RETURN_IF_ERROR(checkName("table", table.name, names));
     PSD_RETURN_IF_ERROR(checkTable(table));
   }
-  return {};
+  if (!model.whole) return {};
+  if (model.partition.isWhole()) return bad("a model that is whole is a partition of no other one");
+  return validateModel({model.name, *model.whole, model.tables});
 }
 
 std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel, const ModelSpec& theirs,

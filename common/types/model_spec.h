@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,9 @@ struct ModelSpec {
   std::vector<TensorSpec> tensors;
   std::vector<TableSpec> tables = {};
   Partition partition = {};
+  /// Of a partition: the tensors of the model that it is of, by which what is the same in all partitions is
+  /// decided; null: nobody has told, as of a model that is whole. Not part of the signature.
+  std::shared_ptr<const std::vector<TensorSpec>> whole = {};
 
   bool empty() const { return tensors.empty() && tables.empty(); }
   /// FNV-1a (64 bit) over the ordered names, dtypes and shapes of the tensors, what TableSpec says of the
@@ -78,8 +82,8 @@ inline constexpr uint32_t kDaemonAddressesMax = 8;
 
 /// Checks what arrives from a config or a peer: at least one tensor or table, names of visible ASCII of at
 /// most `kTensorNameBytesMax`, none repeated, no zero dimension, at most `kModelElementsMax` elements in all
-/// tensors; at most `kTablesMax` tables of rows of 1 to `kTableDimMax` values. The error names the tensor or
-/// the table.
+/// tensors; at most `kTablesMax` tables of rows of 1 to `kTableDimMax` values. Likewise the tensors of
+/// `whole`. The error names the tensor or the table.
 Status validateModel(const ModelSpec& model);
 inline constexpr size_t kTensorNameBytesMax = 1024;
 inline constexpr size_t kTablesMax = 4096;

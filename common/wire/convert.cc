@@ -1,6 +1,8 @@
 #include "common/wire/convert.h"
 
 #include <bit>
+#include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,6 +19,38 @@ constexpr size_t kErrorBytesMax = 4096;
 
 static_assert(static_cast<uint16_t>(schema::ErrorCode::STANDBY) == static_cast<uint16_t>(ErrorCode::standby),
               "schema::ErrorCode lists the codes of psd::ErrorCode up to standby, in the same order");
+
+void writeTensors(const std::vector<TensorSpec>& tensors, capnp::List<schema::TensorSpec>::Builder out) {
+  for (kj::uint i = 0; i < out.size(); i++) {
+    const TensorSpec& tensor = tensors[i];
+    out[i].setName(tensor.name.c_str());
+    out[i].setDtype(schema::DType::F32);
+    auto shape = out[i].initShape(static_cast<kj::uint>(tensor.shape.size()));
+    for (kj::uint d = 0; d < shape.size(); d++) shape.set(d, tensor.shape[d]);
+  }
+}
+
+Status readTensors(capnp::List<schema::TensorSpec>::Reader in, std::vector<TensorSpec>& out) {
+  const auto bad = [](std::string why) { return Status(ErrorCode::invalidArgument, std::move(why)); };
+  if (in.size() > kTensorsMax) {
+    return bad(fmt::format("the model has {} tensors; at most {} are taken", in.size(), kTensorsMax));
+  }
+  out.reserve(in.size());
+  for (auto tensor : in) {
+    auto shape = tensor.getShape();
+    TensorSpec spec{std::string(textIn(tensor.getName())), DType::f32, {}};
+    if (shape.size() > kRankMax) {
+      return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
+    }
+    if (tensor.getDtype() != schema::DType::F32) {
+      return bad("tensor '" + printable(spec.name) +
+                 "' has a dtype that this version does not know; psd stores f32");
+    }
+    for (uint64_t size : shape) spec.shape.push_back(size);
+    out.push_back(std::move(spec));
+  }
+  return {};
+}
 
 Status readTables(capnp::List<schema::TableSpec>::Reader in, std::vector<TableSpec>& out) {
   if (in.size() > kTablesMax) {
@@ -74,14 +108,8 @@ void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out) {
   out.setSignature(model.signature());
   out.setPartition(model.partition.index);
   out.setPartitions(model.partition.of);
-  auto tensors = out.initTensors(static_cast<kj::uint>(model.tensors.size()));
-  for (kj::uint i = 0; i < tensors.size(); i++) {
-    const TensorSpec& tensor = model.tensors[i];
-    tensors[i].setName(tensor.name.c_str());
-    tensors[i].setDtype(schema::DType::F32);
-    auto shape = tensors[i].initShape(static_cast<kj::uint>(tensor.shape.size()));
-    for (kj::uint d = 0; d < shape.size(); d++) shape.set(d, tensor.shape[d]);
-  }
+  writeTensors(model.tensors, out.initTensors(static_cast<kj::uint>(model.tensors.size())));
+  if (model.whole) writeTensors(*model.whole, out.initWhole(static_cast<kj::uint>(model.whole->size())));
   auto tables = out.initTables(static_cast<kj::uint>(model.tables.size()));
   for (kj::uint i = 0; i < tables.size(); i++) {
     const TableSpec& table = model.tables[i];
@@ -99,24 +127,11 @@ Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
   ModelSpec model;
   model.name = printable(textIn(in.getName()));
   if (in.getPartitions() != 0) model.partition = {in.getPartition(), in.getPartitions()};
-  auto tensors = in.getTensors();
-  if (tensors.size() > kTensorsMax) {
-    return bad("the model has " + std::to_string(tensors.size()) + " tensors; at most " +
-               std::to_string(kTensorsMax) + " are taken");
-  }
-  model.tensors.reserve(tensors.size());
-  for (auto tensor : tensors) {
-    auto shape = tensor.getShape();
-    TensorSpec spec{std::string(textIn(tensor.getName())), DType::f32, {}};
-    if (shape.size() > kRankMax) {
-      return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
-    }
-    if (tensor.getDtype() != schema::DType::F32) {
-      return bad("tensor '" + printable(spec.name) +
-                 "' has a dtype that this version does not know; psd stores f32");
-    }
-    for (uint64_t size : shape) spec.shape.push_back(size);
-    model.tensors.push_back(std::move(spec));
+  PSD_RETURN_IF_ERROR(readTensors(in.getTensors(), model.tensors));
+  if (in.getWhole().size() > 0) {
+    std::vector<TensorSpec> whole;
+    PSD_RETURN_IF_ERROR(readTensors(in.getWhole(), whole));
+    model.whole = std::make_shared<const std::vector<TensorSpec>>(std::move(whole));
   }
   PSD_RETURN_IF_ERROR(readTables(in.getTables(), model.tables));
   if (model.empty()) return model;

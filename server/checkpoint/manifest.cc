@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <ctime>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -93,15 +94,20 @@ Json samplesJson(const SavedSamples& samples) {
 
 constexpr std::string_view kInitials[] = {"zero", "uniform", "normal"};  // RowInitial::Kind
 
-Json modelJson(const ModelSpec& model) {
-  Json tensors = Json::array();
-  for (const TensorSpec& tensor : model.tensors) {
-    tensors.push_back({{"name", tensor.name}, {"dtype", dtypeName(tensor.dtype)}, {"shape", tensor.shape}});
+Json tensorsJson(const std::vector<TensorSpec>& tensors) {
+  Json json = Json::array();
+  for (const TensorSpec& tensor : tensors) {
+    json.push_back({{"name", tensor.name}, {"dtype", dtypeName(tensor.dtype)}, {"shape", tensor.shape}});
   }
-  Json json = {{"name", model.name}, {"tensors", tensors}};
+  return json;
+}
+
+Json modelJson(const ModelSpec& model) {
+  Json json = {{"name", model.name}, {"tensors", tensorsJson(model.tensors)}};
   if (!model.partition.isWhole()) {
     json["partition"] = {{"index", model.partition.index}, {"of", model.partition.of}};
   }
+  if (model.whole) json["whole"] = tensorsJson(*model.whole);
   for (const TableSpec& table : model.tables) {
     json["tables"].push_back({{"name", table.name},
                               {"dim", table.dim},
@@ -148,22 +154,31 @@ class ManifestReader {
   ObjectReader in_;
 };
 
-ModelSpec readModel(ManifestReader in) {
-  ModelSpec model;
-  model.name = in.text("name");
-  for (ManifestReader& entry : in.objects("tensors")) {
+std::vector<TensorSpec> readTensors(ManifestReader& in, std::string_view key) {
+  std::vector<TensorSpec> tensors;
+  for (ManifestReader& entry : in.objects(key)) {
     TensorSpec tensor;
     tensor.name = entry.text("name");
     auto dtype = parseDType(entry.text("dtype"));
     if (!dtype.ok()) entry.raw().fail("dtype", dtype.message());
     tensor.dtype = dtype.ok() ? *dtype : DType::f32;
     tensor.shape = entry.raw().integers("shape", {});
-    model.tensors.push_back(std::move(tensor));
+    tensors.push_back(std::move(tensor));
   }
+  return tensors;
+}
+
+ModelSpec readModel(ManifestReader in) {
+  ModelSpec model;
+  model.name = in.text("name");
+  model.tensors = readTensors(in, "tensors");
   if (in.raw().has("partition")) {
     ManifestReader partition = in.object("partition");
     model.partition = {static_cast<uint32_t>(partition.integer("index", kPartitionsMax)),
                        static_cast<uint32_t>(partition.integer("of", kPartitionsMax))};
+  }
+  if (in.raw().has("whole")) {
+    model.whole = std::make_shared<const std::vector<TensorSpec>>(readTensors(in, "whole"));
   }
   if (!in.raw().has("tables")) return model;
   for (ManifestReader& entry : in.objects("tables")) {

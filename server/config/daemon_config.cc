@@ -322,6 +322,14 @@ void checkPartitioned(ObjectReader& in, const DaemonConfig& config) {
     if (why.empty()) continue;
     in.fail("daemons", "each has a part of a gradient alone, and " + path + " needs the whole: " + why);
   }
+  const bool forgets = config.durability.type == DurabilityConfig::Type::none && !config.engine;
+  if (config.groups.front().fragment && forgets) {
+    in.fail(
+        "durability.type",
+        "must be \"log\" or \"checkpoint\" with policy.fragments and several daemons: one that was started "
+        "anew would count its rounds from 0, and learners exchange its fragments alone until they are as far "
+        "as the others");
+  }
 }
 
 /// One thing that the command line changes, and how to call it in an error.

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "common/config/globs.h"
+#include "common/plan/fragment_plan.h"
 #include "common/plan/model_partitions.h"
 #include "common/text/text.h"
-#include "server/config/fragment_plan.h"
 #include "server/optimizer/optimizer_config.h"
 
 namespace psd {
@@ -155,18 +155,22 @@ void handOver(ObjectReader& in, GroupConfig& group) {
   group.optimizer = local->exchange;
 }
 
-/// A group of each fragment, of a model without tables.
+/// A group of each fragment, of a model without tables, or of a partition of one.
 Result<GroupsOfModel> assignFragments(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
   for (const TensorSpec& tensor : model.tensors) PSD_RETURN_IF_ERROR(checkTensor(tensor, groups, 0));
   for (const TableSpec& table : model.tables) PSD_RETURN_IF_ERROR(checkTable(table, groups, 0));
-  if (model.tensors.size() < groups.size()) {
+  const bool told = model.partition.isWhole() || model.whole;
+  const size_t tensors = model.whole ? model.whole->size() : model.tensors.size();
+  if (told && tensors < groups.size()) {
     return Error{
         ErrorCode::invalidArgument,
         fmt::format("policy.fragments: {}, and model '{}' has {} tensors, each of which is in one of "
                     "them; take fewer",
-                    groups.size(), model.name, model.tensors.size())};
+                    groups.size(), model.name, tensors)};
   }
-  return GroupsOfModel{planFragments(model, static_cast<uint32_t>(groups.size())), {}};
+  auto fragments = fragmentsOf(model, static_cast<uint32_t>(groups.size()));
+  if (!fragments.ok()) return Error{fragments.error().code, "policy.fragments: " + fragments.message()};
+  return GroupsOfModel{*std::move(fragments), {}};
 }
 
 }  // namespace

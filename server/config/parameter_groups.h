@@ -32,7 +32,7 @@ std::vector<GroupConfig> readGroups(ObjectReader& in);
 struct GroupsOfModel {
   std::vector<uint32_t> ofTensor, ofTable;
 };
-/// The group of every tensor and table: the first that has a matching glob, or as planFragments() has it.
+/// The group of every tensor and table: the first that has a matching glob, or as fragmentsOf() has it.
 /// ErrorCode::invalidArgument, with
 /// the JSON path, when one of `groups` takes none, or its policy or optimizer is not for what it takes. The
 /// last one may be left without any, and of a partition each.

@@ -176,7 +176,10 @@ std::vector<RoundsStatus> ModelHost::roundsStatus() const {
     return values;
   };
   const Policies policies = model_->policies();
+  std::vector<bool> taken(policies.size());
+  for (size_t i = 0; i < model_->store->blockCount(); i++) taken[model_->store->block(i).group()] = true;
   for (size_t i = 0; i < policies.size(); i++) {
+    if (config_->groups[i].fragment && !taken[i]) continue;  // it is other daemons'
     const std::optional<RoundsReport> report = policies[i]->rounds();
     if (!report) continue;
     RoundsStatus& entry = out.emplace_back();

@@ -93,12 +93,10 @@ PolicyPlan Diloco::read(ObjectReader& in) {
   local.endsEarly = options.rules.grace.has_value();
   readFragments(in, local);
   local.deltas = readDeltas(in);
-  std::string whole = wholeGradientFor(*options.aggregator);
-  if (whole.empty() && local.fragments > 1) whole = "its fragments are of the whole model";
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
           .rounds = planOf(options),
-          .needsWholeGradient = std::move(whole)};
+          .needsWholeGradient = wholeGradientFor(*options.aggregator)};
 }
 
 }  // namespace psd

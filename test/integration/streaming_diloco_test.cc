@@ -8,6 +8,7 @@
 
 #include "test/integration/softmax_trainers.h"
 #include "test/support/difference.h"
+#include "test/support/local_servers.h"
 #include "trainer/dataset/sharder.h"
 
 namespace psd::streaming_diloco_test {
@@ -16,6 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using testing::largestDifference;
 using testing::LocalServer;
+using testing::LocalServers;
 using testing::SoftmaxModel;
 using testing::SoftmaxTrainer;
 using Values = std::vector<float>;
@@ -30,16 +32,24 @@ Json configOf(Json policy, const Json& optimizer = kNesterov) {
   return {{"policy", policy}, {"optimizer", optimizer}, {"shards", 3}, {"threads", 2}};
 }
 
+/// The same for several daemons, which is one where `daemons` is.
+Json severally(uint32_t daemons, Json config) {
+  if (daemons == 1) return config;
+  config["policy"]["round_timeout_ms"] = 600'000;
+  config["durability"] = {{"type", "log"}};
+  return config;
+}
+
 struct Trained {
   Values values;
   std::vector<ShardRange> shards;
 };
 
-Trained train(const LocalServer& server, uint32_t count, uint64_t steps) {
+Trained train(const LocalServers& servers, uint32_t count, uint64_t steps) {
   std::vector<std::unique_ptr<SoftmaxTrainer>> learners;
   for (uint32_t rank = 0; rank < count; rank++) {
     const LoopOptions options{{Rank{rank}, count}, kBatch, 1, steps, 1};
-    learners.push_back(std::make_unique<SoftmaxTrainer>(server, kSamples, options));
+    learners.push_back(std::make_unique<SoftmaxTrainer>(servers.last(), kSamples, options));
   }
   const auto shards = learners.front()->info.shards;
   return {testing::trainTogether(learners), shards};
@@ -148,25 +158,34 @@ TEST_CASE("learners in fragments take the steps of Streaming DiLoCo") {
   for (const Case& one : {Case{1, 2, 0, 0, 6, 36}, Case{2, 2, 0, 0, 5, 33}, Case{2, 2, 2, 0.5, 6, 41},
                           Case{3, 2, 1, 0, 4, 32}, Case{2, 1, 3, 0.25, 6, 40}}) {
     INFO("learners " << one.learners << ", fragments " << one.fragments << ", delay " << one.delay);
-    LocalServer server(configOf({{"period", one.period},
-                                 {"fragments", one.fragments},
-                                 {"delay", one.delay},
-                                 {"blend", one.blend},
-                                 {"start_trainers", one.learners}}));
-    const Trained trained = train(server, one.learners, one.steps);
-    Reference reference(
-        one.learners,
-        {.period = one.period, .fragments = one.fragments, .delay = one.delay, .blend = one.blend},
-        trained.shards);
-    CHECK(largestDifference(trained.values, reference.train(one.steps)) < 2e-5);
-    CHECK(server.status()["counters"]["late_pushes"] == 0);
+    const Json config = configOf({{"period", one.period},
+                                  {"fragments", one.fragments},
+                                  {"delay", one.delay},
+                                  {"blend", one.blend},
+                                  {"start_trainers", one.learners}});
+    Values byOne;
+    for (const uint32_t daemons : {1, 2, 3}) {
+      INFO(daemons << " daemon(s)");
+      const LocalServers servers(severally(daemons, config), daemons);
+      const Trained trained = train(servers, one.learners, one.steps);
+      if (daemons == 1) {
+        Reference reference(
+            one.learners,
+            {.period = one.period, .fragments = one.fragments, .delay = one.delay, .blend = one.blend},
+            trained.shards);
+        CHECK(largestDifference(trained.values, reference.train(one.steps)) < 2e-5);
+        byOne = trained.values;
+      }
+      CHECK(trained.values == byOne);
+      for (const auto& server : servers.all()) CHECK(server->status()["counters"]["late_pushes"] == 0);
+    }
   }
 }
 
 TEST_CASE("a learner's steps go by the run's schedule in fragments too, and each fragment has its rounds") {
-  LocalServer server(configOf({{"period", 6}, {"fragments", 2}, {"start_trainers", 2}}));
-  const Trained trained = train(server, 2, 27);
-  const Json status = server.status();
+  const LocalServers servers(configOf({{"period", 6}, {"fragments", 2}, {"start_trainers", 2}}), 1);
+  const Trained trained = train(servers, 2, 27);
+  const Json status = servers.status();
   REQUIRE(status["rounds"].size() == 2);
   // Slots end at steps 3, 6, 9 …, 27: five of fragment 0 and four of fragment 1, which has one more at the
   // end.
@@ -285,7 +304,8 @@ TEST_CASE("who is missing in a fragment's round is told of that one") {
   LocalServer server(configOf(
       {{"period", 4}, {"fragments", 2}, {"start_trainers", 2}, {"quorum", 1}, {"grace_ms", 60'000}}));
   Pushers learners(server, 2, 1);
-  auto ofFirst = learners[1].fragmentDue(Version{0}, 0), ofSecond = learners[1].fragmentDue(Version{0}, 1);
+  const std::vector<Version> begin(learners.shards.size());
+  auto ofFirst = learners[1].fragmentDue(begin, 0), ofSecond = learners[1].fragmentDue(begin, 1);
   auto push = learners.push(0, 0, 1);
   const auto told = ofSecond.wait();
   PSD_REQUIRE_OK(told);
@@ -297,10 +317,15 @@ TEST_CASE("who is missing in a fragment's round is told of that one") {
 }
 
 TEST_CASE("learners that pull differences hold the same bits, in a fraction of the bytes") {
-  for (const uint32_t fragments : {1u, 2u}) {
-    INFO(fragments << " fragment(s)");
-    LocalServer server(
-        configOf({{"period", 4}, {"fragments", fragments}, {"start_trainers", 2}, {"deltas", "e3m0"}}));
+  struct Case {
+    uint32_t fragments, daemons;
+  };
+  for (const auto& [fragments, daemons] : {Case{1, 1}, Case{2, 1}, Case{1, 2}, Case{2, 3}}) {
+    INFO(fragments << " fragment(s), " << daemons << " daemon(s)");
+    const Json config =
+        configOf({{"period", 4}, {"fragments", fragments}, {"start_trainers", 2}, {"deltas", "e3m0"}});
+    const LocalServers servers(severally(daemons, config), daemons);
+    const LocalServer& server = servers.lead();
     std::vector<std::unique_ptr<SoftmaxTrainer>> learners;
     for (uint32_t rank = 0; rank < 2; rank++) {
       const LoopOptions options{{Rank{rank}, 2}, kBatch, 1, 80, 1};
@@ -324,7 +349,7 @@ TEST_CASE("learners that pull differences hold the same bits, in a fraction of t
     options.chunkBytes = 4 << 10;
     auto reader = Client::connect(options);
     PSD_REQUIRE_OK(reader);
-    PSD_REQUIRE_OK((*reader)->observe({}));
+    PSD_REQUIRE_OK((*reader)->observe(SoftmaxModel().spec()));
     Values own(views[0].size());
     PSD_REQUIRE_OK((*reader)->pull(own).wait());
     CHECK(own != views[0]);

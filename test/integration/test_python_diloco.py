@@ -50,9 +50,15 @@ def by_hand(rounds, make_inner):
 
 class PythonDiLoCo(processes.ProcessTest):
     def diloco(self, optimizer=OUTER, **options):
-        settings = {key: options.pop(key) for key in ("listen", "durability") if key in options}
+        settings = {key: options.pop(key) for key in ("listen", "durability", "daemons", "index") if key in options}
         keys = {f"policy__{key}": value for key, value in options.items()}
         return self.daemon(policy="diloco", optimizer=optimizer, policy__period=PERIOD, **settings, **keys)
+
+    def two(self, name="two", only=(0, 1), **options):
+        """Two daemons that serve the model together, or those of them that are named; the cut goes through the first weight."""
+        addresses = [self.unix_address(f"{name}-{i}.sock") for i in range(2)]
+        return [self.diloco(listen=(addresses[i],), daemons=addresses, index=i, round_timeout_ms=600_000,
+                            durability={"type": "log", "path": str(self.folder / f"{name}-{i}")}, **options) for i in only]
 
     def learner(self, daemon, model, inner, **options):
         learner = psd.torch.DiLoCo(model, inner, daemon.address, **options)
@@ -147,6 +153,27 @@ class PythonDiLoCo(processes.ProcessTest):
     def test_learners_in_fragments_do_too(self):
         self.go_on_from_the_same_parameters(fragments=2, delay=1)
 
+    def test_learners_in_fragments_at_two_daemons_do_too(self):
+        for bits in ("none", "int8"):
+            daemons = self.two(bits, start_trainers=2, fragments=2, delay=1, deltas=bits)
+            self.go_on_from_the_same_parameters(daemons[0], fragments=2)
+            # Fragment 0 is in both, fragment 1 in the second one alone.
+            self.assertEqual([[each["group"] for each in daemon.status()["rounds"]] for daemon in daemons],
+                             [["fragment 0"], ["fragment 0", "fragment 1"]])
+
+    def test_one_learner_has_the_same_bits_at_two_daemons(self):
+        for number, options in enumerate(({"fragments": 2}, {"fragments": 2, "delay": 1, "blend": 0.5}, {"delay": 2, "blend": 0.5})):
+            made = []
+            for daemon in (self.diloco(**options), self.two(str(number), **options)[1]):
+                model = make_model()
+                inner = torch.optim.AdamW(model.parameters(), 0.01)
+                with self.learner(daemon, model, inner, rank=0, world_size=1):
+                    for x, y in batches(6 * PERIOD + 2):
+                        step(model, inner, x, y)
+                made.append([parameter.detach() for parameter in model.parameters()])
+            for one, two in zip(*made):
+                torch.testing.assert_close(one, two, rtol=0, atol=0)
+
     def test_one_learner_in_fragments_is_streaming_diloco_by_hand(self):
         delay, blend, steps = 1, 0.5, 6 * PERIOD + 2
         daemon, model = self.diloco(fragments=2, delay=delay, blend=blend), make_model()
@@ -222,8 +249,26 @@ class PythonDiLoCo(processes.ProcessTest):
         # A round of each fragment in each period, and what was left at the end of the one that was not pushed just then.
         self.assertEqual(sorted({shard["version"] for shard in daemon.status()["shards"]}), [10, 11])
 
-    def go_on_from_the_same_parameters(self, **options):
-        daemon, learners, rounds = self.diloco(start_trainers=2, **options), 2, 8
+    def test_a_learner_in_fragments_goes_on_with_the_next_of_two_daemons(self):
+        options = {"fragments": 2, "delay": 1}
+        daemons, model = self.two(**options), make_model()
+        inner = torch.optim.AdamW(model.parameters(), 0.01)
+        losses = []
+        with self.learner(daemons[0], model, inner, rank=0, world_size=1) as learner:
+            for number, (x, y) in enumerate(batches(10 * PERIOD), 1):
+                losses.append(step(model, inner, x, y))
+                if number % 13 == 0:
+                    index = number // 13 % 2
+                    daemons[index].kill()
+                    daemons[index], = self.two(only=(index,), **options)
+            self.assertEqual(learner.progress, 10 * PERIOD)
+            self.assertEqual(learner.late, 0)
+        self.assertLess(sum(losses[-5:]), 0.5 * sum(losses[:5]))
+        for daemon in daemons:
+            self.assertLessEqual({shard["version"] for shard in daemon.status()["shards"]}, {10, 11})
+
+    def go_on_from_the_same_parameters(self, daemon=None, **options):
+        daemon, learners, rounds = daemon or self.diloco(start_trainers=2, **options), 2, 8
         models, losses, failures = [make_model() for _ in range(learners)], [[] for _ in range(learners)], []
 
         def run(rank):

@@ -15,7 +15,8 @@ namespace psd::testing {
 /// Daemons in this process that serve a model together, or one. Owned by one thread.
 class LocalServers {
  public:
-  /// `config`: of all of them, as LocalServer takes it.
+  /// `config`: of all of them, as LocalServer takes it; where there is durability each has a folder of its
+  /// own.
   LocalServers(const nlohmann::ordered_json& config, size_t count) {
     nlohmann::ordered_json own = config;
     for (size_t i = 0; count > 1 && i < count; i++) {
@@ -23,6 +24,7 @@ class LocalServers {
     }
     for (size_t i = 0; i < count; i++) {
       if (count > 1) own["index"] = i;
+      if (own.contains("durability")) own["durability"]["path"] = folder_.file("saved-" + std::to_string(i));
       servers_.push_back(std::make_unique<LocalServer>(own));
     }
   }
@@ -38,7 +40,7 @@ class LocalServers {
   }
 
  private:
-  TempDir folder_;  // of their sockets
+  TempDir folder_;  // of their sockets, and of what they save
   std::vector<std::unique_ptr<LocalServer>> servers_;
 };
 

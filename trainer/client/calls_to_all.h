@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/plan/model_partitions.h"
+#include "common/types/local_steps.h"
 #include "trainer/client/client.h"
 #include "trainer/client/versions_of_all.h"
 
@@ -25,30 +26,38 @@ class CalledDaemons {
   virtual Error failed(size_t daemon, const Error& error) = 0;
 };
 
-/// The answers of all daemons to a pull or push of which each has a part. Used by the client's thread.
+/// What one of them has of a call.
+template <class Call>
+struct DaemonPart {
+  size_t daemon;
+  Call call;
+};
+
+/// The answers of daemons to a pull or push of which each has a part. Used by the client's thread.
 template <class Info>
 class AnswerOfAll final : public Pending<Info>::Impl {
  public:
-  AnswerOfAll(CalledDaemons& daemons, std::vector<Pending<Info>> parts)
-      : daemons_(daemons), parts_(std::move(parts)) {}
+  using Parts = std::vector<DaemonPart<Pending<Info>>>;
+
+  AnswerOfAll(CalledDaemons& daemons, Parts parts) : daemons_(daemons), parts_(std::move(parts)) {}
 
   bool done() const override {
-    return std::ranges::all_of(parts_, [](const auto& part) { return part.done(); });
+    return std::ranges::all_of(parts_, [](const auto& part) { return part.call.done(); });
   }
   bool finished() const override {
-    return std::ranges::all_of(parts_, [](const auto& part) { return part.finished(); });
+    return std::ranges::all_of(parts_, [](const auto& part) { return part.call.finished(); });
   }
   /// Waits for all, in their order, also after an error: who called may use its memory again.
   Result<Info> wait() override {
     Info all;
     std::optional<Error> failed;
-    for (size_t i = 0; i < parts_.size(); i++) {
-      Result<Info> part = parts_[i].wait();
+    for (auto& [daemon, call] : parts_) {
+      Result<Info> part = call.wait();
       if (part.ok()) {
-        part->versions = daemons_.versions().place(i, part->versions);
+        part->versions = daemons_.versions().place(daemon, part->versions);
         all.add(*part);
       } else {
-        const Error named = daemons_.failed(i, part.error());
+        const Error named = daemons_.failed(daemon, part.error());
         if (!failed) failed = named;
       }
     }
@@ -58,32 +67,59 @@ class AnswerOfAll final : public Pending<Info>::Impl {
 
  private:
   CalledDaemons& daemons_;
-  std::vector<Pending<Info>> parts_;
+  Parts parts_;
 };
 
-/// A push to all daemons that is still being computed. Used by the client's thread.
+/// What daemons tell of their rounds of one fragment: what the first of them does, whichever that is; of
+/// those that have by then, that one has closed rather than that one closes. Used by the client's thread.
+class DueAtAny final : public Pending<RoundDue>::Impl {
+ public:
+  explicit DueAtAny(std::vector<Pending<RoundDue>> parts) : parts_(std::move(parts)) {}
+
+  bool done() const override {
+    return std::ranges::any_of(parts_, [](const auto& part) { return part.done(); });
+  }
+  /// Where none has told yet, what the first one comes to.
+  Result<RoundDue> wait() override {
+    if (!done()) return parts_.front().wait();
+    std::optional<Result<RoundDue>> told;
+    for (auto& part : parts_) {
+      if (!part.done()) continue;
+      const Result<RoundDue> one = part.wait();
+      const bool graver = !told || (one.ok() && (!told->ok() || *one == RoundDue::closed));
+      if (graver) told = one;
+    }
+    return *told;
+  }
+
+ private:
+  std::vector<Pending<RoundDue>> parts_;
+};
+
+/// A push to daemons that is still being computed. Used by the client's thread.
 class PartialPushToAll final : public PartialPush {
  public:
-  PartialPushToAll(CalledDaemons& daemons, std::vector<std::unique_ptr<PartialPush>> parts)
-      : daemons_(daemons), parts_(std::move(parts)) {}
+  using Parts = std::vector<DaemonPart<std::unique_ptr<PartialPush>>>;
+
+  PartialPushToAll(CalledDaemons& daemons, Parts parts) : daemons_(daemons), parts_(std::move(parts)) {}
 
   void ready(uint64_t begin, uint64_t count) override {
-    for (size_t i = 0; i < parts_.size(); i++) {
-      const ModelPartition& partition = daemons_.partitionOf(i);
+    for (const auto& [daemon, push] : parts_) {
+      const ModelPartition& partition = daemons_.partitionOf(daemon);
       const uint64_t first = std::max(begin, partition.begin);
       const uint64_t end = std::min(begin + count, partition.begin + partition.count);
-      if (first < end) parts_[i]->ready(first - partition.begin, end - first);
+      if (first < end) push->ready(first - partition.begin, end - first);
     }
   }
   Pending<PushInfo> finish() override {
-    std::vector<Pending<PushInfo>> answers;
-    for (const auto& part : parts_) answers.push_back(part->finish());
+    AnswerOfAll<PushInfo>::Parts answers;
+    for (const auto& [daemon, push] : parts_) answers.push_back({daemon, push->finish()});
     return Pending<PushInfo>(std::make_unique<AnswerOfAll<PushInfo>>(daemons_, std::move(answers)));
   }
 
  private:
   CalledDaemons& daemons_;
-  std::vector<std::unique_ptr<PartialPush>> parts_;
+  Parts parts_;
 };
 
 }  // namespace psd

@@ -117,14 +117,15 @@ struct JoinInfo {
   std::string codec = "none";         ///< of pushes, with its options
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
   LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
-  std::vector<ShardRange> shards;     ///< in order; under LocalSteps::fragments `group` is the fragment
-  AllReduceTerms allReduce;           ///< how trainers average gradients; without a timeout they do not
-  ModelSpec model;                    ///< that the daemon serves; of several daemons all of it
-  uint64_t daemon = 0;                ///< random number of the daemon's process; 0 where it was observed
-  std::vector<uint64_t> daemons;      ///< that of each, of several daemons; empty where they were observed
-  Rank rank;                          ///< that the trainer has
-  uint32_t worldSize = 0;             ///< ranks are below it
-  uint32_t connections = 1;           ///< in use
+  /// In order, of all daemons; under LocalSteps::fragments `group` is the fragment.
+  std::vector<ShardRange> shards;
+  AllReduceTerms allReduce;       ///< how trainers average gradients; without a timeout they do not
+  ModelSpec model;                ///< that the daemon serves; of several daemons all of it
+  uint64_t daemon = 0;            ///< random number of the daemon's process; 0 where it was observed
+  std::vector<uint64_t> daemons;  ///< that of each, of several daemons; empty where they were observed
+  Rank rank;                      ///< that the trainer has
+  uint32_t worldSize = 0;         ///< ranks are below it
+  uint32_t connections = 1;       ///< in use
 };
 
 /// The larger of the two in each place.
@@ -333,9 +334,12 @@ class Client {
   /// Under LocalSteps::fragments: pull() of the elements of one fragment alone, into their places in
   /// `destination`, which is of all. PullInfo::versions of other fragments' shards are 0.
   virtual Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
-  /// roundDue() of the rounds of one fragment; `version` is of its first shard. A newer call ends the one
-  /// before of the same fragment.
-  virtual Pending<RoundDue> fragmentDue(Version version, uint32_t fragment);
+  /// roundDue() of the rounds of one fragment; `basis` is what PullInfo::versions says of the values that the
+  /// steps began with. Of several daemons that have a part of the fragment, each in rounds of its own, the
+  /// first counts that tells anything; such a call is waited for when it is done(). Without
+  /// LocalSteps::endsEarly it tells of closed rounds alone; ErrorCode::invalidArgument of a daemon that is
+  /// too old for that. A newer call ends the one before of the same fragment.
+  virtual Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment);
 
   /// Under JoinInfo::allReduce: waits for the next group of trainers that average gradients, with this one in
   /// it, which was in the group of generation `after` (0: in none). `where`: at which host and port the

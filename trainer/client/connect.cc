@@ -114,7 +114,7 @@ Pending<PullInfo> Client::pullFragment(std::span<float>, uint32_t) {
   return failedCall<PullInfo>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
 }
 
-Pending<RoundDue> Client::fragmentDue(Version, uint32_t) {
+Pending<RoundDue> Client::fragmentDue(const std::vector<Version>&, uint32_t) {
   return failedCall<RoundDue>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
 }
 

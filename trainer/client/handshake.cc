@@ -71,14 +71,16 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
   return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
 }
 
-/// Of which fragment each shard of the plan is. Each fragment has one at least.
-Status readFragments(schema::ModelAccess::Reader access, SessionTerms& terms) {
+/// Of which fragment each shard of the plan is. Each fragment has one at least; of a partition's, other
+/// daemons may have it.
+Status readFragments(schema::ModelAccess::Reader access, const ModelSpec& model, SessionTerms& terms) {
   const uint32_t count = terms.localSteps.fragments;
   const auto fragments = access.getFragmentOfShard();
   std::set<uint32_t> seen;
   for (const uint32_t fragment : fragments) seen.insert(fragment);
-  if (fragments.size() != (count > 1 ? terms.plan.shards.size() : 0) ||
-      seen.size() != (count > 1 ? count : 0) || (!seen.empty() && *seen.rbegin() >= count)) {
+  const size_t least = count == 1 ? 0 : model.partition.isWhole() ? count : 1;
+  if (fragments.size() != (count > 1 ? terms.plan.shards.size() : 0) || seen.size() < least ||
+      (!seen.empty() && *seen.rbegin() >= count)) {
     return {ErrorCode::protocolMismatch, "the daemon's fragments are not of its shards"};
   }
   for (kj::uint i = 0; i < fragments.size(); i++) terms.plan.shards[i].group = fragments[i];
@@ -140,7 +142,7 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   for (const uint32_t group : access.getEmptyGroups()) terms.rules.emptyGroups.push_back(group);
   PSD_RETURN_IF_ERROR(readAllReduce(access, terms.allReduce));
   PSD_RETURN_IF_ERROR(readLocalSteps(access, terms.localSteps));
-  return readFragments(access, terms);
+  return readFragments(access, model, terms);
 }
 
 TransportOffer readOffer(schema::ModelAccess::Reader access) {

@@ -51,8 +51,8 @@ class MovingClient final : public Client {
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override {
     return inner_->pullFragment(destination, fragment);
   }
-  Pending<RoundDue> fragmentDue(Version version, uint32_t fragment) override {
-    return inner_->fragmentDue(version, fragment);
+  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {
+    return inner_->fragmentDue(basis, fragment);
   }
   Result<FormedGroup> formGroup(uint64_t after, const AveragingMember& where) override {
     return inner_->formGroup(after, where);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/plan/fragment_plan.h"
 #include "common/plan/same_rules.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
@@ -61,7 +62,9 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
   if (!joined.ok()) return named(first, joined.error());
   if (!others) PSD_RETURN_IF_ERROR(joinOthers({}));
   PSD_RETURN_IF_ERROR(checkRules());
-  return describe();
+  JoinInfo all = describe();
+  PSD_RETURN_IF_ERROR(checkFragments(all, model));
+  return all;
 }
 
 std::span<const float> PartitionedClient::partOf(std::span<const float> all, const Daemon& daemon) const {
@@ -145,11 +148,54 @@ Status PartitionedClient::checkRules() const {
                   empty.front())};
 }
 
+Status PartitionedClient::checkFragments(const JoinInfo& info, const ModelSpec& model) const {
+  if (info.local.fragments == 1) return {};
+  const std::vector<uint32_t> plan = planFragments(model, info.local.fragments);
+  const ModelLayout layout(model);
+  for (const ShardRange& shard : info.shards) {
+    const uint64_t end = shard.begin + shard.count;
+    for (size_t i = layout.tensorAt(shard.begin); i < plan.size() && layout.places()[i].begin < end; i++) {
+      if (plan[i] == shard.group) continue;
+      return {
+          ErrorCode::protocolMismatch,
+          fmt::format("the daemons have tensor '{}' in fragment {}, and it is of fragment {}; all are to be "
+                      "of one version",
+                      printable(model.tensors[i].name), shard.group, plan[i])};
+    }
+  }
+  return {};
+}
+
+std::vector<ShardRange> PartitionedClient::shardsOfAll() const {
+  std::vector<ShardRange> all;
+  for (const Daemon& daemon : daemons_) {
+    for (ShardRange shard : daemon.client->info().shards) {
+      shard.id = ShardId{static_cast<uint32_t>(all.size())};
+      shard.begin += daemon.partition.begin;
+      all.push_back(shard);
+    }
+  }
+  return all;
+}
+
+Result<std::vector<size_t>> PartitionedClient::holdersOf(std::optional<uint32_t> fragment) const {
+  std::vector<size_t> holders;
+  for (size_t i = 0; i < daemons_.size(); i++) {
+    const auto& shards = daemons_[i].client->info().shards;
+    const bool has = !fragment || std::ranges::find(shards, *fragment, &ShardRange::group) != shards.end();
+    if (has) holders.push_back(i);
+  }
+  if (!holders.empty()) return holders;
+  return Error{ErrorCode::invalidArgument, fmt::format("there is no fragment {}, the model has {}", *fragment,
+                                                       daemons_.front().client->info().local.fragments)};
+}
+
 JoinInfo PartitionedClient::describe() const {
   JoinInfo all = daemons_.front().client->info();
   std::vector<std::string> devices, pulls, pushes, rows;
   all.shardCount = all.rowShardCount = 0;
   all.daemons.clear();
+  all.shards = shardsOfAll();
   for (const Daemon& daemon : daemons_) {
     const JoinInfo& info = daemon.client->info();
     all.shardCount += info.shardCount;
@@ -207,14 +253,39 @@ Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch
     return failedCall<PullInfo>(fits.error());
   }
   if (Status fits = checkRows(rows); !fits.ok()) return failedCall<PullInfo>(fits.error());
-  std::vector<Pending<PullInfo>> parts;
+  AnswerOfAll<PullInfo>::Parts parts;
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
     const auto part =
         destination.empty() ? destination : destination.subspan(partition.begin, partition.count);
-    parts.push_back(daemons_[i].client->pull(part, rowsOf(rows, i)));
+    parts.push_back({i, daemons_[i].client->pull(part, rowsOf(rows, i))});
   }
   return Pending<PullInfo>(std::make_unique<AnswerOfAll<PullInfo>>(daemons(), std::move(parts)));
+}
+
+Pending<PullInfo> PartitionedClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+  if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok()) {
+    return failedCall<PullInfo>(fits.error());
+  }
+  const auto holders = holdersOf(fragment);
+  if (!holders.ok()) return failedCall<PullInfo>(holders.error());
+  AnswerOfAll<PullInfo>::Parts parts;
+  for (const size_t i : *holders) {
+    const ModelPartition& partition = daemons_[i].partition;
+    const auto part = destination.subspan(partition.begin, partition.count);
+    parts.push_back({i, daemons_[i].client->pullFragment(part, fragment)});
+  }
+  return Pending<PullInfo>(std::make_unique<AnswerOfAll<PullInfo>>(daemons(), std::move(parts)));
+}
+
+Pending<RoundDue> PartitionedClient::fragmentDue(const std::vector<Version>& basis, uint32_t fragment) {
+  const auto holders = holdersOf(fragment);
+  if (!holders.ok()) return failedCall<RoundDue>(holders.error());
+  const VersionsOfAll places = versions();
+  std::vector<Pending<RoundDue>> parts;
+  for (const size_t i : *holders)
+    parts.push_back(daemons_[i].client->fragmentDue(places.of(i, basis), fragment));
+  return Pending<RoundDue>(std::make_unique<DueAtAny>(std::move(parts)));
 }
 
 Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, Behind behind,
@@ -231,12 +302,15 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
     return std::make_unique<FailedPush>(fits.error());
   }
   if (Status fits = checkRows(rows); !fits.ok()) return std::make_unique<FailedPush>(fits.error());
+  const auto holders = holdersOf(behind.fragment);
+  if (!holders.ok()) return std::make_unique<FailedPush>(holders.error());
   const VersionsOfAll places = versions();
-  std::vector<std::unique_ptr<PartialPush>> parts;
-  for (uint32_t i = 0; i < daemons_.size(); i++) {
+  PartialPushToAll::Parts parts;
+  for (const size_t i : *holders) {
     const ModelPartition& partition = daemons_[i].partition;
-    parts.push_back(daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count),
-                                                  behind, places.of(i, basis), rowsOf(rows, i)));
+    parts.push_back(
+        {i, daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count), behind,
+                                          places.of(i, basis), rowsOf(rows, static_cast<uint32_t>(i)))});
   }
   return std::make_unique<PartialPushToAll>(daemons(), std::move(parts));
 }

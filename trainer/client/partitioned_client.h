@@ -52,6 +52,8 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
                                          const RowBatch* rows = nullptr) override;
   /// Of the lead's rounds.
   Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
+  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);
@@ -81,7 +83,13 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   std::span<const float> partOf(std::span<const float> all, const Daemon& daemon) const;
   /// Whether the daemons go by the same rules, and these are for the model.
   Status checkRules() const;
+  /// Whether they have its tensors in the fragments that all agree on, after checkRules().
+  Status checkFragments(const JoinInfo& info, const ModelSpec& model) const;
   JoinInfo describe() const;
+  /// The shards of all daemons, as those of the whole model.
+  std::vector<ShardRange> shardsOfAll() const;
+  /// Which daemons have a part of this fragment, or of any; an Error where there is no such fragment.
+  Result<std::vector<size_t>> holdersOf(std::optional<uint32_t> fragment) const;
   Status checkLength(const char* what, size_t elements) const;
   /// Whether the batch, which may be null, is one of makeRowBatch().
   Status checkRows(const RowBatch* rows) const;

@@ -161,7 +161,15 @@ Pending<PullInfo> RpcClient::pullFragment(std::span<float> destination, uint32_t
       std::make_unique<PullCall>(host(), links_, destination, onDevice_, nullptr, fragment));
 }
 
-Pending<RoundDue> RpcClient::fragmentDue(Version version, uint32_t fragment) {
+Pending<RoundDue> RpcClient::fragmentDue(const std::vector<Version>& basis, uint32_t fragment) {
+  if (Status fits = session_.checkFragment(fragment); !fits.ok()) return failedCall<RoundDue>(fits.error());
+  const auto& shards = session_.info().shards;
+  const auto first = std::ranges::find(shards, fragment, &ShardRange::group);
+  const size_t at = first == shards.end() ? 0 : first->id.value;
+  return dueOf(at < basis.size() ? basis[at] : Version{}, fragment);
+}
+
+Pending<RoundDue> RpcClient::dueOf(Version version, uint32_t fragment) {
   return Pending<RoundDue>(std::make_unique<RoundDuePending>(links_.first().start<RoundDue>(
       [version, fragment](Channel& channel) { return channel.roundDue(version, fragment); })));
 }

@@ -78,9 +78,9 @@ class RpcClient final : public MovableClient, private CallHost {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
-  Pending<RoundDue> roundDue(Version version) override { return fragmentDue(version, 0); }
+  Pending<RoundDue> roundDue(Version version) override { return dueOf(version, 0); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
-  Pending<RoundDue> fragmentDue(Version version, uint32_t fragment) override;
+  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
   Result<FormedGroup> formGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
@@ -108,6 +108,9 @@ class RpcClient final : public MovableClient, private CallHost {
     const SharedModel* const shared = links_.sharedModel().get();
     return shared && shared->readable() ? shared : nullptr;
   }
+
+  /// `version` is of the fragment's first shard.
+  Pending<RoundDue> dueOf(Version version, uint32_t fragment);
 
   CallHost& host() { return *this; }
   void outlastOldest() override;

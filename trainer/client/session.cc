@@ -110,6 +110,12 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
                         "themselves than before; start this trainer anew",
                         info.policy)};
   }
+  if (before && info.local.streams() && info.shards != info_.shards) {
+    return {
+        ErrorCode::invalidArgument,
+        "the daemon came back with the model cut into other shards than before, and this trainer exchanges "
+        "them in fragments, or with a delay; start it anew"};
+  }
   info_ = std::move(info);
   info_.rank = joined_.rank;
   info_.worldSize = joined_.worldSize;

@@ -70,7 +70,9 @@ uint64_t FragmentExchange::beginOf(uint64_t slot) const { return slot == 0 ? 0 :
 uint64_t FragmentExchange::progress() const { return beginOf(slot_) + stepsOfSlot_; }
 
 bool FragmentExchange::slotIsOver() const {
-  return openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - beginOf(slot_);
+  // Where the fragment began anew in the last of the slot's steps, there is nothing to push before the next.
+  return openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - beginOf(slot_) &&
+         fragments_[slot_ % fragments_.size()].steps > 0;
 }
 
 bool FragmentExchange::due(bool last) const {
@@ -108,7 +110,6 @@ Status FragmentExchange::exchange(bool last) {
 }
 
 Status FragmentExchange::heed() {
-  if (!local_.endsEarly) return {};
   bool missed = false;
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     Fragment& fragment = fragments_[i];
@@ -116,7 +117,7 @@ Status FragmentExchange::heed() {
     const Result<RoundDue> told = fragment.due->wait();
     fragment.due.reset();
     if (!told.ok()) {
-      askWhenDue(i);
+      if (told.error().code != ErrorCode::invalidArgument) askWhenDue(i);  // else it would say so again
     } else if (*told == RoundDue::closed) {
       if (!fragment.underWay()) missed = true;
     } else if (!fragment.underWay() && fragment.steps == 0) {
@@ -131,9 +132,7 @@ Status FragmentExchange::heed() {
 }
 
 void FragmentExchange::askWhenDue(uint32_t number) {
-  Fragment& fragment = fragments_[number];
-  fragment.due.reset();
-  if (local_.endsEarly) fragment.due = client_.fragmentDue(versionOf(fragment), number);
+  fragments_[number].due = client_.fragmentDue(basis_, number);
 }
 
 Status FragmentExchange::send(uint32_t number) {
@@ -169,15 +168,20 @@ Status FragmentExchange::takeOverAll(uint32_t first) {
 Status FragmentExchange::takeOver(uint32_t number) {
   Fragment& fragment = fragments_[number];
   if (fragment.push) PSD_RETURN_IF_ERROR(answered(number));
-  const Version before = versionOf(fragment);
+  const std::vector<Version> before = basis_;
   PSD_RETURN_IF_ERROR(endPull(number, *std::exchange(fragment.pull, std::nullopt)));
   for (const auto& [begin, count] : fragment.elements) {
     blend(count, static_cast<float>(local_.blend), spare_.data() + begin, parameters_.data() + begin);
   }
   if (local_.blend == 0) fragment.steps = fragment.samples = 0;  // what they came to is gone
   // Others have gone on without this trainer, or with a daemon that began anew.
-  const bool apart = fragment.late || versionOf(fragment).value != before.value + 1;
+  const bool apart = fragment.late || !hadOneRound(fragment, before);
   return apart ? catchUp(number) : Status();
+}
+
+bool FragmentExchange::hadOneRound(const Fragment& fragment, const std::vector<Version>& before) const {
+  return std::ranges::all_of(fragment.shards,
+                             [&](size_t shard) { return basis_[shard].value == before[shard].value + 1; });
 }
 
 Pending<PullInfo> FragmentExchange::beginPull(uint32_t number) {
@@ -187,9 +191,11 @@ Pending<PullInfo> FragmentExchange::beginPull(uint32_t number) {
 Result<bool> FragmentExchange::endPull(uint32_t number, Pending<PullInfo> pull) {
   Fragment& fragment = fragments_[number];
   PSD_ASSIGN_OR_RETURN(const PullInfo pulled, pull.wait());
-  const Version before = versionOf(fragment);
-  for (const size_t shard : fragment.shards) basis_[shard] = pulled.versions[shard];
-  const bool changed = versionOf(fragment) != before;
+  bool changed = false;
+  for (const size_t shard : fragment.shards) {
+    changed = changed || basis_[shard] != pulled.versions[shard];
+    basis_[shard] = pulled.versions[shard];
+  }
   if (changed || !fragment.due) askWhenDue(number);
   return changed;
 }

@@ -14,8 +14,9 @@ namespace psd {
 /// A trainer's exchanges with the daemon under DiLoCo in fragments (Streaming DiLoCo; Douillard et al. 2025),
 /// or with steps that go on while an exchange is under way. LocalSteps tells of slots. Which slot a trainer
 /// is in follows from the versions of the fragments that it has, and from nothing else: so all trainers
-/// exchange the fragments in the same order, whenever they came, and none waits for one that waits for it. A
-/// pull begins as soon as it is known that the push is answered, so that both travel while the steps go on.
+/// exchange the fragments in the same order, whenever they came, and none waits for one that waits for it. Of
+/// a fragment that several daemons have, each in rounds of its own, the version is that of the first of them.
+/// A pull begins as soon as it is known that the push is answered, so that both travel while the steps go on.
 /// Owned by one thread, like the client, which outlives its use.
 class FragmentExchange {
  public:
@@ -62,7 +63,8 @@ class FragmentExchange {
     bool underWay() const { return push || pull; }
   };
 
-  /// The version of the fragment's round, and of the one that its steps are for.
+  /// The version of the fragment's round, and of the one that its steps are for, at the first daemon that has
+  /// a part of it.
   Version versionOf(const Fragment& fragment) const { return basis_[fragment.shards.front()]; }
   uint64_t roundOf(const Fragment& fragment) const {
     return versionOf(fragment).value + (fragment.underWay() ? 1 : 0);
@@ -73,6 +75,8 @@ class FragmentExchange {
   uint64_t beginOf(uint64_t slot) const;
   /// Its steps are taken, and its fragment is not pushed.
   bool slotIsOver() const;
+  /// Whether each of its shards has had one round since the versions `before`, of all.
+  bool hadOneRound(const Fragment& fragment, const std::vector<Version>& before) const;
   /// How the rounds stand for those whose fragment was not pushed yet, as far as that is known: drops what a
   /// closed one leaves no place for, and pushes for one that closes.
   Status heed();
@@ -86,7 +90,7 @@ class FragmentExchange {
   Status takeOverAll(uint32_t first);
   /// Pulls a fragment to the spare array.
   Pending<PullInfo> beginPull(uint32_t number);
-  /// Waits for it, and gives whether the fragment is another version than before.
+  /// Waits for it, and gives whether any of the fragment's shards is another version than before.
   Result<bool> endPull(uint32_t number, Pending<PullInfo> pull);
   /// Brings all fragments of which nothing is under way, but for `fresh`, and goes on with those that have
   /// changed.

@@ -38,8 +38,8 @@ class ScheduledClient final : public Client {
   }
   Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
-  Pending<RoundDue> fragmentDue(Version version, uint32_t fragment) override {
-    return client_.fragmentDue(version, fragment);
+  Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {
+    return client_.fragmentDue(basis, fragment);
   }
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
     return client_.ping(calls, outstanding);

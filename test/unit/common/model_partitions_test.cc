@@ -1,7 +1,11 @@
 #include "common/plan/model_partitions.h"
 
+#include <algorithm>
+#include <memory>
 #include <numeric>
+#include <set>
 
+#include "common/plan/fragment_plan.h"
 #include "common/types/row_hash.h"
 #include "test/support/catch.h"
 
@@ -142,6 +146,51 @@ TEST_CASE("partitions of different models, or in another order, are not joined")
   specs = specsOf(*partitions);
   specs[2].tables = {{"rows", 4, {}}};
   CHECK(joinPartitions(specs).message() == "partition 2 of 'm' has other tables than those before it");
+}
+
+TEST_CASE("a tensor and its parts are of the fragment that the whole model has it in") {
+  ModelSpec model = modelOf({{100, 16}, {30, 16}, {7}, {50, 8}, {64}});
+  for (const uint32_t fragments : {2u, 3u, 5u}) {
+    const std::vector<uint32_t> plan = planFragments(model, fragments);
+    CHECK(*fragmentsOf(model, fragments) == plan);
+    for (const uint32_t daemons : {2u, 3u, 4u}) {
+      const auto partitions = partitionModel(model, daemons);
+      PSD_REQUIRE_OK(partitions);
+      std::set<uint32_t> seen;
+      for (const ModelPartition& partition : *partitions) {
+        const auto found = fragmentsOf(partition.spec, fragments);
+        PSD_REQUIRE_OK(found);
+        REQUIRE(found->size() == partition.spec.tensors.size());
+        for (size_t i = 0; i < found->size(); i++) {
+          const auto whole =
+              std::ranges::find(model.tensors, wholeName(partition.spec.tensors[i].name), &TensorSpec::name);
+          CHECK((*found)[i] == plan[static_cast<size_t>(whole - model.tensors.begin())]);
+          seen.insert((*found)[i]);
+        }
+      }
+      CHECK(seen.size() == fragments);
+    }
+  }
+}
+
+TEST_CASE("a partition that tells of no whole model, or of another one, has no fragments") {
+  const ModelSpec model = modelOf({{100, 16}, {30, 16}});
+  const auto partitions = partitionModel(model, 2),
+             others = partitionModel(modelOf({{120, 16}, {30, 16}}), 2);
+  PSD_REQUIRE_OK(partitions);
+  PSD_REQUIRE_OK(others);
+  ModelSpec one = partitions->back().spec;
+  one.whole = nullptr;
+  CHECK(fragmentsOf(one, 2).message() ==
+        "partition 1 of 2 of 'm' comes without the tensors of the whole model, by which its fragments are "
+        "made: it "
+        "is an older program's");
+  one.whole = others->back().spec.whole;
+  CHECK(fragmentsOf(one, 2).message() ==
+        "the tensors of partition 1 of 2 are not those that the whole model 'm' has there");
+  one.whole =
+      std::make_shared<const std::vector<TensorSpec>>(std::vector<TensorSpec>{{"t", DType::f32, {1}}});
+  CHECK(fragmentsOf(one, 2).message().find("cannot be cut for 2 daemons") != std::string::npos);
 }
 
 }  // namespace psd::model_partitions_test

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,25 @@ TEST_CASE("a model comes out as it went in") {
   CHECK(model->name == "mlp");
   CHECK(model->tensors == kModel.tensors);
   CHECK(builder.getSignature() == kModel.signature());
+}
+
+TEST_CASE("a partition tells of the whole model, which must be one") {
+  ModelSpec part{"mlp", {{"fc1.weight[0:64]", DType::f32, {64, 784}}}, {}, {0, 2}};
+  part.whole = std::make_shared<const std::vector<TensorSpec>>(kModel.tensors);
+  capnp::MallocMessageBuilder message;
+  auto builder = message.initRoot<schema::ModelSpec>();
+  writeModel(part, builder);
+  const auto model = readModel(builder.asReader());
+  PSD_REQUIRE_OK(model);
+  REQUIRE(model->whole);
+  CHECK(*model->whole == kModel.tensors);
+  builder.getWhole()[1].setName("fc1.weight");
+  CHECK(readModel(builder.asReader()).message() == "tensor 'fc1.weight' appears twice in the model");
+  builder.getWhole()[1].setName("fc1.bias");
+  builder.getWhole()[1].initShape(65);
+  CHECK(readModel(builder.asReader()).message() == "tensor 'fc1.bias' has more than 64 dimensions");
+  CHECK(modelRefusal([](schema::ModelSpec::Builder whole) { whole.initWhole(1)[0].setName("w"); }) ==
+        "a model that is whole is a partition of no other one");
 }
 
 TEST_CASE("an empty message is a model without tensors") {

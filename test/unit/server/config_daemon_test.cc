@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "common/config/json_file.h"
+#include "common/plan/fragment_plan.h"
 #include "server/config/daemon_config.h"
-#include "server/config/fragment_plan.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
@@ -288,6 +288,13 @@ TEST_CASE("each wrong value has its one line") {
        "codecs.pull.default: does not go with policy.deltas, by which pulls are differences"},
       {R"({"policy": {"type": "diloco", "fragments": 2}, "optimizer": {}, "groups": [{"match": "w"}]})",
        "groups: do not go with policy diloco, whose trainers take steps of the whole model by themselves"},
+      {R"({"daemons": ["unix:///a", "unix:///b"], "index": 0, "optimizer": {},
+           "policy": {"type": "diloco", "fragments": 2, "round_timeout_ms": 9}})",
+       "durability.type: must be \"log\" or \"checkpoint\" with policy.fragments and several daemons: one "
+       "that was "
+       "started anew would count its rounds from 0, and learners exchange its fragments alone until they are "
+       "as "
+       "far as the others"},
       {R"({"policy": {"type": "sync", "grace_ms": 9}})",
        "policy.grace_ms: no key of type 'sync'; valid keys: type, aggregator, backup_trainers, "
        "start_trainers, quorum, round_timeout_ms, on_timeout, clip"},

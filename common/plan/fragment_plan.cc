@@ -1,9 +1,14 @@
-#include "server/config/fragment_plan.h"
+#include "common/plan/fragment_plan.h"
 
 #include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
+
+#include <fmt/format.h>
+
+#include "common/plan/model_partitions.h"
+#include "common/text/text.h"
 
 namespace psd {
 namespace {
@@ -51,6 +56,32 @@ std::vector<uint32_t> planFragments(const ModelSpec& model, uint32_t fragments) 
     const auto smallest = std::ranges::min_element(elements);
     fragmentOf[i] = static_cast<uint32_t>(smallest - elements.begin());
     *smallest += model.tensors[i].elementCount();
+  }
+  return fragmentOf;
+}
+
+Result<std::vector<uint32_t>> fragmentsOf(const ModelSpec& model, uint32_t fragments) {
+  if (model.partition.isWhole()) return planFragments(model, fragments);
+  if (!model.whole) {
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("{} of '{}' comes without the tensors of the whole model, by which its fragments "
+                    "are made: it is an older program's",
+                    model.partition.toString(), printable(model.name))};
+  }
+  const ModelSpec whole{model.name, *model.whole, model.tables};
+  PSD_ASSIGN_OR_RETURN(const auto partitions, partitionModel(whole, model.partition.of));
+  if (partitions[model.partition.index].spec.signature() != model.signature()) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("the tensors of {} are not those that the whole model '{}' has there",
+                             model.partition.toString(), printable(model.name))};
+  }
+  const std::vector<uint32_t> plan = planFragments(whole, fragments);
+  std::vector<uint32_t> fragmentOf;
+  size_t at = 0;  // both are in one order
+  for (const TensorSpec& tensor : model.tensors) {
+    while (whole.tensors[at].name != wholeName(tensor.name)) at++;
+    fragmentOf.push_back(plan[at]);
   }
   return fragmentOf;
 }
