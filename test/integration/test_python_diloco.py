@@ -361,6 +361,42 @@ class PythonDiLoCo(processes.ProcessTest):
         self.assertEqual(learner.samples, 1)
         learner.close()
 
+    def test_a_closed_learner_tells_how_it_went_and_leaves_the_optimizer_alone(self):
+        for options in ({}, {"fragments": 2}):
+            with self.subTest(options):
+                daemon, model = self.diloco(**options), make_model()
+                inner = torch.optim.SGD(model.parameters(), 0.01)
+                with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+                    for x, y in batches(2 * PERIOD):
+                        step(model, inner, x, y)
+                    learner.close()  # in the block, at whose end it is closed again
+                progress = learner.progress
+                self.assertGreaterEqual(progress, 2 * PERIOD)
+                for _ in range(2):
+                    self.assertEqual((learner.rounds, learner.progress, learner.late), (2, progress, 0))
+                    self.assertEqual(learner.last_push.outcome, "applied")
+                    for x, y in batches(PERIOD):
+                        step(model, inner, x, y)
+                    learner.sync()
+                    learner.close()
+
+    def test_after_an_exception_the_optimizer_goes_with_another_learner(self):
+        for options in ({}, {"fragments": 2}):
+            with self.subTest(options):
+                daemon, model = self.diloco(**options), make_model()
+                inner = torch.optim.SGD(model.parameters(), 0.01)
+                with self.assertRaises(KeyError), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+                    for x, y in batches(PERIOD + 1):
+                        step(model, inner, x, y)
+                    raise KeyError
+                self.assertEqual((learner.rounds, learner.late), (1, 0))
+                for x, y in batches(2 * PERIOD):
+                    step(model, inner, x, y)  # its own
+                with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+                    for x, y in batches(PERIOD):
+                        step(model, inner, x, y)
+                self.assertEqual(learner.rounds, 2)
+
     def test_a_parameter_that_is_no_number_is_named(self):
         for options, steps in (({}, "of the inner optimizer"), ({"fragments": 2}, "of the run")):
             with self.subTest(options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,14 @@ _log = logging.getLogger("psd")
 
 
 _SAMPLES_MAX = 1_000_000  # of a step, so that those of a period fit the wire
+
+
+class _Told(NamedTuple):
+    """What a learner in fragments tells once it is closed, and its exchanges are with it."""
+
+    progress: int
+    late: int
+    last_push: _psd.PushInfo | None
 
 
 def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
@@ -68,6 +76,8 @@ class DiLoCo(Training):
         self._steps = self._samples = 0  # since the last exchange
         self._due: _psd.PendingRoundDue | None = None
         self._fragments: _psd.FragmentExchange | None = None  # where the policy has fragments, or a delay
+        self._told: _Told | None = None  # of these, as of the newest exchange
+        self._closed = False
         self.model = Model.of(name or type(model).__name__, self._parameters)
         # Where the round began, which is also what to bring to a daemon that lost its model; what the steps came to. In
         # fragments: where this learner is, as of the newest exchange; what is spare.
@@ -108,12 +118,14 @@ class DiLoCo(Training):
     @property
     def late(self) -> int:
         """Times that what this learner came to was dropped, since its round had closed."""
-        return self._late if self._fragments is None else self._fragments.late
+        told = self._of_fragments()
+        return self._late if told is None else told.late
 
     @property
     def last_push(self) -> _psd.PushInfo | None:
         """What became of the newest exchange that was answered: a psd.PushInfo."""
-        return self._last_push if self._fragments is None else self._fragments.last_push
+        told = self._of_fragments()
+        return self._last_push if told is None else told.last_push
 
     @property
     def sync_every(self) -> int:
@@ -124,19 +136,21 @@ class DiLoCo(Training):
     def rounds(self) -> int:
         """Rounds of the run, of all learners, before the one that this learner computes for. Under `async_diloco` as many
         exchanges of learners as the daemon's `policy.learners`, or its `optimizer.delay`, says are one."""
-        if self._fragments is not None:
-            return self._fragments.progress // self.sync_every
+        if (told := self._of_fragments()) is not None:
+            return told.progress // self.sync_every
         return self.client.versions[0] // self._info.local_arrivals
 
     @property
     def progress(self) -> int:
         """Inner steps that the run has behind it: those of its rounds, and of this learner since."""
-        if self._fragments is not None:
-            return self._fragments.progress
+        if (told := self._of_fragments()) is not None:
+            return told.progress
         return self.client.versions[0] * self.sync_every // self._info.local_arrivals + self._steps
 
     def sync(self) -> None:
         """Exchanges now what the steps since the last exchange came to; nothing where there were none. Waits for the round."""
+        if self._closed:
+            return
         if self._fragments is not None:
             self._exchange_fragments(last=True)
             return
@@ -157,10 +171,25 @@ class DiLoCo(Training):
         try:
             self.sync()
         finally:
-            for hook in self._hooks:
-                hook.remove()
-            self.inner_optimizer._psd_learner = None  # type: ignore[attr-defined]
+            self._let_go()
             super().close()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._let_go()
+        super().__exit__(kind)
+
+    def _let_go(self) -> None:
+        """From now on the optimizer's steps are its own, and it may go with another DiLoCo."""
+        if self._closed:
+            return
+        self._closed = True
+        for hook in self._hooks:
+            hook.remove()
+        self.inner_optimizer._psd_learner = None  # type: ignore[attr-defined]
+
+    def _of_fragments(self) -> _psd.FragmentExchange | _Told | None:
+        return self._told if self._closed else self._fragments
 
     def __reduce__(self) -> Any:
         raise TypeError("a psd.torch.DiLoCo cannot be pickled: it is a connection; make one in each process")
@@ -186,6 +215,7 @@ class DiLoCo(Training):
         fragments.begin()
         self._take(self._start_of)
         self._fragments = fragments
+        self._note()
 
     @torch.no_grad()
     def _take(self, values: dict[str, torch.Tensor]) -> None:
@@ -200,6 +230,11 @@ class DiLoCo(Training):
                     raise NonFinite(f"after {self.progress} step(s) of the run the parameter '{key}' is NaN or infinite")
         self._fragments.exchange(last)
         self._take(self._start_of)
+        self._note()
+
+    def _note(self) -> None:
+        assert self._fragments is not None
+        self._told = _Told(self._fragments.progress, self._fragments.late, self._fragments.last_push)
 
     def _begin_round(self) -> None:
         self.client.pull(self._start)
