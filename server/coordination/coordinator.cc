@@ -424,8 +424,12 @@ void Coordinator::depart(SessionId session, Departure how, const std::string& wh
 }
 
 bool Coordinator::wasRemoved(const Candidate& candidate) const {
-  return candidate.incarnation != 0 &&
-         std::find(removed_.begin(), removed_.end(), candidate.incarnation) != removed_.end();
+  if (candidate.incarnation == 0) return false;
+  // A process that goes on where another was, as a bridge with the same state, has its incarnation too.
+  return std::any_of(removed_.begin(), removed_.end(), [&](const Candidate& gone) {
+    return gone.incarnation == candidate.incarnation && gone.pid == candidate.pid &&
+           gone.host == candidate.host;
+  });
 }
 
 Result<std::string> Coordinator::remove(Rank rank) {
@@ -435,7 +439,7 @@ Result<std::string> Coordinator::remove(Rank rank) {
   }
   const Candidate trainer = sessions_.at(*holder).candidate;
   if (removed_.size() == kRemovedMax) removed_.pop_front();
-  removed_.push_back(trainer.incarnation);
+  removed_.push_back(trainer);
   depart(*holder, Departure::lost, "removed by an operator");
   return named(trainer);
 }

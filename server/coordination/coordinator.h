@@ -221,7 +221,7 @@ class Coordinator final {
   EventLog events_;
   ReportBook reports_;
   std::map<SessionId, Session> sessions_;
-  std::deque<uint64_t> removed_;  // incarnations; the newest
+  std::deque<Candidate> removed_;  // the newest
   const uint64_t daemonId_;
   std::function<std::optional<Error>()> door_;
   std::function<kj::Promise<void>(uint64_t)> moved_;

@@ -160,6 +160,21 @@ class OneMachine(Machines):
         self.assertLessEqual(max(counts), self.answered() + INFLIGHT)
 
 
+    def test_an_operator_removes_it_and_the_next_one_goes_on(self):
+        root, machine = self.root(1), self.machine("one")
+        bridge = self.bridge("one", 0)
+        self.count(machine.address)
+        self.until_rounds(root)
+        removed = self.psd("trainer", "remove", 0, "--server", root.address)
+        self.assertEqual(removed.returncode, 0, removed.stderr)
+        self.assertNotEqual(bridge.wait(), 0)
+        self.assertIn("removed by an operator", bridge.err)
+        self.until_more("without a bridge", 5)
+        self.bridge("one", 0)
+        self.until_rounds(root)
+        self.end_trainers()
+        self.check_all_are_there(root, machine)
+
     def test_a_daemon_whose_run_is_over_waits_for_its_bridge(self):
         """With a period that never comes, so that all is handed on at the end."""
         root, machine = self.root(1, period=1_000_000), self.machine("one", exit_when_done=True)
