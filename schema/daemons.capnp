@@ -5,6 +5,7 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
+using import "model.capnp".ModelSpec;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 
@@ -62,6 +63,30 @@ struct ArriveResult {
   rules @2 :Text;   # of one of several daemons, as in ModelAccess: all to which a model moves must agree
 }
 
+struct MoveTerms {
+  # What the daemons to which a model moves must suit, as the lead of those that have it tells.
+  rules @0 :Text;                # a line "KEY: VALUE" for each key in which they are alike
+  worldSize @1 :UInt32;          # of the trainers; 0: not known yet
+  pushCodecs @2 :List(Text);     # those that trainers asked for themselves, each once
+  pullCodecs @3 :List(Text);
+  daemon @4 :UInt64;             # the lead's process, and where it is reached: whoever has the model in place asks it
+  addresses @5 :List(Text);      # what became of the move (Login.moveOutcome)
+}
+
+struct MoveTermsResult {
+  union {
+    terms @0 :MoveTerms;
+    error @1 :Error;
+  }
+}
+
+enum MoveOutcome {
+  unknown @0;    # this is another process than the one that was meant
+  underWay @1;
+  stays @2;      # the move was given up, for ever
+  counts @3;     # the model has moved
+}
+
 interface LeavingModel {
   # A model that is about to be served elsewhere. Where it is dropped before commit(), or the connection breaks, trainers go on here.
 
@@ -82,13 +107,15 @@ struct QuietResult {
       worldSize @0 :UInt32;
       departed @1 :List(UInt32);  # ranks that have come and gone
       ranks @2 :List(UInt32);     # of the trainers that have stepped aside
+      terms @4 :MoveTerms;        # of the lead, as they are now
     }
     error @3 :Error;
   }
 }
 
 interface ArrivingModel {
-  # A model that comes from other daemons. Where it is dropped before settle() was answered, nothing of it stays.
+  # A model that comes from other daemons. Where it is dropped before settle() was answered, nothing of it stays. Where that is after
+  # it, this daemon asks the lead of before what became of the move.
 
   sink @0 (part :UInt32) -> (sink :ReplicaSink);
   # For the checkpoint of one of them.
@@ -99,6 +126,13 @@ interface ArrivingModel {
 
   commit @2 () -> (status :Acknowledgement);
   # The move is done: trainers may come.
+
+  check @3 (terms :MoveTerms, model :ModelSpec) -> (status :Acknowledgement);
+  # Whether `model`, the whole, and those who train it, could go on here. Before settle(), which is refused without. invalidArgument names each
+  # key that keeps them from it, with both values.
+
+  giveUp @4 () -> (status :Acknowledgement);
+  # The move does not count, and never will, as the caller knows: it has not asked the lead for it, or was refused. Nothing of it stays.
 }
 
 struct SettleResult {

@@ -10,6 +10,8 @@ $Cxx.namespace("psd::schema");
 
 using import "daemons.capnp".ArriveResult;
 using import "daemons.capnp".BeginMoveResult;
+using import "daemons.capnp".MoveOutcome;
+using import "daemons.capnp".MoveTermsResult;
 using import "daemons.capnp".ReplicaSink;
 using import "daemons.capnp".ReplicateResult;
 using import "model.capnp".AllReduce;
@@ -74,6 +76,10 @@ interface Login {
   # certificate or the user behind a Unix socket does. A daemon without authentication passes it over. unauthenticated: the
   # daemon does not know the token, or wants one. That answer takes a while, and after some of them the connection ends.
   # A second login() on a connection gives what the first one gave.
+
+  moveOutcome @1 (move :UInt64, daemon :UInt64) -> (outcome :MoveOutcome);
+  # What became of the move with that number, of the process `daemon`. For a daemon that has the model from there and has no token: the
+  # number, which nobody else was told but those who take part, is what it shows. Before login() and after.
 }
 
 struct LoginResult {
@@ -548,9 +554,12 @@ interface Admin {
   # at all daemons; the lead is told last. Within `mostMs` the move is done, or it is given up. invalidArgument: the daemon has a
   # standby. notReady: it has no values, or a move is under way.
 
+  moveTerms @13 () -> MoveTermsResult;
+  # What the daemons to which the model of this one moves must suit.
+
   arrive @12 (move :UInt64, parts :UInt32) -> ArriveResult;
   # The model is to come here, from so many daemons. 0: it is here, and may be said to count. invalidArgument: the daemon has a
-  # model, had one that has moved away, or may have a standby.
+  # model, had one that has moved away, or may have a standby. overloaded, of what is given then: more than limits.arriving_bytes.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is

@@ -56,6 +56,7 @@ struct Limits {
   uint64_t allRingsBytes = 1ull << 30;  ///< of that, all trainers together
   uint64_t modelBytes = 0;              ///< of float32 weights that a trainer may bring; 0: what fits
   uint64_t tableBytes = 16ull << 30;  ///< of the rows of all embedding tables, with index and optimizer state
+  uint64_t arrivingBytes = 16ull << 30;  ///< of what other daemons give of a model that moves here
 };
 
 /// When a trainer counts as gone.

@@ -245,6 +245,8 @@ SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   Session& session = sessions_.at(id);
   session.candidate.codec = candidate.codec;  // a connection's own affair
   session.candidate.pullCodec = candidate.pullCodec;
+  session.candidate.ownCodec = candidate.ownCodec;
+  session.candidate.ownPullCodec = candidate.ownPullCodec;
   session.epoch->attachment++;
   pause_.isBack(id);
   leases_.grant(id);

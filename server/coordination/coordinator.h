@@ -75,6 +75,12 @@ struct RunProgress {
   bool over = false;      ///< with exitWhenDone: all have come and gone
 };
 
+/// The codecs that trainers have asked for themselves, with all options. A value type.
+struct AskedCodecs {
+  std::set<std::string> push, pull;
+  bool operator==(const AskedCodecs&) const = default;
+};
+
 /// How a trainer that has joined asks for one more connection. A value type.
 struct AttachRequest {
   Rank rank;
@@ -166,6 +172,15 @@ class Coordinator final {
   uint32_t worldSize() const { return roster_.worldSize(); }
   /// The codec that each trainer which is in pushes with.
   std::vector<std::pair<Rank, std::string>> pushCodecs() const;
+  /// What those that are in have asked for, each once.
+  AskedCodecs askedCodecs() const {
+    AskedCodecs asked;
+    for (const auto& [id, session] : sessions_) {
+      if (session.candidate.ownCodec) asked.push.insert(session.candidate.codec);
+      if (session.candidate.ownPullCodec) asked.pull.insert(session.candidate.pullCodec);
+    }
+    return asked;
+  }
   /// State, trainers, samples. The daemon adds the rest.
   void fillStatus(DaemonStatus& status) const;
 

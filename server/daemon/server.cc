@@ -1,6 +1,7 @@
 #include "server/daemon/server.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
@@ -9,13 +10,20 @@
 #include "common/os/host.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/login_service.h"
+#include "server/rpc/move_outcome_client.h"
 
 namespace psd {
 namespace {
 
 constexpr auto kSettlePoll = 2 * kj::MILLISECONDS;
-constexpr auto kTick = 20 * kj::MILLISECONDS;       // while a policy goes by the clock …
-constexpr auto kTickIdle = 250 * kj::MILLISECONDS;  // … and to see whether one does
+constexpr auto kTick = 20 * kj::MILLISECONDS;         // while a policy goes by the clock …
+constexpr std::chrono::milliseconds kAskLead{2'000};  // what became of a move
+constexpr auto kTickIdle = 250 * kj::MILLISECONDS;    // … and to see whether one does
+
+Result<MoveOutcome> askLead(const MoveLead& lead, uint64_t move) {
+  PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials({.token = ""}, std::getenv));
+  return askMoveOutcome(lead, move, credentials.tls, kAskLead);
+}
 
 }  // namespace
 
@@ -53,9 +61,11 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
                  [this] {
                    if (!coordinator_.end().restarting()) openGates();
                  },
-                 [this] { return reloading_; }},
+                 [this] { return reloading_; }, [this] { return reachableAt(); }},
                 io.provider->getTimer()),
-      incoming_(coordinator_, host_, env, *environment_.config, [this] { return reloading_; }) {}
+      incoming_(coordinator_, host_, env, *environment_.config,
+                {[this] { return reloading_; }, [this] { return prepare(); }, askLead},
+                io.provider->getTimer()) {}
 
 Server::~Server() {
   listeners_.clear();
@@ -140,7 +150,7 @@ Status Server::prepare() {
 Status Server::prepareAlone() {
   PSD_RETURN_IF_ERROR(outgoing_.look());
   PSD_RETURN_IF_ERROR(incoming_.look());
-  if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(prepare());
+  if (!outgoing_.moved() && !incoming_.waits()) PSD_RETURN_IF_ERROR(prepare());
   coordinator_.keepDoor([this]() -> std::optional<Error> {
     if (const auto moved = outgoing_.turnedAway()) return moved;
     return incoming_.turnedAway();
@@ -150,6 +160,16 @@ Status Server::prepareAlone() {
 }
 
 std::vector<Address> Server::addresses() const { return addresses_; }
+
+std::vector<std::string> Server::reachableAt() const {
+  const DaemonsConfig& daemons = loaded_.config.daemons;
+  std::vector<std::string> texts;
+  for (Address address : daemons.several() ? daemons.addresses[daemons.index] : addresses_) {
+    if (address.kind == Address::Kind::tcp && address.host == "*") address.host = hostName();
+    if (texts.size() < kMoveLeadAddressesMax) texts.push_back(address.toString());
+  }
+  return texts;
+}
 
 kj::Promise<void> Server::watchLeases() {
   const auto next = coordinator_.lookAtLeases(std::chrono::milliseconds(steadyMs()));
@@ -362,14 +382,16 @@ DaemonStatus Server::status() const {
                  .rings = budgets_.rings->used(),
                  .snapshots = budgets_.snapshots->used(),
                  .logPending = budgets_.logPending->used(),
-                 .outgoing = budgets_.outgoing.load()};
+                 .outgoing = budgets_.outgoing.load(),
+                 .arriving = incoming_.held()};
   const Limits& limits = loaded_.config.limits;
   status.limits = {.inFlight = limits.inFlightBytes,
                    .rings = limits.allRingsBytes,
                    .snapshots = limits.snapshotBytes,
                    .logPending = limits.logPendingBytes,
                    .outgoing = limits.allOutgoingBytes,
-                   .staged = limits.stagedBytes};
+                   .staged = limits.stagedBytes,
+                   .arriving = limits.arrivingBytes};
   if (const DaemonsConfig& daemons = loaded_.config.daemons; daemons.several()) {
     const Partition partition = daemons.partition();
     status.partition = {partition.index, partition.of, daemons.texts()};

@@ -130,6 +130,8 @@ class Server {
   void serve(EventLoop& loop, Entrant entrant);
   /// From now on other rules of who may do what hold. Gives what has changed, for people.
   kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
+  /// Where other daemons reach this one.
+  std::vector<std::string> reachableAt() const;
   /// Goes on from what is here, unless it has moved away; nobody is let in who is to be elsewhere.
   Status prepareAlone();
   kj::Promise<void> keepTicking();

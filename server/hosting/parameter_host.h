@@ -94,6 +94,8 @@ class ParameterHost final : public Hosting {
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
+  /// What it goes by now.
+  const DaemonConfig& config() const { return *config_; }
   /// From open() on.
   ModelHost& models() { return *models_; }
   /// Takes a checkpoint that begins after the call; gives its path. ErrorCode::invalidArgument without

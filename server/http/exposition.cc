@@ -53,7 +53,8 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
       {"snapshots", {status.held.snapshots, status.limits.snapshots}},
       {"log_pending", {status.held.logPending, status.limits.logPending}},
       {"outgoing", {status.held.outgoing, status.limits.outgoing}},
-      {"staged", {status.held.staged, status.limits.staged}}};
+      {"staged", {status.held.staged, status.limits.staged}},
+      {"arriving", {status.held.arriving, status.limits.arriving}}};
   out.begin("psd_held_bytes", Type::gauge, "what peers make the daemon hold now");
   for (const auto& [kind, bytes] : held) out.sample(bytes.first, {{"kind", kind}});
   out.begin("psd_held_limit_bytes", Type::gauge, "what psd_held_bytes stays under");

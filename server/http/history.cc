@@ -52,8 +52,8 @@ History::Values History::valuesOf(const Seen& before, const DaemonStatus& now, d
     return !t.waitsFor.empty() || !t.connected;
   });
   const HeldBytes& held = now.held;
-  const uint64_t heldBytes =
-      held.inFlight + held.rings + held.snapshots + held.logPending + held.outgoing + held.staged;
+  const uint64_t heldBytes = held.inFlight + held.rings + held.snapshots + held.logPending + held.outgoing +
+                             held.staged + held.arriving;
   return {rate(metrics.gradients),      static_cast<float>(samplesBetween(before, now) / seconds),
           rate(metrics.updates),        rate(metrics.pullBytes),
           rate(metrics.pushBytes),      quantileOf(staleness, 0.5),

@@ -25,8 +25,9 @@ struct Candidate {
   uint64_t move = 0;           ///< by which it knows that the model came here; 0: none
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";
-  bool averages = false;  ///< goes by AllReduceTerms
-  bool bridges = false;   ///< the bridge of this machine, of kBridgeRank, which no world counts
+  bool ownCodec = false, ownPullCodec = false;  ///< it asked for them; else they are the daemon's choice
+  bool averages = false;                        ///< goes by AllReduceTerms
+  bool bridges = false;  ///< the bridge of this machine, of kBridgeRank, which no world counts
 };
 
 /// Why a trainer is no longer there.

@@ -23,6 +23,12 @@ Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes) {
 
 }  // namespace
 
+Status checkStore(const DaemonConfig& config, const ModelSpec& model) {
+  PSD_RETURN_IF_ERROR(assignGroups(model, config.groups).status());
+  PSD_RETURN_IF_ERROR(assignTables(model, config.tables).status());
+  return checkRowsFit(model, config.limits.sliceBytes);
+}
+
 Result<std::unique_ptr<ParameterStore>> makeStore(const DaemonConfig& config, ModelSpec model,
                                                   const std::vector<std::shared_ptr<Backend>>& backends,
                                                   const std::function<Status(ParameterStore&)>& fill) {

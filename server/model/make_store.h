@@ -9,6 +9,9 @@
 
 namespace psd {
 
+/// Whether makeStore() could make one, as far as the configuration and the model tell.
+Status checkStore(const DaemonConfig& config, const ModelSpec& model);
+
 /// A store for the model by the configuration, given its values by `fill`, where there is one. From any
 /// thread; blocks.
 Result<std::unique_ptr<ParameterStore>> makeStore(const DaemonConfig& config, ModelSpec model,

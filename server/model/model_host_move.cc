@@ -38,6 +38,24 @@ Result<std::vector<ModelPartition>> partitionsOf(const std::vector<Checkpoint>& 
   return cut;
 }
 
+/// Whether the parts have come with as many bytes as a partition of so many elements takes: no memory is
+/// taken for what a manifest merely says.
+Status checkThere(Env& env, const std::vector<Checkpoint>& parts, uint64_t elements) {
+  uint64_t bytes = 0;
+  for (const Checkpoint& part : parts) {
+    for (const ManifestShard& shard : part.manifest.shards) {
+      const std::string path = part.path + "/" + shard.file;
+      PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
+      if (!there) continue;  // of another daemon's partition
+      PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
+      bytes += file->size();
+    }
+  }
+  if (bytes / sizeof(float) >= elements) return {};
+  return {ErrorCode::modelMismatch,
+          fmt::format("{} elements are to be here, and {} bytes of them have come", elements, bytes)};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const std::vector<Checkpoint>& parts,
@@ -52,6 +70,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const st
   const Partition own = config.daemons.partition();
   PSD_ASSIGN_OR_RETURN(const auto cut, partitionModel(whole, own.of));
   const ModelPartition& mine = cut[own.index];
+  PSD_RETURN_IF_ERROR(checkThere(env, parts, mine.count));
   const auto fill = [&](ParameterStore& store) -> Status {
     PSD_ASSIGN_OR_RETURN(const Restored restored, restorePartition(env, placed, store, mine.begin));
     if (restored.notes.empty()) return {};

@@ -12,6 +12,8 @@
 namespace psd {
 namespace {
 
+constexpr kj::Duration kAskSoon = 100 * kj::MILLISECONDS, kAskSeldom = 10 * kj::SECONDS;
+
 /// Where the pieces of a part lie.
 std::string placeOf(uint32_t part, const std::string& path) { return fmt::format("{}/{}", part, path); }
 
@@ -23,9 +25,12 @@ Status IncomingMove::look() {
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kArrivingName));
   if (!mark) return {};
   placed_ = mark->move;
+  lead_ = mark->lead;
+  unread_ = true;
   spdlog::warn(
       "what is here came from other daemons by a move that is not known to be done: nobody is let in "
-      "until a trainer or psd move says that it is");
+      "until their lead, a trainer or psd move says that it is");
+  beginAsking();
   return {};
 }
 
@@ -45,7 +50,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts) {
   if (config_.engine) return refused("a daemon with `engine` takes no model from others: start it without");
   if (config_.model) return refused("`model` in this daemon's configuration names a model: start it without");
   if (coordinator_.end().requested()) return coordinator_.end().error();
-  if (reloading_()) return {ErrorCode::notReady, "a reload is under way; try again"};
+  if (help_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
   if (receiving_ != 0 || settling_ || committing_ != nullptr) {
     return {ErrorCode::notReady, "another move to this daemon is under way"};
   }
@@ -53,8 +58,25 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts) {
     return refused("this daemon has a model already; a move is to daemons that have none");
   }
   receiving_ = move;
-  files_ = std::make_shared<MemoryFiles>();
+  checked_ = abandoned_ = false;
+  files_ = std::make_shared<MemoryFiles>(host_.config().limits.arrivingBytes);
+  held_ = files_;
   paths_.assign(parts, "");
+  return {};
+}
+
+uint64_t IncomingMove::held() const {
+  const auto files = held_.lock();
+  return files ? files->held() : 0;
+}
+
+Status IncomingMove::check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole) {
+  PSD_RETURN_IF_ERROR(checkUnderWay(move));
+  checked_ = false;
+  PSD_RETURN_IF_ERROR(checkMove(terms, whole, host_));
+  checked_ = true;
+  worldSize_ = terms.worldSize;
+  nextLead_ = terms.lead;
   return {};
 }
 
@@ -69,9 +91,14 @@ Status IncomingMove::image(uint64_t move, uint32_t part, const ImagePart& piece)
     return {ErrorCode::invalidArgument, "there is no such part, or it was whole already"};
   }
   try {
-    if (!piece.renamedTo.empty())
-      return files_->rename(placeOf(part, piece.path), placeOf(part, piece.renamedTo));
-    return files_->append(placeOf(part, piece.path), piece.bytes);
+    const std::string path = placeOf(part, piece.path);
+    const Status kept = piece.renamedTo.empty() ? files_->append(path, piece.bytes)
+                                                : files_->rename(path, placeOf(part, piece.renamedTo));
+    if (!files_->full()) return kept;
+    return {ErrorCode::overloaded,
+            fmt::format("what the other daemons give takes more than limits.arriving_bytes ({}); psd set "
+                        "changes it",
+                        host_.config().limits.arrivingBytes)};
   } catch (const std::bad_alloc&) {
     return {ErrorCode::overloaded, "there is no memory for what the other daemons give"};
   }
@@ -86,19 +113,24 @@ Status IncomingMove::imageDone(uint64_t move, uint32_t part, const std::string& 
   return {};
 }
 
+Status IncomingMove::checkRanks(const MovedTrainers& trainers) const {
+  const size_t most = host_.config().limits.connections;
+  if (trainers.departed.worldSize != worldSize_) {
+    return {ErrorCode::invalidArgument, "the trainers are not of the world size that was told before"};
+  }
+  if (trainers.departed.ranks.size() <= most && trainers.ranks.size() <= most) return {};
+  return {ErrorCode::invalidArgument, fmt::format("limits.connections allows {} ranks", most)};
+}
+
 kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers trainers) {
   using Outcome = Result<uint64_t>;
   if (Status under = checkUnderWay(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
   if (!all || settling_) return Outcome(ErrorCode::notReady, "not all parts of the model are here");
-  const uint32_t worldSize = trainers.departed.worldSize;
-  if (config_.worldSize && worldSize != 0 && worldSize != config_.worldSize->max) {
-    return Outcome(
-        ErrorCode::invalidArgument,
-        fmt::format("world_size: {} here, and {} at the daemons of before; trainers would not be let in",
-                    config_.worldSize->max, worldSize));
-  }
+  if (!checked_) return Outcome(ErrorCode::notReady, "it was not asked whether the model suits this daemon");
+  if (Status fits = checkRanks(trainers); !fits.ok()) return Outcome(fits.error());
   settling_ = true;
+  lead_ = nextLead_;
   trainers_ = std::move(trainers);
   return host_.makePartition(std::exchange(files_, nullptr), std::exchange(paths_, {}))
       .then([this, move](Result<ParameterHost::Arrived> arrived) -> kj::Promise<Status> {
@@ -108,58 +140,96 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
       .then(
           [this, move](const Status& status) -> kj::Promise<Outcome> {
             if (!status.ok()) return undo(status.error());
-            settling_ = false;
-            receiving_ = 0;
-            placed_ = move;
-            const ParameterStore& store = *host_.models().model()->store;
-            uint64_t rows = 0;
-            for (size_t i = 0; i < store.rowShardCount(); i++) rows += store.rowShard(i).size().rows;
-            return Outcome(rows);
+            return placed(move);
           },
           [this](kj::Exception&& exception) -> kj::Promise<Outcome> {  // no thread
             return undo({ErrorCode::overloaded, exception.getDescription().cStr()});
           });
 }
 
-kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
-  host_.drop();
-  placed_ = 0;
-  const auto clean = [this]() -> Status {
-    host_.stopSaving();
-    if (!config_.durability.enabled()) return {};
-    // The mark last, without which a daemon that is started over the folder would serve what is left.
-    PSD_RETURN_IF_ERROR(removeCheckpoints(env_, config_.durability.path));
-    PSD_RETURN_IF_ERROR(removeDeparted(env_, config_.durability.path));
-    return removeMoveMark(env_, config_.durability.path, kArrivingName);
-  };
-  return background_.run<Status>(clean)
-      .catch_([](kj::Exception&& exception) {
-        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
+Result<uint64_t> IncomingMove::placed(uint64_t move) {
+  settling_ = false;
+  receiving_ = 0;
+  placed_ = move;
+  if (abandoned_) beginAsking();
+  const ParameterStore& store = *host_.models().model()->store;
+  uint64_t rows = 0;
+  for (size_t i = 0; i < store.rowShardCount(); i++) rows += store.rowShard(i).size().rows;
+  return rows;
+}
+
+kj::Promise<Status> IncomingMove::clean() {
+  return background_
+      .run<Status>([this]() -> Status {
+        host_.stopSaving();
+        const DurabilityConfig& durability = config_.durability;
+        if (!durability.enabled()) return {};
+        // The mark last, without which a daemon that is started over the folder would serve what is left.
+        PSD_RETURN_IF_ERROR(removeCheckpoints(env_, durability.path));
+        PSD_RETURN_IF_ERROR(removeDeparted(env_, durability.path));
+        return removeMoveMark(env_, durability.path, kArrivingName);
       })
-      .then([this, why = std::move(why)](const Status& status) -> Result<uint64_t> {
-        if (!status.ok()) spdlog::error("what is left of a move stays in the folder: {}", status.message());
-        settling_ = false;
-        receiving_ = 0;
-        return why;
+      .catch_([](kj::Exception&& exception) {  // no thread
+        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
       });
 }
 
+kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
+  host_.drop();
+  placed_ = 0;
+  return clean().then([this, why = std::move(why)](Status status) -> Result<uint64_t> {
+    if (status.ok() && std::exchange(unread_, false)) status = help_.prepare();
+    if (!status.ok()) spdlog::error("what is left of a move stays in the folder: {}", status.message());
+    settling_ = false;
+    receiving_ = 0;
+    return why;
+  });
+}
+
+kj::Promise<Status> IncomingMove::forget(uint64_t move) {
+  settling_ = true;  // the door stays closed until nothing is left
+  gone_ = move;
+  host_.drop();
+  return clean().then([this, move](Status cleaned) -> Status {
+    settling_ = false;
+    if (cleaned.ok() && std::exchange(unread_, false)) cleaned = help_.prepare();
+    if (!cleaned.ok()) {
+      spdlog::error("what is left of a move that does not count stays in the folder: {}", cleaned.message());
+      return cleaned;
+    }
+    placed_ = 0;
+    trainers_.reset();
+    const char* const line = "the move that brought a model here does not count; nothing of it is left";
+    spdlog::info("{}", line);
+    coordinator_.events().add("moving", line);
+    return {};
+  });
+}
+
 kj::Promise<Status> IncomingMove::takeIn(uint64_t move, ParameterHost::Arrived arrived) {
-  const auto marked = [this, move]() -> Status {
+  const auto marked = [this, move, lead = lead_, unread = unread_]() -> Status {
     if (!config_.durability.enabled()) return {};
-    return writeMoveMark(env_, config_.durability.path, kArrivingName, {move, {}});
+    PSD_RETURN_IF_ERROR(writeMoveMark(env_, config_.durability.path, kArrivingName, {move, {}, lead}));
+    // What another move left would be newer than nothing.
+    return unread ? removeCheckpoints(env_, config_.durability.path) : Status();
   };
   auto kept = std::make_shared<ParameterHost::Arrived>(std::move(arrived));
   return background_.run<Status>(marked).then([this, kept](Status status) -> kj::Promise<Status> {
     if (!status.ok()) return status;
+    unread_ = false;
     return host_.takeIn(std::move(*kept), trainers_->departed);
   });
 }
 
 kj::Promise<Status> IncomingMove::commit(uint64_t move) {
   if (move != 0 && move == committed_) return Status();
-  if (move == 0 || move != placed_) return Status(ErrorCode::notReady, "what is here is not of this move");
+  if (move == 0 || move != placed_ || move == gone_ || settling_)
+    return Status(ErrorCode::notReady, "what is here is not of this move");
   KJ_IF_MAYBE (running, committing_) return running->addBranch();
+  if (unread_) {
+    if (Status read = help_.prepare(); !read.ok()) return read;
+    unread_ = false;
+  }
   const auto unmark = [this]() -> Status {
     if (!config_.durability.enabled()) return {};
     return removeMoveMark(env_, config_.durability.path, kArrivingName);
@@ -193,11 +263,66 @@ void IncomingMove::open(uint64_t move) {
   coordinator_.events().add("serving", "the model has moved here from other daemons");
 }
 
+kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
+  if (move == 0 || move == gone_) return Status();
+  if (move == receiving_) {
+    if (settling_) return Status(ErrorCode::notReady, "it is being put in place");
+    abandon(move);
+    return Status();
+  }
+  if (move != placed_ || receiving_ != 0 || settling_ || committing_ != nullptr) {
+    return Status(ErrorCode::notReady, "what is here is not of this move");
+  }
+  return forget(move);
+}
+
 void IncomingMove::abandon(uint64_t move) {
-  if (move != receiving_ || settling_) return;
+  if (move == 0) return;
+  if (move == placed_) return beginAsking();
+  if (move != receiving_) return;
+  if (settling_) {
+    abandoned_ = true;
+    return;
+  }
   receiving_ = 0;
   files_ = nullptr;
   paths_.clear();
+}
+
+// --- What became of it -----------------------------------------------------------------------------------
+
+void IncomingMove::beginAsking() {
+  if (asks_ == placed_ || lead_.daemon == 0) return;
+  asks_ = placed_;
+  asking_ = keepAsking(placed_, kAskSoon).eagerlyEvaluate([](kj::Exception&& exception) {
+    spdlog::error("what became of a move is not asked any more: {}", exception.getDescription().cStr());
+  });
+}
+
+kj::Promise<void> IncomingMove::keepAsking(uint64_t move, kj::Duration pause) {
+  return timer_.afterDelay(pause)
+      .then([this, move]() -> kj::Promise<bool> {
+        if (move != placed_) return true;
+        return background_
+            .run<Result<MoveOutcome>>([ask = help_.ask, lead = lead_, move] { return ask(lead, move); })
+            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread
+              return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
+            })
+            .then([this, move](const Result<MoveOutcome>& outcome) { return hear(move, outcome); });
+      })
+      .then([this, move, pause](bool known) -> kj::Promise<void> {
+        if (known) return kj::READY_NOW;
+        return keepAsking(move, std::min(2 * pause, kAskSeldom));
+      });
+}
+
+kj::Promise<bool> IncomingMove::hear(uint64_t move, const Result<MoveOutcome>& outcome) {
+  if (move != placed_) return true;
+  // Another move comes meanwhile: whoever began it has asked, too.
+  if (!outcome.ok() || receiving_ != 0 || settling_ || committing_ != nullptr) return false;
+  if (*outcome == MoveOutcome::counts) return commit(move).then([](const Status& done) { return done.ok(); });
+  if (*outcome == MoveOutcome::stays) return forget(move).then([](const Status& done) { return done.ok(); });
+  return false;
 }
 
 }  // namespace psd

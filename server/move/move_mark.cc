@@ -21,27 +21,47 @@ std::string pathOf(const std::string& folder, std::string_view name) {
   return fmt::format("{}/{}", folder, name);
 }
 
+std::string textOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+/// A number other than 0 in hexadecimal digits; 0: it is none.
+uint64_t numberIn(const Json& object, const char* key) {
+  const std::string text = textOf(object, key);
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+std::optional<std::vector<std::string>> textsOf(const Json& list) {
+  if (!list.is_array()) return {};
+  std::vector<std::string> texts;
+  for (const Json& text : list) {
+    if (!text.is_string()) return {};
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
 /// Nothing where the document is none of a move.
 std::optional<MoveMark> parse(const Json& document) {
-  const auto text = [](const Json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  if (!document.is_object() || text(document, "format") != kFormat) return {};
-  MoveMark mark;
-  const std::string number = text(document, "move");
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), mark.move, 16);
-  if (error != std::errc() || end != number.data() + number.size() || mark.move == 0) return {};
+  if (!document.is_object() || textOf(document, "format") != kFormat) return {};
+  MoveMark mark{numberIn(document, "move"), {}, {}};
+  if (mark.move == 0) return {};
   const auto to = document.find("to");
   if (to == document.end() || !to->is_array()) return {};
   for (const Json& addresses : *to) {
-    auto& of = mark.to.emplace_back();
-    if (!addresses.is_array()) return {};
-    for (const Json& address : addresses) {
-      if (!address.is_string()) return {};
-      of.push_back(address.get<std::string>());
-    }
+    auto texts = textsOf(addresses);
+    if (!texts) return {};
+    mark.to.push_back(*std::move(texts));
   }
+  const auto from = document.find("from");
+  if (from == document.end()) return mark;
+  auto texts = textsOf(*from);
+  mark.lead.daemon = numberIn(document, "daemon");
+  if (!texts || mark.lead.daemon == 0) return {};
+  mark.lead.addresses = *std::move(texts);
   return mark;
 }
 
@@ -64,6 +84,10 @@ Result<std::optional<MoveMark>> readMoveMark(Env& env, const std::string& folder
 
 Status writeMoveMark(Env& env, const std::string& folder, std::string_view name, const MoveMark& mark) {
   Json text = {{"format", kFormat}, {"move", fmt::format("{:016x}", mark.move)}, {"to", mark.to}};
+  if (mark.lead.daemon != 0) {
+    text["daemon"] = fmt::format("{:016x}", mark.lead.daemon);
+    text["from"] = mark.lead.addresses;
+  }
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
   return writeTextAtomically(env, pathOf(folder, name), sealJson(text, kChecksum));
 }

@@ -9,6 +9,7 @@
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "server/config/move_rules.h"
 
 namespace psd {
 namespace {
@@ -51,7 +52,7 @@ std::optional<Error> OutgoingMove::turnedAway() const {
   return Error{ErrorCode::standby, "the model has moved to " + textOf(away.to)};
 }
 
-Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most) {
+Status OutgoingMove::mayBegin() const {
   if (config_.engine) {
     return {ErrorCode::invalidArgument,
             "a daemon with `engine`, which may have a standby, gives its model to no "
@@ -59,7 +60,6 @@ Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::millisec
   }
   if (const auto away = turnedAway()) return *away;
   if (coordinator_.end().requested()) return coordinator_.end().error();
-  if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "that is no move"};
   if (mark_.move != 0) return {ErrorCode::notReady, "another move of the model is under way"};
   if (gates_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
   if (const auto closed = coordinator_.turnedAway()) return *closed;
@@ -70,6 +70,31 @@ Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::millisec
             fmt::format("rank {}, in before this daemon was started again, is not back yet; try again",
                         awaited.begin()->value)};
   }
+  return {};
+}
+
+Result<MoveTerms> OutgoingMove::terms() const {
+  PSD_RETURN_IF_ERROR(mayBegin());
+  return ownTerms();
+}
+
+MoveTerms OutgoingMove::ownTerms() const {
+  return {moveRules(host_.config().groups),
+          coordinator_.worldSize(),
+          coordinator_.askedCodecs(),
+          {coordinator_.daemonId(), gates_.addresses()}};
+}
+
+MoveOutcome OutgoingMove::outcome(uint64_t move, uint64_t daemon) const {
+  if (move == 0) return MoveOutcome::unknown;
+  if (away_.get().move == move) return MoveOutcome::counts;
+  if (daemon != coordinator_.daemonId()) return MoveOutcome::unknown;
+  return move == mark_.move || move == undecided_ ? MoveOutcome::underWay : MoveOutcome::stays;
+}
+
+Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most) {
+  PSD_RETURN_IF_ERROR(mayBegin());
+  if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "that is no move"};
   const auto daemons = static_cast<uint32_t>(to.size());
   mark_ = {move, std::move(to)};
   still_ = committing_ = false;
@@ -83,8 +108,8 @@ Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::millisec
   return {};
 }
 
-kj::Promise<Result<MovedTrainers>> OutgoingMove::whenQuiet(uint64_t move) {
-  using Outcome = Result<MovedTrainers>;
+kj::Promise<Result<QuietModel>> OutgoingMove::whenQuiet(uint64_t move) {
+  using Outcome = Result<QuietModel>;
   if (move != mark_.move) return Outcome(ErrorCode::notReady, "this move is not under way here");
   return coordinator_.pause()
       .whenAllAside()
@@ -102,7 +127,7 @@ kj::Promise<Result<MovedTrainers>> OutgoingMove::whenQuiet(uint64_t move) {
         if (!status.ok()) return status.error();
         if (move != mark_.move) return Error{ErrorCode::notReady, "the move was given up"};
         still_ = true;
-        return MovedTrainers{coordinator_.departed(), coordinator_.ranks()};
+        return QuietModel{{coordinator_.departed(), coordinator_.ranks()}, ownTerms()};
       });
 }
 
@@ -160,6 +185,7 @@ Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
   committing_ = false;
   if (writing.mark == Mark::unknown) {
     // Trainers stay aside: the daemon that is started over the folder next tells what it finds there.
+    undecided_ = mark_.move;
     mark_ = {};
     deadline_ = nullptr;
     const std::string line = fmt::format(

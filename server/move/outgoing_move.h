@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <kj/async.h>
 #include <kj/timer.h>
@@ -16,6 +17,8 @@
 #include "server/loop/background.h"
 #include "server/loop/moved_away.h"
 #include "server/move/incoming_move.h"
+#include "server/move/move_outcome.h"
+#include "server/move/move_terms.h"
 #include "server/replica/image_stream.h"
 
 namespace psd {
@@ -25,7 +28,14 @@ struct MoveGates {
   /// No gradient begins; resolves when those that have begun are done, false: not in time.
   std::function<kj::Promise<bool>()> close;
   std::function<void()> open;
-  std::function<bool()> reloading;  ///< a change of the configuration is under way
+  std::function<bool()> reloading;                      ///< a change of the configuration is under way
+  std::function<std::vector<std::string>()> addresses;  ///< where others reach this daemon
+};
+
+/// What there is to tell once all trainers are aside. A value type.
+struct QuietModel {
+  MovedTrainers trainers;
+  MoveTerms terms;
 };
 
 /// How the model of this daemon goes to others: trainers step aside, what is here is given, and the move
@@ -58,10 +68,14 @@ class OutgoingMove final {
   /// Why nobody is let in, where it has.
   std::optional<Error> turnedAway() const;
 
+  /// What the daemons to which the model would move must suit; an Error where it cannot move.
+  Result<MoveTerms> terms() const;
+  /// What became of a move of the process `daemon`.
+  MoveOutcome outcome(uint64_t move, uint64_t daemon) const;
   /// See Admin.beginMove in the schema.
   Status begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most);
   /// Resolves when all trainers are aside, and nothing changes any more.
-  kj::Promise<Result<MovedTrainers>> whenQuiet(uint64_t move);
+  kj::Promise<Result<QuietModel>> whenQuiet(uint64_t move);
   /// Writes a checkpoint of what the range needs, and of all rows; gives its path.
   kj::Promise<Result<std::string>> give(uint64_t move, const Range& range, std::shared_ptr<ImageStream> to);
   /// The others have all: the move counts from now on. The daemon ends.
@@ -83,6 +97,8 @@ class OutgoingMove final {
   Writing writeMark(const MoveMark& mark) const;
   Status decided(uint64_t move, const Writing& writing);
   Status checkStill(uint64_t move) const;
+  Status mayBegin() const;
+  MoveTerms ownTerms() const;
   void openGates();
   void leave();
 
@@ -93,7 +109,8 @@ class OutgoingMove final {
   MovedAway& away_;
   const MoveGates gates_;
   kj::Timer& timer_;
-  MoveMark mark_;  // of the move that is under way
+  MoveMark mark_;           // of the move that is under way
+  uint64_t undecided_ = 0;  // a move of which not even this daemon knows whether it counts
   bool still_ = false, committing_ = false, closed_ = false;
   kj::Promise<void> deadline_ = nullptr;
   Background background_;

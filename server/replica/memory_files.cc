@@ -1,10 +1,13 @@
 #include "server/replica/memory_files.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
 namespace psd {
 namespace {
+
+constexpr uint64_t kFileBytes = 512;  // of a file besides its name and its content
 
 Error missing(const std::string& path) { return {ErrorCode::io, "'" + path + "': there is no such file"}; }
 
@@ -47,14 +50,39 @@ MemoryFiles::Content MemoryFiles::find(const std::string& path) const {
   return file == files_.end() ? nullptr : file->second;
 }
 
+Status MemoryFiles::take(uint64_t bytes) {
+  uint64_t held = held_;
+  do {
+    if (bytes > most_ - std::min(held, most_)) {
+      full_ = true;
+      return {ErrorCode::overloaded, "there is room for " + std::to_string(most_) + " bytes, of which " +
+                                         std::to_string(held) + " are taken, and not for " +
+                                         std::to_string(bytes) + " more"};
+    }
+  } while (!held_.compare_exchange_weak(held, held + bytes));
+  return {};
+}
+
+Status MemoryFiles::grow(std::vector<std::byte>& content, uint64_t more) {
+  const uint64_t has = content.capacity(), needed = content.size() + more;
+  if (needed <= has) return {};
+  const uint64_t free = most_ - std::min<uint64_t>(held_, most_);
+  const uint64_t ahead = std::min(has / 2, free > needed - has ? free - (needed - has) : 0);
+  PSD_RETURN_IF_ERROR(take(needed + ahead - has));
+  content.reserve(needed + ahead);
+  return {};
+}
+
 Status MemoryFiles::append(const std::string& path, std::span<const std::byte> bytes) {
   Content content = find(path);
-  if (!content) {
-    content = std::make_shared<std::vector<std::byte>>();
-    const std::lock_guard hold(mutex_);
-    files_[path] = content;
-  }
   try {
+    if (!content) {
+      PSD_RETURN_IF_ERROR(take(path.size() + kFileBytes));
+      content = std::make_shared<std::vector<std::byte>>();
+      const std::lock_guard hold(mutex_);
+      files_[path] = content;
+    }
+    PSD_RETURN_IF_ERROR(grow(*content, bytes.size()));
     content->insert(content->end(), bytes.begin(), bytes.end());
   } catch (const std::bad_alloc&) {
     return {ErrorCode::overloaded, "no memory for '" + path + "'"};
@@ -75,6 +103,7 @@ Result<std::unique_ptr<ReadableFile>> MemoryFiles::open(const std::string& path)
 }
 
 Status MemoryFiles::rename(const std::string& from, const std::string& to) {
+  PSD_RETURN_IF_ERROR(take(to.size()));
   const std::lock_guard hold(mutex_);
   const auto file = files_.find(from);
   if (file == files_.end()) return missing(from);

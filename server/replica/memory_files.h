@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +16,9 @@ namespace psd {
 /// Thread-safe.
 class MemoryFiles final : public Env {
  public:
+  /// `most`: bytes that they may take together, names included. What goes beyond is ErrorCode::overloaded.
+  explicit MemoryFiles(uint64_t most = UINT64_MAX) : most_(most) {}
+
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override;
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;
@@ -29,10 +34,22 @@ class MemoryFiles final : public Env {
   /// Adds bytes at the end of a file, which is made where it is not there.
   Status append(const std::string& path, std::span<const std::byte> bytes);
 
+  /// Bytes that they have taken; those of files that were removed too.
+  uint64_t held() const { return held_; }
+  /// Something went beyond what they may take.
+  bool full() const { return full_; }
+
  private:
   using Content = std::shared_ptr<std::vector<std::byte>>;
   Content find(const std::string& path) const;
+  /// Takes so many bytes of what there may be.
+  Status take(uint64_t bytes);
+  /// Makes room for so many more bytes behind the content.
+  Status grow(std::vector<std::byte>& content, uint64_t more);
 
+  const uint64_t most_;
+  std::atomic<uint64_t> held_{0};
+  std::atomic<bool> full_{false};
   mutable std::mutex mutex_;  // guards what follows; a file's content is written before it is read
   std::map<std::string, Content> files_;
 };

@@ -191,6 +191,15 @@ kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
       });
 }
 
+kj::Promise<void> AdminService::moveTerms(MoveTermsContext context) {
+  context.releaseParams();
+  return administration_.inMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.terms(); })
+      .then([context](const Result<MoveTerms>& terms) mutable {
+        if (!terms.ok()) return wire::writeError(terms.error(), context.getResults().initError());
+        writeTerms(*terms, context.getResults().initTerms());
+      });
+}
+
 kj::Promise<void> AdminService::arrive(ArriveContext context) {
   const uint64_t move = context.getParams().getMove();
   const uint32_t parts = context.getParams().getParts();

@@ -26,6 +26,7 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> recover(RecoverContext context) override;
   kj::Promise<void> beginMove(BeginMoveContext context) override;
   kj::Promise<void> arrive(ArriveContext context) override;
+  kj::Promise<void> moveTerms(MoveTermsContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:

@@ -66,6 +66,17 @@ kj::Promise<void> LoginService::login(LoginContext context) {
   return kj::READY_NOW;
 }
 
+kj::Promise<void> LoginService::moveOutcome(MoveOutcomeContext context) {
+  const uint64_t move = context.getParams().getMove(), daemon = context.getParams().getDaemon();
+  context.releaseParams();
+  return administration_
+      .inMoves(
+          [move, daemon](OutgoingMove& outgoing, IncomingMove&) { return outgoing.outcome(move, daemon); })
+      .then([context](MoveOutcome outcome) mutable {
+        context.getResults().setOutcome(static_cast<schema::MoveOutcome>(outcome));
+      });
+}
+
 LoginService::Roles LoginService::rolesOf(Role role) {
   Roles roles{kj::heap<ReadingService>(connection_, control_, administration_), nullptr, nullptr};
   if (includes(role, Role::trainer)) roles.training = kj::heap<TrainingService>(connection_, control_);

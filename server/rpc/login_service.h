@@ -20,6 +20,7 @@ class LoginService final : public CountedService<schema::Login> {
 
  protected:
   kj::Promise<void> login(LoginContext context) override;
+  kj::Promise<void> moveOutcome(MoveOutcomeContext context) override;
 
  private:
   /// What a role gives.

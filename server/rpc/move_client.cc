@@ -25,6 +25,8 @@ namespace {
 
 constexpr const char* kStays = "the move was given up, and trainers go on at the daemons of before";
 
+constexpr kj::Duration kGiveUpTime = 2 * kj::SECONDS;
+
 /// A daemon that takes part, and what it can be asked.
 struct Peer {
   std::string name;
@@ -72,6 +74,9 @@ class Mover {
   Status connectAll();
   Status checkPlaces();
   Status lookAtModel();
+  Status askTerms();
+  /// Whether the new daemons suit the model and those who train it.
+  Status check(schema::MoveTerms::Reader terms);
   /// See Admin.arrive in the schema.
   Result<schema::ArrivingModel::Client> arriveAt(Peer& peer, uint64_t move, uint32_t parts);
   Status arriveAtAll();
@@ -79,6 +84,8 @@ class Mover {
   Status whenQuiet();
   Status travel();
   Status settle();
+  /// The move never counts: the new daemons forget what they have got.
+  void giveUp();
   /// From the lead's commit on nothing is given up.
   Status commit();
   Result<MoveReport> commitAgain();
@@ -89,7 +96,10 @@ class Mover {
   const kj::TimePoint deadline_;
   const uint64_t move_;
   std::vector<Peer> from_, to_;
-  DaemonPlaces places_;              // of `to`
+  DaemonPlaces places_;  // of `to`
+  ModelSpec whole_;
+  kj::Maybe<capnp::Response<schema::MoveTermsResult>> terms_;  // the lead's
+  kj::Maybe<capnp::Response<schema::QuietResult>> quiet_;
   std::vector<ModelPartition> cut_;  // by new daemon
   std::vector<schema::LeavingModel::Client> leaving_;
   std::vector<schema::ArrivingModel::Client> arriving_;
@@ -201,11 +211,32 @@ Status Mover::lookAtModel() {
                               return wire::readModel(answer.getObserving().getModel());
                             })));
   }
-  PSD_ASSIGN_OR_RETURN(const ModelSpec whole, joinPartitions(specs));
-  PSD_ASSIGN_OR_RETURN(auto before, partitionModel(whole, static_cast<uint32_t>(from_.size())));
+  PSD_ASSIGN_OR_RETURN(whole_, joinPartitions(specs));
+  PSD_ASSIGN_OR_RETURN(auto before, partitionModel(whole_, static_cast<uint32_t>(from_.size())));
   for (size_t i = 0; i < from_.size(); i++) from_[i].has = std::move(before[i]);
-  PSD_ASSIGN_OR_RETURN(cut_, partitionModel(whole, static_cast<uint32_t>(to_.size())));
-  report_.parameters = whole.parameterCount();
+  PSD_ASSIGN_OR_RETURN(cut_, partitionModel(whole_, static_cast<uint32_t>(to_.size())));
+  report_.parameters = whole_.parameterCount();
+  return {};
+}
+
+Status Mover::askTerms() {
+  Peer& lead = from_.front();
+  return wait<bool>(lead.name, lead.admin.moveTermsRequest().send().then(
+                                   [this](capnp::Response<schema::MoveTermsResult> answer) -> Result<bool> {
+                                     if (answer.isError()) return wire::readError(answer.getError());
+                                     terms_ = kj::mv(answer);
+                                     return true;
+                                   }))
+      .status();
+}
+
+Status Mover::check(schema::MoveTerms::Reader terms) {
+  for (size_t j = 0; j < to_.size(); j++) {
+    auto request = arriving_[j].checkRequest();
+    request.setTerms(terms);
+    wire::writeModel(whole_, request.initModel());
+    PSD_RETURN_IF_ERROR(tell(to_[j].name, kj::mv(request)));
+  }
   return {};
 }
 
@@ -270,6 +301,7 @@ Status Mover::whenQuiet() {
                                         for (const uint32_t rank : in.getDeparted())
                                           departed_.push_back(rank);
                                         for (const uint32_t rank : in.getRanks()) ranks_.push_back(rank);
+                                        quiet_ = kj::mv(answer);
                                         return true;
                                       }),
                                   until);
@@ -282,7 +314,8 @@ Status Mover::whenQuiet() {
   }
   report_.trainers = static_cast<uint32_t>(ranks_.size());
   report_.asideSeconds = stopwatch.seconds();
-  return {};
+  // Somebody may have come until the move began, who is not as the others.
+  return check(KJ_ASSERT_NONNULL(quiet_).getQuiet().getTerms());
 }
 
 Status Mover::travel() {
@@ -300,12 +333,12 @@ Status Mover::travel() {
         request.setCount(end - first);
       }
       request.setSink(sink.send().getSink());
-      given.add(request.send().then(
-          [name = from_[i].name](capnp::Response<schema::LeavingModel::GiveResults> answer) -> Status {
-            const Status status = wire::readStatus(answer.getStatus());
-            if (status.ok()) return status;
-            return {status.error().code, name + ": " + status.message()};
-          }));
+      given.add(request.send().then([name = fmt::format("{} to {}", from_[i].name, to_[j].name)](
+                                        capnp::Response<schema::LeavingModel::GiveResults> answer) -> Status {
+        const Status status = wire::readStatus(answer.getStatus());
+        if (status.ok()) return status;
+        return {status.error().code, name + ": " + status.message()};
+      }));
     }
   }
   auto all = kj::joinPromises(given.releaseAsArray()).then([](kj::Array<Status> done) -> Result<bool> {
@@ -342,12 +375,24 @@ Status Mover::settle() {
   return waitForAll("while the model was put in place", kj::mv(all));
 }
 
+void Mover::giveUp() {
+  // Who does not hear it asks the lead once this connection is gone.
+  const auto soon = timer().now() + kGiveUpTime;
+  for (size_t j = 0; j < arriving_.size(); j++) {
+    auto told = arriving_[j].giveUpRequest().send().then([](auto&&) -> Result<bool> { return true; });
+    static_cast<void>(wait<bool>(to_[j].name, kj::mv(told), soon));
+  }
+}
+
 Status Mover::commit() {
   const Status committed = tell(from_.front().name, leaving_.front().commitRequest());
   if (committed.ok()) return {};
   const bool unknown = committed.error().code == ErrorCode::unavailable ||
                        committed.error().code == ErrorCode::deadlineExceeded;
-  if (!unknown) return {committed.error().code, fmt::format("{}: {}", committed.message(), kStays)};
+  if (!unknown) {
+    giveUp();
+    return {committed.error().code, fmt::format("{}: {}", committed.message(), kStays)};
+  }
   return {
       committed.error().code,
       fmt::format("{}, just when the move was to count: where it does, that daemon tells trainers so once it "
@@ -384,7 +429,9 @@ Result<MoveReport> Mover::run() {
   }
   const auto prepare = [this]() -> Status {
     PSD_RETURN_IF_ERROR(lookAtModel());
+    PSD_RETURN_IF_ERROR(askTerms());
     PSD_RETURN_IF_ERROR(arriveAtAll());
+    PSD_RETURN_IF_ERROR(check(KJ_ASSERT_NONNULL(terms_).getTerms()));
     PSD_RETURN_IF_ERROR(beginAtAll());
     PSD_RETURN_IF_ERROR(whenQuiet());
     return {};
@@ -396,7 +443,11 @@ Result<MoveReport> Mover::run() {
   Status status = prepare();
   const Stopwatch stopwatch;
   if (status.ok()) status = carry();
-  if (!status.ok()) return Error{status.error().code, fmt::format("{}; {}", status.message(), kStays)};
+  if (!status.ok()) {
+    leaving_.clear();  // from now on nobody can let it count
+    giveUp();
+    return Error{status.error().code, fmt::format("{}; {}", status.message(), kStays)};
+  }
   PSD_RETURN_IF_ERROR(commit());
   report_.travelSeconds = stopwatch.seconds();
   tellNew();

@@ -92,7 +92,44 @@ void writeRanks(const std::set<Rank>& ranks, capnp::List<uint32_t>::Builder out)
   for (const Rank rank : ranks) out.set(i++, rank.value);
 }
 
+void writeTexts(const std::set<std::string>& texts, capnp::List<capnp::Text>::Builder out) {
+  kj::uint i = 0;
+  for (const std::string& text : texts) out.set(i++, text.c_str());
+}
+
+std::set<std::string> readTexts(capnp::List<capnp::Text>::Reader list) {
+  std::set<std::string> texts;
+  for (const auto text : list) texts.emplace(wire::textIn(text));
+  return texts;
+}
+
 }  // namespace
+
+void writeTerms(const MoveTerms& terms, schema::MoveTerms::Builder out) {
+  out.setRules(terms.rules.c_str());
+  out.setWorldSize(terms.worldSize);
+  const auto count = [](const auto& list) { return static_cast<kj::uint>(list.size()); };
+  writeTexts(terms.codecs.push, out.initPushCodecs(count(terms.codecs.push)));
+  writeTexts(terms.codecs.pull, out.initPullCodecs(count(terms.codecs.pull)));
+  out.setDaemon(terms.lead.daemon);
+  auto addresses = out.initAddresses(count(terms.lead.addresses));
+  for (kj::uint i = 0; i < addresses.size(); i++) addresses.set(i, terms.lead.addresses[i].c_str());
+}
+
+Result<MoveTerms> readTerms(schema::MoveTerms::Reader in) {
+  if (in.getAddresses().size() > kMoveLeadAddressesMax) {
+    return Error{ErrorCode::invalidArgument,
+                 "a daemon has at most " + std::to_string(kMoveLeadAddressesMax) + " addresses"};
+  }
+  MoveTerms terms{std::string(wire::textIn(in.getRules())),
+                  in.getWorldSize(),
+                  {readTexts(in.getPushCodecs()), readTexts(in.getPullCodecs())},
+                  {in.getDaemon(), {}}};
+  for (const auto address : in.getAddresses()) {
+    terms.lead.addresses.push_back(printable(wire::textIn(address), 500));
+  }
+  return terms;
+}
 
 // --- Away from here --------------------------------------------------------------------------------------
 
@@ -107,13 +144,15 @@ kj::Promise<void> LeavingService::quiet(QuietContext context) {
   context.allowCancellation();
   auto quiet = administration_.inMoves(
       [move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenQuiet(move); });
-  return connection_->parked(kj::mv(quiet)).then([context](const Result<MovedTrainers>& trainers) mutable {
-    if (!trainers.ok()) return wire::writeError(trainers.error(), context.getResults().initError());
+  return connection_->parked(kj::mv(quiet)).then([context](const Result<QuietModel>& quiet) mutable {
+    if (!quiet.ok()) return wire::writeError(quiet.error(), context.getResults().initError());
+    const MovedTrainers& trainers = quiet->trainers;
     auto out = context.getResults().initQuiet();
-    out.setWorldSize(trainers->departed.worldSize);
-    writeRanks(trainers->departed.ranks,
-               out.initDeparted(static_cast<kj::uint>(trainers->departed.ranks.size())));
-    writeRanks(trainers->ranks, out.initRanks(static_cast<kj::uint>(trainers->ranks.size())));
+    out.setWorldSize(trainers.departed.worldSize);
+    writeRanks(trainers.departed.ranks,
+               out.initDeparted(static_cast<kj::uint>(trainers.departed.ranks.size())));
+    writeRanks(trainers.ranks, out.initRanks(static_cast<kj::uint>(trainers.ranks.size())));
+    writeTerms(quiet->terms, out.initTerms());
   });
 }
 
@@ -175,6 +214,32 @@ kj::Promise<void> ArrivingService::sink(SinkContext context) {
   const uint32_t part = context.getParams().getPart();
   context.getResults().setSink(kj::heap<PartSink>(connection_, administration_, move_, part));
   return kj::READY_NOW;
+}
+
+kj::Promise<void> ArrivingService::check(CheckContext context) {
+  const auto params = context.getParams();
+  auto terms = readTerms(params.getTerms());
+  auto whole = wire::readModel(params.getModel());
+  context.releaseParams();
+  if (!terms.ok() || !whole.ok()) {
+    wire::writeStatus(terms.ok() ? whole.status() : terms.status(), context.getResults().initStatus());
+    return kj::READY_NOW;
+  }
+  return administration_
+      .inMoves([move = move_, terms = *std::move(terms), whole = *std::move(whole)](
+                   OutgoingMove&, IncomingMove& incoming) { return incoming.check(move, terms, whole); })
+      .then([context](const Status& status) mutable {
+        wire::writeStatus(status, context.getResults().initStatus());
+      });
+}
+
+kj::Promise<void> ArrivingService::giveUp(GiveUpContext context) {
+  context.releaseParams();
+  return administration_
+      .inMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.giveUp(move); })
+      .then([context](const Status& status) mutable {
+        wire::writeStatus(status, context.getResults().initStatus());
+      });
 }
 
 kj::Promise<void> ArrivingService::settle(SettleContext context) {

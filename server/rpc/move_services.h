@@ -8,6 +8,10 @@
 
 namespace psd {
 
+void writeTerms(const MoveTerms& terms, schema::MoveTerms::Builder out);
+/// ErrorCode::invalidArgument where more addresses are told than a daemon has.
+Result<MoveTerms> readTerms(schema::MoveTerms::Reader in);
+
 /// The calls by which an operator's command takes the model of this daemon away. When it is dropped, trainers
 /// go on here. Belongs to the connection's loop.
 class LeavingService final : public CountedService<schema::LeavingModel> {
@@ -40,6 +44,8 @@ class ArrivingService final : public CountedService<schema::ArrivingModel> {
   kj::Promise<void> sink(SinkContext context) override;
   kj::Promise<void> settle(SettleContext context) override;
   kj::Promise<void> commit(CommitContext context) override;
+  kj::Promise<void> check(CheckContext context) override;
+  kj::Promise<void> giveUp(GiveUpContext context) override;
 
  private:
   Administration& administration_;

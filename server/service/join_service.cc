@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/config/agreed_codecs.h"
+
 namespace psd {
 namespace {
 
@@ -33,39 +35,19 @@ Error JoinService::refused(Error error) {
 }
 
 Status JoinService::agree(Candidate& candidate) const {
-  const CodecsConfig& codecs = loop_->config().codecs;
-  const auto of = [](const char* what, const Error& error) {
-    return Status(error.code, std::string(what) + error.message);
-  };
-  auto codec = codecs.push.choose(candidate.codec);
-  if (!codec.ok()) return of("pushes: ", codec.error());
-  if (Status fits = checkPushCodec(**codec, loop_->config().groups); !fits.ok()) {
-    return of("pushes: ", fits.error());
+  const DaemonConfig& config = loop_->config();
+  PSD_ASSIGN_OR_RETURN(const AgreedCodecs agreed,
+                       agreeOnCodecs(config, candidate.codec, candidate.pullCodec));
+  if (allReduceOf(config.groups) && !candidate.averages) {
+    return {ErrorCode::invalidArgument,
+            "policy " + describePolicies(config.groups) +
+                ": trainers average gradients among themselves, which this one "
+                "does not know how to do; psd-trainer with a model of its own does"};
   }
-  const std::string& deltas = loop_->config().groups.back().policy.local.deltas;
-  if (!deltas.empty() && !candidate.pullCodec.empty()) {
-    return of("pulls: ", {ErrorCode::invalidArgument,
-                          "a trainer's own codec does not go with the daemon's policy.deltas, by which they "
-                          "are differences in " +
-                              deltas});
-  }
-  auto pullCodec = codecs.pull.choose(candidate.pullCodec);
-  if (!pullCodec.ok()) return of("pulls: ", pullCodec.error());
-  if (allReduceOf(loop_->config().groups)) {
-    const std::string policies = describePolicies(loop_->config().groups);
-    if (!candidate.averages) {
-      return {ErrorCode::invalidArgument,
-              "policy " + policies +
-                  ": trainers average gradients among themselves, which this one "
-                  "does not know how to do; psd-trainer with a model of its own does"};
-    }
-    if ((*codec)->name() != "none") {
-      return {ErrorCode::invalidArgument, "pushes: codec '" + std::string((*codec)->name()) +
-                                              "' does not go with policy " + policies + "; take none"};
-    }
-  }
-  candidate.codec = (*codec)->spec();
-  candidate.pullCodec = (*pullCodec)->spec();
+  candidate.ownCodec = !candidate.codec.empty();
+  candidate.ownPullCodec = !candidate.pullCodec.empty();
+  candidate.codec = agreed.push->spec();
+  candidate.pullCodec = agreed.pull->spec();
   return {};
 }
 

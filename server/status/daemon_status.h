@@ -321,7 +321,7 @@ struct DurabilityStatus {
 
 /// What peers make the daemon hold now; but for staged_bytes each has its budget in MemoryBudgets.
 struct HeldBytes {
-  uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0;
+  uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0, arriving = 0;
 
   static void fields(auto& visit, auto& self) {
     visit("in_flight_bytes", self.inFlight);
@@ -330,12 +330,13 @@ struct HeldBytes {
     visit("log_pending_bytes", self.logPending);
     visit("outgoing_bytes", self.outgoing);
     visit("staged_bytes", self.staged);
+    visit("arriving_bytes", self.arriving);
   }
 };
 
 /// What HeldBytes stay under, by the names that the configuration has for it.
 struct HeldLimits {
-  uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0;
+  uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0, arriving = 0;
 
   static void fields(auto& visit, auto& self) {
     visit("in_flight_bytes", self.inFlight);
@@ -344,6 +345,7 @@ struct HeldLimits {
     visit("log_pending_bytes", self.logPending);
     visit("all_outgoing_bytes", self.outgoing);
     visit("all_rings_bytes", self.rings);
+    visit("arriving_bytes", self.arriving);
   }
 };
 

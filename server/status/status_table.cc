@@ -231,7 +231,8 @@ std::string heldLine(const HeldBytes& held, const HeldLimits& limits) {
                         {"snapshot_bytes", held.snapshots, limits.snapshots},
                         {"log_pending_bytes", held.logPending, limits.logPending},
                         {"all_outgoing_bytes", held.outgoing, limits.outgoing},
-                        {"all_rings_bytes", held.rings, limits.rings}};
+                        {"all_rings_bytes", held.rings, limits.rings},
+                        {"arriving_bytes", held.arriving, limits.arriving}};
   std::vector<std::string> texts;
   for (const auto& [limit, bytes, most] : parts) {
     if (bytes < kHeldBytesMin) continue;

@@ -150,7 +150,8 @@ function showMemory(status) {
     gauge("copies for pulls", status.snapshot_bytes, limits.snapshot_bytes),
     gauge("answers queued", status.outgoing_bytes, limits.all_outgoing_bytes),
     gauge("rings", status.ring_bytes, limits.all_rings_bytes),
-    gauge("waiting for the log", status.log_pending_bytes, limits.log_pending_bytes));
+    gauge("waiting for the log", status.log_pending_bytes, limits.log_pending_bytes),
+    ...(status.arriving_bytes > 0 ? [gauge("a model that comes", status.arriving_bytes, limits.arriving_bytes)] : []));
 }
 
 const kStripFrom = 17;
