@@ -236,10 +236,103 @@ class Moves(counting.CountingTest):
         self.until_each_more("before the move")
         self.assertIn("has a model already", self.assert_gives_up(self.move(old, old)))
         other = self.several(3, "b", optimizer='{"type":"adam","lr":1}')
-        self.assertIn("go by locked with sgd, and this one by locked with adam", self.assert_gives_up(self.move(old, other)))
+        line = self.assert_gives_up(self.move(old, other))
+        self.assertIn(f'{other[0].address}: its configuration is not that of the daemons of before: ', line)
+        self.assertIn('optimizer.type is "adam" here, "sgd" there', line)
         addresses = [self.unix_address(f"c{index}.sock") for index in range(2)]
         unlike = [self.member(addresses, "c", index, optimizer=f'{{"type":"sgd","lr":{index + 1}}}') for index in range(2)]
         self.assertRegex(self.assert_gives_up(self.move(old, unlike)), r"go by the same rules, but \S+ has optimizer.lr: 1.*, \S+ has optimizer.lr: 2")
+        self.assertNotIn("is about to move", old[0].err)
+        self.check_counts(old[0])
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_what_trainers_learned_is_compared_before_they_are_told(self):
+        rules = {"policy": "async_diloco", "policy__period": 3, "optimizer": '{"type":"delayed_nesterov","lr":0.7,"delay":2}'}
+        self.rules = rules
+        old = self.several(1, "a")
+        learner = self.endless_trainer(old[0], more=("--codec", "int8"))
+        refused = {
+            "policy.period is 50 here, 3 there": {"policy__period": 50},
+            "policy.dynamic_period is true here, false there": {"policy__dynamic_period": True},
+            "optimizer.delay is 3 here, 2 there; policy.learners is 3 here, 2 there": {
+                "optimizer": '{"type":"delayed_nesterov","lr":0.7,"delay":3}'},
+            "policy.inner.lr is 0.5 here, 0.001 there": {"policy__inner": '{"type":"adamw","lr":0.5}'},
+            "world_size is 2 here, 1 there": {"world_size": 2},
+            "pushes: codec 'int8' is not allowed": {"codecs__push__allowed": '["none"]'},
+        }
+        for number, (why, other) in enumerate(refused.items()):
+            with self.subTest(why):
+                self.assertIn(why, self.assert_gives_up(self.move(old, self.several(1, f"b{number}", **other))))
+        self.assertNotIn("is about to move", old[0].err)
+        new = self.several(1, "c", optimizer='{"type":"delayed_nesterov","lr":0.1,"delay":2}', codecs__push__default="topk")
+        self.assert_moves(old, new)  # the rate is the new daemon's, and so is the codec of who asks for none
+        new[0].until_status("it trains on", lambda status: status["counters"]["gradients"] > 0)
+        self.assertTrue(learner.runs())
+        self.assertEqual(new[0].status()["trainers"][0]["codec"], "int8")
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_more_than_a_daemon_takes_leaves_the_model_where_it_is(self):
+        old = self.several(2, "a")
+        self.endless_trainer(old[0])
+        new = self.several(1, "b", limits__arriving_bytes=1 << 16)
+        self.assertIn("limits.arriving_bytes is 65536 here, and the parameters", self.assert_gives_up(self.move(old, new)))
+        self.assertNotIn("is about to move", old[0].err)
+        parameters = sum(shard["elements"] for daemon in old for shard in daemon.status()["shards"])
+        changed = self.psd("set", f"limits.arriving_bytes={4 * parameters + 100}", "--server", new[0].address)
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+        self.assertIn("takes more than limits.arriving_bytes", self.assert_gives_up(self.move(old, new)))
+        new[0].until_status("nothing of it is left", lambda status: status["state"] != "arriving" and status["arriving_bytes"] == 0)
+        self.assertEqual(self.psd("set", f"limits.arriving_bytes={8 * parameters}", "--server", new[0].address).returncode, 0)
+        self.assert_moves(old, new)
+        new[0].until_status("it trains on", lambda status: status["counters"]["gradients"] > 0)
+
+    def begins_to_put_in_place(self, old, name):
+        """A move to two daemons, of which the second cannot come to an end before it is let: its disk stands still."""
+        new = self.several(2, name, "checkpoint")
+        stuck = self.folder / f"{name}-1" / f"arriving.json.tmp.{new[1].pid}"
+        os.mkfifo(stuck)
+        move = self.move(old, new)
+        new[0].until_status("its partition is in place", lambda status: status["durability"]["checkpoints"] > 0)
+        self.assertEqual(new[0].status()["state"], "arriving")
+        return new, move, stuck
+
+    def assert_free(self, daemon, folder):
+        daemon.until_status("it is free again", lambda status: status["state"] == "waiting for a model")
+        self.assertEqual([path.name for path in folder.glob("*-*")], [])
+        self.assertFalse((folder / "arriving.json").exists())
+
+    def let_go(self, stuck):
+        """A disk goes on, with an error."""
+        with open(stuck, "rb"):
+            pass
+
+    def test_daemons_whose_sibling_failed_are_free_again(self):
+        old = self.several(2, "a", "log")
+        self.counting(old)
+        self.until_each_more("before the move")
+        new, move, stuck = self.begins_to_put_in_place(old, "b")
+        self.let_go(stuck)
+        self.assertIn(new[1].address, self.assert_gives_up(move))
+        for index in range(2):
+            self.assert_free(new[index], self.folder / f"b-{index}")
+        stuck.unlink(missing_ok=True)
+        self.assert_moves(old, new)
+        self.until_each_more("after the move")
+        self.check_counts(new[0])
+
+    def test_daemons_whose_command_died_are_free_again(self):
+        old = self.several(2, "a", "log")
+        self.counting(old)
+        self.until_each_more("before the move")
+        new, move, stuck = self.begins_to_put_in_place(old, "b")
+        new[0].kill()
+        self.again(new[0], new, "b", "checkpoint")
+        self.assertEqual(new[0].status()["state"], "arriving")
+        move.kill()
+        self.assert_free(new[0], self.folder / "b-0")
+        self.let_go(stuck)
+        self.assert_free(new[1], self.folder / "b-1")
+        self.until_each_more("after the move")
         self.check_counts(old[0])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")

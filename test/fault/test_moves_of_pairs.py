@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""The model moves from pairs and to pairs, with a real etcd, while trainers work, and primaries are killed in the midst of it."""
+
+import os
+import random
+import time
+import unittest
+
+import counting
+import etcd
+import processes
+from counting_pairs import PATIENT
+
+SEED = int(os.environ.get("FAULT_MOVES_SEED", 1))
+KILLS = int(os.environ.get("FAULT_MOVES_KILLS", 2))  # of each who takes part
+LONGEST_S = 0.25  # after the move has begun
+
+
+@unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+class MovesOfPairs(counting.CountingTest):
+    def setUp(self):
+        super().setUp()
+        self.etcd = etcd.Etcd(self)
+        self.random = random.Random(SEED)
+        self.made = {}  # by address, how its daemon was made
+
+    def start(self, address, **settings):
+        self.made[address] = settings
+        return self.daemon(listen=(address,), policy="locked", optimizer=counting.SGD, **settings)
+
+    def again(self, dead):
+        return self.start(dead.address, **self.made[dead.address])
+
+    def pairs(self, name, count=1, kind="log"):
+        """By partition, a primary and its standby."""
+        addresses = [[self.unix_address(f"{name}{pair}{place}.sock") for place in "ab"] for pair in range(count)]
+        found = []
+        for index, of in enumerate(addresses):
+            settings = {"engine": {"endpoints": [self.etcd.endpoint], "prefix": f"/psd/{name}/{index}"}, "replication": PATIENT}
+            if count > 1:
+                settings.update(daemons=[",".join(each) for each in addresses], index=index)
+            pair = []
+            for place, address in zip("ab", of):
+                if kind != "none":
+                    settings["durability"] = {"type": kind, "path": str(self.folder / f"{name}-{index}{place}")}
+                pair.append(self.start(address, **settings))
+                if place == "a":
+                    pair[0].until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+            found.append(pair)
+        return found
+
+    def alone(self, name, kind="log"):
+        address = self.unix_address(f"{name}.sock")
+        return self.start(address, durability={"type": kind, "path": str(self.folder / name)})
+
+    def counting(self, daemons, ranks=2):
+        for rank in range(ranks):
+            self.count(",".join(daemon.address for daemon in daemons), rank, ranks, chunk_bytes=1 << 18)
+
+    def until_each_more(self, what, count=30):
+        goals = [answered + count for answered in self.answered_each()]
+        processes.until(f"{count} more pushes of each trainer are answered {what}",
+                        lambda: all(now >= goal for now, goal in zip(self.answered_each(), goals)))
+
+    def move(self, old, new, *more):
+        return self.start_psd("move", "--server", ",".join(daemon.address for daemon in old), "--to", ",".join(
+            daemon.address for daemon in new), *more)
+
+    def assert_moves(self, old, new, ending):
+        move = self.move(old, new)
+        self.assert_ends(move)
+        for daemon in ending:
+            self.assert_ends(daemon)
+
+    def assert_gives_up(self, move):
+        self.assertNotEqual(move.wait(), 0)
+        self.assertIn("trainers go on at the daemons of before", move.err)
+        return move.err
+
+    def test_a_model_goes_from_a_pair_to_pairs_to_a_daemon_alone_and_to_a_pair(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        new = self.pairs("b", 2)
+        self.assert_moves(old, new[0][:1], old)
+        for pair in new:
+            pair[0].until_in_sync()
+        self.until_each_more("at two pairs")
+        alone = self.alone("c")
+        self.assert_moves(new[1], [alone], new[0] + new[1])
+        self.until_each_more("at a daemon alone")
+        [last] = self.pairs("d", kind="none")
+        self.assert_moves([alone], last, [alone])
+        last[0].until_in_sync()
+        last[0].kill()
+        self.until_each_more("at the standby of a pair to which it has moved")
+        self.check_counts(last[1])
+
+    def test_who_is_started_again_after_a_move_serves_nobody(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        alone = self.alone("b")
+        self.assert_moves(old, [alone], old)
+        for daemon in old:
+            again = self.again(daemon)
+            again.until_status("it knows", lambda status: status["state"] == "moved")
+            told = self.move([again], [alone])
+            self.assert_ends(told)
+            self.assertIn("the model had moved there already", told.out)
+            self.assert_stops(again)
+        self.check_counts(alone)
+
+    def kill_in_the_midst(self, victim, old, new):
+        """Gives whether the model has moved."""
+        move = self.move(old, new[0])
+        processes.until("the move has begun", lambda: "is about to move" in old[0].err or not move.runs())
+        time.sleep(self.random.uniform(0, LONGEST_S))
+        victim.kill()
+        move.wait()
+        if victim is not old[0]:
+            processes.until("the lead has decided", lambda: "has moved to" in old[0].err or "given up" in old[0].err)
+            return "has moved to" in old[0].err
+        old[1].until_status("it knows what became of its primary",
+                            lambda status: status["state"] == "moved" or status["group"]["role"] == "primary")
+        return old[1].status()["state"] == "moved"
+
+    def test_the_old_primary_is_killed_in_the_midst(self):
+        for kill in range(KILLS):
+            self.trainers = []
+            for path in self.folder.glob("ledger-*"):
+                path.unlink()
+            [old] = self.pairs(f"a{kill}")
+            self.counting(old)
+            old[0].until_in_sync()
+            self.until_each_more("before the move")
+            new = self.pairs(f"b{kill}", 2)
+            moved = self.kill_in_the_midst(old[0], old, new)
+            print("the new pairs serve" if moved else "the standby serves")
+            self.until_each_more("after the kill")
+            self.check_counts(new[0][0] if moved else old[1])
+
+    def test_a_new_primary_is_killed_in_the_midst(self):
+        for kill in range(KILLS):
+            self.trainers = []
+            for path in self.folder.glob("ledger-*"):
+                path.unlink()
+            [old] = self.pairs(f"a{kill}")
+            self.counting(old)
+            old[0].until_in_sync()
+            self.until_each_more("before the move")
+            new = self.pairs(f"b{kill}", 2)
+            moved = self.kill_in_the_midst(new[1][0], old, new)
+            print("the new pairs serve" if moved else "the old one goes on")
+            if moved:
+                self.again(new[1][0])
+            self.until_each_more("after the kill")
+            self.check_counts(new[0][0] if moved else old[0])
+
+    def stuck_move(self, old, new):
+        """A move of which the last of the new primaries, whose disk stands still, has yet to put its partition in place."""
+        path = self.made[new[1][0].address]["durability"]["path"]
+        stuck = f"{path}/arriving.json.tmp.{new[1][0].pid}"
+        os.mkfifo(stuck)
+        move = self.move(old, new[0])
+        new[0][0].until_status("its partition is in place", lambda status: status["durability"]["checkpoints"] > 0)
+        self.assertEqual(new[0][0].status()["state"], "arriving")
+        return move, stuck
+
+    def test_a_standby_that_takes_over_before_the_move_counts_keeps_the_model(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        new = self.pairs("b", 2)
+        move, stuck = self.stuck_move(old, new)
+        old[0].kill()
+        self.until_each_more("at the standby")
+        with open(stuck, "rb"):
+            pass
+        self.assert_gives_up(move)
+        for pair in new:
+            pair[0].until_status("it is free again", lambda status: status["state"] == "waiting for a model")
+        self.assertEqual(old[1].status()["group"]["role"], "primary")
+        self.check_counts(old[1])
+
+    def test_without_etcd_a_move_waits_to_count(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        alone = self.alone("b")
+        self.etcd.kill()
+        move = self.move(old, [alone])
+        alone.until_status("all of it is there", lambda status: status["durability"]["checkpoints"] > 0)
+        self.assertTrue(move.runs())
+        answered = self.answered()
+        self.assertTrue(self.etcd.start())
+        self.assert_ends(move)
+        for daemon in old:
+            self.assert_ends(daemon)
+        self.assertEqual(alone.status()["state"], "serving")
+        processes.until("pushes are answered there", lambda: self.answered() > answered)
+        self.check_counts(alone)
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,475 @@
+// A model that moves while the disk of a daemon fails, or its machine does, in the midst of each write.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <kj/timer.h>
+#include <spdlog/spdlog.h>
+
+#include "server/move/incoming_move.h"
+#include "server/move/outgoing_move.h"
+#include "test/support/event_loop.h"
+#include "test/unit/server/daemon_life.h"
+
+namespace psd::move_disk_test {
+namespace {
+
+using namespace testing;
+
+constexpr uint64_t kMove = 0xfeed;
+const uint64_t kElements = ModelLayout(kSmallModel).totalElements();
+const DaemonPlaces kThere{{"tcp://new:1"}};
+const std::string kOldFolder = "/old", kNewFolder = "/new";
+
+LoadedConfig configOf(const std::string& folder, const std::string& durability,
+                      const std::string& more = "") {
+  std::string text =
+      R"({"policy": {"type": "locked"}, "optimizer": )" + kCounting + R"(, "shards": 2)" + more;
+  if (durability != "none") {
+    text += R"(, "durability": {"type": ")" + durability + R"(", "path": ")" + folder + R"("})";
+  }
+  auto loaded = readDaemonConfig(nlohmann::ordered_json::parse(text + "}"));
+  PSD_REQUIRE_OK(loaded);
+  return *std::move(loaded);
+}
+
+class NoOutcomes final : public StepOutcomes {
+ public:
+  bool wanted() const override { return false; }
+  kj::Promise<void> tell(ProcessId, Step, bool) override { return kj::READY_NOW; }
+};
+
+/// As much of a daemon as takes part in a move, over a disk. Owned by one thread.
+class Daemon {
+ public:
+  Daemon(TestLoop& loop, MemoryEnv& env, LoadedConfig loaded)
+      : loop_(loop),
+        config_(std::make_shared<const DaemonConfig>(std::move(loaded.config))),
+        budgets_(config_->limits, 100),
+        host_(config_, {makeCpuBackend()}, env, metrics_, budgets_, outcomes_),
+        coordinator_(RunTerms{.ranksMax = 100, .lease = std::chrono::seconds(10)}, host_, metrics_),
+        timer_(kj::origin<kj::TimePoint>()),
+        outgoing_(coordinator_, host_, env, *config_, away_,
+                  {[] { return kj::Promise<bool>(true); }, [this] { opened_++; }, [] { return false; },
+                   [] { return std::vector<std::string>{"tcp://old:1"}; }},
+                  timer_),
+        incoming_(coordinator_, host_, env, *config_,
+                  {[] { return false; }, [this] { return prepare(); },
+                   [this](const MoveLead&, uint64_t) { return leadSays; }},
+                  timer_) {
+    spdlog::set_level(spdlog::level::off);  // thousands of failures are meant
+    started = start();
+  }
+
+  /// A trainer brings a model, which it then trains with so many updates.
+  void train(uint32_t updates) {
+    auto grant =
+        loop_.wait(coordinator_.join({.rank = Rank{0}, .worldSize = 1, .incarnation = 7}, {}, kSmallModel));
+    PSD_REQUIRE_OK(grant);
+    trainer_ = grant->trainer;
+    PSD_REQUIRE_OK(loop_.wait(coordinator_.initialized(trainer_.session, Step{0})));
+    for (uint32_t i = 1; i <= updates; i++) pushRound(*model().store, Step{i});
+  }
+  /// It steps aside, until the move is over.
+  void stepAside() { aside_ = coordinator_.stepAside(trainer_.session, kMove, ""); }
+  /// Where the trainer goes on; nothing: it was not told yet.
+  std::optional<DaemonPlaces> told() {
+    if (!loop_.resolved(*aside_)) return {};
+    auto answer = loop_.wait(kj::mv(*aside_));
+    aside_.reset();
+    PSD_REQUIRE_OK(answer);
+    return *answer;
+  }
+  /// The lead is asked what became of the move until that is known.
+  void ask() {
+    REQUIRE(loop_.until([&] {
+      timer_.advanceTo(timer_.now() + 20 * kj::SECONDS);
+      return !incoming_.turnedAway();
+    }));
+  }
+
+  ServedModel& model() { return *host_.models().model(); }
+  OutgoingMove& outgoing() { return outgoing_; }
+  IncomingMove& incoming() { return incoming_; }
+  Coordinator& coordinator() { return coordinator_; }
+  ParameterHost& host() { return host_; }
+  bool hasModel() const { return host_.hasModel(); }
+  int opened() const { return opened_; }
+
+  Status started;
+  Result<MoveOutcome> leadSays = Error{ErrorCode::unavailable, "out of reach"};
+
+ private:
+  Status start() {
+    PSD_RETURN_IF_ERROR(host_.open());
+    PSD_RETURN_IF_ERROR(outgoing_.look());
+    PSD_RETURN_IF_ERROR(incoming_.look());
+    return outgoing_.moved() || incoming_.waits() ? Status() : prepare();
+  }
+  Status prepare() {
+    PSD_ASSIGN_OR_RETURN(const PriorRun prior, host_.prepare());
+    coordinator_.begin(prior);
+    host_.beginSaving();
+    return {};
+  }
+
+  TestLoop& loop_;
+  const std::shared_ptr<const DaemonConfig> config_;
+  DaemonMetrics metrics_;
+  MemoryBudgets budgets_;
+  NoOutcomes outcomes_;
+  ParameterHost host_;
+  Coordinator coordinator_;
+  MovedAway away_;
+  kj::TimerImpl timer_;
+  int opened_ = 0;
+  OutgoingMove outgoing_;
+  IncomingMove incoming_;
+  TrainerRef trainer_;
+  std::optional<kj::Promise<MovePause::Answer>> aside_;
+};
+
+/// A daemon with a model, and one that it is to move to, each with a disk of its own.
+struct World {
+  explicit World(const std::string& newDurability, const std::string& oldDurability = "log")
+      : oldConfig(configOf(kOldFolder, oldDurability)), newConfig(configOf(kNewFolder, newDurability)) {
+    before.emplace(loop, oldDisk, oldConfig);
+    PSD_REQUIRE_OK(before->started);
+    before->train(3);
+    startNew();
+  }
+  void startNew() {
+    after.reset();
+    after.emplace(loop, newDisk, newConfig);
+  }
+  void startOld() {
+    before.reset();
+    before.emplace(loop, oldDisk, oldConfig);
+  }
+
+  /// Until all parts are there.
+  Status travel() {
+    PSD_ASSIGN_OR_RETURN(const MoveTerms terms, before->outgoing().terms());
+    PSD_RETURN_IF_ERROR(after->incoming().begin(kMove, 1));
+    PSD_RETURN_IF_ERROR(after->incoming().check(kMove, terms, kSmallModel));
+    PSD_RETURN_IF_ERROR(before->outgoing().begin(kMove, kThere, std::chrono::minutes(1)));
+    before->stepAside();
+    PSD_ASSIGN_OR_RETURN(quiet, loop.wait(before->outgoing().whenQuiet(kMove)));
+    PSD_RETURN_IF_ERROR(after->incoming().check(kMove, quiet.terms, kSmallModel));
+    auto stream = std::make_shared<ImageStream>(1 << 20);
+    auto given = before->outgoing().give(kMove, {0, kElements}, stream).then([stream](auto path) {
+      stream->finish();
+      return path;
+    });
+    Status kept;
+    while (kept.ok() && !loop.resolved(given)) {
+      while (auto part = stream->take()) {
+        if (kept.ok()) kept = after->incoming().image(kMove, 0, *part);
+      }
+    }
+    if (!kept.ok()) stream->end();
+    const Result<std::string> path = loop.wait(kj::mv(given));
+    while (auto part = stream->take()) {
+      if (kept.ok()) kept = after->incoming().image(kMove, 0, *part);
+    }
+    PSD_RETURN_IF_ERROR(kept);
+    PSD_RETURN_IF_ERROR(path);
+    return after->incoming().imageDone(kMove, 0, *path);
+  }
+  Status settle() { return loop.wait(after->incoming().settle(kMove, quiet.trainers)).status(); }
+  Status commit() { return loop.wait(before->outgoing().commit(kMove)); }
+  void giveUp() {
+    before->outgoing().abandon(kMove, "a test");
+    after->incoming().abandon(kMove);
+  }
+
+  TestLoop loop;
+  MemoryEnv oldDisk, newDisk;
+  const LoadedConfig oldConfig, newConfig;
+  std::optional<Daemon> before, after;
+  QuietModel quiet;
+};
+
+bool isClean(const MemoryEnv& disk) {
+  for (const auto& [path, bytes] : disk.files()) {
+    if (path.find("checkpoint-") != std::string::npos || path.ends_with("/arriving.json")) return false;
+  }
+  return true;
+}
+
+const std::vector<float> kTrained{3, 3};
+
+TEST_CASE("a model that moves is on the disk before the move counts, and nobody is let in until then") {
+  for (const std::string durability : {"none", "checkpoint", "log"}) {
+    World world(durability);
+    PSD_REQUIRE_OK(world.travel());
+    PSD_REQUIRE_OK(world.settle());
+    CHECK(world.after->incoming().turnedAway());
+    CHECK_FALSE(world.before->told());
+    PSD_REQUIRE_OK(world.commit());
+    CHECK(world.before->told() == kThere);
+    CHECK(world.before->outgoing().outcome(kMove, 1) == MoveOutcome::counts);
+    PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+    CHECK_FALSE(world.after->incoming().turnedAway());
+    CHECK(counts(*world.after->model().store) == kTrained);
+    world.startOld();
+    CHECK(world.before->outgoing().moved());
+    if (durability == "none") continue;
+    world.startNew();
+    PSD_REQUIRE_OK(world.after->started);
+    CHECK(counts(*world.after->model().store) == kTrained);
+  }
+}
+
+TEST_CASE("a machine that fails in the midst of a model's arrival has all of it or nothing") {
+  for (const std::string durability : {"checkpoint", "log"}) {
+    uint64_t operations = 0;
+    {
+      World world(durability);
+      PSD_REQUIRE_OK(world.travel());
+      const size_t from = world.newDisk.operations().size();
+      PSD_REQUIRE_OK(world.settle());
+      PSD_REQUIRE_OK(world.commit());
+      PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+      operations = world.newDisk.operations().size() - from;
+    }
+    REQUIRE(operations > 10);
+    for (uint64_t at = 0; at < operations; at++) {
+      const Survival survival = kSurvivals[at % std::size(kSurvivals)];
+      CAPTURE(durability, at, static_cast<int>(survival));
+      World world(durability);
+      PSD_REQUIRE_OK(world.travel());
+      world.newDisk.crashAt(world.newDisk.operations().size() + at, 8);
+      bool counts = world.settle().ok();
+      if (counts) {
+        PSD_REQUIRE_OK(world.commit());
+        static_cast<void>(world.loop.wait(world.after->incoming().commit(kMove)));
+      } else {
+        world.giveUp();
+        CHECK(world.before->told() == DaemonPlaces());
+      }
+      world.after.reset();
+      world.newDisk.restart(survival);
+      world.startNew();
+      PSD_REQUIRE_OK(world.after->started);
+      world.after->leadSays = counts ? MoveOutcome::counts : MoveOutcome::stays;
+      world.after->ask();
+      REQUIRE(world.after->hasModel() == counts);
+      if (counts) {
+        CHECK(testing::counts(*world.after->model().store) == kTrained);
+      } else {
+        CHECK(isClean(world.newDisk));
+        CHECK(testing::counts(*world.before->model().store) == kTrained);
+      }
+    }
+  }
+}
+
+TEST_CASE("a new daemon whose disk cannot be written keeps nothing, and takes the model when it can") {
+  for (const std::string durability : {"checkpoint", "log"}) {
+    for (const std::string operation : {"append", "create", "createFolder", "rename", "sync", "syncFolder"}) {
+      CAPTURE(durability, operation);
+      World world(durability);
+      PSD_REQUIRE_OK(world.travel());
+      world.newDisk.fail({operation}, "no space left");
+      const Status settled = world.settle();
+      CHECK_FALSE(settled.ok());
+      CHECK(settled.message().find("no space left") != std::string::npos);
+      world.giveUp();
+      CHECK(world.before->told() == DaemonPlaces());
+      CHECK(world.before->opened() == 1);
+      CHECK_FALSE(world.after->hasModel());
+      world.newDisk.heal();
+      PSD_REQUIRE_OK(world.travel());
+      PSD_REQUIRE_OK(world.settle());
+      PSD_REQUIRE_OK(world.commit());
+      PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+      CHECK(counts(*world.after->model().store) == kTrained);
+    }
+  }
+}
+
+TEST_CASE("a mark that cannot be removed keeps the door closed until it can") {
+  for (const std::string operation : {"remove", "syncFolder"}) {
+    World world("checkpoint");
+    PSD_REQUIRE_OK(world.travel());
+    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.commit());
+    world.newDisk.fail({operation}, "read only");
+    CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
+    CHECK(world.after->incoming().turnedAway());
+    world.newDisk.heal();
+    world.loop.wait(kj::evalLast([] {}));  // what waited for the first try is told
+    PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+    CHECK_FALSE(world.after->incoming().turnedAway());
+  }
+}
+
+TEST_CASE("a lead whose machine fails in the midst of its decision has the model or not, and never half") {
+  uint64_t operations = 0;
+  {
+    World world("none");
+    PSD_REQUIRE_OK(world.travel());
+    PSD_REQUIRE_OK(world.settle());
+    const size_t from = world.oldDisk.operations().size();
+    PSD_REQUIRE_OK(world.commit());
+    operations = world.oldDisk.operations().size() - from;
+  }
+  REQUIRE(operations >= 4);
+  for (const Survival survival : kSurvivals) {
+    for (uint64_t at = 0; at <= operations; at++) {
+      CAPTURE(static_cast<int>(survival), at);
+      World world("none");
+      PSD_REQUIRE_OK(world.travel());
+      PSD_REQUIRE_OK(world.settle());
+      world.oldDisk.crashAt(world.oldDisk.operations().size() + at, 8);
+      const bool known = world.commit().ok();
+      CHECK(known == (at == operations));
+      world.before.reset();
+      world.oldDisk.restart(survival);
+      world.startOld();
+      PSD_REQUIRE_OK(world.before->started);
+      if (known) CHECK(world.before->outgoing().moved());
+      if (world.before->outgoing().moved()) {
+        CHECK(world.before->outgoing().outcome(kMove, 1) == MoveOutcome::counts);
+        CHECK_FALSE(world.before->hasModel());
+      } else {
+        CHECK(world.before->outgoing().outcome(kMove, 1) == MoveOutcome::unknown);
+        CHECK(counts(*world.before->model().store) == kTrained);
+      }
+    }
+  }
+}
+
+TEST_CASE("a lead whose disk fails keeps the model, or ends where it does not know") {
+  for (const std::string operation : {"append", "create", "sync", "rename", "syncFolder"}) {
+    CAPTURE(operation);
+    World world("none");
+    PSD_REQUIRE_OK(world.travel());
+    PSD_REQUIRE_OK(world.settle());
+    world.oldDisk.fail({operation}, "no space left");
+    const uint64_t process = world.before->coordinator().daemonId();
+    const Status committed = world.commit();
+    REQUIRE_FALSE(committed.ok());
+    CHECK(committed.message().find("no space left") != std::string::npos);
+    if (operation == "syncFolder") {  // the mark is there, and was not removed to last
+      CHECK(committed.error().code == ErrorCode::unavailable);
+      CHECK(world.before->coordinator().end().requested());
+      CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::underWay);
+      CHECK_FALSE(world.before->told());
+    } else {
+      CHECK_FALSE(world.before->coordinator().end().requested());
+      CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::stays);
+      CHECK(world.before->told() == DaemonPlaces());
+      CHECK(world.before->opened() == 1);
+    }
+  }
+}
+
+TEST_CASE("a new daemon whose lead says that the move does not count is free again") {
+  for (const std::string durability : {"none", "checkpoint", "log"}) {
+    World world(durability);
+    PSD_REQUIRE_OK(world.travel());
+    PSD_REQUIRE_OK(world.settle());
+    world.giveUp();
+    CHECK(world.after->incoming().turnedAway());
+    world.after->leadSays = MoveOutcome::stays;
+    world.after->ask();
+    CHECK_FALSE(world.after->hasModel());
+    CHECK(isClean(world.newDisk));
+    CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
+    world.after->train(2);  // a run of its own
+    CHECK(counts(*world.after->model().store) == std::vector<float>{2, 2});
+  }
+}
+
+TEST_CASE("a new daemon that was started again asks the lead, too") {
+  for (const bool counts : {false, true}) {
+    World world("checkpoint");
+    PSD_REQUIRE_OK(world.travel());
+    PSD_REQUIRE_OK(world.settle());
+    world.startNew();
+    CHECK(world.after->incoming().waits());
+    CHECK_FALSE(world.after->hasModel());
+    world.after->leadSays = counts ? MoveOutcome::counts : MoveOutcome::stays;
+    world.after->ask();
+    CHECK(world.after->hasModel() == counts);
+    if (counts) {
+      CHECK(testing::counts(*world.after->model().store) == kTrained);
+    } else {
+      CHECK(isClean(world.newDisk));
+      world.after->train(2);
+    }
+  }
+}
+
+TEST_CASE("what a command knows not to count is forgotten at once, unless the disk fails") {
+  World world("checkpoint");
+  PSD_REQUIRE_OK(world.travel());
+  PSD_REQUIRE_OK(world.settle());
+  world.before->outgoing().abandon(kMove, "a test");
+  world.newDisk.fail({"remove"}, "read only");
+  CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
+  CHECK(world.after->incoming().turnedAway());
+  world.newDisk.heal();
+  world.after->incoming().abandon(kMove);  // the command is gone
+  world.after->leadSays = MoveOutcome::stays;
+  world.after->ask();
+  CHECK(isClean(world.newDisk));
+}
+
+TEST_CASE("a lead that is another process than the one that gave the model decides nothing") {
+  World world("none", "none");
+  PSD_REQUIRE_OK(world.travel());
+  PSD_REQUIRE_OK(world.settle());
+  const uint64_t process = world.before->coordinator().daemonId();
+  CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::underWay);
+  CHECK(world.before->outgoing().outcome(kMove + 1, process) == MoveOutcome::stays);
+  world.startOld();
+  CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::unknown);
+}
+
+TEST_CASE("what a daemon takes of a model that comes has a limit, before and while it comes") {
+  World world("none");
+  SECTION("parameters alone") {
+    auto small = configOf(kNewFolder, "none", R"(, "limits": {"arriving_bytes": 65536})");
+    const ModelSpec large{"small", {{"a", DType::f32, {20'000}}}};
+    Daemon daemon(world.loop, world.newDisk, small);
+    PSD_REQUIRE_OK(daemon.incoming().begin(kMove, 1));
+    const auto terms = world.before->outgoing().terms();
+    PSD_REQUIRE_OK(terms);
+    const Status checked = daemon.incoming().check(kMove, *terms, large);
+    CHECK(checked.error().code == ErrorCode::overloaded);
+    CHECK(checked.message().find("limits.arriving_bytes is 65536") == 0);
+  }
+  SECTION("all that is given") {
+    auto small = configOf(kNewFolder, "none", R"(, "limits": {"arriving_bytes": 65536})");
+    Daemon daemon(world.loop, world.newDisk, small);
+    PSD_REQUIRE_OK(daemon.incoming().begin(kMove, 2));
+    const std::vector<std::byte> piece(30'000);
+    PSD_REQUIRE_OK(daemon.incoming().image(kMove, 0, {"copy/a", "", piece}));
+    PSD_REQUIRE_OK(daemon.incoming().image(kMove, 1, {"copy/a", "", piece}));
+    CHECK(daemon.incoming().held() >= 60'000);
+    const Status kept = daemon.incoming().image(kMove, 1, {"copy/a", "", piece});
+    CHECK(kept.error().code == ErrorCode::overloaded);
+    CHECK(kept.message().find("limits.arriving_bytes (65536)") != std::string::npos);
+    daemon.incoming().abandon(kMove);
+    CHECK(daemon.incoming().held() == 0);
+    CHECK_FALSE(daemon.incoming().turnedAway());
+  }
+  SECTION("files without bytes") {
+    auto small = configOf(kNewFolder, "none", R"(, "limits": {"arriving_bytes": 65536})");
+    Daemon daemon(world.loop, world.newDisk, small);
+    PSD_REQUIRE_OK(daemon.incoming().begin(kMove, 1));
+    Status kept;
+    for (int i = 0; kept.ok() && i < 1'000; i++) {
+      kept = daemon.incoming().image(kMove, 0, {"copy/" + std::to_string(i), "", {}});
+    }
+    CHECK(kept.error().code == ErrorCode::overloaded);
+  }
+}
+
+}  // namespace
+}  // namespace psd::move_disk_test
