@@ -551,15 +551,15 @@ interface Admin {
 
   beginMove @11 (move :UInt64, to :List(List(Text)), mostMs :UInt64) -> BeginMoveResult;
   # The model is to be served by the daemons `to` from now on, of which this tells each trainer. `move`: a random number, the same
-  # at all daemons; the lead is told last. Within `mostMs` the move is done, or it is given up. invalidArgument: the daemon has a
-  # standby. notReady: it has no values, or a move is under way.
+  # at all daemons; the lead is told last. Within `mostMs` the move is done, or it is given up. notReady: it has
+  # no values, or a move is under way. standby: it is not the primary of its pair.
 
   moveTerms @13 () -> MoveTermsResult;
   # What the daemons to which the model of this one moves must suit.
 
   arrive @12 (move :UInt64, parts :UInt32) -> ArriveResult;
   # The model is to come here, from so many daemons. 0: it is here, and may be said to count. invalidArgument: the daemon has a
-  # model, had one that has moved away, or may have a standby. overloaded, of what is given then: more than limits.arriving_bytes.
+  # model, or had one that has moved away. standby: it is not the primary of its pair. overloaded, of what is given then: more than limits.arriving_bytes.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is

@@ -17,6 +17,7 @@
 #include "server/daemon/begin_anew.h"
 #include "server/engine/etcd.h"
 #include "server/group/group_text.h"
+#include "server/move/move_mark.h"
 #include "server/rpc/primary_client.h"
 
 namespace psd {
@@ -88,7 +89,7 @@ Result<std::unique_ptr<ServerGroup>> GroupSide::make(Server& server, kj::AsyncIo
       },
       timer);
   server.administration().setGroup(side->member_.get());
-  server.coordinator().keepDoor([member = side->member_.get()]() -> std::optional<Error> {
+  server.keepDoor([member = side->member_.get()]() -> std::optional<Error> {
     if (member->serves() > 0) return {};
     return member->turnedAway();
   });
@@ -119,7 +120,7 @@ bool GroupSide::goesOnElsewhere() const {
 
 Status GroupSide::serve(uint64_t epoch) {
   server_.coordinator().setEpoch(epoch);
-  PSD_RETURN_IF_ERROR(server_.prepare());
+  PSD_RETURN_IF_ERROR(server_.goOn());
   markFolder(epoch);
   note("primary", fmt::format("primary of epoch {}", epoch));
   return {};
@@ -130,7 +131,10 @@ void GroupSide::serveOn(uint64_t epoch) {
   if (marked_ > 0) markFolder(epoch);
 }
 
-bool GroupSide::hasValues() const { return server_.host().models().ready(); }
+bool GroupSide::hasValues() const {
+  // A model that may not count is nobody's to go on with.
+  return server_.host().models().ready() && !server_.moveUnderWay();
+}
 
 kj::Promise<Result<std::string>> GroupSide::sendCopy(std::shared_ptr<ImageStream> to) {
   // Who follows is told what happened before, too.
@@ -203,10 +207,18 @@ void GroupSide::showCopy() {
 }
 
 void GroupSide::serveCopy(Followed followed, uint64_t epoch) {
+  // It would say that what is saved from now on came by a move that may not count.
+  const DurabilityConfig& durability = server_.loaded().config.durability;
+  if (durability.enabled()) {
+    const Status removed = removeMoveMark(env_, durability.path, kArrivingName);
+    if (!removed.ok()) return server_.fail(removed);
+  }
   server_.coordinator().setEpoch(epoch);
   const PriorRun prior = server_.host().serveCopy(std::move(followed.samples), std::move(followed.departed));
   server_.coordinator().begin(prior);
 }
+
+void GroupSide::movedAway(const PlannedMove& moved) { server_.modelMovedAway({moved.move, moved.to, {}}); }
 
 void GroupSide::endWithPrimary(const std::string& reason) {
   if (!server_.coordinator().end().requested())

@@ -46,6 +46,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint) override;
   void showCopy() override;
   void serveCopy(Followed followed, uint64_t epoch) override;
+  void movedAway(const PlannedMove& moved) override;
   void endWithPrimary(const std::string& reason) override;
   [[noreturn]] void beginAnew(const std::string& why) override;
   void fail(const Status& why) override;

@@ -18,12 +18,13 @@ std::string described(const std::vector<Address>& daemons) {
                      joined(daemons, " ", [](const Address& address) { return address.toString(); }));
 }
 
-/// Of each daemon the address to call; every one is asked, also where a daemon has none to serve yet.
+/// Of each daemon the address to call, of a pair that of its primary; every one is asked, also where a daemon
+/// has none to serve yet.
 Result<std::vector<Address>> addressesOf(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
   std::vector<Address> addresses;
   for (const DaemonCall& daemon : daemons) {
-    PSD_ASSIGN_OR_RETURN(addresses.emplace_back(), reachable(daemon));
+    PSD_ASSIGN_OR_RETURN(addresses.emplace_back(), addressOf(daemon));
   }
   return addresses;
 }
@@ -37,6 +38,10 @@ Status moveServer(const DaemonCall& call, const std::vector<std::string>& to,
   DaemonCall others = call;
   others.servers = to;
   PSD_ASSIGN_OR_RETURN(order.to, addressesOf(others));
+  for (const std::string& server : to) {
+    PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
+    order.toServers.push_back(address.toString());
+  }
   order.patience = patience;
   order.timeout = call.timeout;
   order.credentials = call.credentials;

@@ -61,10 +61,18 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
                  [this] {
                    if (!coordinator_.end().restarting()) openGates();
                  },
-                 [this] { return reloading_; }, [this] { return reachableAt(); }},
+                 [this] { return reloading_; }, [this] { return reachableAt(); },
+                 [this](const MoveMark& mark) {
+                   return group_->member().moveAway({mark.move, mark.to});
+                 }},
                 io.provider->getTimer()),
       incoming_(coordinator_, host_, env, *environment_.config,
-                {[this] { return reloading_; }, [this] { return prepare(); }, askLead},
+                {[this] { return reloading_; },
+                 [this]() -> std::optional<Error> {
+                   if (!group_ || group_->member().serves() > 0) return {};
+                   return group_->member().turnedAway();
+                 },
+                 [this] { return prepare(); }, askLead},
                 io.provider->getTimer()) {}
 
 Server::~Server() {
@@ -149,14 +157,25 @@ Status Server::prepare() {
 
 Status Server::prepareAlone() {
   PSD_RETURN_IF_ERROR(outgoing_.look());
+  if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(goOn());
+  keepDoor(nullptr);
+  return {};
+}
+
+Status Server::goOn() {
   PSD_RETURN_IF_ERROR(incoming_.look());
-  if (!outgoing_.moved() && !incoming_.waits()) PSD_RETURN_IF_ERROR(prepare());
-  coordinator_.keepDoor([this]() -> std::optional<Error> {
+  return incoming_.waits() ? Status() : prepare();
+}
+
+void Server::keepDoor(std::function<std::optional<Error>()> closed) {
+  coordinator_.keepDoor([this, closed = std::move(closed)]() -> std::optional<Error> {
     if (const auto moved = outgoing_.turnedAway()) return moved;
+    if (closed) {
+      if (const auto why = closed()) return why;
+    }
     return incoming_.turnedAway();
   });
   coordinator_.afterMove([this](uint64_t move) { return incoming_.commit(move).ignoreResult(); });
-  return {};
 }
 
 std::vector<Address> Server::addresses() const { return addresses_; }

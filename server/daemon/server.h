@@ -59,6 +59,14 @@ class Server {
   const GroupMember* group() const { return group_ ? &group_->member() : nullptr; }
   /// What the daemon could not do, so that it ended; ok() otherwise.
   const Status& failure() const { return failure_; }
+  /// prepare(), but for what came by a move that is not known to count, which waits until it is. Blocks.
+  Status goOn();
+  /// Nobody is let in while `closed` says why, or a move does. Before any trainer.
+  void keepDoor(std::function<std::optional<Error>()> closed);
+  /// A model has come here that may not count, or comes.
+  bool moveUnderWay() const { return incoming_.turnedAway().has_value(); }
+  /// The model is served by other daemons, as those that this one serves it with have decided.
+  void modelMovedAway(MoveMark mark) { outgoing_.adopt(std::move(mark)); }
   /// Ends the daemon with an Error: it cannot serve.
   void fail(const Status& why);
   Coordinator& coordinator() { return coordinator_; }

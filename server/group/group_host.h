@@ -5,6 +5,7 @@
 
 #include <kj/async.h>
 
+#include "server/plan/plan.h"
 #include "server/replica/follower.h"
 #include "server/replica/image_stream.h"
 
@@ -40,6 +41,8 @@ class GroupHost {
   virtual void showCopy() = 0;
   /// The copy is the model from now on, and the daemon serves.
   virtual void serveCopy(Followed followed, uint64_t epoch) = 0;
+  /// The model is served by other daemons, and here by nobody any more.
+  virtual void movedAway(const PlannedMove& moved) = 0;
   /// The primary has ended the run.
   virtual void endWithPrimary(const std::string& reason) = 0;
 

@@ -20,6 +20,7 @@ constexpr milliseconds kProbe{250};
 constexpr milliseconds kAnswerTime{500};   // until an answer has left this process
 constexpr milliseconds kTold{250};         // for a last word to a standby
 constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
+constexpr milliseconds kMoveAgain{100};    // while it is not known what the plan says of a move
 constexpr milliseconds kAbsence{1'000};    // so long who served may write a plan again that is gone
 
 GroupRules rulesOf(const ReplicationConfig& config) {
@@ -59,6 +60,10 @@ void GroupMember::start(std::optional<Continued> continued, bool begunAnew) {
   tasks_.add(plan_.read().then([this](Result<PlanView> plan) -> kj::Promise<void> {
     if (!plan.ok()) return retryStart(plan.error());
     waitsFor_.clear();
+    if (plan_.moved()) {
+      becomeMoved();
+      return kj::READY_NOW;
+    }
     if (begunAnew_ && plan_.ended()) {
       host_.endWithPrimary("the plan says that the run is over");
       return kj::READY_NOW;
@@ -83,6 +88,7 @@ kj::Promise<void> GroupMember::retryStart(const Error& error) {
 // --- The rules -----------------------------------------------------------------------------------------
 
 void GroupMember::happen(const Event& event) {
+  if (deciding_ || movedAway_) return;
   const TimePoint time = now();
   const bool mayWait = terms_.replication.waits();
   const bool followed = feed_ != nullptr && state_.primary() != nullptr;
@@ -109,7 +115,7 @@ kj::Promise<void> GroupMember::keepTicking() {
 }
 
 void GroupMember::tick() {
-  if (runOver_) return;
+  if (runOver_ || deciding_ || movedAway_) return;
   listenToFollower();
   if (const uint64_t heard = *heardMs_; std::exchange(heardTold_, heard) != heard) {
     happen([&](TimePoint time) { return state_.primaryHeard(time); });
@@ -172,6 +178,7 @@ void GroupMember::learn(const Result<PlanView>& plan) {
   if (plan->vacant() && !plan_.trouble().empty() && !state_.plan().vacant()) {
     host_.note("engine", plan_.trouble());
   }
+  if (plan_.moved() && serving_ == 0) return becomeMoved();
   if (plan_.ended() && serving_ == 0) return endWithRun("the plan says that the run is over");
   happen([&](TimePoint time) { return state_.planRead(*plan, time); });
 }
@@ -196,6 +203,7 @@ void GroupMember::act(const group_action::Read&) {
 void GroupMember::act(const group_action::Swap& swap) {
   auto swapped = plan_.swap(swap.expectedRevision, swap.wanted, followerAddresses_);
   tasks_.add(swapped.then([this](Result<GroupPlan::Outcome> outcome) {
+    if (plan_.moved() && serving_ == 0) return becomeMoved();
     happen([&](TimePoint time) {
       if (!outcome.ok()) return state_.swapUnknown(time);
       return outcome->won ? state_.swapWon(outcome->plan, time) : state_.swapRefused(outcome->plan, time);
@@ -214,6 +222,7 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   if (request.follower == DaemonId{}) return Error{ErrorCode::notReady, "asked for the number alone"};
   if (serving_ == 0) return turnedAway();
   if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to end"};
+  if (deciding_ || movedAway_) return Error{ErrorCode::notReady, "the model is about to move"};
   if (!host_.hasValues()) return Error{ErrorCode::notReady, "the model has no values yet"};
   if (request.addresses.empty())
     return Error{ErrorCode::invalidArgument, "a follower has at least one address"};
@@ -322,6 +331,54 @@ kj::Promise<Status> GroupMember::switchOver() {
   return kj::mv(pair.promise);
 }
 
+// --- A model that moves to other daemons -----------------------------------------------------------------
+
+kj::Promise<Result<bool>> GroupMember::moveAway(PlannedMove moved) {
+  using Answer = Result<bool>;
+  if (serving_ == 0) return Answer(turnedAway());
+  const auto most = milliseconds(2 * terms_.replication.aloneMs);
+  return whenNothingAsked(now() + most)
+      .then([this, moved = std::move(moved)](bool idle) -> kj::Promise<Answer> {
+        if (!idle || leaving_ || serving_ == 0 || deciding_ || movedAway_) {
+          return Answer(ErrorCode::notReady, "the plan cannot be changed now" +
+                                                 (plan_.trouble().empty() ? "" : ": " + plan_.trouble()));
+        }
+        deciding_ = true;
+        return keepMovingAway(moved);
+      });
+}
+
+kj::Promise<bool> GroupMember::whenNothingAsked(TimePoint until) {
+  const PrimaryState* const primary = state_.primary();
+  if (!primary || !primary->asks()) return primary != nullptr;
+  if (now() >= until) return false;
+  return timer_.afterDelay(kLook.count() * kj::MILLISECONDS).then([this, until] {
+    return whenNothingAsked(until);
+  });
+}
+
+kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved) {
+  using Answer = Result<bool>;
+  auto asked = plan_.moveAway(moved);
+  return asked.then([this, moved = std::move(moved)](GroupPlan::Moving came) mutable -> kj::Promise<Answer> {
+    if (came == GroupPlan::Moving::unknown) {
+      return timer_.afterDelay(kMoveAgain.count() * kj::MILLISECONDS)
+          .then([this, moved = std::move(moved)]() mutable { return keepMovingAway(std::move(moved)); });
+    }
+    deciding_ = false;
+    movedAway_ = came == GroupPlan::Moving::counts;
+    if (!movedAway_) act(group_action::Read{});  // what was not heard meanwhile
+    return Answer(movedAway_);
+  });
+}
+
+void GroupMember::becomeMoved() {
+  if (std::exchange(runOver_, true)) return;
+  leaving_ = true;  // but the primary may tell that it ends, and so does this daemon
+  waitsFor_.clear();
+  host_.movedAway(*plan_.moved());
+}
+
 // --- The end -------------------------------------------------------------------------------------------
 
 void GroupMember::act(const group_action::StepDown& down) {
@@ -360,7 +417,8 @@ kj::Promise<void> GroupMember::whenLastWordSaid() {
 
 kj::Promise<void> GroupMember::leave() {
   leaving_ = true;
-  if (!started_ || state_.role() == GroupRole::over || left_ != nullptr) return kj::READY_NOW;
+  if (!started_ || runOver_ || movedAway_ || state_.role() == GroupRole::over || left_ != nullptr)
+    return kj::READY_NOW;
   auto pair = kj::newPromiseAndFulfiller<void>();
   left_ = kj::mv(pair.fulfiller);
   happen([&](TimePoint time) { return state_.leave(time); });
@@ -380,7 +438,8 @@ kj::Promise<Status> GroupMember::endRun(const std::string& reason) {
       feed_ ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
             : kj::Promise<void>(kj::READY_NOW);
   told = timer_.timeoutAfter(most, kj::mv(told)).catch_([](kj::Exception&&) {});
-  auto written = timer_.timeoutAfter(most, plan_.end()).catch_([](kj::Exception&&) {
+  auto end = movedAway_ ? kj::Promise<Status>(Status()) : plan_.end();  // the plan says so already
+  auto written = timer_.timeoutAfter(most, kj::mv(end)).catch_([](kj::Exception&&) {
     return Status(ErrorCode::unavailable, "no answer in time");
   });
   return told.then([written = kj::mv(written)]() mutable { return kj::mv(written); })

@@ -81,6 +81,11 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// The run ends: the standby, where there is one, does so too. Resolves when it knows. An Error: the engine
   /// has not taken it down, so that daemons that are started anew go on with the run.
   kj::Promise<Status> endRun(const std::string& reason);
+  /// The model is to be served by others: the plan says so from now on, by a swap from the one that names
+  /// this daemon, so that no standby goes on with it. Resolves once it does (true), or never will by this
+  /// call (false, or an Error), however long the engine is away. Meanwhile, and for good where it does, this
+  /// daemon asks for nothing else.
+  kj::Promise<Result<bool>> moveAway(PlannedMove moved);
   /// Takes the place of a dead primary with what is here, whatever is lost. Refused where the primary or its
   /// standby answers; both are asked, for `alone_ms` at most.
   kj::Promise<Status> recover();
@@ -127,6 +132,11 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void tick();
   kj::Promise<void> keepWatching();
   void learn(const Result<PlanView>& plan);
+  /// True once no answer of the engine is waited for; false: not in time.
+  kj::Promise<bool> whenNothingAsked(TimePoint until);
+  kj::Promise<Result<bool>> keepMovingAway(PlannedMove moved);
+  /// The plan says that the model is served by others.
+  void becomeMoved();
   kj::Promise<void> retryStart(const Error& error);
   /// Becomes primary where this daemon goes on from what the plan's primary had saved, or its standby.
   void claimWhatIsOurs();
@@ -170,6 +180,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   std::optional<Continued> continued_;
   bool begunAnew_ = false;
   bool leaving_ = false;
+  bool deciding_ = false, movedAway_ = false;  // moveAway() is under way; or was, and the plan says so
   bool runOver_ = false;  // of the primary that this daemon follows: nobody takes its place
   uint64_t serving_ = 0;
 

@@ -88,6 +88,7 @@ Result<Plan> GroupPlan::planFor(const PlanView& wanted, const std::vector<Addres
 kj::Promise<Result<GroupPlan::Outcome>> GroupPlan::swap(uint64_t expectedRevision, const PlanView& wanted,
                                                         const std::vector<Address>& standbyAt) {
   using Answer = Result<Outcome>;
+  if (moved()) return Answer(ErrorCode::unavailable, "the model has moved to other daemons");
   const auto plan = planFor(wanted, standbyAt);
   // The plan has changed since: what it is now says more.
   if (!plan.ok()) return Answer(plan.error());
@@ -102,6 +103,24 @@ kj::Promise<Result<GroupPlan::Outcome>> GroupPlan::swap(uint64_t expectedRevisio
         if (then.losses != losses_ && !now.vacant()) return lost;
         return Outcome{swapped->won, now};
       });
+}
+
+kj::Promise<GroupPlan::Moving> GroupPlan::moveAway(PlannedMove moved) {
+  return read().then([this, move = std::move(moved)](const Result<PlanView>& view) -> kj::Promise<Moving> {
+    if (!view.ok()) return Moving::unknown;
+    if (const PlannedMove* const there = this->moved()) {
+      return there->move == move.move ? Moving::counts : Moving::stays;
+    }
+    if (!plan_ || plan_->ended || plan_->groups.front().primary != me_) return Moving::stays;
+    const auto wanted = withMove(*plan_, move, drawId());
+    if (!wanted.ok()) return Moving::stays;
+    return engine_.swap(key_, revision_, planText(*wanted))
+        .then([this, then = asked()](const Result<Swapped>& swapped) {
+          if (!swapped.ok()) return Moving::unknown;
+          static_cast<void>(take(Result<Stored>(swapped->now), then));
+          return swapped->won ? Moving::counts : Moving::unknown;
+        });
+  });
 }
 
 kj::Promise<Status> GroupPlan::end() {

@@ -36,6 +36,10 @@ class GroupPlan {
   /// Error means that it is not known what came of it, never that it did not happen.
   kj::Promise<Result<Outcome>> swap(uint64_t expectedRevision, const PlanView& wanted,
                                     const std::vector<Address>& standbyAt);
+  /// Writes down that the model has moved, where the plan names this daemon as primary. `unknown`: it may
+  /// have come to that, or may come to it yet; asked again it says more.
+  enum class Moving : uint8_t { counts, stays, unknown };
+  kj::Promise<Moving> moveAway(PlannedMove moved);
   /// Writes down that the run is over. Who does so serves.
   kj::Promise<Status> end();
 
@@ -43,6 +47,8 @@ class GroupPlan {
 
   /// Whether the run of the plan is over.
   bool ended() const { return plan_ && plan_->ended; }
+  /// How the model has moved to other daemons; null: it has not.
+  const PlannedMove* moved() const { return plan_ && plan_->moved ? &*plan_->moved : nullptr; }
   /// Why the engine did not answer, or not with a plan, when it was asked last; empty: it did.
   const std::string& trouble() const { return trouble_; }
   std::vector<Address> addressesOf(DaemonId daemon) const;

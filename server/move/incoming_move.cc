@@ -47,7 +47,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts) {
     if (move == placed_ || move == committed_) return {};
     return {ErrorCode::notReady, "what is here is not of this move"};
   }
-  if (config_.engine) return refused("a daemon with `engine` takes no model from others: start it without");
+  if (const auto closed = help_.closed()) return *closed;
   if (config_.model) return refused("`model` in this daemon's configuration names a model: start it without");
   if (coordinator_.end().requested()) return coordinator_.end().error();
   if (help_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};

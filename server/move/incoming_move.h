@@ -31,7 +31,8 @@ struct MovedTrainers {
 
 /// What the rest of the daemon does for a move to here. On the control loop, but `ask`.
 struct ArrivalHelp {
-  std::function<bool()> reloading;  ///< a change of the configuration is under way
+  std::function<bool()> reloading;               ///< a change of the configuration is under way
+  std::function<std::optional<Error>()> closed;  ///< why this daemon serves nobody, moves aside
   std::function<Status()> prepare;  ///< goes on from what the folder holds, as at a start; blocks
   /// What the lead of before says of a move; an Error where it is out of reach. On any thread; blocks.
   std::function<Result<MoveOutcome>(const MoveLead& lead, uint64_t move)> ask;

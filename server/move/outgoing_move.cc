@@ -46,6 +46,13 @@ Status OutgoingMove::look() {
   return {};
 }
 
+void OutgoingMove::adopt(MoveMark mark) {
+  away_.set({mark.move, std::move(mark.to)});
+  const std::string line = turnedAway()->message;
+  spdlog::info("{}", line);
+  coordinator_.events().add("moving", line);
+}
+
 std::optional<Error> OutgoingMove::turnedAway() const {
   const MovedAway::Place away = away_.get();
   if (away.move == 0) return {};
@@ -53,11 +60,6 @@ std::optional<Error> OutgoingMove::turnedAway() const {
 }
 
 Status OutgoingMove::mayBegin() const {
-  if (config_.engine) {
-    return {ErrorCode::invalidArgument,
-            "a daemon with `engine`, which may have a standby, gives its model to no "
-            "others while trainers work; psd repartition does it at rest"};
-  }
   if (const auto away = turnedAway()) return *away;
   if (coordinator_.end().requested()) return coordinator_.end().error();
   if (mark_.move != 0) return {ErrorCode::notReady, "another move of the model is under way"};
@@ -163,6 +165,15 @@ kj::Promise<Status> OutgoingMove::commit(uint64_t move) {
   if (committing_) return Status(ErrorCode::notReady, "the move is about to count already");
   committing_ = true;
   coordinator_.pause().decide(true);
+  if (config_.engine) {
+    return gates_.decide(mark_).then([this, move](const Result<bool>& counts) {
+      if (counts.ok() && *counts) return decided(move, {Mark::written, {}});
+      // Not `unavailable`, which is for what nobody knows.
+      return decided(move, {Mark::notThere,
+                            {ErrorCode::notReady,
+                             counts.ok() ? "another daemon has taken this one's place" : counts.message()}});
+    });
+  }
   return background_.run<Writing>([this, mark = mark_] { return writeMark(mark); })
       .then([this, move](const Writing& writing) { return decided(move, writing); },
             [this, move](kj::Exception&& exception) {  // no thread

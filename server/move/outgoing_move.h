@@ -30,6 +30,9 @@ struct MoveGates {
   std::function<void()> open;
   std::function<bool()> reloading;                      ///< a change of the configuration is under way
   std::function<std::vector<std::string>()> addresses;  ///< where others reach this daemon
+  /// Of a daemon with an engine: lets the move count, by the plan, or not (false, or an Error); resolves when
+  /// that is certain.
+  std::function<kj::Promise<Result<bool>>(const MoveMark& mark)> decide;
 };
 
 /// What there is to tell once all trainers are aside. A value type.
@@ -63,6 +66,8 @@ class OutgoingMove final {
 
   /// Looks whether the model has moved from here. Blocks; at the start.
   Status look();
+  /// The model has moved, as the plan says.
+  void adopt(MoveMark mark);
   /// Whether it has.
   bool moved() const { return away_.get().move != 0; }
   /// Why nobody is let in, where it has.

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/types/model_spec.h"
+
 namespace psd {
 namespace {
 
@@ -69,6 +71,27 @@ Status validateShards(const Plan& plan) {
   return {};
 }
 
+Status validateMove(const Plan& plan) {
+  if (!plan.moved) return {};
+  const auto& [move, to] = *plan.moved;
+  if (!plan.ended) return wrongPlan("moved", "goes with a run that is over (ended)");
+  if (move == 0) return wrongPlan("moved.move", "0 is no move");
+  if (to.empty() || to.size() > kPartitionsMax) {
+    return wrongPlan("moved.to", fmt::format("{} daemons; there are 1 to {}", to.size(), kPartitionsMax));
+  }
+  for (size_t i = 0; i < to.size(); i++) {
+    const std::string path = fmt::format("moved.to[{}]", i);
+    if (to[i].empty() || to[i].size() > kDaemonAddressesMax) {
+      return wrongPlan(path,
+                       fmt::format("{} addresses; a daemon has 1 to {}", to[i].size(), kDaemonAddressesMax));
+    }
+    for (const std::string& text : to[i]) {
+      if (const auto address = parseAddress(text); !address.ok()) return wrongPlan(path, address.message());
+    }
+  }
+  return {};
+}
+
 Status checkGroup(const Plan& plan, uint32_t group) {
   if (group < plan.groups.size()) return {};
   return wrongPlan(fmt::format("groups[{}]", group),
@@ -99,6 +122,7 @@ Status validatePlan(const Plan& plan) {
   }
   PSD_RETURN_IF_ERROR(validateDaemons(plan));
   for (size_t i = 0; i < plan.groups.size(); i++) PSD_RETURN_IF_ERROR(validateGroup(plan, i));
+  PSD_RETURN_IF_ERROR(validateMove(plan));
   return validateShards(plan);
 }
 
@@ -134,6 +158,14 @@ Result<Plan> withStandby(Plan plan, uint32_t group, DaemonId daemon, std::vector
   if (changed.standby) return wrongPlan(fmt::format("groups[{}].standby", group), "there is one already");
   changed.standby = daemon;
   plan.daemons[daemon] = std::move(addresses);
+  plan.proposal = proposal;
+  return checked(std::move(plan));
+}
+
+Result<Plan> withMove(Plan plan, PlannedMove moved, uint64_t proposal) {
+  if (plan.ended) return wrongPlan("ended", "the run is over already");
+  plan.ended = true;
+  plan.moved = std::move(moved);
   plan.proposal = proposal;
   return checked(std::move(plan));
 }

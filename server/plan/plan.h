@@ -9,6 +9,7 @@
 #include "common/os/address.h"
 #include "common/status/status.h"
 #include "common/types/daemon_id.h"
+#include "common/types/daemon_places.h"
 #include "common/types/ids.h"
 
 namespace psd {
@@ -38,6 +39,13 @@ struct ShardRun {
   bool operator==(const ShardRun&) const = default;
 };
 
+/// How the model of a run went to other daemons. A value type.
+struct PlannedMove {
+  uint64_t move = 0;  ///< the move's number, never 0
+  DaemonPlaces to;    ///< the daemons that serve it now
+  bool operator==(const PlannedMove&) const = default;
+};
+
 /// Who serves what of a model: what its daemons agree on, by changing it all at once. A value type.
 struct Plan {
   uint64_t proposal = 0;          ///< a random number of who wrote this, never 0: no two plans have one text
@@ -45,8 +53,9 @@ struct Plan {
   std::vector<ShardRun> shards;   ///< from shard 0 on, without a gap; of no model none
   std::vector<PlannedGroup> groups;  ///< one at least
   std::map<DaemonId, std::vector<Address>>
-      daemons;         ///< where to dial those of the groups, and perhaps others
-  bool ended = false;  ///< the run is over: nobody serves it any more
+      daemons;                            ///< where to dial those of the groups, and perhaps others
+  bool ended = false;                     ///< the run is over: nobody serves it any more
+  std::optional<PlannedMove> moved = {};  ///< of a run that is over here alone: others serve it
   bool operator==(const Plan&) const = default;
 };
 
@@ -65,6 +74,8 @@ Result<Plan> withPrimary(Plan plan, uint32_t group, DaemonId daemon, uint64_t hi
 /// The daemon follows a group that nobody follows.
 Result<Plan> withStandby(Plan plan, uint32_t group, DaemonId daemon, std::vector<Address> addresses,
                          uint64_t proposal);
+/// The run goes on with other daemons, and is over here.
+Result<Plan> withMove(Plan plan, PlannedMove moved, uint64_t proposal);
 /// Nobody follows the group any more. The standby that was is dropped as above.
 Result<Plan> withoutStandby(Plan plan, uint32_t group, uint64_t proposal);
 

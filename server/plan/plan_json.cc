@@ -1,5 +1,6 @@
 #include "server/plan/plan_json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -101,6 +102,20 @@ std::map<DaemonId, std::vector<Address>> readPlaces(ObjectReader in) {
   return daemons;
 }
 
+PlannedMove readMove(ObjectReader in) {
+  need(in, {"move", "to"});
+  PlannedMove moved{readHex(in, "move"), {}};
+  for (const std::string& text : in.texts("to", {})) {
+    auto& addresses = moved.to.emplace_back();
+    for (size_t at = 0; at <= text.size();) {
+      const size_t comma = std::min(text.find(',', at), text.size());
+      addresses.push_back(text.substr(at, comma - at));
+      at = comma + 1;
+    }
+  }
+  return moved;
+}
+
 /// A document of another kind or of a later version is told first, whatever else is in it.
 Status checkFormat(const Json& document) {
   const auto wrong = [](const std::string& message) { return Status(ErrorCode::invalidArgument, message); };
@@ -124,6 +139,7 @@ Result<Plan> readDocument(Json document) {
   plan.proposal = readHex(in, "proposal");
   if (in.has("model")) plan.model = readHex(in, "model");
   plan.ended = in.boolean("ended", false);
+  if (in.has("moved")) plan.moved = readMove(in.object("moved"));
   plan.shards = readRuns(in);
   plan.groups = readPlannedGroups(in);
   plan.daemons = readPlaces(in.object("daemons"));
@@ -139,6 +155,11 @@ std::string planText(const Plan& plan) {
       {"format", kPlanFormat}, {"format_version", kPlanVersion}, {"proposal", numberInHex(plan.proposal)}};
   if (plan.model) document["model"] = numberInHex(*plan.model);
   document["ended"] = plan.ended;
+  if (plan.moved) {
+    Json to = Json::array();
+    for (const auto& addresses : plan.moved->to) to.push_back(joined(addresses, ","));
+    document["moved"] = {{"move", numberInHex(plan.moved->move)}, {"to", std::move(to)}};
+  }
   document["shards"] = Json::array();
   for (const auto& [count, group] : plan.shards)
     document["shards"].push_back({{"count", count}, {"group", group}});

@@ -23,6 +23,8 @@ class PlanTalk {
   /// Whether no swap is to be sent: one is under way, or nothing was heard from the engine since one was
   /// lost.
   bool busy() const { return swapping_ || uncertain_; }
+  /// Whether an answer is waited for, or a read is due.
+  bool asks() const { return busy() || reading_ || readDue_; }
   /// Whether a swap from `revision` may be in the plan without this daemon having seen it.
   bool open(std::optional<uint64_t> revision) const { return revision && *revision >= known_.revision; }
 

@@ -35,6 +35,8 @@ class PrimaryState {
   const PlanView& plan() const { return talk_.known(); }
   /// Whether it has stepped down or may end: nothing is to be asked of it any more.
   bool over() const { return over_; }
+  /// Whether it waits for an answer of the engine, or wants to ask it soon.
+  bool asks() const { return talk_.asks(); }
   /// Whom pushes wait for.
   std::optional<DaemonId> waitsFor() const { return waiting_ ? std::optional(standby_->id) : std::nullopt; }
   /// Whose connection stands, and up to which record it holds everything.

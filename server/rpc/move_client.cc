@@ -186,7 +186,7 @@ Status Mover::connectAll() {
 
 Status Mover::checkPlaces() {
   places_ = to_.front().daemons;
-  if (places_.empty()) places_ = {{to_.front().name}};
+  if (places_.empty()) places_ = {order_.toServers};
   for (size_t i = 0; i < to_.size(); i++) {
     const bool agrees = to_[i].daemons == to_.front().daemons && to_[i].index == i;
     if (agrees && places_.size() == to_.size()) continue;

@@ -15,6 +15,7 @@ namespace psd {
 /// How an operator lets a model move from the daemons that serve it to others. A value type.
 struct MoveOrder {
   std::vector<Address> from, to;          ///< by partition
+  std::vector<std::string> toServers;     ///< of one alone that it is to go to, where trainers reach it
   std::chrono::milliseconds patience{0};  ///< for trainers to step aside
   std::chrono::milliseconds timeout{0};   ///< for all of it
   Credentials credentials;                ///< for all daemons

@@ -3,6 +3,7 @@
 
 import os
 import random
+import signal
 import time
 import unittest
 
@@ -123,9 +124,20 @@ class MovesOfPairs(counting.CountingTest):
         if victim is not old[0]:
             processes.until("the lead has decided", lambda: "has moved to" in old[0].err or "given up" in old[0].err)
             return "has moved to" in old[0].err
-        old[1].until_status("it knows what became of its primary",
-                            lambda status: status["state"] == "moved" or status["group"]["role"] == "primary")
-        return old[1].status()["state"] == "moved"
+        found = {}
+
+        def knows():
+            """Or it has ended with its primary, which had come to its end by itself."""
+            if not old[1].runs():
+                return True
+            try:
+                found.update(old[1].status())
+            except AssertionError:
+                return False
+            return found["state"] in ("moved", "stopping") or found["group"]["role"] == "primary"
+
+        processes.until("the standby knows what became of its primary", knows)
+        return not old[1].runs() or found["state"] != "serving"
 
     def test_the_old_primary_is_killed_in_the_midst(self):
         for kill in range(KILLS):
@@ -186,16 +198,62 @@ class MovesOfPairs(counting.CountingTest):
         self.assertEqual(old[1].status()["group"]["role"], "primary")
         self.check_counts(old[1])
 
+    def undecided_move(self, old, new):
+        """A move of which only etcd, which is away, does not know yet."""
+        self.etcd.kill()
+        move = self.move(old, [new])
+        new.until_status("all of it is there", lambda status: status["durability"]["checkpoints"] > 0)
+        self.assertTrue(move.runs())
+        return move
+
+    def test_a_standby_whose_primary_died_when_the_move_counted_tells_where_the_model_is(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        alone = self.alone("b")
+        move = self.undecided_move(old, alone)
+        for trainer, _ in self.trainers:  # the primary waits for them before it ends, and its standby with it
+            trainer.signal(signal.SIGSTOP)
+        self.assertTrue(self.etcd.start())
+        self.assert_ends(move)
+        old[0].kill()
+        old[1].until_status("it knows", lambda status: status["state"] == "moved")
+        for trainer, _ in self.trainers:
+            trainer.signal(signal.SIGCONT)
+        self.until_each_more("at the new daemon")
+        told = self.move(old[1:], [alone])
+        self.assert_ends(told)
+        self.assertIn("the model had moved there already", told.out)
+        self.assert_stops(old[1])
+        self.check_counts(alone)
+
+    def test_a_primary_that_dies_undecided_leaves_the_model_to_its_standby(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        alone = self.alone("b")
+        move = self.undecided_move(old, alone)
+        old[0].kill()
+        self.assertNotEqual(move.wait(), 0)
+        self.assertIn("just when the move was to count", move.err)
+        self.assertTrue(self.etcd.start())
+        self.until_each_more("at the standby")
+        self.assertEqual(alone.status()["state"], "arriving")  # the lead that could say is gone
+        self.again(old[0])
+        old[1].until_in_sync()
+        self.assert_moves(old, [alone], old[1:])
+        self.until_each_more("after a move")
+        self.check_counts(alone)
+
     def test_without_etcd_a_move_waits_to_count(self):
         [old] = self.pairs("a")
         self.counting(old)
         old[0].until_in_sync()
         self.until_each_more("before the move")
         alone = self.alone("b")
-        self.etcd.kill()
-        move = self.move(old, [alone])
-        alone.until_status("all of it is there", lambda status: status["durability"]["checkpoints"] > 0)
-        self.assertTrue(move.runs())
+        move = self.undecided_move(old, alone)
         answered = self.answered()
         self.assertTrue(self.etcd.start())
         self.assert_ends(move)

@@ -10,6 +10,7 @@
 #include "common/wire/login.h"
 #include "server/auth/authenticator.h"
 #include "server/rpc/admin_client.h"
+#include "server/rpc/move_outcome_client.h"
 #include "test/integration/protocol_server.h"
 #include "test/support/raw_peer.h"
 #include "trainer/client/client.h"
@@ -93,6 +94,24 @@ TEST_CASE("Auth: a role gives its capabilities and no more") {
     const auto status = peer.wait(answer.getReading().statusRequest().send().dropPipeline());
     CHECK(status.getJson().size() > 0);
   }
+}
+
+TEST_CASE("Auth: what became of a move is told without a token, and nothing else is") {
+  TokenFile tokens;
+  tokens.hold({{"ops", "admin"}});
+  LocalServer server(asking(tokens));
+  const auto told = askMoveOutcome({1, {"unix:///nobody/here", server.address()}}, 7, {}, kPatience);
+  PSD_REQUIRE_OK(told);
+  CHECK(*told == MoveOutcome::unknown);
+  CHECK_FALSE(askMoveOutcome({1, {"unix:///nobody/here"}}, 7, {}, kPatience).ok());
+  auto io = kj::setupAsyncIo();
+  RawPeer peer(io, server.address());
+  auto request = peer.login().moveOutcomeRequest();
+  request.setMove(7);
+  CHECK(peer.wait(request.send().dropPipeline()).getOutcome() == schema::MoveOutcome::UNKNOWN);
+  const Answer answer = peer.wait(logIn(peer, ""));
+  checkFailed(wire::readStatus(answer.getStatus()), ErrorCode::unauthenticated,
+              "the daemon asks who this is");
 }
 
 TEST_CASE("Auth: no token and a wrong one are refused, counted, and end the connection when they are many") {

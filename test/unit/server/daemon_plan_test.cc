@@ -201,5 +201,38 @@ TEST_CASE("a change that makes no sense is refused") {
   CHECK(withoutStandby(plan, 1, 1).message() == "groups[1].standby: there is none");
 }
 
+TEST_CASE("a plan tells where the model of a run that is over has moved to") {
+  const PlannedMove moved{0xfeed, {{"tcp://a:1", "unix:///a"}, {"tls://b:2"}}};
+  const auto plan = withMove(samplePlan(), moved, 0x9);
+  PSD_REQUIRE_OK(plan);
+  CHECK(plan->ended);
+  CHECK(plan->moved == moved);
+  const auto parsed = parsePlan(planText(*plan));
+  PSD_REQUIRE_OK(parsed);
+  CHECK(*parsed == *plan);
+  CHECK_FALSE(withMove(*plan, moved, 0xa).ok());
+
+  const auto refusal = [&](Plan wrong) {
+    const Status valid = validatePlan(wrong);
+    REQUIRE_FALSE(valid.ok());
+    return valid.message();
+  };
+  Plan wrong = *plan;
+  wrong.ended = false;
+  CHECK(refusal(wrong).find("moved: goes with a run that is over") == 0);
+  wrong = *plan;
+  wrong.moved->move = 0;
+  CHECK(refusal(wrong).find("moved.move: ") == 0);
+  wrong = *plan;
+  wrong.moved->to.clear();
+  CHECK(refusal(wrong).find("moved.to: ") == 0);
+  wrong = *plan;
+  wrong.moved->to[1] = {};
+  CHECK(refusal(wrong).find("moved.to[1]: ") == 0);
+  wrong = *plan;
+  wrong.moved->to[1] = {"nowhere"};
+  CHECK(refusal(wrong).find("moved.to[1]: ") == 0);
+}
+
 }  // namespace
 }  // namespace psd::daemon_plan_test

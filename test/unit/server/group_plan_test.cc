@@ -162,5 +162,77 @@ TEST_CASE("a document that is no plan is trouble, and what was known stays") {
   CHECK(made.primary == kOne);
 }
 
+using Moving = GroupPlan::Moving;
+const PlannedMove kMove{0xfeed, {{"tcp://there:1", "unix:///there"}, {"tcp://there:2"}}};
+
+TEST_CASE("a model that moves away is nobody's to go on with, and all are told where it is") {
+  Pair pair;
+  pair.swapped(pair.one, 0, {0, 1, kOne, {}});
+  CHECK(pair.loop.wait(pair.one.plan.moveAway(kMove)) == Moving::counts);
+  for (Member* member : {&pair.one, &pair.other}) {
+    pair.read(*member);
+    REQUIRE(member->plan.moved());
+    CHECK(*member->plan.moved() == kMove);
+    CHECK(member->plan.ended());
+    CHECK_FALSE(pair.loop.wait(member->plan.swap(0, {0, 1, kOther, {}}, {})).ok());
+  }
+  CHECK(pair.loop.wait(pair.one.plan.moveAway(kMove)) == Moving::counts);
+  CHECK(pair.loop.wait(pair.one.plan.moveAway({0xbeef, kMove.to})) == Moving::stays);
+}
+
+TEST_CASE("a model does not move away from a daemon whose place another one has taken") {
+  Pair pair;
+  const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  pair.read(pair.other);
+  const PlanView named =
+      pair.swapped(pair.one, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2")).plan;
+  pair.read(pair.other);
+  pair.swapped(pair.other, named.revision, {0, 2, kOther, {}});
+  CHECK(pair.loop.wait(pair.one.plan.moveAway(kMove)) == Moving::stays);
+  CHECK(pair.loop.wait(pair.other.plan.moveAway(kMove)) == Moving::counts);
+}
+
+TEST_CASE("a model does not move away by a plan that is gone") {
+  Pair pair;
+  pair.swapped(pair.one, 0, {0, 1, kOne, {}});
+  pair.all.erase(kKey);
+  CHECK(pair.loop.wait(pair.one.plan.moveAway(kMove)) == Moving::stays);
+  CHECK(pair.all.read(kKey).revision == 0);
+}
+
+TEST_CASE("a move whose swap has no answer is not known, until the plan says what it came to") {
+  enum class Loss { request, answer, late };
+  for (const Loss loss : {Loss::request, Loss::answer, Loss::late}) {
+    for (const bool takenOver : {false, true}) {
+      CAPTURE(static_cast<int>(loss), takenOver);
+      Pair pair;
+      const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+      const PlanView named =
+          pair.swapped(pair.one, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2")).plan;
+      pair.read(pair.other);
+      if (loss == Loss::request) pair.one.engine.loseRequests(1);
+      if (loss == Loss::answer) pair.one.engine.loseAnswers(1);
+      if (loss == Loss::late) pair.one.engine.delayRequests(1);
+      CHECK(pair.loop.wait(pair.one.plan.moveAway(kMove)) == Moving::unknown);
+      if (takenOver) {
+        const auto taken = pair.loop.wait(pair.other.plan.swap(named.revision, {0, 2, kOther, {}}, {}));
+        PSD_REQUIRE_OK(taken);
+        CHECK(taken->won == (loss != Loss::answer));
+      }
+      const bool counts = !takenOver || loss == Loss::answer;
+      CHECK(pair.loop.wait(pair.one.plan.moveAway(kMove)) == (counts ? Moving::counts : Moving::stays));
+      pair.one.engine.deliverLate();
+      pair.read(pair.other);
+      CHECK((pair.other.plan.moved() != nullptr) == counts);
+    }
+  }
+  Pair away;
+  away.swapped(away.one, 0, {0, 1, kOne, {}});
+  away.one.engine.setAway(true);
+  CHECK(away.loop.wait(away.one.plan.moveAway(kMove)) == Moving::unknown);
+  away.one.engine.setAway(false);
+  CHECK(away.loop.wait(away.one.plan.moveAway(kMove)) == Moving::counts);
+}
+
 }  // namespace
 }  // namespace psd::group_plan_test

@@ -53,10 +53,10 @@ class Daemon {
         timer_(kj::origin<kj::TimePoint>()),
         outgoing_(coordinator_, host_, env, *config_, away_,
                   {[] { return kj::Promise<bool>(true); }, [this] { opened_++; }, [] { return false; },
-                   [] { return std::vector<std::string>{"tcp://old:1"}; }},
+                   [] { return std::vector<std::string>{"tcp://old:1"}; }, nullptr},
                   timer_),
         incoming_(coordinator_, host_, env, *config_,
-                  {[] { return false; }, [this] { return prepare(); },
+                  {[] { return false; }, [] { return std::optional<Error>(); }, [this] { return prepare(); },
                    [this](const MoveLead&, uint64_t) { return leadSays; }},
                   timer_) {
     spdlog::set_level(spdlog::level::off);  // thousands of failures are meant
