@@ -230,7 +230,7 @@ TEST_CASE("Inputs that cannot be are refused by a typed error, and the next call
   requireRefused(trainer->forward(1, other, true).status(), wrong, "2 inputs");
 
   other[0] = {"image", ElementType::f32, {30'000, 1, 28, 28}, std::vector<std::byte>(30'000ull * 784 * 4)};
-  requireRefused(trainer->forward(1, other, true).status(), wrong, "message_bytes allows");
+  requireRefused(trainer->forward(1, other, true).status(), wrong, "message_bytes (64.0 MiB) allows");
   PSD_REQUIRE_OK(trainer->forward(1, images, true));
 }
 

@@ -84,6 +84,12 @@ class Training(ExecutorTest):
             self.assert_ends(trainer)
         self.assertGreater(self.accuracy(trainers[0]), self.accuracy(own[0]) - 3)
 
+    def test_what_fits_a_step_fits_the_final_score(self):
+        self.executor(self.unix_daemon(), message_bytes=256 << 10)
+        trainer = self.remote(more=("--batch-size", 32))
+        self.assert_ends(trainer)
+        self.assertRegex(trainer.out, r"rank 0  test loss .* on \d+ images")
+
     def test_stages_train_as_the_whole_does(self):
         daemon = self.unix_daemon()
         executor = self.executor(daemon, stages=["fc2"], micro_batches=3, workers=2)

@@ -259,7 +259,12 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   }
   if (material.metrics) material.metrics->setRank(rank);
   std::optional<Evaluation> final;  // of the test set
-  if (rank == kScoringRank) final.emplace(*material.model, *material.test);
+  if (rank == kScoringRank) {
+    // An executor takes as many samples at once as it took in training.
+    const size_t most = material.steps ? std::min<size_t>(Evaluation::kBatchSize, command.loop.batchSize)
+                                       : Evaluation::kBatchSize;
+    final.emplace(*material.model, *material.test, most);
+  }
   progress.emplace(out, terminal, rank);
   PSD_ASSIGN_OR_RETURN(const Outcome outcome,
                        trainAndLeave(loop, *client, material, final, *progress, *signals));

@@ -14,17 +14,11 @@
 #include "trainer/loop/rows_of_batch.h"
 
 namespace psd {
-namespace {
-
-constexpr size_t kBatchSize = 256;  // large enough to be fast, some 100 MB in the convolutional net
-
-}  // namespace
-
-size_t Evaluation::batchCount() const { return (dataset_.sampleCount() + kBatchSize - 1) / kBatchSize; }
+size_t Evaluation::batchCount() const { return (dataset_.sampleCount() + batchSize_ - 1) / batchSize_; }
 
 void Evaluation::fillBatch(size_t number) {
-  const size_t begin = number * kBatchSize;
-  std::vector<uint32_t> samples(std::min(kBatchSize, dataset_.sampleCount() - begin));
+  const size_t begin = number * batchSize_;
+  std::vector<uint32_t> samples(std::min(batchSize_, dataset_.sampleCount() - begin));
   std::iota(samples.begin(), samples.end(), static_cast<uint32_t>(begin));
   dataset_.fill(samples, batch_);
 }

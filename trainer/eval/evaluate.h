@@ -20,7 +20,12 @@ using ShouldStop = std::function<bool()>;
 /// which outlive it. checkFit() holds.
 class Evaluation {
  public:
-  Evaluation(Model& model, const Dataset& dataset) : model_(model), dataset_(dataset) {}
+  /// Large enough to be fast, some 100 MB in the convolutional net.
+  static constexpr size_t kBatchSize = 256;
+
+  /// `batchSize`: of samples that are scored at once.
+  Evaluation(Model& model, const Dataset& dataset, size_t batchSize = kBatchSize)
+      : model_(model), dataset_(dataset), batchSize_(batchSize) {}
 
   /// Brings the daemon's values as they are now. `client` has joined or observes.
   Result<PullInfo> pull(Client& client);
@@ -36,6 +41,7 @@ class Evaluation {
 
   Model& model_;
   const Dataset& dataset_;
+  const size_t batchSize_;
   Batch batch_;
   std::optional<RowBatch> rows_;                 ///< of all samples; nothing: the model has no tables
   std::vector<std::vector<RowLookup>> lookups_;  ///< of each batch

@@ -11,7 +11,7 @@ constexpr uint64_t kThreadsMax = 1024;
 constexpr uint64_t kMicroBatchesMax = 1024;
 constexpr uint64_t kTimeMsMax = 24ull * 3600 * 1000;
 constexpr uint64_t kBytesMax = 1ull << 50;
-constexpr uint64_t kMessageBytesMin = 64u << 10, kMessageBytesMax = 256u << 20;
+constexpr uint64_t kMessageBytesMin = 256u << 10, kMessageBytesMax = 256u << 20;
 
 std::string element(std::string_view key, size_t index) {
   return std::string(key) + "[" + std::to_string(index) + "]";

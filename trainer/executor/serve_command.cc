@@ -34,7 +34,7 @@ Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config)
     return Error{error.code,
                  error.message.starts_with("stages") ? error.message : "module: " + error.message};
   };
-  const auto choice = chooseModel(config.module);
+  const auto choice = chooseModel(config.module, kExecutableModels);
   if (!choice.ok()) return wrong(choice.error());
   auto model =
       makeExecutionModel(*choice, config.seed, {config.stages, config.microBatches, config.threadsPerWorker});

@@ -37,7 +37,7 @@ std::span<const ModelEntry> modelList() {
   return kModels;
 }
 
-Result<ModelChoice> chooseModel(std::string_view text) {
+Result<ModelChoice> chooseModel(std::string_view text, std::span<const std::string_view> offered) {
   if (text.ends_with(kScriptSuffix)) {
     const std::string path(text);
     return ModelChoice{std::filesystem::path(path).stem(), path, [path] { return loadScriptNetwork(path); }};
@@ -57,10 +57,11 @@ Result<ModelChoice> chooseModel(std::string_view text) {
     PSD_RETURN_IF_ERROR(options.finish());
     return ModelChoice{std::string(name), options.spec(), std::move(makeNetwork)};
   }
+  if (!offered.empty()) names.assign(offered.begin(), offered.end());
   const std::string_view near = nearest(name, names);
   return Error{ErrorCode::invalidArgument,
                "'" + std::string(name) + "' is not a model; expected one of " + joined(names, ", ") +
-                   ", or a file whose name ends with .pt or .pt2" +
+                   ", or a file whose name ends with .pt" + (offered.empty() ? " or .pt2" : "") +
                    (near.empty() ? "" : ". Did you mean " + std::string(near) + "?")};
 }
 

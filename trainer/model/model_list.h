@@ -37,8 +37,9 @@ struct ModelChoice {
 std::span<const ModelEntry> modelList();
 
 /// The model that NAME[:option=value[,option=value]] names, or FILE.pt or FILE.pt2, which makeModel() loads;
-/// the error lists all and suggests the nearest, or is about the option.
-Result<ModelChoice> chooseModel(std::string_view text);
+/// the error lists all, or the names that are `offered` where .pt2 is not, and suggests the nearest, or is
+/// about the option.
+Result<ModelChoice> chooseModel(std::string_view text, std::span<const std::string_view> offered = {});
 
 struct ModelOptions {
   /// The initial values are a pure function of it, whichever rank or device.

@@ -51,10 +51,12 @@ class ExecutorConnection::Wire {
   Status fits(const std::vector<NamedTensor>& tensors) const {
     const uint64_t bytes = totalBytes(tensors);
     if (bytes + kEnvelopeBytes <= messageBytes_ && tensors.size() <= wire::kTensorListMax) return {};
-    return {
-        ErrorCode::invalidArgument,
-        fmt::format("{} in {} tensor(s) for the executor {}; its message_bytes allows {}: send fewer samples",
-                    bytesText(bytes), tensors.size(), executor_, bytesText(messageBytes_))};
+    return {ErrorCode::invalidArgument,
+            fmt::format("{} in {} tensor(s) for the executor {}; its message_bytes ({}) allows {} in {}: "
+                        "send fewer samples, or raise it",
+                        bytesText(bytes), tensors.size(), executor_, bytesText(messageBytes_),
+                        bytesText(messageBytes_ - std::min(messageBytes_, kEnvelopeBytes)),
+                        wire::kTensorListMax)};
   }
 
   Status open(OwnFd fd, const Address& address, std::chrono::milliseconds timeout, const std::string& program,
