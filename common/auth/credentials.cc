@@ -64,7 +64,7 @@ Result<std::string> readToken(const CredentialFlags& flags, const Getter& enviro
     if (!flags.tokenFile) return checkToken("token", *flags.token);
     return Error{ErrorCode::invalidArgument, "token and token_file are both given; one of them will do"};
   }
-  if (const auto file = said("--token-file", flags.tokenFile, "PSD_TOKEN_FILE", environment)) {
+  if (const auto file = said(flags.tokenFileFlag, flags.tokenFile, "PSD_TOKEN_FILE", environment)) {
     return readTokenFile(*file);
   }
   const char* token = environment("PSD_TOKEN");

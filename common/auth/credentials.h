@@ -27,7 +27,8 @@ struct Credentials {
 /// What flags or arguments say; nothing: not given.
 struct CredentialFlags {
   std::optional<std::string> tokenFile, tlsCa, tlsCertificate, tlsKey;
-  std::optional<std::string> token;  ///< of a program that has it; never a flag, which others see
+  std::optional<std::string> token;            ///< of a program that has it; never a flag, which others see
+  const char* tokenFileFlag = "--token-file";  ///< for errors
 };
 
 /// The flags, of which the token decides alone, else of the environment PSD_TOKEN_FILE or PSD_TOKEN,

@@ -471,6 +471,17 @@ TEST_CASE("The state of a bridge comes back from its file, and one bridge has it
   CHECK(loaded->seen == state.seen);
   CHECK(loaded->base == state.base);
   CHECK(loaded->other == state.other);
+  // A bit that is wrong is found.
+  const std::string path = "state/bridge.safetensors", saved = env.files().at(path);
+  for (size_t at = saved.size() - 90; at < saved.size(); at += 7) {
+    std::string damaged = saved;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x40);
+    PSD_REQUIRE_OK(writeFileAtomically(
+        env, path, [&](WritableFile& out) { return out.append(std::as_bytes(std::span(damaged))); }));
+    const auto refused = file->load();
+    REQUIRE_FALSE(refused.ok());
+    CHECK(has(refused.message(), "is damaged"));
+  }
   const testing::TempDir folder;
   const auto disk = makePosixEnv();
   const auto held = BridgeFile::open(*disk, folder.file("held"));

@@ -22,11 +22,14 @@ constexpr milliseconds kFailedPause{500};  // after a round that failed
 constexpr milliseconds kConnectTimeout{
     2'000};  // of one attempt: between two of them it looks whether to stop
 
-Error at(const char* side, const Error& error) {
-  return {error.code, std::string(side) + ": " + error.message};
-}
 constexpr const char* kLocal = "this machine's daemon";
 constexpr const char* kRoot = "the root";
+
+Error at(const char* side, const Error& error) {
+  const bool shows = side == kLocal && error.code == ErrorCode::unauthenticated;
+  return {error.code, std::string(side) + ": " + error.message +
+                          (shows ? "; what this machine's daemon is shown is --local-token-file" : "")};
+}
 
 /// out = a − b. Plain loops, which the compiler vectorises.
 void subtract(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& out) {

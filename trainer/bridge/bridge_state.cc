@@ -4,12 +4,13 @@
 #include <span>
 #include <utility>
 
+#include "common/checksum/crc32c.h"
 #include "common/safetensors/safetensors.h"
 
 namespace psd {
 namespace {
 
-constexpr size_t kNumbers = 9;
+constexpr size_t kNumbers = 10;  // the last is the checksum of all else
 
 std::vector<uint64_t> valuesOf(const std::vector<Version>& versions) {
   std::vector<uint64_t> values;
@@ -41,6 +42,29 @@ Status append(WritableFile& file, const std::vector<Value>& values) {
   return file.append(std::as_bytes(std::span(values)));
 }
 
+/// In the order of the file, the checksum left out.
+std::vector<uint64_t> numbersOf(const BridgeState& state) {
+  return {static_cast<uint64_t>(state.phase),
+          state.incarnation,
+          state.rank.value,
+          state.signature,
+          state.pushed.value,
+          state.added.value,
+          state.updates,
+          state.rootDaemon,
+          state.localDaemon};
+}
+
+uint64_t checksumOf(const BridgeState& state) {
+  uint32_t crc = 0;
+  for (const auto& part :
+       {numbersOf(state), valuesOf(state.basis), valuesOf(state.seen), valuesOf(state.counted)}) {
+    crc = crc32c(std::as_bytes(std::span(part)), crc);
+  }
+  for (const auto* part : {&state.base, &state.other}) crc = crc32c(std::as_bytes(std::span(*part)), crc);
+  return crc;
+}
+
 }  // namespace
 
 Result<BridgeFile> BridgeFile::open(Env& env, const std::string& folder) {
@@ -70,7 +94,12 @@ Result<BridgeState> BridgeFile::load() const {
   state.updates = numbers[6];
   state.rootDaemon = numbers[7];
   state.localDaemon = numbers[8];
-  if (state.phase == BridgeState::Phase::fresh) return state;
+  const Error damaged{
+      ErrorCode::io, "'" + path_ +
+                         "' is damaged: what it holds does not go with its checksum. In another folder a "
+                         "bridge begins anew, without what this machine has trained since its last exchange"};
+  const auto whole = [&] { return checksumOf(state) == numbers[kNumbers - 1]; };
+  if (state.phase == BridgeState::Phase::fresh) return whole() ? Result<BridgeState>(state) : damaged;
   PSD_ASSIGN_OR_RETURN(const auto basis, readTensor<uint64_t>(file, path_, "basis"));
   PSD_ASSIGN_OR_RETURN(const auto seen, readTensor<uint64_t>(file, path_, "seen"));
   state.basis = versionsOf(basis);
@@ -79,22 +108,16 @@ Result<BridgeState> BridgeFile::load() const {
   state.counted = versionsOf(counted);
   PSD_ASSIGN_OR_RETURN(state.base, readTensor<float>(file, path_, "base"));
   PSD_ASSIGN_OR_RETURN(state.other, readTensor<float>(file, path_, "other"));
-  const bool whole = !state.basis.empty() && !state.seen.empty() &&
-                     state.counted.size() == state.seen.size() && state.base.size() == state.other.size();
-  if (whole) return state;
+  if (!whole()) return damaged;
+  const bool fits = !state.basis.empty() && !state.seen.empty() &&
+                    state.counted.size() == state.seen.size() && state.base.size() == state.other.size();
+  if (fits) return state;
   return Error{ErrorCode::io, "'" + path_ + "' holds arrays of other lengths than a bridge's state"};
 }
 
 Status BridgeFile::save(const BridgeState& state) const {
-  const std::vector<uint64_t> numbers{static_cast<uint64_t>(state.phase),
-                                      state.incarnation,
-                                      state.rank.value,
-                                      state.signature,
-                                      state.pushed.value,
-                                      state.added.value,
-                                      state.updates,
-                                      state.rootDaemon,
-                                      state.localDaemon};
+  std::vector<uint64_t> numbers = numbersOf(state);
+  numbers.push_back(checksumOf(state));
   const std::vector<uint64_t> basis = valuesOf(state.basis), seen = valuesOf(state.seen),
                               counted = valuesOf(state.counted);
   ModelSpec content{"bridge", {{"numbers", DType::u64, {numbers.size()}}}};

@@ -308,8 +308,8 @@ Result<ClientOptions> readLocal(const RawFlags& flags, const EnvironmentGetter& 
         "--local is missing; expected the address of this machine's daemon, as unix:///run/psd/psd.sock"};
   }
   ClientOptions local = root;
-  const auto servers = resolveServers({*flags.local}, environment);
-  if (!servers.ok()) return Error{servers.error().code, "--local: " + servers.message()};
+  const auto servers = resolveServers({*flags.local}, environment, "--local");
+  if (!servers.ok()) return servers.error();
   local.servers = *servers;
   for (const std::string& server : root.servers) {
     if (std::count(servers->begin(), servers->end(), server) == 0) continue;
@@ -320,6 +320,7 @@ Result<ClientOptions> readLocal(const RawFlags& flags, const EnvironmentGetter& 
   if (flags.localTokenFile) {
     CredentialFlags credentials = flags.credentials;
     credentials.tokenFile = *flags.localTokenFile;
+    credentials.tokenFileFlag = "--local-token-file";
     PSD_ASSIGN_OR_RETURN(const Credentials read, readCredentials(credentials, environment));
     local.token = read.token;
   }

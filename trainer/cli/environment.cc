@@ -94,15 +94,15 @@ Result<Placement> resolvePlacement(const std::optional<std::string>& rankFlag,
 }
 
 Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& flags,
-                                                const EnvironmentGetter& environment) {
+                                                const EnvironmentGetter& environment, const char* flag) {
   if (!flags.empty()) {
     std::vector<std::string> addresses;
-    for (const std::string& flag : flags) {
-      const std::vector<std::string> parts = splitAtCommas(flag);
-      if (parts.empty()) addresses.push_back(flag);  // to be refused by its name
+    for (const std::string& each : flags) {
+      const std::vector<std::string> parts = splitAtCommas(each);
+      if (parts.empty()) addresses.push_back(each);  // to be refused by its name
       addresses.insert(addresses.end(), parts.begin(), parts.end());
     }
-    return checkAddresses("--server", std::move(addresses));
+    return checkAddresses(flag, std::move(addresses));
   }
   if (const auto servers = findSetting("", {}, {"PSD_SERVER"}, environment)) {
     return checkAddresses("PSD_SERVER", splitAtCommas(servers->text));

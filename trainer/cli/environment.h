@@ -39,8 +39,10 @@ Result<Placement> resolvePlacement(const std::optional<std::string>& rankFlag,
                                    const EnvironmentGetter& environment);
 
 /// The flags, else PSD_SERVER (comma-separated), else tcp://MASTER_ADDR with psd's default port (torchrun's
-/// MASTER_PORT is its own), else that port of this machine. Every address is checked. Pure.
+/// MASTER_PORT is its own), else that port of this machine. Every address is checked; errors name `flag`.
+/// Pure.
 Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& flags,
-                                                const EnvironmentGetter& environment);
+                                                const EnvironmentGetter& environment,
+                                                const char* flag = "--server");
 
 }  // namespace psd

@@ -192,7 +192,9 @@ TEST_CASE("bridge names what is missing or wrong") {
     return command.message();
   };
   CHECK_THAT(refusal({}), StartsWith("--local is missing"));
-  CHECK_THAT(refusal({"--local", "nowhere://x"}), StartsWith("--local: "));
+  CHECK_THAT(refusal({"--local", "nowhere://x"}), StartsWith("--local: address"));
+  CHECK_THAT(refusal({"--local", "unix:///x", "--local-token-file", "/nowhere"}),
+             StartsWith("--local-token-file: "));
   CHECK_THAT(refusal({"--local", "unix:///a", "--server", "unix:///a"}), Contains("between two daemons"));
   CHECK_THAT(refusal({"--local", "tcp://a:1", "--transport", "shm"}), StartsWith("--transport: "));
   CHECK_THAT(refusal({"--local", "unix:///a"}), StartsWith("--rank is missing"));
