@@ -25,7 +25,7 @@ class ContextRows : public std::enable_shared_from_this<ContextRows> {
   /// To be pulled into, and pushed.
   RowBatch& batch() { return batch_; }
   const RowBatch& batch() const { return batch_; }
-  /// Of no row but those that were looked up; once they are pulled. Keeps this object.
+  /// What the pass sees of it, once it was pulled; keeps this object.
   PassRows forPass();
 
  private:
