@@ -324,8 +324,7 @@ TEST_CASE("A loss compares with what its kind can, and names what it is of besid
   CHECK(!checkLoss({LossKind::crossEntropy, "penalty", label, "penalty"}).ok());
 }
 
-TEST_CASE(
-    "A loss goes over the wire; none that was told is the default, and one of a newer version is none") {
+TEST_CASE("A loss goes over the wire, and none that was told is the default, one of a newer version none") {
   capnp::MallocMessageBuilder message;
   auto out = message.initRoot<schema::Loss>();
   const auto read = [&] { return wire::readLoss(out.asReader()); };
