@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownMax = 12;       // keys in an error
-constexpr size_t kLineBytesMax = 200;  // of what a peer sent, to be shown
+constexpr size_t kLineBytesMax = 100;  // of what a peer sent, to be shown
 
 /// Lines "KEY: VALUE" of keys that begin with the same path.
 class Lines {

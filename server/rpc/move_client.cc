@@ -19,12 +19,14 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "server/move/move_mark.h"
 
 namespace psd {
 namespace {
 
 constexpr const char* kStays = "the move was given up, and trainers go on at the daemons of before";
 
+constexpr size_t kReasonBytesMax = 3000;
 constexpr kj::Duration kGiveUpTime = 2 * kj::SECONDS;
 
 /// A daemon that takes part, and what it can be asked.
@@ -113,7 +115,7 @@ Result<T> Mover::wait(const std::string& who, kj::Promise<Result<T>> promise, kj
   try {
     Result<T> outcome = timer().timeoutAt(until, kj::mv(promise)).wait(io_.waitScope);
     if (outcome.ok()) return outcome;
-    return Error{outcome.error().code, who + ": " + printable(outcome.message(), 500)};
+    return Error{outcome.error().code, who + ": " + printable(outcome.message(), kReasonBytesMax)};
   } catch (const kj::Exception& exception) {
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
       return Error{ErrorCode::deadlineExceeded, who + ": no answer in time"};
@@ -234,6 +236,12 @@ Status Mover::check(schema::MoveTerms::Reader terms) {
   for (size_t j = 0; j < to_.size(); j++) {
     auto request = arriving_[j].checkRequest();
     request.setTerms(terms);
+    // And where the command has reached it.
+    const auto told = terms.getAddresses();
+    const kj::uint count = std::min<kj::uint>(told.size(), kMoveLeadAddressesMax - 1);
+    auto addresses = request.getTerms().initAddresses(count + 1);
+    for (kj::uint i = 0; i < count; i++) addresses.set(i, told[i]);
+    addresses.set(count, from_.front().name.c_str());
     wire::writeModel(whole_, request.initModel());
     PSD_RETURN_IF_ERROR(tell(to_[j].name, kj::mv(request)));
   }
