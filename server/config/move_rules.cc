@@ -83,8 +83,10 @@ void addGroup(const GroupConfig& group, Lines lines) {
   }
 }
 
-std::map<std::string_view, std::string_view> valuesOf(std::string_view text) {
-  std::map<std::string_view, std::string_view> values;
+using Values = std::map<std::string_view, std::string_view>;
+
+Values valuesOf(std::string_view text) {
+  Values values;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -92,6 +94,25 @@ std::map<std::string_view, std::string_view> valuesOf(std::string_view text) {
     if (colon != std::string_view::npos) values.emplace(line.substr(0, colon), line.substr(colon + 2));
   }
   return values;
+}
+
+/// Empty: the key is not there.
+std::string_view valueIn(const Values& values, std::string_view key) {
+  const auto found = values.find(key);
+  return found == values.end() ? std::string_view() : found->second;
+}
+
+/// Whether a key that one side alone has belongs to a policy or an optimizer that the other side has of
+/// another type, which says enough.
+bool ofAnotherType(std::string_view key, const Values& one, const Values& other) {
+  for (const std::string_view section : {"policy.", "optimizer."}) {
+    const size_t at = key.find(section);
+    if (at == std::string_view::npos) continue;
+    const std::string type = std::string(key.substr(0, at + section.size())) + "type";
+    const std::string_view mine = valueIn(one, type), theirs = valueIn(other, type);
+    return key != type && !theirs.empty() && mine != theirs;
+  }
+  return false;
 }
 
 std::string shown(std::string_view value) {
@@ -115,18 +136,15 @@ std::string moveRules(const std::vector<GroupConfig>& groups) {
 Status checkMoveRules(std::string_view before, std::string_view here) {
   if (before == here) return {};
   const auto theirs = valuesOf(before), own = valuesOf(here);
-  const auto valueIn = [](const auto& values, std::string_view key) {
-    const auto found = values.find(key);
-    return found == values.end() ? std::string_view() : found->second;
-  };
   std::vector<std::string> differences;
   for (const auto& [key, value] : own) {
-    if (const auto other = valueIn(theirs, key); other != value) {
+    const auto other = valueIn(theirs, key);
+    if (other != value && !(other.empty() && ofAnotherType(key, own, theirs))) {
       differences.push_back(fmt::format("{} is {} here, {} there", key, shown(value), shown(other)));
     }
   }
   for (const auto& [key, value] : theirs) {
-    if (own.contains(key)) continue;
+    if (own.contains(key) || ofAnotherType(key, theirs, own)) continue;
     differences.push_back(
         fmt::format("{} is not there here, {} there", printable(key, kLineBytesMax), shown(value)));
   }

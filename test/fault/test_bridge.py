@@ -318,8 +318,9 @@ class Commands(Machines):
         self.bridge("one", 0)
         self.count(machine.address)
         self.until_rounds(root)
-        empty = self.machine("two", durability={"type": "none"})
-        for daemon, who in ((machine, "the bridge"), (root, "rank 0")):
+        two = self.machine("two", durability={"type": "none"})
+        other = self.start_root(1, listen=self.unix_address("other.sock"))
+        for daemon, empty, who in ((machine, two, "the bridge"), (root, other, "rank 0")):
             move = self.start_psd("move", "--server", daemon.address, "--to", empty.address)
             self.assert_fails(move, f"{who}: a bridge goes by which daemon has what")
         self.until_rounds(root)

@@ -70,7 +70,9 @@ TEST_CASE("how trainers take steps by themselves cannot change on the way") {
   CHECK(with(R"("period": 8, "delay": 2, "blend": 0.5)") ==
         "policy.blend is 0.5 here, 0.0 there; policy.delay is 2 here, 0 there");
   CHECK(with(R"("period": 8, "deltas": "int8")") == R"(policy.deltas is "int8" here, "none" there)");
-  CHECK(with(R"("period": 8, "quorum": 2)").empty());  // nobody but the daemon goes by it
+  CHECK(between(diloco, R"({"policy": {"type": "locked"}, )" + sgd + "}") ==
+        R"(policy.type is "locked" here, "diloco" there)");  // the other keys are of another policy
+  CHECK(with(R"("period": 8, "quorum": 2)").empty());        // nobody but the daemon goes by it
 
   const auto async = [](const std::string& policy, int delay) {
     return R"({"policy": {"type": "async_diloco")" + policy +
