@@ -41,7 +41,8 @@ std::vector<std::string> seeds() {
   first.proposal = 1;
   first.groups = {{1, one, std::nullopt, 1}};
   first.daemons = {{one, {*parseAddress("tcp://localhost:1")}}};
-  return {planText(plan), planText(first)};
+  const auto moved = withMove(first, {11, {{"tcp://there:1", "unix:///there"}, {"tls://[::1]:2"}}}, 12);
+  return {planText(plan), planText(first), planText(*moved)};
 }
 
 }  // namespace plan_fuzz
