@@ -83,6 +83,8 @@ class Mover {
   Result<schema::ArrivingModel::Client> arriveAt(Peer& peer, uint64_t move, uint32_t parts);
   Status arriveAtAll();
   Status beginAtAll();
+  /// Is done when a connection of the command has broken; `gone`: of whom.
+  kj::Promise<Result<bool>> untilOneIsGone(const Peer*& gone);
   Status whenQuiet();
   Status travel();
   Status settle();
@@ -295,25 +297,42 @@ Status Mover::beginAtAll() {
   return {};
 }
 
+kj::Promise<Result<bool>> Mover::untilOneIsGone(const Peer*& gone) {
+  kj::Promise<Result<bool>> first = kj::NEVER_DONE;
+  for (auto* const peers : {&from_, &to_}) {
+    for (const Peer& peer : *peers) {
+      first = first.exclusiveJoin(peer.client->onDisconnect().then([&peer, &gone]() -> Result<bool> {
+        gone = &peer;
+        return Error{ErrorCode::unavailable, "the connection broke"};
+      }));
+    }
+  }
+  return first;
+}
+
 Status Mover::whenQuiet() {
   const Stopwatch stopwatch;
   const auto until = std::min(deadline_, timer().now() + order_.patience.count() * kj::MILLISECONDS);
   for (size_t i = 0; i < from_.size(); i++) {
-    const auto quiet = wait<bool>(from_[i].name,
-                                  leaving_[i].quietRequest().send().then(
-                                      [this, i](capnp::Response<schema::QuietResult> answer) -> Result<bool> {
-                                        if (answer.isError()) return wire::readError(answer.getError());
-                                        if (i > 0) return true;
-                                        const auto in = answer.getQuiet();
-                                        worldSize_ = in.getWorldSize();
-                                        for (const uint32_t rank : in.getDeparted())
-                                          departed_.push_back(rank);
-                                        for (const uint32_t rank : in.getRanks()) ranks_.push_back(rank);
-                                        quiet_ = kj::mv(answer);
-                                        return true;
-                                      }),
-                                  until);
+    auto answered = leaving_[i].quietRequest().send().then(
+        [this, i](capnp::Response<schema::QuietResult> answer) -> Result<bool> {
+          if (answer.isError()) return wire::readError(answer.getError());
+          if (i > 0) return true;
+          const auto in = answer.getQuiet();
+          worldSize_ = in.getWorldSize();
+          for (const uint32_t rank : in.getDeparted()) departed_.push_back(rank);
+          for (const uint32_t rank : in.getRanks()) ranks_.push_back(rank);
+          quiet_ = kj::mv(answer);
+          return true;
+        });
+    // A trainer that waits for a daemon that died does not step aside at the others.
+    const Peer* gone = nullptr;
+    const auto quiet = wait<bool>(from_[i].name, answered.exclusiveJoin(untilOneIsGone(gone)), until);
     if (quiet.ok()) continue;
+    if (gone != nullptr) {
+      return {ErrorCode::unavailable,
+              fmt::format("{}: the connection broke while trainers stepped aside", gone->name)};
+    }
     if (quiet.error().code != ErrorCode::deadlineExceeded) return quiet.status();
     return {ErrorCode::deadlineExceeded,
             fmt::format(

@@ -190,6 +190,21 @@ class Moves(counting.CountingTest):
         stopped.signal(signal.SIGCONT)
         self.check_counts(old[0])
 
+    def test_a_daemon_that_dies_while_trainers_step_aside_is_named(self):
+        for whom in ("old", "new"):
+            old, new = self.several(2, f"{whom}a", "log"), self.several(2, f"{whom}b", "log")
+            self.trainers = []
+            trainers = [self.counting(old, rank, 2) for rank in range(2)]
+            self.until_each_more("before the move")
+            trainers[1].signal(signal.SIGSTOP)
+            move = self.move(old, new, "--patience", processes.WAIT_S)
+            processes.until("the move has begun", lambda: "is about to move" in old[0].err)
+            victim = {"old": old, "new": new}[whom][1]
+            victim.kill()
+            self.assertIn(f"{victim.address}: the connection broke", self.assert_gives_up(move))
+            for trainer in trainers:
+                trainer.kill()
+
     def test_a_lead_whose_disk_fails_ends_and_tells_when_it_is_started_again(self):
         old = self.several(2, "a", "log")
         for rank in range(2):
