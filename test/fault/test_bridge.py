@@ -17,7 +17,7 @@ import counting_pairs
 import etcd
 import processes
 
-KILLS = int(os.environ.get("FAULT_BRIDGE_KILLS", "12"))
+KILLS = int(os.environ.get("FAULT_BRIDGE_KILLS", "8"))
 SECONDS = 120
 INFLIGHT = 2  # pushes of a trainer
 
