@@ -88,7 +88,7 @@ def learner_traffic(lab, pictures):
     best = means["sync: a round each step"]
     return [
         "### Loss and bytes", "",
-        "DiLoCo (Douillard et al. 2023) and Streaming DiLoCo (2025) train as well as data-parallel rounds and send a fraction. " + learners.text(),
+        "DiLoCo (Douillard et al. 2023) and Streaming DiLoCo (2025) are reported to train as well as data-parallel rounds, and send a fraction. " + learners.text(),
         "*Four bits*: `e3m0` pushed and as `deltas`; *fragments*: 5, with `delay` 5 and `blend` 0.5. MB are of one learner, its first pull of the model among them.", "",
         *table(("`diloco`, or `sync` with AdamW in the daemon", "loss", "MB pushed", "MB pulled", "fewer bytes"),
                [(name, losses(found), *(f"{statistics.mean(run[way] for run in found) / LEARNERS / 1e6:.2f}" for way in ("bytes_pushed", "bytes_pulled")),

@@ -344,7 +344,7 @@ kj::Promise<Result<bool>> GroupMember::moveAway(PlannedMove moved) {
                                                  (plan_.trouble().empty() ? "" : ": " + plan_.trouble()));
         }
         deciding_ = true;
-        return keepMovingAway(moved);
+        return keepMovingAway(moved, false);
       });
 }
 
@@ -357,13 +357,20 @@ kj::Promise<bool> GroupMember::whenNothingAsked(TimePoint until) {
   });
 }
 
-kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved) {
+kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved, bool told) {
   using Answer = Result<bool>;
   auto asked = plan_.moveAway(moved);
-  return asked.then([this, moved = std::move(moved)](GroupPlan::Moving came) mutable -> kj::Promise<Answer> {
+  return asked.then([this, told,
+                     moved = std::move(moved)](GroupPlan::Moving came) mutable -> kj::Promise<Answer> {
     if (came == GroupPlan::Moving::unknown) {
+      if (!told) {
+        host_.note("engine",
+                   "the plan does not tell yet whether the model has moved; until then this daemon asks, and "
+                   "trainers wait");
+      }
       return timer_.afterDelay(kMoveAgain.count() * kj::MILLISECONDS)
-          .then([this, moved = std::move(moved)]() mutable { return keepMovingAway(std::move(moved)); });
+          .then(
+              [this, moved = std::move(moved)]() mutable { return keepMovingAway(std::move(moved), true); });
     }
     deciding_ = false;
     movedAway_ = came == GroupPlan::Moving::counts;

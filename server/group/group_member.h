@@ -134,7 +134,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void learn(const Result<PlanView>& plan);
   /// True once no answer of the engine is waited for; false: not in time.
   kj::Promise<bool> whenNothingAsked(TimePoint until);
-  kj::Promise<Result<bool>> keepMovingAway(PlannedMove moved);
+  kj::Promise<Result<bool>> keepMovingAway(PlannedMove moved, bool told);
   /// The plan says that the model is served by others.
   void becomeMoved();
   kj::Promise<void> retryStart(const Error& error);

@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "common/text/text.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/departed.h"
 
@@ -13,6 +14,13 @@ namespace psd {
 namespace {
 
 constexpr kj::Duration kAskSoon = 100 * kj::MILLISECONDS, kAskSeldom = 10 * kj::SECONDS;
+
+/// Whether it is the same daemon, perhaps started again. One that begins a move has not moved, so no move
+/// from it that began before will count.
+bool sameLead(const MoveLead& one, const MoveLead& other) {
+  if (one.daemon == 0 || one.daemon == other.daemon) return true;  // 0: that of before is not known
+  return std::ranges::find_first_of(one.addresses, other.addresses) != one.addresses.end();
+}
 
 /// Where the pieces of a part lie.
 std::string placeOf(uint32_t part, const std::string& path) { return fmt::format("{}/{}", part, path); }
@@ -58,6 +66,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts) {
     return refused("this daemon has a model already; a move is to daemons that have none");
   }
   receiving_ = move;
+  if (gone_ == move) gone_ = 0;  // it comes again
   checked_ = abandoned_ = false;
   files_ = std::make_shared<MemoryFiles>(host_.config().limits.arrivingBytes);
   held_ = files_;
@@ -73,6 +82,12 @@ uint64_t IncomingMove::held() const {
 Status IncomingMove::check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole) {
   PSD_RETURN_IF_ERROR(checkUnderWay(move));
   checked_ = false;
+  if (placed_ != 0 && !sameLead(lead_, terms.lead)) {
+    return {ErrorCode::notReady,
+            fmt::format("what is here came by a move from the daemons whose lead is {}, and may count: it is "
+                        "theirs to say, or is given up by starting this daemon over an empty folder",
+                        joined(lead_.addresses, ", "))};
+  }
   PSD_RETURN_IF_ERROR(checkMove(terms, whole, host_));
   checked_ = true;
   worldSize_ = terms.worldSize;
@@ -175,13 +190,10 @@ kj::Promise<Status> IncomingMove::clean() {
 }
 
 kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
-  host_.drop();
-  placed_ = 0;
-  return clean().then([this, why = std::move(why)](Status status) -> Result<uint64_t> {
-    if (status.ok() && std::exchange(unread_, false)) status = help_.prepare();
-    if (!status.ok()) spdlog::error("what is left of a move stays in the folder: {}", status.message());
-    settling_ = false;
-    receiving_ = 0;
+  placed_ = receiving_;
+  receiving_ = 0;
+  return forget(placed_).then([this, why = std::move(why)](const Status& forgotten) -> Result<uint64_t> {
+    if (!forgotten.ok()) beginAsking();
     return why;
   });
 }
@@ -252,6 +264,7 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
 }
 
 void IncomingMove::open(uint64_t move) {
+  abandon(receiving_);  // another one was about to bring a model
   placed_ = 0;
   committed_ = move;
   if (trainers_) {
@@ -264,7 +277,7 @@ void IncomingMove::open(uint64_t move) {
 }
 
 kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
-  if (move == 0 || move == gone_) return Status();
+  if (move == 0 || (move == gone_ && move != placed_)) return Status();
   if (move == receiving_) {
     if (settling_) return Status(ErrorCode::notReady, "it is being put in place");
     abandon(move);

@@ -87,7 +87,7 @@ class IncomingMove final {
  private:
   kj::Promise<Status> takeIn(uint64_t move, ParameterHost::Arrived arrived);
   Result<uint64_t> placed(uint64_t move);
-  /// Of what was to be put in place nothing stays, neither here nor on the disk.
+  /// Of what was to be put in place nothing stays, neither here nor on the disk; nobody is let in before.
   kj::Promise<Result<uint64_t>> undo(Error why);
   /// Of what is in place nothing stays.
   kj::Promise<Status> forget(uint64_t move);

@@ -420,6 +420,48 @@ TEST_CASE("what a command knows not to count is forgotten at once, unless the di
   CHECK(isClean(world.newDisk));
 }
 
+TEST_CASE("a model that may count gives way to a move of its own lead alone") {
+  World world("checkpoint");
+  PSD_REQUIRE_OK(world.travel());
+  PSD_REQUIRE_OK(world.settle());
+  IncomingMove& incoming = world.after->incoming();
+  PSD_REQUIRE_OK(incoming.begin(kMove + 1, 1));
+  MoveTerms others = world.quiet.terms;
+  others.lead = {world.quiet.terms.lead.daemon + 1, {"tcp://elsewhere:1"}};
+  const Status refused = incoming.check(kMove + 1, others, kSmallModel);
+  CHECK(refused.error().code == ErrorCode::notReady);
+  CHECK(refused.message().find("whose lead is tcp://old:1") != std::string::npos);
+  CHECK_FALSE(world.loop.wait(incoming.settle(kMove + 1, world.quiet.trainers)).ok());
+  others.lead.addresses = {"tcp://old:1"};  // it was started again
+  PSD_REQUIRE_OK(incoming.check(kMove + 1, others, kSmallModel));
+  // The first one counts after all.
+  PSD_REQUIRE_OK(world.commit());
+  PSD_REQUIRE_OK(world.loop.wait(incoming.commit(kMove)));
+  CHECK(counts(*world.after->model().store) == kTrained);
+  CHECK_FALSE(incoming.turnedAway());
+  CHECK_FALSE(incoming.imageDone(kMove + 1, 0, "copy/a").ok());
+}
+
+TEST_CASE("a partition that could not be put in place keeps the door closed until nothing of it is left") {
+  World world("checkpoint");
+  PSD_REQUIRE_OK(world.travel());
+  world.newDisk.fail({"syncFolder", "remove"}, "read only");
+  CHECK_FALSE(world.settle().ok());
+  CHECK(world.after->incoming().turnedAway());
+  CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
+  CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
+  world.newDisk.heal();
+  SECTION("as the command knows") { PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().giveUp(kMove))); }
+  SECTION("as the lead knows") {
+    world.giveUp();
+    world.after->leadSays = MoveOutcome::stays;
+    world.after->ask();
+  }
+  CHECK_FALSE(world.after->incoming().turnedAway());
+  CHECK_FALSE(world.after->hasModel());
+  CHECK(isClean(world.newDisk));
+}
+
 TEST_CASE("a lead that is another process than the one that gave the model decides nothing") {
   World world("none", "none");
   PSD_REQUIRE_OK(world.travel());
