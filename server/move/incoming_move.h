@@ -41,7 +41,7 @@ struct ArrivalHelp {
 /// How a model comes to this daemon from others: their parts, the partition made of them, and that it counts.
 /// In between nobody is let in. What was made stays though the operator's command is gone, since the daemons
 /// of before may know that the move is done: their lead is asked. It is forgotten where that one says that
-/// the move never will count, or the command, or where another move begins.
+/// the move never will count, or the command, or where another move of that lead brings a partition.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class IncomingMove final {
