@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
@@ -183,9 +184,13 @@ std::vector<Address> Server::addresses() const { return addresses_; }
 std::vector<std::string> Server::reachableAt() const {
   const DaemonsConfig& daemons = loaded_.config.daemons;
   std::vector<std::string> texts;
-  for (Address address : daemons.several() ? daemons.addresses[daemons.index] : addresses_) {
+  std::vector<Address> addresses = daemons.several() ? daemons.addresses[daemons.index] : addresses_;
+  if (group_) std::ranges::copy(group_->member().addressesOfAll(), std::back_inserter(addresses));
+  for (Address address : addresses) {
     if (address.kind == Address::Kind::tcp && address.host == "*") address.host = hostName();
-    if (texts.size() < kMoveLeadAddressesMax) texts.push_back(address.toString());
+    const std::string text = address.toString();
+    const bool known = std::ranges::find(texts, text) != texts.end();
+    if (!known && texts.size() < kMoveLeadAddressesMax) texts.push_back(text);
   }
   return texts;
 }

@@ -86,6 +86,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// call (false, or an Error), however long the engine is away. Meanwhile, and for good where it does, this
   /// daemon asks for nothing else.
   kj::Promise<Result<bool>> moveAway(PlannedMove moved);
+  /// Where those are reached that serve the model, or may come to.
+  std::vector<Address> addressesOfAll() const { return plan_.addressesOfAll(); }
   /// Takes the place of a dead primary with what is here, whatever is lost. Refused where the primary or its
   /// standby answers; both are asked, for `alone_ms` at most.
   kj::Promise<Status> recover();

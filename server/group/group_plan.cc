@@ -140,6 +140,15 @@ std::vector<Address> GroupPlan::addressesOf(DaemonId daemon) const {
   return found == plan->daemons.end() ? std::vector<Address>() : found->second;
 }
 
+std::vector<Address> GroupPlan::addressesOfAll() const {
+  std::vector<Address> all;
+  const std::optional<Plan>& plan = plan_ ? plan_ : last_;
+  if (!plan) return all;
+  for (const auto& [daemon, addresses] : plan->daemons)
+    all.insert(all.end(), addresses.begin(), addresses.end());
+  return all;
+}
+
 std::string GroupPlan::primaryAddress() const {
   const std::optional<Plan>& plan = plan_ ? plan_ : last_;
   if (!plan || plan->ended) return "nobody";

@@ -52,6 +52,8 @@ class GroupPlan {
   /// Why the engine did not answer, or not with a plan, when it was asked last; empty: it did.
   const std::string& trouble() const { return trouble_; }
   std::vector<Address> addressesOf(DaemonId daemon) const;
+  /// Of all daemons that the plan knows.
+  std::vector<Address> addressesOfAll() const;
   /// Where the primary is, for people.
   std::string primaryAddress() const;
 

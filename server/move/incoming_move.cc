@@ -15,8 +15,8 @@ namespace {
 
 constexpr kj::Duration kAskSoon = 100 * kj::MILLISECONDS, kAskSeldom = 10 * kj::SECONDS;
 
-/// Whether it is the same daemon, perhaps started again. One that begins a move has not moved, so no move
-/// from it that began before will count.
+/// Whether it is the same daemon, perhaps started again, or the other one of its pair. One that begins a move
+/// has not moved, so no move from it that began before will count.
 bool sameLead(const MoveLead& one, const MoveLead& other) {
   if (one.daemon == 0 || one.daemon == other.daemon) return true;  // 0: that of before is not known
   return std::ranges::find_first_of(one.addresses, other.addresses) != one.addresses.end();
