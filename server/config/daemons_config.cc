@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "common/text/split.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -11,10 +12,7 @@ namespace {
 std::vector<Address> readAddresses(ObjectReader& in, size_t index, std::string_view text) {
   const std::string key = "daemons[" + std::to_string(index) + "]";
   std::vector<Address> addresses;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    const std::string one(text.substr(at, comma - at));
-    at = comma + 1;
+  for (const std::string& one : splitAtCommas(text)) {
     Result<Address> address = parseAddress(one);
     if (!address.ok()) {
       in.fail(key, address.message());

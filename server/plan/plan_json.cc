@@ -1,6 +1,5 @@
 #include "server/plan/plan_json.h"
 
-#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -8,6 +7,7 @@
 
 #include "common/config/json_file.h"
 #include "common/config/object_reader.h"
+#include "common/text/split.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -105,14 +105,7 @@ std::map<DaemonId, std::vector<Address>> readPlaces(ObjectReader in) {
 PlannedMove readMove(ObjectReader in) {
   need(in, {"move", "to"});
   PlannedMove moved{readHex(in, "move"), {}};
-  for (const std::string& text : in.texts("to", {})) {
-    auto& addresses = moved.to.emplace_back();
-    for (size_t at = 0; at <= text.size();) {
-      const size_t comma = std::min(text.find(',', at), text.size());
-      addresses.push_back(text.substr(at, comma - at));
-      at = comma + 1;
-    }
-  }
+  for (const std::string& text : in.texts("to", {})) moved.to.push_back(splitAtCommas(text));
   return moved;
 }
 

@@ -4,20 +4,17 @@
 #include <string_view>
 
 #include "common/os/address.h"
+#include "common/text/split.h"
 
 namespace psd {
 namespace {
 
 constexpr std::string_view kAnyRank = "auto";  // of --rank
 
-std::vector<std::string> splitAtCommas(std::string_view text) {
-  std::vector<std::string> parts;
-  while (true) {
-    const size_t comma = text.find(',');
-    if (const auto part = text.substr(0, comma); !part.empty()) parts.emplace_back(part);
-    if (comma == std::string_view::npos) return parts;
-    text.remove_prefix(comma + 1);
-  }
+std::vector<std::string> addressesIn(std::string_view text) {
+  std::vector<std::string> addresses = splitAtCommas(text);
+  std::erase(addresses, "");
+  return addresses;
 }
 
 Result<std::vector<std::string>> checkAddresses(const char* source, std::vector<std::string> addresses) {
@@ -98,14 +95,14 @@ Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& 
   if (!flags.empty()) {
     std::vector<std::string> addresses;
     for (const std::string& each : flags) {
-      const std::vector<std::string> parts = splitAtCommas(each);
+      const std::vector<std::string> parts = addressesIn(each);
       if (parts.empty()) addresses.push_back(each);  // to be refused by its name
       addresses.insert(addresses.end(), parts.begin(), parts.end());
     }
     return checkAddresses(flag, std::move(addresses));
   }
   if (const auto servers = findSetting("", {}, {"PSD_SERVER"}, environment)) {
-    return checkAddresses("PSD_SERVER", splitAtCommas(servers->text));
+    return checkAddresses("PSD_SERVER", addressesIn(servers->text));
   }
   if (const auto master = findSetting("", {}, {"MASTER_ADDR"}, environment)) {
     const bool isIpv6 = master->text.find(':') != std::string::npos;

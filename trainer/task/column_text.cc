@@ -1,6 +1,5 @@
 #include "trainer/task/column_text.h"
 
-#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -8,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/split.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -37,13 +37,10 @@ std::optional<uint64_t> countOf(std::string_view text, uint64_t max) {
 /// "1,28,28", "any,3"
 std::optional<std::vector<uint64_t>> extentsOf(std::string_view text) {
   std::vector<uint64_t> extents;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t comma = std::min(text.find(',', begin), text.size());
-    const std::string_view extent = text.substr(begin, comma - begin);
+  for (const std::string& extent : splitAtCommas(text)) {
     const auto count = countOf(extent, std::numeric_limits<uint32_t>::max());
     if (extent != "any" && !count) return {};
     extents.push_back(count.value_or(ColumnSpec::kAny));
-    begin = comma + 1;
   }
   if (extents.size() > kExtentsMax) return {};
   return extents;

@@ -1,5 +1,6 @@
 #include "common/text/text.h"
 
+#include "common/text/split.h"
 #include "test/support/catch.h"
 
 namespace psd::text_test {
@@ -10,6 +11,13 @@ TEST_CASE("texts are joined with the separator between them, empty ones too") {
   CHECK(joined(std::vector<std::string_view>{"one"}, ", ") == "one");
   CHECK(joined(std::vector<std::string>{"", "two", ""}, ", ") == ", two, ");
   CHECK(joined(std::vector<int>{1, 2, 3}, "; ", [](int each) { return std::to_string(each); }) == "1; 2; 3");
+}
+
+TEST_CASE("a text is split at its commas, and what is empty counts") {
+  using Parts = std::vector<std::string>;
+  CHECK(splitAtCommas("") == Parts{""});
+  CHECK(splitAtCommas("one") == Parts{"one"});
+  CHECK(splitAtCommas(",two,,3,") == Parts{"", "two", "", "3", ""});
 }
 
 TEST_CASE("nearest finds the candidate that was meant, or none") {
