@@ -9,6 +9,7 @@
 #include "common/wire/login.h"
 #include "server/rpc/move_services.h"
 #include "server/rpc/sink_link.h"
+#include "server/rpc/status_answer.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -55,9 +56,7 @@ kj::Promise<void> AdminService::keepWhole(KeepWholeContext context) {
     wire::writeStatus({ErrorCode::invalidArgument, whole.message()}, context.getResults().initStatus());
     return kj::READY_NOW;
   }
-  return administration_.keepWhole(*std::move(whole)).then([context](Status kept) mutable {
-    wire::writeStatus(kept, context.getResults().initStatus());
-  });
+  return administration_.keepWhole(*std::move(whole)).then(answering(context));
 }
 
 kj::Promise<void> AdminService::removeTrainer(RemoveTrainerContext context) {
@@ -158,16 +157,12 @@ void AdminService::feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> li
 
 kj::Promise<void> AdminService::switchOver(SwitchOverContext context) {
   context.releaseParams();
-  return administration_.switchOver().then([context](const Status& status) mutable {
-    wire::writeStatus(status, context.getResults().initStatus());
-  });
+  return administration_.switchOver().then(answering(context));
 }
 
 kj::Promise<void> AdminService::recover(RecoverContext context) {
   context.releaseParams();
-  return administration_.recover().then([context](const Status& status) mutable {
-    wire::writeStatus(status, context.getResults().initStatus());
-  });
+  return administration_.recover().then(answering(context));
 }
 
 kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
@@ -224,9 +219,7 @@ kj::Promise<void> AdminService::stop(StopContext context) {
   if (reason.size() > 0) text += ": " + printable({reason.begin(), reason.size()});
   const bool wait = context.getParams().getWait();
   context.releaseParams();
-  auto done = administration_.stop(text, wait).then([context](const Status& status) mutable {
-    wire::writeStatus(status, context.getResults().initStatus());
-  });
+  auto done = administration_.stop(text, wait).then(answering(context));
   return wait ? connection_->untilOutcome(kj::mv(done)) : kj::mv(done);
 }
 

@@ -7,6 +7,7 @@
 #include "common/wire/convert.h"
 #include "server/replica/image_stream.h"
 #include "server/rpc/sink_link.h"
+#include "server/rpc/status_answer.h"
 
 namespace psd {
 namespace {
@@ -39,9 +40,7 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
     return administration_
         .inMoves([move = move_, part = part_, piece = std::move(piece)](
                      OutgoingMove&, IncomingMove& incoming) { return incoming.image(move, part, piece); })
-        .then([context](const Status& kept) mutable {
-          wire::writeStatus(kept, context.getResults().initStatus());
-        });
+        .then(answering(context));
   }
 
   kj::Promise<void> imageDone(ImageDoneContext context) override {
@@ -51,9 +50,7 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
         .inMoves([move = move_, part = part_, path = std::move(path)](OutgoingMove&, IncomingMove& incoming) {
           return incoming.imageDone(move, part, path);
         })
-        .then([context](const Status& kept) mutable {
-          wire::writeStatus(kept, context.getResults().initStatus());
-        });
+        .then(answering(context));
   }
 
  private:
@@ -185,9 +182,7 @@ kj::Promise<void> LeavingService::give(GiveContext context) {
         if (!path.ok()) return path.status();
         return to.imageDone(*path);
       })
-      .then([context](const Status& status) mutable {
-        wire::writeStatus(status, context.getResults().initStatus());
-      })
+      .then(answering(context))
       .attach(kj::defer([stream] { stream->end(); }), kj::mv(sink));
 }
 
@@ -196,9 +191,7 @@ kj::Promise<void> LeavingService::commit(CommitContext context) {
   auto done =
       administration_
           .inMoves([move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.commit(move); })
-          .then([context](const Status& status) mutable {
-            wire::writeStatus(status, context.getResults().initStatus());
-          });
+          .then(answering(context));
   return connection_->untilOutcome(kj::mv(done));  // the daemon ends with it
 }
 
@@ -228,18 +221,14 @@ kj::Promise<void> ArrivingService::check(CheckContext context) {
   return administration_
       .inMoves([move = move_, terms = *std::move(terms), whole = *std::move(whole)](
                    OutgoingMove&, IncomingMove& incoming) { return incoming.check(move, terms, whole); })
-      .then([context](const Status& status) mutable {
-        wire::writeStatus(status, context.getResults().initStatus());
-      });
+      .then(answering(context));
 }
 
 kj::Promise<void> ArrivingService::giveUp(GiveUpContext context) {
   context.releaseParams();
   return administration_
       .inMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.giveUp(move); })
-      .then([context](const Status& status) mutable {
-        wire::writeStatus(status, context.getResults().initStatus());
-      });
+      .then(answering(context));
 }
 
 kj::Promise<void> ArrivingService::settle(SettleContext context) {
@@ -261,9 +250,7 @@ kj::Promise<void> ArrivingService::commit(CommitContext context) {
   context.releaseParams();
   return administration_
       .inMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.commit(move); })
-      .then([context](const Status& status) mutable {
-        wire::writeStatus(status, context.getResults().initStatus());
-      });
+      .then(answering(context));
 }
 
 }  // namespace psd
