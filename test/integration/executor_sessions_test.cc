@@ -22,6 +22,7 @@
 #include "test/integration/odd_models.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
+#include "test/support/streams.h"
 #include "test/support/temp_dir.h"
 #include "trainer/remote/executor_connection.h"
 
@@ -86,35 +87,6 @@ TEST_CASE("Sessions of trainers that are gone are bounded, and end, where the da
   until([&] { return executor.status()["ending"] == 0 && threadCount() <= before; });
 }
 
-/// A connection of which nothing is read while it is shut.
-class ShutStream final : public kj::AsyncIoStream {
- public:
-  explicit ShutStream(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
-
-  void shut() {
-    auto gate = kj::newPromiseAndFulfiller<void>();
-    opened_ = gate.promise.fork();
-    open_ = kj::mv(gate.fulfiller);
-  }
-  void open() { open_->fulfill(); }
-
-  kj::Promise<size_t> tryRead(void* buffer, size_t least, size_t most) override {
-    return opened_.addBranch().then(
-        [this, buffer, least, most] { return inner_->tryRead(buffer, least, most); });
-  }
-  kj::Promise<void> write(const void* buffer, size_t size) override { return inner_->write(buffer, size); }
-  kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override {
-    return inner_->write(pieces);
-  }
-  kj::Promise<void> whenWriteDisconnected() override { return inner_->whenWriteDisconnected(); }
-  void shutdownWrite() override { inner_->shutdownWrite(); }
-
- private:
-  kj::Own<kj::AsyncIoStream> inner_;
-  kj::ForkedPromise<void> opened_ = kj::Promise<void>(kj::READY_NOW).fork();
-  kj::Own<kj::PromiseFulfiller<void>> open_;
-};
-
 TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told so") {
   constexpr uint64_t kMessageBytes = 1u << 20, kOutputBytes = kMessageBytes / 2;
   constexpr uint32_t kCalls = 40;
@@ -128,7 +100,7 @@ TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told
   auto io = kj::setupAsyncIo();
   auto fd = psd::connectTo(*parseAddress(executor.address()), std::chrono::seconds(10));
   PSD_REQUIRE_OK(fd);
-  ShutStream stream(
+  testing::DeafStream stream(
       io.lowLevelProvider->wrapSocketFd(fd->release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP));
   capnp::TwoPartyClient rpc(stream);
   auto own = rpc.bootstrap().castAs<schema::Executor>();
@@ -139,7 +111,7 @@ TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told
   join.setWorldSize(1);
   join.setIncarnation(1);
   auto trainer = join.send().wait(io.waitScope).getTrainer();
-  stream.shut();
+  stream.beDeaf();
   kj::Vector<kj::Promise<bool>> answers;  // whether it has the outputs; else it is overloaded
   for (uint32_t i = 0; i < kCalls; i++) {
     auto forward = trainer.forwardRequest();
@@ -160,7 +132,7 @@ TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told
   untilCalls("calls", kCalls);  // all are there before the first is computed
   gate.set_value();
   untilCalls("forwards", kCalls);
-  stream.open();
+  stream.hear();
   const auto done = kj::joinPromises(answers.releaseAsArray()).wait(io.waitScope);
   const auto served = static_cast<uint64_t>(std::count(done.begin(), done.end(), true));
   CHECK(served >= 2);

@@ -11,33 +11,9 @@
 #include "common/wire/message_stream.h"
 #include "schema/psd.capnp.h"
 #include "test/support/catch.h"
+#include "test/support/streams.h"
 
 namespace psd::testing {
-
-/// A stream whose peer can be left unread: while deaf, bytes stay in the socket. Owned by one event loop's
-/// thread.
-class DeafStream final : public kj::AsyncIoStream {
- public:
-  explicit DeafStream(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
-
-  /// Reads nothing any more, from the next read on.
-  void beDeaf() { deaf_ = true; }
-
-  kj::Promise<size_t> tryRead(void* buffer, size_t minBytes, size_t maxBytes) override {
-    if (deaf_) return kj::Promise<size_t>(kj::NEVER_DONE);
-    return inner_->tryRead(buffer, minBytes, maxBytes);
-  }
-  kj::Promise<void> write(const void* buffer, size_t size) override { return inner_->write(buffer, size); }
-  kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override {
-    return inner_->write(pieces);
-  }
-  kj::Promise<void> whenWriteDisconnected() override { return inner_->whenWriteDisconnected(); }
-  void shutdownWrite() override { inner_->shutdownWrite(); }
-
- private:
-  kj::Own<kj::AsyncIoStream> inner_;
-  bool deaf_ = false;
-};
 
 /// A peer of a daemon that speaks Cap'n Proto's RPC as the library comes, and so may say anything that the
 /// schema can express. Owned by one thread, that of `io`.

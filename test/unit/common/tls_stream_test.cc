@@ -9,6 +9,7 @@
 
 #include "common/tls/refusal.h"
 #include "test/support/catch.h"
+#include "test/support/streams.h"
 #include "test/support/temp_dir.h"
 
 namespace psd::tls_stream_test {
@@ -35,22 +36,6 @@ class Certificate {
   testing::TempDir folder_;
 };
 
-/// Gives a byte at a time, so that a record comes in as many pieces as it can.
-class Trickle final : public kj::AsyncIoStream {
- public:
-  explicit Trickle(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
-  kj::Promise<size_t> tryRead(void* buffer, size_t, size_t) override { return inner_->tryRead(buffer, 1, 1); }
-  kj::Promise<void> write(const void* buffer, size_t size) override { return inner_->write(buffer, size); }
-  kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override {
-    return inner_->write(pieces);
-  }
-  kj::Promise<void> whenWriteDisconnected() override { return inner_->whenWriteDisconnected(); }
-  void shutdownWrite() override { inner_->shutdownWrite(); }
-
- private:
-  kj::Own<kj::AsyncIoStream> inner_;
-};
-
 /// Both ends of a stream that have shaken hands. Owned by one thread.
 struct Pair {
   kj::AsyncIoContext io = kj::setupAsyncIo();
@@ -63,7 +48,7 @@ struct Pair {
   }
   void shakeHands(bool trickles = false, bool requireClient = false) {
     auto pipe = io.provider->newTwoWayPipe();
-    if (trickles) pipe.ends[0] = kj::heap<Trickle>(kj::mv(pipe.ends[0]));
+    if (trickles) pipe.ends[0] = kj::heap<testing::Trickle>(kj::mv(pipe.ends[0]));
     const auto serving =
         TlsContext::forServer({certificate.path(), certificate.key(), certificate.path(), requireClient});
     PSD_REQUIRE_OK(serving);

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <kj/async-io.h>
+
+namespace psd::testing {
+
+/// A stream that does all as another one does. Owned by one event loop's thread, as those below.
+class StreamAround : public kj::AsyncIoStream {
+ public:
+  explicit StreamAround(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
+
+  kj::Promise<size_t> tryRead(void* buffer, size_t least, size_t most) override {
+    return inner_->tryRead(buffer, least, most);
+  }
+  kj::Promise<void> write(const void* buffer, size_t size) override { return inner_->write(buffer, size); }
+  kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override {
+    return inner_->write(pieces);
+  }
+  kj::Promise<void> whenWriteDisconnected() override { return inner_->whenWriteDisconnected(); }
+  void shutdownWrite() override { inner_->shutdownWrite(); }
+
+ private:
+  kj::Own<kj::AsyncIoStream> inner_;
+};
+
+/// A stream whose peer can be left unread: while deaf, bytes stay in the socket.
+class DeafStream final : public StreamAround {
+ public:
+  using StreamAround::StreamAround;
+
+  /// Reads nothing any more, from the next read on, until it hears again.
+  void beDeaf() {
+    auto gate = kj::newPromiseAndFulfiller<void>();
+    hears_ = gate.promise.fork();
+    hear_ = kj::mv(gate.fulfiller);
+  }
+  void hear() { hear_->fulfill(); }
+
+  kj::Promise<size_t> tryRead(void* buffer, size_t least, size_t most) override {
+    return hears_.addBranch().then(
+        [this, buffer, least, most] { return StreamAround::tryRead(buffer, least, most); });
+  }
+
+ private:
+  kj::ForkedPromise<void> hears_ = kj::Promise<void>(kj::READY_NOW).fork();
+  kj::Own<kj::PromiseFulfiller<void>> hear_;
+};
+
+/// Gives a byte at a time, so that a record comes in as many pieces as it can.
+class Trickle final : public StreamAround {
+ public:
+  using StreamAround::StreamAround;
+
+  kj::Promise<size_t> tryRead(void* buffer, size_t, size_t) override {
+    return StreamAround::tryRead(buffer, 1, 1);
+  }
+};
+
+}  // namespace psd::testing
