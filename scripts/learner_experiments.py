@@ -44,7 +44,7 @@ class Learners:
         return (f"A transformer (`{MODEL.removesuffix(',dropout=0')}`) on the 1.1 million characters of Tiny Shakespeare, {LEARNERS} virtual "
                 f"[learners](trainer.md#virtual-trainers) with {self.steps:,} steps each of {BATCH} sequences of 32 characters, AdamW with a "
                 f"warm-up of {self.steps // 24} steps to 0.003 and a cosine to 0.0003. The outer optimizer is SGD with rate {OUTER_RATE} and Nesterov's momentum "
-                f"{OUTER_MOMENTUM}; with the papers' 0.9, which a run of so few rounds does not bear, all end higher. Loss of the held-out tenth, in nats, the least "
+                f"{OUTER_MOMENTUM}; with the papers' 0.9 (and rates of 0.1 and 0.3), which a run of so few rounds does not bear, all end higher. Loss of the held-out tenth, in nats, the least "
                 f"and the most of {SEEDS} seeds.")
 
 

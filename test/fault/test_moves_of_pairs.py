@@ -139,7 +139,8 @@ class MovesOfPairs(counting.CountingTest):
         processes.until("the standby knows what became of its primary", knows)
         return not old[1].runs() or found["state"] != "serving"
 
-    def test_the_old_primary_is_killed_in_the_midst(self):
+    def kills(self):
+        """For each kill the pair that has the model, with trainers at work, and the two to which it is to move."""
         for kill in range(KILLS):
             self.trainers = []
             for path in self.folder.glob("ledger-*"):
@@ -148,22 +149,17 @@ class MovesOfPairs(counting.CountingTest):
             self.counting(old)
             old[0].until_in_sync()
             self.until_each_more("before the move")
-            new = self.pairs(f"b{kill}", 2)
+            yield old, self.pairs(f"b{kill}", 2)
+
+    def test_the_old_primary_is_killed_in_the_midst(self):
+        for old, new in self.kills():
             moved = self.kill_in_the_midst(old[0], old, new)
             print("the new pairs serve" if moved else "the standby serves")
             self.until_each_more("after the kill")
             self.check_counts(new[0][0] if moved else old[1])
 
     def test_a_new_primary_is_killed_in_the_midst(self):
-        for kill in range(KILLS):
-            self.trainers = []
-            for path in self.folder.glob("ledger-*"):
-                path.unlink()
-            [old] = self.pairs(f"a{kill}")
-            self.counting(old)
-            old[0].until_in_sync()
-            self.until_each_more("before the move")
-            new = self.pairs(f"b{kill}", 2)
+        for old, new in self.kills():
             moved = self.kill_in_the_midst(new[1][0], old, new)
             print("the new pairs serve" if moved else "the old one goes on")
             if moved:

@@ -368,7 +368,7 @@ TEST_CASE("Rows of contexts are held within memory_bytes") {
   requireRefused(never.status(), ErrorCode::invalidArgument, "send fewer samples");
   const auto nearly = trainer->forward(4, distinctIds(1'000), true);
   requireRefused(nearly.status(), ErrorCode::invalidArgument, "rows and their gradients take");
-  // The same id again and again is one row.
+  // An id that comes again and again is one row.
   std::vector<NamedTensor> same = distinctIds(20'000);
   for (NamedTensor& each : same) std::ranges::fill(each.values<int64_t>(), 5);
   PSD_REQUIRE_OK(trainer->forward(4, same, true));

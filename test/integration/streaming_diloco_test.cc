@@ -32,7 +32,7 @@ Json configOf(Json policy, const Json& optimizer = kNesterov) {
   return {{"policy", policy}, {"optimizer", optimizer}, {"shards", 3}, {"threads", 2}};
 }
 
-/// The same for several daemons, which is one where `daemons` is.
+/// A configuration with what rounds over several daemons need; as it is for one daemon.
 Json severally(uint32_t daemons, Json config) {
   if (daemons == 1) return config;
   config["policy"]["round_timeout_ms"] = 600'000;

@@ -79,7 +79,8 @@ class DueAtAny final : public Pending<RoundDue>::Impl {
   bool done() const override {
     return std::ranges::any_of(parts_, [](const auto& part) { return part.done(); });
   }
-  /// Where none has told yet, what the first one comes to.
+  /// Where none has told yet, what the daemon that is first in order comes to: a fragment's turn is by its
+  /// version.
   Result<RoundDue> wait() override {
     if (!done()) return parts_.front().wait();
     std::optional<Result<RoundDue>> told;

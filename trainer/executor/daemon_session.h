@@ -65,7 +65,7 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   Result<std::shared_ptr<Client>> connect(const ClientOptions& options);
   Result<JoinInfo> joinWith(const ClientOptions& options, const Membership& membership);
   Result<PulledWeights> weightsNow(const std::vector<NamedTensor>& inputs, bool training);
-  /// Those that a pass over these inputs takes, to be pulled; null: the model has no tables.
+  /// The rows of tables that a pass over these inputs takes, to be pulled; null: the model has no tables.
   Result<std::shared_ptr<ContextRows>> rowsOf(const std::vector<NamedTensor>& inputs, bool training);
   Status checkJoined(const JoinInfo& info) const;
 

@@ -19,7 +19,7 @@ std::vector<Version> versionsOf(const std::vector<uint64_t>& numbers) {
   return versions;
 }
 
-std::shared_ptr<RowBatch> batchOf(const PythonRows* rows) { return rows ? rows->shared() : nullptr; }
+std::shared_ptr<RowBatch> rowBatchOf(const PythonRows* rows) { return rows ? rows->shared() : nullptr; }
 
 /// `onEvent(what, line)`, to be called and dropped on any thread.
 std::function<void(const ClientEvent&)> teller(nb::object onEvent) {
@@ -109,7 +109,7 @@ PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonR
   using Answer = PythonPending<PullInfo>;
   const Values given = valuesOf(destination, "the destination of a pull");
   const Values values = isAligned(given.data()) ? given : alignedArray(given.size());
-  return {client_, client_->run([given, values, rows = batchOf(rows), newest = newest_](Client& client) {
+  return {client_, client_->run([given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
             const auto answered = [given, values, rows, newest] {
               if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
               if (values.size() > 0) *newest = ConstValues(values);  // not for rows alone
@@ -123,9 +123,9 @@ PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
   using Answer = PythonPending<PushInfo>;
   checkNoneUnfinished();
   const ConstValues gradient = aligned(constValuesOf(arguments.gradient, "the gradient of a push"));
-  return {client_,
-          client_->run([step = arguments.step, behind = arguments.behind, gradient,
-                        basis = versionsOf(arguments.basis), rows = batchOf(arguments.rows)](Client& client) {
+  return {client_, client_->run([step = arguments.step, behind = arguments.behind, gradient,
+                                 basis = versionsOf(arguments.basis),
+                                 rows = rowBatchOf(arguments.rows)](Client& client) {
             return std::make_shared<Answer::Call>(Answer::Call{
                 client.push(step, spanOf(gradient), behind, basis, rows.get()), [gradient, rows] {}});
           })};
@@ -135,7 +135,7 @@ PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
   checkNoneUnfinished();
   const auto push = std::make_shared<PythonPartialPush::Push>();
   push->gradient = constValuesOf(arguments.gradient, "the gradient of a push");
-  push->rows = batchOf(arguments.rows);
+  push->rows = rowBatchOf(arguments.rows);
   client_->run([push, step = arguments.step, behind = arguments.behind,
                 basis = versionsOf(arguments.basis)](Client& client) {
     push->partial = client.beginPush(step, spanOf(push->gradient), behind, basis, push->rows.get());
