@@ -374,8 +374,13 @@ The best of each transfer is bold. The defaults are a window of 4 and slices of 
 class Devices(Group):
     name = "devices"
     title = "Between CUDA devices"
-    text = """One trainer whose values are in the memory of a CUDA device, hogwild, plain SGD: through memory of the daemon's device
-(`bench --device`), beside the same trainer with its values in host memory. Bytes over the time of the median transfer."""
+    text = """One trainer whose values are in the memory of a CUDA device, plain SGD: through memory of the daemon's device
+(`bench --device`), beside the same trainer with its values in host memory, which go to the device in the daemon. Bytes over the
+time of the median transfer. `large`: slices of 32 MiB (`limits.slice_bytes`), in place of 4.
+
+Two processes take turns at a GPU, and each slice costs several changes of turn, about 0.3 ms together: larger slices, and fewer
+shards, cost fewer. [MPS](operations.md#several-processes-on-one-gpu) does without the turns."""
+    ways = {"device": {}, "device, large": {"config": {"limits": {"slice_bytes": 32 * MIB, "message_bytes": 64 * MIB}}}, "host": None}
 
     def measurements(self):
         device = self.programs.device
@@ -383,12 +388,16 @@ class Devices(Group):
             self.unmeasured.append(f"transfers between devices: the daemon's parameters were on {device} (--device)")
             self.rounds_max = 1
             return {"nothing": lambda: 0}
-        return {f"{operation}, {where}": lambda o=operation, f=flags: self.rate("unix", o, **f)
-                for operation in ("pull", "push") for where, flags in (("device", {"device": device}), ("host", {}))}
+        flags = {way: {} if more is None else {"device": device, **more} for way, more in self.ways.items()}
+        return {f"{policy}, {operation}, {way}": lambda o=operation, p=policy, f=flags[way]: self.rate(
+                    "unix", o, **{**f, "config": {"policy": {"type": p}, **f.get("config", {})}})
+                for policy in ("hogwild", "sync") for operation in ("pull", "push") for way in self.ways}
 
     def rows(self, medians):
-        return [Row.at_least(f"{operation} of 64 MiB", medians[f"{operation}, device"], "host memory", medians[f"{operation}, host"],
-                             None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
+        return [Row.at_least(f"{policy}, {operation} of 64 MiB{way.removeprefix('device')}", medians[f"{policy}, {operation}, {way}"],
+                             "host memory", medians[f"{policy}, {operation}, host"], None, gigabytes)
+                for policy in ("hogwild", "sync") for operation in ("pull", "push") for way in self.ways
+                if way != "host" and "nothing" not in medians]
 
 
 GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Executor, Network, Learners,

@@ -5,6 +5,7 @@ import datetime
 import os
 import platform
 import re
+import shutil
 import subprocess
 
 BY_HAND_BEGIN = "<!-- by hand: kept when the page is generated -->"
@@ -171,6 +172,9 @@ def summary(groups, sections):
 
 
 def command_line(*arguments):
+    """What it printed; nothing where it fails, or is not there."""
+    if not shutil.which(arguments[0]):
+        return ""
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout.strip() if done.returncode == 0 else ""
 
@@ -181,14 +185,17 @@ def cpu_name():
 
 
 def machine():
+    """The machine as a table, with a row of its GPUs where it has some."""
+    gpus = command_line("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return MACHINE.format(cpu=cpu_name(), cores=len(os.sched_getaffinity(0)), memory=f"{memory / (1 << 30):.1f} GiB",
-                          system=f"{platform.system()} {platform.release()}")
+                          system=f"{platform.system()} {platform.release()}") + "".join(
+        f"\n| GPU | {name.replace(', ', ', driver ')} |" for name in gpus)
 
 
 def machine_of(text):
     """The machine that a page tells of, as machine() shows it; None where it tells of none."""
-    found = re.search(r"^\| \| \|\n\|---\|---\|\n\| processor .*\n\| cores.*\n\| system .*$", text, re.MULTILINE)
+    found = re.search(r"^\| \| \|\n\|---\|---\|\n\| processor .*\n\| cores.*\n\| system .*(\n\| GPU .*)*$", text, re.MULTILINE)
     return found and found.group()
 
 

@@ -44,7 +44,7 @@ struct Joined {
 Joined join(const DaemonProcess& daemon, const std::function<std::span<const float>()>& initialValues,
             ClientOptions options = {}) {
   options.servers = {daemon.address()};
-  options.chunkBytes = kChunkBytes;
+  options.chunkBytes = options.deviceChunkBytes = kChunkBytes;
   options.cudaDevice = 0;
   auto client = Client::connect(options);
   PSD_REQUIRE_OK(client);
@@ -153,6 +153,31 @@ TEST_CASE("Device ring: a client that must have shared memory has it on the devi
   const Joined trainer = join(
       on.daemon, [&] { return std::span<const float>(zeros); }, options);
   CHECK(trainer.info.pullTransport == "cuda");
+}
+
+TEST_CASE("Device ring: slices are as large as the daemon takes, or as the trainer asks for") {
+  constexpr uint64_t kTaken = 2 << 20, kPlaces = 2 * 4;  // of a window, both ways
+  OnDevice on({"shards=1", "limits.slice_bytes=" + std::to_string(kTaken)});
+  const ModelSpec wide{"wide", {{"w", DType::f32, {3 << 20}}}};
+  const std::vector<float> zeros = testing::everyParameter(wide, 0);
+  for (const uint64_t asked : {uint64_t{0}, kTaken / 2}) {
+    ClientOptions options;
+    options.servers = {on.daemon.address()};
+    options.cudaDevice = 0;
+    if (asked != 0) options.deviceChunkBytes = asked;
+    auto client = Client::connect(options);
+    PSD_REQUIRE_OK(client);
+    PSD_REQUIRE_OK((*client)->join({Rank{0}, 1}, wide, [&] { return std::span<const float>(zeros); }));
+    REQUIRE((*client)->useDeviceMemory());
+    CHECK(on.daemon.status()["ring_bytes"] == kPlaces * (asked != 0 ? asked : kTaken));
+    const DeviceArray ones(testing::everyParameter(wide, -1)), values(zeros);
+    PSD_REQUIRE_OK((*client)->push(Step{1}, ones.span(), 1, {}).wait());
+    PSD_REQUIRE_OK((*client)->pull(values.span()).wait());
+    CHECK(values.values() != zeros);
+    PSD_REQUIRE_OK((*client)->leave());
+    *client = nullptr;
+    on.daemon.statusWhen([](const auto& status) { return status["ring_bytes"] == 0; });
+  }
 }
 
 TEST_CASE("Device ring: what is not finite is refused, named, and nothing of its slice is in the model") {

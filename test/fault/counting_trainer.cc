@@ -63,7 +63,7 @@ std::vector<std::string> splitAt(char separator, const std::string& text) {
 Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros) {
   ClientOptions options;
   options.servers = order.addresses;
-  options.chunkBytes = order.chunkBytes;
+  options.chunkBytes = options.deviceChunkBytes = order.chunkBytes;
   options.connectTimeout = options.retryTimeout = kPatience;
   if (order.onDevice) options.cudaDevice = 0;
   return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);

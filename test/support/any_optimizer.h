@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <utility>
@@ -101,8 +102,13 @@ inline std::vector<float> mixedGradient(size_t count, Random& random) {
   return values;
 }
 
+/// Whether they are equal bit for bit, but that every NaN is as good as another: processors give them other
+/// signs.
 inline bool sameBits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float one, float other) {
+    return std::bit_cast<uint32_t>(one) == std::bit_cast<uint32_t>(other) ||
+           (std::isnan(one) && std::isnan(other));
+  });
 }
 
 /// All weights of a shard, then each of its slots.

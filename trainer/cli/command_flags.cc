@@ -161,7 +161,9 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--size", flags.size, "of the parameters", "BYTES");
   add("--trainers", flags.trainers, "at once, each a process", "N");
   add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
-  add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: 1 MiB", "BYTES");
+  add("--chunk", flags.chunk,
+      "of one slice on the wire, at most; auto: 1 MiB, in memory of CUDA devices all that the daemon takes",
+      "BYTES");
   add("--window", flags.window, "slices of --chunk in flight at a time, or more of smaller ones", "N");
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
   add("--ids", flags.ids, "rows: of one pull or push, drawn anew for each", "N");

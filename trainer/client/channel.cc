@@ -95,6 +95,7 @@ Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const Ses
 Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server,
                  const ClientOptions& options)
     : chunkBytes_(options.chunkBytes),
+      deviceChunkBytes_(options.deviceChunkBytes),
       window_(options.window),
       token_(options.token),
       connection_(io, kj::mv(socket), std::move(server), options.spin, options.transport != Transport::rpc),
@@ -168,6 +169,10 @@ kj::Promise<Result<DaemonPlaces>> Channel::stepAside(uint64_t move, const std::s
 
 kj::Promise<Status> Channel::begin(Admission in) {
   terms_ = std::move(in.terms);
+  if (transports_.wouldGoByDevices(in.offer, terms_)) {
+    const uint64_t most = std::min(deviceChunkBytes_ / sizeof(float), terms_.sliceElementsMax);
+    terms_.slices = cutIntoSlices(terms_.plan, most);
+  }
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
   return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {

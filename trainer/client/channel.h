@@ -121,7 +121,7 @@ class Channel {
   /// Makes `left` calls one after the other.
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
 
-  const uint64_t chunkBytes_;
+  const uint64_t chunkBytes_, deviceChunkBytes_;
   const uint32_t window_;
   const std::string token_;
   DaemonConnection connection_;

@@ -133,7 +133,8 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
             fmt::format("the daemon's shards hold {} elements; this model's layout has {}",
                         terms.plan.totalElements(), expected)};
   }
-  terms.rowValuesMax = std::min(chunkBytes / sizeof(float), access.getSliceElementsMax());
+  terms.sliceElementsMax = access.getSliceElementsMax();
+  terms.rowValuesMax = std::min(chunkBytes / sizeof(float), terms.sliceElementsMax);
   terms.slices = cutIntoSlices(terms.plan, terms.rowValuesMax);
   PSD_RETURN_IF_ERROR(readRowShards(access, model, terms));
   terms.policy = printable(wire::textIn(access.getPolicy()));

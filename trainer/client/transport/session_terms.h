@@ -31,6 +31,7 @@ struct SessionTerms {
   ShardPlan plan;                          ///< its groups are the fragments of localSteps
   std::vector<Slice> slices;               ///< of the whole model
   std::vector<RowShardTerms> rowShards;    ///< numbered on after the plan's shards
+  uint64_t sliceElementsMax = 0;           ///< that the daemon takes in one slice
   uint64_t rowValuesMax = 0;               ///< in one slice of rows
   std::shared_ptr<const Codec> codec;      ///< of pushes; null: float32
   std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32

@@ -40,6 +40,13 @@ Result<Transports::Choice> Transports::choose(bool onDevice) {
   return Choice{byHost_.get(), byHost_.get()};
 }
 
+bool Transports::wouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const {
+  // Steps that a trainer takes by itself are taken in host memory, and codecs work there.
+  return wanted_ != Transport::rpc && cudaDevice_ >= 0 && connection_.canPush() && !terms.codec &&
+         !terms.pullCodec && terms.localSteps.period == 0 && !offer.deviceOfShard.empty() &&
+         !terms.slices.empty();
+}
+
 kj::Promise<Status> Transports::open(TransportOffer offer, const SessionTerms& terms, uint32_t window) {
   if (wanted_ == Transport::rpc) return Status();
   auto opened = openDeviceRings(offer, terms, window);
@@ -62,11 +69,7 @@ Status Transports::doWithout(const Error& why) const {
 
 kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, const SessionTerms& terms,
                                                 uint32_t window) {
-  // Steps that a trainer takes by itself are taken in host memory, and codecs work there.
-  if (cudaDevice_ < 0 || !connection_.canPush() || terms.codec || terms.pullCodec ||
-      terms.localSteps.period != 0 || offer.deviceOfShard.empty() || terms.slices.empty()) {
-    return Status();
-  }
+  if (!wouldGoByDevices(offer, terms)) return Status();
   if (offer.deviceOfShard.size() != terms.plan.shards.size()) {
     return Status(ErrorCode::protocolMismatch,
                   fmt::format("{}: the daemon names the devices of {} shards, not of {}",
