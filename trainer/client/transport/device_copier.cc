@@ -111,9 +111,16 @@ DeviceCopier::Array::~Array() {
 }
 
 Status DeviceCopier::copy(void* to, const void* from, size_t bytes) {
+  PSD_RETURN_IF_ERROR(begin(to, from, bytes));
+  return synchronize();
+}
+
+Status DeviceCopier::begin(void* to, const void* from, size_t bytes) {
   PSD_RETURN_IF_ERROR(check("cudaSetDevice", runtime_->setDevice(device_)));
-  PSD_RETURN_IF_ERROR(
-      check("cudaMemcpyAsync", runtime_->memcpyAsync(to, from, bytes, kMemcpyDefault, stream_)));
+  return check("cudaMemcpyAsync", runtime_->memcpyAsync(to, from, bytes, kMemcpyDefault, stream_));
+}
+
+Status DeviceCopier::synchronize() {
   return check("cudaStreamSynchronize", runtime_->streamSynchronize(stream_));
 }
 

@@ -56,6 +56,10 @@ class DeviceCopier {
   Result<std::unique_ptr<Array>> allocate(std::span<const float> values);
   /// to = from, wherever each of them is, by the time it returns.
   Status copy(void* to, const void* from, size_t bytes);
+  /// The same, after what was begun before it, by the time synchronize() returns.
+  Status begin(void* to, const void* from, size_t bytes);
+  /// Waits for all that was begun.
+  Status synchronize();
 
  private:
   struct Runtime;

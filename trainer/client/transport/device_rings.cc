@@ -23,7 +23,8 @@ DeviceRings::DeviceRings(DaemonConnection& connection, std::unique_ptr<DeviceCop
     : connection_(connection),
       copier_(std::move(copier)),
       deviceOfShard_(std::move(deviceOfShard)),
-      sizes_(sizes) {}
+      sizes_(sizes),
+      copies_(*copier_) {}
 
 kj::Promise<Status> DeviceRings::openEach(std::vector<uint32_t> missing) {
   if (missing.empty()) return Status();
@@ -50,11 +51,16 @@ kj::Promise<SlicePushed> DeviceRings::push(const PushRequest& push, const Slice&
   const auto bytes = values.values.size_bytes();
   if (Status fits = ring.pushes.checkSlice(bytes); !fits.ok()) return SlicePushed{.status = std::move(fits)};
   RingPlaces::Place place = ring.pushes.take();
-  if (Status copied = copier_->copy(ring.at(place), values.values.data(), bytes); !copied.ok()) {
+  auto copied = copies_.copy(ring.at(place), values.values.data(), bytes);
+  return copied.then([this, place = std::move(place), &push,
+                      slice](Status status) mutable -> kj::Promise<SlicePushed> {
+    if (status.ok() && closed_) status = *closed_;
+    if (status.ok()) {
+      return pushAt(std::move(place), connection_.trainer().pushFromDeviceRequest(kPushCall), push, slice);
+    }
     place.giveBack();
-    return SlicePushed{.status = std::move(copied)};
-  }
-  return pushAt(std::move(place), connection_.trainer().pushFromDeviceRequest(kPushCall), push, slice);
+    return SlicePushed{.status = std::move(status)};
+  });
 }
 
 kj::Promise<Result<SlicePulled>> DeviceRings::pull(uint64_t pull, const Slice& slice, std::span<float> into) {
@@ -79,17 +85,26 @@ kj::Promise<Result<SlicePulled>> DeviceRings::pullThrough(RingPlaces::Place plac
   request.setCount(slice.count);
   request.setAt(place.at());
   return request.send().dropPipeline().then([this, into, &ring = ringOf(slice), place = std::move(place)](
-                                                auto answer) mutable -> Result<SlicePulled> {
-    const auto giveBack = kj::defer([&place] { place.giveBack(); });
-    if (closed_) return *closed_;
-    if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-    PSD_RETURN_IF_ERROR(copier_->copy(into.data(), ring.at(place), into.size_bytes()));
-    return SlicePulled{Version{answer.getVersion()}, into.size_bytes()};
+                                                auto answer) mutable -> kj::Promise<Result<SlicePulled>> {
+    std::optional<Error> error = closed_;
+    if (!error && answer.isError()) error = sanitized(wire::readError(answer.getError()));
+    if (error) {
+      place.giveBack();
+      return Result<SlicePulled>(*error);
+    }
+    const SlicePulled pulled{Version{answer.getVersion()}, into.size_bytes()};
+    auto copied = copies_.copy(into.data(), ring.at(place), into.size_bytes());
+    return copied.then([pulled, place = std::move(place)](Status status) mutable -> Result<SlicePulled> {
+      place.giveBack();
+      if (!status.ok()) return status.error();
+      return pulled;
+    });
   });
 }
 
 void DeviceRings::close(const Error& why) {
   closed_ = why;
+  copies_.end();
   for (auto& [device, ring] : rings_) ring->mapping = nullptr;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/client/transport/batched_copies.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/device_copier.h"
 #include "trainer/client/transport/ring_places.h"
@@ -35,7 +36,8 @@ class DeviceRings final : public SliceTransport {
   kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
                                 const SliceValues& values) override;
   kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
-  /// Unmaps the rings before the daemon learns that the session is over, which lets it free them.
+  /// Waits for copies and unmaps the rings before the daemon learns that the session is over, which lets it
+  /// free them.
   void close(const Error& why) override;
 
  private:
@@ -61,6 +63,7 @@ class DeviceRings final : public SliceTransport {
   const std::vector<uint32_t> deviceOfShard_;
   const RingSizes sizes_;
   std::map<uint32_t, std::unique_ptr<Ring>> rings_;
+  BatchedCopies copies_;  // ends before the rings go
   std::optional<Error> closed_;
 };
 
