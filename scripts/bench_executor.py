@@ -113,7 +113,7 @@ parameters another trainer has changed."""
             address = f"unix://{folder}/executor.sock"
             executor = Running(stack, folder, "psd-executor", [
                 self.programs.folder / "psd-executor", "--server", daemon.address["unix"], "--listen", address, "--module", "mnist_cnn",
-                "--set", f'weights="{weights}"', "--set", "workers=2", *more])
+                "--device", "cpu", "--set", f'weights="{weights}"', "--set", "workers=2", *more])
             executor.until("waited for it to listen", lambda: "ready: listening" in executor.text(), READY_S)
             files = [folder / f"{rank}.jsonl" for rank in range(trainers)]
             running = [Running(stack, folder, f"psd-trainer-{rank}", [

@@ -15,7 +15,7 @@
 #include "trainer/executor/executor.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/executor_server.h"
-#include "trainer/model/model_list.h"
+#include "trainer/executor/model_devices.h"
 
 namespace psd::testing {
 
@@ -24,18 +24,16 @@ class LocalExecutor {
  public:
   using Wrap = std::function<std::unique_ptr<ExecutionModel>(std::unique_ptr<ExecutionModel>)>;
 
-  /// `config` as in a configuration file, without `listen`; the module is mlp where it names none. `wrap`:
-  /// gives what stands for the module, with it inside; null: itself.
+  /// `config` as in a configuration file, without `listen`; the module is mlp on the CPU where it names none.
+  /// `wrap`: gives what stands for the module, with it inside; null: itself.
   LocalExecutor(const std::string& daemon, nlohmann::ordered_json config, const Wrap& wrap = nullptr) {
     config["server"] = daemon;
     config["listen"] = {address()};
     if (!config.contains("module")) config["module"] = "mlp";
+    if (!config.contains("device")) config["device"] = "cpu";
     auto read = readExecutorConfig(config);
     PSD_REQUIRE_OK(read);
-    auto choice = chooseModel(read->module);
-    PSD_REQUIRE_OK(choice);
-    auto model =
-        makeExecutionModel(*choice, read->seed, {read->stages, read->microBatches, read->threadsPerWorker});
+    auto model = buildModel(*read);
     PSD_REQUIRE_OK(model);
     if (wrap) *model = wrap(*std::move(model));
     ClientOptions options;

@@ -1,5 +1,6 @@
 """What the CUDA driver does to a program that sees no usable GPU, with a driver that does as it is told."""
 
+import json
 import os
 import pathlib
 import signal
@@ -9,6 +10,7 @@ import unittest
 import processes
 
 DRIVER = os.environ["PSD_FAKE_CUDA_DRIVER"]  # the folder of its libcuda.so.1
+EXECUTOR = os.environ.get("PSD_EXECUTOR_BIN")
 NO_DEVICE, SYSTEM_NOT_READY = 100, 802  # results of its cuInit()
 EXIT_SKIPPED = 4
 
@@ -80,6 +82,26 @@ class CudaDriver(processes.ProcessTest):
         trainer = self.start_trainer(*common, environment=self.driver(init=NO_DEVICE))
         self.assert_ends(trainer)
         self.assertNotIn("warn", trainer.err)
+
+    @unittest.skipUnless(EXECUTOR, "psd-executor is not built")
+    def test_an_executor_computes_on_the_cpu_and_says_why(self):
+        def checked(device, **driver):
+            return subprocess.run([EXECUTOR, "check", "--module", "mlp", "--device", device], capture_output=True, text=True,
+                                  env={**os.environ, **self.driver(**driver)}, timeout=processes.WAIT_S, check=False)
+
+        for driver, reason in (({"init": SYSTEM_NOT_READY}, "system not yet initialized"),
+                               ({"version": 11000}, "the driver is for CUDA 11.0, LibTorch for ")):
+            with self.subTest(driver=driver):
+                auto = checked("auto", **driver)
+                self.assertEqual(auto.returncode, 0, auto.stderr)
+                self.assertEqual(len(auto.stderr.splitlines()), 1, auto.stderr)
+                self.assertIn(reason, auto.stderr)
+                self.assertIn("; using the CPU", auto.stderr)
+                self.assertEqual(json.loads(auto.stdout)["device"], "auto")
+                named = checked("cuda:0", **driver)
+                self.assertEqual(named.returncode, 2)
+                self.assertRegex(named.stderr, f"^psd-executor: device: cuda:0 is not there; .*{reason}")
+        self.assertEqual(checked("auto", init=NO_DEVICE).stderr, "")
 
     def test_a_test_without_a_gpu_is_skipped_and_fails_where_one_is_required(self):
         # As XML, in which Catch2 breaks no lines.

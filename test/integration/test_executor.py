@@ -27,7 +27,8 @@ THROWS = POINTS.replace("        return {\"logits\"", "        if batch[\"x\"].s
 
 class ExecutorTest(processes.ProcessTest):
     def executor(self, daemon, *arguments, module="mlp", **settings):
-        """A psd-executor that is ready, always at the same address."""
+        """A psd-executor that is ready, always at the same address; on the CPU if nothing else is said."""
+        settings = {"device": "cpu", **settings}
         flags = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         executor = processes.Process(self.folder, self._name("psd-executor"),
                                      [EXECUTOR, "--server", daemon.address, "--listen", self.unix_address("executor.sock"),
@@ -92,7 +93,9 @@ class Training(ExecutorTest):
 
     def test_stages_train_as_the_whole_does(self):
         daemon = self.unix_daemon()
-        executor = self.executor(daemon, stages=["fc2"], micro_batches=3, workers=2)
+        executor = self.executor(daemon, stages=[{"layer": "fc2", "device": "cpu"}], micro_batches=3, workers=2)
+        self.assertIn(" device cpu,cpu,", executor.err)
+        self.assertEqual(self.executor_status()["devices"], ["cpu", "cpu"])
         trainers = [self.remote(rank, 2, steps=60) for rank in range(2)]
         for trainer in trainers:
             self.assert_ends(trainer)
@@ -437,6 +440,12 @@ class Nonsense(ExecutorTest):
         refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm")
         refused(["stages[0]", "no layer 'fc9'", "one of fc2"], "check", "--module", "mlp", "--set", 'stages=["fc9"]')
         refused(["micro_batches", "goes with `stages`"], "check", "--set", "micro_batches=2")
+        refused(["device: 'gpu' is not a device; expected auto, cpu or cuda:N"], "check", "--device", "gpu")
+        refused(["device: cuda:63 is not there; this machine shows "], "check", "--device", "cuda:63")
+        refused(["stages[0].device: cuda:63 is not there; this machine shows "], "check", "--module", "mlp", "--set",
+                'stages=[{"layer":"fc2","device":"cuda:63"}]')
+        refused(["device: cuda:0 does not go with \"weights\": \"live\""], "--server", daemon.address, "--device", "cuda:0", "--set",
+                'weights="live"')
         refused(["memory_bytes"], "--set", "memory_bytes=1048576")
         refused(["module", "lstm_lm", "gives no outputs"], "check", "--module", "lstm_lm")
         refused(["memory_bytes"], "check", "--set", "memory_bytes=1048576")
@@ -444,6 +453,7 @@ class Nonsense(ExecutorTest):
         refused([str(config), "contexts"], "--config", config)
         checked = subprocess.run([EXECUTOR, "check", "--set", "workers=3"], capture_output=True, text=True, timeout=processes.WAIT_S, check=True)
         self.assertEqual(json.loads(checked.stdout)["workers"], 3)
+        self.assertEqual(json.loads(checked.stdout)["device"], "auto")
 
         for flag in (["--model", "mlp"], ["--data-plan", "dynamic"]):
             self.assert_fails(self.remote(more=flag), flag[0], "--execute")

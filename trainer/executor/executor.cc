@@ -104,6 +104,7 @@ ExecutorStatus Executor::status() const {
   ExecutorStatus status;
   status.module = model_->spec().name;
   status.weights = config_.weights == WeightsMode::live ? "live" : "stashed";
+  for (const Device& device : model_->devices()) status.devices.push_back(device.toString());
   status.parameters = model_->spec().parameterCount();
   status.workers = config_.workers;
   status.passes = workers_.figures();

@@ -1,8 +1,12 @@
 #include "trainer/executor/executor_config.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
+#include "common/config/json_file.h"
 #include "common/config/object_reader.h"
+#include "trainer/model/device.h"
 
 namespace psd {
 namespace {
@@ -77,6 +81,44 @@ std::vector<Address> readListen(ObjectReader& in, bool hasTls) {
   return readAddresses(in, texts, hasTls, "trains");
 }
 
+/// Stages that are layers' names alone as objects, as all are read.
+Result<nlohmann::ordered_json> withStageObjects(nlohmann::ordered_json json) {
+  if (!json.is_object() || !json.contains("stages") || !json["stages"].is_array()) return json;
+  for (size_t i = 0; i < json["stages"].size(); i++) {
+    auto& stage = json["stages"][i];
+    if (stage.is_string()) stage = nlohmann::ordered_json{{"layer", stage}};
+    if (stage.is_object()) continue;
+    return Error{ErrorCode::invalidArgument, element("stages", i) +
+                                                 ": must be a layer's name, or an object with `layer` and "
+                                                 "`device`, not " +
+                                                 describeJson(stage)};
+  }
+  return json;
+}
+
+std::string readDevice(ObjectReader& in, const std::string& fallback, WeightsMode weights) {
+  std::string device = in.text("device", fallback);
+  const auto chosen = selectDevice(device, 0, std::numeric_limits<int>::max());
+  if (!chosen.ok()) {
+    in.fail("device", chosen.message());
+  } else if (device != "auto" && !chosen->isCpu() && weights == WeightsMode::live) {
+    in.fail("device", device +
+                          " does not go with \"weights\": \"live\": the daemon's own memory is computed "
+                          "over on the CPU alone; expected cpu, or \"stashed\"");
+  }
+  return device;
+}
+
+std::vector<StageConfig> readStages(ObjectReader& root, const ExecutorConfig& config) {
+  std::vector<StageConfig> stages;
+  for (ObjectReader& in : root.objects("stages")) {
+    const std::string layer = in.text("layer", "");
+    if (layer.empty()) in.fail("layer", "is needed: the layer with which the stage begins");
+    stages.push_back({layer, readDevice(in, config.device, config.weights)});
+  }
+  return stages;
+}
+
 std::chrono::milliseconds readTime(ObjectReader& in, std::string_view key, std::chrono::milliseconds fallback,
                                    uint64_t least) {
   return std::chrono::milliseconds(
@@ -98,7 +140,8 @@ ExecutorHttpConfig readHttp(ObjectReader in, bool hasTls) {
 }  // namespace
 
 Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
-  ObjectReader in(json);
+  PSD_ASSIGN_OR_RETURN(nlohmann::ordered_json given, withStageObjects(json));
+  ObjectReader in(std::move(given));
   ExecutorConfig config;
   config.servers = readServers(in);
   config.tls = readTls(in);
@@ -108,13 +151,14 @@ Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
   config.seed = in.integer("seed", config.seed, 0, INT64_MAX);
   config.workers = readCount(in, "workers", config.workers, kThreadsMax);
   config.threadsPerWorker = readCount(in, "threads_per_worker", config.threadsPerWorker, kThreadsMax);
-  config.stages = in.texts("stages", {});
+  config.weights = in.choice("weights", "stashed", {"stashed", "live"}) == "live" ? WeightsMode::live
+                                                                                  : WeightsMode::stashed;
+  config.device = readDevice(in, config.device, config.weights);
+  config.stages = readStages(in, config);
   if (in.has("micro_batches") && config.stages.empty()) in.fail("micro_batches", "goes with `stages`");
   if (!config.stages.empty()) {
     config.microBatches = readCount(in, "micro_batches", config.microBatches, kMicroBatchesMax);
   }
-  config.weights = in.choice("weights", "stashed", {"stashed", "live"}) == "live" ? WeightsMode::live
-                                                                                  : WeightsMode::stashed;
   config.exclusive = in.boolean("exclusive", config.exclusive);
   config.age = readTime(in, "age_ms", config.age, 1);
   config.connectTimeout = readTime(in, "connect_timeout_ms", config.connectTimeout, 1);

@@ -27,6 +27,12 @@ struct ExecutorHttpConfig {
   std::chrono::milliseconds timeout{15'000};
 };
 
+/// A stage after the first. A value type.
+struct StageConfig {
+  std::string layer;   ///< with which it begins
+  std::string device;  ///< as that of ExecutorConfig
+};
+
 /// How an executor runs; docs/executor.md tells of every key. A value type.
 struct ExecutorConfig {
   std::vector<std::string> servers;   ///< of the daemon; of several the first that answers
@@ -37,7 +43,8 @@ struct ExecutorConfig {
   uint64_t seed = 1;     ///< of initial values, where the daemon has none, and of dropout
   uint32_t workers = 2;  ///< passes computed at once
   uint32_t threadsPerWorker = 1;
-  std::vector<std::string> stages;  ///< layers with which stages begin after the first; empty: not cut
+  std::string device = "auto";      ///< "auto", "cpu" or "cuda:N": of the module, or of its first stage
+  std::vector<StageConfig> stages;  ///< those after the first; empty: not cut
   uint32_t microBatches = 4;        ///< of a batch, on their way through the stages
   WeightsMode weights = WeightsMode::stashed;
   bool exclusive = false;              ///< a training step excludes all others, from its forward pass on

@@ -8,6 +8,7 @@
 
 #include "common/http/metric_writer.h"
 #include "common/os/host.h"
+#include "common/text/text.h"
 
 namespace psd {
 namespace {
@@ -17,8 +18,12 @@ using Type = MetricWriter::Type;
 constexpr std::array kKinds{CallKind::forward, CallKind::backward};
 
 void writeExecutor(MetricWriter& out, const ExecutorStatus& status) {
-  out.begin("psd_executor_build_info", Type::gauge, "version, module and weights; always 1");
-  out.sample(1, {{"version", PSD_VERSION}, {"module", status.module}, {"weights", status.weights}});
+  out.begin("psd_executor_build_info", Type::gauge,
+            "version, module, weights and devices of its stages; always 1");
+  out.sample(1, {{"version", PSD_VERSION},
+                 {"module", status.module},
+                 {"weights", status.weights},
+                 {"devices", joined(status.devices, ",")}});
   out.one("psd_executor_resident_bytes", Type::gauge, "memory of the process", residentBytes());
   out.one("psd_executor_memory_bytes", Type::gauge,
           "inputs, outputs, stashed parameters and gradients that are held", status.memoryBytes);

@@ -28,6 +28,7 @@ nlohmann::ordered_json statusJson(const ExecutorStatus& status) {
   return {{"module", status.module},
           {"parameters", status.parameters},
           {"weights", status.weights},
+          {"devices", status.devices},
           {"workers", status.workers},
           {"computing", passes.running},
           {"calls", status.calls},

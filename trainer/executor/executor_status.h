@@ -23,6 +23,7 @@ struct RemoteTrainerStatus {
 /// What an executor is at. A value type.
 struct ExecutorStatus {
   std::string module, weights;
+  std::vector<std::string> devices;  ///< of the module's stages
   uint64_t parameters = 0;
   uint32_t workers = 0;
   TaskThreads::Figures passes;

@@ -48,7 +48,7 @@ int report(const Status& status) {
 struct Flags {
   std::string config;
   std::vector<std::string> servers, listen, assignments;
-  std::optional<std::string> module;
+  std::optional<std::string> module, device;
   std::string portFile, logLevel = "info", executor = "tcp://localhost:5600";
   CredentialFlags credentials;
 
@@ -63,6 +63,10 @@ struct Flags {
     app.add_option("--module", module,
                    "What to execute, instead of the file's: " + joined(kExecutableModels, ", ") + ", FILE.pt")
         ->type_name("MODEL");
+    app.add_option(
+           "--device", device,
+           "Where the module, or its first stage, computes, instead of the file's: auto | cpu | cuda:N")
+        ->type_name("DEVICE");
     app.add_option("--set", assignments, "Any key, as in --set workers=4; repeatable")
         ->type_name("KEY=VALUE")
         ->expected(1)
@@ -83,6 +87,7 @@ Result<ExecutorConfig> loadConfig(const Flags& flags, nlohmann::ordered_json& ef
   if (!flags.servers.empty()) effective["server"] = flags.servers;
   if (!flags.listen.empty()) effective["listen"] = flags.listen;
   if (flags.module) effective["module"] = *flags.module;
+  if (flags.device) effective["device"] = *flags.device;
   auto config = readExecutorConfig(effective);
   if (config.ok() || flags.config.empty()) return config;
   return Error{config.error().code, flags.config + ": " + config.message()};
@@ -123,6 +128,7 @@ Status printStatus(const Flags& flags) {
 Status check(const Flags& flags) {
   nlohmann::ordered_json effective;
   PSD_ASSIGN_OR_RETURN(const ExecutorConfig config, loadConfig(flags, effective));
+  PSD_RETURN_IF_ERROR(initLogging({.level = "warn"}));
   PSD_RETURN_IF_ERROR(checkExecutor(config));
   std::cout << jsonText(effective, 2) << std::endl;
   return {};
@@ -157,6 +163,7 @@ int runExecutor(int argc, const char* const* argv) {
   addCredentialFlags(*statusCommand, asked.credentials);
   const TextCommands texts(
       app, {.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
+                         {"--device", {"auto", "cpu", "cuda:0"}},
                          {"--module", {kExecutableModels.begin(), kExecutableModels.end()}}}});
   try {
     app.parse(argc, argv);

@@ -18,28 +18,17 @@
 #include "trainer/executor/executor.h"
 #include "trainer/executor/executor_http.h"
 #include "trainer/executor/executor_server.h"
-#include "trainer/model/model_list.h"
+#include "trainer/executor/model_devices.h"
 
 namespace psd {
 namespace {
+
+constexpr kj::Duration kFaultEvery = 100 * kj::MILLISECONDS;
 
 /// As in psd-trainer: each pass takes and frees the same tens of MB, which glibc is to keep.
 void keepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // bytes; the most that glibc allows
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
-
-Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config) {
-  const auto wrong = [](const Error& error) {
-    return Error{error.code,
-                 error.message.starts_with("stages") ? error.message : "module: " + error.message};
-  };
-  const auto choice = chooseModel(config.module, kExecutableModels);
-  if (!choice.ok()) return wrong(choice.error());
-  auto model =
-      makeExecutionModel(*choice, config.seed, {config.stages, config.microBatches, config.threadsPerWorker});
-  if (!model.ok()) return wrong(model.error());
-  return model;
 }
 
 /// What serves, but for its sockets.
@@ -69,6 +58,35 @@ Status writePort(const std::string& path, const std::vector<ListenSockets>& list
   return {ErrorCode::invalidArgument, "--port-file: the executor listens on no tcp:// address"};
 }
 
+kj::Promise<void> untilFault(kj::Timer& timer, const ExecutionModel& model) {
+  return timer.afterDelay(kFaultEvery).then([&timer, &model]() -> kj::Promise<void> {
+    if (model.fault()) return kj::READY_NOW;
+    return untilFault(timer, model);
+  });
+}
+
+/// Serves until it is told to stop, or nothing can be computed any more, which is an error.
+Status untilEnd(kj::AsyncIoContext& io, const ExecutionModel& model) {
+  kj::UnixEventPort& port = io.unixEventPort;
+  return port.onSignal(SIGTERM)
+      .exclusiveJoin(port.onSignal(SIGINT))
+      .then([](const siginfo_t& info) {
+        spdlog::info("{}: stopped", info.si_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+        return Status();
+      })
+      .exclusiveJoin(untilFault(io.provider->getTimer(), model).then([&model] {
+        const Status fault(ErrorCode::unavailable, *model.fault());
+        spdlog::error("{}; this process can compute nothing any more, another one may", fault.message());
+        return fault;
+      }))
+      .wait(io.waitScope);
+}
+
+/// Where each stage is computed.
+std::string devicesText(const ExecutionModel& model) {
+  return joined(model.devices(), ",", [](const Device& device) { return device.toString(); });
+}
+
 /// What the line that says ready has of HTTP.
 std::string placesText(const std::vector<std::string>& places) {
   return places.empty() ? "" : ", metrics at " + joined(places, " ");
@@ -94,23 +112,22 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
   auto http = std::make_unique<ExecutorHttp>(io, *prepared.executor, *server, prepared.tls);
   PSD_RETURN_IF_ERROR(http->start());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePort(portFile, server->listening()));
-  spdlog::info("psd-executor " PSD_VERSION
-               " ready: listening on {}, pid {}, module {}, daemon {}, weights {}, {} worker(s) of "
-               "{} thread(s){}",
-               joined(server->listening(), " ",
-                      [](const ListenSockets& sockets) { return sockets.address().toString(); }),
-               getpid(), config.module, joined(config.servers, ","),
-               config.weights == WeightsMode::live ? "live" : "stashed", config.workers,
-               config.threadsPerWorker, placesText(http->places()));
-  const siginfo_t info =
-      io.unixEventPort.onSignal(SIGTERM).exclusiveJoin(io.unixEventPort.onSignal(SIGINT)).wait(io.waitScope);
-  spdlog::info("{}: stopped", info.si_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+  spdlog::info(
+      "psd-executor " PSD_VERSION
+      " ready: listening on {}, pid {}, module {}, device {}, daemon {}, weights {}, {} worker(s) of "
+      "{} thread(s){}",
+      joined(server->listening(), " ",
+             [](const ListenSockets& sockets) { return sockets.address().toString(); }),
+      getpid(), config.module, devicesText(prepared.executor->model()), joined(config.servers, ","),
+      config.weights == WeightsMode::live ? "live" : "stashed", config.workers, config.threadsPerWorker,
+      placesText(http->places()));
+  const Status end = untilEnd(io, prepared.executor->model());
   http = nullptr;
   server = nullptr;  // the sockets' files with it
   spdlog::default_logger()->flush();
   // There is nothing to save, and what trainers wait for they have computed elsewhere, or anew: to wait for
   // passes and daemons would only take time.
-  std::_Exit(0);
+  std::_Exit(end.ok() ? 0 : 1);
 }
 
 }  // namespace psd

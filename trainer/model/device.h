@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// Where a trainer computes. A value type.
+/// Where a trainer or an executor computes. A value type.
 struct Device {
   int cuda = -1;  ///< index of the CUDA device, or −1: the CPU
 

@@ -17,14 +17,15 @@
 #include "trainer/model/model_outputs.h"
 #include "trainer/model/network.h"
 #include "trainer/model/row_leaves.h"
+#include "trainer/model/stage_devices.h"
 #include "trainer/model/stage_pipeline.h"
+#include "trainer/model/stage_weights.h"
 #include "trainer/model/staged_run.h"
 #include "trainer/model/torch_values.h"
 
 namespace psd {
 namespace {
 
-constexpr const char* kDevice = "cpu";
 constexpr const char* kLayersOutput = "scores";  // of a classifier
 
 std::vector<int64_t> shapeOf(const NamedTensor& tensor) { return {tensor.shape.begin(), tensor.shape.end()}; }
@@ -51,6 +52,14 @@ NamedTensor copyOut(const std::string& name, const torch::Tensor& tensor) {
   for (const int64_t extent : flat.sizes()) copy.shape.push_back(static_cast<uint64_t>(extent));
   if (!copy.bytes.empty()) std::memcpy(copy.bytes.data(), flat.const_data_ptr(), copy.bytes.size());
   return copy;
+}
+
+/// A view of a device's memory, which is only read.
+torch::Tensor viewOf(const float* values, torch::IntArrayRef shape, const torch::Device& device) {
+  return at::for_blob(const_cast<float*>(values), shape)  // which takes no const pointer
+      .options(torch::TensorOptions(torch::kFloat32).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 /// Networks that no pass uses. Thread-safe; outlives passes, which share it.
@@ -82,17 +91,37 @@ class IdleNetworks {
   std::vector<std::shared_ptr<Network>> idle_;
 };
 
-/// What the passes of a model have in common. Immutable but for the idle networks.
+std::vector<Device> devicesOf(const ExecutionOptions& options) {
+  std::vector<Device> devices{options.device};
+  for (const StageBegin& stage : options.stages) devices.push_back(stage.device);
+  return devices;
+}
+
+/// Makes networks that compute on the device, but for their parameters.
+NetworkMaker makerOn(const ModelChoice& choice, const ExecutionOptions& options) {
+  if (!options.stages.empty()) return choice.makeNetwork;
+  return [make = choice.makeNetwork, device = torchDevice(options.device)] {
+    std::shared_ptr<Network> network = make();
+    network->placeOn(device);
+    return network;
+  };
+}
+
+/// What the passes of a model have in common. Immutable but for the idle networks and what is thread-safe.
 struct Shared {
-  explicit Shared(const ModelChoice& choice) : networks(choice.makeNetwork) {}
+  Shared(const ModelChoice& choice, const ExecutionOptions& options)
+      : networks(makerOn(choice, options)), devices(devicesOf(options)) {}
 
   IdleNetworks networks;
+  StageDevices devices;
   ModelSpec spec;
   ModelLayout layout{ModelSpec{}};
   std::vector<ColumnSpec> inputs;
   LossSpec loss;
-  std::string output;          ///< where the model is cut: the name of the one that there is
-  std::vector<size_t> bounds;  ///< of its stages
+  std::string output;                   ///< where the model is cut: the name of the one that there is
+  std::vector<size_t> bounds;           ///< of its stages, in layers
+  std::vector<size_t> parameterBounds;  ///< the same in parameters
+  std::vector<std::unique_ptr<StageWeights>> weights;  ///< of its stages
   uint32_t microBatches = 1;
   std::unique_ptr<StagePipeline> pipeline;  ///< null: it is not cut
 };
@@ -117,12 +146,12 @@ class TorchPass final : public ForwardPass {
     Tensors batch;
     for (NamedTensor& input : inputs) {
       const std::string name = input.name;
-      batch.emplace(name, adopt(std::move(input)));
+      batch.emplace(name, adopt(std::move(input)).to(device()));
     }
     const torch::AutoGradMode graph(training);
     network_->train(training);
     if (rows_) {
-      leaves_.emplace(shared_->spec.tables, torch::Device(torch::kCPU));
+      leaves_.emplace(shared_->spec.tables, device());
       leaves_->addTo(batch, *rows_, training ? Purpose::training : Purpose::scoring);
     }
     tensors_ = shared_->pipeline ? throughStages(batch, training) : network_->outputs(batch);
@@ -140,7 +169,7 @@ class TorchPass final : public ForwardPass {
       for (const NamedTensor& each : outputGradients) {
         PSD_RETURN_IF_ERROR(checkGradient(each, outputGradients));
         outputs.push_back(tensors_.find(each.name)->second);
-        gradients.push_back(adopt(each));
+        gradients.push_back(adopt(each).to(outputs.back().device()));
       }
       if (outputs.empty()) return {ErrorCode::invalidArgument, "no gradient of any output is given"};
       for (const auto& [name, tensor] : network_->trained()) parameters.push_back(tensor);
@@ -158,13 +187,16 @@ class TorchPass final : public ForwardPass {
       tensors_.clear();
       return {};
     } catch (const std::exception& exception) {
-      return translateException(exception, kDevice);
+      return shared_->devices.errorOf(exception);
     }
   }
 
  private:
+  /// Of the first stage.
+  const torch::Device& device() const { return shared_->devices.torch().front(); }
+
   Tensors throughStages(const Tensors& batch, bool training) {
-    staged_.emplace(*shared_->pipeline, shared_->bounds, network_->layers());
+    staged_.emplace(*shared_->pipeline, shared_->bounds, shared_->devices.torch(), network_->layers());
     torch::Tensor output =
         staged_->forward(batch.at(shared_->inputs.front().name), shared_->microBatches, training);
     if (!training) staged_.reset();
@@ -173,9 +205,11 @@ class TorchPass final : public ForwardPass {
     return outputs;
   }
 
-  /// Makes the parameters of the network views of the weights.
+  /// Makes the parameters of the network views of the weights, where their stages compute.
   void bind() {
     const auto trained = network_->trained();
+    size_t stage = 0;
+    for (const auto& each : shared_->weights) placed_.push_back(each->of(weights_));
     for (size_t i = 0; i < trained.size(); ++i) {
       torch::Tensor parameter = trained[i].second;
       const auto& shape = shared_->spec.tensors[i].shape;
@@ -183,9 +217,10 @@ class TorchPass final : public ForwardPass {
           !std::equal(shape.begin(), shape.end(), parameter.sizes().begin(), parameter.sizes().end())) {
         throw NetworkError("the model's file has changed since the program began");
       }
-      // from_blob() takes no const pointer; the tensor is only read.
-      parameter.set_data(torch::from_blob(
-          const_cast<float*>(weights_.get()) + shared_->layout.places()[i].begin, parameter.sizes()));
+      while (i >= shared_->parameterBounds[stage + 1]) ++stage;
+      const StageWeights& weights = *shared_->weights[stage];
+      parameter.set_data(viewOf(placed_[stage].get() + (shared_->layout.places()[i].begin - weights.begin()),
+                                parameter.sizes(), weights.device()));
     }
   }
 
@@ -210,13 +245,14 @@ class TorchPass final : public ForwardPass {
   void copyInto(std::span<float> gradient, size_t index, const torch::Tensor& computed) const {
     if (!computed.defined()) return;  // no part in these outputs
     const TensorPlace& place = shared_->layout.places()[index];
-    const torch::Tensor flat = computed.contiguous();
+    const torch::Tensor flat = computed.to(torch::kCPU).contiguous();
     std::memcpy(gradient.data() + place.begin, flat.const_data_ptr<float>(), place.count * sizeof(float));
   }
 
   const std::shared_ptr<Shared> shared_;
   const Weights weights_;
-  const PassRows rows_;  ///< null: the model has no tables
+  std::vector<Weights> placed_;  ///< the same where each stage computes
+  const PassRows rows_;          ///< null: the model has no tables
   std::shared_ptr<Network> network_;
   bool reusable_ = false;  ///< a pass that failed may have changed the network, for all that come after it
   std::optional<RowLeaves> leaves_;  ///< of the rows
@@ -227,10 +263,10 @@ class TorchPass final : public ForwardPass {
 
 class TorchExecution final : public ExecutionModel {
  public:
-  TorchExecution(const ModelChoice& choice, uint64_t seed, const StageOptions& stages)
-      : shared_(std::make_shared<Shared>(choice)) {
+  TorchExecution(const ModelChoice& choice, uint64_t seed, const ExecutionOptions& options)
+      : shared_(std::make_shared<Shared>(choice, options)) {
     torch::manual_seed(seed);
-    std::shared_ptr<Network> network = shared_->networks.take();
+    const std::shared_ptr<Network> network = choice.makeNetwork();
     shared_->spec = describeNetwork(choice.name, *network);
     if (const Status valid = validateModel(shared_->spec); !valid.ok()) throw NetworkError(valid.message());
     shared_->layout = ModelLayout(shared_->spec);
@@ -242,14 +278,21 @@ class TorchExecution final : public ExecutionModel {
     }
     shared_->loss = network->outputLoss();
     network->checkOutputsOnlyRead();
-    if (!stages.begins.empty()) cut(*network, choice.name, stages);
+    std::vector<std::string> begins;
+    for (const StageBegin& stage : options.stages) begins.push_back(stage.layer);
+    if (!begins.empty()) cut(*network, choice.name, begins, options);
     keepInitialValues(*network);
-    shared_->networks.giveBack(std::move(network));
+    shared_->devices.tryAll();
+    placeWeights(*network, begins);
+    if (begins.empty()) network->placeOn(shared_->devices.torch().front());
+    shared_->networks.giveBack(network);
   }
 
   const ModelSpec& spec() const override { return shared_->spec; }
   const std::vector<ColumnSpec>& inputs() const override { return shared_->inputs; }
   LossSpec loss() const override { return shared_->loss; }
+  std::vector<Device> devices() const override { return shared_->devices.all(); }
+  std::optional<std::string> fault() const override { return shared_->devices.fault(); }
   Weights initialValues() const override {
     const auto values = std::make_shared<torch::Tensor>(initial_);
     return {values, values->const_data_ptr<float>()};
@@ -263,7 +306,7 @@ class TorchExecution final : public ExecutionModel {
       shared_->networks.giveBack(std::move(network));
       return lookups;
     } catch (const std::exception& exception) {
-      return translateException(exception, kDevice);
+      return shared_->devices.errorOf(exception);
     }
   }
 
@@ -274,24 +317,39 @@ class TorchExecution final : public ExecutionModel {
       pass->run(std::move(inputs), training);
       return std::unique_ptr<ForwardPass>(std::move(pass));
     } catch (const std::exception& exception) {
-      return translateException(exception, kDevice);
+      return shared_->devices.errorOf(exception);
     }
   }
 
  private:
-  void cut(Network& network, const std::string& name, const StageOptions& stages) {
+  void cut(Network& network, const std::string& name, const std::vector<std::string>& begins,
+           const ExecutionOptions& options) {
     const std::vector<Layer> layers = network.layers();
     if (layers.empty()) {
       throw NetworkError("stages: model '" + name + "' cannot be cut at its layers; expected one of " +
                          joined(kStagedModels, ", "));
     }
-    auto bounds = divideIntoStages(layers, stages.begins);
+    auto bounds = divideIntoStages(layers, begins);
     if (!bounds.ok()) throw NetworkError(bounds.message());
     shared_->bounds = *std::move(bounds);
     shared_->output = kLayersOutput;
-    shared_->microBatches = stages.microBatches;
+    shared_->microBatches = options.microBatches;
     shared_->pipeline = std::make_unique<StagePipeline>(
-        stages.begins.size() + 1, [threads = stages.threads] { useComputeThreads(threads); });
+        begins.size() + 1, [threads = options.threads] { useComputeThreads(threads); });
+  }
+
+  void placeWeights(const Network& network, const std::vector<std::string>& begins) {
+    shared_->parameterBounds = divideParameters(network, begins);
+    const auto begin = [this](size_t parameter) {
+      const auto& places = shared_->layout.places();
+      return parameter < places.size() ? places[parameter].begin : shared_->layout.totalElements();
+    };
+    for (size_t stage = 0; stage <= begins.size(); ++stage) {
+      const uint64_t from = begin(shared_->parameterBounds[stage]);
+      const uint64_t to = begin(shared_->parameterBounds[stage + 1]);
+      shared_->weights.push_back(
+          std::make_unique<StageWeights>(shared_->devices.torch()[stage], from, to - from));
+    }
   }
 
   void keepInitialValues(const Network& network) {
@@ -311,13 +369,13 @@ class TorchExecution final : public ExecutionModel {
 }  // namespace
 
 Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed,
-                                                           const StageOptions& stages) {
+                                                           const ExecutionOptions& options) {
   try {
-    return std::unique_ptr<ExecutionModel>(std::make_unique<TorchExecution>(choice, seed, stages));
+    return std::unique_ptr<ExecutionModel>(std::make_unique<TorchExecution>(choice, seed, options));
   } catch (const NetworkError& error) {
     return Error{ErrorCode::invalidArgument, error.what()};
   } catch (const std::exception& exception) {
-    return translateException(exception, kDevice);
+    return translateException(exception, StageDevices(devicesOf(options)).toString());
   }
 }
 

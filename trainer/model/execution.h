@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,16 +11,14 @@
 
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "trainer/model/device.h"
 #include "trainer/model/model_list.h"
+#include "trainer/model/weights.h"
 #include "trainer/task/batch.h"
 #include "trainer/task/loss_spec.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd {
-
-/// The parameters that a pass computes with: as many floats as ModelLayout(spec()) has elements. Whoever owns
-/// them may change them meanwhile: then the gradient is of none of the states.
-using Weights = std::shared_ptr<const float>;
 
 /// The rows of embedding tables that a pass computes with. Whoever holds them keeps their memory.
 using PassRows = std::shared_ptr<const BatchRows>;
@@ -50,6 +49,11 @@ class ExecutionModel {
   virtual const std::vector<ColumnSpec>& inputs() const = 0;
   /// What a caller that has no loss of its own is to compute of the outputs.
   virtual LossSpec loss() const { return {}; }
+  /// Of each of its stages; of a model that is not cut, one.
+  virtual std::vector<Device> devices() const { return {Device()}; }
+  /// Why no pass can be computed any more, as a device of this process has failed for good; nothing: they
+  /// can.
+  virtual std::optional<std::string> fault() const { return {}; }
   /// Seeded, as those of Model are; laid out by ModelLayout(spec()), 64-byte aligned.
   virtual Weights initialValues() const = 0;
 
@@ -61,7 +65,7 @@ class ExecutionModel {
   }
   /// `inputs` are as checkInputs() wants them; `rows` are those of lookUp(), null where spec() has no tables.
   /// In training dropout drops, by a generator that all passes of the process share. The error is LibTorch's,
-  /// or the network's.
+  /// or the network's; overloaded: the device has no memory left; unavailable: there is a fault().
   virtual Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
                                                        bool training, PassRows rows = nullptr) = 0;
 };
@@ -72,18 +76,25 @@ inline constexpr std::array<std::string_view, 5> kExecutableModels{"dlrm", "mf",
                                                                    "resnet20"};
 inline constexpr std::array<std::string_view, 3> kStagedModels{"mlp", "mnist_cnn", "resnet20"};
 
-/// How a model is cut into stages, each with a thread of its own, and batches into micro-batches that go
-/// through them. A value type.
-struct StageOptions {
-  std::vector<std::string> begins;  ///< layers with which stages begin after the first; empty: it is not cut
+/// A stage after the first: the layer with which it begins, and where it computes. A value type.
+struct StageBegin {
+  std::string layer;
+  Device device;  ///< as chooseDevice() returned it
+};
+
+/// Where a model computes, and how it is cut into stages, each with a thread of its own, and batches into
+/// micro-batches that go through them. A value type.
+struct ExecutionOptions {
+  Device device;  ///< of the whole model, or of its first stage; as chooseDevice() returned it
+  std::vector<StageBegin> stages;  ///< those after the first; empty: it is not cut
   uint32_t microBatches = 4;
   uint32_t threads = 1;  ///< that LibTorch computes with, of each stage
 };
 
-/// Builds a model on the CPU; invalidArgument: it gives no outputs, or has no such layers, of which the
-/// message names the place in `stages`.
+/// Builds a model; invalidArgument: it gives no outputs, or has no such layers, of which the message names
+/// the place in `stages`. Any other error: a device cannot be used.
 Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed,
-                                                           const StageOptions& stages = {});
+                                                           const ExecutionOptions& options = {});
 
 /// How many threads LibTorch computes with in the calling thread.
 void useComputeThreads(uint32_t threads);

@@ -59,7 +59,7 @@ class Network : public torch::nn::Module {
     for (const auto& parameter : named_parameters()) tensors.emplace_back(parameter.key(), parameter.value());
     return tensors;
   }
-  /// Moves what it computes with beside these and a batch. Called once.
+  /// Moves what it computes with beside these and a batch. Called once, and not for a network in stages.
   virtual void placeOn(torch::Device) {}
   /// The columns that it takes of a batch: `batch` below has these.
   virtual std::vector<ColumnSpec> inputs() const = 0;
@@ -81,7 +81,8 @@ class Network : public torch::nn::Module {
   virtual std::vector<ColumnSpec> outputInputs() const { return {}; }
   /// What lies between the one column of outputInputs() and the one of outputs(), in order, where the network
   /// can be cut there: each takes what the one before gives, sample by sample, and no parameter is of two.
-  /// Empty: it cannot be.
+  /// trained() has a layer's parameters after those of the layers before it, and the first one's name begins
+  /// with the layer's and a dot. Empty: it cannot be cut.
   virtual std::vector<Layer> layers() { return {}; }
   /// Throws NetworkError, which names the parameter, where outputs() could write to what is trained.
   virtual void checkOutputsOnlyRead() const {}

@@ -32,6 +32,19 @@ Result<std::vector<size_t>> divideIntoStages(const std::vector<Layer>& layers,
   return bounds;
 }
 
+std::vector<size_t> divideParameters(const Network& network, const std::vector<std::string>& begins) {
+  const auto trained = network.trained();
+  std::vector<size_t> bounds{0};
+  for (const std::string& layer : begins) {
+    const auto found = std::find_if(
+        trained.begin() + static_cast<ptrdiff_t>(bounds.back()), trained.end(),
+        [prefix = layer + "."](const auto& parameter) { return parameter.first.starts_with(prefix); });
+    bounds.push_back(static_cast<size_t>(found - trained.begin()));
+  }
+  bounds.push_back(trained.size());
+  return bounds;
+}
+
 torch::Tensor StagedRun::runLayers(size_t stage, torch::Tensor x) const {
   for (size_t i = bounds_[stage]; i < bounds_[stage + 1]; i++) x = layers_[i].run(x);
   return x;
@@ -45,7 +58,7 @@ torch::Tensor StagedRun::forward(const torch::Tensor& input, size_t microBatches
     const torch::AutoGradMode graph(training);  // of this thread
     Left& left = left_[part][stage];
     // A graph for each stage, which the gradient of its input leads from one to the next.
-    left.input = stage == 0 ? parts[part] : left_[part][stage - 1].output.detach();
+    left.input = (stage == 0 ? parts[part] : left_[part][stage - 1].output.detach()).to(devices_[stage]);
     if (training && stage > 0) left.input.requires_grad_(true);
     left.output = runLayers(stage, left.input);
   });
@@ -61,10 +74,11 @@ void StagedRun::backward(const torch::Tensor& outputGradient, const std::vector<
   pipeline_.run(StagePipeline::Way::backward, parts.size(), [&](size_t stage, size_t part) {
     Left& left = left_[part][stage];
     const bool last = stage + 1 == pipeline_.stages();
+    const torch::Tensor& given = last ? parts[part] : left_[part][stage + 1].inputGradient;
     std::vector<torch::Tensor> of = parameters;
     if (stage > 0) of.push_back(left.input);
     const std::vector<torch::Tensor> computed =
-        torch::autograd::grad({left.output}, of, {last ? parts[part] : left_[part][stage + 1].inputGradient},
+        torch::autograd::grad({left.output}, of, {given.to(left.output.device())},
                               /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
     const torch::NoGradGuard plain;
     // Gradients of this stage, whose thread alone touches them.

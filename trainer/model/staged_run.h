@@ -19,19 +19,25 @@ namespace psd {
 Result<std::vector<size_t>> divideIntoStages(const std::vector<Layer>& layers,
                                              const std::vector<std::string>& begins);
 
+/// The same of what network.trained() has: the indices with which the parameters of each stage begin, and the
+/// number of parameters at the end.
+std::vector<size_t> divideParameters(const Network& network, const std::vector<std::string>& begins);
+
 /// One pass of a batch through the stages of a network, in micro-batches: a graph for each of these at each
 /// stage. Its gradients are those of the whole batch, to the order of summation. Used by one thread at a
 /// time; the network is bound to the pass's weights all the while.
 class StagedRun {
  public:
-  /// `bounds`: as divideIntoStages() gives them. All outlive it.
-  StagedRun(StagePipeline& pipeline, const std::vector<size_t>& bounds, std::vector<Layer> layers)
-      : pipeline_(pipeline), bounds_(bounds), layers_(std::move(layers)) {}
+  /// `bounds`: as divideIntoStages() gives them. `devices`: where the parameters of each stage are. All
+  /// outlive it.
+  StagedRun(StagePipeline& pipeline, const std::vector<size_t>& bounds,
+            const std::vector<torch::Device>& devices, std::vector<Layer> layers)
+      : pipeline_(pipeline), bounds_(bounds), devices_(devices), layers_(std::move(layers)) {}
 
-  /// The output of the last layer.
+  /// The output of the last layer, on the last stage's device.
   torch::Tensor forward(const torch::Tensor& input, size_t microBatches, bool training);
   /// After forward() in training, once: adds the gradients of the parameters to these, which are as long as
-  /// those; a tensor of them may be undefined before.
+  /// those; a tensor of them may be undefined before. `outputGradient`: on the device of the output.
   void backward(const torch::Tensor& outputGradient, const std::vector<torch::Tensor>& parameters,
                 std::vector<torch::Tensor>& gradients);
 
@@ -46,6 +52,7 @@ class StagedRun {
 
   StagePipeline& pipeline_;
   const std::vector<size_t>& bounds_;
+  const std::vector<torch::Device>& devices_;
   const std::vector<Layer> layers_;
   std::vector<std::vector<Left>> left_;  ///< by micro-batch, then by stage
 };

@@ -22,11 +22,6 @@
 namespace psd {
 namespace {
 
-torch::Device torchDevice(const Device& device) {
-  return device.isCpu() ? torch::Device(torch::kCPU)
-                        : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.cuda));
-}
-
 /// Calls back once LibTorch has added the last of a backward pass to a parameter's gradient.
 class FinalHook : public torch::autograd::PostAccumulateGradHook {
  public:

@@ -15,6 +15,11 @@ torch::ScalarType torchType(ElementType type) {
   return torch::kFloat32;
 }
 
+torch::Device torchDevice(const Device& device) {
+  return device.isCpu() ? torch::Device(torch::kCPU)
+                        : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.cuda));
+}
+
 ModelSpec describeNetwork(std::string_view name, const Network& network) {
   ModelSpec spec{std::string(name), {}, network.tables()};
   for (const auto& [key, tensor] : network.trained()) {

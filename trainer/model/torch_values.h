@@ -6,6 +6,7 @@
 
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "trainer/model/device.h"
 #include "trainer/model/network.h"
 #include "trainer/task/batch.h"
 
@@ -14,6 +15,8 @@
 namespace psd {
 
 torch::ScalarType torchType(ElementType type);
+
+torch::Device torchDevice(const Device& device);
 
 /// What of a network is trained, and its tables.
 ModelSpec describeNetwork(std::string_view name, const Network& network);

@@ -15,6 +15,8 @@
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/executor_exposition.h"
 #include "trainer/executor/float_arrays.h"
+#include "trainer/executor/model_devices.h"
+#include "trainer/model/device.h"
 #include "trainer/model/execution.h"
 #include "trainer/model/model_list.h"
 #include "trainer/remote/loss_list.h"
@@ -84,6 +86,7 @@ TEST_CASE("An executor's configuration has defaults for all, and is complete onc
   CHECK(config->listen.front().toString() == "tcp://localhost:5600");
   CHECK(config->weights == WeightsMode::stashed);
   CHECK(json["module"] == "mnist_cnn");
+  CHECK(json["device"] == "auto");
   CHECK(json["queue"] == 256);
   CHECK(config->http.listen.empty());
   CHECK(json["http"]["timeout_ms"] == 15'000);
@@ -100,6 +103,42 @@ TEST_CASE("An executor's configuration has defaults for all, and is complete onc
   CHECK(read({{"server", {"unix:///a.sock", "tcp://b:1"}}})->servers.size() == 2);
 }
 
+/// The devices of a configuration's stages on a machine with so many CUDA devices; else the error.
+std::string placesOn(int cudaDevices, Json json) {
+  const auto config = read(std::move(json));
+  PSD_REQUIRE_OK(config);
+  std::string note;
+  const auto placed = placeModel(
+      *config,
+      [cudaDevices](std::string_view request, std::string&) { return selectDevice(request, 0, cudaDevices); },
+      note);
+  if (!placed.ok()) {
+    CHECK(placed.error().code == ErrorCode::invalidArgument);
+    return placed.message();
+  }
+  std::string places = placed->device.toString();
+  for (const StageBegin& stage : placed->stages) places += ", " + stage.layer + " " + stage.device.toString();
+  return places;
+}
+
+TEST_CASE("Each stage is where it says, and else where the module is; \"auto\" is the CPU for live weights") {
+  const Json second = {{"layer", "fc2"}, {"device", "cuda:1"}};
+  const Json stages = Json::array({"fc1", second});
+  CHECK(placesOn(0, Json::object()) == "cpu");
+  CHECK(placesOn(2, Json::object()) == "cuda:0");
+  CHECK(placesOn(2, {{"weights", "live"}}) == "cpu");
+  CHECK(placesOn(2, {{"stages", stages}}) == "cuda:0, fc1 cuda:0, fc2 cuda:1");
+  CHECK(placesOn(2, {{"device", "cpu"}, {"stages", stages}}) == "cpu, fc1 cpu, fc2 cuda:1");
+  CHECK(placesOn(0, {{"device", "cuda:0"}}) ==
+        "device: cuda:0 is not there; this machine shows no CUDA device");
+  CHECK(placesOn(1, {{"stages", stages}}) ==
+        "stages[1].device: cuda:1 is not there; this machine shows 1 CUDA device(s), from cuda:0");
+
+  Json json = {{"device", "cpu"}, {"stages", stages}};
+  PSD_REQUIRE_OK(readExecutorConfig(json));
+  CHECK(json["stages"] == Json::array({Json{{"layer", "fc1"}, {"device", "cpu"}}, second}));
+}
+
 TEST_CASE("A wrong configuration of an executor is refused by one line with the key") {
   const auto [json, words] = GENERATE(table<Json, std::string>({
       {Json{{"wokers", 2}}, "wokers: unknown key; did you mean 'workers'?"},
@@ -114,6 +153,20 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
       {Json{{"http", {{"listen", {"tls://*:5680"}}}}}, "http.listen[0]: tls:// needs `tls`"},
       {Json{{"micro_batches", 2}}, "micro_batches: goes with `stages`"},
       {Json{{"stages", {"fc2"}}, {"micro_batches", 0}}, "micro_batches"},
+      {Json{{"device", "gpu"}}, "device: 'gpu' is not a device; expected auto, cpu or cuda:N"},
+      {Json{{"device", 0}}, "device: must be a string"},
+      {Json{{"stages", "fc2"}}, "stages: must be a list"},
+      {Json{{"stages", {5}}},
+       "stages[0]: must be a layer's name, or an object with `layer` and `device`, not 5"},
+      {Json{{"stages", Json::array({"fc1", Json{{"layer", "fc2"}, {"device", "cuda"}}})}},
+       "stages[1].device: 'cuda' is not a device"},
+      {Json{{"stages", Json::array({Json{{"device", "cpu"}}})}}, "stages[0].layer: is needed"},
+      {Json{{"stages", Json::array({Json{{"layer", "fc2"}, {"devise", "cpu"}}})}},
+       "stages[0].devise: unknown key"},
+      {Json{{"weights", "live"}, {"device", "cuda:1"}},
+       "device: cuda:1 does not go with \"weights\": \"live\""},
+      {Json{{"weights", "live"}, {"stages", Json::array({Json{{"layer", "fc2"}, {"device", "cuda:0"}}})}},
+       "stages[0].device: cuda:0 does not go with \"weights\": \"live\""},
       {Json{{"http", {{"timeout", 5}}}}, "http.timeout: unknown key"},
       {Json{{"server", "localhost"}}, "server"},
       {Json{{"server", {"tcp://a:1", "b"}}}, "server[1]"},
@@ -132,6 +185,7 @@ TEST_CASE(
   ExecutorStatus status;
   status.module = "a\"b\\c";
   status.weights = "live";
+  status.devices = {"cuda:0", "cpu"};
   status.trainers.push_back(
       {.rank = 3, .peer = "p", .contexts = 2, .forwards = 7, .steps = 5, .staleness = 1, .rows = 40});
   // The connection of rank 3 from before is still there.
@@ -146,7 +200,8 @@ TEST_CASE(
   const auto has = [&text](const std::string& line) {
     return text.find("\n" + line + "\n") != std::string::npos;
   };
-  CHECK(has(R"(psd_executor_build_info{version=")" PSD_VERSION R"(",module="a\"b\\c",weights="live"} 1)"));
+  CHECK(has(R"(psd_executor_build_info{version=")" PSD_VERSION
+            R"(",module="a\"b\\c",weights="live",devices="cuda:0,cpu"} 1)"));
   CHECK(has(R"(psd_executor_queue{call="forward"} 0)"));
   CHECK(has(R"(psd_executor_queue{call="backward"} 1)"));
   CHECK(has(R"(psd_executor_queue_oldest_seconds{call="backward"} 0.25)"));

@@ -24,10 +24,16 @@ namespace {
 using Catch::Matchers::Contains;
 using Way = StagePipeline::Way;
 
-Result<std::unique_ptr<ExecutionModel>> makeModel(const std::string& name, const StageOptions& stages = {}) {
+/// With stages that begin with these layers, all on the CPU.
+Result<std::unique_ptr<ExecutionModel>> makeModel(const std::string& name,
+                                                  const std::vector<std::string>& begins = {},
+                                                  uint32_t microBatches = 1) {
   const auto choice = chooseModel(name);
   PSD_REQUIRE_OK(choice);
-  return makeExecutionModel(*choice, 1, stages);
+  ExecutionOptions options;
+  options.microBatches = microBatches;
+  for (const std::string& layer : begins) options.stages.push_back({layer, Device()});
+  return makeExecutionModel(*choice, 1, options);
 }
 
 std::vector<NamedTensor> images(uint64_t count) {
@@ -86,7 +92,7 @@ TEST_CASE("Outputs and gradients of a model in stages are those of the whole, to
       {"resnet20:width=4", {"block3", "block6", "fc"}},
   }));
   const uint32_t microBatches = GENERATE(1u, 3u, 64u);  // more than there are samples, too
-  const auto whole = makeModel(name), cut = makeModel(name, {begins, microBatches});
+  const auto whole = makeModel(name), cut = makeModel(name, begins, microBatches);
   PSD_REQUIRE_OK(whole);
   PSD_REQUIRE_OK(cut);
   for (const float factor : {1.0f, 1.5f}) {
@@ -99,7 +105,7 @@ TEST_CASE("Outputs and gradients of a model in stages are those of the whole, to
 }
 
 TEST_CASE("A model with dropout can be cut, and gives in use what the whole one does") {
-  const auto whole = makeModel("mnist_cnn"), cut = makeModel("mnist_cnn", {{"conv2", "fc1", "fc2"}, 2});
+  const auto whole = makeModel("mnist_cnn"), cut = makeModel("mnist_cnn", {"conv2", "fc1", "fc2"}, 2);
   PSD_REQUIRE_OK(whole);
   PSD_REQUIRE_OK(cut);
   const auto expected = forward(**whole, (*whole)->initialValues(), 5, false);
@@ -109,7 +115,7 @@ TEST_CASE("A model with dropout can be cut, and gives in use what the whole one 
 }
 
 TEST_CASE("Passes that go through the stages at once keep the weights that each saw") {
-  const auto whole = makeModel("mlp"), cut = makeModel("mlp", {{"fc2"}, 4});
+  const auto whole = makeModel("mlp"), cut = makeModel("mlp", {"fc2"}, 4);
   PSD_REQUIRE_OK(whole);
   PSD_REQUIRE_OK(cut);
   std::vector<std::future<std::vector<float>>> passes;
@@ -139,14 +145,14 @@ TEST_CASE("Stages that cannot be are refused by one line") {
       {"mnist_cnn", {"fc1", "conv2"}, "stages[1]: no layer 'conv2' follows there; expected one of fc2"},
       {"mlp", {"fc2", "fc2"}, "stages[1]: no layer 'fc2' follows there; expected no further stage"},
   }));
-  const auto model = makeModel(name, {begins, 2});
+  const auto model = makeModel(name, begins, 2);
   REQUIRE_FALSE(model.ok());
   CHECK(model.error().code == ErrorCode::invalidArgument);
   CHECK_THAT(model.message(), Contains(words));
 }
 
 TEST_CASE("Inputs that a layer does not take fail the pass, and no other") {
-  const auto cut = makeModel("mlp", {{"fc2"}, 2});
+  const auto cut = makeModel("mlp", {"fc2"}, 2);
   PSD_REQUIRE_OK(cut);
   std::vector<NamedTensor> wrong = images(4);
   wrong[0].shape = {4, 1, 56, 14};

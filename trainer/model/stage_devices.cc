@@ -1,0 +1,56 @@
+#include "trainer/model/stage_devices.h"
+
+#include <utility>
+
+#include <torch/cuda.h>
+#include <torch/utils.h>
+
+#include "common/text/text.h"
+#include "trainer/model/torch_values.h"
+
+namespace psd {
+
+StageDevices::StageDevices(std::vector<Device> devices) : devices_(std::move(devices)) {
+  for (const Device& device : devices_) torch_.push_back(torchDevice(device));
+}
+
+std::string StageDevices::toString() const {
+  return joined(devices_, ", ", [](const Device& device) { return device.toString(); });
+}
+
+void StageDevices::tryAll() const {
+  for (const torch::Device& device : torch_) {
+    if (!device.is_cpu()) torch::ones({1}, device).add_(1).cpu();
+  }
+}
+
+Error StageDevices::errorOf(const std::exception& exception) {
+  const Error error = translateException(exception, toString());
+  // By its words: of a module of one's own LibTorch's kind of exception is lost.
+  if (error.message.find("CUDA out of memory") != std::string::npos) {
+    return {ErrorCode::overloaded, error.message};
+  }
+  findFault();
+  const auto lost = fault();
+  return lost ? Error{ErrorCode::unavailable, *lost} : error;
+}
+
+std::optional<std::string> StageDevices::fault() const {
+  const std::lock_guard hold(mutex_);
+  return fault_;
+}
+
+void StageDevices::findFault() {
+  for (const torch::Device& device : torch_) {
+    if (device.is_cpu()) continue;
+    try {
+      torch::cuda::synchronize(device.index());
+    } catch (const std::exception& exception) {
+      const std::lock_guard hold(mutex_);
+      if (!fault_) fault_ = translateException(exception, device.str()).message;
+      return;
+    }
+  }
+}
+
+}  // namespace psd
