@@ -1,6 +1,9 @@
-// Which parameters belong to which stage, and where they are computed over.
+// The stages of a model: which parameters belong to each, where they are computed over, and what fails there.
+
+#include "trainer/model/stage_devices.h"
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,7 +17,7 @@
 #include "trainer/model/stage_weights.h"
 #include "trainer/model/staged_run.h"
 
-namespace psd::stage_parameters_test {
+namespace psd::stage_devices_test {
 namespace {
 
 std::shared_ptr<Network> makeNetwork(const std::string& name) {
@@ -73,5 +76,16 @@ TEST_CASE("On the CPU a stage computes over the weights themselves") {
   CHECK(values.use_count() == 3);
 }
 
+TEST_CASE("A pass for which a device has no memory may be tried again, what else a network says may not") {
+  StageDevices devices({Device(), Device()});
+  CHECK(devices.toString() == "cpu, cpu");
+  const auto codeOf = [&](const std::string& what) { return devices.errorOf(NetworkError(what)).code; };
+  CHECK(codeOf("outputs failed: RuntimeError: CUDA out of memory. Tried to allocate 2 GiB") ==
+        ErrorCode::overloaded);
+  CHECK(codeOf("outputs failed: RuntimeError: not today") == ErrorCode::internal);
+  CHECK(devices.errorOf(std::runtime_error("no")).message == "LibTorch on cpu, cpu: no");
+  CHECK_FALSE(devices.fault());
+}
+
 }  // namespace
-}  // namespace psd::stage_parameters_test
+}  // namespace psd::stage_devices_test
