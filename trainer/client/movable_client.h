@@ -32,6 +32,9 @@ class MovableClient : public Client {
   virtual MovedFrom movedFrom() const = 0;
   /// Before join(): the trainer was in at other daemons.
   virtual void comeFrom(const MovedFrom& before) = 0;
+  /// After join(), of a trainer whose arrays are in the memory of ClientOptions::cudaDevice already: as
+  /// useDeviceMemory(), and by way of host memory where the daemon shares none. False where that cannot be.
+  virtual bool stayOnDevice() = 0;
 };
 
 }  // namespace psd

@@ -153,7 +153,11 @@ Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
   }
   info_ = info;
   moved_ = true;
-  if (onDevice_) inner_->useDeviceMemory();
+  if (onDevice_ && !inner_->stayOnDevice()) {
+    return {ErrorCode::invalidArgument,
+            "the trainer's arrays are in the memory of a CUDA device, which several daemons do not exchange; "
+            "start it anew"};
+  }
   return {};
 }
 

@@ -40,6 +40,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   Result<DaemonPlaces> stepAside() override;
   MovedFrom movedFrom() const override { return daemons_.front().client->movedFrom(); }
   void comeFrom(const MovedFrom& before) override;
+  bool stayOnDevice() override { return false; }
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;

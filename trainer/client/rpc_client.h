@@ -54,6 +54,10 @@ class RpcClient final : public MovableClient, private CallHost {
     session_.comeFrom(before);
     held_ = before.held;
   }
+  bool stayOnDevice() override {
+    onDevice_ = options_.cudaDevice >= 0;
+    return onDevice_;
+  }
   /// From now on `values` gives what join() was given `initialValues` for.
   void bringWith(std::function<std::span<const float>()> values) { session_.bringWith(std::move(values)); }
 

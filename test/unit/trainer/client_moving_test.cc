@@ -25,6 +25,7 @@ struct Daemons {
   int asides = 0, openAtAside = 0;
   std::vector<Version> basis;  // of the newest push
   MovedFrom from;
+  bool takesDevice = true, onDevice = false;  // the memory of a CUDA device
   std::vector<std::string> log;
 };
 
@@ -41,6 +42,8 @@ class FakeMovable final : public MovableClient {
   }
   MovedFrom movedFrom() const override { return {7, 8, {{Step{3}, HeldSamples{Step{3}, {0, 4, 2}}}}}; }
   void comeFrom(const MovedFrom& before) override { daemons_.from = before; }
+  bool useDeviceMemory() override { return daemons_.onDevice = daemons_.takesDevice; }
+  bool stayOnDevice() override { return daemons_.onDevice = daemons_.takesDevice; }
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override {
@@ -209,6 +212,25 @@ TEST_CASE("MovingClient: where it cannot join the other daemons all its calls sa
   CHECK(pulled.message().find("the model has moved to tcp://new:1 tcp://new:2: ") == 0);
   CHECK(trainer.client->push(Step{1}, trainer.gradient, 1, {}).wait().message() == pulled.message());
   CHECK_FALSE(trainer.client->leave().ok());
+}
+
+TEST_CASE("MovingClient: arrays in the memory of a device are taken for that after a move, or it fails") {
+  for (const bool takes : {true, false}) {
+    Trainer trainer;
+    REQUIRE(trainer.client->useDeviceMemory());
+    trainer.moves();
+    trainer.now.takesDevice = takes;
+    const auto pulled = trainer.client->pull(trainer.values).wait();
+    CHECK(pulled.ok() == takes);
+    CHECK(trainer.now.onDevice == takes);
+    if (!takes)
+      CHECK(pulled.message().find("in the memory of a CUDA device, which several daemons") !=
+            std::string::npos);
+  }
+  Trainer trainer;  // one whose arrays are in host memory
+  trainer.moves();
+  PSD_REQUIRE_OK(trainer.client->pull(trainer.values).wait());
+  CHECK_FALSE(trainer.now.onDevice);
 }
 
 TEST_CASE("MovingClient: who waits for samples steps aside, and asks again") {
