@@ -2,8 +2,11 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include "trainer/client/client.h"
@@ -36,13 +39,9 @@ std::string describe(nb::handle array) {
   return text;
 }
 
-template <class Array>
-Array arrayOf(nb::handle array, const char* name, const char* what) {
-  Array cast;
-  if (!nb::try_cast(array, cast, /*convert=*/false) || !cast.is_valid()) {
-    throw nb::type_error(fmt::format("{} must be {}, not {}", name, what, describe(array)).c_str());
-  }
-  return cast;
+[[noreturn]] void refuse(nb::handle array, const char* name, const std::string& what,
+                         const std::string& more = {}) {
+  throw nb::type_error(fmt::format("{} must be {}, not {}{}", name, what, describe(array), more).c_str());
 }
 
 /// Of libraries whose arrays are values, which they share and expect never to change.
@@ -52,22 +51,67 @@ bool isImmutable(nb::handle array) {
   return package == "jax" || package == "jaxlib" || package == "tensorflow";
 }
 
+template <class T>
+using OnHost = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+/// The device as the array's library says; none where it speaks no DLPack.
+std::optional<std::pair<int, int>> deviceOf(nb::handle array) {
+  std::pair<int, int> device;
+  if (!nb::hasattr(array, "__dlpack_device__")) return std::nullopt;
+  const nb::object said = array.attr("__dlpack_device__")();
+  if (!nb::try_cast(nb::tuple(said), device)) return std::nullopt;
+  return device;
+}
+
+/// `kind`: what the array is to be, as "flat" says.
+template <class T>
+nb::ndarray<T, nb::ndim<1>, nb::c_contig> flatOf(nb::handle array, const char* name, const char* kind,
+                                                 const CudaDevice* device) {
+  using Flat = nb::ndarray<T, nb::ndim<1>, nb::c_contig>;
+  const auto where = deviceOf(array);
+  if (device == nullptr) {
+    const std::string what = fmt::format("{} in host memory", kind);
+    OnHost<T> given;
+    if (nb::try_cast(array, given, /*convert=*/false) && given.is_valid()) return Flat(given);
+    const bool isOnCuda = where && where->first == nb::device::cuda::value;
+    refuse(array, name, what, isOnCuda ? "; psd.Client's `device` is for those of a CUDA device" : "");
+  }
+  const std::string what = fmt::format("{} in the memory of cuda:{}", kind, device->index);
+  Flat given;
+  if (where == std::pair<int, int>(nb::device::cuda::value, device->index)) {
+    try {
+      if (nb::try_cast(handOver(array, *device), given, false) && given.is_valid()) return given;
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_BufferError)) throw;
+      refuse(array, name, what, ": " + textOf(nb::borrow<nb::object>(error.value())));
+    }
+  } else if (OnHost<T> nothing;
+             nb::try_cast(array, nothing, false) && nothing.is_valid() && nothing.size() == 0) {
+    return Flat(nothing);
+  }
+  refuse(array, name, what);
+}
+
 template <class Id>
 using Ids = nb::ndarray<const Id, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 }  // namespace
 
-Values valuesOf(nb::handle array, const char* name) {
-  constexpr const char* kWhat = "a flat, contiguous, writable float32 array in host memory";
+Values valuesOf(nb::handle array, const char* name, const CudaDevice* device) {
+  constexpr const char* kKind = "a flat, contiguous, writable float32 array";
   if (isImmutable(array)) {
-    throw nb::type_error(
-        fmt::format("{} must be {}, not {}, which never changes", name, kWhat, describe(array)).c_str());
+    const std::string where = device ? fmt::format("the memory of cuda:{}", device->index) : "host memory";
+    refuse(array, name, fmt::format("{} in {}", kKind, where), ", which never changes");
   }
-  return arrayOf<Values>(array, name, kWhat);
+  return flatOf<float>(array, name, kKind, device);
 }
 
-ConstValues constValuesOf(nb::handle array, const char* name) {
-  return arrayOf<ConstValues>(array, name, "a flat, contiguous float32 array in host memory");
+ConstValues constValuesOf(nb::handle array, const char* name, const CudaDevice* device) {
+  return flatOf<const float>(array, name, "a flat, contiguous float32 array", device);
+}
+
+nb::object handOver(nb::handle array, const CudaDevice& device) {
+  return nb::module_::import_("psd._cuda").attr("hand_over")(array, device.stream);
 }
 
 bool isAligned(const void* values) { return reinterpret_cast<uintptr_t>(values) % kValueAlignment == 0; }
@@ -90,8 +134,9 @@ std::vector<uint64_t> idsOf(nb::handle array) {
   if (nb::try_cast(array, negativeToo, false) && negativeToo.is_valid()) {
     return std::vector<uint64_t>(negativeToo.data(), negativeToo.data() + negativeToo.size());
   }
-  const auto ids =
-      arrayOf<Ids<uint64_t>>(array, "ids", "a flat, contiguous uint64 or int64 array in host memory");
+  Ids<uint64_t> ids;
+  if (!nb::try_cast(array, ids, false) || !ids.is_valid())
+    refuse(array, "ids", "a flat, contiguous uint64 or int64 array in host memory");
   return std::vector<uint64_t>(ids.data(), ids.data() + ids.size());
 }
 

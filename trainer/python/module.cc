@@ -183,7 +183,7 @@ PythonPartialPush beginPush(PythonClient& client, uint64_t step, nb::handle grad
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, std::string codec,
                std::string pullCodec, bool goOnWithoutRows, nb::object onEvent,
-               std::optional<std::string> token, CredentialFlags files) {
+               std::optional<std::string> token, CredentialFlags files, int cudaDevice) {
   ClientOptions options;
   files.token = std::move(token);
   auto credentials = readCredentials(files, std::getenv);
@@ -201,6 +201,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
   options.codec = std::move(codec);
   options.pullCodec = std::move(pullCodec);
   options.goOnWithoutRows = goOnWithoutRows;
+  options.cudaDevice = cudaDevice;
   new (self) PythonClient(std::move(options), std::move(onEvent));
 }
 
@@ -218,7 +219,7 @@ void bindClient(nb::module_& m) {
   nb::class_<PythonClient>(m, "Client", nb::is_weak_referenceable())
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
            "connections"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none(),
-           "token"_a.none(), "files"_a)
+           "token"_a.none(), "files"_a, "cuda_device"_a)
       .def(
           "join",
           [](PythonClient& client, const ModelSpec& model, nb::handle initial, uint32_t rank, bool anyRank,

@@ -67,6 +67,12 @@ void OwnedClient::dropBeforeClient(std::weak_ptr<void> owner, std::function<void
   });
 }
 
+void OwnedClient::keep(std::shared_ptr<void> what) {
+  checkUsable();
+  thread_->post(
+      [state = state_, what = std::move(what)]() mutable { state->kept.push_back(std::move(what)); });
+}
+
 void OwnedClient::interrupt() {
   checkUsable();
   const std::lock_guard lock(state_->mutex);
@@ -97,6 +103,7 @@ void OwnedClient::State::drop() {
   }
   last = nullptr;  // calls that use memory of the caller have ended with it
   held.clear();
+  kept.clear();
 }
 
 }  // namespace psd::python

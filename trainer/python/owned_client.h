@@ -42,6 +42,9 @@ class OwnedClient {
   /// Calls `drop` on the thread before the client goes, unless `owner` has gone before.
   void dropBeforeClient(std::weak_ptr<void> owner, std::function<void()> drop);
 
+  /// Keeps it for longer than the client, and drops it on the thread.
+  void keep(std::shared_ptr<void> what);
+
   /// See Client::interrupt().
   void interrupt();
   /// Interrupts the client and drops it. No call may follow.
@@ -52,6 +55,7 @@ class OwnedClient {
   struct State {
     std::mutex mutex;  // guards `client` while the thread does not use it
     std::unique_ptr<Client> client;
+    std::list<std::shared_ptr<void>> kept;
     std::list<std::function<bool()>> held;
     std::list<std::pair<std::weak_ptr<void>, std::function<void()>>> droppedBefore;
 

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
+#include "trainer/client/failed_call.h"
+
 namespace nb = nanobind;
 
 namespace psd::python {
@@ -49,6 +51,22 @@ PythonPartialPush::~PythonPartialPush() {
   });
 }
 
+void PythonPartialPush::Push::ready(uint64_t begin, uint64_t count) {
+  if (!partial) return;
+  if (memory && onDevice.ok()) {
+    onDevice =
+        stand ? memory->copy(std::span(*stand).subspan(begin, count), spanOf(gradient).subspan(begin, count))
+              : memory->wait();
+  }
+  if (onDevice.ok()) partial->ready(begin, count);
+}
+
+Pending<PushInfo> PythonPartialPush::Push::finish() {
+  if (onDevice.ok()) return partial->finish();
+  partial = nullptr;  // gives it up
+  return failedCall<PushInfo>(onDevice.error());
+}
+
 void PythonPartialPush::checkOpen() const {
   if (!push_) raise({ErrorCode::invalidArgument, "the push was finished before"});
 }
@@ -59,9 +77,8 @@ void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
   if (begin > elements || count > elements - begin) {
     raise({ErrorCode::invalidArgument, "elements beyond the end of the gradient were reported"});
   }
-  client_->post([push = push_, begin, count](Client&) {
-    if (push->partial) push->partial->ready(begin, count);
-  });
+  if (device_) handOver(array_, *device_);  // its elements are final once what is under way has ended
+  client_->post([push = push_, begin, count](Client&) { push->ready(begin, count); });
 }
 
 PythonPending<PushInfo> PythonPartialPush::finish() {
@@ -70,36 +87,48 @@ PythonPending<PushInfo> PythonPartialPush::finish() {
   const std::shared_ptr<Push> push = std::exchange(push_, nullptr);
   push->unfinished = false;
   return {client_, client_->run([push](Client&) {
-            return std::make_shared<Answer::Call>(Answer::Call{push->partial->finish(), [push] {}});
+            return std::make_shared<Answer::Call>(Answer::Call{push->finish(), [push] { return Status(); }});
           })};
 }
 
 PythonClient::PythonClient(ClientOptions options, nb::object onEvent) {
   if (!onEvent.is_none()) options.onEvent = teller(std::move(onEvent));
+  const int cudaDevice = options.cudaDevice;
   client_->connect(std::move(options));
+  if (cudaDevice < 0) return;
+  const auto memory = take(client_->run([cudaDevice](Client&) { return DeviceMemory::make(cudaDevice); }));
+  memory_ = memory.get();
+  device_ = memory->device();
+  client_->keep(memory);
 }
 
 JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model, nb::handle initialValues) {
-  const ConstValues initial = aligned(constValuesOf(initialValues, "the initial values"));
-  const JoinInfo info = take(client_->run([membership, model, initial, newest = newest_](Client& client) {
-    *newest = initial;
-    return client.join(membership, model, [newest] { return spanOf(*newest); });
-  }));
+  const ConstValues given = constValuesOf(initialValues, "the initial values", device());
+  const ConstValues initial = memory_ ? given : aligned(given);
+  const JoinInfo info = take(client_->run(
+      [membership, model, initial, newest = newest_, memory = memory_](Client& client) -> Result<JoinInfo> {
+        if (memory) PSD_RETURN_IF_ERROR(memory->wait());
+        *newest = initial;
+        return client.join(membership, model, [newest, memory] {
+          return memory ? memory->onHost(spanOf(*newest)) : spanOf(*newest);
+        });
+      }));
   tables_ = model.tables;
   joined_ = info;
-  noteRows();
+  begin();
   return info;
 }
 
 JoinInfo PythonClient::observe(const ModelSpec& model) {
   const JoinInfo info = take(client_->run([model](Client& client) { return client.observe(model); }));
   tables_ = model.tables;
-  noteRows();
+  begin();
   return info;
 }
 
-void PythonClient::noteRows() {
-  std::tie(rowShards_, daemons_) = client_->run([](Client& client) {
+void PythonClient::begin() {
+  std::tie(rowShards_, daemons_) = client_->run([memory = memory_](Client& client) {
+    if (memory) memory->begin(client);
     const RowBatch batch = client.makeRowBatch();
     return std::pair(batch.shards(), batch.daemons());
   });
@@ -107,42 +136,86 @@ void PythonClient::noteRows() {
 
 PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonRows* rows) {
   using Answer = PythonPending<PullInfo>;
-  const Values given = valuesOf(destination, "the destination of a pull");
+  const Values given = valuesOf(destination, "the destination of a pull", device());
+  if (memory_) return pullToDevice(given, rowBatchOf(rows));
   const Values values = isAligned(given.data()) ? given : alignedArray(given.size());
   return {client_, client_->run([given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
             const auto answered = [given, values, rows, newest] {
               if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
               if (values.size() > 0) *newest = ConstValues(values);  // not for rows alone
+              return Status();
             };
             return std::make_shared<Answer::Call>(
                 Answer::Call{client.pull(spanOf(values), rows.get()), answered});
           })};
 }
 
+PythonPending<PullInfo> PythonClient::pullToDevice(const Values& destination,
+                                                   std::shared_ptr<RowBatch> rows) {
+  using Answer = PythonPending<PullInfo>;
+  return {client_, client_->run([destination, rows = std::move(rows), newest = newest_,
+                                 memory = memory_](Client& client) {
+            const DeviceMemory::Stand stand = memory->standIn(destination.size());
+            const auto answered = [destination, stand, rows, newest, memory]() -> Status {
+              if (stand) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *stand));
+              if (destination.size() > 0) *newest = ConstValues(destination);  // not for rows alone
+              return {};
+            };
+            // What computes with the values of before may still read them.
+            const Status free = memory->wait();
+            return std::make_shared<Answer::Call>(Answer::Call{
+                free.ok() ? client.pull(stand ? std::span(*stand) : spanOf(destination), rows.get())
+                          : failedCall<PullInfo>(free.error()),
+                answered});
+          })};
+}
+
+PythonPending<PushInfo> PythonClient::pushFromDevice(const PushArguments& arguments,
+                                                     const ConstValues& gradient) {
+  using Answer = PythonPending<PushInfo>;
+  return {client_, client_->run([step = arguments.step, behind = arguments.behind, gradient,
+                                 basis = versionsOf(arguments.basis), rows = rowBatchOf(arguments.rows),
+                                 memory = memory_](Client& client) {
+            const DeviceMemory::Stand stand = memory->standIn(gradient.size());
+            const Status there = stand ? memory->copy(*stand, spanOf(gradient)) : memory->wait();
+            const std::span<const float> sent = stand ? std::span<const float>(*stand) : spanOf(gradient);
+            return std::make_shared<Answer::Call>(
+                Answer::Call{there.ok() ? client.push(step, sent, behind, basis, rows.get())
+                                        : failedCall<PushInfo>(there.error()),
+                             [gradient, stand, rows] { return Status(); }});
+          })};
+}
+
 PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
   using Answer = PythonPending<PushInfo>;
   checkNoneUnfinished();
-  const ConstValues gradient = aligned(constValuesOf(arguments.gradient, "the gradient of a push"));
+  const ConstValues given = constValuesOf(arguments.gradient, "the gradient of a push", device());
+  if (memory_) return pushFromDevice(arguments, given);
+  const ConstValues gradient = aligned(given);
   return {client_, client_->run([step = arguments.step, behind = arguments.behind, gradient,
                                  basis = versionsOf(arguments.basis),
                                  rows = rowBatchOf(arguments.rows)](Client& client) {
-            return std::make_shared<Answer::Call>(Answer::Call{
-                client.push(step, spanOf(gradient), behind, basis, rows.get()), [gradient, rows] {}});
+            return std::make_shared<Answer::Call>(
+                Answer::Call{client.push(step, spanOf(gradient), behind, basis, rows.get()),
+                             [gradient, rows] { return Status(); }});
           })};
 }
 
 PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
   checkNoneUnfinished();
   const auto push = std::make_shared<PythonPartialPush::Push>();
-  push->gradient = constValuesOf(arguments.gradient, "the gradient of a push");
+  push->gradient = constValuesOf(arguments.gradient, "the gradient of a push", device());
   push->rows = rowBatchOf(arguments.rows);
+  push->memory = memory_;
   client_->run([push, step = arguments.step, behind = arguments.behind,
                 basis = versionsOf(arguments.basis)](Client& client) {
-    push->partial = client.beginPush(step, spanOf(push->gradient), behind, basis, push->rows.get());
+    if (push->memory) push->stand = push->memory->standIn(push->gradient.size());
+    const auto sent = push->stand ? std::span<const float>(*push->stand) : spanOf(push->gradient);
+    push->partial = client.beginPush(step, sent, behind, basis, push->rows.get());
   });
   client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
   newestPartial_ = push;
-  return {client_, push};
+  return {client_, push, device_ ? nb::borrow<nb::object>(arguments.gradient) : nb::object(), device_};
 }
 
 void PythonClient::checkNoneUnfinished() const {
@@ -156,13 +229,18 @@ void PythonClient::checkNoneUnfinished() const {
 PythonPending<RoundDue> PythonClient::roundDue(Version version) {
   using Answer = PythonPending<RoundDue>;
   return {client_, client_->run([version](Client& client) {
-            return std::make_shared<Answer::Call>(Answer::Call{client.roundDue(version), [] {}});
+            return std::make_shared<Answer::Call>(
+                Answer::Call{client.roundDue(version), [] { return Status(); }});
           })};
 }
 
 PythonFragments PythonClient::fragments(nb::handle parameters, nb::handle spare) {
   if (!joined_.local.streams()) {
     raise({ErrorCode::invalidArgument, "the daemon's policy has no fragments, and no delay"});
+  }
+  if (device_) {
+    raise({ErrorCode::invalidArgument,
+           "fragments are exchanged in host memory: make a psd.Client without `device` for that"});
   }
   const Values own = valuesOf(parameters, "parameters"), other = valuesOf(spare, "spare");
   const uint64_t elements = joined_.shards.back().begin + joined_.shards.back().count;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "trainer/client/client.h"
 #include "trainer/python/array_arguments.h"
+#include "trainer/python/device_memory.h"
 #include "trainer/python/errors.h"
 #include "trainer/python/owned_client.h"
 #include "trainer/python/python_fragments.h"
@@ -26,8 +28,8 @@ class PythonPending {
   /// Used on the client's thread.
   struct Call {
     Pending<Info> pending;
-    std::function<void()>
-        answered;  ///< called when its answer is there, without an error; holds the arrays too
+    /// Called when its answer is there, without an error, for what is left to do; holds the arrays too.
+    std::function<Status()> answered;
   };
 
   PythonPending(std::shared_ptr<OwnedClient> client, std::shared_ptr<Call> call)
@@ -44,9 +46,9 @@ class PythonPending {
 
   Info wait() {
     if (!call_) raise({ErrorCode::invalidArgument, "wait() was called before: a call has one answer"});
-    return take(client_->run([call = std::exchange(call_, nullptr)](Client&) {
+    return take(client_->run([call = std::exchange(call_, nullptr)](Client&) -> Result<Info> {
       Result<Info> info = call->pending.wait();
-      if (info.ok()) call->answered();
+      if (info.ok()) PSD_RETURN_IF_ERROR(call->answered());
       return info;
     }));
   }
@@ -67,10 +69,18 @@ class PythonPartialPush {
     std::unique_ptr<PartialPush> partial;
     ConstValues gradient;
     std::shared_ptr<RowBatch> rows;
+    DeviceMemory* memory = nullptr;  // of the gradient; null: it is in host memory
+    DeviceMemory::Stand stand;       // what is sent in the gradient's place
+    Status onDevice;                 // whether CUDA has failed
+
+    void ready(uint64_t begin, uint64_t count);
+    Pending<PushInfo> finish();
   };
 
-  PythonPartialPush(std::shared_ptr<OwnedClient> client, std::shared_ptr<Push> push)
-      : client_(std::move(client)), push_(std::move(push)) {}
+  /// `array`: the gradient as Python gave it, where it is in the memory of `device`.
+  PythonPartialPush(std::shared_ptr<OwnedClient> client, std::shared_ptr<Push> push, nanobind::object array,
+                    std::optional<CudaDevice> device)
+      : client_(std::move(client)), push_(std::move(push)), array_(std::move(array)), device_(device) {}
   PythonPartialPush(PythonPartialPush&&) = default;
   PythonPartialPush& operator=(PythonPartialPush&&) = default;
   ~PythonPartialPush();
@@ -83,6 +93,8 @@ class PythonPartialPush {
 
   std::shared_ptr<OwnedClient> client_;
   std::shared_ptr<Push> push_;  // null once finished
+  nanobind::object array_;
+  std::optional<CudaDevice> device_;
 };
 
 /// What a push is made of, as Python gives it.
@@ -97,7 +109,8 @@ struct PushArguments {
 /// A client in plain values and arrays, which psd.Client is made of. With the GIL.
 class PythonClient {
  public:
-  /// `onEvent(what, line)` is called as ClientOptions::onEvent is.
+  /// `onEvent(what, line)` is called as ClientOptions::onEvent is. With ClientOptions::cudaDevice all arrays
+  /// of values and gradients are of that device; ids and rows stay in host memory.
   PythonClient(ClientOptions options, nanobind::object onEvent);
 
   JoinInfo join(const Membership& membership, const ModelSpec& model, nanobind::handle initialValues);
@@ -123,14 +136,19 @@ class PythonClient {
  private:
   /// A later push would wait for an earlier one that this thread has yet to finish.
   void checkNoneUnfinished() const;
-  /// How rows are divided, once it has joined or observes.
-  void noteRows();
+  /// What comes after it has joined or observes: how rows are divided, and which memory the client uses.
+  void begin();
+  const CudaDevice* device() const { return device_ ? &*device_ : nullptr; }
+  PythonPending<PullInfo> pullToDevice(const Values& destination, std::shared_ptr<RowBatch> rows);
+  PythonPending<PushInfo> pushFromDevice(const PushArguments& arguments, const ConstValues& gradient);
 
   const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1, daemons_ = 1;  // as a RowBatch has them
   JoinInfo joined_;                       // once it has joined
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
+  std::optional<CudaDevice> device_;  // nothing: arrays are in host memory
+  DeviceMemory* memory_ = nullptr;    // the device's; the client's thread has it
   /// What the trainer brings to a daemon that has no model: the values of its last pull of parameters, before
   /// that the initial ones. Used on the client's thread.
   const std::shared_ptr<ConstValues> newest_ = std::make_shared<ConstValues>();

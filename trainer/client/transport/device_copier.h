@@ -54,11 +54,13 @@ class DeviceCopier {
   Result<std::unique_ptr<Mapping>> map(std::span<const std::byte> handle);
   /// An array of what `values`, of host memory, are.
   Result<std::unique_ptr<Array>> allocate(std::span<const float> values);
-  /// to = from, wherever each of them is, by the time it returns.
+  /// to = from, wherever each of them is, by the time it returns. First comes what stream() waits for.
   Status copy(void* to, const void* from, size_t bytes);
   /// The same, after what was begun before it, by the time synchronize() returns.
   Status begin(void* to, const void* from, size_t bytes);
-  /// Waits for all that was begun.
+  /// A cudaStream_t of this copier alone, for others to have it wait for work of theirs. Thread-safe.
+  void* stream() const { return stream_; }
+  /// Waits for all that was begun, and for what stream() waits for.
   Status synchronize();
 
  private:

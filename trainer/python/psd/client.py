@@ -9,15 +9,16 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 
-from . import _psd
+from . import _cuda, _psd
 from .errors import InvalidArgument
 
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
+_Flat = TypeVar("_Flat")
 _open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # each lives as long as the calls that it has under way
 
 
@@ -73,12 +74,19 @@ class Model:
         begin = -(array.ctypes.data // array.itemsize) % _ALIGNED
         return array[begin:begin + self.size]
 
-    def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """The tensors in a flat array, without a copy."""
-        return {tensor: flat[place].reshape(self.shapes[tensor]) for tensor, place in self.places.items()}
+    def views(self, flat: _Flat) -> dict[str, _Flat]:
+        """The tensors in a flat array of any library, without a copy."""
+        array = cast(Any, flat)
+        return {tensor: array[place].reshape(self.shapes[tensor]) for tensor, place in self.places.items()}
 
-    def flatten(self, arrays: Mapping[str, Any], into: np.ndarray | None = None) -> np.ndarray:
-        """Copies the tensors into a flat array."""
+    @overload
+    def flatten(self, arrays: Mapping[str, Any], into: None = None) -> np.ndarray: ...
+
+    @overload
+    def flatten(self, arrays: Mapping[str, Any], into: _Flat) -> _Flat: ...
+
+    def flatten(self, arrays: Mapping[str, Any], into: Any = None) -> Any:
+        """Copies the tensors into a flat array; None: one of zeros()."""
         flat = self.zeros() if into is None else into
         for tensor, view in self.views(flat).items():
             view[...] = arrays[tensor]
@@ -111,22 +119,29 @@ class Client:
                  pull_codec: str = "", go_on_without_rows: bool = False,
                  on_event: Callable[[str, str], None] | None = None, token: str | None = None,
                  token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
-                 tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None):
+                 tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None,
+                 device: object = None):
         """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path"; None: the
         environment's PSD_SERVER. `token`, or the file that holds it, tells the daemon who this is; None: PSD_TOKEN_FILE,
         PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
         format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose
         connection broke tries to come back. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when
-        it is "back"; None: the logger "psd" is."""
+        it is "back"; None: the logger "psd" is. `device`: where the arrays of values and gradients are that calls are given: "cuda:N",
+        or a torch.device; None: in host memory. The call waits for what is under way on such an array in the current stream
+        of its library; what it fills is there for all streams when the call has ended."""
         if servers is None:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
+        cuda_device = -1
+        if device is not None:
+            cuda_device = _cuda.index_of(device)
+            _cuda.load_runtime(cuda_device)
         self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else list(servers), connect_timeout,
                                    retry_timeout, transport, connections, codec, pull_codec, go_on_without_rows,
                                    on_event or _tell, token,
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
-                                                          for path in (token_file, tls_ca, tls_cert, tls_key))))
+                                                          for path in (token_file, tls_ca, tls_cert, tls_key))), cuda_device)
         _open.add(self._client)
         self.model: Model | None = None
         self.info: _psd.JoinInfo | None = None

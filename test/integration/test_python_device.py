@@ -1,0 +1,326 @@
+"""psd.Client with arrays of a CUDA device, which test/cuda/emulated stands in for: in this process, and in daemons."""
+
+import ctypes
+import gc
+import itertools
+import os
+import threading
+import unittest.mock
+
+import numpy as np
+import processes
+
+import psd
+
+cuda = ctypes.CDLL(os.environ["PSD_EMULATED_CUDART"])  # known to this module alone: psd makes it known to its library
+MODEL = psd.Model("net", {"w": (3000,), "b": (77,)})
+SGD = '{"type":"sgd","lr":1.0}'
+CUDA, HOST = 2, 1  # DLPack's numbers
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class DLManagedTensor(ctypes.Structure):
+    pass
+
+
+DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(DLManagedTensor))
+DLManagedTensor._fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", DELETER)]
+handed = {}  # by number: what a capsule's owner has yet to let go of
+numbers = itertools.count(1)
+DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, DESTRUCTOR)(("PyCapsule_New", ctypes.pythonapi))
+tensor_in = ctypes.PYFUNCTYPE(ctypes.POINTER(DLManagedTensor), ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+@DELETER
+def let_go(tensor):
+    del handed[tensor.contents.context]
+
+
+@DESTRUCTOR
+def nobody_took(capsule):
+    let_go(tensor_in(capsule, b"dltensor"))
+
+
+def call(name, *arguments):
+    error = getattr(cuda, name)(*arguments)
+    if error != 0:
+        raise AssertionError(f"{name}: error {error}")
+
+
+def made(name, *arguments):
+    handle = ctypes.c_void_p()
+    call(name, ctypes.byref(handle), *arguments)
+    return handle
+
+
+class DeviceArray:
+    """float32 values on a device, filled by a stream of their own, as a library of such arrays has them."""
+
+    def __init__(self, values, device=0, *, offset=0, bits=32, shape=None, strides=None):
+        values = np.ascontiguousarray(values, np.float32)
+        self.size, self.device, self.dtype = values.size, f"cuda:{device}", f"float{bits}"
+        self.shape = values.shape if shape is None else shape
+        self._index, self._offset, self._bits, self._strides = device, offset, bits, strides
+        call("cudaSetDevice", device)
+        self._memory = made("cudaMalloc", ctypes.c_size_t(values.nbytes + offset or 1))
+        self.stream, self._event = made("cudaStreamCreateWithFlags", 1), made("cudaEventCreate")
+        call("cudaSetDevice", 0)
+        if device == 0:
+            self.set(values)
+
+    def set(self, values):
+        """Returns before the values are there."""
+        self._copy(self._memory.value + self._offset, np.ascontiguousarray(values, np.float32).ctypes.data)
+
+    def values(self):
+        values = np.empty(self.size, np.float32)
+        self._copy(values.ctypes.data, self._memory.value + self._offset)
+        call("cudaStreamSynchronize", self.stream)
+        return values
+
+    def _copy(self, to, source):
+        call("cudaMemcpyAsync", ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(4 * self.size), 4, self.stream)
+
+    def __dlpack_device__(self):
+        return CUDA, self._index
+
+    def __dlpack__(self, stream=None):
+        call("cudaEventRecord", self._event, self.stream)
+        call("cudaStreamWaitEvent", ctypes.c_void_p(stream), self._event, 0)
+        number, dims = next(numbers), len(self.shape)
+        shape = (ctypes.c_int64 * dims)(*self.shape)
+        strides = (ctypes.c_int64 * dims)(*self._strides) if self._strides else None
+        tensor = DLManagedTensor(DLTensor(self._memory.value, CUDA, self._index, dims, 2, self._bits, 1, shape, strides, self._offset),
+                                 number, let_go)
+        handed[number] = self, tensor, shape, strides
+        return new_capsule(ctypes.addressof(tensor), b"dltensor", nobody_took)
+
+
+def filled(value):
+    values = MODEL.zeros()
+    for view in MODEL.views(values).values():
+        view[:] = value
+    return values
+
+
+class PythonDevice(processes.ProcessTest):
+    def device_daemon(self, **settings):
+        """A daemon whose parameters are on a device, ready at a Unix socket."""
+        return self.daemon(**{"listen": (self.unix_address(),), "policy": "locked", "optimizer": SGD, "device": "cuda:0",
+                              "limits__slice_bytes": 4096, **settings})
+
+    def joined(self, daemon, initial=None, **options):
+        client = psd.Client(daemon.address, device="cuda:0", **options)
+        self.addCleanup(client.close)
+        client.join(MODEL, DeviceArray(filled(2)) if initial is None else initial, 0, 1)
+        return client
+
+    def assert_holds(self, array, expected):
+        np.testing.assert_array_equal(array.values(), expected)
+
+    def assert_trains(self, client):
+        """Pushes and pulls of each kind, from an initial 2 on, each of a gradient of −1 at a rate of 1."""
+        values, gradient = DeviceArray(filled(0)), DeviceArray(filled(0))
+        client.pull(values)
+        self.assert_holds(values, filled(2))
+        for expected in (3, 4):
+            gradient.set(filled(-1))
+            self.assertEqual(client.push(gradient).outcome, "applied")
+            client.pull(values)
+            self.assert_holds(values, filled(expected))
+        push = client.partial_push(gradient)
+        for begin in range(0, MODEL.size, 16):
+            push.ready(begin, 16)
+        push.finish().wait()
+        client.begin_pull(values).wait()
+        self.assert_holds(values, filled(5))
+
+    def test_values_go_through_the_daemons_memory(self):
+        for policy in ("locked", "hogwild", "sync"):
+            with self.subTest(policy=policy):
+                client = self.joined(self.device_daemon(listen=(self.unix_address(f"{policy}.sock"),), policy=policy))
+                self.assertEqual((client.info.pull_transport, client.info.push_transport), ("cuda", "cuda"))
+                self.assertTrue(client.info.brought_initial_values)
+                self.assert_trains(client)
+                client.leave()
+
+    def test_values_go_by_way_of_the_host_where_no_memory_is_shared(self):
+        tcp = {"listen": ("tcp://127.0.0.1:0",)}
+        for number, (settings, *transports) in enumerate((({"device": "cpu"}, "rpc", "shm"), ({"device": "cpu", "policy": "hogwild"}, "shm", "shm"),
+                                                          (tcp, "rpc", "rpc"), ({"device": "cpu", **tcp}, "rpc", "rpc"),
+                                                          ({"codecs": '{"push":{"default":"fp16"}}'}, "rpc", "rpc"))):
+            with self.subTest(**settings):
+                daemon = self.device_daemon(**{"listen": (self.unix_address(f"{number}.sock"),), **settings})
+                client = self.joined(daemon, connections=2)
+                self.assertEqual([client.info.pull_transport, client.info.push_transport], transports)
+                self.assert_trains(client)
+                client.leave()
+
+    def test_several_daemons_have_the_model_together(self):
+        addresses = [self.unix_address(f"{index}.sock") for index in range(2)]
+        for index, address in enumerate(addresses):
+            first = self.device_daemon(listen=(address,), daemons=addresses, index=index)
+        self.assert_trains(self.joined(first))
+
+    def test_a_call_waits_for_what_is_under_way_on_its_arrays(self):
+        daemon = self.device_daemon()
+        for options in ({}, {"transport": "rpc"}):
+            with self.subTest(**options):
+                client = self.joined(daemon, **options)
+                gradient, values = DeviceArray(filled(-9)), DeviceArray(filled(0))
+                client.pull(values)
+                before = values.values()
+                self.under_way(gradient)
+                client.push(gradient)
+                client.pull(values)
+                self.assert_holds(values, before + filled(1))
+                push = client.partial_push(gradient)
+                self.under_way(gradient)
+                push.ready(0, MODEL.size)
+                push.finish().wait()
+                client.pull(values)
+                self.assert_holds(values, before + filled(2))
+                # What is queued on the array that a pull fills comes first.
+                self.under_way(values)
+                client.pull(values)
+                self.assert_holds(values, before + filled(2))
+                client.leave()
+                client.close()
+
+    def under_way(self, array):
+        """Queues that the array's stream sets it to −1, some moment after the array has been handed over: who does not wait reads
+        what was there before."""
+        handed_over = threading.Event()
+        waits = CALLBACK(lambda *_: handed_over.wait(processes.WAIT_S))
+
+        def hand_over(stream=None):
+            threading.Timer(0.05, handed_over.set).start()
+            return DeviceArray.__dlpack__(array, stream)
+
+        call("cudaStreamAddCallback", array.stream, waits, None, 0)
+        array.set(filled(-1))
+        array.queued, array.__dlpack__ = waits, hand_over
+        self.addCleanup(handed_over.set)
+
+    def test_what_does_not_fit_is_refused_by_its_name(self):
+        client = self.joined(self.device_daemon())
+        values = DeviceArray(filled(0))
+        for wrong, message in ((MODEL.zeros(), r"in the memory of cuda:0, not ndarray, dtype float32, shape \(3088,\)"),
+                               (DeviceArray(filled(0), 1), "not DeviceArray, .*, device cuda:1"),
+                               (DeviceArray(filled(0), bits=64), "float32 array .*, dtype float64"),
+                               (DeviceArray(filled(0), shape=(2, MODEL.size // 2)), r"shape \(2, 1544\)"),
+                               (DeviceArray(filled(0), strides=(2,)), "not DeviceArray"), (None, "NoneType"), ([1.0], "list")):
+            for name, made_with in (("the gradient of a push", client.push), ("the destination of a pull", client.pull),
+                                    ("the gradient of a push", client.partial_push)):
+                with self.assertRaisesRegex(TypeError, f"^{name} must be a flat, contiguous.*{message}"):
+                    made_with(wrong)
+        with unittest.mock.patch.object(values, "__dlpack__", side_effect=BufferError("it is being computed"), create=True):
+            with self.assertRaisesRegex(TypeError, "^the gradient of a push must be .*, device cuda:0: it is being computed$"):
+                client.push(values)
+        with self.assertRaisesRegex(psd.InvalidArgument, "begins 4 bytes off a multiple of 8"):
+            client.push(DeviceArray(filled(0), offset=4))
+        with self.assertRaisesRegex(psd.InvalidArgument, "has 5 elements"):
+            client.push(DeviceArray(np.zeros(5)))
+        client.pull(values)
+        self.assert_holds(values, filled(2))  # and it goes on
+        on_host = psd.Client(self.daemon().address)
+        self.addCleanup(on_host.close)
+        with self.assertRaisesRegex(TypeError, "the initial values must be .* in host memory, not DeviceArray.*; psd.Client's `device` is"):
+            on_host.join(MODEL, values)
+
+    def test_a_device_that_cannot_be_is_refused(self):
+        daemon = self.daemon()
+        for device in ("cuda", "cpu", "cuda:", "cuda:-1", "cuda:x", "gpu:0", 0, "cuda:²"):
+            with self.assertRaisesRegex(psd.InvalidArgument, 'device is "cuda:N", or None for host memory, not '):
+                psd.Client(daemon.address, device=device)
+        with self.assertRaisesRegex(psd.Error, "cuda:7: cudaSetDevice: "):
+            psd.Client(daemon.address, device="cuda:7")
+        with unittest.mock.patch("psd._cuda.has_runtime", return_value=False):
+            with self.assertRaisesRegex(psd.InvalidArgument, "device cuda:0: this process has no CUDA runtime; import torch"):
+                psd.Client(daemon.address, device="cuda:0")
+
+    def test_the_newest_values_are_brought_from_the_device(self):
+        daemon = self.device_daemon()
+        client = self.joined(daemon)
+        gradient, values = DeviceArray(filled(-5)), DeviceArray(filled(0))
+        client.push(gradient)
+        client.pull(values)
+        expected = 7
+        for device in ("cuda:0", "cpu", "cuda:0"):  # the CPU's shares no memory that a device can use
+            daemon.kill()
+            daemon = self.device_daemon(device=device)
+            client.pull(values)
+            self.assert_holds(values, filled(expected))
+            client.push(gradient)
+            client.pull(values)
+            expected += 5
+            self.assert_holds(values, filled(expected))
+
+    def test_the_model_moves_to_where_no_memory_is_shared_and_back(self):
+        daemon = self.device_daemon()
+        client = self.joined(daemon)
+        gradient, values = DeviceArray(filled(-1)), DeviceArray(filled(0))
+        for step, (name, device) in enumerate((("b", "cpu"), ("c", "cuda:0")), 3):
+            other = self.device_daemon(listen=(self.unix_address(f"{name}.sock"),), device=device)
+            move = self.start_psd("move", "--server", daemon.address, "--to", other.address)
+            processes.until("the move has begun", lambda d=daemon: "is about to move" in d.err)
+            client.pull(values)  # steps aside
+            self.assert_ends(move)
+            client.push(gradient)
+            client.pull(values)
+            self.assert_holds(values, filled(step))
+            daemon = other
+
+    def test_an_observer_pulls_into_the_device(self):
+        daemon = self.device_daemon()
+        self.joined(daemon)
+        with psd.Client(daemon.address, device="cuda:0") as observer:
+            observer.observe(MODEL)
+            values = DeviceArray(filled(0))
+            observer.pull(values)
+            self.assert_holds(values, filled(2))
+
+    def test_rows_stay_in_host_memory(self):
+        model = psd.Model("ratings", {"bias": (16,)}, [psd.Table("user", 4, "zero")])
+        daemon = self.device_daemon()
+        with psd.Client(daemon.address, device="cuda:0") as client:
+            client.join(model, DeviceArray(np.ones(16)), 0, 1)
+            rows, values = client.rows(), DeviceArray(np.zeros(16))
+            rows.make([("user", np.array([7, 3, 7], np.uint64))])
+            client.pull(values, rows)
+            self.assertEqual(rows.values("user").tolist(), [[0] * 4] * 2)
+            rows.gradients("user")[:] = -1
+            client.push(DeviceArray(-np.ones(16)), rows=rows)
+            client.pull(np.zeros(0, np.float32), rows)  # rows alone
+            self.assertEqual(rows.values("user").tolist(), [[1] * 4] * 2)
+            client.pull(values)
+            self.assert_holds(values, np.full(16, 2))
+
+    def test_arrays_are_let_go_of(self):
+        daemon = self.device_daemon()
+
+        def trains():
+            with psd.Client(daemon.address, device="cuda:0") as client:
+                client.join(MODEL, DeviceArray(filled(2)), 0, 1)
+                gradient, values = DeviceArray(filled(-1)), DeviceArray(filled(0))
+                client.begin_push(gradient)  # for which nobody waits
+                client.partial_push(gradient).ready(0, 16)  # which is given up
+                client.begin_pull(DeviceArray(filled(0)))
+                client.pull(values)
+                self.assert_holds(values, filled(3))
+
+        trains()
+        gc.collect()
+        self.assertEqual(handed, {})
+
+
+if __name__ == "__main__":
+    processes.main()
