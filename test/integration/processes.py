@@ -360,9 +360,9 @@ class ProcessTest(unittest.TestCase):
 
 
 def main():
-    """unittest.main() with ctest's sign for a file in which all was skipped."""
+    """unittest.main() with ctest's sign for a file in which all was skipped. Some versions do not count what was skipped."""
     program = unittest.main(module="__main__", exit=False, verbosity=2)
     result = program.result
     if not result.wasSuccessful():
         sys.exit(1)
-    sys.exit(EXIT_SKIPPED if result.skipped and len(result.skipped) == result.testsRun else 0)
+    sys.exit(EXIT_SKIPPED if result.skipped and len(result.skipped) >= result.testsRun else 0)

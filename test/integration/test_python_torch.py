@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import unittest.mock
 
 import processes
 import torch
@@ -56,6 +57,13 @@ class PythonTorch(processes.ProcessTest):
                     train(mine, optimizer, **more)
                 train(local, torch.optim.SGD(local.parameters(), 0.05, 0.9), **more)
                 self.assert_same(mine, local)
+
+    def test_flat_arrays_may_be_tensors_as_on_a_gpu(self):
+        flat = unittest.mock.patch.object(psd.torch.Optimizer, "_zeros", lambda optimizer, _: torch.zeros(optimizer.model.size))
+        with flat:
+            self.test_takes_the_steps_of_a_local_optimizer()
+            self.test_clipping_of_gradients_that_have_left_is_found()
+        self.assertIsNone(psd.torch._cuda_device_of(dict(make_model().named_parameters())))
 
     def test_gradients_may_be_set_to_none(self):
         mine, local = make_model(), make_model()

@@ -6,12 +6,12 @@ import dataclasses
 import logging
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import torch
 
-from . import _psd
+from . import _cuda, _psd
 from ._dealt_sampler import DealtSampler
 from ._diloco import DiLoCo
 from ._parameters import check_dtypes
@@ -23,6 +23,7 @@ __all__ = ["DealtSampler", "DiLoCo", "Embedding", "Optimizer"]
 
 _log = logging.getLogger("psd")
 _NOTHING = np.zeros(0, np.float32)
+_Flat = Union[np.ndarray, torch.Tensor]
 
 
 class _Group(dict[str, Any]):
@@ -70,9 +71,10 @@ class Optimizer(Training, torch.optim.Optimizer):
     which policy, its configuration says.
 
     Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
-    must be float32. On the CPU they become views of one flat array, and so do their gradients: nothing is copied here. On
-    a GPU they go by way of host memory. The first trainer's parameters become the model's; the others take over what is
-    there. Buffers, such as BatchNorm's running means, stay each trainer's own.
+    must be float32. On the CPU, or all on one GPU, they become views of one flat array, and so do their gradients: nothing is
+    copied here. A GPU's travel through memory of the daemon's GPUs where it shares that; on several devices they go by way
+    of host memory. The first trainer's parameters become the model's; the others take over what is there. Buffers, such as
+    BatchNorm's running means, stay each trainer's own.
     """
 
     def __init__(self, model: torch.nn.Module, server: str | None = None, *, rank: int | None = None,
@@ -81,7 +83,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         """`server`, `rank`, `world_size`: as psd.Client has them, from the environment of torchrun where None. `samples`:
         examples behind a gradient, by which rounds weigh it. `overlap`: each gradient leaves when the backward pass has
         made it, so that nothing may change it afterwards: no second backward pass before step(), no clipping.
-        `options`: of psd.Client."""
+        `options`: of psd.Client; its `device` is that of the parameters, and None has those of a GPU go by way of host memory."""
         self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
         embeddings = [module for module in model.modules() if isinstance(module, Embedding)]
         _check(self._parameters, embeddings)
@@ -96,7 +98,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._lookups: list[_Lookup] = []
         for module in embeddings:
             module._optimizer = weakref.ref(self)
-        self._values, self._gradients = self.model.zeros(), self.model.zeros()
+        options.setdefault("device", _cuda_device_of(self._parameters))
+        self._values, self._gradients = self._zeros(options["device"]), self._zeros(options["device"])
         self._value_of, self._gradient_of = self._views(self._values), self._views(self._gradients)
         for key, parameter in self._parameters.items():
             self._value_of[key].copy_(parameter.detach())
@@ -109,6 +112,9 @@ class Optimizer(Training, torch.optim.Optimizer):
             self.client.close()
             raise
         self._attach()
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.RNNBase):
+                layer.flatten_parameters()  # cuDNN wants memory of its own on a GPU, which pulls are then copied to
         self.last_push: _psd.PushInfo | None = None
         """What became of the newest gradient: a psd.PushInfo."""
         self._push: _psd.PartialPush | None = None  # that is under way while backward passes run
@@ -153,7 +159,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         """Sets the gradients to zero; they stay where they are, whatever `set_to_none` says."""
         if self._sampler is not None:
             self._sampler._clearing()
-        self._gradients.fill(0)
+        self._gradients[:] = 0
         self._lookups.clear()
         for key, parameter in self._parameters.items():
             self._attach_gradient(key, parameter)
@@ -175,8 +181,13 @@ class Optimizer(Training, torch.optim.Optimizer):
     def __reduce__(self) -> Any:
         raise TypeError("a psd.torch.Optimizer cannot be pickled: it is a connection; make one in each process")
 
-    def _views(self, flat: np.ndarray) -> dict[str, torch.Tensor]:
+    def _zeros(self, device: object) -> _Flat:
+        return self.model.zeros() if device is None else torch.zeros(self.model.size, device=f"cuda:{_cuda.index_of(device)}")
+
+    def _views(self, flat: _Flat) -> dict[str, torch.Tensor]:
         """Each a tensor of its own to PyTorch, which counts its changes."""
+        if isinstance(flat, torch.Tensor):
+            return {key: view.data for key, view in self.model.views(flat).items()}
         return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
 
     def _look_up(self, table: str, ids: torch.Tensor) -> torch.Tensor:
@@ -226,12 +237,12 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def _attach(self) -> None:
         for key, parameter in self._parameters.items():
-            if parameter.device.type == "cpu":
+            if parameter.device == self._value_of[key].device:
                 parameter.data = self._value_of[key]
             self._attach_gradient(key, parameter)
 
     def _attach_gradient(self, key: str, parameter: torch.nn.Parameter) -> None:
-        if parameter.device.type != "cpu":
+        if parameter.device != self._gradient_of[key].device:
             parameter.grad = None
         elif parameter.grad is None or parameter.grad.data_ptr() != self._gradient_of[key].data_ptr():
             parameter.grad = self._gradient_of[key].detach()  # another tensor, which Module.double() may make what it likes
@@ -278,6 +289,17 @@ class Optimizer(Training, torch.optim.Optimizer):
                             "overlap=False (or `clip` in the daemon's configuration)")
         self._push, self._sent = None, {}
         return push.finish().wait()
+
+
+def _cuda_device_of(parameters: dict[str, torch.nn.Parameter]) -> torch.device | None:
+    """That all of them are on; None: they are on the CPU, on several devices, or CUDA is out of the client's reach."""
+    devices = {parameter.device for parameter in parameters.values()}
+    if len(devices) != 1 or (device := devices.pop()).type != "cuda":
+        return None
+    if _cuda.has_runtime():
+        return device
+    _log.warning("parameters on %s go by way of host memory: no libcudart is found in this process", device)
+    return None
 
 
 def _check(parameters: dict[str, torch.nn.Parameter], embeddings: list[Embedding]) -> None:
