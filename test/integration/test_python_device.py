@@ -1,6 +1,7 @@
 """psd.Client with arrays of a CUDA device, which test/cuda/emulated stands in for: in this process, and in daemons."""
 
 import ctypes
+import enum
 import gc
 import itertools
 import os
@@ -15,7 +16,7 @@ import psd
 cuda = ctypes.CDLL(os.environ["PSD_EMULATED_CUDART"])  # known to this module alone: psd makes it known to its library
 MODEL = psd.Model("net", {"w": (3000,), "b": (77,)})
 SGD = '{"type":"sgd","lr":1.0}'
-CUDA, HOST = 2, 1  # DLPack's numbers
+CUDA = enum.IntEnum("DLDeviceType", {"kDLCUDA": 2}).kDLCUDA  # as PyTorch says it
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 

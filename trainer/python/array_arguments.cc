@@ -54,13 +54,15 @@ bool isImmutable(nb::handle array) {
 template <class T>
 using OnHost = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// The device as the array's library says; none where it speaks no DLPack.
+/// The device as the array's library says, by DLPack's numbers; none where it says nothing.
 std::optional<std::pair<int, int>> deviceOf(nb::handle array) {
-  std::pair<int, int> device;
   if (!nb::hasattr(array, "__dlpack_device__")) return std::nullopt;
-  const nb::object said = array.attr("__dlpack_device__")();
-  if (!nb::try_cast(nb::tuple(said), device)) return std::nullopt;
-  return device;
+  try {
+    const nb::object device = array.attr("__dlpack_device__")();
+    return std::pair(nb::cast<int>(nb::int_(device[0])), nb::cast<int>(nb::int_(device[1])));
+  } catch (const std::exception&) {  // of a device that DLPack has no number for
+    return std::nullopt;
+  }
 }
 
 /// `kind`: what the array is to be, as "flat" says.
@@ -68,17 +70,17 @@ template <class T>
 nb::ndarray<T, nb::ndim<1>, nb::c_contig> flatOf(nb::handle array, const char* name, const char* kind,
                                                  const CudaDevice* device) {
   using Flat = nb::ndarray<T, nb::ndim<1>, nb::c_contig>;
-  const auto where = deviceOf(array);
   if (device == nullptr) {
     const std::string what = fmt::format("{} in host memory", kind);
     OnHost<T> given;
     if (nb::try_cast(array, given, /*convert=*/false) && given.is_valid()) return Flat(given);
+    const auto where = deviceOf(array);
     const bool isOnCuda = where && where->first == nb::device::cuda::value;
     refuse(array, name, what, isOnCuda ? "; psd.Client's `device` is for those of a CUDA device" : "");
   }
   const std::string what = fmt::format("{} in the memory of cuda:{}", kind, device->index);
   Flat given;
-  if (where == std::pair<int, int>(nb::device::cuda::value, device->index)) {
+  if (deviceOf(array) == std::pair<int, int>(nb::device::cuda::value, device->index)) {
     try {
       if (nb::try_cast(handOver(array, *device), given, false) && given.is_valid()) return given;
     } catch (nb::python_error& error) {
