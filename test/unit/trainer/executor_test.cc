@@ -121,7 +121,7 @@ std::string placesOn(int cudaDevices, Json json) {
   return places;
 }
 
-TEST_CASE("Each stage is where it says, and else where the module is; \"auto\" is the CPU for live weights") {
+TEST_CASE("Each stage is where it says, or where the module is, and auto is the CPU for live weights") {
   const Json second = {{"layer", "fc2"}, {"device", "cuda:1"}};
   const Json stages = Json::array({"fc1", second});
   CHECK(placesOn(0, Json::object()) == "cpu");
