@@ -1,5 +1,7 @@
 #include "trainer/client/transport/batched_copies.h"
 
+#include <kj/debug.h>
+
 namespace psd {
 
 kj::Promise<Status> BatchedCopies::copy(void* to, const void* from, size_t bytes) {
