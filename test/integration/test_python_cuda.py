@@ -235,7 +235,7 @@ class PythonCuda(processes.ProcessTest):
             torch.testing.assert_close(model.scale.weight, local.scale.weight, rtol=1e-4, atol=1e-5)
 
     def test_trainers_in_rounds_take_the_steps_of_one(self):
-        daemon = self.cuda_daemon(policy="sync")
+        daemon = self.cuda_daemon(policy="sync", policy__start_trainers=2)
         script = self.write("train.py", f"""
 import sys, torch, psd.torch
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
