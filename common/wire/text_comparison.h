@@ -1,7 +1,8 @@
 #pragma once
 
-// Included before all else where Cap'n Proto is older than 1.0 and the compiler from 2023 or later: those compare
-// `a == b` by `b == a` no more where there is an operator!= too (P2468), which <capnp/blob.h> counts on.
+// Included before all else where Cap'n Proto is older than 1.0 and the compiler from 2023 or later: those
+// compare `a == b` by `b == a` no more where there is an operator!= too (P2468), which <capnp/blob.h> counts
+// on.
 
 #include <kj/string.h>
 

@@ -62,6 +62,18 @@ class Training(LanguageModelTest):
                 self.assert_stops(daemon)
 
 
+class Reports(LanguageModelTest):
+    def test_a_trainer_on_a_text_tells_the_tokens_of_its_samples(self):
+        daemon = self.language_daemon()
+        trainer = self.train_words(daemon, steps=1_000_000)
+        status = daemon.until_status("it reports", lambda status: status["trainers"] and status["trainers"][0]["reports"])
+        values = {each["name"]: each["value"] for each in status["trainers"][0]["reports"]}
+        self.assertGreater(values["samples_per_second"], 0)
+        self.assertAlmostEqual(values["tokens_per_second"], 20 * values["samples_per_second"], delta=1e-6 * values["tokens_per_second"])
+        trainer.signal(signal.SIGINT)
+        self.assert_ends(trainer, 128 + signal.SIGINT)
+
+
 class Watching(LanguageModelTest):
     def test_scores_get_better_while_a_trainer_trains_and_the_daemons_end_is_the_end(self):
         daemon = self.language_daemon(exit_when_done=True)

@@ -14,6 +14,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/setup.h"
 #include "trainer/cli/stop_signals.h"
+#include "trainer/dataset/text.h"
 #include "trainer/eval/evaluate.h"
 #include "trainer/loop/fit.h"
 #include "trainer/loop/metrics.h"
@@ -181,7 +182,7 @@ Error afterGoodbye(Client& client, const Error& error) {
 Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material,
                               std::optional<Evaluation>& final, Progress& progress,
                               const StopSignals& signals) {
-  Reporter reporter(client);
+  Reporter reporter(client, tokensPerSample(*material.train));
   std::vector<LoopObserver*> observers{&progress, &reporter};
   if (material.metrics) observers.push_back(material.metrics.get());
   if (material.tensorboard) observers.push_back(material.tensorboard.get());

@@ -103,4 +103,11 @@ Result<std::unique_ptr<Dataset>> openText(const std::string& argument, Split spl
                                                                 vocabulary.size(), std::move(description)));
 }
 
+uint64_t tokensPerSample(const Dataset& dataset) {
+  for (const ColumnSpec& column : dataset.columns()) {
+    if (column.name == kTokens && column.shape.size() == 1) return column.shape[0] - 1;
+  }
+  return 0;
+}
+
 }  // namespace psd

@@ -23,4 +23,7 @@ inline constexpr std::string_view kTokens = "tokens";
 /// options, so that all trainers have the same samples. An error names the file or the option.
 Result<std::unique_ptr<Dataset>> openText(const std::string& argument, Split split);
 
+/// Tokens of a sample that a language model is to predict; 0 where the samples are no texts. A pure function.
+uint64_t tokensPerSample(const Dataset& dataset);
+
 }  // namespace psd

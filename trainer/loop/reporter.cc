@@ -1,7 +1,7 @@
 #include "trainer/loop/reporter.h"
 
-#include <array>
 #include <utility>
+#include <vector>
 
 namespace psd {
 namespace {
@@ -10,8 +10,8 @@ constexpr double kTellEverySeconds = 0.5;
 
 }  // namespace
 
-Reporter::Reporter(Client& client, Progress::Clock clock)
-    : client_(client), clock_(std::move(clock)), told_(clock_()) {}
+Reporter::Reporter(Client& client, uint64_t tokensPerSample, Progress::Clock clock)
+    : client_(client), tokensPerSample_(tokensPerSample), clock_(std::move(clock)), told_(clock_()) {}
 
 void Reporter::onStep(const StepReport& report) {
   step_ = report.step;
@@ -32,12 +32,15 @@ void Reporter::finish() {
 void Reporter::tell(double now) {
   const auto steps = static_cast<double>(sums_.steps), samples = static_cast<double>(sums_.samples);
   const double seconds = now - told_;
-  const std::array<NamedValue, 5> values = {
-      NamedValue{"loss", sums_.loss / samples},
-      NamedValue{"samples_per_second", seconds > 0 ? samples / seconds : 0},
-      NamedValue{"pull_seconds", sums_.pullSeconds / steps},
-      NamedValue{"compute_seconds", sums_.computeSeconds / steps},
-      NamedValue{"push_seconds", sums_.pushSeconds / steps}};
+  const double rate = seconds > 0 ? samples / seconds : 0;
+  std::vector<NamedValue> values = {{"loss", sums_.loss / samples},
+                                    {"samples_per_second", rate},
+                                    {"pull_seconds", sums_.pullSeconds / steps},
+                                    {"compute_seconds", sums_.computeSeconds / steps},
+                                    {"push_seconds", sums_.pushSeconds / steps}};
+  if (tokensPerSample_ != 0) {
+    values.push_back({"tokens_per_second", rate * static_cast<double>(tokensPerSample_)});
+  }
   (void)client_.report(Step{step_}, values);  // only names could be wrong
   sums_ = {};
   told_ = now;

@@ -9,11 +9,14 @@
 
 namespace psd {
 
-/// Tells the daemon how training goes, twice a second at most: loss, samples and seconds of a step, each the
-/// mean since the report before. Owned by one thread, like the client, which outlives it.
+/// Tells the daemon how training goes, twice a second at most: loss, samples and seconds of a step, of texts
+/// tokens too, each the mean since the report before. Owned by one thread, like the client, which outlives
+/// it.
 class Reporter : public LoopObserver {
  public:
-  explicit Reporter(Client& client, Progress::Clock clock = Progress::steadySeconds);
+  /// `tokensPerSample`: 0 where samples are no texts.
+  explicit Reporter(Client& client, uint64_t tokensPerSample = 0,
+                    Progress::Clock clock = Progress::steadySeconds);
 
   void onStep(const StepReport& report) override;
   /// Tells what was not told yet.
@@ -29,6 +32,7 @@ class Reporter : public LoopObserver {
   void tell(double now);
 
   Client& client_;
+  const uint64_t tokensPerSample_;
   const Progress::Clock clock_;
   double told_;  // when
   uint64_t step_ = 0;
