@@ -40,6 +40,15 @@ class SeveralDaemons(ProcessTest):
             self.assert_ends(daemon)
             self.assertIn("all 2 trainers are done", daemon.err)
 
+    def test_a_trainer_gives_up_where_one_of_the_daemons_does_not_come(self):
+        for missing in range(2):
+            with self.subTest(missing=missing):
+                self.addresses = [self.unix_address(f"{missing}-{i}.sock") for i in range(2)]
+                there = self.one(1 - missing)
+                trainer = self.train(there.address, 0, 1, data="synthetic:64", more=("--connect-timeout", 0.5))
+                self.assert_fails(trainer, f"daemon {missing} of 2, {self.addresses[missing]}: no psd daemon answered within ")
+                self.assert_stops(there)
+
     def test_samples_are_dealt_by_the_lead(self):
         daemons = self.several(policy="locked", durable="log")
         trainers = [self.train(self.addresses[0], rank, 2, data="synthetic:300", more=("--data-plan", "dynamic", "--batch-size", 7)) for rank in range(2)]
