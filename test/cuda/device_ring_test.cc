@@ -180,6 +180,43 @@ TEST_CASE("Device ring: slices are as large as the daemon takes, or as the train
   }
 }
 
+TEST_CASE("Device ring: a slice takes a quarter of the ring at most") {
+  OnDevice on({"shards=1", R"(limits={"slice_bytes":2097152,"ring_bytes":6291456})"});
+  const ModelSpec wide{"wide", {{"w", DType::f32, {3 << 20}}}};
+  const std::vector<float> zeros = testing::everyParameter(wide, 0);
+  ClientOptions options;
+  options.servers = {on.daemon.address()};
+  options.cudaDevice = 0;
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  PSD_REQUIRE_OK((*client)->join({Rank{0}, 1}, wide, [&] { return std::span<const float>(zeros); }));
+  REQUIRE((*client)->useDeviceMemory());
+  CHECK(on.daemon.status()["ring_bytes"] == 6 << 20);  // two places of 1.5 MiB each way
+}
+
+TEST_CASE("Device ring: the slices stay as they were where the session goes on without a device") {
+  constexpr uint64_t kModelBytes = 12 << 20, kSliceBytes = 4 << 20;
+  const std::vector<std::string> settings = {"shards=1", "policy.type=locked"};
+  OnDevice on(settings);
+  const ModelSpec wide{"wide", {{"w", DType::f32, {kModelBytes / sizeof(float)}}}};
+  const std::vector<float> zeros = testing::everyParameter(wide, 0);
+  ClientOptions options;
+  options.servers = {on.daemon.address()};
+  options.cudaDevice = 0;
+  options.retryTimeout = std::chrono::minutes(1);
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  PSD_REQUIRE_OK((*client)->join({Rank{0}, 1}, wide, [&] { return std::span<const float>(zeros); }));
+  REQUIRE((*client)->useDeviceMemory());
+  on.daemon.kill(SIGKILL);
+  setenv("PSD_TEST_DEVICE", "cpu", 1);
+  on.daemon.start(settings);
+  const DeviceArray values(zeros);
+  PSD_REQUIRE_OK((*client)->pull(values.span()).wait());
+  CHECK(on.daemon.status()["counters"]["pull_slices"] == kModelBytes / kSliceBytes);
+  PSD_REQUIRE_OK((*client)->leave());
+}
+
 TEST_CASE("Device ring: what is not finite is refused, named, and nothing of its slice is in the model") {
   for (const std::string policy : {"hogwild", "locked"}) {
     OnDevice on({"policy.type=" + policy, "shards=1", kSmallSlices, R"(optimizer={"type":"sgd","lr":1})"});

@@ -167,12 +167,16 @@ kj::Promise<Result<DaemonPlaces>> Channel::stepAside(uint64_t move, const std::s
   });
 }
 
-kj::Promise<Status> Channel::begin(Admission in) {
+uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
+  if (!transports_.shouldGoByDevices(offer, terms_)) return chunkBytes_ / sizeof(float);
+  // A ring has room for two slices each way, so that one is copied while the other travels.
+  return std::max(chunkBytes_, std::min(deviceChunkBytes_, offer.ringBytesMax / 4)) / sizeof(float);
+}
+
+kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
   terms_ = std::move(in.terms);
-  if (transports_.wouldGoByDevices(in.offer, terms_)) {
-    const uint64_t most = std::min(deviceChunkBytes_ / sizeof(float), terms_.sliceElementsMax);
-    terms_.slices = cutIntoSlices(terms_.plan, most);
-  }
+  sliceElements_ = sliceElements != 0 ? sliceElements : chooseSliceElements(in.offer);
+  terms_.slices = cutIntoSlices(terms_.plan, std::min(sliceElements_, terms_.sliceElementsMax));
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
   return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {
@@ -187,10 +191,13 @@ kj::Promise<Status> Channel::begin(Admission in) {
 kj::Promise<Result<JoinAnswer>> Channel::join(const JoinRequest& request, const ModelSpec& model) {
   return connection_.call([&] {
     return joinAs(connection_, request, model, chunkBytes_)
-        .then([this](Result<Admission> in) -> kj::Promise<Result<JoinAnswer>> {
+        .then([this, sliceElements =
+                         request.sliceElements](Result<Admission> in) -> kj::Promise<Result<JoinAnswer>> {
           if (!in.ok()) return Result<JoinAnswer>(in.error());
-          const JoinAnswer answer = in->answer;
-          return begin(std::move(*in)).then([answer](Status status) -> Result<JoinAnswer> {
+          JoinAnswer answer = in->answer;
+          auto begun = begin(std::move(*in), sliceElements);
+          answer.sliceElements = sliceElements_;
+          return begun.then([answer](Status status) -> Result<JoinAnswer> {
             if (!status.ok()) return status.error();
             return answer;
           });
@@ -214,7 +221,7 @@ kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model) {
         .then([this](Result<Admission> in) -> kj::Promise<Result<ModelSpec>> {
           if (!in.ok()) return Result<ModelSpec>(in.error());
           ModelSpec served = std::move(in->model);
-          return begin(std::move(*in))
+          return begin(std::move(*in), 0)
               .then([served = std::move(served)](Status status) mutable -> Result<ModelSpec> {
                 if (!status.ok()) return status.error();
                 return std::move(served);

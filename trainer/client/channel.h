@@ -104,7 +104,10 @@ class Channel {
 
  private:
   /// Has what joining or observing came to, and opens what values can travel by.
-  kj::Promise<Status> begin(Admission in);
+  /// `sliceElements`: see JoinRequest.
+  kj::Promise<Status> begin(Admission in, uint64_t sliceElements);
+  /// That slices of tensors are cut at.
+  uint64_t chooseSliceElements(const TransportOffer& offer) const;
   /// Watches over the session that the connection has now.
   void watchSession();
   void watchNotice(uint64_t move = 0);
@@ -133,6 +136,7 @@ class Channel {
   kj::Promise<void> ending_ = kj::READY_NOW;      // a connection that a silent daemon made useless
   kj::Promise<void> lost_ = kj::READY_NOW;        // marks the end of a connection that no call waits on
   SessionTerms terms_;
+  uint64_t sliceElements_ = 0;  // that slices are cut at
   std::vector<Slice> carried_;  // of terms_.slices
   uint32_t links_ = 1;          // how many connections share the slices, this one included
   uint32_t number_ = 0;         // of this one among them

@@ -55,8 +55,9 @@ struct ClientOptions {
   /// daemon's lease says so instead.
   std::chrono::milliseconds silence{10'000};
   uint64_t chunkBytes = 1u << 20;  ///< of a slice on the wire, at most; docs/performance.md measures sizes
-  /// Of a slice that travels in memory of CUDA devices, at most, and no more than the daemon takes. Two
-  /// processes take turns at a device, and each slice waits for several turns.
+  /// Of a slice that travels in memory of CUDA devices, at most; no more than the daemon takes, and a quarter
+  /// of its ring. Two processes take turns at a device, and each slice costs several changes of turn: large
+  /// ones are faster.
   uint64_t deviceChunkBytes = 32u << 20;
   uint32_t window = 4;  ///< slices of that size in flight at most, per connection; more of smaller ones
   /// Connections of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and

@@ -62,6 +62,7 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
   for (uint32_t i = 0; i < told.daemons.size(); i++) {
     ClientOptions own = options;
     own.servers = told.daemons[i];
+    own.cudaDevice = -1;  // values of several daemons are exchanged in host memory
     // The address that the user gave comes first: it may be a Unix socket, through which memory is shared.
     if (i == told.index && std::ranges::find(own.servers, first.server()) == own.servers.end()) {
       own.servers.insert(own.servers.begin(), first.server());

@@ -32,16 +32,20 @@ struct JoinRequest {
   bool averages = false;          ///< ClientOptions::averages
   bool bridges = false;           ///< ClientOptions::bridges
   uint64_t move = 0;              ///< by which the model came here from others, that told of it; 0: none
+  /// JoinAnswer::sliceElements of the last join: what was not answered comes again in the same slices. 0:
+  /// none.
+  uint64_t sliceElements = 0;
 };
 
 struct JoinAnswer {
   Rank rank;
   uint32_t worldSize = 0;
   bool mustInitialize = false;
-  bool resumed = false;  ///< the session from before goes on
-  uint64_t daemon = 0;   ///< which process the daemon is
-  bool goesOn = false;   ///< with what a daemon before it had saved
-  uint64_t epoch = 0;    ///< in which it is the primary of its group; 0: it has none
+  bool resumed = false;        ///< the session from before goes on
+  uint64_t daemon = 0;         ///< which process the daemon is
+  bool goesOn = false;         ///< with what a daemon before it had saved
+  uint64_t epoch = 0;          ///< in which it is the primary of its group; 0: it has none
+  uint64_t sliceElements = 0;  ///< that slices of tensors are cut at
 };
 
 /// A daemon that lets a trainer in, or look.

@@ -80,7 +80,8 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
                       {},
                       options_.averages,
                       options_.bridges,
-                      before_.move};
+                      before_.move,
+                      joined_.sliceElements};
   for (const auto& [step, samples] : held) request.held.push_back(samples);
   const uint64_t lastDaemon = joined_.daemon;
   moveAsked_->forget();

@@ -40,7 +40,7 @@ Result<Transports::Choice> Transports::choose(bool onDevice) {
   return Choice{byHost_.get(), byHost_.get()};
 }
 
-bool Transports::wouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const {
+bool Transports::shouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const {
   // Steps that a trainer takes by itself are taken in host memory, and codecs work there.
   return wanted_ != Transport::rpc && cudaDevice_ >= 0 && connection_.canPush() && !terms.codec &&
          !terms.pullCodec && terms.localSteps.period == 0 && !offer.deviceOfShard.empty() &&
@@ -69,7 +69,7 @@ Status Transports::doWithout(const Error& why) const {
 
 kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, const SessionTerms& terms,
                                                 uint32_t window) {
-  if (!wouldGoByDevices(offer, terms)) return Status();
+  if (!shouldGoByDevices(offer, terms)) return Status();
   if (offer.deviceOfShard.size() != terms.plan.shards.size()) {
     return Status(ErrorCode::protocolMismatch,
                   fmt::format("{}: the daemon names the devices of {} shards, not of {}",

@@ -31,9 +31,9 @@ class Transports {
   /// Messages alone. `wanted` and `cudaDevice`: see ClientOptions.
   Transports(DaemonConnection& connection, Transport wanted, int cudaDevice);
 
-  /// Whether values are to travel in memory of the daemon's CUDA devices. Where those turn out not to be of
-  /// use to this client, open() goes on without.
-  bool wouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const;
+  /// Whether values are to travel in memory of the daemon's CUDA devices; open() goes on without where that
+  /// cannot be had.
+  bool shouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const;
   /// Once there is something to pull, or also to push: opens what the daemon offers, the client wants and can
   /// be had. Fails where the client must have shared memory and there is none. `terms` outlive the promise.
   kj::Promise<Status> open(TransportOffer offer, const SessionTerms& terms, uint32_t window);
