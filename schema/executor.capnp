@@ -42,6 +42,7 @@ enum LossKind {
   crossEntropy @0;
   squaredError @1;
   binaryCrossEntropy @2;
+  hinge @3;
 }
 
 struct Loss {

@@ -60,6 +60,18 @@ class Training(TablesTest):
         self.assertAlmostEqual(float(told[1]), score["loss"], delta=1e-3)
         self.assertAlmostEqual(float(told[2]), score["auc"], delta=1e-3)
 
+    def test_margins_are_scored_by_the_side_they_are_on(self):
+        data, model = "documents:samples=4000,words=300,length=10,noise=0", "svm:decay=0.001"
+        daemon = self.unix_daemon(policy="locked", optimizer='{"type":"sgd","lr":0.5}')
+        self.executor(daemon, module=model)
+        trainer = self.remote(data=data, steps=600)
+        self.assert_ends(trainer)
+        told = re.search(r"test loss (\d\.\d{4}), accuracy (\d\d\.\d\d) %", trainer.out)
+        score = self.score(daemon, model, data)
+        self.assertGreater(score["accuracy"], 0.8)
+        self.assertAlmostEqual(float(told[1]), score["loss"], delta=1e-3)
+        self.assertAlmostEqual(float(told[2]), 100 * score["accuracy"], delta=0.01)
+
     def test_a_module_of_ones_own_with_tables(self):
         for name, source in (("ratings", OWN), ("few", OWN.replace('"user": "i64"', '"user": "i64 below 50"'))):
             self.write(f"{name}.py", source)
@@ -184,8 +196,8 @@ class Death(TablesTest):
 
 class Nonsense(TablesTest):
     def test_wrong_command_lines_get_one_line(self):
-        for module, words in (("lstm_lm:candidates=8", "gives no outputs, only a loss; expected one of dlrm, mf, mlp"),
-                              ("svm", "gives no outputs")):
+        for module, words in (("lstm_lm:candidates=8", "gives no outputs, only a loss; expected one of dlrm, mf, mlp, mnist_cnn, resnet20, svm"),
+                              ("gpt", "gives no outputs")):
             done = subprocess.run([EXECUTOR, "check", "--module", module], capture_output=True, text=True, timeout=processes.WAIT_S,
                                   check=False)
             self.assertEqual(done.returncode, 2, done.stderr)

@@ -33,6 +33,22 @@ class SparseSvm : public Network {
 
   torch::Tensor loss(const Tensors& batch) override { return losses(batch, margins(batch)).mean(); }
 
+  std::vector<ColumnSpec> outputInputs() const override {
+    return {{"words", ElementType::i64, {ColumnSpec::kAny}},
+            {"weights", ElementType::f32, {ColumnSpec::kAny}}};
+  }
+
+  Tensors outputs(const Tensors& batch) override {
+    Tensors outputs;
+    outputs.emplace("margin", margins(batch));
+    if (decay_ != 0) outputs.emplace("penalty", penalties(batch));
+    return outputs;
+  }
+
+  LossSpec outputLoss() const override {
+    return {LossKind::hinge, "margin", inputs().back(), decay_ != 0 ? "penalty" : ""};
+  }
+
   Score score(const Tensors& batch) override {
     const torch::Tensor margin = margins(batch);
     const auto samples = static_cast<double>(margin.size(0));
@@ -55,8 +71,11 @@ class SparseSvm : public Network {
 
   torch::Tensor losses(const Tensors& batch, const torch::Tensor& margin) const {
     const torch::Tensor sign = batch.at("label").to(torch::kFloat32) * 2 - 1;
-    return torch::relu(1 - sign * margin) + decay_ * values(batch).square().sum(1);
+    return torch::relu(1 - sign * margin) + penalties(batch);
   }
+
+  /// [n]
+  torch::Tensor penalties(const Tensors& batch) const { return decay_ * values(batch).square().sum(1); }
 
   const double decay_;
   torch::Tensor bias_;

@@ -19,6 +19,8 @@ Result<LossResult> computeSquaredError(const NamedTensor& output, const NamedTen
 Result<Score> scoreNumbers(const NamedTensor& output, const NamedTensor& target);
 Result<LossResult> computeBinaryCrossEntropy(const NamedTensor& output, const NamedTensor& target);
 Result<Score> scoreOdds(const NamedTensor& output, const NamedTensor& target);
+Result<LossResult> computeHinge(const NamedTensor& output, const NamedTensor& target);
+Result<Score> scoreMargins(const NamedTensor& output, const NamedTensor& target);
 
 namespace {
 
@@ -69,6 +71,7 @@ std::span<const LossEntry> lossList() {
       {LossKind::crossEntropy, computeCrossEntropy, scoreClasses},
       {LossKind::squaredError, computeSquaredError, scoreNumbers},
       {LossKind::binaryCrossEntropy, computeBinaryCrossEntropy, scoreOdds},
+      {LossKind::hinge, computeHinge, scoreMargins},
   };
   static_assert(std::size(kLosses) == kLossKinds.size());
   return kLosses;

@@ -12,6 +12,7 @@ ColumnSpec targetOf(LossKind kind) {
   switch (kind) {
     case LossKind::crossEntropy: return {"", ElementType::i64, {}, 0};
     case LossKind::squaredError: return {"", ElementType::f32, {}, 0};
+    case LossKind::hinge:
     case LossKind::binaryCrossEntropy: return {"", ElementType::i64, {}, 2};
   }
   return {};

@@ -15,10 +15,11 @@ enum class LossKind : uint8_t {
   crossEntropy,        ///< of classes: the output is a score of each, the target the right one
   squaredError,        ///< of numbers
   binaryCrossEntropy,  ///< of an output that is the logarithm of odds, and 0 or 1
+  hinge,               ///< of a margin, which is to be above 1 for 1, and below −1 for 0
 };
 /// As they stand in files and on the wire; in the order of LossKind.
-inline constexpr std::array<std::string_view, 3> kLossKinds{"cross_entropy", "squared_error",
-                                                            "binary_cross_entropy"};
+inline constexpr std::array<std::string_view, 4> kLossKinds{"cross_entropy", "squared_error",
+                                                            "binary_cross_entropy", "hinge"};
 
 /// The loss of a model whose outputs are computed by one and compared by another. A value type.
 struct LossSpec {

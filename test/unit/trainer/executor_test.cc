@@ -366,6 +366,26 @@ TEST_CASE("The cross-entropy of 0 and 1, its gradient and the AUC are those of t
   CHECK(!computeLoss(loss, {named("scores", {1, 2, 3, 4})}, labelled({1, 0, 0, 1})).ok());
 }
 
+TEST_CASE("The hinge loss, its gradient and who is right are those of the margins") {
+  const LossSpec loss{LossKind::hinge, "margin", {"label", ElementType::i64, {}, 2}, ""};
+  const std::vector<NamedTensor> outputs{named("margin", {2, 0.5f, -0.25f, -3})};
+  const NamedTensor labels = labelled({1, 1, 1, 0});
+  const auto result = computeLoss(loss, outputs, labels);
+  PSD_REQUIRE_OK(result);
+  CHECK(result->loss == (0 + 0.5 + 1.25 + 0) / 4);
+  const auto gradient = result->gradients.at(0).values<float>();
+  CHECK(gradient[0] == 0);
+  CHECK(gradient[1] == -0.25f);
+  CHECK(gradient[2] == -0.25f);
+  CHECK(gradient[3] == 0);
+  const auto score = scoreOutputs(loss, outputs, labels);
+  PSD_REQUIRE_OK(score);
+  CHECK(score->loss() == result->loss);
+  CHECK(score->value("accuracy") == 0.75);
+  CHECK(computeLoss(loss, {named("margin", {0.5f})}, labelled({0}))->gradients.at(0).values<float>()[0] == 1);
+  CHECK(!computeLoss(loss, outputs, labelled({1, 1, 2, 0})).ok());
+}
+
 TEST_CASE("A loss compares with what its kind can, and names what it is of beside a penalty") {
   const ColumnSpec number{"y", ElementType::f32, {}, 0}, label{"y", ElementType::i64, {}, 2};
   for (const LossEntry& entry : lossList()) {
