@@ -254,6 +254,42 @@ class PythonTorch(processes.ProcessTest):
         with self.assertRaisesRegex(psd.Error, "changed after it had been sent"):
             optimizer.step()
 
+    def test_a_scaler_is_refused_where_gradients_leave_before_it_takes_its_scale_back(self):
+        for unscales in (False, True):
+            with self.subTest(unscales=unscales):
+                model = make_model()
+                with self.served(model, overlap=True) as optimizer:
+                    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+                    x, y = next(batches())
+                    scaler.scale(nn.functional.mse_loss(model(x), y)).backward()
+                    if unscales:
+                        scaler.unscale_(optimizer)
+                    with self.assertRaisesRegex(psd.InvalidArgument, "a scaler needs overlap=False"):
+                        scaler.step(optimizer)
+                    # Without it the optimizer goes on.
+                    optimizer.zero_grad()
+                    nn.functional.mse_loss(model(x), y).backward()
+                    optimizer.step()
+                    self.assertEqual(optimizer.last_push.outcome, "applied")
+
+    def test_what_a_backward_pass_that_failed_had_sent_is_given_up(self):
+        model, local = make_model(), make_model()
+        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.05,"momentum":0.9}', shards=1)  # of which no part is applied
+        optimizer = psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1, overlap=True)
+        self.addCleanup(optimizer.client.close)
+
+        def fail(_):
+            raise ZeroDivisionError
+
+        x, y = next(batches())
+        hook = next(model.parameters()).register_hook(fail)  # the last whose gradient is made
+        with self.assertRaises(ZeroDivisionError):
+            nn.functional.mse_loss(model(x), y).backward()
+        hook.remove()
+        train(model, optimizer)
+        train(local, torch.optim.SGD(local.parameters(), 0.05, 0.9))
+        self.assert_same(model, local)
+
     def test_trainers_of_torchrun_share_a_model(self):
         daemon = self.daemon(policy="sync", optimizer='{"type":"sgd","lr":0.05}')
         script = self.write("train.py", """

@@ -92,6 +92,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         super().__init__([_Group(params=list(self._parameters.values()) or [torch.nn.Parameter(torch.zeros(0))])], {})
         self.param_groups = [_Group(group) for group in self.param_groups]
         self.samples = samples
+        self._step_supports_amp_scaling = overlap  # then a GradScaler shows itself to step(), which refuses it
         self._sampler: DealtSampler | None = None
         tables = {module.table.name: module.table for module in embeddings}
         self.model = Model.of(name or type(model).__name__, self._parameters, tables.values())
@@ -136,6 +137,11 @@ class Optimizer(Training, torch.optim.Optimizer):
         counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
         the optimizer was made with."""
         check_dtypes(self._parameters)
+        if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
+            del self.grad_scale, self.found_inf
+            self._give_up()
+            raise InvalidArgument("gradients have left as the backward pass made them, with the GradScaler's scale: a scaler "
+                                  "needs overlap=False")
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -156,7 +162,9 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Sets the gradients to zero; they stay where they are, whatever `set_to_none` says."""
+        """Sets the gradients to zero; they stay where they are, whatever `set_to_none` says. What a backward pass has begun to
+        send is given up."""
+        self._give_up()
         if self._sampler is not None:
             self._sampler._clearing()
         self._gradients[:] = 0
@@ -257,12 +265,16 @@ class Optimizer(Training, torch.optim.Optimizer):
         elif gradient.data_ptr() != place.data_ptr():
             place.copy_(gradient)
 
+    def _give_up(self) -> None:
+        """Sends nothing more of what a backward pass has made."""
+        self._push, self._sent = None, {}
+
     @torch.no_grad()
     def _send(self, key: str) -> None:
         """The backward pass has made the gradient of a parameter."""
         if key in self._sent:
             raise Error(f"the gradient of '{key}' was sent when the backward pass before had made it; gradients that add up "
-                        "over several backward passes need overlap=False")
+                        "over several backward passes need overlap=False, and one that is to be forgotten zero_grad() of the optimizer")
         if self._push is None:
             self._push_samples = self._samples_of_step(None)
             self._push = self.client.partial_push(self._gradients, self._push_samples)
@@ -284,7 +296,7 @@ class Optimizer(Training, torch.optim.Optimizer):
                 self._gather(key)
                 self._ready(push, key)
             elif parameter.grad is None or parameter.grad._version != sent[key]:
-                self._push, self._sent = None, {}
+                self._give_up()
                 raise Error(f"the gradient of '{key}' was changed after it had been sent, by clipping perhaps, which needs "
                             "overlap=False (or `clip` in the daemon's configuration)")
         self._push, self._sent = None, {}
