@@ -97,6 +97,9 @@ struct ClientOptions {
   std::string cannotMove;
   /// Called, on the client's thread, with what keeps the client; null: nobody is told.
   std::function<void(const ClientEvent&)> onEvent;
+  /// Called, on the client's thread, where it hears that the model has moved: from the daemon at the first
+  /// addresses, to that at the second, before it connects there. null: nobody is told.
+  std::function<void(const std::vector<std::string>& from, const std::vector<std::string>& to)> onMove;
 };
 
 /// Who this trainer is.

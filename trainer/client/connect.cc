@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -41,6 +42,13 @@ Status checkToken(const ClientOptions& options, const std::string& first) {
       ErrorCode::invalidArgument,
       "the token, which went over TLS so far, would go there in the clear: all addresses in `daemons` are "
       "to be tls://, unix:// or of this machine"};
+}
+
+/// Whether a client that was at `before` may go to the servers that `options` names now, of which a daemon
+/// has told.
+Status mayGoThere(const ClientOptions& options, const std::string& before) {
+  for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
+  return checkToken(options, before);
 }
 
 /// Connects to a daemon that another one has told of, as that one's `index`.
@@ -88,8 +96,8 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
 }
 
 /// Connects to the daemons that serve the model: those of which `options` names one, or where they say that
-/// it has moved to.
-Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions options) {
+/// it has moved to, which `options` names then.
+Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options) {
   const auto until = Clock::now() + options.connectTimeout;
   for (size_t moves = 0;; moves++) {
     const auto timeout = moves == 0 ? options.connectTimeout : timeTo(until);
@@ -102,10 +110,9 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions options)
     if (moves == kMovesMax) {
       return Error{ErrorCode::unavailable, client->server() + ": the model has moved on, again and again"};
     }
-    const std::string before = client->server();
-    options.servers = told.movedTo.front();
-    for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
-    PSD_RETURN_IF_ERROR(checkToken(options, before));
+    const std::vector<std::string> from = std::exchange(options.servers, told.movedTo.front());
+    PSD_RETURN_IF_ERROR(mayGoThere(options, client->server()));
+    if (options.onMove) options.onMove(from, options.servers);
   }
 }
 
@@ -124,14 +131,19 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
   ClientOptions own = options;
   if (own.incarnation == 0) own.incarnation = drawId();  // one trainer, wherever it goes on
-  PSD_ASSIGN_OR_RETURN(auto first, connectWhereServed(own));
-  const auto elsewhere = [own](const std::vector<std::string>& servers,
-                               std::chrono::milliseconds timeout) -> Result<std::unique_ptr<MovableClient>> {
+  ClientOptions here = own;
+  PSD_ASSIGN_OR_RETURN(auto first, connectWhereServed(here));
+  const auto elsewhere = [own, at = std::make_shared<std::vector<std::string>>(here.servers)](
+                             const std::vector<std::string>& servers,
+                             std::chrono::milliseconds timeout) -> Result<std::unique_ptr<MovableClient>> {
     ClientOptions there = own;
     there.servers = servers;
     there.connectTimeout = timeout;
-    PSD_RETURN_IF_ERROR(checkToken(there, own.servers.front()));
-    return connectWhereServed(there);
+    PSD_RETURN_IF_ERROR(mayGoThere(there, own.servers.front()));
+    if (there.onMove) there.onMove(*at, servers);
+    auto client = connectWhereServed(there);
+    if (client.ok()) *at = there.servers;
+    return client;
   };
   return std::unique_ptr<Client>(
       std::make_unique<MovingClient>(std::move(first), elsewhere, own.connectTimeout, own.onEvent));

@@ -28,11 +28,13 @@ Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; 
 
 }  // namespace
 
-DaemonSession::DaemonSession(ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
-                             ClientOptions options, std::shared_ptr<const void> place)
+DaemonSession::DaemonSession(ExecutionModel& model, FloatArrays& arrays, ModelPlaces& places,
+                             const ExecutorConfig& config, ClientOptions options,
+                             std::shared_ptr<const void> place)
     : place_(std::move(place)),
       model_(model),
       arrays_(arrays),
+      places_(places),
       mode_(config.weights),
       exclusive_(config.exclusive),
       options_(std::move(options)),
@@ -57,6 +59,8 @@ kj::Promise<Result<JoinInfo>> DaemonSession::join(const Membership& membership) 
 
 Result<JoinInfo> DaemonSession::joinNow(const Membership& membership) {
   ClientOptions options = options_;
+  options.servers = places_.servers();
+  options.onMove = [this](const auto& from, const auto& to) { places_.moved(from, to); };
   for (size_t tried = 1;; tried++) {
     Result<JoinInfo> info = joinWith(options, membership);
     const bool isStandby = !info.ok() && info.error().code == ErrorCode::standby;

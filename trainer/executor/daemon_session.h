@@ -13,6 +13,7 @@
 #include "trainer/executor/context_rows.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/float_arrays.h"
+#include "trainer/executor/model_places.h"
 #include "trainer/executor/task_threads.h"
 #include "trainer/model/execution.h"
 #include "trainer/task/named_tensor.h"
@@ -33,8 +34,9 @@ struct PulledWeights {
 /// daemon's memory, which is mapped as long as this lives.
 class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
  public:
-  /// `model` and `arrays` outlive it. `place` goes with it.
-  DaemonSession(ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
+  /// `model`, `arrays` and `places` outlive it. It begins where `places` says that the model is, and tells it
+  /// of moves. `place` goes with it.
+  DaemonSession(ExecutionModel& model, FloatArrays& arrays, ModelPlaces& places, const ExecutorConfig& config,
                 ClientOptions options, std::shared_ptr<const void> place);
   /// Waits for the call that is under way.
   ~DaemonSession() = default;
@@ -72,6 +74,7 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   const std::shared_ptr<const void> place_;  // first: it goes last
   ExecutionModel& model_;
   FloatArrays& arrays_;
+  ModelPlaces& places_;
   const WeightsMode mode_;
   const bool exclusive_;
   const ClientOptions options_;

@@ -45,6 +45,7 @@ Executor::Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<
       model_(std::move(model)),
       memory_(ByteBudget::make(config_.memoryBytes)),
       arrays_(ModelLayout(model_->spec()).totalElements(), memory_),
+      places_(daemon_.servers),
       turns_(config_.exclusive, config_.age),
       workers_(config_.workers, config_.age,
                [threads = config_.threadsPerWorker] { useComputeThreads(threads); }) {}
@@ -65,8 +66,8 @@ Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t inca
   options.incarnation = incarnation;
   options.rowsAt = std::move(rowsAt);
   try {
-    auto session =
-        std::make_unique<DaemonSession>(*model_, arrays_, config_, std::move(options), countIn(sessions_));
+    auto session = std::make_unique<DaemonSession>(*model_, arrays_, places_, config_, std::move(options),
+                                                   countIn(sessions_));
     return std::shared_ptr<DaemonSession>(session.release(), [this](DaemonSession* ended) {
       ending_.add(std::unique_ptr<DaemonSession>(ended));
     });

@@ -15,6 +15,7 @@
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/executor_status.h"
 #include "trainer/executor/float_arrays.h"
+#include "trainer/executor/model_places.h"
 #include "trainer/executor/step_turns.h"
 #include "trainer/executor/task_threads.h"
 #include "trainer/model/execution.h"
@@ -74,6 +75,7 @@ class Executor {
   const std::unique_ptr<ExecutionModel> model_;
   const std::shared_ptr<ByteBudget> memory_;
   FloatArrays arrays_;
+  ModelPlaces places_;
   StepTurns turns_;
   std::set<ExecutorTrainer*> trainers_;
   const std::shared_ptr<std::atomic<uint32_t>> calls_ = std::make_shared<std::atomic<uint32_t>>(0);

@@ -1,0 +1,28 @@
+#include "trainer/executor/model_places.h"
+
+#include <algorithm>
+
+#include <spdlog/spdlog.h>
+
+#include "common/text/text.h"
+
+namespace psd {
+
+std::vector<std::string> ModelPlaces::servers() const {
+  const std::lock_guard hold(mutex_);
+  return servers_;
+}
+
+void ModelPlaces::moved(const std::vector<std::string>& from, const std::vector<std::string>& to) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (to == servers_ || !std::ranges::is_permutation(from, servers_)) return;
+    servers_ = to;
+  }
+  spdlog::info(
+      "the model has moved from {} to {}, where trainers join from now on; give an executor that is "
+      "started anew this `server`",
+      joined(from, ","), joined(to, ","));
+}
+
+}  // namespace psd
