@@ -83,6 +83,11 @@ struct ClientOptions {
   /// The number by which daemons know this trainer's process, for who goes on where another client of the
   /// same trainer was: the daemon applies no step twice. 0: one is drawn.
   uint64_t incarnation = 0;
+  /// Whether another client of the same trainer goes on where this one ends. Then the daemons hear a goodbye
+  /// by leave() alone, after which they forget which steps they have of the incarnation. Where a fault is
+  /// final, the trainer is in at those that live until this object goes; then, and after interrupt(), they
+  /// see a connection that broke.
+  bool resumable = false;
   /// For who goes on where another client of the same trainer has pushed rows of embedding tables:
   /// JoinInfo::daemons of that client. A join at one that is there anew without them fails (modelMismatch).
   std::vector<uint64_t> rowsAt;

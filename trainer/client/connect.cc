@@ -92,7 +92,7 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
     daemons.push_back({*std::move(client), name});
   }
   return std::unique_ptr<MovableClient>(
-      std::make_unique<PartitionedClient>(std::move(daemons), options.retryTimeout));
+      std::make_unique<PartitionedClient>(std::move(daemons), options.retryTimeout, options.resumable));
 }
 
 /// Connects to the daemons that serve the model: those of which `options` names one, or where they say that

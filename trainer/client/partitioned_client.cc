@@ -361,7 +361,7 @@ Result<DaemonPlaces> PartitionedClient::stepAside() {
 }
 
 Error PartitionedClient::failed(size_t daemon, const Error& error) {
-  if (isLost(error)) {
+  if (isLost(error) && !resumable_) {
     // For good: whoever waits for this trainer at the others need not any more.
     interrupt();
     for (size_t i = 0; i < daemons_.size(); i++) {

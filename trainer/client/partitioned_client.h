@@ -31,9 +31,9 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
     ModelPartition partition = {};  ///< once there is a model
   };
   /// `daemons`: all of them, in the order of their partitions. `retryTimeout`: how long to ask a daemon for a
-  /// rank that the lead has given.
-  PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout)
-      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout) {}
+  /// rank that the lead has given. `resumable`: as ClientOptions has it.
+  PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable)
+      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable) {}
 
   /// By what the lead says: it is told of a move last.
   bool moveAsked() const override { return daemons_.front().client->moveAsked(); }
@@ -104,6 +104,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
 
   std::vector<Daemon> daemons_;
   const std::chrono::milliseconds retryTimeout_;
+  const bool resumable_;
   std::function<std::span<const float>()> newestValues_;
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;  // of the whole model

@@ -278,6 +278,7 @@ void RpcClient::outlastOldest() {
 
 void RpcClient::interrupt() {
   interrupted_ = true;  // before: whoever opens a connection after this looks
+  if (options_.resumable) return interruptible_.failSoon(interruptedError());
   interruptible_.leaveSoon(interruptedError());
 }
 
@@ -298,7 +299,8 @@ Status RpcClient::leave() {
       return daemonEnds && left.error().code == ErrorCode::unavailable ? Status() : back;
     }
   }
-  return {};  // interrupt() has said it
+  // Else interrupt() has said it.
+  return options_.resumable ? Status(interruptedError()) : Status();
 }
 
 Status RpcClient::connect(milliseconds timeout) {

@@ -13,8 +13,8 @@
 namespace psd {
 namespace {
 
-// For a call that waits for other trainers when its own is gone: then the daemon is told goodbye, so that
-// nobody waits for a trainer that will not step.
+// For a call that waits for other trainers when its own is gone: then it is given up, and the daemon sees a
+// connection that broke. So nobody waits long for a trainer that may not come back.
 constexpr std::chrono::milliseconds kPatience{2'000};
 
 /// Whether a step under these policies, of which the daemon tells by their names, may wait for another

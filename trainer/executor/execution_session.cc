@@ -80,11 +80,14 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
   }
   daemon_ = *std::move(daemon);
   rank_ = membership.rank;
+  incarnation_ = incarnation;
+  before_ = executor_.takeKept(incarnation);
   return daemon_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
     if (over_) return Result<JoinInfo>(*over_);  // the peer has gone meanwhile
     if (joined.ok()) {
       rank_ = joined->rank;
       joined_ = true;
+      before_ = nullptr;
       spdlog::info("{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_,
                    rank_.value, joined->worldSize, joined->policy, joined->pullTransport,
                    joined->pushTransport);
@@ -100,6 +103,7 @@ void ExecutionSession::close() {
   if (std::exchange(admitted_, false)) executor_.forget(*this);
   if (!over_) over_ = Error{ErrorCode::sessionEnded, "the session is over"};
   contexts_.clear();
+  if (before_) executor_.keep(incarnation_, std::move(before_));
   daemon_ = nullptr;
 }
 
@@ -334,9 +338,11 @@ Error ExecutionSession::failed(const ContextPtr& context, const Error& error) {
   if (!over_ && endsSession(error.code)) {
     spdlog::warn("{}: rank {}: {}", peer_, rank_.value, error.message);
     over_ = error;
+    if (isRetryable(error.code)) executor_.keep(incarnation_, daemon_);  // the trainer is to come back
     close();
   }
-  return error;
+  // A call that fails as the session is over already is told why that is.
+  return over_ && endsSession(error.code) ? *over_ : error;
 }
 
 void ExecutionSession::dropIdle(Clock::time_point before) {

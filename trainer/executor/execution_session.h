@@ -71,7 +71,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   Result<ContextPtr> find(uint64_t context) const;
   Status usable() const;
   /// Ends the context, unless another has its number by now; gives the error, by which the session may be
-  /// over.
+  /// over, or that by which it is.
   Error failed(const ContextPtr& context, const Error& error);
   kj::Promise<Result<std::shared_ptr<ForwardPass>>> compute(const ContextPtr& context,
                                                             Executor::CallSlot slot, const ForwardCall& call,
@@ -83,8 +83,10 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   Executor& executor_;
   const std::string peer_;
   std::shared_ptr<DaemonSession> daemon_;  // null before join() and after close()
-  bool admitted_ = false;                  // the executor counts it
-  bool joined_ = false;                    // the daemon has let it in
+  std::shared_ptr<DaemonSession> before_;  // that the executor had kept of this trainer, while it joins
+  uint64_t incarnation_ = 0;
+  bool admitted_ = false;  // the executor counts it
+  bool joined_ = false;    // the daemon has let it in
   Rank rank_;
   std::optional<Error> over_;  // why no call is served any more
   std::map<uint64_t, ContextPtr> contexts_;

@@ -64,6 +64,7 @@ Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t inca
   PSD_RETURN_IF_ERROR(checkSessions());
   ClientOptions options = daemon_;
   options.incarnation = incarnation;
+  options.resumable = true;  // a trainer that comes back gets another session
   options.rowsAt = std::move(rowsAt);
   try {
     auto session = std::make_unique<DaemonSession>(*model_, arrays_, places_, config_, std::move(options),
@@ -76,12 +77,21 @@ Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t inca
   }
 }
 
+void Executor::keep(uint64_t incarnation, std::shared_ptr<DaemonSession> session) {
+  kept_[incarnation] = {std::move(session), std::chrono::steady_clock::now()};
+}
+
+std::shared_ptr<DaemonSession> Executor::takeKept(uint64_t incarnation) {
+  auto kept = kept_.extract(incarnation);
+  return kept ? std::move(kept.mapped().session) : nullptr;
+}
+
 Status Executor::checkSessions() const {
   if (*sessions_ < kSessionsPerTrainer * config_.trainers) return {};
   return {ErrorCode::overloaded,
           fmt::format("{} sessions with the daemon of trainers that are gone have not ended; `trainers` ({}) "
                       "allows no more",
-                      ending_.size(), config_.trainers)};
+                      ending_.size() + kept_.size(), config_.trainers)};
 }
 
 Status Executor::checkRoom() const {
@@ -97,8 +107,9 @@ Status Executor::admit(ExecutorTrainer& trainer) {
 }
 
 void Executor::dropIdle() {
-  const auto before = std::chrono::steady_clock::now() - config_.context;
-  for (ExecutorTrainer* trainer : trainers_) trainer->dropIdle(before);
+  const auto now = std::chrono::steady_clock::now();
+  for (ExecutorTrainer* trainer : trainers_) trainer->dropIdle(now - config_.context);
+  std::erase_if(kept_, [&](const auto& each) { return each.second.since < now - config_.silence; });
 }
 
 ExecutorStatus Executor::status() const {
@@ -114,7 +125,7 @@ ExecutorStatus Executor::status() const {
   status.overloaded = refused_;
   status.memoryBytes = memory_->used();
   status.memoryBytesMax = memory_->bytesMax();
-  status.ending = ending_.size();
+  status.ending = ending_.size() + kept_.size();
   status.trainersMax = config_.trainers;
   for (const ExecutorTrainer* trainer : trainers_) status.trainers.push_back(trainer->status());
   if (Status room = checkRoom(); !room.ok()) status.full = room.message();

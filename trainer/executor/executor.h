@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -55,11 +57,17 @@ class Executor {
   /// no thread left.
   Result<std::shared_ptr<DaemonSession>> makeDaemonSession(uint64_t incarnation,
                                                            std::vector<uint64_t> rowsAt);
+  /// Keeps a session that has lost a daemon, while its trainer tries to come back by the same incarnation: so
+  /// it stays in at the other daemons that serve the model, which would count it as lost meanwhile. Until
+  /// takeKept(), or for `silence_ms`, within which a trainer that lives makes an attempt.
+  void keep(uint64_t incarnation, std::shared_ptr<DaemonSession> session);
+  /// null: there is none.
+  std::shared_ptr<DaemonSession> takeKept(uint64_t incarnation);
   /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
   Status admit(ExecutorTrainer& trainer);
   void forget(ExecutorTrainer& trainer) { trainers_.erase(&trainer); }
 
-  /// Ends contexts that nobody has called for `context_ms`.
+  /// Ends contexts that nobody has called for `context_ms`, and sessions that were kept for long enough.
   void dropIdle();
   ExecutorStatus status() const;
 
@@ -82,6 +90,11 @@ class Executor {
   uint64_t refused_ = 0;  // calls, as overloaded
   const std::shared_ptr<std::atomic<uint32_t>> sessions_ = std::make_shared<std::atomic<uint32_t>>(0);
   EndingSessions ending_;  // they use the others
+  struct Kept {
+    std::shared_ptr<DaemonSession> session;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::map<uint64_t, Kept> kept_;  // by incarnation
   TaskThreads workers_;
 };
 

@@ -95,7 +95,8 @@ void writeTrainers(MetricWriter& out, const ExecutorStatus& status) {
   out.one("psd_executor_trainers", Type::gauge, "trainers that are in", status.trainers.size());
   out.one("psd_executor_trainers_limit", Type::gauge, "most of these, `trainers`", status.trainersMax);
   out.one("psd_executor_ending_sessions", Type::gauge,
-          "sessions with the daemon that have not ended yet, of trainers that are gone", status.ending);
+          "sessions with the daemon that have not ended yet, of trainers that are gone or have lost it",
+          status.ending);
   each("psd_executor_trainer_contexts", Type::gauge, "contexts of the trainer",
        &RemoteTrainerStatus::contexts);
   each("psd_executor_trainer_forwards_total", Type::counter, "forward passes of the trainer",

@@ -30,7 +30,7 @@ struct ExecutorStatus {
   uint64_t calls = 0, callsMax = 0;  ///< that wait or are computed
   uint64_t overloaded = 0;           ///< calls that were refused for their number
   uint64_t memoryBytes = 0, memoryBytesMax = 0;
-  uint64_t ending = 0;  ///< sessions with the daemon, of trainers that are gone
+  uint64_t ending = 0;  ///< sessions with the daemon, of trainers that are gone or have lost it
   uint64_t trainersMax = 0;
   std::vector<RemoteTrainerStatus> trainers;
 
