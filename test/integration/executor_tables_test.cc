@@ -376,15 +376,16 @@ TEST_CASE("Rows of contexts are held within memory_bytes") {
   CHECK(server.status()["tables"][0]["rows"] == 0);  // which a pull creates none of
 }
 
-TEST_CASE("A push that the daemon has no room for is overloaded, and the next trainer is served") {
+TEST_CASE("A push that the daemon has no room for is refused for good, and the next trainer is served") {
   LocalServer server(
       Json{{"policy", {{"type", "locked"}}}, {"tables", {{{"match", "*"}, {"max_rows", 40}}}}});
   LocalExecutor executor(server.unixAddress(), {{"module", kFactors}});
   const auto trainer = joined(executor);
   const auto forward = trainer->forward(1, distinctIds(300), true);
   PSD_REQUIRE_OK(forward);
-  requireRefused(trainer->backwardAndStep(1, forward->outputs, Step{1}, 300).status(), ErrorCode::overloaded,
-                 "max_rows");
+  requireRefused(trainer->backwardAndStep(1, forward->outputs, Step{1}, 300).status(),
+                 ErrorCode::invalidArgument, "max_rows");
+  CHECK_FALSE(isRetryable(ErrorCode::invalidArgument));
   CHECK(rowsHeld(executor) == 0);
   CHECK(trainOnce(*trainer, 1, Step{2}, makeBatch()).outcome == PushOutcome::applied);
 }

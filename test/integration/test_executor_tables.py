@@ -194,6 +194,23 @@ class Death(TablesTest):
         self.assert_fails(trainer, "came back without the rows of the embedding tables")
 
 
+    def test_a_full_table_ends_a_trainer_as_one_with_gradients_of_its_own(self):
+        full = dict(tables='[{"match":"*","max_rows":40}]', optimizer='{"type":"sgd","lr":0.1}')
+        ratings = ["--data", "ratings:samples=4000,users=2000,items=1000", "--steps", 100, "--batch-size", 30]
+        own = self.start_trainer("train", "--server", self.unix_daemon(**full).address, "--model", FACTORS, *ratings)
+        self.assert_fails(own, "max_rows is ")
+        (self.folder / "psd.sock").unlink(missing_ok=True)
+        self.processes[0].kill()
+        daemon = self.unix_daemon(**full)
+        self.executor(daemon, module=FACTORS)
+        remote = self.start_trainer("train", "--execute", self.unix_address("executor.sock"), *ratings, "--retry-timeout", 600)
+        self.assert_fails(remote, "max_rows is ")
+        self.assertNotIn("trying again", remote.err)
+        words = re.compile(r"step \d+ \(epoch 1\): embedding table: no room for .*max_rows is \d+$", re.M)
+        self.assertRegex(own.err, words)
+        self.assertRegex(remote.err, words)
+
+
 class Nonsense(TablesTest):
     def test_wrong_command_lines_get_one_line(self):
         for module, words in (("lstm_lm:candidates=8", "gives no outputs, only a loss; expected one of dlrm, mf, mlp, mnist_cnn, resnet20, svm"),

@@ -24,6 +24,13 @@ bool waitsForTrainers(std::string_view policies) {
          policies.find("bounded_staleness") != std::string_view::npos;
 }
 
+/// A push that the daemon has no room for, as a table is full, it has no room for when it is computed anew
+/// either: to a trainer with a client of its own that is final too. What comes back is not isRetryable().
+Error asFinal(Error error) {
+  if (error.code == ErrorCode::overloaded) error.code = ErrorCode::invalidArgument;
+  return error;
+}
+
 Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; }
 
 }  // namespace
@@ -164,10 +171,12 @@ kj::Promise<Result<PushInfo>> DaemonSession::push(Step step, std::shared_ptr<con
                                [this, step, gradient = std::move(gradient), rows = std::move(rows), samples,
                                 basis = std::move(basis)]() -> Result<PushInfo> {
                                  if (!client_) return notJoined();
-                                 return client_
-                                     ->push(step, {gradient.get(), arrays_.elements()}, samples, basis,
-                                            rows ? &rows->batch() : nullptr)
-                                     .wait();
+                                 auto pushed = client_
+                                                   ->push(step, {gradient.get(), arrays_.elements()}, samples,
+                                                          basis, rows ? &rows->batch() : nullptr)
+                                                   .wait();
+                                 if (!pushed.ok()) return asFinal(pushed.error());
+                                 return pushed;
                                });
 }
 

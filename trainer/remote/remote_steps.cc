@@ -16,7 +16,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPauseSlice{50};  // in which interrupt() is looked for
+constexpr milliseconds kPauseSlice{50};    // in which interrupt() is looked for
+constexpr milliseconds kShortWait{1'000};  // for room, of which nobody is told
 
 Error interruptedError() { return {ErrorCode::interrupted, "the trainer was told to stop"}; }
 
@@ -115,11 +116,7 @@ Result<RemoteJoin> RemoteSteps::joinFirst() {
       return Error{error.code, fmt::format("the executor {} let nobody in within {}: {}", options_.executor,
                                            durationText(options_.connectTimeout), error.message)};
     }
-    if (!std::exchange(toldOfFault_, true)) {
-      faultySince_ = Clock::now();
-      tell(ClientEvent::What::broke,
-           fmt::format("{}; trying again for up to {}", error.message, durationText(leftUntil(deadline))));
-    }
+    tellOnce(ClientEvent::What::broke, error, leftUntil(deadline));
     pause(std::min(backoff.next(), leftUntil(deadline)));
     PSD_RETURN_IF_ERROR(connectUntil(deadline));
   }
@@ -144,6 +141,7 @@ Result<double> RemoteSteps::forwardOnce() {
 
 Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
   for (bool again = false;; again = true) {
+    const auto start = Clock::now();
     auto done = trainer_->backwardAndStep(context_, gradients_, step, samples);
     if (done.ok()) {
       stepped_ = true;
@@ -151,10 +149,25 @@ Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
       return done;
     }
     // The daemon has a part of this step from before the fault, of another gradient.
-    if (again && done.error().code == ErrorCode::badSlice) return StepResult{PushOutcome::late, 0};
+    if (again && done.error().code == ErrorCode::badSlice) {
+      succeeded();
+      return StepResult{PushOutcome::late, 0};
+    }
+    // A session that ends after it has waited for other trainers' steps was none of the fault so far.
+    if (faultySince_ && endsSession(done.error().code)) *faultySince_ += Clock::now() - start;
     PSD_RETURN_IF_ERROR(recover(done.error()));
-    PSD_RETURN_IF_ERROR(persist([this] { return forwardOnce(); }));
+    PSD_RETURN_IF_ERROR(forwardAgain());
   }
+}
+
+Status RemoteSteps::forwardAgain() {
+  for (;;) {
+    const auto done = forwardOnce();
+    if (done.ok()) break;
+    PSD_RETURN_IF_ERROR(recover(done.error()));
+  }
+  if (broken_) tellBack();  // the fault lasts until the step succeeds
+  return {};
 }
 
 Result<std::vector<NamedTensor>> RemoteSteps::outputs(const std::vector<NamedTensor>& inputs) {
@@ -181,26 +194,37 @@ Status RemoteSteps::recover(const Error& error) {
   if (!faultySince_) faultySince_ = now;
   const auto deadline = *faultySince_ + options_.retryTimeout;
   if (now >= deadline) {
-    return {error.code, fmt::format("{}; nothing has succeeded for {}", error.message,
+    return {error.code, fmt::format("{}; no attempt has succeeded for {}", error.message,
                                     durationText(options_.retryTimeout))};
   }
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - now);
   if (!endsSession(error.code)) {  // too many calls, or a context that was let go: the session is there
-    pause(std::min(kPauseSlice, leftUntil(deadline)));
+    if (now >= *faultySince_ + kShortWait) tellOnce(ClientEvent::What::waits, error, left);
+    pause(std::min(kPauseSlice, left));
     return interrupted_ ? Status(interruptedError()) : Status();
   }
-  if (!std::exchange(toldOfFault_, true)) {
-    tell(ClientEvent::What::broke,
-         fmt::format("{}; trying again for up to {}", error.message, durationText(options_.retryTimeout)));
-  }
+  broken_ = true;
+  tellOnce(ClientEvent::What::broke, error, left);
   return comeBack(error, deadline);
 }
 
 void RemoteSteps::succeeded() {
-  if (std::exchange(toldOfFault_, false)) {
-    const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - *faultySince_);
-    tell(ClientEvent::What::back, fmt::format("back after {}", durationText(taken)));
-  }
+  tellBack();
   faultySince_.reset();
+}
+
+void RemoteSteps::tellOnce(ClientEvent::What what, const Error& error, milliseconds left) {
+  if (toldAt_) return;
+  toldAt_ = Clock::now();
+  tell(what, fmt::format("{}; trying again for up to {}", error.message, durationText(left)));
+}
+
+void RemoteSteps::tellBack() {
+  broken_ = false;
+  if (!toldAt_) return;
+  const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - *toldAt_);
+  toldAt_.reset();
+  tell(ClientEvent::What::back, fmt::format("back after {}", durationText(taken)));
 }
 
 Status RemoteSteps::comeBack(const Error& cause, Clock::time_point deadline) {

@@ -24,7 +24,8 @@ struct RemoteStepsOptions {
   /// its daemon.
   std::chrono::milliseconds connectTimeout{30'000};
   /// How long to try to come back when the connection breaks, the executor or its daemon dies, or is
-  /// overloaded; 0: the first fault is final.
+  /// overloaded; 0: the first fault is final. A step is tried as a whole: passes of it that succeed meanwhile
+  /// make that no longer.
   std::chrono::milliseconds retryTimeout{0};
   /// Whether it goes on where the daemon has lost the rows of embedding tables that it has pushed; they are
   /// then as they begin. Else coming back fails (modelMismatch).
@@ -74,8 +75,14 @@ class RemoteSteps {
   Result<double> forwardOnce();
   /// After a call has failed: ok where it is to be made again.
   Status recover(const Error& error);
-  /// A call has not failed.
+  /// forwardOnce() until it does not fail, or fails for good. What was faulty before it is so after it.
+  Status forwardAgain();
+  /// A call that whoever uses this has made has not failed.
   void succeeded();
+  /// Tells of a fault, unless it is told of already, and for how long there are attempts.
+  void tellOnce(ClientEvent::What what, const Error& error, std::chrono::milliseconds left);
+  /// Tells, where a fault was told of, that it is over.
+  void tellBack();
   Status comeBack(const Error& cause, Clock::time_point deadline);
   /// Calls until it does not fail, or fails for good.
   template <class Call>
@@ -91,8 +98,9 @@ class RemoteSteps {
   bool joined_ = false;
   std::vector<uint64_t> daemons_;                 ///< of the newest session
   bool stepped_ = false;                          ///< some step has been pushed
-  std::optional<Clock::time_point> faultySince_;  ///< nothing has succeeded since
-  bool toldOfFault_ = false;                      ///< that it broke
+  std::optional<Clock::time_point> faultySince_;  ///< a call, or a step as a whole, has failed since
+  std::optional<Clock::time_point> toldAt_;  ///< when whoever uses this was told of a fault that is not over
+  bool broken_ = false;                      ///< the fault has ended the session
   // Of the step between forward() and step():
   uint64_t context_ = 0;
   std::vector<NamedTensor> inputs_;
