@@ -84,7 +84,8 @@ interface Executor {
 interface RemoteTrainer {
   # A trainer's session. A context is what one forward pass has left for its backward pass; its number is the trainer's choice,
   # and free again once step or drop has ended it, or a call of it has failed: while it was computed or pushed, or for want of
-  # room (overloaded). A call that is refused before it is computed or pushed leaves its context.
+  # room (overloaded); gradients that do not fit the outputs are found as they are computed with. A call that does not fit what its
+  # context is at leaves it.
 
   forward @0 (context :UInt64, inputs :List(Tensor), training :Bool, priority :Int8)
       -> (status :Acknowledgement, outputs :List(Tensor), versions :List(UInt64));

@@ -32,7 +32,8 @@ struct ForwardDone {
 
 /// One remote trainer: its contexts, and its session with the daemon. Each context is one forward pass that
 /// waits for its backward pass, or a gradient that waits for its step. A call that fails while it is computed
-/// or pushed, or for want of room, ends its context; one that is refused before leaves it. Knows no protocol.
+/// or pushed, or for want of room, ends its context, as does one with gradients that do not fit the outputs;
+/// one that does not fit what its context is at leaves it. Knows no protocol.
 /// Owned by the event loop's thread; lives until its calls are done.
 class ExecutionSession final : public ExecutorTrainer, public std::enable_shared_from_this<ExecutionSession> {
  public:
