@@ -192,6 +192,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
       manifest.rowShards, [](const ManifestRowShard& shard) { return shard.since.has_value(); });
   if (anyGoesOn) manifest.base = base_->name;
   PSD_RETURN_IF_ERROR(writer.finish(manifest));
+  if (source_.beforeTold) PSD_RETURN_IF_ERROR(source_.beforeTold());
   base_ = baseAfter(manifest, writer, groups);
   savedSamples_ = std::move(manifest.samples);
   if (manifest.logSegment != 0) source_.log->based();

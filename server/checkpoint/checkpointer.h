@@ -43,6 +43,8 @@ struct CheckpointSource {
   std::set<uint64_t> damaged;               ///< checkpoints there that do not count
   std::shared_ptr<std::mutex>
       oneAtATime;  ///< held while a checkpoint of the store is written; null: there are no others
+  std::function<Status()> beforeTold =
+      nullptr;  ///< see Durability::beforeCheckpointTold(); null: there is nothing
 };
 
 /// Takes checkpoints of a store while it is trained, on a thread of its own: each shard is copied under its

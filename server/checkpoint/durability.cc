@@ -278,6 +278,7 @@ bool Durability::beginWith(CheckpointSource source) {
   if (!config_.enabled()) return false;
   source.folder = folder_;
   source.damaged = damaged_;
+  source.beforeTold = beforeTold_;
   // Where the folder cannot be read now, a later try passes over a number that is there already.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,6 +40,9 @@ class Durability {
   /// Another daemon follows this one, or will: what is logged goes to `log` too, or alone where there is no
   /// log on the disk. Before begin().
   void replicateTo(std::shared_ptr<ReplicatedLog> log) { replicated_ = std::move(log); }
+  /// Called with each checkpoint that is complete, before anybody hears of it; where it fails, the checkpoint
+  /// counts as one that failed. Before begin(). `call` is thread-safe.
+  void beforeCheckpointTold(std::function<Status()> call) { beforeTold_ = std::move(call); }
   /// Writes a checkpoint of the model as it is now to a folder of `env`, where another daemon is to find it;
   /// gives its path. The records that come from replicateTo()'s log since before the call lead on from it.
   /// ErrorCode::notReady before begin(). Blocks.
@@ -121,6 +125,7 @@ class Durability {
   std::optional<LogEnd> logEnd_;  // what the next log goes on from
   uint64_t logHistory_ = 0;
 
+  std::function<Status()> beforeTold_;
   std::shared_ptr<ReplicatedLog> replicated_;                                      // null: nobody follows
   const std::shared_ptr<std::mutex> oneAtATime_ = std::make_shared<std::mutex>();  // checkpoints of the store
 

@@ -1,7 +1,5 @@
 #include "server/daemon/group_side.h"
 
-#include <algorithm>
-#include <charconv>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -9,14 +7,11 @@
 #include <unistd.h>
 
 #include "common/config/json_file.h"
-#include "common/config/object_reader.h"
 #include "common/os/host.h"
 #include "common/os/text_file.h"
-#include "server/checkpoint/sealed_json.h"
 #include "server/config/model_rules.h"
 #include "server/daemon/begin_anew.h"
 #include "server/engine/etcd.h"
-#include "server/group/group_text.h"
 #include "server/move/move_mark.h"
 #include "server/rpc/primary_client.h"
 
@@ -26,9 +21,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kConfigFile = "config.json";  // beside a copy
-constexpr std::string_view kMarkName = "primary.json";
-constexpr std::string_view kMarkFormat = "psd primary", kMarkChecksum = "crc32c";
-constexpr uint64_t kMarkBytesMax = 4096;
 constexpr std::chrono::milliseconds kDialTime{1'000};
 
 std::vector<Address> reachableAt(const std::vector<Address>& listen, const ReplicationConfig& config) {
@@ -47,28 +39,6 @@ std::string waitIn(const Json& config) {
   if (replication == config.end() || !replication->is_object()) return "";
   const auto wait = replication->find("wait");
   return wait != replication->end() && wait->is_string() ? wait->get<std::string>() : "";
-}
-
-/// Who saved what is in a folder.
-Result<Continued> readMark(Env& env, const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kMarkBytesMax, "the mark of a primary"));
-  PSD_ASSIGN_OR_RETURN(Json document, openSealedJson(text, kMarkChecksum));
-  ObjectReader in(std::move(document));
-  if (in.text("format", "") != kMarkFormat) in.fail("format", "must be \"" + std::string(kMarkFormat) + "\"");
-  const std::string daemon = in.text("daemon", "");
-  Continued mark;
-  mark.standby = in.boolean("standby", false);
-  mark.epoch = in.integer("epoch", 0, mark.standby ? 0 : 1, UINT64_MAX);
-  in.text(kMarkChecksum, "");
-  const auto [end, error] =
-      std::from_chars(daemon.data(), daemon.data() + daemon.size(), mark.daemon.value, 16);
-  if (error != std::errc() || end != daemon.data() + daemon.size()) {
-    in.fail("daemon", "must be a number of 16 hexadecimal digits");
-  }
-  if (const Status read = in.finish(); !read.ok()) {
-    return Error{read.error().code, "'" + path + "': " + read.message()};
-  }
-  return mark;
 }
 
 }  // namespace
@@ -100,15 +70,20 @@ GroupSide::GroupSide(Server& server, Env& env, std::unique_ptr<Engine> engine)
     : server_(server),
       env_(env),
       engine_(std::move(engine)),
-      folder_(server.loaded().config.durability.path),
-      own_(server.loaded().effective) {}
+      mark_(std::make_shared<FolderMark>(env, server.loaded().config.durability,
+                                         DaemonId{server.coordinator().daemonId()})),
+      own_(server.loaded().effective) {
+  // Who hears of a checkpoint may count on it after the death of this daemon, and of the one that it
+  // followed.
+  server_.host().beforeCheckpointTold([mark = mark_] { return mark->write(); });
+}
 
 GroupSide::~GroupSide() noexcept(false) {
   server_.coordinator().keepDoor(nullptr);
   server_.administration().setGroup(nullptr);
 }
 
-void GroupSide::start() { member_->start(continued(), psd::begunAnew()); }
+void GroupSide::start() { member_->start(mark_->read(), psd::begunAnew()); }
 
 bool GroupSide::goesOnElsewhere() const {
   const GroupStatus status = member_->status();
@@ -120,15 +95,22 @@ bool GroupSide::goesOnElsewhere() const {
 
 Status GroupSide::serve(uint64_t epoch) {
   server_.coordinator().setEpoch(epoch);
+  mark_->setEpoch(epoch);
   PSD_RETURN_IF_ERROR(server_.goOn());
-  markFolder(epoch);
+  noteMark(mark_->write());
   note("primary", fmt::format("primary of epoch {}", epoch));
   return {};
 }
 
 void GroupSide::serveOn(uint64_t epoch) {
   server_.coordinator().setEpoch(epoch);
-  if (marked_ > 0) markFolder(epoch);
+  mark_->setEpoch(epoch);
+  noteMark(mark_->renew());
+}
+
+void GroupSide::noteMark(const Status& written) {
+  if (!written.ok())
+    spdlog::error("a daemon that is started over this folder would wait: {}", written.message());
 }
 
 bool GroupSide::hasValues() const {
@@ -186,8 +168,7 @@ Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint) 
   PSD_ASSIGN_OR_RETURN(auto model, server_.host().makeCopy(files, checkpoint, config.config));
   CopyPlace place{model->store.get(), nullptr};
   if (onDisk) {
-    place.disk = server_.host().makeDisk(
-        model, [this] { return writeMark({.daemon = member_->me(), .standby = true}); });
+    place.disk = server_.host().makeDisk(model, [mark = mark_] { return mark->writeAsStandby(); });
   }
   const std::lock_guard hold(mutex_);
   copy_ = Copy{std::move(model), std::move(config)};
@@ -214,6 +195,7 @@ void GroupSide::serveCopy(Followed followed, uint64_t epoch) {
     if (!removed.ok()) return server_.fail(removed);
   }
   server_.coordinator().setEpoch(epoch);
+  mark_->setEpoch(epoch);
   const PriorRun prior = server_.host().serveCopy(std::move(followed.samples), std::move(followed.departed));
   server_.coordinator().begin(prior);
 }
@@ -239,46 +221,6 @@ void GroupSide::fail(const Status& why) { server_.fail(why); }
 void GroupSide::note(const std::string& what, const std::string& line) {
   spdlog::info("{}", line);
   server_.coordinator().events().add(what, line);
-}
-
-// --- The folder ----------------------------------------------------------------------------------------
-
-void GroupSide::checkpointTaken() {
-  // What was there before, of this daemon's or of another one's, is not to be gone on from any more.
-  if (member_->serves() > 0) markFolder(member_->serves());
-}
-
-void GroupSide::markFolder(uint64_t epoch) {
-  const DurabilityConfig& durability = server_.loaded().config.durability;
-  if (!durability.enabled() || marked_ == epoch) return;
-  const Status written = writeMark({.daemon = member_->me(), .epoch = epoch});
-  if (written.ok()) {
-    marked_ = epoch;
-  } else {
-    spdlog::error("a daemon that is started over this folder would wait: {}", written.message());
-  }
-}
-
-Status GroupSide::writeMark(const Continued& mark) const {
-  Json text = {{"format", kMarkFormat}, {"daemon", hex(mark.daemon)}, {"epoch", mark.epoch}};
-  if (mark.standby) text["standby"] = true;
-  return writeTextAtomically(env_, folder_ + "/" + std::string(kMarkName), sealJson(text, kMarkChecksum));
-}
-
-std::optional<Continued> GroupSide::continued() const {
-  const DurabilityConfig& durability = server_.loaded().config.durability;
-  if (!durability.enabled() || durability.resume != "auto") return {};
-  const std::string path = durability.path + "/" + std::string(kMarkName);
-  const auto there = env_.exists(path);
-  if (there.ok() && !*there) return {};
-  auto mark = readMark(env_, path);
-  if (!mark.ok()) {
-    spdlog::error("it is not known whose state the folder has, so it is not gone on from: {}",
-                  mark.message());
-    return {};
-  }
-  mark->complete = durability.type == DurabilityConfig::Type::log;
-  return *mark;
 }
 
 }  // namespace psd

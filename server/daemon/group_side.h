@@ -8,6 +8,7 @@
 #include <kj/async-io.h>
 
 #include "server/config/daemon_config.h"
+#include "server/daemon/folder_mark.h"
 #include "server/daemon/server.h"
 #include "server/engine/engine.h"
 
@@ -23,7 +24,6 @@ class GroupSide final : public ServerGroup, public GroupHost {
 
   void start() override;
   GroupMember& member() override { return *member_; }
-  void checkpointTaken() override;
   bool goesOnElsewhere() const override;
   bool follows() const override;
   void keepOwn(const nlohmann::ordered_json& effective) override;
@@ -56,17 +56,13 @@ class GroupSide final : public ServerGroup, public GroupHost {
   Result<bool> keepsOnDisk(const nlohmann::ordered_json& primarys) const;
   /// This daemon's configuration with all that its primary's says of the model.
   Result<LoadedConfig> asPrimarys(const nlohmann::ordered_json& primarys) const;
-  /// Keeps in the folder of what is saved whose it is, for a process that goes on from it.
-  void markFolder(uint64_t epoch);
-  Status writeMark(const Continued& mark) const;
-  std::optional<Continued> continued() const;
+  static void noteMark(const Status& written);
 
   Server& server_;
   Env& env_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GroupMember> member_;
-  const std::string folder_;    // of what is saved
-  uint64_t marked_ = 0;         // the epoch that markFolder() has written
+  const std::shared_ptr<FolderMark> mark_;
   mutable std::mutex mutex_;    // guards what follows
   nlohmann::ordered_json own_;  // this daemon's configuration, of which only kKeysOfOneDaemon are used
   std::optional<Copy> copy_;

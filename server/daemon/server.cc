@@ -135,7 +135,6 @@ void Server::noteCheckpoints() {
   const DurabilityStatus status = host_.durability();
   if (status.checkpoints > checkpoints_ && status.lastCheckpoint) {
     coordinator_.events().add("checkpoint", status.lastCheckpoint->path + " is complete");
-    if (group_) group_->checkpointTaken();
   }
   if (status.checkpointFailures > checkpointFailures_) {
     coordinator_.events().add("failed", "a checkpoint: " + status.error);

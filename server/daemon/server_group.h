@@ -12,8 +12,6 @@ class ServerGroup {
   /// Begins to find out what this daemon is; until it serves nobody is let in.
   virtual void start() = 0;
   virtual GroupMember& member() = 0;
-  /// A checkpoint is complete.
-  virtual void checkpointTaken() = 0;
   /// Whether another daemon has the model, or is to have it when this one is gone.
   virtual bool goesOnElsewhere() const = 0;
   /// Whether another daemon rules the model, or may: nobody is served here.

@@ -40,6 +40,11 @@ class ParameterHost final : public Hosting {
 
   /// Takes the folder of what is saved. Before anything else, after mayFollow().
   Status open();
+  /// Called with each checkpoint that is complete, before anybody hears of it; where it fails the checkpoint
+  /// counts as one that failed. After open(), before prepare(); on any thread.
+  void beforeCheckpointTold(std::function<Status()> call) {
+    durability_->beforeCheckpointTold(std::move(call));
+  }
   /// Goes on from a checkpoint, or loads or allocates the model that the config names. Blocks; after open().
   Result<PriorRun> prepare();
   /// Writes a file, and then a checkpoint of the model as it is, to a stream; gives the checkpoint's path.

@@ -69,6 +69,32 @@ class Standby(counting_pairs.CountingPairs):
             primary, standby = standby, primary
         self.check_counts(primary)
 
+    def test_a_checkpoint_after_a_take_over_is_told_of_once_the_folder_says_whose_it_is(self):
+        def saving(name):
+            return {"durability": {"type": "log", "path": str(self.folder / name)}}
+        primary = self.one(**saving("a"))
+        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        standby = self.one(**saving("b"))
+        self.counting((primary, standby))
+        primary.until_in_sync()
+        self.until_more("before the primary is killed", 20)
+        stuck = self.folder / "b" / f"primary.json.tmp.{standby.pid}"  # a disk that stands still when it is written
+        os.mkfifo(stuck)
+        primary.kill()
+        processes.until("a checkpoint is whole", lambda: list((self.folder / "b").glob("checkpoint-*/manifest.json")))
+        self.until_more("by the standby", 20)
+        self.assertEqual(standby.status()["durability"]["checkpoints"], 0)
+        self.assertNotIn("checkpoint '", standby.err)
+        os.close(os.open(stuck, os.O_RDONLY))
+        stuck.unlink(missing_ok=True)
+        # As soon as anybody hears of it: what is in the folder is gone on from.
+        processes.until("it is told of", lambda: "bytes in" in standby.err)
+        standby.kill()
+        again = [self.restarted(standby, **saving("b")), self.restarted(primary, **saving("a"))]
+        self.until_more("by the one that was the primary", 20)
+        self.until_primary(again[0], 3)
+        self.check_counts(again[0])
+
     def test_rounds_go_on_at_the_standby(self):
         primary, standby = self.pair(policy="sync")
         for rank in range(2):

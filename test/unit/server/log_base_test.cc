@@ -2,6 +2,7 @@
 // and that is told before anybody relies on it.
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "server/checkpoint/log_reader.h"
@@ -61,6 +62,33 @@ TEST_CASE(
   CHECK(second.message().find("'/data' is another daemon's") != std::string::npos);
   daemon.durability = nullptr;
   CHECK(recovered(env) == (pushesMeanwhile ? 3.f : 2.f));
+}
+
+TEST_CASE(
+    "nobody hears of a checkpoint before the folder says whose it is, and it counts for nothing without") {
+  MemoryEnv env;
+  TestLoop loop;
+  Life daemon(env);
+  std::atomic<bool> fails{true};
+  std::atomic<int> toldBefore{0}, notWhole{0}, calls{0};
+  daemon.durability->beforeCheckpointTold([&]() -> Status {
+    calls++;
+    toldBefore += static_cast<int>(daemon.durability->status().checkpoints);
+    const std::vector<uint64_t> whole = listCheckpoints(env, "/data", true).value();
+    if (whole.size() != static_cast<size_t>(calls)) notWhole++;
+    return fails ? Status(ErrorCode::io, "no room for the mark") : Status();
+  });
+  REQUIRE_FALSE(daemon.begin());
+  CHECK(daemon.durability->status().checkpoints == 0);
+  CHECK(daemon.durability->status().error == "no room for the mark");
+  fails = false;
+  PSD_REQUIRE_OK(daemon.durability->checkpointNow());
+  CHECK(daemon.durability->status().checkpoints == 1);
+  CHECK(toldBefore == 0);
+  CHECK(notWhole == 0);
+  pushed(loop, daemon, 1);
+  daemon.durability = nullptr;
+  CHECK(recovered(env) == 1.f);
 }
 
 TEST_CASE("a folder that another daemon has made anew meanwhile is left to it") {

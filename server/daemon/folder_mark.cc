@@ -1,0 +1,91 @@
+#include "server/daemon/folder_mark.h"
+
+#include <charconv>
+
+#include <spdlog/spdlog.h>
+
+#include "common/config/json_file.h"
+#include "common/config/object_reader.h"
+#include "common/os/text_file.h"
+#include "server/checkpoint/sealed_json.h"
+#include "server/group/group_text.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kMarkName = "primary.json";
+constexpr std::string_view kMarkFormat = "psd primary", kMarkChecksum = "crc32c";
+constexpr uint64_t kMarkBytesMax = 4096;
+
+/// Who saved what is in a folder.
+Result<Continued> readMark(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kMarkBytesMax, "the mark of a primary"));
+  PSD_ASSIGN_OR_RETURN(Json document, openSealedJson(text, kMarkChecksum));
+  ObjectReader in(std::move(document));
+  if (in.text("format", "") != kMarkFormat) in.fail("format", "must be \"" + std::string(kMarkFormat) + "\"");
+  const std::string daemon = in.text("daemon", "");
+  Continued mark;
+  mark.standby = in.boolean("standby", false);
+  mark.epoch = in.integer("epoch", 0, mark.standby ? 0 : 1, UINT64_MAX);
+  in.text(kMarkChecksum, "");
+  const auto [end, error] =
+      std::from_chars(daemon.data(), daemon.data() + daemon.size(), mark.daemon.value, 16);
+  if (error != std::errc() || end != daemon.data() + daemon.size()) {
+    in.fail("daemon", "must be a number of 16 hexadecimal digits");
+  }
+  if (const Status read = in.finish(); !read.ok()) {
+    return Error{read.error().code, "'" + path + "': " + read.message()};
+  }
+  return mark;
+}
+
+}  // namespace
+
+std::string FolderMark::path() const { return durability_.path + "/" + std::string(kMarkName); }
+
+void FolderMark::setEpoch(uint64_t epoch) {
+  const std::lock_guard hold(mutex_);
+  epoch_ = epoch;
+}
+
+Status FolderMark::write() {
+  const std::lock_guard hold(mutex_);
+  if (!durability_.enabled() || epoch_ == 0 || marked_ == epoch_) return {};
+  PSD_RETURN_IF_ERROR(write({.daemon = me_, .epoch = epoch_}));
+  marked_ = epoch_;
+  return {};
+}
+
+Status FolderMark::renew() {
+  {
+    const std::lock_guard hold(mutex_);
+    if (marked_ == 0) return {};
+  }
+  return write();
+}
+
+Status FolderMark::writeAsStandby() const { return write({.daemon = me_, .standby = true}); }
+
+Status FolderMark::write(const Continued& mark) const {
+  Json text = {{"format", kMarkFormat}, {"daemon", hex(mark.daemon)}, {"epoch", mark.epoch}};
+  if (mark.standby) text["standby"] = true;
+  return writeTextAtomically(env_, path(), sealJson(text, kMarkChecksum));
+}
+
+std::optional<Continued> FolderMark::read() const {
+  if (!durability_.enabled() || durability_.resume != "auto") return {};
+  const auto there = env_.exists(path());
+  if (there.ok() && !*there) return {};
+  auto mark = readMark(env_, path());
+  if (!mark.ok()) {
+    spdlog::error("it is not known whose state the folder has, so it is not gone on from: {}",
+                  mark.message());
+    return {};
+  }
+  mark->complete = durability_.type == DurabilityConfig::Type::log;
+  return *mark;
+}
+
+}  // namespace psd
