@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -38,6 +39,10 @@ Result<Address> servingOf(const DaemonCall& call);
 /// The address to call: the only one, or of several that of the daemon that serves, else of one that is
 /// there.
 Result<Address> addressOf(const DaemonCall& call);
+
+/// What the daemon at an address says of itself: `state` in its status.
+Result<std::string> stateAt(const Address& address, const DaemonCall& call);
+inline constexpr std::string_view kStateMoved = "moved";  ///< others have its model
 
 /// Of all daemons that serve the model, the addresses to call. An Error where one of several does not answer.
 Result<std::vector<Address>> servingAll(const DaemonCall& call);

@@ -225,8 +225,49 @@ Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
   return {};
 }
 
+namespace {
+
+Error notAllStopped(ErrorCode code) { return {code, "not all daemons have stopped"}; }
+
+void printUnstopped(size_t index, size_t of, const std::string& why) {
+  std::fprintf(stderr, "psd: daemon %zu of %zu: %s\n", index, of, oneLine(why, kMessageBytesMax).c_str());
+}
+
+/// Of several daemons from which the model has moved: stops those that are there still, standbys too. Most
+/// have ended by themselves.
+Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons) {
+  Status worst;
+  for (size_t i = daemons.size(); i-- > 0;) {
+    for (const std::string& server : daemons[i].servers) {
+      PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
+      const auto state = stateAt(address, call);
+      if (!state.ok() && state.error().code == ErrorCode::unavailable) continue;  // it has ended
+      if (state.ok() && *state != kStateMoved) {
+        std::printf("%s is %s, and was left alone\n", server.c_str(), state->c_str());
+        continue;
+      }
+      const Status stopped =
+          state.ok() ? stopDaemon(address, "psd stop", call.timeout, call.credentials) : state.status();
+      if (stopped.ok()) {
+        std::printf("%s has stopped\n", server.c_str());
+        continue;
+      }
+      printUnstopped(i, daemons.size(), stopped.message());
+      worst = notAllStopped(stopped.error().code);
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+
 Status stopServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
+  if (daemons.size() > 1) {
+    PSD_ASSIGN_OR_RETURN(const Address called, addressOf(call));
+    const auto state = stateAt(called, call);
+    if (state.ok() && *state == kStateMoved) return stopMoved(call, daemons);
+  }
   Status worst;
   // The lead last: trainers are in as long as it says so.
   for (size_t i = daemons.size(); i-- > 0;) {
@@ -238,9 +279,8 @@ Status stopServer(const DaemonCall& call) {
     } else if (daemons.size() == 1) {
       return stopped;
     } else {
-      std::fprintf(stderr, "psd: daemon %zu of %zu: %s\n", i, daemons.size(),
-                   oneLine(stopped.message(), kMessageBytesMax).c_str());
-      worst = {stopped.error().code, "not all daemons have stopped"};
+      printUnstopped(i, daemons.size(), stopped.message());
+      worst = notAllStopped(stopped.error().code);
     }
   }
   return worst;

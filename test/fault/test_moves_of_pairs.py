@@ -114,6 +114,24 @@ class MovesOfPairs(counting.CountingTest):
             self.assert_stops(again)
         self.check_counts(alone)
 
+    def test_daemons_of_several_pairs_that_are_started_again_after_a_move_are_stopped(self):
+        old = self.pairs("a", 2)
+        self.counting(old[0])
+        for pair in old:
+            pair[0].until_in_sync()
+        self.until_each_more("before the move")
+        alone = self.alone("b")
+        self.assert_moves(old[0], [alone], old[0] + old[1])
+        for daemons in ([old[0][1]], [old[1][1]], [old[0][0], old[1][1]]):
+            again = [self.again(daemon) for daemon in daemons]
+            for daemon in again:
+                daemon.until_status("it knows", lambda status: status["state"] == "moved")
+            stopped = self.psd("stop", "--server", again[-1].address)
+            self.assertEqual(stopped.returncode, 0, stopped.stderr)
+            for daemon in again:
+                self.assert_ends(daemon)
+        self.check_counts(alone)
+
     def kill_in_the_midst(self, victim, old, new):
         """Gives whether the model has moved."""
         move = self.move(old, new[0])
