@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/os/host.h"
+#include "common/text/text.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/login_service.h"
 #include "server/rpc/move_outcome_client.h"
@@ -424,6 +425,9 @@ DaemonStatus Server::status() const {
   if (group_) status.group = group_->member().status();
   if (outgoing_.moved()) {
     status.state = "moved";
+    for (const auto& addresses : environment_.movedAway.get().to) {
+      status.movedTo.push_back(joined(addresses, ","));
+    }
   } else if (incoming_.turnedAway()) {
     status.state = "arriving";
   } else if (outgoing_.underWay() && status.state == "serving") {

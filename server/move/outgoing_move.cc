@@ -49,8 +49,24 @@ Status OutgoingMove::look() {
 void OutgoingMove::adopt(MoveMark mark) {
   away_.set({mark.move, std::move(mark.to)});
   const std::string line = turnedAway()->message;
-  spdlog::info("{}", line);
+  spdlog::warn(
+      "{}; the key '{}' in the engine tells so, and is to be removed, while both daemons of the pair are "
+      "down, "
+      "where they are to begin anew",
+      line, planKey());
   coordinator_.events().add("moving", line);
+}
+
+std::string OutgoingMove::planKey() const { return config_.engine->prefix + "/plan"; }
+
+Error OutgoingMove::refusal() const {
+  const std::string remedy =
+      config_.engine ? fmt::format(
+                           "stop both daemons of the pair, remove the key '{}' from the engine, and "
+                           "start them over empty folders",
+                           planKey())
+                     : "start it over an empty folder";
+  return {ErrorCode::invalidArgument, "from this daemon a model has moved away: " + remedy};
 }
 
 std::optional<Error> OutgoingMove::turnedAway() const {

@@ -72,6 +72,8 @@ class OutgoingMove final {
   bool moved() const { return away_.get().move != 0; }
   /// Why nobody is let in, where it has.
   std::optional<Error> turnedAway() const;
+  /// Why no model can come here any more, where it has, and what lets one.
+  Error refusal() const;
 
   /// What the daemons to which the model would move must suit; an Error where it cannot move.
   Result<MoveTerms> terms() const;
@@ -106,6 +108,7 @@ class OutgoingMove final {
   MoveTerms ownTerms() const;
   void openGates();
   void leave();
+  std::string planKey() const;  // of a daemon with an engine
 
   Coordinator& coordinator_;
   ParameterHost& host_;

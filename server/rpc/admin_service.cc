@@ -203,8 +203,7 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
       .inMoves([move, parts](OutgoingMove& outgoing, IncomingMove& incoming) {
         if (!outgoing.moved()) return incoming.begin(move, parts);
         // It would serve nobody with what comes.
-        return Status(ErrorCode::invalidArgument,
-                      "from this daemon a model has moved away: start it over an empty folder");
+        return Status(outgoing.refusal());
       })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());

@@ -373,6 +373,7 @@ struct DaemonStatus {
   HeldBytes held;  ///< its fields are fields of the document
   HeldLimits limits;
   std::string state;
+  std::vector<std::string> movedTo;  ///< of a model that has moved away: by partition, where it is, "A,B"
   std::string policy, optimizer;
   std::optional<ModelStatus> model;
   std::optional<PartitionStatus> partition;  ///< where several daemons serve the model
@@ -404,6 +405,7 @@ struct DaemonStatus {
     HeldBytes::fields(visit, self.held);
     visit("limits", self.limits);
     visit("state", self.state);
+    visit("moved_to", self.movedTo);
     visit("policy", self.policy);
     visit("optimizer", self.optimizer);
     visit("model", self.model);

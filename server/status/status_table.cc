@@ -288,6 +288,7 @@ std::string statusTable(const DaemonStatus& status) {
                   status.host, durationText(status.uptimeSeconds), bytesText(status.residentBytes));
   std::string out = oneLine(heading, kLineBytesMax) + "\n";
   out += labelledLine("listening", joined(status.addresses, ", "));
+  if (!status.movedTo.empty()) out += labelledLine("moved to", joined(status.movedTo, " "));
   out += labelledLine("policy", status.policy);
   out += labelledLine("optimizer", status.optimizer);
   out += modelLines(status);

@@ -3,6 +3,7 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 import unittest
@@ -107,12 +108,35 @@ class MovesOfPairs(counting.CountingTest):
         self.assert_moves(old, [alone], old)
         for daemon in old:
             again = self.again(daemon)
-            again.until_status("it knows", lambda status: status["state"] == "moved")
+            status = again.until_status("it knows", lambda status: status["state"] == "moved")
+            self.assertEqual(status["moved_to"], [alone.address])
+            self.assertIn("the key '/psd/a/0/plan' in the engine tells so", again.err)
             told = self.move([again], [alone])
             self.assert_ends(told)
             self.assertIn("the model had moved there already", told.out)
+            back = self.move([alone], [again])
+            self.assertNotEqual(back.wait(), 0)
+            self.assertIn("remove the key '/psd/a/0/plan' from the engine, and start them over empty folders", back.err)
             self.assert_stops(again)
         self.check_counts(alone)
+
+    def test_a_pair_whose_plan_is_removed_after_a_move_may_be_moved_to(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        alone = self.alone("b")
+        self.assert_moves(old, [alone], old)
+        self.assertEqual(self.etcd.remove("/psd/a/0/plan"), 1)
+        for place in "ab":
+            shutil.rmtree(self.folder / f"a-0{place}")
+        self.until_each_more("at the new daemon")
+        first = self.again(old[0])
+        first.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        self.again(old[1])
+        self.assert_moves([alone], [first], [alone])
+        first.until_in_sync()
+        self.check_counts(first)
 
     def test_daemons_of_several_pairs_that_are_started_again_after_a_move_are_stopped(self):
         old = self.pairs("a", 2)

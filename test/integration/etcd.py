@@ -1,5 +1,7 @@
 """A real etcd of one member for tests, where Debian's etcd-server or another one is installed."""
 
+import base64
+import json
 import shutil
 import socket
 import urllib.error
@@ -48,6 +50,12 @@ class Etcd:
                 return b"true" in answer.read()
         except (OSError, urllib.error.URLError):
             return False
+
+    def remove(self, key):
+        """Gives how many keys of that name there were."""
+        body = json.dumps({"key": base64.b64encode(key.encode()).decode()}).encode()
+        with urllib.request.urlopen(f"{self.endpoint}/v3/kv/deleterange", data=body, timeout=processes.WAIT_S) as answer:
+            return int(json.load(answer).get("deleted", 0))
 
     def kill(self):
         self.process.kill()

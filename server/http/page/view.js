@@ -39,6 +39,7 @@ export function judge(status, daemons, silentFor) {
   const error = durability.error || durability.log?.error;
   if (error) return ["bad", "Nothing can be saved", error];
   if (status.state === "stopping") return ["warn", "Stopping", "what has begun is finished and saved"];
+  if (status.state === "moved") return ["warn", "Moved", `the model is at ${status.moved_to.join(" ")} now`];
   const name = status.model?.name ?? "a model";
   if (status.state !== "serving") return ["warn", "Waiting for a model", status.model ? `the first trainer brings the values of ${name}` : "the first trainer brings it"];
   const away = trainers.filter((trainer) => !trainer.connected);

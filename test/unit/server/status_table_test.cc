@@ -15,6 +15,7 @@ TEST_CASE("the table of a status, whole") {
   CHECK(statusTable(sampleStatus()) ==
         "psd 0.1.0  serving  pid 4711 on node-3, up 1 h 2 min, 18.5 MiB resident\n"
         "listening  tcp://node-3:5500, unix:///run/psd.sock\n"
+        "moved to   tcp://node-5:5500,tcp://node-6:5500\n"
         "policy     sync\n"
         "optimizer  sgd lr=0.03\n"
         "model      mnist_cnn, 1199882 parameters in 8 tensors\n"
