@@ -99,6 +99,10 @@ interface LeavingModel {
 
   commit @2 () -> (status :Acknowledgement);
   # The others have all of it. In the lead this is what makes the move count. Trainers are told, and the daemon ends.
+
+  beat @3 ();
+  # The caller is there. Where it has said that it calls this, and has not for some ten seconds, it counts as gone: it is to do so every
+  # two seconds, from the start.
 }
 
 struct QuietResult {
@@ -133,6 +137,9 @@ interface ArrivingModel {
 
   giveUp @4 () -> (status :Acknowledgement);
   # The move does not count, and never will, as the caller knows: it has not asked the lead for it, or was refused. Nothing of it stays.
+
+  beat @5 ();
+  # As in LeavingModel.
 }
 
 struct SettleResult {

@@ -78,7 +78,8 @@ interface Login {
   # A second login() on a connection gives what the first one gave.
 
   moveOutcome @1 (move :UInt64, daemon :UInt64) -> (outcome :MoveOutcome);
-  # What became of the move with that number, of the process `daemon`. For a daemon that has the model from there and has no token: the
+  # What became of the move with that number, of the process `daemon`, or as one knows that the model was to come to. For a daemon that
+  # takes part in the move and has no token: the
   # number, which nobody else was told but those who take part, is what it shows. Before login() and after.
 }
 
@@ -549,16 +550,17 @@ interface Admin {
   # A daemon that waits for a dead primary takes its place, whatever is lost. invalidArgument: the primary lives, or this daemon
   # needs no help. notReady: it does not know the plan.
 
-  beginMove @11 (move :UInt64, to :List(List(Text)), mostMs :UInt64) -> BeginMoveResult;
+  beginMove @11 (move :UInt64, to :List(List(Text)), mostMs :UInt64, lead :UInt64, beats :Bool) -> BeginMoveResult;
   # The model is to be served by the daemons `to` from now on, of which this tells each trainer. `move`: a random number, the same
-  # at all daemons; the lead is told last. Within `mostMs` the move is done, or it is given up. notReady: it has
-  # no values, or a move is under way. standby: it is not the primary of its pair.
+  # at all daemons; the lead is told last. Within `mostMs` the move is done, or it is given up. `lead`: the number of the lead's
+  # process (MoveTerms); one that is not the lead asks it what became of the move, where the caller is gone. `beats`: the caller calls
+  # beat(), as there. notReady: it has no values, or a move is under way. standby: it is not the primary of its pair.
 
   moveTerms @13 () -> MoveTermsResult;
   # What the daemons to which the model of this one moves must suit.
 
-  arrive @12 (move :UInt64, parts :UInt32) -> ArriveResult;
-  # The model is to come here, from so many daemons. 0: it is here, and may be said to count. invalidArgument: the daemon has a
+  arrive @12 (move :UInt64, parts :UInt32, beats :Bool) -> ArriveResult;
+  # The model is to come here, from so many daemons. 0: it is here, and may be said to count. `beats`: the caller calls beat(). invalidArgument: the daemon has a
   # model, or had one that has moved away. standby: it is not the primary of its pair. overloaded, of what is given then: more than limits.arriving_bytes.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);

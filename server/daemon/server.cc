@@ -66,7 +66,8 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
                  [this] { return reloading_; }, [this] { return reachableAt(); },
                  [this](const MoveMark& mark) {
                    return group_->member().moveAway({mark.move, mark.to});
-                 }},
+                 },
+                 askLead},
                 io.provider->getTimer()),
       incoming_(coordinator_, host_, env, *environment_.config,
                 {[this] { return reloading_; },

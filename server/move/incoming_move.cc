@@ -13,8 +13,6 @@
 namespace psd {
 namespace {
 
-constexpr kj::Duration kAskSoon = 100 * kj::MILLISECONDS, kAskSeldom = 10 * kj::SECONDS;
-
 /// Whether it is the same daemon, perhaps started again, or the other one of its pair. One that begins a move
 /// has not moved, so no move from it that began before will count.
 bool sameLead(const MoveLead& one, const MoveLead& other) {
@@ -48,7 +46,7 @@ std::optional<Error> IncomingMove::turnedAway() const {
                "the model is on its way here from other daemons, and not known to have left them"};
 }
 
-Status IncomingMove::begin(uint64_t move, uint32_t parts) {
+Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   const auto refused = [](const std::string& why) { return Status(ErrorCode::invalidArgument, why); };
   if (move == 0 || parts > kPartitionsMax) return refused("that is no move");
   if (parts == 0) {
@@ -71,7 +69,23 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts) {
   files_ = std::make_shared<MemoryFiles>(host_.config().limits.arrivingBytes);
   held_ = files_;
   paths_.assign(parts, "");
+  if (beats) {
+    beats_.watch([this, move] { abandon(move); });
+  } else {
+    beats_.end();
+  }
   return {};
+}
+
+void IncomingMove::heard(uint64_t move) {
+  if (move == receiving_ || move == placed_) beats_.heard();
+}
+
+MoveOutcome IncomingMove::outcome(uint64_t move) const {
+  if (move == 0) return MoveOutcome::unknown;
+  if (move == committed_) return MoveOutcome::counts;
+  if (move == receiving_ || move == placed_) return MoveOutcome::underWay;
+  return MoveOutcome::unknown;
 }
 
 uint64_t IncomingMove::held() const {
@@ -265,6 +279,7 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
 
 void IncomingMove::open(uint64_t move) {
   abandon(receiving_);  // another one was about to bring a model
+  beats_.end();
   placed_ = 0;
   committed_ = move;
   if (trainers_) {

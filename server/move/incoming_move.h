@@ -15,6 +15,7 @@
 #include "server/coordination/coordinator.h"
 #include "server/hosting/parameter_host.h"
 #include "server/loop/background.h"
+#include "server/move/move_beats.h"
 #include "server/move/move_mark.h"
 #include "server/move/move_outcome.h"
 #include "server/move/move_terms.h"
@@ -54,7 +55,8 @@ class IncomingMove final {
         env_(env),
         config_(config),
         help_(std::move(help)),
-        timer_(timer) {}
+        timer_(timer),
+        beats_(timer) {}
 
   /// Looks whether what the folder holds is of a move that is not known to be done: then it is left alone
   /// until that is known. Blocks; at the start.
@@ -67,7 +69,11 @@ class IncomingMove final {
   bool underWay() const { return receiving_ != 0; }
 
   /// A move begins, from so many daemons. See Admin.arrive in the schema.
-  Status begin(uint64_t move, uint32_t parts);
+  Status begin(uint64_t move, uint32_t parts, bool beats = false);
+  /// The operator's command is there.
+  void heard(uint64_t move);
+  /// What is known here of a move to here.
+  MoveOutcome outcome(uint64_t move) const;
   /// Whether the model could go on here; settle() is refused without.
   Status check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole);
   /// A piece of what one of them has, and that all of it is here.
@@ -113,6 +119,7 @@ class IncomingMove final {
   uint64_t gone_ = 0;       // the newest move that was forgotten after its partition was here
   bool checked_ = false, settling_ = false;
   bool abandoned_ = false;    // while it settled
+  MoveBeats beats_;           // of the move of which parts come
   bool unread_ = false;       // what is placed lies in the folder alone
   MoveLead lead_, nextLead_;  // of the move that is placed, or put in place; of the one of which parts come
   uint32_t worldSize_ = 0;    // of the trainers of the latter

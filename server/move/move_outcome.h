@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <kj/time.h>
+
 namespace psd {
 
 /// What the lead of the daemons that had a model says of a move.
@@ -11,5 +13,8 @@ enum class MoveOutcome : uint8_t {
   stays,     ///< it was given up, for ever
   counts,    ///< the model has moved
 };
+
+/// Until whoever does not know asks first, and at last again.
+inline constexpr kj::Duration kAskSoon = 100 * kj::MILLISECONDS, kAskSeldom = 10 * kj::SECONDS;
 
 }  // namespace psd

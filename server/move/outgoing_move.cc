@@ -110,7 +110,7 @@ MoveOutcome OutgoingMove::outcome(uint64_t move, uint64_t daemon) const {
   return move == mark_.move || move == undecided_ ? MoveOutcome::underWay : MoveOutcome::stays;
 }
 
-Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most) {
+Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most, MoveBegun begun) {
   PSD_RETURN_IF_ERROR(mayBegin());
   if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "that is no move"};
   const auto daemons = static_cast<uint32_t>(to.size());
@@ -123,7 +123,13 @@ Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::millisec
   deadline_ = timer_.afterDelay(most.count() * kj::MILLISECONDS)
                   .then([this, move, most] { abandon(move, "it took longer than " + durationText(most)); })
                   .eagerlyEvaluate(nullptr);
+  lead_ = config_.daemons.index > 0 ? begun.lead : 0;
+  if (begun.beats) beats_.watch([this, move] { abandon(move, "psd move is not heard any more"); });
   return {};
+}
+
+void OutgoingMove::heard(uint64_t move) {
+  if (move == mark_.move) beats_.heard();
 }
 
 kj::Promise<Result<QuietModel>> OutgoingMove::whenQuiet(uint64_t move) {
@@ -179,6 +185,11 @@ kj::Promise<Status> OutgoingMove::commit(uint64_t move) {
   if (move != 0 && away_.get().move == move) return Status();
   if (Status still = checkStill(move); !still.ok()) return still;
   if (committing_) return Status(ErrorCode::notReady, "the move is about to count already");
+  return decide();
+}
+
+kj::Promise<Status> OutgoingMove::decide() {
+  const uint64_t move = mark_.move;
   committing_ = true;
   coordinator_.pause().decide(true);
   if (config_.engine) {
@@ -236,6 +247,7 @@ void OutgoingMove::openGates() {
 
 void OutgoingMove::leave() {
   const MoveMark mark = std::exchange(mark_, {});
+  beats_.end();
   deadline_ = nullptr;
   away_.set({mark.move, mark.to});
   const std::string line = turnedAway()->message;
@@ -251,10 +263,54 @@ void OutgoingMove::abandon(uint64_t move, const std::string& why) {
       missing.empty() ? "" : fmt::format("; of these ranks some had not stepped aside: {}", missing));
   spdlog::warn("{}", line);
   coordinator_.events().add("moving", line);
-  mark_ = {};
-  still_ = false;
+  const MoveMark mark = std::exchange(mark_, {});
+  const bool wasStill = std::exchange(still_, false);
+  beats_.end();
   coordinator_.endMove({});
   openGates();
+  if (wasStill && lead_ != 0 && gates_.ask) beginAsking(mark);
+}
+
+// --- What became of it, where others decide ---------------------------------------------------------------
+
+void OutgoingMove::beginAsking(MoveMark mark) {
+  asked_ = mark.move;
+  MoveLead of{lead_, {}};
+  for (const Address& address : config_.daemons.addresses.front()) of.addresses.push_back(address.toString());
+  for (const auto& addresses : mark.to)
+    of.addresses.insert(of.addresses.end(), addresses.begin(), addresses.end());
+  asking_ =
+      keepAsking(std::move(mark), std::move(of), kAskSoon).eagerlyEvaluate([](kj::Exception&& exception) {
+        spdlog::error("what became of a move is not asked any more: {}", exception.getDescription().cStr());
+      });
+}
+
+kj::Promise<void> OutgoingMove::keepAsking(MoveMark mark, MoveLead of, kj::Duration pause) {
+  return timer_.afterDelay(pause)
+      .then([this, mark, of]() -> kj::Promise<bool> {
+        if (mark.move != asked_) return true;
+        return background_
+            .run<Result<MoveOutcome>>([ask = gates_.ask, of, move = mark.move] { return ask(of, move); })
+            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread
+              return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
+            })
+            .then([this, mark](const Result<MoveOutcome>& outcome) { return hear(mark, outcome); });
+      })
+      .then(
+          [this, mark = std::move(mark), of = std::move(of), pause](bool known) mutable -> kj::Promise<void> {
+            if (known) return kj::READY_NOW;
+            return keepAsking(std::move(mark), std::move(of), std::min(2 * pause, kAskSeldom));
+          });
+}
+
+kj::Promise<bool> OutgoingMove::hear(const MoveMark& mark, const Result<MoveOutcome>& outcome) {
+  if (mark.move != asked_) return true;
+  // Another move that has begun here does not tell: the lead is the last to hear of it.
+  if (!outcome.ok() || mark_.move != 0) return false;
+  if (*outcome == MoveOutcome::stays) return true;
+  if (*outcome != MoveOutcome::counts) return false;
+  mark_ = mark;
+  return decide().then([](const Status& decided) { return decided.ok(); });
 }
 
 }  // namespace psd

@@ -17,6 +17,7 @@
 #include "server/loop/background.h"
 #include "server/loop/moved_away.h"
 #include "server/move/incoming_move.h"
+#include "server/move/move_beats.h"
 #include "server/move/move_outcome.h"
 #include "server/move/move_terms.h"
 #include "server/replica/image_stream.h"
@@ -33,6 +34,15 @@ struct MoveGates {
   /// Of a daemon with an engine: lets the move count, by the plan, or not (false, or an Error); resolves when
   /// that is certain.
   std::function<kj::Promise<Result<bool>>(const MoveMark& mark)> decide;
+  /// What those who take part in a move say of it; an Error where they are out of reach. On any thread;
+  /// blocks.
+  std::function<Result<MoveOutcome>(const MoveLead& lead, uint64_t move)> ask = nullptr;
+};
+
+/// What the operator's command says of itself, and of the others, when a move begins. A value type.
+struct MoveBegun {
+  uint64_t lead = 0;   ///< the process of the lead; 0: it was not told
+  bool beats = false;  ///< it calls heard() all the time
 };
 
 /// What there is to tell once all trainers are aside. A value type.
@@ -62,7 +72,8 @@ class OutgoingMove final {
         config_(config),
         away_(away),
         gates_(std::move(gates)),
-        timer_(timer) {}
+        timer_(timer),
+        beats_(timer) {}
 
   /// Looks whether the model has moved from here. Blocks; at the start.
   Status look();
@@ -80,14 +91,17 @@ class OutgoingMove final {
   /// What became of a move of the process `daemon`.
   MoveOutcome outcome(uint64_t move, uint64_t daemon) const;
   /// See Admin.beginMove in the schema.
-  Status begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most);
+  Status begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most, MoveBegun begun = {});
+  /// The operator's command is there.
+  void heard(uint64_t move);
   /// Resolves when all trainers are aside, and nothing changes any more.
   kj::Promise<Result<QuietModel>> whenQuiet(uint64_t move);
   /// Writes a checkpoint of what the range needs, and of all rows; gives its path.
   kj::Promise<Result<std::string>> give(uint64_t move, const Range& range, std::shared_ptr<ImageStream> to);
   /// The others have all: the move counts from now on. The daemon ends.
   kj::Promise<Status> commit(uint64_t move);
-  /// Trainers go on here; nothing where the move counts, or is about to.
+  /// Trainers go on here; nothing where the move counts, or is about to. It may count all the same where this
+  /// daemon is not the lead, which is asked then.
   void abandon(uint64_t move, const std::string& why);
   /// Trainers are asked to step aside, or have.
   bool underWay() const { return mark_.move != 0; }
@@ -102,12 +116,17 @@ class OutgoingMove final {
     Status status;
   };
   Writing writeMark(const MoveMark& mark) const;
+  kj::Promise<Status> decide();
   Status decided(uint64_t move, const Writing& writing);
   Status checkStill(uint64_t move) const;
   Status mayBegin() const;
   MoveTerms ownTerms() const;
   void openGates();
   void leave();
+  /// Asks those who take part what became of a move, again and again, until that is known.
+  void beginAsking(MoveMark mark);
+  kj::Promise<void> keepAsking(MoveMark mark, MoveLead of, kj::Duration pause);
+  kj::Promise<bool> hear(const MoveMark& mark, const Result<MoveOutcome>& outcome);
   std::string planKey() const;  // of a daemon with an engine
 
   Coordinator& coordinator_;
@@ -121,6 +140,10 @@ class OutgoingMove final {
   uint64_t undecided_ = 0;  // a move of which not even this daemon knows whether it counts
   bool still_ = false, committing_ = false, closed_ = false;
   kj::Promise<void> deadline_ = nullptr;
+  MoveBeats beats_;
+  uint64_t lead_ = 0;  // its process, of the move that is under way; 0: this daemon, or one that is not known
+  uint64_t asked_ = 0;  // the move that asking_ is of
+  kj::Promise<void> asking_ = kj::READY_NOW;
   Background background_;
 };
 

@@ -171,14 +171,15 @@ kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
   auto to = wire::readPlaces(connection_->peer(), params.getTo());
   constexpr uint64_t kMostMs = 24 * 3600 * 1000;
   const std::chrono::milliseconds most(std::min(params.getMostMs(), kMostMs));
+  const MoveBegun said{params.getLead(), params.getBeats()};
   context.releaseParams();
   if (!to.ok()) {
     wire::writeError({ErrorCode::invalidArgument, to.message()}, context.getResults().initError());
     return kj::READY_NOW;
   }
   return administration_
-      .inMoves([move, to = *std::move(to), most](OutgoingMove& outgoing, IncomingMove&) mutable {
-        return outgoing.begin(move, std::move(to), most);
+      .inMoves([move, to = *std::move(to), most, said](OutgoingMove& outgoing, IncomingMove&) mutable {
+        return outgoing.begin(move, std::move(to), most, said);
       })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
@@ -198,10 +199,11 @@ kj::Promise<void> AdminService::moveTerms(MoveTermsContext context) {
 kj::Promise<void> AdminService::arrive(ArriveContext context) {
   const uint64_t move = context.getParams().getMove();
   const uint32_t parts = context.getParams().getParts();
+  const bool beats = context.getParams().getBeats();
   context.releaseParams();
   return administration_
-      .inMoves([move, parts](OutgoingMove& outgoing, IncomingMove& incoming) {
-        if (!outgoing.moved()) return incoming.begin(move, parts);
+      .inMoves([move, parts, beats](OutgoingMove& outgoing, IncomingMove& incoming) {
+        if (!outgoing.moved()) return incoming.begin(move, parts, beats);
         // It would serve nobody with what comes.
         return Status(outgoing.refusal());
       })

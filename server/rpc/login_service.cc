@@ -70,8 +70,10 @@ kj::Promise<void> LoginService::moveOutcome(MoveOutcomeContext context) {
   const uint64_t move = context.getParams().getMove(), daemon = context.getParams().getDaemon();
   context.releaseParams();
   return administration_
-      .inMoves(
-          [move, daemon](OutgoingMove& outgoing, IncomingMove&) { return outgoing.outcome(move, daemon); })
+      .inMoves([move, daemon](OutgoingMove& outgoing, IncomingMove& incoming) {
+        const MoveOutcome away = outgoing.outcome(move, daemon);
+        return away == MoveOutcome::unknown ? incoming.outcome(move) : away;
+      })
       .then([context](MoveOutcome outcome) mutable {
         context.getResults().setOutcome(static_cast<schema::MoveOutcome>(outcome));
       });

@@ -19,6 +19,7 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "server/move/move_beats.h"
 #include "server/move/move_mark.h"
 
 namespace psd {
@@ -84,6 +85,8 @@ class Mover {
   Status arriveAtAll();
   Status beginAtAll();
   /// Is done when a connection of the command has broken; `gone`: of whom.
+  /// Lets those who take part hear, all the time, that the command is there.
+  kj::Promise<void> keepBeating();
   kj::Promise<Result<bool>> untilOneIsGone(const Peer*& gone);
   Status whenQuiet();
   Status travel();
@@ -110,7 +113,13 @@ class Mover {
   uint32_t worldSize_ = 0;
   std::vector<uint32_t> departed_, ranks_;
   MoveReport report_;
+  kj::Promise<void> beating_ = nullptr;  // last: it uses all of the above
 };
+
+template <class Service>
+void beat(Service& service) {
+  service.beatRequest().send().ignoreResult().detach([](kj::Exception&&) {});  // a daemon of an older version
+}
 
 template <class T>
 Result<T> Mover::wait(const std::string& who, kj::Promise<Result<T>> promise, kj::TimePoint until) {
@@ -254,6 +263,7 @@ Result<schema::ArrivingModel::Client> Mover::arriveAt(Peer& peer, uint64_t move,
   auto request = peer.admin.arriveRequest();
   request.setMove(move);
   request.setParts(parts);
+  request.setBeats(true);
   return wait<schema::ArrivingModel::Client>(
       peer.name,
       request.send().then(
@@ -282,6 +292,8 @@ Status Mover::beginAtAll() {
     auto request = from_[i].admin.beginMoveRequest();
     request.setMove(move_);
     request.setMostMs(static_cast<uint64_t>(order_.timeout.count()));
+    request.setLead(KJ_ASSERT_NONNULL(terms_).getTerms().getDaemon());
+    request.setBeats(true);
     wire::writePlaces(places_, request.initTo(static_cast<kj::uint>(places_.size())));
     auto begun = wait<schema::LeavingModel::Client>(
         from_[i].name,
@@ -295,6 +307,14 @@ Status Mover::beginAtAll() {
   }
   for (auto& each : leaving) leaving_.push_back(kj::mv(KJ_ASSERT_NONNULL(each)));
   return {};
+}
+
+kj::Promise<void> Mover::keepBeating() {
+  return timer().afterDelay(kMoveBeat.count() * kj::MILLISECONDS).then([this] {
+    for (auto& service : leaving_) beat(service);
+    for (auto& service : arriving_) beat(service);
+    return keepBeating();
+  });
 }
 
 kj::Promise<Result<bool>> Mover::untilOneIsGone(const Peer*& gone) {
@@ -454,6 +474,7 @@ Result<MoveReport> Mover::run() {
     return Error{ErrorCode::invalidArgument,
                  from_.front().name + ": the model has moved from there already, to others"};
   }
+  beating_ = keepBeating().eagerlyEvaluate(nullptr);
   const auto prepare = [this]() -> Status {
     PSD_RETURN_IF_ERROR(lookAtModel());
     PSD_RETURN_IF_ERROR(askTerms());

@@ -57,8 +57,10 @@ Result<MoveOutcome> askMoveOutcome(const MoveLead& lead, uint64_t move, const Tl
   const auto deadline = Clock::now() + timeout;
   Result<MoveOutcome> last = Error{ErrorCode::unavailable, "the lead has no address"};
   for (const std::string& address : lead.addresses) {
-    last = askAt(address, lead, move, tls, deadline);
-    if (last.ok() && *last != MoveOutcome::unknown) return last;
+    const auto told = askAt(address, lead, move, tls, deadline);
+    if (told.ok() && (*told == MoveOutcome::counts || *told == MoveOutcome::stays)) return told;
+    // Who only takes part knows less than the lead.
+    if (!last.ok() || (told.ok() && *told == MoveOutcome::underWay)) last = told;
     if (Clock::now() >= deadline) break;
   }
   return last;

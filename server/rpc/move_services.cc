@@ -195,6 +195,12 @@ kj::Promise<void> LeavingService::commit(CommitContext context) {
   return connection_->untilOutcome(kj::mv(done));  // the daemon ends with it
 }
 
+kj::Promise<void> LeavingService::beat(BeatContext context) {
+  context.releaseParams();
+  return administration_.inMoves(
+      [move = move_](OutgoingMove& outgoing, IncomingMove&) { outgoing.heard(move); });
+}
+
 // --- To here ---------------------------------------------------------------------------------------------
 
 ArrivingService::~ArrivingService() noexcept(false) {
@@ -251,6 +257,12 @@ kj::Promise<void> ArrivingService::commit(CommitContext context) {
   return administration_
       .inMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.commit(move); })
       .then(answering(context));
+}
+
+kj::Promise<void> ArrivingService::beat(BeatContext context) {
+  context.releaseParams();
+  return administration_.inMoves(
+      [move = move_](OutgoingMove&, IncomingMove& incoming) { incoming.heard(move); });
 }
 
 }  // namespace psd

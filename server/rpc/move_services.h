@@ -25,6 +25,7 @@ class LeavingService final : public CountedService<schema::LeavingModel> {
   kj::Promise<void> quiet(QuietContext context) override;
   kj::Promise<void> give(GiveContext context) override;
   kj::Promise<void> commit(CommitContext context) override;
+  kj::Promise<void> beat(BeatContext context) override;
 
  private:
   Administration& administration_;
@@ -46,6 +47,7 @@ class ArrivingService final : public CountedService<schema::ArrivingModel> {
   kj::Promise<void> commit(CommitContext context) override;
   kj::Promise<void> check(CheckContext context) override;
   kj::Promise<void> giveUp(GiveUpContext context) override;
+  kj::Promise<void> beat(BeatContext context) override;
 
  private:
   Administration& administration_;

@@ -285,6 +285,51 @@ class MovesOfPairs(counting.CountingTest):
         self.until_each_more("after a move")
         self.check_counts(alone)
 
+    def test_who_was_not_told_of_a_move_that_counts_finds_out_and_ends(self):
+        old = self.pairs("a", 2)
+        self.counting(old[0])
+        for pair in old:
+            pair[0].until_in_sync()
+        old[1][1].kill()  # or it would take the place of the one that stands still
+        old[1][0].until_status("it is alone", lambda status: status["group"]["standby"] == "")
+        self.until_each_more("before the move")
+        alone = self.alone("b")
+        move = self.undecided_move(old[0], alone)
+        old[1][0].signal(signal.SIGSTOP)
+        self.assertTrue(self.etcd.start())
+        processes.until("the move counts", lambda: "has moved to" in old[0][0].err)
+        alone.until_status("it knows", lambda status: status["state"] == "serving")
+        self.until_each_more("at the new daemon")
+        self.assertTrue(move.runs())
+        move.kill()
+        old[1][0].signal(signal.SIGCONT)
+        self.assert_ends(old[1][0])
+        self.assertIn(f"the model has moved to {alone.address}", old[1][0].err)
+        again = self.again(old[1][1])
+        again.until_status("it knows", lambda status: status["state"] == "moved")
+        self.assert_stops(again)
+        self.check_counts(alone)
+
+    def test_a_command_that_stands_still_keeps_nobody(self):
+        [old] = self.pairs("a")
+        self.counting(old)
+        old[0].until_in_sync()
+        self.until_each_more("before the move")
+        new = self.pairs("b", 2)
+        move, stuck = self.stuck_move(old, new)
+        move.signal(signal.SIGSTOP)
+        self.until_each_more("though the command stands still")
+        new[0][0].until_status("it is free again", lambda status: status["state"] == "waiting for a model")
+        self.assertIn("psd move is not heard any more", old[0].err)
+        with open(stuck, "rb"):
+            pass
+        new[1][0].until_status("it is free again", lambda status: status["state"] == "waiting for a model")
+        move.signal(signal.SIGCONT)
+        self.assert_gives_up(move)
+        self.assert_moves(old, new[0][:1], old)
+        self.until_each_more("after a move")
+        self.check_counts(new[0][0])
+
     def test_without_etcd_a_move_waits_to_count(self):
         [old] = self.pairs("a")
         self.counting(old)

@@ -73,6 +73,11 @@ class Daemon {
     for (uint32_t i = 1; i <= updates; i++) pushRound(*model().store, Step{i});
   }
   /// It steps aside, until the move is over.
+  void pass(kj::Duration time) {
+    timer_.advanceTo(timer_.now() + time);
+    kj::Promise<void> never = kj::NEVER_DONE;
+    loop_.resolved(never);  // what follows from that
+  }
   void stepAside() { aside_ = coordinator_.stepAside(trainer_.session, kMove, ""); }
   /// Where the trainer goes on; nothing: it was not told yet.
   std::optional<DaemonPlaces> told() {
@@ -152,9 +157,9 @@ struct World {
   /// Until all parts are there.
   Status travel() {
     PSD_ASSIGN_OR_RETURN(const MoveTerms terms, before->outgoing().terms());
-    PSD_RETURN_IF_ERROR(after->incoming().begin(kMove, 1));
+    PSD_RETURN_IF_ERROR(after->incoming().begin(kMove, 1, begun.beats));
     PSD_RETURN_IF_ERROR(after->incoming().check(kMove, terms, kSmallModel));
-    PSD_RETURN_IF_ERROR(before->outgoing().begin(kMove, kThere, std::chrono::minutes(1)));
+    PSD_RETURN_IF_ERROR(before->outgoing().begin(kMove, kThere, std::chrono::minutes(1), begun));
     before->stepAside();
     PSD_ASSIGN_OR_RETURN(quiet, loop.wait(before->outgoing().whenQuiet(kMove)));
     PSD_RETURN_IF_ERROR(after->incoming().check(kMove, quiet.terms, kSmallModel));
@@ -190,6 +195,7 @@ struct World {
   const LoadedConfig oldConfig, newConfig;
   std::optional<Daemon> before, after;
   QuietModel quiet;
+  MoveBegun begun;
 };
 
 bool isClean(const MemoryEnv& disk) {
@@ -511,6 +517,53 @@ TEST_CASE("what a daemon takes of a model that comes has a limit, before and whi
     }
     CHECK(kept.error().code == ErrorCode::overloaded);
   }
+}
+
+TEST_CASE("a move whose command is not heard for a while is given up at both ends") {
+  const bool settled = GENERATE(false, true);
+  World world("log");
+  world.begun.beats = true;
+  PSD_REQUIRE_OK(world.travel());
+  if (settled) PSD_REQUIRE_OK(world.settle());
+  const auto silent = [&](int looks) {
+    for (int i = 0; i < looks; i++) {
+      world.before->pass(2 * kj::SECONDS);
+      world.after->pass(2 * kj::SECONDS);
+    }
+  };
+  silent(5);
+  CHECK_FALSE(world.before->told());
+  world.before->outgoing().heard(kMove);
+  world.after->incoming().heard(kMove);
+  silent(5);
+  CHECK_FALSE(world.before->told());
+  CHECK(world.after->incoming().turnedAway());
+  silent(1);
+  CHECK(world.before->told() == DaemonPlaces());
+  CHECK(world.before->outgoing().outcome(kMove, world.before->coordinator().daemonId()) ==
+        MoveOutcome::stays);
+  CHECK_FALSE(world.commit().ok());
+  world.after->leadSays = MoveOutcome::stays;
+  world.after->ask();
+  CHECK_FALSE(world.after->hasModel());
+}
+
+TEST_CASE("a move that is silent for long counts where it was to count already") {
+  World world("log");
+  world.begun.beats = true;
+  PSD_REQUIRE_OK(world.travel());
+  PSD_REQUIRE_OK(world.settle());
+  CHECK(world.after->incoming().outcome(kMove) == MoveOutcome::underWay);
+  PSD_REQUIRE_OK(world.commit());
+  PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+  for (int i = 0; i < 10; i++) {
+    world.before->pass(2 * kj::SECONDS);
+    world.after->pass(2 * kj::SECONDS);
+  }
+  CHECK(world.before->told() == kThere);
+  CHECK(world.after->hasModel());
+  CHECK_FALSE(world.after->incoming().turnedAway());
+  CHECK(world.after->incoming().outcome(kMove) == MoveOutcome::counts);
 }
 
 }  // namespace
