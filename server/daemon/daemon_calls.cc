@@ -68,10 +68,14 @@ Result<Json> statusAt(const Address& address, const DaemonCall& call) {
   return parseJson(text, "the status of " + address.toString());
 }
 
+}  // namespace
+
 Result<DaemonStatus> readStatusAt(const Address& address, const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Json document, statusAt(address, call));
   return readStatus(document, "the status of " + address.toString());
 }
+
+namespace {
 
 /// Its role in its pair; "primary" too where it has no standby.
 Result<std::string> roleAt(const Address& address, const DaemonCall& call) {
@@ -98,11 +102,6 @@ Result<Address> addressOf(const DaemonCall& call) {
   if (call.servers.size() == 1) return reachable(call);
   Result<Address> serving = servingOf(call);
   return serving.ok() ? serving : reachable(call);
-}
-
-Result<std::string> stateAt(const Address& address, const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const DaemonStatus status, readStatusAt(address, call));
-  return status.state;
 }
 
 Result<std::vector<Address>> servingAll(const DaemonCall& call) {

@@ -11,6 +11,7 @@
 #include "common/auth/credentials.h"
 #include "common/os/address.h"
 #include "common/status/status.h"
+#include "server/status/daemon_status.h"
 
 namespace psd {
 
@@ -40,9 +41,9 @@ Result<Address> servingOf(const DaemonCall& call);
 /// there.
 Result<Address> addressOf(const DaemonCall& call);
 
-/// What the daemon at an address says of itself: `state` in its status.
-Result<std::string> stateAt(const Address& address, const DaemonCall& call);
-inline constexpr std::string_view kStateMoved = "moved";  ///< others have its model
+/// What the daemon at an address tells of itself.
+Result<DaemonStatus> readStatusAt(const Address& address, const DaemonCall& call);
+inline constexpr std::string_view kStateMoved = "moved";  ///< DaemonStatus::state: others have its model
 
 /// Of all daemons that serve the model, the addresses to call. An Error where one of several does not answer.
 Result<std::vector<Address>> servingAll(const DaemonCall& call);

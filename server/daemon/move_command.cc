@@ -1,6 +1,8 @@
 #include "server/daemon/move_command.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -29,14 +31,58 @@ Result<std::vector<Address>> addressesOf(const DaemonCall& call) {
   return addresses;
 }
 
+/// Whether the model is at the daemon, and came from one that was at one of these addresses.
+bool hasFrom(const std::set<std::string>& old, const Result<DaemonStatus>& status) {
+  return status.ok() && status->state == "serving" &&
+         std::ranges::any_of(status->movedFrom, [&](const auto& from) { return old.contains(from); });
+}
+
+/// Nobody answers where the model was: whether it is at the new daemons already, from there.
+Status lookForMoved(const DaemonCall& before, const DaemonCall& call, const Error& away) {
+  std::set<std::string> old;
+  for (const std::string& server : before.servers) {
+    PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
+    old.insert(address.toString());
+  }
+  const auto addresses = addressesOf(call);
+  const bool there = addresses.ok() && std::ranges::all_of(*addresses, [&](const Address& address) {
+                       return hasFrom(old, readStatusAt(address, call));
+                     });
+  if (there) {
+    print("done", "the model has moved already: it is at " + described(*addresses));
+    return {};
+  }
+  if (!addresses.ok()) return {away.code, away.message + "; nothing was done"};
+  return {away.code,
+          fmt::format(
+              "{}; nothing was done, and {} not known to have the model from there", away.message,
+              addresses->size() == 1 ? addresses->front().toString() + " is" : "the daemons of --to are")};
+}
+
+/// A pair that the model goes to alone: trainers are told where both of its daemons are.
+void addOthers(const DaemonStatus& status, std::vector<std::string>& servers) {
+  if (!status.group || status.state == kStateMoved) return;
+  for (const std::string& other : status.group->others) {
+    if (std::ranges::find(servers, other) == servers.end()) servers.push_back(other);
+  }
+  if (servers.size() > 1) return;
+  print("note", servers.front() +
+                    ": its pair has no other daemon yet; trainers will not find one that comes "
+                    "later, unless --to names both, with a comma between them");
+}
+
 }  // namespace
 
 Status moveServer(const DaemonCall& call, const std::vector<std::string>& to,
                   std::chrono::milliseconds patience) {
   MoveOrder order;
-  PSD_ASSIGN_OR_RETURN(order.from, addressesOf(call));
   DaemonCall others = call;
   others.servers = to;
+  auto from = addressesOf(call);
+  if (!from.ok() && from.error().code == ErrorCode::unavailable)
+    return lookForMoved(call, others, from.error());
+  PSD_RETURN_IF_ERROR(from.status());
+  order.from = *std::move(from);
   PSD_ASSIGN_OR_RETURN(order.to, addressesOf(others));
   for (const std::string& server : to) {
     PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
@@ -47,6 +93,10 @@ Status moveServer(const DaemonCall& call, const std::vector<std::string>& to,
   order.credentials = call.credentials;
   print("from", described(order.from));
   print("to", described(order.to));
+  if (order.to.size() == 1) {
+    const auto status = readStatusAt(order.to.front(), others);
+    if (status.ok()) addOthers(*status, order.toServers);
+  }
   PSD_ASSIGN_OR_RETURN(const MoveReport report, moveModel(order));
   if (report.before) {
     print("done", "the model had moved there already; the new daemons know it now");

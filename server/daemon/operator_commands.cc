@@ -240,14 +240,14 @@ Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons)
   for (size_t i = daemons.size(); i-- > 0;) {
     for (const std::string& server : daemons[i].servers) {
       PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
-      const auto state = stateAt(address, call);
-      if (!state.ok() && state.error().code == ErrorCode::unavailable) continue;  // it has ended
-      if (state.ok() && *state != kStateMoved) {
-        std::printf("%s is %s, and was left alone\n", server.c_str(), state->c_str());
+      const auto found = readStatusAt(address, call);
+      if (!found.ok() && found.error().code == ErrorCode::unavailable) continue;  // it has ended
+      if (found.ok() && found->state != kStateMoved) {
+        std::printf("%s is %s, and was left alone\n", server.c_str(), found->state.c_str());
         continue;
       }
       const Status stopped =
-          state.ok() ? stopDaemon(address, "psd stop", call.timeout, call.credentials) : state.status();
+          found.ok() ? stopDaemon(address, "psd stop", call.timeout, call.credentials) : found.status();
       if (stopped.ok()) {
         std::printf("%s has stopped\n", server.c_str());
         continue;
@@ -265,8 +265,8 @@ Status stopServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
   if (daemons.size() > 1) {
     PSD_ASSIGN_OR_RETURN(const Address called, addressOf(call));
-    const auto state = stateAt(called, call);
-    if (state.ok() && *state == kStateMoved) return stopMoved(call, daemons);
+    const auto found = readStatusAt(called, call);
+    if (found.ok() && found->state == kStateMoved) return stopMoved(call, daemons);
   }
   Status worst;
   // The lead last: trainers are in as long as it says so.

@@ -424,6 +424,7 @@ DaemonStatus Server::status() const {
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
   if (group_) status.group = group_->member().status();
+  status.movedFrom = incoming_.cameFrom();
   if (outgoing_.moved()) {
     status.state = "moved";
     for (const auto& addresses : environment_.movedAway.get().to) {

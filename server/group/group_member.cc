@@ -223,9 +223,12 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   if (serving_ == 0) return turnedAway();
   if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to end"};
   if (deciding_ || movedAway_) return Error{ErrorCode::notReady, "the model is about to move"};
-  if (!host_.hasValues()) return Error{ErrorCode::notReady, "the model has no values yet"};
   if (request.addresses.empty())
     return Error{ErrorCode::invalidArgument, "a follower has at least one address"};
+  if (!host_.hasValues()) {
+    waitingAddresses_ = request.addresses;
+    return Error{ErrorCode::notReady, "the model has no values yet"};
+  }
   std::shared_ptr<FeedHandle> feed =
       std::make_shared<FeedHandle>(std::move(loop), std::make_shared<FeedState>());
   // Another process at the address of the one before is the sign that that one is dead.
@@ -240,6 +243,7 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   }
   const std::shared_ptr<FeedHandle> before = std::exchange(feed_, feed);
   if (before) close(*before, "another standby follows now");
+  waitingAddresses_.clear();
   follower_ = request.follower;
   followerName_ = request.name;
   followerAddresses_ = request.addresses;
@@ -467,8 +471,12 @@ Error GroupMember::turnedAway() const {
   }
   if (state_.role() == GroupRole::over)
     return {ErrorCode::standby, "this daemon has stepped down; the primary is " + plan_.primaryAddress()};
-  return {ErrorCode::standby, fmt::format("this daemon is the {} of {}, and serves nobody",
-                                          describe(state_.role()), plan_.primaryAddress())};
+  const std::string primary = plan_.primaryAddress();
+  const bool own = std::ranges::any_of(terms_.addresses,
+                                       [&](const Address& address) { return address.toString() == primary; });
+  return {ErrorCode::standby,
+          fmt::format("this daemon is the {} of {}{}, and serves nobody", describe(state_.role()),
+                      own ? "the process that was before it at " : "", primary)};
 }
 
 std::vector<Address> GroupMember::others() const {
@@ -481,7 +489,7 @@ std::vector<Address> GroupMember::others() const {
   const PlanView& plan = state_.plan();
   if (!plan.vacant() && plan.primary != state_.me()) add(plan_.addressesOf(plan.primary));
   if (plan.standby && *plan.standby != state_.me()) add(plan_.addressesOf(*plan.standby));
-  if (feed_) add(followerAddresses_);
+  add(feed_ ? followerAddresses_ : waitingAddresses_);
   return all;
 }
 
@@ -495,6 +503,7 @@ GroupStatus GroupMember::status() const {
     out.primary = hex(plan.primary);
     if (plan.standby) out.standby = hex(*plan.standby);
   }
+  for (const Address& address : others()) out.others.push_back(address.toString());
   out.wait = describe(terms_.replication.wait);
   out.engine = plan_.trouble();
   out.waits = waitsFor_;

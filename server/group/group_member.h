@@ -190,6 +190,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   DaemonId follower_;
   std::string followerName_;
   std::vector<Address> followerAddresses_;
+  std::vector<Address> waitingAddresses_;  // of the one that asked to follow last, before there was a model
   std::shared_ptr<FeedHandle> feed_;
   uint64_t feedHeardMs_ = 0;
   std::optional<uint64_t> feedHeld_;  // what the rules know that it holds

@@ -88,6 +88,10 @@ MoveOutcome IncomingMove::outcome(uint64_t move) const {
   return MoveOutcome::unknown;
 }
 
+std::vector<std::string> IncomingMove::cameFrom() const {
+  return committed_ != 0 ? lead_.addresses : std::vector<std::string>();
+}
+
 uint64_t IncomingMove::held() const {
   const auto files = held_.lock();
   return files ? files->held() : 0;

@@ -74,6 +74,8 @@ class IncomingMove final {
   void heard(uint64_t move);
   /// What is known here of a move to here.
   MoveOutcome outcome(uint64_t move) const;
+  /// Of a model that has come here, and counts, where the lead of before was reached; empty: there is none.
+  std::vector<std::string> cameFrom() const;
   /// Whether the model could go on here; settle() is refused without.
   Status check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole);
   /// A piece of what one of them has, and that all of it is here.

@@ -374,6 +374,8 @@ struct DaemonStatus {
   HeldLimits limits;
   std::string state;
   std::vector<std::string> movedTo;  ///< of a model that has moved away: by partition, where it is, "A,B"
+  std::vector<std::string>
+      movedFrom;  ///< of one that has come: the addresses of the daemon that was the lead before
   std::string policy, optimizer;
   std::optional<ModelStatus> model;
   std::optional<PartitionStatus> partition;  ///< where several daemons serve the model
@@ -406,6 +408,7 @@ struct DaemonStatus {
     visit("limits", self.limits);
     visit("state", self.state);
     visit("moved_to", self.movedTo);
+    visit("moved_from", self.movedFrom);
     visit("policy", self.policy);
     visit("optimizer", self.optimizer);
     visit("model", self.model);

@@ -2,20 +2,22 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace psd {
 
 /// What a daemon is to its group, where an engine is configured. Empty texts: not known, or nobody. A value
 /// type.
 struct GroupStatus {
-  std::string daemon;            ///< number of this process, 16 hexadecimal digits
-  std::string role;              ///< "primary", "standby", "newcomer"; "over": about to end or to begin anew
-  uint64_t epoch = 0;            ///< of the plan
-  std::string primary;           ///< its number
-  std::string standby;           ///< number of the one in sync
-  std::string follower;          ///< of a primary: number of the daemon that follows it, in sync or not yet
-  std::string wait;              ///< `replication.wait` of this daemon
-  bool waitsForStandby = false;  ///< of a primary: pushes are answered when the standby holds them
+  std::string daemon;    ///< number of this process, 16 hexadecimal digits
+  std::string role;      ///< "primary", "standby", "newcomer"; "over": about to end or to begin anew
+  uint64_t epoch = 0;    ///< of the plan
+  std::string primary;   ///< its number
+  std::string standby;   ///< number of the one in sync
+  std::string follower;  ///< of a primary: number of the daemon that follows it, in sync or not yet
+  std::vector<std::string> others;  ///< where other daemons of the pair are, those that would follow too
+  std::string wait;                 ///< `replication.wait` of this daemon
+  bool waitsForStandby = false;     ///< of a primary: pushes are answered when the standby holds them
   uint64_t lagRecords =
       0;  ///< of a primary: that the follower does not hold; of a follower: that it has not applied
   uint64_t lagBytes = 0;    ///< the same
@@ -35,6 +37,7 @@ struct GroupStatus {
     visit("primary", self.primary);
     visit("standby", self.standby);
     visit("follower", self.follower);
+    visit("others", self.others);
     visit("wait", self.wait);
     visit("waits_for_standby", self.waitsForStandby);
     visit("lag_records", self.lagRecords);

@@ -133,10 +133,15 @@ class MovesOfPairs(counting.CountingTest):
         self.until_each_more("at the new daemon")
         first = self.again(old[0])
         first.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
-        self.again(old[1])
+        second = self.again(old[1])
+        # Given one address of a pair alone, trainers are told of both.
+        first.until_status("the other one waits", lambda status: status["group"]["others"] == [old[1].address])
         self.assert_moves([alone], [first], [alone])
         first.until_in_sync()
-        self.check_counts(first)
+        self.until_each_more("at the pair")
+        first.kill()
+        self.until_each_more("at its standby")
+        self.check_counts(second)
 
     def test_daemons_of_several_pairs_that_are_started_again_after_a_move_are_stopped(self):
         old = self.pairs("a", 2)
@@ -344,6 +349,12 @@ class MovesOfPairs(counting.CountingTest):
             self.assert_ends(daemon)
         self.assertEqual(alone.status()["state"], "serving")
         processes.until("pushes are answered there", lambda: self.answered() > answered)
+        again = self.move(old, [alone])
+        self.assert_ends(again)
+        self.assertIn("the model has moved already", again.out)
+        other = self.move(old, [self.alone("c")])
+        self.assertNotEqual(other.wait(), 0)
+        self.assertIn("nothing was done", other.err)
         self.check_counts(alone)
 
 

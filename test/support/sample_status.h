@@ -18,6 +18,7 @@ inline DaemonStatus sampleStatus() {
   status.limits = {.inFlight = 1 << 30, .staged = 1 << 30};
   status.state = "serving";
   status.movedTo = {"tcp://node-5:5500,tcp://node-6:5500"};
+  status.movedFrom = {"tcp://node-2:5500"};
   status.policy = "sync";
   status.optimizer = "sgd lr=0.03";
   status.model = {.name = "mnist_cnn", .parameters = 1'199'882, .tensors = 8, .ready = true};

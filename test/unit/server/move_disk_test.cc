@@ -564,6 +564,7 @@ TEST_CASE("a move that is silent for long counts where it was to count already")
   CHECK(world.after->hasModel());
   CHECK_FALSE(world.after->incoming().turnedAway());
   CHECK(world.after->incoming().outcome(kMove) == MoveOutcome::counts);
+  CHECK(world.after->incoming().cameFrom() == std::vector<std::string>{"tcp://old:1"});
 }
 
 }  // namespace
