@@ -1,9 +1,8 @@
 // psd-bench-cuda: the CUDA store's kernels, bytes moved over time, beside a device-to-device copy of the same
 // run; and gathers and steps of embedding rows, beside those of rows in host memory. Prints a table, or one
-// JSON object. Exit status 4: this machine has no CUDA device; 1 where PSD_REQUIRE_CUDA is set.
+// JSON object. Exit status 4: this machine has no CUDA device; 1 where PSD_REQUIRE_CUDA=1.
 
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +11,7 @@
 #include "server/store/backend.h"
 #include "test/bench/cuda_kernels.h"
 #include "test/bench/cuda_rows.h"
+#include "test/cuda/device_required.h"
 
 namespace psd::bench {
 namespace {
@@ -132,7 +132,7 @@ int run(int argc, char** argv) {
   app.add_flag("--json", arguments.json, "print one JSON object");
   CLI11_PARSE(app, argc, argv);
   const auto devices = cudaDeviceCount();
-  if ((!devices.ok() || *devices == 0) && std::getenv("PSD_REQUIRE_CUDA") == nullptr) {
+  if ((!devices.ok() || *devices == 0) && !testing::deviceIsRequired()) {
     std::printf("skipped: %s\n", makeCudaBackend(arguments.device).error().message.c_str());
     return kExitSkipped;
   }

@@ -111,10 +111,10 @@ class CudaDriver(processes.ProcessTest):
             for driver, reason in (({"init": NO_DEVICE}, "no CUDA-capable device is detected"),
                                    ({"init": SYSTEM_NOT_READY}, "system not yet initialized (cudaErrorSystemNotReady)"),
                                    ({"version": 11000}, "the driver is for CUDA 11.0, this psd for ")):
-                for required, status in ((None, EXIT_SKIPPED), ("1", 1)):
+                for required, status in ((None, EXIT_SKIPPED), ("", EXIT_SKIPPED), ("0", EXIT_SKIPPED), ("1", 1)):
                     with self.subTest(program=program[0], driver=driver, required=required):
                         environment = {key: value for key, value in os.environ.items() if key != "PSD_REQUIRE_CUDA"}
-                        environment.update(self.driver(**driver), **({"PSD_REQUIRE_CUDA": required} if required else {}))
+                        environment.update(self.driver(**driver), **({} if required is None else {"PSD_REQUIRE_CUDA": required}))
                         done = subprocess.run(program, env=environment, capture_output=True, text=True,
                                               timeout=processes.WAIT_S, check=False)
                         self.assertEqual(done.returncode, status)

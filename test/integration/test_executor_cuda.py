@@ -56,7 +56,7 @@ def checked(*arguments):
 
 
 def required():
-    return "PSD_REQUIRE_CUDA" in os.environ
+    return os.environ.get("PSD_REQUIRE_CUDA", "") not in ("", "0")
 
 
 def say(text):
