@@ -39,6 +39,7 @@ enum cudaError_t : int {
   cudaErrorInvalidDevice = 101,
   cudaErrorDeviceUninitialized = 201,  // the driver's CUDA_ERROR_INVALID_CONTEXT
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
 };
 enum cudaMemcpyKind {
@@ -103,6 +104,7 @@ cudaError_t cudaIpcCloseMemHandle(void* memory);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
                                   unsigned flags);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include <cuda_runtime.h>
@@ -80,6 +81,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorDeviceUninitialized: return "cudaErrorDeviceUninitialized";
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
   }
   return "unrecognized error code";
@@ -145,12 +147,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   RuntimeDevice& device = current();
-  std::unique_ptr<Stream> destroyed;
   const std::lock_guard lock(device.mutex);
   const auto found = std::find_if(device.streams.begin(), device.streams.end(),
                                   [&](const auto& own) { return own.get() == stream; });
   if (found == device.streams.end()) return answer(cudaErrorInvalidResourceHandle);
-  destroyed = std::move(*found);
+  // As in CUDA nobody waits for what is queued.
+  if (!(*found)->idle()) std::thread([destroyed = std::move(*found)] {}).detach();
   device.streams.erase(found);
   return cudaSuccess;
 }
@@ -161,6 +163,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (own == nullptr) return answer(cudaErrorInvalidResourceHandle);
   own->synchronize();
   return answer(device.device.failed ? cudaErrorLaunchFailure : cudaSuccess);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  RuntimeDevice& device = current();
+  const Stream* const own = streamOf(device, stream);
+  if (own == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (device.device.failed) return answer(cudaErrorLaunchFailure);
+  return answer(own->idle() ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,

@@ -37,6 +37,11 @@ void Stream::synchronize() {
   changed_.wait(lock, [this] { return queued_.empty() && !busy_; });
 }
 
+bool Stream::idle() const {
+  const std::lock_guard lock(mutex_);
+  return queued_.empty() && !busy_;
+}
+
 bool Stream::onDriverThread() { return driverThread; }
 
 void Stream::run() {

@@ -39,6 +39,8 @@ class Stream {
   /// Done by the host in its turn, also when the device has failed.
   void queueOnHost(std::function<void()> work);
   void synchronize();
+  /// Whether nothing is queued, and nothing being done.
+  bool idle() const;
 
   /// Whether this thread is a stream's, which must call nothing of CUDA.
   static bool onDriverThread();
@@ -53,7 +55,7 @@ class Stream {
   void run();
 
   Device& device_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queued_;
   bool busy_ = false;  // with what was queued first

@@ -13,6 +13,7 @@ constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kMemcpyDefault = 4;
 constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 constexpr int kSuccess = 0;
+constexpr int kNotReady = 600;
 
 template <class Function>
 bool find(Function*& function, const char* name) {
@@ -33,6 +34,7 @@ struct DeviceCopier::Runtime {
   const char* (*getErrorString)(int);
   int (*streamCreate)(void**, unsigned);
   int (*streamSynchronize)(void*);
+  int (*streamQuery)(void*);
   int (*streamDestroy)(void*);
   int (*memcpyAsync)(void*, const void*, size_t, int, void*);
   int (*ipcOpen)(void**, IpcMemHandle, unsigned);
@@ -44,9 +46,9 @@ struct DeviceCopier::Runtime {
     return find(setDevice, "cudaSetDevice") && find(getLastError, "cudaGetLastError") &&
            find(getErrorString, "cudaGetErrorString") && find(streamCreate, "cudaStreamCreateWithFlags") &&
            find(streamSynchronize, "cudaStreamSynchronize") && find(streamDestroy, "cudaStreamDestroy") &&
-           find(memcpyAsync, "cudaMemcpyAsync") && find(ipcOpen, "cudaIpcOpenMemHandle") &&
-           find(ipcClose, "cudaIpcCloseMemHandle") && find(allocate, "cudaMalloc") &&
-           find(release, "cudaFree");
+           find(streamQuery, "cudaStreamQuery") && find(memcpyAsync, "cudaMemcpyAsync") &&
+           find(ipcOpen, "cudaIpcOpenMemHandle") && find(ipcClose, "cudaIpcCloseMemHandle") &&
+           find(allocate, "cudaMalloc") && find(release, "cudaFree");
   }
 };
 
@@ -122,6 +124,14 @@ Status DeviceCopier::begin(void* to, const void* from, size_t bytes) {
 
 Status DeviceCopier::synchronize() {
   return check("cudaStreamSynchronize", runtime_->streamSynchronize(stream_));
+}
+
+Result<bool> DeviceCopier::idle() {
+  const int state = runtime_->streamQuery(stream_);
+  const Status status = check("cudaStreamQuery", state);
+  if (state == kNotReady) return false;
+  PSD_RETURN_IF_ERROR(status);
+  return true;
 }
 
 }  // namespace psd

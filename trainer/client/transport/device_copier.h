@@ -62,6 +62,8 @@ class DeviceCopier {
   void* stream() const { return stream_; }
   /// Waits for all that was begun, and for what stream() waits for.
   Status synchronize();
+  /// Whether synchronize() would return at once.
+  Result<bool> idle();
 
  private:
   struct Runtime;
