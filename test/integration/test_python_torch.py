@@ -1,5 +1,6 @@
 """psd.torch.Optimizer: the same steps as a local optimizer, and what PyTorch's programs do besides."""
 
+import contextlib
 import io
 import logging
 import os
@@ -289,6 +290,19 @@ class PythonTorch(processes.ProcessTest):
         train(model, optimizer)
         train(local, torch.optim.SGD(local.parameters(), 0.05, 0.9))
         self.assert_same(model, local)
+
+    def test_a_model_goes_on_without_its_optimizer(self):
+        for error in (None, KeyboardInterrupt):
+            model = make_model()
+            x, y = next(batches())
+            with contextlib.suppress(KeyboardInterrupt), self.served(model, overlap=True) as optimizer:
+                nn.functional.mse_loss(model(x), y).backward()  # which has begun to leave
+                if error:
+                    raise error
+            for _ in range(2):
+                nn.functional.mse_loss(model(x), y).backward()  # and nothing of it leaves
+            with self.assertRaisesRegex(psd.InvalidArgument, "this client is closed"):
+                optimizer.step()
 
     def test_trainers_of_torchrun_share_a_model(self):
         daemon = self.daemon(policy="sync", optimizer='{"type":"sgd","lr":0.05}')

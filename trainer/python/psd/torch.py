@@ -121,15 +121,28 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._push: _psd.PartialPush | None = None  # that is under way while backward passes run
         self._push_samples = 0  # of it
         self._sent: dict[str, int] = {}  # of it, by name: the version of the gradient that was sent
-        if overlap:
-            for key, parameter in self._parameters.items():
-                parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
+        self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
+                       for key, parameter in self._parameters.items()] if overlap else []
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each trainer's own: %s", ", ".join(buffers))
 
     @property
     def rank(self) -> int:
         return self._info.rank
+
+    def close(self) -> None:
+        """Says goodbye and closes the connection. The parameters keep their values, and backward passes send nothing more."""
+        self._let_go()
+        super().close()
+
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
+        self._let_go()
+        super().__exit__(kind, *more)
+
+    def _let_go(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._push, self._sent = None, {}  # gives up what a backward pass has begun to send
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
