@@ -1,5 +1,6 @@
 """The Python package with numpy: trains, fails in one line, and lets Ctrl-C through. Real daemons."""
 
+import gc
 import logging
 import os
 import pickle
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import unittest.mock
+import weakref
 
 import certificates
 import numpy as np
@@ -349,6 +351,62 @@ del c
                 _, err = process.communicate(timeout=processes.WAIT_S)
                 self.assertIn("KeyboardInterrupt", err.splitlines()[-1])
                 self.assertEqual(process.returncode, -signal.SIGINT)
+
+    def test_what_a_signal_ends_goes_on_with_its_arrays(self):
+        class Exchanged:
+            """After Python has asked it for its memory, and until the call that did is over, the call waits for the client's thread."""
+
+            def __init__(self, array):
+                self.array, self.asked = array, False
+
+            def __dlpack__(self, **options):
+                self.asked = True
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+        class Stopped(Exception):
+            pass
+
+        def handler(_, frame):
+            if frame.f_code is psd.Client.begin_push.__code__ and frame.f_locals["gradient"].asked:
+                raise Stopped
+
+        daemon = self.daemon(policy="sync", optimizer='{"type":"sgd","lr":1.0}')
+        first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        waits = first.begin_push(LINE.flatten({"weight": [-1], "bias": 0}))
+        waiting = threading.Thread(target=waits.wait)  # which keeps the client's thread
+        waiting.start()
+        daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
+        gradient = Exchanged(LINE.flatten({"weight": [-3], "bias": 0}))
+        array = weakref.ref(gradient.array)
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        try:
+            with self.assertRaises(Stopped):
+                first.begin_push(gradient, basis=[1] * first.info.shards)  # of the next round
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self.assertEqual(first.step, 2)
+        del gradient
+        values = LINE.zeros()
+        second.push(LINE.flatten({"weight": [-1], "bias": 0}))
+        waiting.join()
+        first.ping()  # comes when the push is under way
+        gc.collect()
+        self.assertIsNotNone(array())
+        second.pull(values)
+        second.push(LINE.flatten({"weight": [-5], "bias": 0}))
+        second.pull(values)
+        self.assertEqual(LINE.views(values)["weight"].tolist(), [5])
+
+        def let_go():
+            first.ping()
+            gc.collect()
+            return array() is None
+
+        processes.until("the array is let go of", let_go)
 
     def test_events_go_to_the_log(self):
         address = self.unix_address()

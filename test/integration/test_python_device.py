@@ -5,8 +5,10 @@ import enum
 import gc
 import itertools
 import os
+import signal
 import threading
 import unittest.mock
+import weakref
 
 import numpy as np
 import processes
@@ -105,6 +107,10 @@ class DeviceArray:
         return new_capsule(ctypes.addressof(tensor), b"dltensor", nobody_took)
 
 
+class Stopped(Exception):
+    """By a signal."""
+
+
 def filled(value):
     values = MODEL.zeros()
     for view in MODEL.views(values).values():
@@ -199,17 +205,96 @@ class PythonDevice(processes.ProcessTest):
     def under_way(self, array):
         """Queues that the array's stream sets it to −1, some moment after the array has been handed over: who does not wait reads
         what was there before."""
-        handed_over = threading.Event()
-        waits = CALLBACK(lambda *_: handed_over.wait(processes.WAIT_S))
+        handed_over = self.blocked(array)
 
         def hand_over(stream=None):
             threading.Timer(0.05, handed_over.set).start()
             return DeviceArray.__dlpack__(array, stream)
 
-        call("cudaStreamAddCallback", array.stream, waits, None, 0)
+        array.__dlpack__ = hand_over
+
+    def blocked(self, array):
+        """Queues that the array's stream sets it to −1 when the event is set that this gives; its `waited` is empty until then."""
+        free = threading.Event()
+        free.waited = []
+        free.callback = CALLBACK(lambda *_: free.waited.append(free.wait(processes.WAIT_S)))
+        call("cudaStreamAddCallback", array.stream, free.callback, None, 0)
         array.set(filled(-1))
-        array.queued, array.__dlpack__ = waits, hand_over
-        self.addCleanup(handed_over.set)
+        self.addCleanup(free.set)
+        return free
+
+    def stop(self, begin, array):
+        """begin(array), which a signal ends once the client's thread was asked for it, and before it answers."""
+        asked = threading.Event()
+
+        def hand_over(stream=None):
+            asked.set()
+            return DeviceArray.__dlpack__(array, stream)
+
+        def handler(_, frame):
+            if asked.is_set() and frame.f_code is begin.__func__.__code__:  # from there on Python's code runs no more but for signals
+                raise Stopped
+
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
+        array.__dlpack__ = hand_over
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        try:
+            with self.assertRaises(Stopped):
+                begin(array)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            del array.__dlpack__
+
+    def test_what_a_signal_ends_goes_on_with_its_arrays(self):
+        for number, options in enumerate(({}, {"transport": "rpc"})):
+            with self.subTest(**options):
+                daemon = self.device_daemon(listen=(self.unix_address(f"{number}.sock"),), policy="sync")
+                first, second = (psd.Client(daemon.address, device="cuda:0", **options) for _ in range(2))
+                for rank, client in enumerate((first, second)):
+                    self.addCleanup(client.close)
+                    client.join(MODEL, DeviceArray(filled(2)), rank, 2)
+                gradient, destination, values = DeviceArray(filled(-9)), DeviceArray(filled(0)), DeviceArray(filled(0))
+                arrays = [weakref.ref(gradient), weakref.ref(destination)]
+                free = self.blocked(gradient)
+                self.stop(first.begin_push, gradient)
+                self.stop(first.begin_pull, destination)
+                self.assertEqual((first.step, free.waited), (1, []))
+                del gradient, destination
+                free.set()
+                daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
+                first.ping()  # comes when both are under way
+                gc.collect()
+                self.assertEqual([array() is None for array in arrays], [False, True])
+                second.push(DeviceArray(filled(-3)))
+                first.pull(values)
+                self.assert_holds(values, filled(4))  # of both gradients, whole
+
+                def let_go():
+                    first.ping()
+                    gc.collect()
+                    return not any(array() for array in arrays)
+
+                processes.until("the arrays are let go of", let_go)
+
+    def test_a_closed_client_touches_no_array(self):
+        client, array = self.joined(self.device_daemon()), DeviceArray(filled(0))
+        push = client.partial_push(array)
+        calls = (client.push, client.pull, client.partial_push, lambda array: client.join(MODEL, array), lambda _: push.ready(0, 16))
+        with unittest.mock.patch.object(DeviceArray, "__dlpack__", side_effect=AssertionError("its stream is gone")):
+            child = os.fork()
+            if child == 0:
+                refused = 0
+                for call_with in calls:
+                    try:
+                        call_with(array)
+                    except psd.InvalidArgument as error:
+                        refused += "forked" in str(error)
+                os._exit(refused)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(calls))
+            client.close()
+            for call_with in calls:
+                with self.assertRaisesRegex(psd.InvalidArgument, "^this client is closed$"):
+                    call_with(array)
 
     def test_what_does_not_fit_is_refused_by_its_name(self):
         client = self.joined(self.device_daemon())

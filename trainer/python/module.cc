@@ -170,14 +170,14 @@ void bindFragments(nb::module_& m) {
       .def_prop_ro("late", &PythonFragments::late);
 }
 
-PythonPending<PushInfo> push(PythonClient& client, uint64_t step, nb::handle gradient, uint32_t samples,
+PythonPending<PushInfo> push(PythonClient& client, nb::handle gradient, uint32_t samples,
                              std::vector<uint64_t> basis, const PythonRows* rows, uint32_t localSteps) {
-  return client.push({Step{step}, gradient, {samples, localSteps}, std::move(basis), rows});
+  return client.push({gradient, {samples, localSteps}, std::move(basis), rows});
 }
 
-PythonPartialPush beginPush(PythonClient& client, uint64_t step, nb::handle gradient, uint32_t samples,
+PythonPartialPush beginPush(PythonClient& client, nb::handle gradient, uint32_t samples,
                             std::vector<uint64_t> basis, const PythonRows* rows) {
-  return client.beginPush({Step{step}, gradient, samples, std::move(basis), rows});
+  return client.beginPush({gradient, samples, std::move(basis), rows});
 }
 
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
@@ -229,14 +229,14 @@ void bindClient(nb::module_& m) {
           "model"_a, "initial"_a.none(), "rank"_a, "any_rank"_a, "world_size"_a)
       .def("observe", &PythonClient::observe, "model"_a)
       .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none(), nb::keep_alive<0, 1>())
-      .def("push", &push, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
-           "local_steps"_a, nb::keep_alive<0, 1>())
+      .def("push", &push, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(), "local_steps"_a,
+           nb::keep_alive<0, 1>())
       .def(
           "round_due",
           [](PythonClient& client, uint64_t version) { return client.roundDue(Version{version}); },
           "version"_a, nb::keep_alive<0, 1>())
       .def("fragments", &PythonClient::fragments, "parameters"_a, "spare"_a, nb::keep_alive<0, 1>())
-      .def("begin_push", &beginPush, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
+      .def("begin_push", &beginPush, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
            nb::keep_alive<0, 1>())
       .def("rows", &PythonClient::rows)
       .def(
@@ -261,6 +261,7 @@ void bindClient(nb::module_& m) {
       .def("leave", &PythonClient::leave)
       .def("interrupt", &PythonClient::interrupt)
       .def("close", &PythonClient::close)
+      .def_prop_ro("step", &PythonClient::step)
       .def_prop_ro("bytes_pulled", &PythonClient::bytesPulled)
       .def_prop_ro("bytes_pushed", &PythonClient::bytesPushed);
 }

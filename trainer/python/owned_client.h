@@ -34,6 +34,18 @@ class OwnedClient {
       return work(*state->client);
     });
   }
+  /// run() of work that begins a call, and gives a shared pointer to it: its arrays are held until the call
+  /// says finished(), also where a signal leaves nobody to wait for it.
+  template <class Work>
+  auto begin(Work work) {
+    checkUsable();
+    return thread_->run([state = state_, work = std::move(work)]() mutable {
+      state->dropFinished();
+      const auto call = work(*state->client);
+      state->held.push_back([call] { return call->finished(); });
+      return call;
+    });
+  }
   /// run() without waiting for it.
   void post(std::function<void(Client&)> work);
 
@@ -45,6 +57,8 @@ class OwnedClient {
   /// Keeps it for longer than the client, and drops it on the thread.
   void keep(std::shared_ptr<void> what);
 
+  /// Throws where no call may follow.
+  void checkUsable() const;
   /// See Client::interrupt().
   void interrupt();
   /// Interrupts the client and drops it. No call may follow.
@@ -63,7 +77,6 @@ class OwnedClient {
     void drop();
   };
 
-  void checkUsable() const;
   bool isAnotherProcess() const;
 
   const pid_t process_;

@@ -77,6 +77,7 @@ void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
   if (begin > elements || count > elements - begin) {
     raise({ErrorCode::invalidArgument, "elements beyond the end of the gradient were reported"});
   }
+  client_->checkUsable();                   // and has the device's stream
   if (device_) handOver(array_, *device_);  // its elements are final once what is under way has ended
   client_->post([push = push_, begin, count](Client&) { push->ready(begin, count); });
 }
@@ -86,7 +87,7 @@ PythonPending<PushInfo> PythonPartialPush::finish() {
   using Answer = PythonPending<PushInfo>;
   const std::shared_ptr<Push> push = std::exchange(push_, nullptr);
   push->unfinished = false;
-  return {client_, client_->run([push](Client&) {
+  return {client_, client_->begin([push](Client&) {
             return std::make_shared<Answer::Call>(Answer::Call{push->finish(), [push] { return Status(); }});
           })};
 }
@@ -100,6 +101,11 @@ PythonClient::PythonClient(ClientOptions options, nb::object onEvent) {
   memory_ = memory.get();
   device_ = memory->device();
   client_->keep(memory);
+}
+
+const CudaDevice* PythonClient::device() const {
+  client_->checkUsable();
+  return device_ ? &*device_ : nullptr;
 }
 
 JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model, nb::handle initialValues) {
@@ -139,7 +145,7 @@ PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonR
   const Values given = valuesOf(destination, "the destination of a pull", device());
   if (memory_) return pullToDevice(given, rowBatchOf(rows));
   const Values values = isAligned(given.data()) ? given : alignedArray(given.size());
-  return {client_, client_->run([given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
+  return {client_, client_->begin([given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
             const auto answered = [given, values, rows, newest] {
               if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
               if (values.size() > 0) *newest = ConstValues(values);  // not for rows alone
@@ -153,8 +159,8 @@ PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonR
 PythonPending<PullInfo> PythonClient::pullToDevice(const Values& destination,
                                                    std::shared_ptr<RowBatch> rows) {
   using Answer = PythonPending<PullInfo>;
-  return {client_, client_->run([destination, rows = std::move(rows), newest = newest_,
-                                 memory = memory_](Client& client) {
+  return {client_, client_->begin([destination, rows = std::move(rows), newest = newest_,
+                                   memory = memory_](Client& client) {
             const DeviceMemory::Stand stand = memory->standIn(destination.size());
             const auto answered = [destination, stand, rows, newest, memory]() -> Status {
               if (stand) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *stand));
@@ -173,9 +179,9 @@ PythonPending<PullInfo> PythonClient::pullToDevice(const Values& destination,
 PythonPending<PushInfo> PythonClient::pushFromDevice(const PushArguments& arguments,
                                                      const ConstValues& gradient) {
   using Answer = PythonPending<PushInfo>;
-  return {client_, client_->run([step = arguments.step, behind = arguments.behind, gradient,
-                                 basis = versionsOf(arguments.basis), rows = rowBatchOf(arguments.rows),
-                                 memory = memory_](Client& client) {
+  return {client_, client_->begin([step = Step{++step_}, behind = arguments.behind, gradient,
+                                   basis = versionsOf(arguments.basis), rows = rowBatchOf(arguments.rows),
+                                   memory = memory_](Client& client) {
             const DeviceMemory::Stand stand = memory->standIn(gradient.size());
             const Status there = stand ? memory->copy(*stand, spanOf(gradient)) : memory->wait();
             const std::span<const float> sent = stand ? std::span<const float>(*stand) : spanOf(gradient);
@@ -192,9 +198,9 @@ PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
   const ConstValues given = constValuesOf(arguments.gradient, "the gradient of a push", device());
   if (memory_) return pushFromDevice(arguments, given);
   const ConstValues gradient = aligned(given);
-  return {client_, client_->run([step = arguments.step, behind = arguments.behind, gradient,
-                                 basis = versionsOf(arguments.basis),
-                                 rows = rowBatchOf(arguments.rows)](Client& client) {
+  return {client_, client_->begin([step = Step{++step_}, behind = arguments.behind, gradient,
+                                   basis = versionsOf(arguments.basis),
+                                   rows = rowBatchOf(arguments.rows)](Client& client) {
             return std::make_shared<Answer::Call>(
                 Answer::Call{client.push(step, spanOf(gradient), behind, basis, rows.get()),
                              [gradient, rows] { return Status(); }});
@@ -207,18 +213,22 @@ PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
   push->gradient = constValuesOf(arguments.gradient, "the gradient of a push", device());
   push->rows = rowBatchOf(arguments.rows);
   push->memory = memory_;
-  client_->run([push, step = arguments.step, behind = arguments.behind,
+  client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
+  // Gives the push up where a signal ends what follows.
+  PythonPartialPush begun(client_, push, device_ ? nb::borrow<nb::object>(arguments.gradient) : nb::object(),
+                          device_);
+  client_->run([push, step = Step{++step_}, behind = arguments.behind,
                 basis = versionsOf(arguments.basis)](Client& client) {
     if (push->memory) push->stand = push->memory->standIn(push->gradient.size());
     const auto sent = push->stand ? std::span<const float>(*push->stand) : spanOf(push->gradient);
     push->partial = client.beginPush(step, sent, behind, basis, push->rows.get());
   });
-  client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
   newestPartial_ = push;
-  return {client_, push, device_ ? nb::borrow<nb::object>(arguments.gradient) : nb::object(), device_};
+  return begun;
 }
 
 void PythonClient::checkNoneUnfinished() const {
+  client_->checkUsable();
   const std::shared_ptr<PythonPartialPush::Push> before = newestPartial_.lock();
   if (before && before->unfinished) {
     raise({ErrorCode::invalidArgument,
@@ -228,7 +238,7 @@ void PythonClient::checkNoneUnfinished() const {
 
 PythonPending<RoundDue> PythonClient::roundDue(Version version) {
   using Answer = PythonPending<RoundDue>;
-  return {client_, client_->run([version](Client& client) {
+  return {client_, client_->begin([version](Client& client) {
             return std::make_shared<Answer::Call>(
                 Answer::Call{client.roundDue(version), [] { return Status(); }});
           })};

@@ -30,6 +30,16 @@ class PythonPending {
     Pending<Info> pending;
     /// Called when its answer is there, without an error, for what is left to do; holds the arrays too.
     std::function<Status()> answered;
+    bool waitedFor = false;
+
+    bool finished() const { return waitedFor || pending.finished(); }
+    Result<Info> wait() {
+      Result<Info> info = pending.wait();
+      waitedFor = true;
+      const std::function<Status()> last = std::exchange(answered, nullptr);
+      if (info.ok()) PSD_RETURN_IF_ERROR(last());
+      return info;
+    }
   };
 
   PythonPending(std::shared_ptr<OwnedClient> client, std::shared_ptr<Call> call)
@@ -37,7 +47,7 @@ class PythonPending {
   PythonPending(PythonPending&&) = default;
   PythonPending& operator=(PythonPending&&) = default;
   ~PythonPending() {
-    if (call_) client_->holdUntil([call = std::move(call_)] { return call->pending.finished(); });
+    if (call_) client_->holdUntil([call = std::move(call_)] { return call->finished(); });
   }
 
   bool done() const {
@@ -46,11 +56,7 @@ class PythonPending {
 
   Info wait() {
     if (!call_) raise({ErrorCode::invalidArgument, "wait() was called before: a call has one answer"});
-    return take(client_->run([call = std::exchange(call_, nullptr)](Client&) -> Result<Info> {
-      Result<Info> info = call->pending.wait();
-      if (info.ok()) PSD_RETURN_IF_ERROR(call->answered());
-      return info;
-    }));
+    return take(client_->run([call = std::exchange(call_, nullptr)](Client&) { return call->wait(); }));
   }
 
  private:
@@ -99,7 +105,6 @@ class PythonPartialPush {
 
 /// What a push is made of, as Python gives it.
 struct PushArguments {
-  Step step;
   nanobind::handle gradient;
   Behind behind = 1;
   std::vector<uint64_t> basis;
@@ -116,6 +121,8 @@ class PythonClient {
   JoinInfo join(const Membership& membership, const ModelSpec& model, nanobind::handle initialValues);
   JoinInfo observe(const ModelSpec& model);
   PythonPending<PullInfo> pull(nanobind::handle destination, const PythonRows* rows);
+  /// Numbers the push: one more than step(), which is that of the newest push that was begun, also where a
+  /// signal has ended the call.
   PythonPending<PushInfo> push(const PushArguments& arguments);
   PythonPartialPush beginPush(const PushArguments& arguments);
   PythonPending<RoundDue> roundDue(Version version);
@@ -130,15 +137,19 @@ class PythonClient {
   void leave();
   void interrupt() { client_->interrupt(); }
   void close() { client_->close(); }
+  uint64_t step() const { return step_; }
   uint64_t bytesPulled();
   uint64_t bytesPushed();
 
  private:
-  /// A later push would wait for an earlier one that this thread has yet to finish.
+  /// Throws where no push may follow: a later one would wait for an earlier one that this thread has yet to
+  /// finish.
   void checkNoneUnfinished() const;
   /// What comes after it has joined or observes: how rows are divided, and which memory the client uses.
   void begin();
-  const CudaDevice* device() const { return device_ ? &*device_ : nullptr; }
+  /// Of the arrays that a call is given; throws where no call may follow, as the device's stream is gone
+  /// then.
+  const CudaDevice* device() const;
   PythonPending<PullInfo> pullToDevice(const Values& destination, std::shared_ptr<RowBatch> rows);
   PythonPending<PushInfo> pushFromDevice(const PushArguments& arguments, const ConstValues& gradient);
 
@@ -146,6 +157,7 @@ class PythonClient {
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1, daemons_ = 1;  // as a RowBatch has them
   JoinInfo joined_;                       // once it has joined
+  uint64_t step_ = 0;                     // of the newest push
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
   std::optional<CudaDevice> device_;  // nothing: arrays are in host memory
   DeviceMemory* memory_ = nullptr;    // the device's; the client's thread has it

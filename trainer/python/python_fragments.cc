@@ -11,15 +11,16 @@ PythonFragments::PythonFragments(std::shared_ptr<OwnedClient> client, const Join
     : client_(std::move(client)), state_(std::make_shared<State>()) {
   state_->parameters = std::move(parameters);
   state_->spare = std::move(spare);
-  client_->run([state = state_.get(), local = info.local, shards = info.shards](Client& owned) {
-    state->exchange.emplace(owned, local, shards,
-                            FragmentExchange::Observer{[state](const PushInfo& answer) {
-                                                         state->lastPush = answer;
-                                                         if (answer.outcome != PushOutcome::applied)
-                                                           state->late++;
-                                                       },
-                                                       [state] { state->late++; }});
-  });
+  client_->run(
+      [held = state_, state = state_.get(), local = info.local, shards = info.shards](Client& owned) {
+        state->exchange.emplace(owned, local, shards,
+                                FragmentExchange::Observer{[state](const PushInfo& answer) {
+                                                             state->lastPush = answer;
+                                                             if (answer.outcome != PushOutcome::applied)
+                                                               state->late++;
+                                                           },
+                                                           [state] { state->late++; }});
+      });
 }
 
 PythonFragments::~PythonFragments() {

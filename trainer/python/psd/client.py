@@ -6,7 +6,6 @@ import atexit
 import dataclasses
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
@@ -112,7 +111,8 @@ def _tell(what: str, line: str) -> None:
 
 class Client:
     """A trainer's connection to a daemon, or an observer's. Calls may come from any thread, one at a time; a signal whose
-    handler raises, Ctrl-C for one, ends a call that waits. With `with`, it leaves at the end of the block."""
+    handler raises, Ctrl-C for one, ends the wait for a call, which goes on and keeps its arrays until it has ended. With
+    `with`, it leaves at the end of the block."""
 
     def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
                  retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, codec: str = "",
@@ -145,12 +145,9 @@ class Client:
         _open.add(self._client)
         self.model: Model | None = None
         self.info: _psd.JoinInfo | None = None
-        self.step = 0
-        """Of the newest push."""
         self.versions: list[int] = []
         """That the newest pull read, of each shard: what gradients are said to be computed from."""
         self._trains = False
-        self._numbering = threading.Lock()  # of pushes, in the order of their steps
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
         """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the first.
@@ -188,19 +185,13 @@ class Client:
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                    rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PendingPush:
         """Begins a push; the arrays stay as they are until its answer is there."""
-        with self._numbering:
-            pending = self._client.push(self.step + 1, gradient, samples, self._basis(basis), rows, local_steps)
-            self.step += 1
-        return pending
+        return self._client.push(gradient, samples, self._basis(basis), rows, local_steps)
 
     def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                      rows: _psd.Rows | None = None) -> _psd.PartialPush:
         """Begins a push of a gradient that is still being computed: ready(begin, count) says which elements are final, each
         once, padding included; finish() ends it."""
-        with self._numbering:
-            push = self._client.begin_push(self.step + 1, gradient, samples, self._basis(basis), rows)
-            self.step += 1
-        return push
+        return self._client.begin_push(gradient, samples, self._basis(basis), rows)
 
     def round_due(self) -> _psd.PendingRoundDue:
         """Under a policy whose rounds close after a grace (info.ends_early): is done when the round that began with the newest
@@ -232,6 +223,11 @@ class Client:
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """Seconds of so many empty calls."""
         return self._client.ping(calls, outstanding)
+
+    @property
+    def step(self) -> int:
+        """Of the newest push that was begun, also where a signal has ended the call."""
+        return self._client.step
 
     @property
     def bytes_pulled(self) -> int:
