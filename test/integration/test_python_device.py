@@ -18,6 +18,7 @@ import psd
 cuda = ctypes.CDLL(os.environ["PSD_EMULATED_CUDART"])  # known to this module alone: psd makes it known to its library
 MODEL = psd.Model("net", {"w": (3000,), "b": (77,)})
 SGD = '{"type":"sgd","lr":1.0}'
+HAND_OVER = psd._cuda.hand_over
 CUDA = enum.IntEnum("DLDeviceType", {"kDLCUDA": 2}).kDLCUDA  # as PyTorch says it
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
@@ -276,6 +277,29 @@ class PythonDevice(processes.ProcessTest):
 
                 processes.until("the arrays are let go of", let_go)
 
+    def test_interrupt_ends_a_wait_for_the_device(self):
+        daemon = self.device_daemon()
+        for options in ({}, {"transport": "rpc"}):
+            for kind in ("push", "pull", "partial_push"):
+                with self.subTest(kind=kind, **options):
+                    client, array = self.joined(daemon, **options), DeviceArray(filled(0))
+                    free = self.blocked(array)
+                    interrupts = threading.Thread(target=client.interrupt)
+                    with self.assertRaises(psd.Interrupted):
+                        if kind == "partial_push":
+                            push = client.partial_push(array)
+                            push.ready(0, MODEL.size)
+                            interrupts.start()
+                            push.finish().wait()
+                        else:
+                            begun = getattr(client, "begin_" + kind)
+                            with unittest.mock.patch("psd._cuda.hand_over", lambda *given: (interrupts.start(), HAND_OVER(*given))[1]):
+                                begun(array).wait()
+                    client.close()
+                    self.assertEqual(free.waited, [])
+                    free.set()
+                    interrupts.join()
+
     def test_a_closed_client_touches_no_array(self):
         client, array = self.joined(self.device_daemon()), DeviceArray(filled(0))
         push = client.partial_push(array)
@@ -311,16 +335,33 @@ class PythonDevice(processes.ProcessTest):
         with unittest.mock.patch.object(values, "__dlpack__", side_effect=BufferError("it is being computed"), create=True):
             with self.assertRaisesRegex(TypeError, "^the gradient of a push must be .*, device cuda:0: it is being computed$"):
                 client.push(values)
-        with self.assertRaisesRegex(psd.InvalidArgument, "begins 4 bytes off a multiple of 8"):
-            client.push(DeviceArray(filled(0), offset=4))
-        with self.assertRaisesRegex(psd.InvalidArgument, "has 5 elements"):
-            client.push(DeviceArray(np.zeros(5)))
-        client.pull(values)
-        self.assert_holds(values, filled(2))  # and it goes on
+        self.assert_what_the_model_has_not_is_refused(client)
         on_host = psd.Client(self.daemon().address)
         self.addCleanup(on_host.close)
         with self.assertRaisesRegex(TypeError, "the initial values must be .* in host memory, not DeviceArray.*; psd.Client's `device` is"):
             on_host.join(MODEL, values)
+
+    def assert_what_the_model_has_not_is_refused(self, client):
+        values, beyond = DeviceArray(filled(0)), DeviceArray(np.zeros(5), shape=(1 << 20,))  # of which a copy fails
+        for refused in (client.push, client.pull):
+            with self.assertRaisesRegex(psd.InvalidArgument, "begins 4 bytes off a multiple of 8"):
+                refused(DeviceArray(filled(0), offset=4))
+            for array, elements in ((DeviceArray(np.zeros(5)), 5), (beyond, 1 << 20)):
+                with self.assertRaisesRegex(psd.InvalidArgument, f"has {elements} elements; the model's layout has {MODEL.size}"):
+                    refused(array)
+        client.pull(values)
+        self.assert_holds(values, filled(2))  # and it goes on
+
+    def test_what_does_not_fit_is_refused_where_no_memory_is_shared(self):
+        copy_fails = DeviceArray(np.zeros(5), shape=(MODEL.size,))
+        for number, (array, message) in enumerate(((copy_fails, "^cuda:0: cudaMemcpyAsync: cudaErrorInvalidValue$"),
+                                                   (DeviceArray(np.zeros(5)), "^the initial values has 5 elements"), (None, None))):
+            daemon = self.device_daemon(listen=(self.unix_address(f"{number}.sock"),))
+            if message is None:
+                self.assert_what_the_model_has_not_is_refused(self.joined(daemon, transport="rpc"))
+            else:
+                with self.assertRaisesRegex(psd.Error, message):
+                    self.joined(daemon, array)
 
     def test_a_device_that_cannot_be_is_refused(self):
         daemon = self.daemon()

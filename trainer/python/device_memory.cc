@@ -1,30 +1,71 @@
 #include "trainer/python/device_memory.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace psd::python {
+namespace {
 
-Result<std::shared_ptr<DeviceMemory>> DeviceMemory::make(int device) {
+using Clock = std::chrono::steady_clock;
+
+// Of a wait for the device: for how long it does not sleep, and what it sleeps at most, a part of its time.
+constexpr std::chrono::microseconds kAwake{100};
+constexpr std::chrono::microseconds kLongestSleep{1000};
+constexpr int kSleepPart = 16;
+
+}  // namespace
+
+Result<std::shared_ptr<DeviceMemory>> DeviceMemory::make(int device, Interrupted interrupted) {
   PSD_ASSIGN_OR_RETURN(auto copier, DeviceCopier::make(device));
-  return std::shared_ptr<DeviceMemory>(new DeviceMemory(device, std::move(copier)));
+  return std::shared_ptr<DeviceMemory>(new DeviceMemory(device, std::move(copier), std::move(interrupted)));
 }
 
 CudaDevice DeviceMemory::device() const { return {index_, reinterpret_cast<uint64_t>(copier_->stream())}; }
 
-DeviceMemory::Stand DeviceMemory::standIn(size_t count) {
-  if (isClients_ || count == 0) return nullptr;
-  const auto free = std::ranges::find_if(
-      stands_, [count](const Stand& stand) { return stand.use_count() == 1 && stand->size() == count; });
-  if (free != stands_.end()) return *free;
-  stands_.push_back(std::make_shared<std::vector<float>>(count));
-  return stands_.back();
+Status DeviceMemory::wait() {
+  for (const auto begun = Clock::now();;) {
+    PSD_ASSIGN_OR_RETURN(const bool idle, copier_->idle());
+    if (idle) return {};
+    if (*interrupted_) return {ErrorCode::interrupted, "this trainer was told to stop"};
+    const Clock::duration waited = Clock::now() - begun;
+    if (waited < kAwake) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::min<Clock::duration>(waited / kSleepPart, kLongestSleep));
+    }
+  }
 }
 
-std::span<const float> DeviceMemory::onHost(std::span<const float> array) {
-  onHost_.resize(array.size());
-  if (!array.empty() && !copy(onHost_, array).ok()) return {};
-  return onHost_;
+Status DeviceMemory::copy(std::span<float> to, std::span<const float> from) {
+  PSD_RETURN_IF_ERROR(wait());  // which may be long, and can be interrupted
+  return copier_->copy(to.data(), from.data(), to.size_bytes());
+}
+
+bool DeviceMemory::fits(std::span<const float> array) const {
+  return array.size() == elements_ && isAligned(array.data());
+}
+
+DeviceMemory::HostCopy DeviceMemory::hostCopyFor(std::span<const float> array) {
+  if (usesDevice_ || array.empty() || !fits(array)) return nullptr;
+  const auto free =
+      std::ranges::find_if(hostCopies_, [](const HostCopy& copy) { return copy.use_count() == 1; });
+  if (free != hostCopies_.end()) return *free;
+  hostCopies_.push_back(std::make_shared<std::vector<float>>(elements_));
+  return hostCopies_.back();
+}
+
+std::span<const float> DeviceMemory::toBring(std::span<const float> array) {
+  if (array.empty() || !fits(array)) return array;  // which the client refuses, unless the model has none
+  brought_.resize(array.size());
+  bringing_ = copy(brought_, array);
+  return bringing_.ok() ? std::span<const float>(brought_) : std::span<const float>();
+}
+
+Status DeviceMemory::brought() {
+  brought_ = {};
+  return std::exchange(bringing_, Status());
 }
 
 }  // namespace psd::python

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -12,40 +13,50 @@
 namespace psd::python {
 
 /// The CUDA device whose arrays a client's calls are given. Where the daemon shares no memory of its devices
-/// with the client, what the calls use is host memory that stands for them. Used on the client's thread,
-/// since CUDA's current device is a thread's: Python's own threads keep theirs.
+/// with the client, what the calls use is a copy in host memory. Used on the client's thread, since CUDA's
+/// current device is a thread's: Python's own threads keep theirs.
 class DeviceMemory {
  public:
-  /// Fails where the process has no CUDA runtime, or that has no such device.
-  static Result<std::shared_ptr<DeviceMemory>> make(int device);
+  using Interrupted = std::shared_ptr<const std::atomic<bool>>;
+
+  /// Fails where the process has no CUDA runtime, or that has no such device. `interrupted`: ends every wait.
+  static Result<std::shared_ptr<DeviceMemory>> make(int device, Interrupted interrupted);
 
   CudaDevice device() const;
-  /// After the client's join() or observe(), with no call under way.
-  void begin(Client& client) { isClients_ = client.useDeviceMemory(); }
+  /// Before the client's join() or observe(): of how many values an array of the model is.
+  void expect(size_t elements) { elements_ = elements; }
+  /// After it, with no call under way.
+  void begin(Client& client) { usesDevice_ = client.useDeviceMemory(); }
 
   /// Until what was under way on arrays that were handed over has ended.
-  Status wait() { return copier_->synchronize(); }
-  /// to = from, wherever each of them is, after wait().
-  Status copy(std::span<float> to, std::span<const float> from) {
-    return copier_->copy(to.data(), from.data(), to.size_bytes());
-  }
+  Status wait();
+  /// wait(), then to = from, wherever each of them is.
+  Status copy(std::span<float> to, std::span<const float> from);
 
-  /// Host memory in place of so many values of the device, for whoever holds it: of unknown content. Null
-  /// where the client uses the device's.
-  using Stand = std::shared_ptr<std::vector<float>>;
-  Stand standIn(size_t count);
-  /// What an array of the device holds, in host memory until the next such call; empty where CUDA fails.
-  std::span<const float> onHost(std::span<const float> array);
+  /// Host memory for the values of an array of the device, for whoever holds it: of unknown content. Null
+  /// where the client uses the array itself, and for one that the client refuses.
+  using HostCopy = std::shared_ptr<std::vector<float>>;
+  HostCopy hostCopyFor(std::span<const float> array);
+
+  /// What an array of the device holds, for a client that brings it to a daemon: in host memory until
+  /// brought(). Nothing where CUDA fails, which brought() tells.
+  std::span<const float> toBring(std::span<const float> array);
+  /// After each call that may bring values.
+  Status brought();
 
  private:
-  explicit DeviceMemory(int device, std::unique_ptr<DeviceCopier> copier)
-      : index_(device), copier_(std::move(copier)) {}
+  DeviceMemory(int device, std::unique_ptr<DeviceCopier> copier, Interrupted interrupted)
+      : index_(device), copier_(std::move(copier)), interrupted_(std::move(interrupted)) {}
+  bool fits(std::span<const float> array) const;
 
   const int index_;
   const std::unique_ptr<DeviceCopier> copier_;
-  bool isClients_ = false;     // whether the client uses the device's memory itself
-  std::vector<Stand> stands_;  // those that nobody else holds are free
-  std::vector<float> onHost_;
+  const Interrupted interrupted_;
+  size_t elements_ = 0;
+  bool usesDevice_ = false;           // whether the client uses the device's memory itself
+  std::vector<HostCopy> hostCopies_;  // those that nobody else holds are free
+  std::vector<float> brought_;
+  Status bringing_;
 };
 
 }  // namespace psd::python

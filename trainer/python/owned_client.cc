@@ -75,6 +75,7 @@ void OwnedClient::keep(std::shared_ptr<void> what) {
 
 void OwnedClient::interrupt() {
   checkUsable();
+  *interrupted_ = true;
   const std::lock_guard lock(state_->mutex);
   if (state_->client) state_->client->interrupt();
 }

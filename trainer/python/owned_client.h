@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -61,6 +62,8 @@ class OwnedClient {
   void checkUsable() const;
   /// See Client::interrupt().
   void interrupt();
+  /// Whether interrupt() or close() was called, for any thread to ask, and for longer than this object.
+  std::shared_ptr<const std::atomic<bool>> interrupted() const { return interrupted_; }
   /// Interrupts the client and drops it. No call may follow.
   void close();
 
@@ -80,6 +83,7 @@ class OwnedClient {
   bool isAnotherProcess() const;
 
   const pid_t process_;
+  const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<State> state_ = std::make_shared<State>();
   std::unique_ptr<ClientThread> thread_ = std::make_unique<ClientThread>();  // null once closed
 };

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
+#include "common/types/model_layout.h"
 #include "trainer/client/failed_call.h"
 
 namespace nb = nanobind;
@@ -55,8 +56,8 @@ void PythonPartialPush::Push::ready(uint64_t begin, uint64_t count) {
   if (!partial) return;
   if (memory && onDevice.ok()) {
     onDevice =
-        stand ? memory->copy(std::span(*stand).subspan(begin, count), spanOf(gradient).subspan(begin, count))
-              : memory->wait();
+        copy ? memory->copy(std::span(*copy).subspan(begin, count), spanOf(gradient).subspan(begin, count))
+             : memory->wait();
   }
   if (onDevice.ok()) partial->ready(begin, count);
 }
@@ -88,7 +89,8 @@ PythonPending<PushInfo> PythonPartialPush::finish() {
   const std::shared_ptr<Push> push = std::exchange(push_, nullptr);
   push->unfinished = false;
   return {client_, client_->begin([push](Client&) {
-            return std::make_shared<Answer::Call>(Answer::Call{push->finish(), [push] { return Status(); }});
+            return std::make_shared<Answer::Call>(
+                Answer::Call{push->finish(), [push] { return Status(); }, push->memory});
           })};
 }
 
@@ -97,7 +99,9 @@ PythonClient::PythonClient(ClientOptions options, nb::object onEvent) {
   const int cudaDevice = options.cudaDevice;
   client_->connect(std::move(options));
   if (cudaDevice < 0) return;
-  const auto memory = take(client_->run([cudaDevice](Client&) { return DeviceMemory::make(cudaDevice); }));
+  const auto memory = take(client_->run([cudaDevice, interrupted = client_->interrupted()](Client&) {
+    return DeviceMemory::make(cudaDevice, interrupted);
+  }));
   memory_ = memory.get();
   device_ = memory->device();
   client_->keep(memory);
@@ -113,11 +117,14 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
   const ConstValues initial = memory_ ? given : aligned(given);
   const JoinInfo info = take(client_->run(
       [membership, model, initial, newest = newest_, memory = memory_](Client& client) -> Result<JoinInfo> {
+        if (memory) memory->expect(ModelLayout(model).totalElements());
         if (memory) PSD_RETURN_IF_ERROR(memory->wait());
         *newest = initial;
-        return client.join(membership, model, [newest, memory] {
-          return memory ? memory->onHost(spanOf(*newest)) : spanOf(*newest);
+        Result<JoinInfo> joined = client.join(membership, model, [newest, memory] {
+          return memory ? memory->toBring(spanOf(*newest)) : spanOf(*newest);
         });
+        if (memory) PSD_RETURN_IF_ERROR(memory->brought());
+        return joined;
       }));
   tables_ = model.tables;
   joined_ = info;
@@ -126,7 +133,10 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
 }
 
 JoinInfo PythonClient::observe(const ModelSpec& model) {
-  const JoinInfo info = take(client_->run([model](Client& client) { return client.observe(model); }));
+  const JoinInfo info = take(client_->run([model, memory = memory_](Client& client) {
+    if (memory) memory->expect(ModelLayout(model).totalElements());
+    return client.observe(model);
+  }));
   tables_ = model.tables;
   begin();
   return info;
@@ -161,18 +171,18 @@ PythonPending<PullInfo> PythonClient::pullToDevice(const Values& destination,
   using Answer = PythonPending<PullInfo>;
   return {client_, client_->begin([destination, rows = std::move(rows), newest = newest_,
                                    memory = memory_](Client& client) {
-            const DeviceMemory::Stand stand = memory->standIn(destination.size());
-            const auto answered = [destination, stand, rows, newest, memory]() -> Status {
-              if (stand) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *stand));
+            const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(destination));
+            const auto answered = [destination, copy, rows, newest, memory]() -> Status {
+              if (copy) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *copy));
               if (destination.size() > 0) *newest = ConstValues(destination);  // not for rows alone
               return {};
             };
             // What computes with the values of before may still read them.
             const Status free = memory->wait();
             return std::make_shared<Answer::Call>(Answer::Call{
-                free.ok() ? client.pull(stand ? std::span(*stand) : spanOf(destination), rows.get())
+                free.ok() ? client.pull(copy ? std::span(*copy) : spanOf(destination), rows.get())
                           : failedCall<PullInfo>(free.error()),
-                answered});
+                answered, memory});
           })};
 }
 
@@ -182,13 +192,13 @@ PythonPending<PushInfo> PythonClient::pushFromDevice(const PushArguments& argume
   return {client_, client_->begin([step = Step{++step_}, behind = arguments.behind, gradient,
                                    basis = versionsOf(arguments.basis), rows = rowBatchOf(arguments.rows),
                                    memory = memory_](Client& client) {
-            const DeviceMemory::Stand stand = memory->standIn(gradient.size());
-            const Status there = stand ? memory->copy(*stand, spanOf(gradient)) : memory->wait();
-            const std::span<const float> sent = stand ? std::span<const float>(*stand) : spanOf(gradient);
+            const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(gradient));
+            const Status there = copy ? memory->copy(*copy, spanOf(gradient)) : memory->wait();
+            const std::span<const float> sent = copy ? std::span<const float>(*copy) : spanOf(gradient);
             return std::make_shared<Answer::Call>(
                 Answer::Call{there.ok() ? client.push(step, sent, behind, basis, rows.get())
                                         : failedCall<PushInfo>(there.error()),
-                             [gradient, stand, rows] { return Status(); }});
+                             [gradient, copy, rows] { return Status(); }, memory});
           })};
 }
 
@@ -219,8 +229,8 @@ PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
                           device_);
   client_->run([push, step = Step{++step_}, behind = arguments.behind,
                 basis = versionsOf(arguments.basis)](Client& client) {
-    if (push->memory) push->stand = push->memory->standIn(push->gradient.size());
-    const auto sent = push->stand ? std::span<const float>(*push->stand) : spanOf(push->gradient);
+    if (push->memory) push->copy = push->memory->hostCopyFor(spanOf(push->gradient));
+    const auto sent = push->copy ? std::span<const float>(*push->copy) : spanOf(push->gradient);
     push->partial = client.beginPush(step, sent, behind, basis, push->rows.get());
   });
   newestPartial_ = push;

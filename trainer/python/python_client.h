@@ -30,6 +30,7 @@ class PythonPending {
     Pending<Info> pending;
     /// Called when its answer is there, without an error, for what is left to do; holds the arrays too.
     std::function<Status()> answered;
+    DeviceMemory* memory = nullptr;  // whose values the client may have to bring; null: of the host
     bool waitedFor = false;
 
     bool finished() const { return waitedFor || pending.finished(); }
@@ -37,6 +38,7 @@ class PythonPending {
       Result<Info> info = pending.wait();
       waitedFor = true;
       const std::function<Status()> last = std::exchange(answered, nullptr);
+      if (memory) PSD_RETURN_IF_ERROR(memory->brought());
       if (info.ok()) PSD_RETURN_IF_ERROR(last());
       return info;
     }
@@ -76,7 +78,7 @@ class PythonPartialPush {
     ConstValues gradient;
     std::shared_ptr<RowBatch> rows;
     DeviceMemory* memory = nullptr;  // of the gradient; null: it is in host memory
-    DeviceMemory::Stand stand;       // what is sent in the gradient's place
+    DeviceMemory::HostCopy copy;     // what is sent in the gradient's place
     Status onDevice;                 // whether CUDA has failed
 
     void ready(uint64_t begin, uint64_t count);
