@@ -142,7 +142,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _let_go(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._push, self._sent = None, {}  # gives up what a backward pass has begun to send
+        self._give_up()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
