@@ -151,7 +151,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         the optimizer was made with."""
         check_dtypes(self._parameters)
         if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
-            del self.grad_scale, self.found_inf
+            for name in ("grad_scale", "found_inf"):
+                self.__dict__.pop(name, None)
             self._give_up()
             raise InvalidArgument("gradients have left as the backward pass made them, with the GradScaler's scale: a scaler "
                                   "needs overlap=False")
