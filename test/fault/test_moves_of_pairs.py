@@ -59,6 +59,15 @@ class MovesOfPairs(counting.CountingTest):
         for rank in range(ranks):
             self.count(",".join(daemon.address for daemon in daemons), rank, ranks, chunk_bytes=1 << 18)
 
+    def pairs_at_work(self, count=1):
+        """Pairs in sync, at which trainers push."""
+        pairs = self.pairs("a", count)
+        self.counting(pairs[0])
+        for pair in pairs:
+            pair[0].until_in_sync()
+        self.until_each_more("before the move")
+        return pairs
+
     def until_each_more(self, what, count=30):
         goals = [answered + count for answered in self.answered_each()]
         processes.until(f"{count} more pushes of each trainer are answered {what}",
@@ -80,10 +89,7 @@ class MovesOfPairs(counting.CountingTest):
         return move.err
 
     def test_a_model_goes_from_a_pair_to_pairs_to_a_daemon_alone_and_to_a_pair(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         new = self.pairs("b", 2)
         self.assert_moves(old, new[0][:1], old)
         for pair in new:
@@ -100,10 +106,7 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(last[1])
 
     def test_who_is_started_again_after_a_move_serves_nobody(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         alone = self.alone("b")
         self.assert_moves(old, [alone], old)
         for daemon in old:
@@ -121,10 +124,7 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(alone)
 
     def test_a_pair_whose_plan_is_removed_after_a_move_may_be_moved_to(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         alone = self.alone("b")
         self.assert_moves(old, [alone], old)
         self.assertEqual(self.etcd.remove("/psd/a/0/plan"), 1)
@@ -144,11 +144,7 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(second)
 
     def test_daemons_of_several_pairs_that_are_started_again_after_a_move_are_stopped(self):
-        old = self.pairs("a", 2)
-        self.counting(old[0])
-        for pair in old:
-            pair[0].until_in_sync()
-        self.until_each_more("before the move")
+        old = self.pairs_at_work(2)
         alone = self.alone("b")
         self.assert_moves(old[0], [alone], old[0] + old[1])
         for daemons in ([old[0][1]], [old[1][1]], [old[0][0], old[1][1]]):
@@ -225,10 +221,7 @@ class MovesOfPairs(counting.CountingTest):
         return move, stuck
 
     def test_a_standby_that_takes_over_before_the_move_counts_keeps_the_model(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         new = self.pairs("b", 2)
         move, stuck = self.stuck_move(old, new)
         old[0].kill()
@@ -250,10 +243,7 @@ class MovesOfPairs(counting.CountingTest):
         return move
 
     def test_a_standby_whose_primary_died_when_the_move_counted_tells_where_the_model_is(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         alone = self.alone("b")
         move = self.undecided_move(old, alone)
         for trainer, _ in self.trainers:  # the primary waits for them before it ends, and its standby with it
@@ -272,10 +262,7 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(alone)
 
     def test_a_primary_that_dies_undecided_leaves_the_model_to_its_standby(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         alone = self.alone("b")
         move = self.undecided_move(old, alone)
         old[0].kill()
@@ -291,13 +278,9 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(alone)
 
     def test_who_was_not_told_of_a_move_that_counts_finds_out_and_ends(self):
-        old = self.pairs("a", 2)
-        self.counting(old[0])
-        for pair in old:
-            pair[0].until_in_sync()
+        old = self.pairs_at_work(2)
         old[1][1].kill()  # or it would take the place of the one that stands still
         old[1][0].until_status("it is alone", lambda status: status["group"]["standby"] == "")
-        self.until_each_more("before the move")
         alone = self.alone("b")
         move = self.undecided_move(old[0], alone)
         old[1][0].signal(signal.SIGSTOP)
@@ -316,10 +299,7 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(alone)
 
     def test_a_command_that_stands_still_keeps_nobody(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         new = self.pairs("b", 2)
         move, stuck = self.stuck_move(old, new)
         move.signal(signal.SIGSTOP)
@@ -336,10 +316,7 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(new[0][0])
 
     def test_without_etcd_a_move_waits_to_count(self):
-        [old] = self.pairs("a")
-        self.counting(old)
-        old[0].until_in_sync()
-        self.until_each_more("before the move")
+        [old] = self.pairs_at_work()
         alone = self.alone("b")
         move = self.undecided_move(old, alone)
         answered = self.answered()

@@ -19,6 +19,14 @@ inline std::unique_ptr<ExecutorConnection> connectTo(const LocalExecutor& execut
   return *std::move(trainer);
 }
 
+/// A trainer that has joined, as a program of one's own does it.
+inline std::unique_ptr<ExecutorConnection> joinedTo(const LocalExecutor& executor, uint32_t rank,
+                                                    uint32_t worldSize) {
+  auto trainer = connectTo(executor);
+  PSD_REQUIRE_OK(trainer->join({Rank{rank}, worldSize}, rank + 1));
+  return trainer;
+}
+
 /// Waits for something that an executor does by itself; fails after a minute.
 template <class Condition>
 void until(const Condition& condition) {

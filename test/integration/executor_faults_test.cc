@@ -19,7 +19,7 @@
 namespace psd::executor_faults_test {
 namespace {
 
-using testing::connectTo;
+using testing::joinedTo;
 using testing::LocalExecutor;
 using testing::LocalServer;
 using testing::until;
@@ -34,20 +34,13 @@ std::vector<NamedTensor> images() {
            std::vector<std::byte>(size_t{kSamples} * 28 * 28 * sizeof(float))}};
 }
 
-std::unique_ptr<ExecutorConnection> joined(const LocalExecutor& executor, uint32_t rank,
-                                           uint64_t incarnation) {
-  auto trainer = connectTo(executor);
-  PSD_REQUIRE_OK(trainer->join({Rank{rank}, 2}, incarnation));
-  return trainer;
-}
-
 TEST_CASE("A trainer that is gone while its step waits for others has not left") {
   LocalServer server(
       Json{{"policy", {{"type", "sync"}}}, {"world_size", 2}, {"membership", {{"grace_ms", 600'000}}}});
   LocalExecutor executor(server.unixAddress(), Json::object());
-  const auto other = joined(executor, 1, 2);
+  const auto other = joinedTo(executor, 1, 2);
   {
-    const auto gone = joined(executor, 0, 1);
+    const auto gone = joinedTo(executor, 0, 2);
     const auto forward = gone->forward(1, images(), true);
     PSD_REQUIRE_OK(forward);
     auto waiting = std::async(std::launch::async, [&] {
@@ -59,7 +52,7 @@ TEST_CASE("A trainer that is gone while its step waits for others has not left")
   }
   until([&] { return executor.status()["trainers"].size() == 1 && executor.status()["ending"] == 0; });
   CHECK(server.status()["trainers"].size() == 2);
-  const auto back = joined(executor, 0, 1);
+  const auto back = joinedTo(executor, 0, 2);
   CHECK(server.status()["counters"]["trainers_returned"] == 1);
 }
 
@@ -67,7 +60,7 @@ TEST_CASE("A step that never succeeds ends in time, and is told of, though its f
   LocalServer server(Json{{"policy", {{"type", "sync"}, {"round_timeout_ms", 1}, {"on_timeout", "fail"}}},
                           {"world_size", 2}});
   LocalExecutor executor(server.unixAddress(), Json::object());
-  const auto other = joined(executor, 1, 2);  // which never steps
+  const auto other = joinedTo(executor, 1, 2);  // which never steps
   std::vector<ClientEvent> events;
   auto steps = RemoteSteps::connect({.executor = executor.address(),
                                      .retryTimeout = std::chrono::milliseconds(2'500),

@@ -32,6 +32,7 @@ namespace psd::executor_tables_test {
 namespace {
 
 using testing::connectTo;
+using testing::joinedTo;
 using testing::LocalExecutor;
 using testing::LocalServer;
 using testing::until;
@@ -40,13 +41,6 @@ using Json = nlohmann::ordered_json;
 constexpr uint32_t kSamples = 32;
 constexpr const char* kFactors = "mf:dim=4,decay=0.125";
 constexpr const char* kRatings = "ratings:samples=400,users=20,items=15";
-
-std::unique_ptr<ExecutorConnection> joined(const LocalExecutor& executor, uint32_t rank = 0,
-                                           uint32_t worldSize = 1) {
-  auto trainer = connectTo(executor);
-  PSD_REQUIRE_OK(trainer->join({Rank{rank}, worldSize}, rank + 1));
-  return trainer;
-}
 
 std::unique_ptr<Model> localModel(const std::string& spec) {
   auto choice = chooseModel(spec);
@@ -178,7 +172,7 @@ TEST_CASE("A context's gradient is that of the rows that its forward pass saw") 
   LocalServer server(
       Json{{"policy", {{"type", policy}}}, {"optimizer", {{"type", "sgd"}, {"lr", 0.5}}}, {"row_shards", 3}});
   LocalExecutor executor(server.unixAddress(), {{"module", spec}});
-  const auto one = joined(executor, 0, 2), other = joined(executor, 1, 2);
+  const auto one = joinedTo(executor, 0, 2), other = joinedTo(executor, 1, 2);
   const Batch batch = makeBatch(0, data);
   trainOnce(*other, 1, Step{1}, batch);  // so that there are rows
   LocalPass before(spec, server, batch);
@@ -208,7 +202,7 @@ TEST_CASE("A context's gradient is that of the rows that its forward pass saw") 
 TEST_CASE("Rows are stashed, though a live context reads the parameters where they are") {
   LocalServer server(Json{{"optimizer", {{"type", "sgd"}, {"lr", 0.5}}}});
   LocalExecutor executor(server.unixAddress(), {{"module", kFactors}, {"weights", "live"}});
-  const auto one = joined(executor, 0, 2), other = joined(executor, 1, 2);
+  const auto one = joinedTo(executor, 0, 2), other = joinedTo(executor, 1, 2);
   const Batch batch = makeBatch();
   LocalPass before(kFactors, server, batch);
   const auto forward = one->forward(7, inputsOf(*one, batch), true);
@@ -301,7 +295,7 @@ TEST_CASE("One trainer at an executor comes to the parameters and rows of one wi
 TEST_CASE("Gradients of some rows are asked for by their table's name") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"module", kFactors}});
-  const auto trainer = joined(executor);
+  const auto trainer = joinedTo(executor, 0, 1);
   const Batch batch = makeBatch();
   const auto forward = trainer->forward(1, inputsOf(*trainer, batch), true);
   PSD_REQUIRE_OK(forward);
@@ -320,7 +314,7 @@ TEST_CASE("Gradients of some rows are asked for by their table's name") {
 TEST_CASE("A gradient of rows that is not finite ends its context, and nothing of it is pushed") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"module", "mf:dim=4,decay=100"}});
-  const auto trainer = joined(executor);
+  const auto trainer = joinedTo(executor, 0, 1);
   const Batch batch = makeBatch();
   const auto forward = trainer->forward(1, inputsOf(*trainer, batch), true);
   PSD_REQUIRE_OK(forward);
@@ -348,7 +342,7 @@ TEST_CASE("Rows of contexts are held within memory_bytes") {
   constexpr uint64_t kMemoryBytes = 4u << 20;
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"module", "mf:dim=255"}, {"memory_bytes", kMemoryBytes}});
-  const auto trainer = joined(executor);
+  const auto trainer = joinedTo(executor, 0, 1);
   const auto held = [&] { return executor.status()["memory_bytes"].get<uint64_t>(); };
   // 600 rows of 256 values, with as many gradients, and a quarter of room.
   PSD_REQUIRE_OK(trainer->forward(1, distinctIds(300), true));
@@ -380,7 +374,7 @@ TEST_CASE("A push that the daemon has no room for is refused for good, and the n
   LocalServer server(
       Json{{"policy", {{"type", "locked"}}}, {"tables", {{{"match", "*"}, {"max_rows", 40}}}}});
   LocalExecutor executor(server.unixAddress(), {{"module", kFactors}});
-  const auto trainer = joined(executor);
+  const auto trainer = joinedTo(executor, 0, 1);
   const auto forward = trainer->forward(1, distinctIds(300), true);
   PSD_REQUIRE_OK(forward);
   requireRefused(trainer->backwardAndStep(1, forward->outputs, Step{1}, 300).status(),

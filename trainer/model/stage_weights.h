@@ -31,7 +31,7 @@ class StageWeights {
   const torch::Device device_;
   const uint64_t begin_, count_;
   std::mutex mutex_;  // guards what follows
-  /// By the owner, not by the address: an array that came back is taken for other parameters.
+  /// By the owner, not by the address: the same memory may hold other parameters later.
   std::map<std::weak_ptr<const float>, std::weak_ptr<const float>, std::owner_less<>> copies_;
   Weights newest_;
 };

@@ -19,8 +19,8 @@ namespace psd {
 Result<std::vector<size_t>> divideIntoStages(const std::vector<Layer>& layers,
                                              const std::vector<std::string>& begins);
 
-/// The same of what network.trained() has: the indices with which the parameters of each stage begin, and the
-/// number of parameters at the end.
+/// The stages' parts of network.trained(): the index of each stage's first parameter, and at the end the
+/// number of parameters. `begins`: as divideIntoStages() takes it.
 std::vector<size_t> divideParameters(const Network& network, const std::vector<std::string>& begins);
 
 /// One pass of a batch through the stages of a network, in micro-batches: a graph for each of these at each

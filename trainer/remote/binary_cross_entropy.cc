@@ -23,18 +23,9 @@ double probabilityOf(double logit) {
 }  // namespace
 
 Result<LossResult> computeBinaryCrossEntropy(const NamedTensor& output, const NamedTensor& target) {
-  PSD_RETURN_IF_ERROR(checkOnePerSample(LossKind::binaryCrossEntropy, output, target));
-  NamedTensor gradient = output;
-  const std::span<float> slopes = gradient.values<float>();
-  const std::span<const int64_t> labels = target.values<int64_t>();
-  const auto samples = static_cast<double>(labels.size());
-  double loss = 0;
-  for (size_t i = 0; i < labels.size(); i++) {
-    const double logit = slopes[i];
-    loss += lossOfOdds(logit, labels[i] != 0) / samples;
-    slopes[i] = static_cast<float>((probabilityOf(logit) - (labels[i] != 0 ? 1 : 0)) / samples);
-  }
-  return LossResult{loss, {std::move(gradient)}};
+  return meanLoss<int64_t>(LossKind::binaryCrossEntropy, output, target, [](double logit, int64_t label) {
+    return std::pair(lossOfOdds(logit, label != 0), probabilityOf(logit) - (label != 0 ? 1 : 0));
+  });
 }
 
 Result<Score> scoreOdds(const NamedTensor& output, const NamedTensor& target) {

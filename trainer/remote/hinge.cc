@@ -14,18 +14,10 @@ double signOf(int64_t label) { return label != 0 ? 1 : -1; }
 }  // namespace
 
 Result<LossResult> computeHinge(const NamedTensor& output, const NamedTensor& target) {
-  PSD_RETURN_IF_ERROR(checkOnePerSample(LossKind::hinge, output, target));
-  NamedTensor gradient = output;
-  const std::span<float> slopes = gradient.values<float>();
-  const std::span<const int64_t> labels = target.values<int64_t>();
-  const auto samples = static_cast<double>(labels.size());
-  double loss = 0;
-  for (size_t i = 0; i < labels.size(); i++) {
-    const double lacking = 1 - signOf(labels[i]) * slopes[i];
-    loss += std::max(lacking, 0.0) / samples;
-    slopes[i] = lacking > 0 ? static_cast<float>(-signOf(labels[i]) / samples) : 0;
-  }
-  return LossResult{loss, {std::move(gradient)}};
+  return meanLoss<int64_t>(LossKind::hinge, output, target, [](double margin, int64_t label) {
+    const double lacking = 1 - signOf(label) * margin;
+    return lacking > 0 ? std::pair(lacking, -signOf(label)) : std::pair(0.0, 0.0);
+  });
 }
 
 Result<Score> scoreMargins(const NamedTensor& output, const NamedTensor& target) {

@@ -1,7 +1,12 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+#include <utility>
+
 #include <fmt/format.h>
 
+#include "trainer/remote/loss_result.h"
 #include "trainer/task/loss_spec.h"
 #include "trainer/task/named_tensor.h"
 
@@ -15,6 +20,25 @@ inline Status checkOnePerSample(LossKind kind, const NamedTensor& output, const 
   return {ErrorCode::invalidArgument,
           fmt::format("{} of output {}; expected f32[{}]", kLossKinds[static_cast<size_t>(kind)],
                       output.toString(), samples)};
+}
+
+/// The mean over samples of a loss of one number each, and its gradient: `lossOf(value, truth)` gives the
+/// loss of a sample, and its slope.
+template <class Truth, class LossOf>
+Result<LossResult> meanLoss(LossKind kind, const NamedTensor& output, const NamedTensor& target,
+                            const LossOf& lossOf) {
+  PSD_RETURN_IF_ERROR(checkOnePerSample(kind, output, target));
+  NamedTensor gradient = output;
+  const std::span<float> slopes = gradient.values<float>();
+  const std::span<const Truth> truths = target.values<Truth>();
+  const auto samples = static_cast<double>(truths.size());
+  double sum = 0;
+  for (size_t i = 0; i < truths.size(); i++) {
+    const auto [loss, slope] = lossOf(double{slopes[i]}, truths[i]);
+    sum += loss / samples;
+    slopes[i] = static_cast<float>(slope / samples);
+  }
+  return LossResult{sum, {std::move(gradient)}};
 }
 
 }  // namespace psd

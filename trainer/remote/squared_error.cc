@@ -7,18 +7,10 @@
 namespace psd {
 
 Result<LossResult> computeSquaredError(const NamedTensor& output, const NamedTensor& target) {
-  PSD_RETURN_IF_ERROR(checkOnePerSample(LossKind::squaredError, output, target));
-  NamedTensor gradient = output;
-  const std::span<float> slopes = gradient.values<float>();
-  const std::span<const float> truths = target.values<float>();
-  const auto samples = static_cast<double>(truths.size());
-  double loss = 0;
-  for (size_t i = 0; i < truths.size(); i++) {
-    const double error = double{slopes[i]} - truths[i];
-    loss += error * error / samples;
-    slopes[i] = static_cast<float>(2 * error / samples);
-  }
-  return LossResult{loss, {std::move(gradient)}};
+  return meanLoss<float>(LossKind::squaredError, output, target, [](double value, float truth) {
+    const double error = value - truth;
+    return std::pair(error * error, 2 * error);
+  });
 }
 
 Result<Score> scoreNumbers(const NamedTensor& output, const NamedTensor& target) {

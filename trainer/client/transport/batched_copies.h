@@ -13,14 +13,14 @@ namespace psd {
 /// nothing else to do. Each wait costs this process a turn at the device. Belongs to that event loop.
 class BatchedCopies {
  public:
-  /// `copier` outlives this object, as far as anything was begun.
+  /// `copier` outlives this object.
   explicit BatchedCopies(DeviceCopier& copier) : copier_(copier) {}
   ~BatchedCopies() noexcept { end(); }
   BatchedCopies(const BatchedCopies&) = delete;
   BatchedCopies& operator=(const BatchedCopies&) = delete;
 
-  /// to = from, wherever each of them is, once the promise resolves; that goes in the order of the calls.
-  /// Both stay until then, or until end().
+  /// Copies from one address to another, each in memory of the host or of a device. Resolves when that is
+  /// done, in the order of the calls. Both arrays stay until then, or until end().
   kj::Promise<Status> copy(void* to, const void* from, size_t bytes);
   /// Waits at once for what was begun.
   void end();

@@ -54,9 +54,10 @@ class DeviceCopier {
   Result<std::unique_ptr<Mapping>> map(std::span<const std::byte> handle);
   /// An array of what `values`, of host memory, are.
   Result<std::unique_ptr<Array>> allocate(std::span<const float> values);
-  /// to = from, wherever each of them is, by the time it returns. First comes what stream() waits for.
+  /// Copies from one address to another, each in memory of the host or of a device, after what was begun
+  /// before and what stream() waits for; returns when that is done.
   Status copy(void* to, const void* from, size_t bytes);
-  /// The same, after what was begun before it, by the time synchronize() returns.
+  /// Queues such a copy; it is done when synchronize() returns.
   Status begin(void* to, const void* from, size_t bytes);
   /// A cudaStream_t of this copier alone, for others to have it wait for work of theirs. Thread-safe.
   void* stream() const { return stream_; }
