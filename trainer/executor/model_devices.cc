@@ -54,8 +54,9 @@ Result<ExecutionOptions> placeModel(const ExecutorConfig& config, const DeviceCh
 
 Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config) {
   const auto wrong = [](const Error& error) {
-    return Error{error.code,
-                 error.message.starts_with("stages") ? error.message : "module: " + error.message};
+    if (error.message.starts_with("stages")) return error;
+    const bool isModules = error.code == ErrorCode::invalidArgument;
+    return Error{error.code, (isModules ? "module: " : "device: ") + error.message};
   };
   std::string note;
   PSD_ASSIGN_OR_RETURN(const ExecutionOptions options, placeModel(config, chooseHere, note));
@@ -66,11 +67,11 @@ Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config)
   if (model.ok()) return model;
   const bool isModules = model.error().code == ErrorCode::invalidArgument;
   if (isModules || isOnCpu(options) || !leavesItOpen(config)) return wrong(model.error());
-  spdlog::warn("{}; using the CPU", model.message());
   PSD_ASSIGN_OR_RETURN(const ExecutionOptions others, placeModel(config, chooseWithCpuForAuto, note));
-  model = makeExecutionModel(*choice, config.seed, others);
-  if (!model.ok()) return wrong(model.error());
-  return model;
+  auto onCpu = makeExecutionModel(*choice, config.seed, others);
+  if (!onCpu.ok()) return wrong(onCpu.error());  // a device that is named is useless too
+  spdlog::warn("{}; using the CPU", model.message());
+  return onCpu;
 }
 
 }  // namespace psd

@@ -1,5 +1,7 @@
 #include "trainer/model/stage_devices.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <torch/cuda.h>
@@ -9,6 +11,18 @@
 #include "trainer/model/torch_values.h"
 
 namespace psd {
+namespace {
+
+/// Whether a device has had no room, by the words of LibTorch, CUDA, cuBLAS or cuDNN: of a module of one's
+/// own LibTorch's kind of exception is lost.
+bool saysNoRoom(std::string_view message) {
+  constexpr std::string_view kWords[] = {"CUDA out of memory", "CUDA error: out of memory", "_ALLOC_FAILED",
+                                         "_ALLOCATION_FAILED"};
+  return std::ranges::any_of(
+      kWords, [&](std::string_view words) { return message.find(words) != std::string_view::npos; });
+}
+
+}  // namespace
 
 StageDevices::StageDevices(std::vector<Device> devices) : devices_(std::move(devices)) {
   for (const Device& device : devices_) torch_.push_back(torchDevice(device));
@@ -26,10 +40,7 @@ void StageDevices::tryAll() const {
 
 Error StageDevices::errorOf(const std::exception& exception) {
   const Error error = translateException(exception, toString());
-  // By its words: of a module of one's own LibTorch's kind of exception is lost.
-  if (error.message.find("CUDA out of memory") != std::string::npos) {
-    return {ErrorCode::overloaded, error.message};
-  }
+  if (saysNoRoom(error.message)) return {ErrorCode::overloaded, error.message};
   findFault();
   const auto lost = fault();
   return lost ? Error{ErrorCode::unavailable, *lost} : error;

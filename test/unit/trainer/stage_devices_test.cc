@@ -82,6 +82,9 @@ TEST_CASE("A pass for which a device has no memory may be tried again, what else
   const auto codeOf = [&](const std::string& what) { return devices.errorOf(NetworkError(what)).code; };
   CHECK(codeOf("outputs failed: RuntimeError: CUDA out of memory. Tried to allocate 2 GiB") ==
         ErrorCode::overloaded);
+  CHECK(codeOf("CUDA error: out of memory") == ErrorCode::overloaded);
+  CHECK(codeOf("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`") ==
+        ErrorCode::overloaded);
   CHECK(codeOf("outputs failed: RuntimeError: not today") == ErrorCode::internal);
   CHECK(devices.errorOf(std::runtime_error("no")).message == "LibTorch on cpu, cpu: no");
   CHECK_FALSE(devices.fault());
