@@ -49,6 +49,7 @@ def steps(arguments):
     from mnist import network
 
     torch.set_num_threads(1)
+    psd.torch.keep_freed_memory()  # as psd-trainer does
     torch.manual_seed(1)
     served, local = network(), network()
     images, classes = torch.randint(256, (1000, 1, 28, 28), dtype=torch.uint8), torch.randint(10, (1000,))

@@ -66,6 +66,29 @@ class PythonTorch(processes.ProcessTest):
             self.test_clipping_of_gradients_that_have_left_is_found()
         self.assertIsNone(psd.torch._cuda_device_of(dict(make_model().named_parameters())))
 
+    def test_freed_memory_may_be_kept(self):
+        program = """
+import resource, sys, torch, psd.torch
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(8):
+        arrays = [torch.ones(2 << 20) for _ in range(4)]  # 8 MiB each
+        del arrays
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+if sys.argv[1] == "kept":
+    assert psd.torch.keep_freed_memory()
+faults()
+print(faults())
+"""
+
+        def count(how):
+            # A threshold that is set does not rise by itself with what is freed.
+            done = subprocess.run([sys.executable, "-c", program, how], env={**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)},
+                                  capture_output=True, text=True, timeout=processes.WAIT_S, check=True)
+            return int(done.stdout)
+
+        self.assertLess(10 * count("kept"), count("given back"))
+
     def test_gradients_may_be_set_to_none(self):
         mine, local = make_model(), make_model()
         optimizer = self.served(mine)

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--overlap", action="store_true", help="gradients leave while others are computed")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    psd.torch.keep_freed_memory()
     torch.manual_seed(1)
 
     model = network()

@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--decay", type=float, default=0.02, help="of tastes and biases")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    psd.torch.keep_freed_memory()
 
     table = np.loadtxt(arguments.ratings, delimiter=",", skiprows=1, usecols=(0, 1, 2))
     np.random.default_rng(1).shuffle(table)

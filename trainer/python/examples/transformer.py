@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    psd.torch.keep_freed_memory()
     torch.manual_seed(1)
 
     text = arguments.text.read_text(encoding="utf-8")

@@ -14,12 +14,13 @@ import torch
 from . import _cuda, _psd
 from ._dealt_sampler import DealtSampler
 from ._diloco import DiLoCo
+from ._memory import keep_freed_memory
 from ._parameters import check_dtypes
 from ._training import Training
 from .client import Client, Model, Table
 from .errors import Error, InvalidArgument
 
-__all__ = ["DealtSampler", "DiLoCo", "Embedding", "Optimizer"]
+__all__ = ["DealtSampler", "DiLoCo", "Embedding", "Optimizer", "keep_freed_memory"]
 
 _log = logging.getLogger("psd")
 _NOTHING = np.zeros(0, np.float32)
