@@ -136,6 +136,60 @@ void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
   }
 }
 
+/// The rounds of each parameter group, which a fragment is.
+void writeRounds(MetricWriter& out, const std::vector<RoundsStatus>& all) {
+  const auto each = [&](const char* name, Type type, const char* help, auto samples) {
+    out.begin(name, type, help);
+    for (const RoundsStatus& rounds : all) {
+      samples(rounds, [&](double value) { out.sample(value, {{"group", rounds.group}}); });
+    }
+  };
+  const auto ranks = [&](const char* name, Type type, const char* help, auto samples) {
+    out.begin(name, type, help);
+    for (const RoundsStatus& rounds : all) {
+      samples(rounds, [&](uint32_t rank, double value) {
+        out.sample(value, {{"group", rounds.group}, {"rank", fmt::to_string(rank)}});
+      });
+    }
+  };
+  each("psd_rounds_closed_total", Type::counter, "rounds of the group that have closed",
+       [](auto& rounds, auto sample) { sample(static_cast<double>(rounds.closed)); });
+  each("psd_round_open_seconds", Type::gauge, "how long the group's last round was open",
+       [](auto& rounds, auto sample) { sample(rounds.openSeconds); });
+  each("psd_round_grace_seconds", Type::gauge,
+       "what the group's last round took from its quorum on; only with a grace",
+       [](auto& rounds, auto sample) {
+         if (rounds.graceSeconds) sample(*rounds.graceSeconds);
+       });
+  each("psd_round_grace_left_seconds", Type::gauge, "what is left of the grace of the round that is open",
+       [](auto& rounds, auto sample) {
+         if (rounds.graceLeftSeconds) sample(*rounds.graceLeftSeconds);
+       });
+  each("psd_round_here", Type::gauge, "trainers that have contributed to the round that is open",
+       [](auto& rounds, auto sample) { sample(static_cast<double>(rounds.here.size())); });
+  ranks("psd_round_contributed", Type::gauge,
+        "whether the trainer is in the group's last round; 0: it was closed without it",
+        [](auto& rounds, auto sample) {
+          for (const uint32_t rank : rounds.in) sample(rank, 1);
+          for (const uint32_t rank : rounds.missing) sample(rank, 0);
+        });
+  ranks("psd_round_late", Type::gauge,
+        "whether what the trainer contributed to the group's last round is of one before",
+        [](auto& rounds, auto sample) {
+          for (const uint32_t rank : rounds.in) sample(rank, std::ranges::count(rounds.late, rank) ? 1 : 0);
+        });
+  ranks("psd_rounds_left_out_total", Type::counter,
+        "rounds of the group that closed without the trainer, of those that are in",
+        [](auto& rounds, auto sample) {
+          for (auto& one : rounds.leftOut) sample(one.rank, static_cast<double>(one.rounds));
+        });
+  ranks("psd_rounds_left_out_running", Type::gauge,
+        "how many of the group's newest rounds in a row closed without the trainer",
+        [](auto& rounds, auto sample) {
+          for (auto& one : rounds.leftOut) sample(one.rank, static_cast<double>(one.running));
+        });
+}
+
 void writeBlocks(MetricWriter& out, const DaemonStatus& status) {
   out.begin("psd_shard_updates_total", Type::counter, "updates applied to the shard or row shard");
   for (const ShardStatus& shard : status.shards) {
@@ -191,6 +245,7 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http) {
   writeDaemon(out, status);
   writeMetrics(out, status, http);
   writeTrainers(out, status);
+  writeRounds(out, status.rounds);
   writeBlocks(out, status);
   writeDurability(out, status.durability);
   writeGroup(out, status.group);

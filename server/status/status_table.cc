@@ -141,7 +141,8 @@ std::string waitingLine(const WaitingStatus& waiting) {
 }
 
 /// "rounds     117 closed (diloco of others); last: ranks 0, 1 in 1.2 s, left out: rank 2 of 12 round(s), the
-/// last 2 in a row". Empty before the first has closed, and where nobody can be left out.
+/// last 2 in a row". Empty before the first has closed, and of rounds of single steps where nobody can be
+/// left out.
 std::string roundsLine(const RoundsStatus& rounds) {
   if (rounds.generation) {
     const std::string ranks = joined(rounds.in, ", ", [](uint32_t rank) { return std::to_string(rank); });
@@ -149,8 +150,8 @@ std::string roundsLine(const RoundsStatus& rounds) {
                                                  rounds.closed, rounds.policy, rounds.group,
                                                  *rounds.generation, ranks.empty() ? "none" : ranks));
   }
-  if (rounds.closed == 0 || (!rounds.graceSeconds && rounds.leftOut.empty() && rounds.late.empty()))
-    return "";
+  const bool waitsForAll = rounds.policy == "sync" && !rounds.graceSeconds;
+  if (rounds.closed == 0 || (waitsForAll && rounds.leftOut.empty() && rounds.late.empty())) return "";
   const auto ranks = [](const std::vector<uint32_t>& all) {
     return joined(all, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
   };

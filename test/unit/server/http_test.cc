@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
 #include <kj/compat/http.h>
 #include <nlohmann/json.hpp>
 
@@ -157,6 +158,46 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   for (size_t at = 0; (at = text.find("# TYPE ", at)) != std::string::npos; at++) types++;
   CHECK(helps == types);
   CHECK(helps > 60);
+}
+
+TEST_CASE("the exposition tells of each group's rounds, who was in them and who was left out") {
+  DaemonStatus status;
+  const HttpMetrics http;
+  const auto lines = [&] { return exposition(status, http); };
+  const auto has = [&](std::string_view line) {
+    return lines().find(fmt::format("\n{}\n", line)) != std::string::npos;
+  };
+  CHECK(has("# TYPE psd_rounds_left_out_total counter"));
+  CHECK(lines().find("\npsd_round_") == std::string::npos);
+  status.rounds = {{.group = "fragment 0",
+                    .policy = "diloco",
+                    .closed = 9,
+                    .in = {0, 3},
+                    .missing = {2},
+                    .late = {3},
+                    .openSeconds = 4,
+                    .graceSeconds = 1.5,
+                    .here = {0, 1, 3},
+                    .graceLeftSeconds = 0.5,
+                    .leftOut = {{.rank = 2, .rounds = 14, .running = 12}, {.rank = 3, .rounds = 1}}},
+                   {.group = "fragment 1", .policy = "diloco", .closed = 8, .in = {0, 2, 3}}};
+  for (const char* line :
+       {"psd_rounds_closed_total{group=\"fragment 0\"} 9", "psd_rounds_closed_total{group=\"fragment 1\"} 8",
+        "psd_round_open_seconds{group=\"fragment 0\"} 4", "psd_round_grace_seconds{group=\"fragment 0\"} 1.5",
+        "psd_round_grace_left_seconds{group=\"fragment 0\"} 0.5", "psd_round_here{group=\"fragment 0\"} 3",
+        "psd_round_here{group=\"fragment 1\"} 0",
+        "psd_round_contributed{group=\"fragment 0\",rank=\"3\"} 1",
+        "psd_round_contributed{group=\"fragment 0\",rank=\"2\"} 0",
+        "psd_round_contributed{group=\"fragment 1\",rank=\"2\"} 1",
+        "psd_round_late{group=\"fragment 0\",rank=\"0\"} 0", "psd_round_late{group=\"fragment 0\",rank=\"3\"} 1",
+        "psd_rounds_left_out_total{group=\"fragment 0\",rank=\"2\"} 14",
+        "psd_rounds_left_out_running{group=\"fragment 0\",rank=\"2\"} 12",
+        "psd_rounds_left_out_running{group=\"fragment 0\",rank=\"3\"} 0"}) {
+    CAPTURE(line);
+    CHECK(has(line));
+  }
+  // There is no rule of grace in the other one.
+  CHECK(lines().find("psd_round_grace_seconds{group=\"fragment 1\"") == std::string::npos);
 }
 
 }  // namespace

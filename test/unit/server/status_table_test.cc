@@ -99,11 +99,15 @@ TEST_CASE(
                                            "refused    connections_dropped 1 refused_slices 4\n"));
 }
 
-TEST_CASE("rounds are told of where somebody can be left out") {
+TEST_CASE("rounds are told of where somebody can be left out, and under diloco always") {
   DaemonStatus status = sampleStatus();
   status.rounds = {{.group = "others", .policy = "sync", .closed = 5, .in = {0, 1}}};
   CHECK(statusTable(status).find("rounds ") == std::string::npos);
   RoundsStatus& rounds = status.rounds.front();
+  rounds.policy = "diloco";
+  rounds.openSeconds = 2;
+  CHECK_THAT(statusTable(status), Contains("rounds     5 closed (diloco of others); last: ranks 0, 1 in 2.0 s\n"));
+  rounds.policy = "sync";
   rounds.openSeconds = 1.25;
   rounds.leftOut = {{.rank = 2, .rounds = 3, .running = 1}};
   CHECK(statusTable(status).find("rounds     5 closed (sync of others); last: ranks 0, 1 in 1.2 s; "
