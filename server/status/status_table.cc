@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "server/status/reported_values.h"
 #include "server/status/table_text.h"
 
 namespace psd {
@@ -31,26 +33,20 @@ std::string waitsForText(const TrainerStatus& trainer) {
   return trainer.waitsFor.empty() ? "-" : trainer.waitsFor;
 }
 
-/// What the trainer reports as its loss.
-std::string lossText(const TrainerStatus& trainer) {
-  for (const ReportedStatus& each : trainer.reports) {
-    if (each.name == "loss") return each.value ? fmt::format("{:.4g}", *each.value) : "not finite";
-  }
-  return "-";
-}
-
 std::string trainersTable(const std::vector<TrainerStatus>& trainers) {
   const auto any = [&](auto condition) { return std::any_of(trainers.begin(), trainers.end(), condition); };
   const bool codecs = any([](const TrainerStatus& trainer) { return trainer.codec != "none"; });
   const bool several = any([](const TrainerStatus& trainer) { return trainer.connections > 1; });
   const bool sizes = any([](const TrainerStatus& trainer) { return trainer.nominalBatch != 0; });
-  const bool losses = any([](const TrainerStatus& trainer) { return lossText(trainer) != "-"; });
+  const bool losses = any([](auto& trainer) { return reportedOf(trainer, kReportedLoss); });
+  const bool tokens = any([](auto& trainer) { return reportedOf(trainer, kReportedTokens); });
   std::vector<Row> rows = {
       {"rank", "process", "step", "staleness", "pulled", "pushed", "last seen", "lease left", "waits for"}};
   if (codecs) rows.front().push_back("codec");
   if (several) rows.front().push_back("connections");
   if (sizes) rows.front().push_back("batch");
   if (losses) rows.front().push_back("loss");
+  if (tokens) rows.front().push_back("tokens/s");
   for (const TrainerStatus& trainer : trainers) {
     rows.push_back({fmt::to_string(trainer.rank), fmt::format("{}@{}", trainer.pid, trainer.host),
                     fmt::to_string(trainer.step), fmt::to_string(trainer.staleness),
@@ -60,7 +56,8 @@ std::string trainersTable(const std::vector<TrainerStatus>& trainers) {
     if (codecs) rows.back().push_back(compressionText(trainer));
     if (several) rows.back().push_back(fmt::to_string(trainer.connections));
     if (sizes) rows.back().push_back(fmt::to_string(trainer.batch));
-    if (losses) rows.back().push_back(lossText(trainer));
+    if (losses) rows.back().push_back(reportedText(trainer, kReportedLoss));
+    if (tokens) rows.back().push_back(reportedRateText(trainer, kReportedTokens));
   }
   return alignedRows(rows);
 }
@@ -110,9 +107,11 @@ std::string modelLines(const DaemonStatus& status) {
 
 std::string trainersLines(const DaemonStatus& status) {
   const uint32_t least = status.worldSizeMin, most = status.worldSize;
+  const std::optional<double> tokens = reportedSum(status.trainers, kReportedTokens);
   const std::string counted = labelledLine(
-      "trainers", fmt::format("{} of {}{} in, {} lost so far", status.trainers.size(),
-                              least == most ? "" : fmt::format("{} to ", least), most, status.trainersLost));
+      "trainers", fmt::format("{} of {}{} in, {} lost so far{}", status.trainers.size(),
+                              least == most ? "" : fmt::format("{} to ", least), most, status.trainersLost,
+                              tokens ? fmt::format("; {} tokens/s", rateText(*tokens)) : ""));
   return status.trainers.empty() ? counted : counted + trainersTable(status.trainers);
 }
 

@@ -17,6 +17,11 @@ std::string labelledLine(std::string_view label, std::string_view text) {
   return fmt::format("{:<10} {}\n", label, oneLine(text, kTableLineBytesMax));
 }
 
+std::string rateText(double perSecond) {
+  const bool whole = perSecond >= 100 && perSecond < 1e15;
+  return whole ? fmt::format("{:.0f}", perSecond) : fmt::format("{:.3g}", perSecond);
+}
+
 std::string alignedRows(const std::vector<TextRow>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const TextRow& row : rows) {

@@ -1,20 +1,17 @@
 #include "server/status/top_table.h"
 
 #include <algorithm>
-#include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "server/status/reported_values.h"
 #include "server/status/table_text.h"
 
 namespace psd {
 namespace {
-
-std::string rateText(double perSecond) {
-  return perSecond >= 100 ? fmt::format("{:.0f}", perSecond) : fmt::format("{:.3g}", perSecond);
-}
 
 std::string byteRateText(double perSecond) { return bytesText(static_cast<uint64_t>(perSecond)) + "/s"; }
 
@@ -29,18 +26,13 @@ const TrainerStatus* sameTrainer(const DaemonStatus& status, const TrainerStatus
   return nullptr;
 }
 
-std::string reportedText(const TrainerStatus& trainer, std::string_view name) {
-  for (const ReportedStatus& each : trainer.reports) {
-    if (each.name == name) return each.value ? fmt::format("{:.4g}", *each.value) : "not finite";
-  }
-  return "-";
-}
-
 /// One row for each trainer; adds up what they all do.
 std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, double seconds,
                         double& samples) {
+  const bool tokens = reportedSum(now.trainers, kReportedTokens).has_value();
   std::vector<TextRow> rows = {{"rank", "process", "step", "steps/s", "samples/s", "loss", "staleness",
                                 "pulled", "pushed", "last seen", "waits for"}};
+  if (tokens) rows.front().push_back("tokens/s");
   std::vector<const TrainerStatus*> sorted;
   for (const TrainerStatus& each : now.trainers) sorted.push_back(&each);
   std::sort(sorted.begin(), sorted.end(), [](auto* one, auto* other) { return one->rank < other->rank; });
@@ -50,7 +42,7 @@ std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, dou
     samples += steps * static_cast<double>(each->batch);
     rows.push_back({fmt::to_string(each->rank), fmt::format("{}@{}", each->pid, each->host),
                     fmt::to_string(each->step), rateText(steps),
-                    rateText(steps * static_cast<double>(each->batch)), reportedText(*each, "loss"),
+                    rateText(steps * static_cast<double>(each->batch)), reportedText(*each, kReportedLoss),
                     fmt::to_string(each->staleness),
                     byteRateText(old ? rateOf(old->pulledBytes, each->pulledBytes, seconds) : 0),
                     byteRateText(old ? rateOf(old->pushedBytes, each->pushedBytes, seconds) : 0),
@@ -58,6 +50,7 @@ std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, dou
                     !each->connected         ? "its connection"
                     : each->waitsFor.empty() ? "-"
                                              : each->waitsFor});
+    if (tokens) rows.back().push_back(reportedRateText(*each, kReportedTokens));
   }
   return now.trainers.empty() ? "  nobody is in\n" : alignedRows(rows);
 }
@@ -93,10 +86,11 @@ std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
       "psd " + oneLine(now.version, 20),
       fmt::format("{}, {}, up {}, {} resident", now.state, now.model ? now.model->name : "no model yet",
                   durationText(now.uptimeSeconds), bytesText(now.residentBytes)));
+  const std::optional<double> tokens = reportedSum(now.trainers, kReportedTokens);
   out += labelledLine(
-      "rates", fmt::format("{} gradients/s, {} samples/s, {} pulled, {} pushed",
+      "rates", fmt::format("{} gradients/s, {} samples/s, {}{} pulled, {} pushed",
                            rateText(rate(metrics.gradients)), rateText(samples),
-                           byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
+                           tokens ? rateText(*tokens) + " tokens/s, " : "", byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
   out += labelledLine("trainers", fmt::format("{} of {} in, {} lost so far", now.trainers.size(),
                                               now.worldSize, now.trainersLost));
   return out + trainers + topWaiting(now);

@@ -341,6 +341,35 @@ class PythonDiLoCo(processes.ProcessTest):
         quick.close()
         slow.close()
 
+    def test_it_tells_how_many_samples_and_tokens_a_second_it_takes(self):
+        for options in ({}, {"fragments": 2, "delay": 1}):
+            with self.subTest(options):
+                daemon, model = self.diloco(**options), make_model()
+                inner = torch.optim.SGD(model.parameters(), 0.01)
+
+                def train_until_reported(learner, name):
+                    def reported():
+                        step(model, inner, *next(data))
+                        trainer, = daemon.status()["trainers"]
+                        return {each["name"]: each["value"] for each in trainer["reports"]} if any(
+                            each["name"] == name for each in trainer["reports"]) else None
+
+                    return processes.until(f"{name} is told", reported)
+
+                data = batches(1_000_000)
+                with self.learner(daemon, model, inner, rank=0, world_size=1, samples=32) as learner:
+                    learner.client.report({"loss": 0.25})  # a program's own report stays beside it
+                    told = train_until_reported(learner, "samples_per_second")
+                    self.assertGreater(told["samples_per_second"], 0)
+                    self.assertEqual(told["loss"], 0.25)
+                    self.assertNotIn("tokens_per_second", told)
+                with self.learner(daemon, model, inner, rank=0, world_size=1, samples=32, tokens=32 * 128) as learner:
+                    told = train_until_reported(learner, "tokens_per_second")
+                    self.assertAlmostEqual(told["tokens_per_second"] / told["samples_per_second"], 128, places=6)
+                    table = self.start_psd("status", "--server", daemon.address)
+                    self.assert_ends(table)
+                    self.assertRegex(table.out, r"trainers +1 of 1 in, 0 lost so far; [0-9.e+]+ tokens/s\n")
+
     def test_wrong_arguments_are_refused_by_a_line(self):
         model, other = make_model(), make_model()
         inner = torch.optim.SGD(model.parameters(), 0.1)
@@ -350,7 +379,8 @@ class PythonDiLoCo(processes.ProcessTest):
                 ("lr_lambda is a str", (model, inner), {"lr_lambda": "cosine"}),
                 ("none of the model's parameters", (other, inner), {}),
                 ("samples is -3; expected a whole number", (model, inner), {"samples": -3}),
-                ("samples is 1.5; expected a whole number", (model, inner), {"samples": 1.5})):
+                ("samples is 1.5; expected a whole number", (model, inner), {"samples": 1.5}),
+                ("tokens is 'many'; expected a whole number", (model, inner), {"tokens": "many"})):
             with self.subTest(words), self.assertRaises(psd.InvalidArgument) as refused:
                 psd.torch.DiLoCo(*arguments, "tcp://127.0.0.1:1", **options)
             self.assertIn(words, str(refused.exception))

@@ -99,6 +99,24 @@ TEST_CASE(
                                            "refused    connections_dropped 1 refused_slices 4\n"));
 }
 
+TEST_CASE("the table has the tokens per second that trainers report, and those of all that are connected") {
+  DaemonStatus status = sampleStatus();
+  CHECK_THAT(statusTable(status), !Contains("tokens/s"));
+  status.trainers.resize(1);
+  status.trainers.front().connected = true;
+  status.trainers.front().reports = {{"tokens_per_second", 18230.4}};
+  status.trainers.push_back(status.trainers.front());
+  CHECK_THAT(statusTable(status), Contains("lost so far; 36461 tokens/s\n"));
+  status.trainers.back().connected = false;  // what it told last is of another time
+  status.trainers.front().reports.front().value = 1e300;
+  const std::string text = statusTable(status);
+  CHECK_THAT(text, Contains("lost so far; 1e+300 tokens/s\n"));
+  CHECK_THAT(text, Contains(" tokens/s\n"));
+  CHECK_THAT(text, Contains("  1e+300\n"));
+  status.trainers.front().reports.front().value = {};
+  CHECK_THAT(statusTable(status), Contains("  not finite\n"));
+}
+
 TEST_CASE("rounds are told of where somebody can be left out, and under diloco always") {
   DaemonStatus status = sampleStatus();
   status.rounds = {{.group = "others", .policy = "sync", .closed = 5, .in = {0, 1}}};

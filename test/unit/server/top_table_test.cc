@@ -38,6 +38,20 @@ TEST_CASE("rates are of the time between two looks at the same daemon") {
   CHECK(has(text, "1 of 2 in"));
 }
 
+TEST_CASE("tokens per second are those that trainers report, and all together") {
+  DaemonStatus now = statusAt(12, 300, 60);
+  CHECK_FALSE(has(topTable(statusAt(10, 100, 50), now), "tokens/s"));
+  now.trainers.front().reports.push_back({"tokens_per_second", 18230.4});
+  now.trainers.push_back({.rank = 2, .connected = true, .reports = {{"tokens_per_second", 1000}}});
+  now.trainers.push_back({.rank = 3, .connected = true});
+  const std::string text = topTable(statusAt(10, 100, 50), now);
+  CAPTURE(text);
+  CHECK(has(text, "50 samples/s, 19230 tokens/s, "));
+  CHECK(has(text, " tokens/s\n"));
+  CHECK(has(text, " 18230\n"));
+  CHECK(has(text, " -\n"));
+}
+
 TEST_CASE("after another daemon's look rates are since the start") {
   DaemonStatus other = statusAt(1000, 100'000, 50);
   other.pid = 8;

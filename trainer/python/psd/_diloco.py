@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from . import _psd
+from ._pace import Pace
 from ._parameters import check_dtypes
 from ._training import Training
 from .client import Client, Model
@@ -19,6 +20,13 @@ _log = logging.getLogger("psd")
 
 
 _SAMPLES_MAX = 1_000_000  # of a step, so that those of a period fit the wire
+_TOKENS_MAX = 1 << 40
+
+
+def _checked_count(what: str, value: Any, most: int) -> int:
+    if not isinstance(value, int) or not 0 <= value <= most:
+        raise InvalidArgument(f"{what} is {value!r}; expected a whole number from 0 to {most}")
+    return value
 
 
 class _Told(NamedTuple):
@@ -54,10 +62,12 @@ class DiLoCo(Training):
 
     def __init__(self, model: torch.nn.Module, inner_optimizer: torch.optim.Optimizer, server: str | None = None, *,
                  sync_every: int | None = None, rank: int | None = None, world_size: int | None = None,
-                 name: str | None = None, samples: int = 1, lr_lambda: Callable[[int], float] | None = None, **options: Any):
+                 name: str | None = None, samples: int = 1, tokens: int | None = None,
+                 lr_lambda: Callable[[int], float] | None = None, **options: Any):
         """`server`, `rank`, `world_size`: as psd.Client has them, from the environment of torchrun where None. `sync_every`:
         steps between two exchanges; the daemon's `policy.period` says it, and another number is refused. `samples`: examples
-        (or tokens) behind each step, by which rounds weigh it. `lr_lambda`: each step's learning rate is that with which the
+        (or tokens) behind each step, by which rounds weigh it. `tokens`: behind each step, for people alone, who are told how
+        many samples, and tokens where this is given, are trained on in a second. `lr_lambda`: each step's learning rate is that with which the
         inner optimizer was made times lr_lambda(progress); unlike with LambdaLR that is the run's progress, so that who comes
         late or comes back has the rate of the others. `options`: of psd.Client."""
         _check_kinds(model, inner_optimizer, lr_lambda)
@@ -69,7 +79,7 @@ class DiLoCo(Training):
         held = {id(each) for group in inner_optimizer.param_groups for each in group["params"]}
         if not any(id(parameter) in held for parameter in self._parameters.values()):
             raise InvalidArgument("the inner optimizer has none of the model's parameters: make it of model.parameters()")
-        self.samples = samples
+        self.samples, self.tokens = samples, tokens
         self._late = 0
         self._last_push: _psd.PushInfo | None = None
         self._lr_lambda = lr_lambda
@@ -93,6 +103,7 @@ class DiLoCo(Training):
         except BaseException:
             self.client.close()
             raise
+        self._pace = Pace(self.client)
         inner_optimizer._psd_learner = self  # type: ignore[attr-defined]
         self._hooks = [inner_optimizer.register_step_post_hook(lambda *_: self._stepped())]
         if lr_lambda is not None:
@@ -107,9 +118,16 @@ class DiLoCo(Training):
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        if not isinstance(samples, int) or not 0 <= samples <= _SAMPLES_MAX:
-            raise InvalidArgument(f"samples is {samples!r}; expected a whole number from 0 to {_SAMPLES_MAX}")
-        self._samples_of_step = samples
+        self._samples_of_step = _checked_count("samples", samples, _SAMPLES_MAX)
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens behind each step from now on, as the daemon is told; None: it is not."""
+        return self._tokens_of_step
+
+    @tokens.setter
+    def tokens(self, tokens: int | None) -> None:
+        self._tokens_of_step = None if tokens is None else _checked_count("tokens", tokens, _TOKENS_MAX)
 
     @property
     def rank(self) -> int:
@@ -262,7 +280,11 @@ class DiLoCo(Training):
         if self._fragments is not None:
             if self._fragments.stepped(self.samples):
                 self._exchange_fragments(last=False)
-            return
+        else:
+            self._count_step()
+        self._pace.stepped(self.samples, self.tokens)
+
+    def _count_step(self) -> None:
         self._steps += 1
         self._samples += self.samples
         due = self._round_due()

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/status/daemon_status.h"
+
+namespace psd {
+
+/// Names of what trainers report by themselves, of which people see more than the page has.
+inline constexpr std::string_view kReportedLoss = "loss";
+inline constexpr std::string_view kReportedTokens = "tokens_per_second";
+
+/// Null: the trainer has not reported it.
+const ReportedStatus* reportedOf(const TrainerStatus& trainer, std::string_view name);
+
+/// Of all trainers whose connection stands; nothing: none of them reports it.
+std::optional<double> reportedSum(const std::vector<TrainerStatus>& trainers, std::string_view name);
+
+/// "0.2512", "not finite", or "-" where the trainer has not reported it.
+std::string reportedText(const TrainerStatus& trainer, std::string_view name);
+/// The same of so many per second: "18230".
+std::string reportedRateText(const TrainerStatus& trainer, std::string_view name);
+
+}  // namespace psd

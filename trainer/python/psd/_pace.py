@@ -1,0 +1,35 @@
+"""How fast a trainer that steps by itself goes, told to the daemon for people."""
+
+from __future__ import annotations
+
+import time
+
+from .client import Client
+
+_TELL_EVERY_S = 0.5
+
+
+class Pace:
+    """Reports samples per second, and tokens per second where they are told, twice a second at most, each the mean since the
+    report before: with what exchanges took. Used by one thread, the client's."""
+
+    def __init__(self, client: Client):
+        self._client = client
+        self._since = time.monotonic()
+        self._samples = 0
+        self._tokens: int | None = None
+
+    def stepped(self, samples: int, tokens: int | None) -> None:
+        """One step of so many samples is done; `tokens` None: they are not known."""
+        self._samples += samples
+        if tokens is not None:
+            self._tokens = (self._tokens or 0) + tokens
+        seconds = time.monotonic() - self._since
+        if seconds < _TELL_EVERY_S:
+            return
+        values = {"samples_per_second": self._samples / seconds}
+        if self._tokens is not None:
+            values["tokens_per_second"] = self._tokens / seconds
+        self._client.report(values)
+        self._since += seconds
+        self._samples, self._tokens = 0, None
