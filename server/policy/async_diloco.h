@@ -3,7 +3,7 @@
 #include <mutex>
 #include <optional>
 
-#include "server/policy/learner_paces.h"
+#include "common/types/learner_paces.h"
 #include "server/policy/locked.h"
 #include "server/policy/parked_calls.h"
 

@@ -81,6 +81,22 @@ class Schedules(TruthTest):
         self.assertLessEqual(max(steps[1]), 5 + 2 + 1)
         self.assertLess(bounded["staleness"]["max"], free["staleness"]["max"])
 
+    def test_slower_learners_without_rounds_push_as_often_where_the_period_is_dynamic(self):
+        def run(dynamic):
+            daemon = self.own_daemon("async_diloco", policy__period=10, policy__inner='{"type":"sgd","lr":0.05}', policy__dynamic_period=dynamic)
+            ended = self.start(daemon, "--json", trainers=4, schedule="straggler:factor=4", time=80, batch_size=2)
+            self.assert_ends(ended)
+            pushes = daemon.status()["counters"]["gradients"]
+            self.assert_stops(daemon)
+            return json.loads(ended.out), pushes
+
+        first, pushes = run(True)
+        self.assertEqual([rank["steps"] for rank in first["ranks"]], [80, 80, 80, 20])
+        # The slow one's first at 12, when the others had a period behind them, then one in two steps.
+        self.assertEqual(pushes, 3 * 8 + 1 + (80 - 12) // 8)
+        self.assertEqual(run(True), (first, pushes))
+        self.assertEqual(run(False)[1], 3 * 8 + 2)
+
     def test_codecs_are_those_of_training(self):
         plain, sparse = (self.simulate(trainers=2, steps=8, codec=codec) for codec in ("none", "topk:fraction=0.01"))
         self.assertLess(sparse["bytes_pushed"], plain["bytes_pushed"] / 20)

@@ -24,7 +24,34 @@ class ScheduledCall final : public Pending<Info>::Impl {
   const Rank rank_;
 };
 
+/// Tells a learner that it has taken as many steps as it is to. Used by the trainer's thread.
+class VirtualRoundDue final : public Pending<RoundDue>::Impl {
+ public:
+  VirtualRoundDue(const VirtualPaces& paces, Rank rank) : paces_(paces), rank_(rank) {}
+
+  bool done() const override { return paces_.due(rank_); }
+  bool finished() const override { return true; }
+  Result<RoundDue> wait() override { return RoundDue::closing; }  // where it is done
+
+ private:
+  const VirtualPaces& paces_;
+  const Rank rank_;
+};
+
 }  // namespace
+
+Result<JoinInfo> ScheduledClient::join(const Membership& membership, const ModelSpec& model,
+                                       const std::function<std::span<const float>()>& initialValues) {
+  PSD_ASSIGN_OR_RETURN(JoinInfo joined, client_.join(membership, model, initialValues));
+  paces_.know(joined);
+  return joined;
+}
+
+Pending<RoundDue> ScheduledClient::roundDue(Version version) {
+  if (!paces_.decide()) return client_.roundDue(version);
+  paces_.begins(rank_);
+  return Pending<RoundDue>(std::make_unique<VirtualRoundDue>(paces_, rank_));
+}
 
 Pending<PullInfo> ScheduledClient::pull(std::span<float> destination, RowBatch* rows) {
   return Pending<PullInfo>(
@@ -38,6 +65,7 @@ Pending<PullInfo> ScheduledClient::pullFragment(std::span<float> destination, ui
 
 Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, Behind behind,
                                         const std::vector<Version>& basis, const RowBatch* rows) {
+  if (paces_.decide()) paces_.pushes(rank_, behind.localSteps);
   return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(
       client_.push(step, pushed(gradient, behind), behind, basis, rows), turns_, rank_));
 }

@@ -9,23 +9,24 @@
 
 #include "trainer/client/client.h"
 #include "trainer/simulate/pushed_noise.h"
+#include "trainer/simulate/virtual_paces.h"
 #include "trainer/simulate/turns.h"
 
 namespace psd {
 
 /// The client of a virtual trainer: whoever waits for a pull or push gives the turn to others until it is
 /// done, so that an answer may depend on what they do. With `noise` that is pushed in place of what the
-/// trainer has for dense parameters. All else is as the client beneath it does it. Owned by the trainer's
-/// thread, as that client is, which outlives it.
+/// trainer has for dense parameters. Where the daemon tells slower learners by its clock to push earlier,
+/// `paces` tells them in virtual time. All else is as the client beneath it does it. Owned by the trainer's
+/// thread, as that client is, which outlives it; `paces` is used by whoever has the turn.
 class ScheduledClient final : public Client {
  public:
-  ScheduledClient(Client& client, Turns& turns, Rank rank, std::optional<PushedNoise> noise = {})
-      : client_(client), turns_(turns), rank_(rank), noise_(std::move(noise)) {}
+  ScheduledClient(Client& client, Turns& turns, VirtualPaces& paces, Rank rank,
+                  std::optional<PushedNoise> noise = {})
+      : client_(client), turns_(turns), paces_(paces), rank_(rank), noise_(std::move(noise)) {}
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
-                        const std::function<std::span<const float>()>& initialValues) override {
-    return client_.join(membership, model, initialValues);
-  }
+                        const std::function<std::span<const float>()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override { return client_.observe(model); }
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override { return client_.makeRowBatch(); }
@@ -36,7 +37,7 @@ class ScheduledClient final : public Client {
                                          const RowBatch* rows = nullptr) override {
     return client_.beginPush(step, pushed(gradient, behind), behind, basis, rows);
   }
-  Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
+  Pending<RoundDue> roundDue(Version version) override;
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {
     return client_.fragmentDue(basis, fragment);
@@ -56,6 +57,7 @@ class ScheduledClient final : public Client {
 
   Client& client_;
   Turns& turns_;
+  VirtualPaces& paces_;
   const Rank rank_;
   std::optional<PushedNoise> noise_;
 };

@@ -32,7 +32,8 @@ Simulation::Simulation(const SimulationOptions& options, StepTimes schedule, Mod
       model_(model),
       data_(data),
       connect_(std::move(connect)),
-      turns_(options.trainers) {}
+      turns_(options.trainers),
+      paces_(turns_) {}
 
 Simulation::~Simulation() {
   for (const auto& trainer : trainers_) {
@@ -49,7 +50,7 @@ Result<TrainingSummary> Simulation::train(Trainer& trainer) {
   if (rank.value >= options_.trainers - options_.byzantine) {
     noise.emplace(model_.spec(), options_.byzantineDeviation, Random(options_.seed, rank.value).next());
   }
-  ScheduledClient client(*trainer.client, turns_, rank, std::move(noise));
+  ScheduledClient client(*trainer.client, turns_, paces_, rank, std::move(noise));
   VirtualModel model(model_, [&] { return turns_.sleep(rank, schedule_.next(rank)); });
   TrainingLoop loop(client, model, data_,
                     {.membership = {rank, options_.trainers},

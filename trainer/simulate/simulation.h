@@ -15,6 +15,7 @@
 #include "trainer/model/model.h"
 #include "trainer/simulate/step_times.h"
 #include "trainer/simulate/turns.h"
+#include "trainer/simulate/virtual_paces.h"
 
 namespace psd {
 
@@ -96,6 +97,7 @@ class Simulation {
   const Dataset& data_;
   const Connect connect_;
   Turns turns_;
+  VirtualPaces paces_;  // of whoever has the turn
   std::vector<std::unique_ptr<Trainer>> trainers_;  // by rank
   std::unique_ptr<Client> observer_;
   SimulationReport report_;

@@ -1,4 +1,4 @@
-#include "server/policy/learner_paces.h"
+#include "common/types/learner_paces.h"
 
 #include <algorithm>
 #include <cmath>

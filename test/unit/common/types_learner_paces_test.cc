@@ -1,8 +1,8 @@
-#include "server/policy/learner_paces.h"
+#include "common/types/learner_paces.h"
 
 #include "test/support/catch.h"
 
-namespace psd::learner_paces_test {
+namespace psd::types_learner_paces_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -110,4 +110,4 @@ TEST_CASE("of learners that are in the midst of their steps the first push tells
 }
 
 }  // namespace
-}  // namespace psd::learner_paces_test
+}  // namespace psd::types_learner_paces_test
