@@ -103,6 +103,7 @@ struct LocalSteps {
   # in is the first of which it has not pushed the fragment, by the versions that it has of all; of several daemons by that of the first
   # one that has a part of it.
   fragments @5 :UInt32;
+  ofGroups @10 :Bool;   # fragments are the groups of the daemon's configuration, and not what any trainer makes of the model's tensors
   delay @6 :UInt32;     # steps that go on between a push and taking over what came of it
   blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * what was pulled; from 0 to below 1
   arrivals @9 :UInt32;  # updates that are a round of the run; 0 and 1: each is. More where each push is an update by itself

@@ -40,6 +40,11 @@ class Learners:
     def diloco(self, what, period, config=None, flags=None, **policy):
         return self.run(f"diloco, {what}", {"type": "diloco", "period": period, "inner": self.inner, **policy}, self.outer, config, **(flags or {}))
 
+    def arrivals(self, what, period, flags=None, **policy):
+        """Without rounds: each learner's difference is a step at once."""
+        optimizer = {"type": "delayed_nesterov", "lr": OUTER_RATE, "momentum": OUTER_MOMENTUM, "delay": LEARNERS}
+        return self.run(f"async_diloco, {what}", {"type": "async_diloco", "period": period, "inner": self.inner, **policy}, optimizer, **(flags or {}))
+
     def text(self):
         return (f"A transformer (`{MODEL.removesuffix(',dropout=0')}`) on the 1.1 million characters of Tiny Shakespeare, {LEARNERS} virtual "
                 f"[learners](trainer.md#virtual-trainers) with {self.steps:,} steps each of {BATCH} sequences of 32 characters, AdamW with a "
@@ -72,6 +77,10 @@ def learner_bytes(reports):
     return statistics.mean(report["bytes_pulled"] + report["bytes_pushed"] for report in reports) / LEARNERS
 
 
+def megabytes(reports, ways):
+    return f"{statistics.mean(sum(run[way] for way in ways) for run in reports) / LEARNERS / 1e6:.2f}"
+
+
 def learner_traffic(lab, pictures):
     """Douillard et al. 2023, 2025."""
     learners = Learners(lab)
@@ -91,7 +100,7 @@ def learner_traffic(lab, pictures):
         "DiLoCo (Douillard et al. 2023) and Streaming DiLoCo (2025) are reported to train as well as data-parallel rounds, and send a fraction. " + learners.text(),
         "*Four bits*: `e3m0` pushed and as `deltas`; *fragments*: 5, with `delay` 5 and `blend` 0.5. MB are of one learner, its first pull of the model among them.", "",
         *table(("`diloco`, or `sync` with AdamW in the daemon", "loss", "MB pushed", "MB pulled", "fewer bytes"),
-               [(name, losses(found), *(f"{statistics.mean(run[way] for run in found) / LEARNERS / 1e6:.2f}" for way in ("bytes_pushed", "bytes_pulled")),
+               [(name, losses(found), *(megabytes(found, [way]) for way in ("bytes_pushed", "bytes_pulled")),
                  f"{fewer[name.replace('`', '')]:.0f} ×") for name, found in runs.items()]),
         *verdict([("with 50 steps between exchanges the loss is within 0.05 of a round each step", means["period 50"] < best + 0.05),
                   ("four bits both ways cost less than 0.02", means["period 50, four bits"] < means["period 50"] + 0.02),
@@ -99,11 +108,13 @@ def learner_traffic(lab, pictures):
                   ("in four bits a learner sends and gets at least 300 times less, whole or in fragments",
                    min(fewer["period 50, four bits"], fewer["period 50, fragments, four bits"]) >= 300)]),
         *pictures.lines("learner_traffic", "Four learners: loss by what each sends and gets", "bytes of a learner, both ways", "held-out loss",
-                        [(name.replace("`", ""), loss_curve(found, "bytes")) for name, found in runs.items()], (1.8, 3.4), "log")]
+                        [(name.replace("`", ""), loss_curve(found, "bytes")) for name, found in runs.items()], (1.8, 3.4), "log"),
+        *pictures.lines("learner_time", "Four learners: loss by virtual time, in steps of each, in which calls take none", "virtual time", "held-out loss",
+                        [(name.replace("`", ""), loss_curve(found, "time")) for name, found in runs.items()], (1.8, 3.4))]
 
 
 def learner_faults(lab, pictures):
-    """DiLoCo with a noisy learner, and with a slow one."""
+    """DiLoCo with a noisy learner, and with a slow one; Liu et al. 2024."""
     learners = Learners(lab)
     period, factor = 20, 4
     aggregators = ("mean", "median")
@@ -112,7 +123,9 @@ def learner_faults(lab, pictures):
     slow = {"schedule": f"straggler:factor={factor}"}
     rounds = {"nobody is slow": noisy["mean", 0],
               "rounds wait for all": learners.diloco("slow, all", period, flags=slow),
-              "`quorum` 3": learners.diloco("slow, quorum 3", period, flags=slow, quorum=3, grace_ms=0)}
+              "`quorum` 3": learners.diloco("slow, quorum 3", period, flags=slow, quorum=3, grace_ms=0),
+              "`async_diloco`": learners.arrivals("slow", period, flags=slow),
+              "`async_diloco`, `dynamic_period`": learners.arrivals("slow, dynamic", period, flags=slow, dynamic_period=True)}
     means = {name: mean_loss(found) for name, found in {**noisy, **rounds}.items()}
     took = {name: statistics.mean(report["time"] for report in found) for name, found in rounds.items()}
     gain = took["rounds wait for all"] / took["`quorum` 3"]
@@ -121,12 +134,15 @@ def learner_faults(lab, pictures):
         f"The same learners, `period` {period}. One of {LEARNERS} pushes normal noise with a deviation of {NOISE['byzantine_deviation']} (`--byzantine`) in place of what its steps came to, or takes {factor} "
         "times as long for a step; time is in steps of the others, and all together take as many steps.", "",
         *table(("`aggregator`", "loss, all are honest", "one pushes noise"), [(f"`{name}`", losses(noisy[name, 0]), losses(noisy[name, 1])) for name in aggregators]),
-        *table((f"one is {factor} times slower", "loss", "time", "tokens per time"),
-               [(name, losses(found), f"{took[name]:,.0f}", f"{LEARNERS * learners.steps * BATCH * 32 / took[name]:,.0f}") for name, found in rounds.items()]),
+        *table((f"one is {factor} times slower", "loss", "time", "tokens per time", "MB of a learner, both ways"),
+               [(name, losses(found), f"{took[name]:,.0f}", f"{LEARNERS * learners.steps * BATCH * 32 / took[name]:,.0f}",
+                 megabytes(found, ("bytes_pushed", "bytes_pulled"))) for name, found in rounds.items()]),
         *verdict([("the mean is spoilt by noise", means["mean", 1] > means["mean", 0] + 0.5),
                   ("the median comes within 0.1 of what it makes of honest learners", means["median", 1] < means["median", 0] + 0.1),
                   ("rounds with a quorum have at least 2.8 times the tokens of rounds that wait for a slow learner", gain >= 2.8),
-                  ("and end at a loss no more than 0.05 higher", means["`quorum` 3"] < means["rounds wait for all"] + 0.05)]),
+                  ("and end at a loss no more than 0.05 higher", means["`quorum` 3"] < means["rounds wait for all"] + 0.05),
+                  ("without rounds, a dynamic period costs no loss",
+                   means["`async_diloco`, `dynamic_period`"] < means["`async_diloco`"] + 0.02)]),
         *pictures.lines("learner_faults", f"Four learners, period {period}, and what one of them does", "virtual time", "held-out loss",
                         [*((f"{name}, {'one pushes noise' if bad else 'all are honest'}", loss_curve(found, "time")) for (name, bad), found in noisy.items()),
                          *((f"one is slow, {name.replace('`', '')}", loss_curve(found, "time")) for name, found in rounds.items() if found is not noisy["mean", 0])],

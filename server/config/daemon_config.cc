@@ -311,8 +311,7 @@ void checkPartitioned(ObjectReader& in, const DaemonConfig& config) {
             "psd-trainer --init)");
   for (size_t i = 0; i < config.groups.size(); i++) {
     const PolicyPlan& plan = config.groups[i].policy.plan;
-    const bool topLevel = config.groups[i].fragment || i + 1 == config.groups.size();
-    const std::string path = topLevel ? "policy" : element("groups", i) + ".policy";
+    const std::string path = pathOf(config.groups, i, "policy");
     if (plan.rounds.endless) {
       in.fail("daemons",
               "each closes its rounds by itself, and after one was away two trainers can come to wait for "
@@ -327,7 +326,7 @@ void checkPartitioned(ObjectReader& in, const DaemonConfig& config) {
   if (config.groups.front().fragment && forgets) {
     in.fail(
         "durability.type",
-        "must be \"log\" or \"checkpoint\" with policy.fragments and several daemons: one that was started "
+        "must be \"log\" or \"checkpoint\" with fragments and several daemons: one that was started "
         "anew would count its rounds from 0, and learners exchange its fragments alone until they are as far "
         "as the others");
   }

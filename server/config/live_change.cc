@@ -164,10 +164,8 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   const auto& groups = now.config.groups;
   for (size_t i = 0; i < groups.size(); i++) {
     const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;
-    const bool topLevel = groups[i].fragment || i + 1 == groups.size();
-    const std::string group = topLevel ? "" : "groups[" + std::to_string(i) + "].";
     const auto refused = [&](const std::string& key, const std::string& why) {
-      return Status(ErrorCode::invalidArgument, group + key + ": cannot change while the daemon runs from '" +
+      return Status(ErrorCode::invalidArgument, pathOf(groups, i, key) + ": cannot change while the daemon runs from '" +
                                                     before.describe() + "' to '" + after.describe() + "'" +
                                                     why);
     };

@@ -123,12 +123,12 @@ std::string shown(std::string_view value) {
 
 std::string moveRules(const std::vector<GroupConfig>& groups) {
   std::string text;
-  if (groups.front().fragment) {  // all alike
+  if (groups.front().planned) {  // all alike
     addGroup(groups.front(), {text, ""});
     return text;
   }
   for (size_t i = 0; i < groups.size(); i++) {
-    addGroup(groups[i], {text, i + 1 == groups.size() ? "" : fmt::format("groups[{}].", i)});
+    addGroup(groups[i], {text, pathOf(groups, i, "")});
   }
   return text;
 }

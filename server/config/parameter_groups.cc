@@ -13,17 +13,13 @@
 namespace psd {
 namespace {
 
+constexpr size_t kFragmentsMax = 256;  // as many as `fragments` may be
+
 std::vector<std::string> namesOf(const ModelSpec& model) {
   std::vector<std::string> names;
   for (const TensorSpec& tensor : model.tensors) names.push_back(tensor.name);
   for (const TableSpec& table : model.tables) names.push_back(table.name);
   return names;
-}
-
-/// The JSON path of a group's `key`.
-std::string pathOf(const std::vector<GroupConfig>& groups, size_t group, const char* key) {
-  const bool topLevel = groups[group].fragment || group + 1 == groups.size();
-  return topLevel ? key : fmt::format("groups[{}].{}", group, key);
 }
 
 /// Whether the optimizer of a group is for this tensor.
@@ -63,10 +59,10 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
   const std::string place = pathOf(groups, group, "policy");
   if (!policy.traits.tables) {
     return {ErrorCode::invalidArgument,
-            fmt::format(
-                "{}: policy {} is not for embedding tables, and '{}' is one; give it a group with hogwild, "
-                "locked, bounded_staleness or sync",
-                place, policy.type, table.name)};
+            fmt::format("{}: policy {} is not for embedding tables, and '{}' is one{}", place, policy.type,
+                        table.name,
+                        policy.plan.local ? ""
+                                          : "; give it a group with hogwild, locked, bounded_staleness or sync")};
   }
   if (groups[group].optimizer.forTensorsAlone()) {
     return {ErrorCode::invalidArgument,
@@ -103,7 +99,7 @@ Status checkAveraged(const ModelSpec& model, const std::vector<GroupConfig>& gro
 }
 
 std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)(const GroupConfig&)) {
-  if (groups.size() == 1 || groups.front().fragment) return text(groups.front());
+  if (groups.size() == 1 || groups.front().planned) return text(groups.front());
   return joined(groups, ", ", [text](const GroupConfig& group) { return group.name() + ": " + text(group); });
 }
 
@@ -155,6 +151,49 @@ void handOver(ObjectReader& in, GroupConfig& group) {
   group.optimizer = local->exchange;
 }
 
+/// Groups beside which trainers would take steps of the whole model by themselves.
+void refuseLocalSteps(ObjectReader& in, const std::vector<GroupConfig>& groups) {
+  for (size_t i = 0; i < groups.size(); i++) {
+    const PolicyChoice& policy = groups[i].policy;
+    if (!policy.plan.local) continue;
+    if (policy.readInGroup) {
+      in.fail(pathOf(groups, i, "policy"), "policy " + policy.type +
+                                               " is for the whole model, whose trainers take steps by "
+                                               "themselves: give it at the top level too");
+    } else {
+      in.fail("groups", "do not go with policy " + policy.type +
+                            ", whose trainers take steps of the whole model by themselves");
+    }
+  }
+}
+
+/// Makes each group a fragment of what trainers exchange.
+void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
+  const LocalPlan& plan = *groups.back().policy.plan.local;
+  const size_t count = groups.size();
+  if (plan.fragments > 1) {
+    in.fail("policy.fragments", "does not go with `groups`, each of which is a fragment, as is what they "
+                                "leave to the top level");
+  } else if (count > std::min<size_t>(plan.period, kFragmentsMax)) {
+    in.fail("groups", fmt::format("and what they leave are {} fragments, and may be at most policy.period ({}) "
+                                  "and {}: each is pushed once in so many steps",
+                                  count, plan.period, kFragmentsMax));
+  } else if (const uint64_t slot = plan.period / count; plan.delay >= slot) {
+    in.fail("policy.delay",
+            fmt::format("must be below period / fragments ({}), of which the groups make {}: what came of one "
+                        "push is taken over before the next one",
+                        slot, count));
+  }
+  const bool early = std::ranges::any_of(
+      groups, [](const GroupConfig& group) { return group.policy.local.endsEarly; });
+  for (uint32_t i = 0; i < count; i++) {
+    groups[i].fragment = i;
+    groups[i].policy.local.fragments = static_cast<uint32_t>(count);
+    groups[i].policy.local.ofGroups = true;
+    groups[i].policy.local.endsEarly = early;  // of one fragment at least
+  }
+}
+
 /// A group of each fragment, of a model without tables, or of a partition of one.
 Result<GroupsOfModel> assignFragments(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
   for (const TensorSpec& tensor : model.tensors) PSD_RETURN_IF_ERROR(checkTensor(tensor, groups, 0));
@@ -175,8 +214,13 @@ Result<GroupsOfModel> assignFragments(const ModelSpec& model, const std::vector<
 
 }  // namespace
 
+std::string pathOf(const std::vector<GroupConfig>& groups, size_t group, std::string_view key) {
+  const bool topLevel = groups[group].planned || group + 1 == groups.size();
+  return topLevel ? std::string(key) : fmt::format("groups[{}].{}", group, key);
+}
+
 std::string GroupConfig::name() const {
-  if (fragment) return fmt::format("fragment {}", *fragment);
+  if (planned) return fmt::format("fragment {}", *fragment);
   return match.empty() ? "others" : joined(match, " ");
 }
 
@@ -191,7 +235,7 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
     group.match = readMatch(entry, "the names of tensors, as \"fc*\"");
     if (entry.has("policy")) {
       ObjectReader own = entry.object("policy");
-      group.policy = readPolicy(own);
+      group.policy = others.policy.readInGroup ? readGroupPolicy(own, others.policy) : readPolicy(own);
     }
     if (entry.has("optimizer")) {
       ObjectReader own = entry.object("optimizer");
@@ -200,23 +244,27 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
     groups.push_back(std::move(group));
   }
   groups.push_back(std::move(others));
-  for (GroupConfig& group : groups) {
-    handOver(in, group);
-    if (groups.size() > 1 && group.policy.plan.local) {
-      in.fail("groups", "do not go with policy " + group.policy.type +
-                            ", whose trainers take steps of the whole model by themselves");
+  for (GroupConfig& group : groups) handOver(in, group);
+  const PolicyChoice& topLevel = groups.back().policy;
+  if (groups.size() > 1) {
+    if (topLevel.readInGroup) {
+      exchangeInGroups(in, groups);
+    } else {
+      refuseLocalSteps(in, groups);
+    }
+  } else if (const uint32_t fragments = topLevel.local.fragments; fragments > 1) {
+    groups.resize(fragments, groups.front());
+    for (uint32_t i = 0; i < fragments; i++) {
+      groups[i].fragment = i;
+      groups[i].planned = true;
     }
   }
-  const uint32_t fragments = groups.back().policy.local.fragments;
-  if (groups.size() > 1 || fragments == 1) return groups;
-  groups.resize(fragments, groups.front());
-  for (uint32_t i = 0; i < fragments; i++) groups[i].fragment = i;
   return groups;
 }
 
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
   if (model.partition.isWhole()) PSD_RETURN_IF_ERROR(checkNamed(model, groups));
-  if (groups.front().fragment) return assignFragments(model, groups);
+  if (groups.front().planned) return assignFragments(model, groups);
   const size_t last = groups.size() - 1;
   GroupsOfModel found;
   std::vector<uint64_t> taken(groups.size());
@@ -237,6 +285,12 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
     PSD_RETURN_IF_ERROR(checkTable(table, groups, found.ofTable.back()));
   }
   if (!model.partition.isWhole()) return found;  // another daemon may have what a group takes
+  if (groups.back().fragment && taken[last] == 0) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("groups: they leave no tensor of model '{}' to the top level, which is a fragment "
+                             "too; give the last group's tensors to it",
+                             model.name)};
+  }
   const std::vector<std::string> names = namesOf(model);
   for (size_t i = 0; i < last; i++) {
     if (taken[i] > 0) continue;

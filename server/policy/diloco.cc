@@ -80,23 +80,41 @@ RoundWeights readWeights(ObjectReader& in, const Aggregator& aggregator) {
   return weights == "samples" ? RoundWeights::samples : RoundWeights::samples2PerStep;
 }
 
-}  // namespace
-
-PolicyPlan Diloco::read(ObjectReader& in) {
-  LocalPlan local = readLocalPlan(in);
-  local.inner = readInnerOptimizer(in.object("inner"));
+RoundOptions readOptions(ObjectReader& in) {
   RoundOptions options = readRounds(in);
   options.name = "diloco";
   readGrace(in, options.rules);
   options.weights = readWeights(in, *options.aggregator);
   readLate(in, options);
+  return options;
+}
+
+PolicyPlan planWith(const RoundOptions& options, LocalPlan local) {
   local.endsEarly = options.rules.grace.has_value();
-  readFragments(in, local);
-  local.deltas = readDeltas(in);
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
           .rounds = planOf(options),
           .needsWholeGradient = wholeGradientFor(*options.aggregator)};
+}
+
+}  // namespace
+
+PolicyPlan Diloco::read(ObjectReader& in) {
+  LocalPlan local = readLocalPlan(in);
+  local.inner = readInnerOptimizer(in.object("inner"));
+  const RoundOptions options = readOptions(in);
+  readFragments(in, local);
+  local.deltas = readDeltas(in);
+  return planWith(options, std::move(local));
+}
+
+PolicyPlan Diloco::readInGroup(ObjectReader& in, const LocalPlan& topLevel) {
+  refuseModifiers(in);
+  for (const std::string_view key : {"period", "inner", "fragments", "delay", "blend", "deltas"}) {
+    in.refuse(key, "is the top level's: a trainer's steps are of the whole model, and each group is a part "
+                   "of it that it exchanges");
+  }
+  return planWith(readOptions(in), topLevel);
 }
 
 }  // namespace psd

@@ -9,10 +9,14 @@ constexpr uint64_t kPeriodMax = 1'000'000;
 
 }  // namespace
 
-LocalPlan readLocalPlan(ObjectReader& in) {
+void refuseModifiers(ObjectReader& in) {
   constexpr std::string_view kDifferences =
       "is for gradients; under this policy trainers push differences of parameters";
   readModifiers(in, {kDifferences, kDifferences, kDifferences, kDifferences});
+}
+
+LocalPlan readLocalPlan(ObjectReader& in) {
+  refuseModifiers(in);
   LocalPlan plan;
   plan.period = in.integer("period", 8, 1, kPeriodMax);
   return plan;

@@ -4,8 +4,9 @@
 
 namespace psd {
 
-/// Reads what policies of local steps share: the key "period". That they take no modifiers goes to the
-/// reader.
+/// That policies of local steps take no modifiers goes to the reader.
+void refuseModifiers(ObjectReader& in);
+/// Reads what policies of local steps share: the key "period"; and refuses modifiers.
 LocalPlan readLocalPlan(ObjectReader& in);
 
 }  // namespace psd

@@ -78,6 +78,9 @@ struct PolicyEntry {
   PolicyTraits traits;
   /// Reads the policy's own options.
   PolicyPlan (*read)(ObjectReader& options);
+  /// Where trainers take steps of the whole model by themselves and exchange it in groups: reads what a group
+  /// has of its own, beside what it shares with the top level. Null: groups have nothing to do with another.
+  PolicyPlan (*readInGroup)(ObjectReader& options, const LocalPlan& topLevel) = nullptr;
 };
 
 /// A policy as the config chose it.
@@ -86,10 +89,14 @@ struct PolicyChoice {
   PolicyTraits traits;
   PolicyPlan plan;
   LocalSteps local;  ///< what trainers are told of it; without a period where they push gradients
+  /// PolicyEntry::readInGroup.
+  PolicyPlan (*readInGroup)(ObjectReader& options, const LocalPlan& topLevel) = nullptr;
 };
 
 /// Reads {"type": …, options…}; problems go to the reader.
 PolicyChoice readPolicy(ObjectReader& in);
+/// The same of a group, under a `topLevel` that has a readInGroup.
+PolicyChoice readGroupPolicy(ObjectReader& in, const PolicyChoice& topLevel);
 /// All types of policies, a line each, for help texts.
 std::string policyHelp();
 

@@ -74,6 +74,7 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     if (access.local.inner) writeInner(*access.local.inner, steps.initInner());
     steps.setEndsEarly(access.local.endsEarly);
     steps.setFragments(access.local.fragments);
+    steps.setOfGroups(access.local.ofGroups);
     steps.setDelay(access.local.delay);
     steps.setBlend(access.local.blend);
     steps.setArrivals(access.local.arrivals);

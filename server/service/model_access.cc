@@ -6,12 +6,14 @@ namespace psd {
 
 namespace {
 
-/// The groups of the configuration, but for the last, that have no block of the model.
-std::vector<uint32_t> groupsWithout(const ParameterStore& store, size_t groups) {
-  std::vector<bool> taken(groups);
+/// The groups of the configuration that have no block of the model; of the last one only where it is a
+/// fragment, which must have some.
+std::vector<uint32_t> groupsWithout(const ParameterStore& store, const std::vector<GroupConfig>& groups) {
+  std::vector<bool> taken(groups.size());
   for (size_t i = 0; i < store.blockCount(); i++) taken[store.block(i).group()] = true;
   std::vector<uint32_t> empty;
-  for (uint32_t i = 0; i + 1 < groups; i++) {
+  const size_t needed = groups.back().fragment ? groups.size() : groups.size() - 1;
+  for (uint32_t i = 0; i < needed; i++) {
     if (!taken[i]) empty.push_back(i);
   }
   return empty;
@@ -26,7 +28,7 @@ ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config) {
           .local = config.groups.back().policy.local,
           .allReduce = allReduceOf(config.groups),
           .rules = config.daemons.rules,
-          .emptyGroups = groupsWithout(*model.store, config.groups.size())};
+          .emptyGroups = groupsWithout(*model.store, config.groups)};
 }
 
 SharingTerms sharingOf(const ServedModel& model, const DaemonConfig& config) {

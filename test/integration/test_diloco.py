@@ -240,6 +240,24 @@ class DiLoCo(processes.ProcessTest):
         self.assert_ends(table)
         self.assertRegex(table.out, r"\n +shard +elements +version +device +group\n +0 +200704 +11 +cpu +fragment 0\n")
 
+    def test_learners_exchange_written_groups_in_turn(self):
+        steps, learners = 90, 3
+        groups = [{"match": "fc2.*", "policy": {"type": "diloco", "aggregator": "median", "quorum": 2, "grace_ms": 60_000, "start_trainers": learners}},
+                  {"match": "*.bias", "optimizer": {"type": "sgd", "lr": 1}}]
+        daemon = self.daemon(policy="diloco", optimizer=OUTER, groups=groups, policy__period=9, policy__inner=INNER, policy__delay=1,
+                             policy__blend=0.5, policy__start_trainers=learners, listen=(self.unix_address(),))
+        trainers = [self.train(daemon.address, rank, learners, data="synthetic:3200", steps=steps) for rank in range(learners)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual([each["group"] for each in status["rounds"]], ["fc2.*", "*.bias", "others"])
+        # Whoever is awaited for the grace pushes earlier, and what is left of a fragment at the end.
+        for each in status["rounds"]:
+            self.assertGreaterEqual(each["closed"], steps // 9)
+            self.assertEqual(each["in"], [0, 1, 2])
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+
     def test_fragments_go_on_when_a_learner_dies_and_another_comes(self):
         daemon = self.diloco(period=6, quorum=1, grace_ms=150, start_trainers=2, fragments=2, delay=1)
         learners = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in range(2)]

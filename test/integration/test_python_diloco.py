@@ -50,7 +50,7 @@ def by_hand(rounds, make_inner):
 
 class PythonDiLoCo(processes.ProcessTest):
     def diloco(self, optimizer=OUTER, **options):
-        settings = {key: options.pop(key) for key in ("listen", "durability", "daemons", "index") if key in options}
+        settings = {key: options.pop(key) for key in ("listen", "durability", "daemons", "index", "groups") if key in options}
         keys = {f"policy__{key}": value for key, value in options.items()}
         return self.daemon(policy="diloco", optimizer=optimizer, policy__period=PERIOD, **settings, **keys)
 
@@ -192,17 +192,22 @@ class PythonDiLoCo(processes.ProcessTest):
                 name for name, place in places.items() if shard["begin"] <= place.start < shard["begin"] + shard["elements"]}
         self.assertTrue(all(fragments))
         self.assertEqual(sum(map(len, fragments)), 4)
-        # The same by hand.
+        self.assert_is_streaming_diloco_by_hand(model, steps, fragments, ((0.7, 0.9), (0.7, 0.9)), delay, blend)
+
+    def assert_is_streaming_diloco_by_hand(self, model, steps, fragments, outer, delay, blend):
+        """`model` is what one learner with AdamW comes to in so many steps of batches(), where it exchanges two fragments, sets
+        of names, whose outer steps are SGD with (rate, Nesterov's momentum)."""
         own, theta = make_model(), dict(make_model().named_parameters())
         inner = torch.optim.AdamW(own.parameters(), 0.01)
         momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
         sent, fresh, slot = [0, 0], [0, 0], 0
 
         def send(fragment):
+            rate, share = outer[fragment]
             for name in fragments[fragment]:
                 difference = theta[name] - dict(own.named_parameters())[name]
-                momentum[name] = 0.9 * momentum[name] + difference
-                theta[name] = theta[name] - 0.7 * (difference + 0.9 * momentum[name])
+                momentum[name] = share * momentum[name] + difference
+                theta[name] = theta[name] - rate * (difference + share * momentum[name])
             sent[fragment], fresh[fragment] = number, 0
 
         def take_over(fragment):
@@ -220,6 +225,8 @@ class PythonDiLoCo(processes.ProcessTest):
                         take_over(fragment)
                 if number == slot // 2 * PERIOD + (slot % 2 + 1) * PERIOD // 2:
                     send(slot % 2)
+                    if delay == 0:
+                        take_over(slot % 2)
                     slot += 1
         with torch.no_grad():
             for fragment in range(2):  # what is left
@@ -231,6 +238,45 @@ class PythonDiLoCo(processes.ProcessTest):
                     take_over(fragment)
         for mine, expected in zip(model.parameters(), own.parameters()):
             torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
+
+    def test_groups_are_fragments_with_outer_steps_of_their_own(self):
+        groups = [{"match": ["2.*", "0.bias"], "optimizer": {"type": "sgd", "lr": 0.9, "momentum": 0.5, "nesterov": True},
+                   "policy": {"type": "diloco", "aggregator": "median", "quorum": 1, "grace_ms": 60_000}}]
+        fragments = ({"2.weight", "2.bias", "0.bias"}, {"0.weight"})
+        for delay, blend in ((0, 0), (1, 0.5)):
+            with self.subTest(delay=delay):
+                steps, daemon, model = 6 * PERIOD + 2, self.diloco(groups=groups, delay=delay, blend=blend), make_model()
+                inner = torch.optim.AdamW(model.parameters(), 0.01)
+                with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+                    for x, y in batches(steps):
+                        step(model, inner, x, y)
+                    self.assertEqual((learner.progress, learner.rounds, learner.late), (steps, 6, 0))
+                rounds = daemon.status()["rounds"]
+                self.assertEqual([each["group"] for each in rounds], ["2.* 0.bias", "others"])
+                self.assertEqual([each["grace_seconds"] is None for each in rounds], [False, True])
+                self.assert_is_streaming_diloco_by_hand(model, steps, fragments, ((0.9, 0.5), (0.7, 0.9)), delay, blend)
+
+    def test_groups_of_two_daemons_have_the_bits_of_one(self):
+        groups = [{"match": "0.*", "optimizer": {"type": "sgd", "lr": 0.9},
+                   "policy": {"type": "diloco", "quorum": 1, "grace_ms": 60_000, "round_timeout_ms": 600_000}}]
+        made = []
+        for daemon in (self.diloco(groups=groups, delay=1), self.two(groups=groups, delay=1)[0]):
+            model = make_model()
+            inner = torch.optim.AdamW(model.parameters(), 0.01)
+            with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+                for x, y in batches(6 * PERIOD + 2):
+                    step(model, inner, x, y)
+                self.assertEqual(learner.late, 0)
+            made.append([parameter.detach() for parameter in model.parameters()])
+        for one, two in zip(*made):
+            torch.testing.assert_close(one, two, rtol=0, atol=0)
+
+    def test_groups_that_leave_nothing_to_the_top_level_are_refused(self):
+        groups, words = [{"match": "0.*"}, {"match": "2.*"}], "leave no tensor of .*to the top level, which is a fragment too"
+        for daemon in (self.diloco(groups=groups), self.two(groups=groups)[0]):
+            model = make_model()
+            with self.assertRaisesRegex(psd.InvalidArgument, words):
+                psd.torch.DiLoCo(model, torch.optim.AdamW(model.parameters()), daemon.address, rank=0, world_size=1)
 
     def test_a_learner_in_fragments_goes_on_with_the_next_daemon(self):
         folder, address = self.folder / "saved", self.unix_address()

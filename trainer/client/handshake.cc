@@ -49,6 +49,7 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
            .alpha = local.getAlpha(),
            .endsEarly = local.getEndsEarly(),
            .fragments = std::max(local.getFragments(), 1u),
+           .ofGroups = local.getOfGroups(),
            .delay = local.getDelay(),
            .blend = local.getBlend(),
            .deltas = std::string(wire::textIn(local.getDeltas())),

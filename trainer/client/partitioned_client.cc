@@ -142,6 +142,12 @@ Status PartitionedClient::checkRules() const {
     PSD_RETURN_IF_ERROR(checkSameRules({first.name, first.client->rules().text}, {daemon.name, rules.text}));
   }
   if (empty.empty()) return {};
+  const LocalSteps& local = first.client->info().local;
+  if (local.ofGroups && empty.front() + 1 == local.fragments) {
+    return {ErrorCode::invalidArgument,
+            "groups of the daemons' configuration leave no tensor of the model to the top level, which is a "
+            "fragment too; give the last group's tensors to it"};
+  }
   return {
       ErrorCode::invalidArgument,
       fmt::format("groups[{}].match of the daemons' configuration matches no tensor or table of the model",
@@ -149,7 +155,7 @@ Status PartitionedClient::checkRules() const {
 }
 
 Status PartitionedClient::checkFragments(const JoinInfo& info, const ModelSpec& model) const {
-  if (info.local.fragments == 1) return {};
+  if (info.local.fragments == 1 || info.local.ofGroups) return {};  // groups are in the rules of all daemons
   const std::vector<uint32_t> plan = planFragments(model, info.local.fragments);
   const ModelLayout layout(model);
   for (const ShardRange& shard : info.shards) {

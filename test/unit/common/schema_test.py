@@ -74,6 +74,8 @@ DOCUMENTS = [
     *({"policy": {"type": "diloco", "grace_ms": 9, "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "sgd"}}
       for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
+    {"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"},
+     "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "quorum": 2, "grace_ms": "auto"}}, {"match": ["a"], "optimizer": {"type": "adam"}}]},
     {"auth": {"tokens": "tokens", "certificates": {"trainer-*": "trainer"}, "local": "reader"}},
     {"listen": ["tls://localhost:1"], "tls": {"certificate": "c.pem", "key": "c.key"}},
     {"daemons": ["tcp://10.0.0.1:5500", "unix:///run/psd.sock,tcp://10.0.0.2:5500"], "index": 1},

@@ -271,8 +271,29 @@ TEST_CASE("each wrong value has its one line") {
        "policy.inner.schedule.total_steps: is needed by type 'cosine'"},
       {R"({"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {}})",
        "policy.clip: is for gradients; under this policy trainers push differences of parameters"},
-      {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w"}]})",
-       "groups: do not go with policy diloco, whose trainers take steps of the whole model by themselves"},
+      {R"({"policy": {"type": "async_diloco"}, "optimizer": {}, "groups": [{"match": "w"}]})",
+       "groups: do not go with policy async_diloco, whose trainers take steps of the whole model by "
+       "themselves"},
+      {R"({"policy": {"type": "locked"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco"}}]})",
+       "groups[0].policy: policy diloco is for the whole model, whose trainers take steps by themselves: give "
+       "it at the top level too"},
+      {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "locked"}}]})",
+       "groups[0].policy.type: must be \"diloco\", as the top level's is, whose trainers take steps of the "
+       "whole model by themselves"},
+      {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"quorum": 2}}]})",
+       "groups[0].policy.type: must be \"diloco\", as the top level's is, whose trainers take steps of the "
+       "whole model by themselves"},
+      {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco", "period": 9}}]})",
+       "groups[0].policy.period: is the top level's: a trainer's steps are of the whole model, and each group "
+       "is a part of it that it exchanges"},
+      {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco", "clip": {"value": 1}}}]})",
+       "groups[0].policy.clip: is for gradients; under this policy trainers push differences of parameters"},
+      {R"({"policy": {"type": "diloco", "period": 9, "delay": 3}, "optimizer": {}, "groups": [{"match": "v"}, {"match": "w"}]})",
+       "policy.delay: must be below period / fragments (3), of which the groups make 3: what came of one push "
+       "is taken over before the next one"},
+      {R"({"policy": {"type": "diloco", "period": 2}, "optimizer": {}, "groups": [{"match": "v"}, {"match": "w"}]})",
+       "groups: and what they leave are 3 fragments, and may be at most policy.period (2) and 256: each is "
+       "pushed once in so many steps"},
       {R"({"policy": {"type": "diloco", "period": 3, "fragments": 4}, "optimizer": {}})",
        "policy.fragments: must be at most period (3): each is pushed once in so many steps"},
       {R"({"policy": {"type": "diloco", "period": 50, "fragments": 4, "delay": 12}, "optimizer": {}})",
@@ -287,10 +308,11 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"policy": {"type": "diloco", "deltas": "e3m0"}, "optimizer": {}, "codecs": {"pull": {"default": "int8"}}})",
        "codecs.pull.default: does not go with policy.deltas, by which pulls are differences"},
       {R"({"policy": {"type": "diloco", "fragments": 2}, "optimizer": {}, "groups": [{"match": "w"}]})",
-       "groups: do not go with policy diloco, whose trainers take steps of the whole model by themselves"},
+       "policy.fragments: does not go with `groups`, each of which is a fragment, as is what they leave to "
+       "the top level"},
       {R"({"daemons": ["unix:///a", "unix:///b"], "index": 0, "optimizer": {},
            "policy": {"type": "diloco", "fragments": 2, "round_timeout_ms": 9}})",
-       "durability.type: must be \"log\" or \"checkpoint\" with policy.fragments and several daemons: one "
+       "durability.type: must be \"log\" or \"checkpoint\" with fragments and several daemons: one "
        "that was "
        "started anew would count its rounds from 0, and learners exchange its fragments alone until they are "
        "as "
@@ -509,6 +531,35 @@ TEST_CASE("fragments are groups that the policy makes by itself") {
   CHECK(assigned->ofTensor == std::vector<uint32_t>{0, 1, 2, 0});
   CHECK(assignGroups(modelWith({"a", "b"}), groups).message() ==
         "policy.fragments: 3, and model 'net' has 2 tensors, each of which is in one of them; take fewer");
+}
+
+TEST_CASE("written groups are fragments where trainers exchange what their steps came to") {
+  const auto groups = groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"}, "delay": 4},
+                                   "optimizer": {"type": "sgd", "lr": 0.7},
+                                   "groups": [{"match": "a", "optimizer": {"type": "adam"}},
+                                              {"match": "b*", "policy": {"type": "diloco", "grace_ms": 9}}]})");
+  REQUIRE(groups.size() == 3);
+  for (uint32_t i = 0; i < 3; i++) {
+    CHECK(groups[i].fragment == i);
+    CHECK(groups[i].policy.local == groups[0].policy.local);
+  }
+  const LocalSteps& local = groups[0].policy.local;
+  CHECK(local.fragments == 3);
+  CHECK(local.ofGroups);
+  CHECK(local.period == 50);
+  CHECK(local.delay == 4);
+  CHECK(local.endsEarly);  // of one of them
+  CHECK(describePolicies(groups) == "a: diloco, b*: diloco, others: diloco");
+  CHECK(groups[0].optimizer.name() == "adam");
+  CHECK(groups[2].optimizer.name() == "sgd");
+  const auto assigned = assignGroups(modelWith({"a", "b", "c", "bc"}), groups);
+  PSD_REQUIRE_OK(assigned);
+  CHECK(assigned->ofTensor == std::vector<uint32_t>{0, 1, 2, 1});
+  CHECK(assignGroups(modelWith({"a", "b"}), groups).message() ==
+        "groups: they leave no tensor of model 'net' to the top level, which is a fragment too; give the last "
+        "group's tensors to it");
+  const auto alone = groupsOf(R"({"policy": {"type": "diloco"}, "optimizer": {}})");
+  CHECK_FALSE(alone[0].fragment);
 }
 
 TEST_CASE("repeated blocks go to fragments in turn, and what is not repeated fills the smallest") {
