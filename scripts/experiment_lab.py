@@ -3,6 +3,7 @@
 import array
 import gzip
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -16,6 +17,7 @@ from bench_programs import Daemon, Failed, last_line
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 DONE = re.compile(r"done after .*\((\d+) samples/s\)")
+TORCH_LEARNERS = REPO / "test" / "bench" / "torch_diloco.py"
 RUN_S = 1200  # at most, for one run
 CHANCE = 90.0  # test error in % of a model that knows nothing of ten digits: what a run that diverged counts as
 
@@ -120,13 +122,36 @@ class Lab:
                     trainer.wait()
                 daemon.end()
 
+    def python(self):
+        """The Python for which the build's package is, and the folder of that."""
+        package, installed = self.bin.parent / "python", REPO / ".deps" / "python" / "bin" / "python3"
+        if not any(package.glob("psd/_psd*.so")):
+            raise Failed("this build has no Python package, with which this is measured")
+        return installed if installed.exists() else sys.executable, package
+
+    def by_torch(self, kind, period, seed):
+        """What test/bench/torch_diloco.py says of PyTorch's learners and psd's: their losses."""
+        python, package = self.python()
+        with tempfile.TemporaryDirectory(prefix="psd-") as folder:
+            rules = json.loads(subprocess.run([python, TORCH_LEARNERS, kind, "--period", str(period), "--rules"], stdin=subprocess.DEVNULL,
+                                              capture_output=True, text=True, check=True, timeout=RUN_S).stdout)
+            daemon = self.daemon(pathlib.Path(folder), rules["policy"], rules["optimizer"])
+            try:
+                daemon.await_ready()
+                done = subprocess.run([python, TORCH_LEARNERS, kind, daemon.address["unix"], "--text", self.text, "--period", str(period),
+                                       "--rounds", "4" if self.quick else "20", "--seed", str(seed)],
+                                      stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(package)}, capture_output=True, text=True,
+                                      timeout=RUN_S, check=False)
+            finally:
+                daemon.end()
+        if done.returncode != 0:
+            raise Failed(f"{TORCH_LEARNERS.name}: {last_line(done.stderr)}")
+        return json.loads(done.stdout)
+
     def race(self, policy, trainers, pushes):
         """Trainers that count in rows, all at once: of all increments, and of those of the commonest row, (pushed, found)."""
-        program, package = REPO / "test" / "bench" / "racing_rows.py", self.bin.parent / "python"
-        installed = REPO / ".deps" / "python" / "bin" / "python3"
-        python = installed if installed.exists() else sys.executable
-        if not any(package.glob("psd/_psd*.so")):
-            raise Failed("this build has no Python package, with which racing rows are counted")
+        program = REPO / "test" / "bench" / "racing_rows.py"
+        python, package = self.python()
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
             saved = pathlib.Path(folder) / "saved"
             daemon = self.daemon(pathlib.Path(folder), policy, {"type": "sgd", "lr": 1}, durability={"type": "checkpoint", "path": str(saved)})

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import sys
 
 from experiment_lab import mean_curve, spread, table, verdict
 
@@ -147,3 +148,24 @@ def learner_faults(lab, pictures):
                         [*((f"{name}, {'one pushes noise' if bad else 'all are honest'}", loss_curve(found, "time")) for (name, bad), found in noisy.items()),
                          *((f"one is slow, {name.replace('`', '')}", loss_curve(found, "time")) for name, found in rounds.items() if found is not noisy["mean", 0])],
                         (1.8, 4.2))]
+
+
+def learner_reference(lab, _):
+    """psd.torch.DiLoCo against a reference by PyTorch alone."""
+    names = {"rounds": "DiLoCo: `diloco`", "fragments": "Streaming DiLoCo: `fragments` 2, `delay` a tenth of `period`, `blend` 0.5",
+             "arrivals": "Delayed Nesterov: `async_diloco`, learners that take turns"}
+    rows, most = [], 0.0
+    for kind, name in names.items():
+        for period in (20, 50):
+            print(f"  {kind}, period {period}", file=sys.stderr)
+            found = [lab.by_torch(kind, period, seed) for seed in lab.seeds(SEEDS)]
+            most = max(most, *(abs(each["psd"] - each["torch"]) for each in found))
+            rows.append((name, period, *(", ".join(f"{each[whose]:.3f}" for each in found) for whose in ("torch", "psd"))))
+    return [
+        "### A reference by PyTorch", "",
+        f"{LEARNERS} learners of `psd.torch.DiLoCo` and a daemon, against the same algorithm in `test/bench/torch_diloco.py`, which uses PyTorch alone: "
+        "the same network of two layers that predicts a character of Tiny Shakespeare from the 16 before it, initial values, samples (32 a step) and "
+        "inner AdamW with a rate of 0.003; 20 rounds, or as many arrivals of each learner. Loss of held-out characters with the parameters that all "
+        f"share, in nats, with {SEEDS} seeds. `ctest -R python_diloco_reference` holds psd to it with a period of 20, or of PSD_REFERENCE_PERIOD.", "",
+        *table(("", "`period`", "PyTorch", "psd"), rows),
+        *verdict([(f"psd's loss is within 0.03 of the reference's (the most was {most:.4f})", most < 0.03)])]
