@@ -2,6 +2,9 @@
 // to the algorithm in plain code, and to what comes without fragments.
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "test/support/difference.h"
 #include "test/support/local_servers.h"
 #include "trainer/dataset/sharder.h"
+#include "trainer/exchange/fragment_exchange.h"
 
 namespace psd::streaming_diloco_test {
 namespace {
@@ -182,7 +186,46 @@ TEST_CASE("learners in fragments take the steps of Streaming DiLoCo") {
   }
 }
 
-TEST_CASE("a learner's steps go by the run's schedule in fragments too, and each fragment has its rounds") {
+bool alike(double one, double other) { return std::abs(one - other) < 1e-5; }
+
+/// Notes the rate of each step.
+class Rates : public LoopObserver {
+ public:
+  void onStep(const StepReport& report) override { seen.push_back(report.rate); }
+  std::vector<double> seen;
+};
+
+/// The rate of each step of one learner that goes through `steps` of them.
+std::vector<double> ratesOf(const LocalServer& server, Rank rank, uint32_t count, uint64_t steps) {
+  SoftmaxTrainer learner(server, kSamples, {{rank, count}, kBatch, 1, steps, 1});
+  Rates rates;
+  PSD_REQUIRE_OK(learner.loop.run({&rates}, [] { return false; }));
+  PSD_REQUIRE_OK(learner.client->leave());
+  return rates.seen;
+}
+
+TEST_CASE("a learner's steps have the rates of the run's schedule, in fragments too") {
+  constexpr uint64_t kWarmUp = 40;
+  for (const uint32_t delay : {0, 2}) {
+    Json config = configOf({{"period", 6}, {"fragments", 2}, {"delay", delay}});
+    config["policy"]["inner"]["schedule"] = {{"warmup_steps", kWarmUp}};
+    const LocalServer server(config);
+    const auto expected = [](uint64_t step) {
+      return static_cast<double>(kInnerRate) * static_cast<double>(std::min(step, kWarmUp)) / kWarmUp;
+    };
+    const std::vector<double> first = ratesOf(server, Rank{0}, 2, 12);
+    REQUIRE(first.size() == 12);
+    for (uint64_t step = 1; step <= 12; step++) CHECK(alike(first[step - 1], expected(step)));
+    // Both fragments have two rounds, and fragment 0 one of what was left: slot 5 is the first that is open,
+    // which begins after step 15.
+    const std::vector<double> late = ratesOf(server, Rank{1}, 2, 30);
+    REQUIRE(late.size() == 30);
+    for (uint64_t step = 1; step <= 30; step++) CHECK(alike(late[step - 1], expected(15 + step)));
+    CHECK(alike(late.back(), kInnerRate));  // the warm-up is over
+  }
+}
+
+TEST_CASE("each fragment has its rounds") {
   const LocalServers servers(configOf({{"period", 6}, {"fragments", 2}, {"start_trainers", 2}}), 1);
   const Trained trained = train(servers, 2, 27);
   const Json status = servers.status();
@@ -297,6 +340,47 @@ TEST_CASE("two fragments are under way at once, in any order, over one connectio
     for (const ShardRange& shard : learners.shards) {
       CHECK(pulled->versions[shard.id.value].value == shard.group);
     }
+  }
+}
+
+TEST_CASE("a learner takes its steps while a push is unanswered, until the delay is over") {
+  LocalServer server(
+      configOf({{"period", 6}, {"fragments", 2}, {"delay", 2}, {"blend", 0.5}, {"start_trainers", 2}}));
+  Pushers learners(server, 2, 1);
+  FragmentExchange exchange(learners[0], {.period = 6, .fragments = 2, .delay = 2, .blend = 0.5},
+                            learners.shards, {[](const PushInfo&) {}, [] {}});
+  Values own(kElements), spare(kElements);
+  PSD_REQUIRE_OK(exchange.begin(own, spare));
+  std::atomic<int> taken = 0;
+  Status end;
+  std::thread steps([&] {
+    for (int step = 1; end.ok() && step <= 5; step++) {
+      for (float& value : own) value -= 1;
+      exchange.stepped(8);
+      if (exchange.due(false)) end = exchange.exchange(false);
+      taken = step;
+    }
+  });
+  // Fragment 0 is pushed at the end of step 3, and what came of it is waited for at the end of step 5.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (taken < 4 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const bool overlaps = taken == 4;
+  const Json rounds = server.status()["rounds"];
+  const bool answered = rounds[0]["closed"] != 0;
+  auto other = learners.push(1, 0, 0);
+  steps.join();
+  PSD_REQUIRE_OK(end);
+  requireApplied(other);
+  CHECK(overlaps);
+  CHECK_FALSE(answered);
+  CHECK(rounds[0]["here"] == Json::array({0}));
+  // Half of the five steps that it has taken, and half of the parameters that came of three of them.
+  const Values theta = learners.values();
+  for (uint64_t i = 0; i < kElements; i++) {
+    const bool mine = Pushers::fragmentAt(i) == 0;
+    CHECK(alike(own[i], mine ? 0.5f * -5 + 0.5f * theta[i] : -5));
   }
 }
 

@@ -340,6 +340,50 @@ class DiLoCo(processes.ProcessTest):
         processes.until("the first learner has come as far", lambda: steps_of(first_metrics)[-1] >= mine[-1])
         self.assertLessEqual(set(mine), set(steps_of(first_metrics)), "steps of the run that the first one took as well")
 
+    def test_the_rate_is_the_runs_after_a_stop_a_lost_lease_and_another_daemon(self):
+        warm_up, period = 1_000_000, 3
+        inner = {"type": "sgd", "lr": 1.0, "schedule": {"warmup_steps": warm_up}}
+        for options in ({}, {"fragments": 3, "delay": 0}):
+            with self.subTest(options):
+                folder = self.folder / f"saved{len(options)}"
+
+                def begin():
+                    return self.diloco(period=period, inner=inner, optimizer='{"type":"sgd","lr":1}', quorum=1, grace_ms=200,
+                                       membership__lease_ms=1500, durability={"type": "log", "path": str(folder)}, **options)
+
+                daemon = begin()
+                metrics = [self.folder / f"{len(options)}-{rank}.jsonl" for rank in range(2)]
+                learners = [self.train(daemon.address, rank, 2, steps=10_000_000, more=("--metrics", metrics[rank], "--retry-timeout", 60))
+                            for rank in range(2)]
+
+                def numbers(rank):
+                    """Of the steps of the run that a learner has taken, by their rates."""
+                    lines = metrics[rank].read_text().splitlines(keepends=True) if metrics[rank].exists() else []
+                    return [round(json.loads(line)["lr"] * warm_up) for line in lines if line.endswith("\n")]
+
+                def assert_goes_with_the_run(rank):
+                    seen, closed = len(numbers(rank)), rounds(daemon.status())["closed"]
+                    processes.until(f"rank {rank} goes on", lambda: len(numbers(rank)) >= seen + 15)
+                    newest = numbers(rank)[seen + 5:seen + 15]
+                    self.assertGreater(min(newest), period * (closed - 2))
+                    self.assertLessEqual(max(newest), period * (rounds(daemon.status())["closed"] + 2))
+
+                self.until_in(daemon, [0, 1])
+                learners[1].signal(signal.SIGSTOP)
+                daemon.until_status("it counts as lost", lambda status: status["trainers_lost"] == 1)
+                missed = rounds(daemon.status())["closed"] + 30  # so that its own count is another
+                daemon.until_status("rounds close without it", lambda status: rounds(status)["closed"] > missed)
+                learners[1].signal(signal.SIGCONT)
+                self.until_in(daemon, [0, 1])
+                assert_goes_with_the_run(1)
+                daemon.kill()
+                daemon = begin()
+                for rank in range(2):
+                    assert_goes_with_the_run(rank)
+                for learner in learners:
+                    learner.kill()
+                self.assert_stops(daemon)
+
 
 if __name__ == "__main__":
     processes.main()

@@ -278,6 +278,30 @@ class PythonDiLoCo(processes.ProcessTest):
             with self.assertRaisesRegex(psd.InvalidArgument, words):
                 psd.torch.DiLoCo(model, torch.optim.AdamW(model.parameters()), daemon.address, rank=0, world_size=1)
 
+    def test_a_learner_goes_on_with_the_next_daemon(self):
+        outer = {"diloco": OUTER, "async_diloco": '{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":1}'}
+        for policy, optimizer in outer.items():
+            with self.subTest(policy):
+                address, folder = self.unix_address(f"{policy}.sock"), self.folder / policy
+
+                def begin():
+                    return self.daemon(listen=(address,), policy=policy, optimizer=optimizer, policy__period=PERIOD,
+                                       durability={"type": "log", "path": str(folder)})
+
+                daemon, model, rounds = begin(), make_model(), 10
+                inner = torch.optim.AdamW(model.parameters(), 0.01)
+                with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+                    for number, (x, y) in enumerate(batches(rounds * PERIOD), 1):
+                        step(model, inner, x, y)
+                        if number % 17 == 0:  # in the midst of a period, and before the first push to the next daemon
+                            daemon.kill()
+                            daemon = begin()
+                    self.assertEqual((learner.progress, learner.late), (rounds * PERIOD, 0))
+                # No exchange is lost, and none counts twice.
+                self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {rounds})
+                for mine, expected in zip(model.parameters(), by_hand(rounds, lambda parameters: torch.optim.AdamW(parameters, 0.01)).parameters()):
+                    torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
+
     def test_a_learner_in_fragments_goes_on_with_the_next_daemon(self):
         folder, address = self.folder / "saved", self.unix_address()
         keeps = {"listen": (address,), "durability": {"type": "log", "path": str(folder)}}

@@ -48,6 +48,7 @@ class RoundsWorld {
   uint64_t proceeded() const { return proceeded_; }
   uint64_t newcomers() const { return newcomers_; }
   uint64_t ahead() const { return ahead_; }
+  uint64_t outOfGrace() const { return outOfGrace_; }
 
  private:
   struct Trainer {
@@ -61,7 +62,12 @@ class RoundsWorld {
 
   RoundRules drawRules() {
     RoundRules rules;
-    if (random_.oneIn(2)) rules.backupTrainers = static_cast<uint32_t>(random_.between(0, 2));
+    if (random_.oneIn(3)) {
+      rules.grace = milliseconds(random_.between(0, 60));
+      rules.graceMeasured = random_.oneIn(2);
+    } else if (random_.oneIn(2)) {
+      rules.backupTrainers = static_cast<uint32_t>(random_.between(0, 2));
+    }
     if (random_.oneIn(3)) rules.quorum = static_cast<uint32_t>(random_.between(1, 4));
     if (random_.oneIn(2)) rules.timeout = milliseconds(random_.between(1, 300));
     if (random_.oneIn(3)) rules.startTrainers = static_cast<uint32_t>(random_.between(1, 8));
@@ -129,6 +135,7 @@ class RoundsWorld {
 
   void push(const Step& trainer, uint64_t round) {
     if (random_.oneIn(20)) pushAhead(trainer);
+    if (trainer->live) rounds_.came(trainer->session, time_.now());
     const bool repeated = open_.contains(trainer->session);
     const uint64_t number = rounds_.number();
     const auto answer = rounds_.contribute(trainer->session, round, time_.now());
@@ -159,6 +166,17 @@ class RoundsWorld {
       time_.after(std::chrono::ceil<milliseconds>(*deadline - time_.now()),
                   [this] { check(rounds_.tick(time_.now())); });
     }
+  }
+
+  /// Notes when a quorum of the open round is there, and that nobody waits for longer than the grace.
+  void checkGrace() {
+    if (!rules_.grace || !rounds_.started()) return;
+    if (open_.size() < rules_.quorum) return;
+    if (!quorumAt_) quorumAt_ = time_.now();
+    // A quorum of fewer may have been there before, where so few are in.
+    REQUIRE(rounds_.closingUntil());
+    REQUIRE(*rounds_.closingUntil() <= *quorumAt_ + *rules_.grace);
+    REQUIRE(time_.now() <= *rounds_.closingUntil());
   }
 
   /// When the open round's time is over.
@@ -193,6 +211,7 @@ class RoundsWorld {
                           [&](const Step& one) { return one->live && one->session == awaited.session; }));
     }
     if (rules_.timeout && rounds_.started()) REQUIRE(time_.now() <= due());
+    checkGrace();
   }
 
   void finish(const RoundEnd& end) {
@@ -204,10 +223,14 @@ class RoundsWorld {
     if (end.how == How::closed) {
       closed_++;
       REQUIRE(rounds_.started());
-      REQUIRE(end.contributors.size() >= rules_.quorum);
       if (end.missing.size() > rules_.backupTrainers) {
-        proceeded_++;
-        REQUIRE((timeUp && rules_.proceedOnTimeout));
+        // Under a grace that is over, else at the timeout.
+        const bool graceOver = quorumAt_ && time_.now() <= *quorumAt_ + *rules_.grace;
+        graceOver ? outOfGrace_++ : proceeded_++;
+        REQUIRE((graceOver || (timeUp && rules_.proceedOnTimeout)));
+        REQUIRE(end.contributors.size() >= rules_.quorum);
+      } else {
+        REQUIRE((end.contributors.size() >= rules_.quorum || rules_.grace));
       }
     } else {
       failed_++;
@@ -217,6 +240,7 @@ class RoundsWorld {
       }
     }
     open_.clear();
+    quorumAt_.reset();
     for (const Step& trainer : trainers_) {
       if (!trainer->waiting || !trainer->live) continue;
       trainer->waiting = false;
@@ -238,13 +262,14 @@ class RoundsWorld {
   std::set<SessionId> open_;  // who has contributed to the open round
   TimePoint opened_{};        // its first contribution
   TimePoint start_{};         // when enough trainers were in for the first time
+  std::optional<TimePoint> quorumAt_;  // of the open round, under a rule of grace
   uint64_t lastSession_ = 0, restarts_ = 0;
   uint64_t taken_ = 0, accounted_ = 0, closed_ = 0, failed_ = 0, late_ = 0, proceeded_ = 0, newcomers_ = 0;
-  uint64_t ahead_ = 0;
+  uint64_t ahead_ = 0, outOfGrace_ = 0;
 };
 
 TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, none that hangs") {
-  uint64_t closed = 0, failed = 0, late = 0, proceeded = 0, newcomers = 0, ahead = 0;
+  uint64_t closed = 0, failed = 0, late = 0, proceeded = 0, newcomers = 0, ahead = 0, outOfGrace = 0;
   testing::runSchedules(4000, [&](Random& random) {
     RoundsWorld world(random);
     world.run();
@@ -254,6 +279,7 @@ TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, 
     proceeded += world.proceeded();
     newcomers += world.newcomers();
     ahead += world.ahead();
+    outOfGrace += world.outOfGrace();
   });
   if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
   CHECK(closed > 0);  // the schedules reach what they are to test
@@ -262,6 +288,7 @@ TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, 
   CHECK(proceeded > 0);
   CHECK(newcomers > 0);
   CHECK(ahead > 0);
+  CHECK(outOfGrace > 0);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "test/support/catch.h"
 
@@ -251,6 +252,59 @@ TEST_CASE("whatever the schedule, a round with a grace closes neither before its
       quorumAt.reset();
     }
   }
+}
+
+TEST_CASE("whatever the schedule, nobody waits longer than was measured of who is missing, nor than the limit") {
+  constexpr milliseconds kMost(30);
+  uint64_t shorter = 0, over = 0;
+  for (uint32_t seed = 0; seed < 1000; seed++) {
+    std::mt19937 random(seed);
+    const Sessions trainers = {kA, kB, kC, kD};
+    // Of some nobody hears for long, others are a little late.
+    std::vector<uint32_t> chances;
+    for (size_t i = 0; i < trainers.size(); i++) chances.push_back(2 + random() % 60);
+    const uint32_t quorum = 1 + random() % 3;
+    SyncRounds sync = rounds(trainers, {.quorum = quorum, .grace = kMost, .graceMeasured = true});
+    MeasuredGrace measured(kMost);  // told the same
+    std::set<SessionId> given;
+    std::optional<TimePoint> until;
+    for (int ms = 1; ms < 400; ms++) {
+      std::optional<RoundEnd> end = sync.tick(at(ms));
+      if (end) {
+        over++;
+        REQUIRE(until);
+        REQUIRE(at(ms) == std::chrono::ceil<milliseconds>(*until));
+      }
+      for (size_t i = 0; !end && i < trainers.size(); i++) {
+        if (random() % chances[i] != 0) continue;
+        sync.came(trainers[i], at(ms));
+        measured.came(trainers[i], at(ms));
+        const auto answer = sync.contribute(trainers[i], sync.number(), at(ms));
+        if (answer.contribution == Contribution::taken) given.insert(trainers[i]);
+        end = answer.end;
+        if (end || until || given.size() < quorum) continue;
+        MeasuredGrace::Duration longest{};
+        for (const SessionId one : trainers) {
+          if (given.contains(one)) continue;
+          measured.missing(one, at(ms));
+          longest = std::max(longest, measured.of(one));
+        }
+        until = at(ms) + longest;
+        REQUIRE(sync.closingUntil() == until);
+        REQUIRE(longest <= kMost);
+        shorter += longest < kMost;
+      }
+      if (end) {
+        REQUIRE(std::set<SessionId>(end->contributors.begin(), end->contributors.end()) == given);
+        given.clear();
+        until.reset();
+      } else if (until) {
+        REQUIRE(at(ms) < *until);
+      }
+    }
+  }
+  CHECK(shorter > 0);  // the schedules reach what they are to test
+  CHECK(over > 0);
 }
 
 TEST_CASE("with a grace a round closes with all that are left where no quorum is") {
