@@ -1,4 +1,4 @@
-"""The group of scripts/bench that measures what a learner of DiLoCo that dies costs the others, beside torchft."""
+"""The group of scripts/bench that measures what a learner of DiLoCo that dies costs the others, beside torchft, and one that is slow."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ import time
 
 from bench_group import Group
 from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
-from bench_report import milliseconds
+from bench_report import Row, milliseconds, table
 
 LEARNERS, PERIOD = 2, 20  # with more of them torchft takes turns in who is in a round, where cores are few
 RUNS = 3
@@ -23,6 +23,11 @@ LOOK_S = 0.05
 FAULTS = {"kill": ("`kill -9`", signal.SIGKILL), "freeze": ("SIGSTOP", signal.SIGSTOP)}
 POLICY = {"type": "diloco", "period": PERIOD, "inner": {"type": "adamw", "lr": 0.001}, "start_trainers": LEARNERS, "quorum": 1, "grace_ms": "auto",
           "grace_max_ms": 1000}
+# One of these takes longer for a step, most of which each sleeps, so that cores do not matter.
+PACED, PACED_STEP_MS, SLOWER, PACED_PERIOD, PACED_ROUNDS = 4, 20, 4, 50, 3
+WAITING = {"waits for all": {}, "`quorum` 3, `grace_ms` \"auto\"": {"quorum": 3, "grace_ms": "auto"}}
+WAITING_TARGET, PACED_BATCH = 2.8, 32
+PACED_LEARNER = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "paced_learner.py"
 OUTER = {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 
 
@@ -59,7 +64,10 @@ class Learners(Group):
     title = "Learners that die"
     text = f"""{LEARNERS} learners of DiLoCo, one thread each, of which one is killed or stopped: the longest time between two steps of the other in the
 {WATCH_S:g} s after it, in {RUNS} runs each. `mlp`, batches of 32, `period` {PERIOD}, `quorum` 1, `grace_ms` `"auto"` with `grace_max_ms` 1000; beside it
-torchft's DiLoCo (`test/bench/torchft_learner.py`: a lighthouse, Gloo, the same model and period, time limits of 10 s). All on this machine."""
+torchft's DiLoCo (`test/bench/torchft_learner.py`: a lighthouse, Gloo, the same model and period, time limits of 10 s). All on this machine.
+
+Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, whose steps take {PACED_STEP_MS} ms, of one {SLOWER} times as long; `period` {PACED_PERIOD}, over
+{PACED_ROUNDS} of the slow one's periods after its first."""
     rounds_max = 1
 
     def measurements(self):
@@ -69,7 +77,12 @@ torchft's DiLoCo (`test/bench/torchft_learner.py`: a lighthouse, Gloo, the same 
             sides["torchft"] = self.theirs
         else:
             self.unmeasured.append("torchft: it is not installed (pip install torchft)")
-        return {f"{side} {fault}": lambda start=start, side=side, fault=fault: self.gaps(side, start, fault)
+        paced = {}
+        if self.programs.has_package():
+            paced = {f"paced {name}": lambda rules=rules: self.paced_rate(rules) for name, rules in WAITING.items()}
+        else:
+            self.unmeasured.append("a slow learner: this build has no Python package, or no python3 with torch was found")
+        return paced | {f"{side} {fault}": lambda start=start, side=side, fault=fault: self.gaps(side, start, fault)
                 for fault in FAULTS for side, start in sides.items()}
 
     def gaps(self, side, start, fault):
@@ -87,6 +100,30 @@ torchft's DiLoCo (`test/bench/torchft_learner.py`: a lighthouse, Gloo, the same 
                         raise Failed(f"{learner.name} ended with status {learner.process.returncode} after another one's death")
                 self.seen.setdefault((fault, side), []).append(max(longest_gap(learner, moment) for learner in learners[:-1]))
         return max(self.seen[fault, side])
+
+    def paced_rate(self, rules):
+        """Samples per second of all learners, of which one is slow."""
+        with contextlib.ExitStack() as stack:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
+            policy = {"type": "diloco", "period": PACED_PERIOD, "start_trainers": PACED, **rules}
+            daemon = Daemon(self.programs.folder / "psd", folder, {"policy": policy, "optimizer": OUTER, "world_size": PACED})
+            stack.callback(daemon.end)
+            daemon.await_ready()
+            learners = []
+            for rank in range(PACED):
+                steps = folder / f"steps-{rank}"
+                step_ms = PACED_STEP_MS * (SLOWER if rank == PACED - 1 else 1)
+                with open(steps, "wb") as out:
+                    learners.append(Learner(stack, PACED_LEARNER.name, [self.programs.python, PACED_LEARNER, daemon.address["tcp"], rank, PACED, step_ms],
+                                            steps, lambda lines: list(map(float, lines)), stdout=out, stderr=subprocess.DEVNULL,
+                                            env={**os.environ, "PYTHONPATH": str(self.programs.package())}))
+            slow = learners[-1]
+            slow.await_steps(PACED_PERIOD)
+            begin = slow.ends()[-1]
+            seconds = PACED_ROUNDS * PACED_PERIOD * SLOWER * PACED_STEP_MS / 1000
+            slow.await_steps(len(slow.ends()) + int(1.1 * seconds * 1000 / (SLOWER * PACED_STEP_MS)))
+            end = begin + seconds
+            return sum(begin < moment <= end for learner in learners for moment in learner.ends()) * PACED_BATCH / seconds
 
     def ours(self, stack, folder):
         daemon = Daemon(self.programs.folder / "psd", folder, {"policy": POLICY, "optimizer": OUTER, "world_size": LEARNERS})
@@ -132,4 +169,7 @@ torchft's DiLoCo (`test/bench/torchft_learner.py`: a lighthouse, Gloo, the same 
         for (fault, side), gaps in self.seen.items():
             lines.append(f"| {FAULTS[fault][0]} | {side} | {len(gaps)} | {milliseconds(statistics.median(gaps))} | {milliseconds(max(gaps))} | "
                          f"{'≤ ' + milliseconds(TARGET_S) if side == 'psd' else ''} |")
-        return ["\n".join(lines)]
+        slow = [Row.at_least(f"one of {PACED} learners {SLOWER} times slower: {name}", medians[f"paced {name}"], barrier, medians[f"paced {barrier}"],
+                             WAITING_TARGET, lambda rate: f"{rate:,.0f} samples/s")
+                for barrier, name in [WAITING] if f"paced {name}" in medians]
+        return ["\n".join(lines), *([table(slow)] if slow else [])]

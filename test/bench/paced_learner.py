@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""A learner of psd.torch.DiLoCo whose steps take as long as is said, most of which it sleeps: so that learners of different speed
+are that also where cores are few. For scripts/bench.
+
+Usage: paced_learner.py ADDRESS RANK WORLD STEP_MS. Prints of each step its end, in seconds since 1970. Runs until it is killed.
+"""
+import sys
+import time
+
+BATCH = 32
+
+
+def main():
+    import psd.torch
+    import torch
+    from torch import nn
+
+    address, rank, world, step_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) / 1000
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    inner = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(rank)
+    inputs, labels = torch.randn(BATCH, 64, generator=generator), torch.randint(10, (BATCH,), generator=generator)
+    psd.torch.DiLoCo(model, inner, address, rank=rank, world_size=world, samples=BATCH)
+    while True:
+        begun = time.monotonic()
+        inner.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        time.sleep(max(step_s - (time.monotonic() - begun), 0))
+        inner.step()  # which exchanges, where it is time
+        print(f"{time.time():.6f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
