@@ -38,7 +38,8 @@ RUNS = {
 TARGETS = {"diloco, four bits, fragments": 0.9}
 # What fills a wide path as long as that: by name flags of psd-trainer, and the share of the link that is to be reached.
 WIDE_RATE, WIDE_BYTES_S, WIDE_S = "1gbit", 125e6, 8
-WIDE = {"window 4, 1 connection": ({}, None), "window 16, 4 connections": ({"window": 16, "connections": 4}, 0.8)}
+WIDE = {"as it is": ({}, 0.7), "window 4": ({"window": 4}, None), "window 16, 4 connections": ({"window": 16, "connections": 4}, 0.8),
+        "TLS, as it is": ({}, 0.7), "TLS, window 16, 4 connections": ({"window": 16, "connections": 4}, None)}
 WARM_UP = 0.25  # of the steps
 COUNTED = (0.375, 0.875)  # the steps between which bytes are counted: whole periods
 FEWER_BYTES = ("diloco, four bits", "diloco, four bits, fragments")
@@ -67,7 +68,7 @@ direction (`tbf`) and, by a relay before the daemon, a round trip of {ROUND_TRIP
 second of a learner after the first quarter of its steps and before the last one, beside the same learners over the loopback interface. `period` {PERIOD}; *four
 bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5. *Fewer bytes*: what the kernel counts at a
 learner's link, headers and acknowledgements included, both ways and per step, over two periods. Below, 64 MiB in messages over a link of 1 Gbit/s
-at the same round trip, by `--window` and `--connections`."""
+at the same round trip, by `--window` and `--connections`, in the clear and over TLS."""
     rounds_max = 1
 
     def __init__(self, *arguments):
@@ -92,11 +93,24 @@ at the same round trip, by `--window` and `--connections`."""
         """Bytes per second of 64 MiB over a wide path, the same way round."""
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
-            daemon = Daemon(self.programs.folder / "psd", folder, {"policy": {"type": "locked"}, "shards": 4, "insecure": True})
+            tls, flags = name.startswith("TLS"), dict(WIDE[name][0])
+            config = {"policy": {"type": "locked"}, "shards": 4, "insecure": True}
+            if tls:
+                certificate, key = self.certificate(folder)
+                config |= {"listen": [f"unix://{folder / 'psd.sock'}", "tls://127.0.0.1:0"],
+                           "tls": {"certificate": str(certificate), "key": str(key)}}
+                flags["tls_ca"] = certificate
+            daemon = Daemon(self.programs.folder / "psd", folder, config)
             stack.callback(daemon.end)
             daemon.await_ready()
-            address = self.far(stack, 0, daemon.socket, WIDE_RATE)
-            command = self.programs.trainer_arguments(address, operation, transport="rpc", size=SIZE, seconds=WIDE_S, **WIDE[name][0])
+            socket = daemon.socket
+            if tls:  # which a Unix socket has not, the one way into another namespace
+                socket = folder / "relayed.sock"
+                self.relay(stack, socket, daemon.address["tcp"].removeprefix("tcp://"), 0)
+            address = self.far(stack, 0, socket, WIDE_RATE)
+            if tls:
+                address = address.replace("tcp://", "tls://")
+            command = self.programs.trainer_arguments(address, operation, transport="rpc", size=SIZE, seconds=WIDE_S, **flags)
             report = self.programs.run([*within("home0"), *command], WIDE_S)
             return report["bytes"] / report["median_s"]
 
@@ -130,12 +144,25 @@ at the same round trip, by `--window` and `--connections`."""
             ip("-n", place, "addr", "add", f"10.78.{learner}.{number}/24", "dev", "net")
             ip("-n", place, "link", "set", "net", "up")
             ip("netns", "exec", place, "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "64kb" if rate == RATE else "1mb", "latency", "100ms")
-        relay = subprocess.Popen([*within(f"there{learner}"), sys.executable, RELAY, str(PORT), str(socket), str(ROUND_TRIP_MS / 2)],
+        self.relay(stack, PORT, socket, ROUND_TRIP_MS / 2, within(f"there{learner}"))
+        return f"tcp://10.78.{learner}.1:{PORT}"
+
+    def relay(self, stack, here, there, delay_ms, within=()):
+        relay = subprocess.Popen([*within, sys.executable, RELAY, str(here), str(there), str(delay_ms)],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         stack.callback(lambda: (relay.kill(), relay.wait()))
         if not select.select([relay.stdout], [], [], READY_S)[0] or relay.stdout.readline().strip() != "listening":
             raise Failed("the relay did not start")
-        return f"tcp://10.78.{learner}.1:{PORT}"
+
+    def certificate(self, folder):
+        """Signed by itself, of the address at which far() has a daemon; and its key."""
+        certificate, key = folder / "certificate.pem", folder / "key.pem"
+        done = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                               "/CN=psd", "-addext", "subjectAltName=IP:10.78.0.1", "-keyout", key, "-out", certificate],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise Failed(f"openssl: {last_line(done.stderr)}")
+        return certificate, key
 
     def train(self, folder, addresses, steps, slow):
         running = []

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Passes TCP connections on, each byte so many milliseconds late, as a long way would.
+"""Passes connections on, each byte so many milliseconds late, as a long way would.
 
-Usage: delay_relay.py PORT UNIX_SOCKET MILLISECONDS. Listens on all addresses; prints a line once it does. It takes no more from a
-side than the other side has room for beyond what is on its way.
+Usage: delay_relay.py FROM TO MILLISECONDS. FROM: a port, of all addresses, or the path of a Unix socket; TO: such a path, or HOST:PORT.
+Prints a line once it listens. It takes no more from a side than the other side has room for beyond what is on its way.
 """
 import asyncio
 import sys
@@ -39,13 +39,14 @@ async def pass_on(reader, writer, delay):
 
 
 async def main():
-    port, path, delay = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]) / 1000
+    here, there, delay = sys.argv[1], sys.argv[2], float(sys.argv[3]) / 1000
 
     async def connected(reader, writer):
-        inner_reader, inner_writer = await asyncio.open_unix_connection(path)
+        host, _, port = there.rpartition(":")
+        inner_reader, inner_writer = await (asyncio.open_connection(host, int(port)) if host else asyncio.open_unix_connection(there))
         await asyncio.gather(pass_on(reader, inner_writer, delay), pass_on(inner_reader, writer, delay))
 
-    server = await asyncio.start_server(connected, None, port)
+    server = await (asyncio.start_server(connected, None, int(here)) if here.isdigit() else asyncio.start_unix_server(connected, here))
     print("listening", flush=True)
     await server.serve_forever()
 

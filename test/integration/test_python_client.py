@@ -157,6 +157,8 @@ class PythonClient(processes.ProcessTest):
             (lambda: psd.Client("nonsense"), psd.InvalidArgument, "nonsense"),
             (lambda: psd.Client("unix:///nowhere/psd.sock", connect_timeout=0.1), psd.Unavailable, "nowhere"),
             (lambda: psd.Client("tcp://localhost:1", transport="pigeon"), psd.InvalidArgument, "pigeon"),
+            (lambda: psd.Client(daemon.address, window=0), psd.InvalidArgument, "window is 0; expected a whole number from 1 to 1024, or None"),
+            (lambda: psd.Client(daemon.address, chunk=100), psd.InvalidArgument, "chunk is 100; expected a whole number from 4096 to 67108864"),
             (lambda: client.ping(2**40), psd.InvalidArgument, "1 to 1000000 calls"),
             (lambda: client.ping(1, 0), psd.InvalidArgument, "1 to 65536 of them outstanding, not 1 and 0"),
             (lambda: pickle.dumps(client), TypeError, "cannot be pickled"),

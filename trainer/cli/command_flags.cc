@@ -64,6 +64,21 @@ void addOverlapFlags(CLI::App& app, RawFlags& flags) {
                "pull the parameters and rows of the next step while this one computes");
 }
 
+/// Of train and bench.
+void addSliceFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option(
+         "--chunk", flags.chunk,
+         "of one slice on the wire, at most; auto: 1 MiB, in memory of CUDA devices all that the daemon "
+         "takes")
+      ->type_name("BYTES")
+      ->capture_default_str();
+  app.add_option("--window", flags.window,
+                 "slices of --chunk in flight at a time on each connection, or more of smaller ones; auto: 4, "
+                 "and over a network as many as fill the way to the daemon")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
 /// Of the commands that pull and push.
 void addConnectionsFlag(CLI::App& app, RawFlags& flags) {
   app.add_option(
@@ -161,10 +176,7 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--size", flags.size, "of the parameters", "BYTES");
   add("--trainers", flags.trainers, "at once, each a process", "N");
   add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
-  add("--chunk", flags.chunk,
-      "of one slice on the wire, at most; auto: 1 MiB, in memory of CUDA devices all that the daemon takes",
-      "BYTES");
-  add("--window", flags.window, "slices of --chunk in flight at a time, or more of smaller ones", "N");
+  addSliceFlags(app, flags);
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
   add("--ids", flags.ids, "rows: of one pull or push, drawn anew for each", "N");
   add("--dim", flags.dim, "rows: floats of a row", "N");
@@ -200,7 +212,7 @@ Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
 
 Status checkExecuteFlags(const CLI::App& app) {
   for (const char* const name : {"--server", "--token-file", "--transport", "--model", "--device",
-                                 "--threads", "--init", "--inflight", "--prefetch", "--connections", "--spin",
+                                 "--threads", "--init", "--inflight", "--prefetch", "--connections", "--spin", "--chunk", "--window",
                                  "--codec", "--pull-codec", "--data-plan", "--allreduce-host"}) {
     if (app.count(name) == 0) continue;
     return {ErrorCode::invalidArgument,
@@ -250,6 +262,7 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
       ->capture_default_str();
   addOverlapFlags(app, flags);
   addConnectionsFlag(app, flags);
+  addSliceFlags(app, flags);
   addCodecFlags(app, flags);
   app.add_option(
          "--init", flags.init,

@@ -25,7 +25,7 @@ struct RawFlags {
   std::optional<std::string> threads, every, local, localTokenFile, state;
   bool json = false, prefetch = false, goOnWithoutRows = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
-                         window = "4", ids = "100000", dim = "32", tables = "1", tableRows = "1000000",
+                         window = "auto", ids = "100000", dim = "32", tables = "1", tableRows = "1000000",
                          skew = "0", creators = "0";
   bool create = false;
   std::string virtualTrainers = "4", schedule = "round_robin", byzantine = "0", byzantineDeviation = "20";

@@ -114,15 +114,17 @@ Status readConnections(const RawFlags& flags, ClientOptions& client) {
   return {};
 }
 
-/// What bench can choose beyond the daemon.
+/// How values travel.
 Status readTransfer(const RawFlags& flags, ClientOptions& client) {
   if (flags.chunk != "auto") {
     PSD_ASSIGN_OR_RETURN(client.chunkBytes,
                          parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
     client.deviceChunkBytes = client.chunkBytes;
   }
-  PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
-  client.window = static_cast<uint32_t>(window);
+  if (flags.window != "auto") {
+    PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
+    client.window = static_cast<uint32_t>(window);
+  }
   return readConnections(flags, client);
 }
 
@@ -199,7 +201,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
       train.common.client.retryTimeout,
       readMilliseconds({"--retry-timeout", flags.retryTimeout}, kRetryTimeoutSecondsMax, Zero::allowed));
   PSD_RETURN_IF_ERROR(readOverlap(flags, loop));
-  PSD_RETURN_IF_ERROR(readConnections(flags, train.common.client));
+  PSD_RETURN_IF_ERROR(readTransfer(flags, train.common.client));
   train.common.client.goOnWithoutRows = flags.goOnWithoutRows;
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));

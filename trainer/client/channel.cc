@@ -19,6 +19,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
 constexpr Version kUnread{UINT64_MAX};
+constexpr uint32_t kWindow = 4;  // slices in flight, at first
+constexpr std::string_view kUnixScheme = "unix:";
+
+/// What a window grows to: as much as a way of 2.5 Gbit/s and 100 ms holds.
+uint32_t mostInFlight(uint64_t sliceElements) {
+  constexpr uint64_t kBytesMost = 32 << 20, kSlicesMost = 64;
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(kBytesMost / (sliceElements * sizeof(float)), kWindow, kSlicesMost));
+}
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -96,7 +105,8 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
                  const ClientOptions& options)
     : chunkBytes_(options.chunkBytes),
       deviceChunkBytes_(options.deviceChunkBytes),
-      window_(options.window),
+      window_(options.window == 0 ? kWindow : options.window),
+      windowGrows_(options.window == 0 && !server.starts_with(kUnixScheme)),
       token_(options.token),
       connection_(io, kj::mv(socket), std::move(server), options.spin, options.transport != Transport::rpc),
       transports_(connection_, options.transport, options.cudaDevice) {
@@ -177,6 +187,7 @@ kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
   terms_ = std::move(in.terms);
   sliceElements_ = sliceElements != 0 ? sliceElements : chooseSliceElements(in.offer);
   terms_.slices = cutIntoSlices(terms_.plan, std::min(sliceElements_, terms_.sliceElementsMax));
+  pulling_ = pushing_ = GrowingWindow(window_, windowGrows_ ? mostInFlight(sliceElements_) : window_);
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
   return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {
@@ -301,13 +312,17 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
     if (!way.ok()) return Result<PullInfo>(way.error());
     auto info = kj::heap<PullInfo>();
     info->versions.resize(terms_.blockCount(), kUnread);
-    const auto send = [destination, number = ++lastPull_, &transport = *way->pull,
+    const auto send = [this, destination, number = ++lastPull_, &transport = *way->pull,
                        &info = *info](const Slice& slice) {
+      const auto sent = pulling_.sent(Clock::now());
       return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
-          .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice.shard, pulled); });
+          .then([this, &info, slice, sent](Result<SlicePulled> pulled) {
+            pulling_.answered(sent, Clock::now());
+            return add(info, slice.shard, pulled);
+          });
     };
     auto slices = kj::heap<std::vector<Slice>>(carriedOf(fragment));
-    return sendInWindow(*slices, std::min(inFlight(*slices), way->pull->window()), send)
+    return sendInWindow(*slices, inFlight(*slices, *way->pull, pulling_), send)
         .attach(kj::mv(slices))
         .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
           if (!status.ok()) return status.error();
@@ -324,8 +339,10 @@ std::vector<Slice> Channel::carriedOf(std::optional<uint32_t> fragment) const {
   return slices;
 }
 
-uint32_t Channel::inFlight(const std::vector<Slice>& slices) const {
-  return slicesInFlight(slices, window_, terms_.rowValuesMax);
+SliceQueue::Window Channel::inFlight(const std::vector<Slice>& slices, const SliceTransport& transport,
+                                     const GrowingWindow& grown) const {
+  const uint32_t few = slicesInFlight(slices, window_, terms_.rowValuesMax);
+  return [few, most = transport.window(), &grown] { return std::min(std::max(few, grown.slices()), most); };
 }
 
 std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {
@@ -399,12 +416,17 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
     const auto send = [this, request, info, rows, dense, &transport](size_t index) {
       if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
       const Slice& slice = carried_[index];
+      const auto sent = pushing_.sent(Clock::now());
       return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
-          .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
+          .then([this, info, slice, sent](const SlicePushed& pushed) {
+            pushing_.answered(sent, Clock::now());
+            return add(*info, slice.shard, pushed);
+          });
     };
     const std::vector<Slice> slices = rowsAlone ? std::vector<Slice>() : carriedOf(request.fragment);
-    const uint32_t window = rows->empty() ? inFlight(slices) : window_;
-    return pushes_.add(request.step, slices.size() + rows->size(), std::min(window, transport.window()), send)
+    SliceQueue::Window window = inFlight(slices, transport, pushing_);
+    if (!rows->empty()) window = [most = std::min(window_, transport.window())] { return most; };
+    return pushes_.add(request.step, slices.size() + rows->size(), std::move(window), send)
         .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
           const bool answered = status.ok() || !isLost(status.error());
           if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);

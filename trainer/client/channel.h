@@ -14,6 +14,7 @@
 #include "trainer/client/silence_watch.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
+#include "trainer/client/transport/growing_window.h"
 #include "trainer/client/transport/shared_copy.h"
 #include "trainer/client/transport/slice_queue.h"
 #include "trainer/client/transport/transports.h"
@@ -115,8 +116,9 @@ class Channel {
   uint32_t partsOf(const PushRequest& request) const;
   /// The slices of the arena that this connection carries, of one fragment or of all.
   std::vector<Slice> carriedOf(std::optional<uint32_t> fragment) const;
-  /// How many of them may be unanswered at once.
-  uint32_t inFlight(const std::vector<Slice>& slices) const;
+  /// How many of them may be unanswered at once, also as `grown` says.
+  SliceQueue::Window inFlight(const std::vector<Slice>& slices, const SliceTransport& transport,
+                              const GrowingWindow& grown) const;
   /// The slices of rows that this connection carries, one at least of each row shard.
   std::vector<RowSlice> carriedRows(const RowBatch* rows) const;
   kj::Promise<Status> sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info);
@@ -126,6 +128,8 @@ class Channel {
 
   const uint64_t chunkBytes_, deviceChunkBytes_;
   const uint32_t window_;
+  const bool windowGrows_;
+  GrowingWindow pulling_{window_, window_}, pushing_{window_, window_};  // of messages
   const std::string token_;
   DaemonConnection connection_;
   Transports transports_;

@@ -59,7 +59,9 @@ struct ClientOptions {
   /// of its ring. Two processes take turns at a device, and each slice costs several changes of turn: large
   /// ones are faster.
   uint64_t deviceChunkBytes = 32u << 20;
-  uint32_t window = 4;  ///< slices of that size in flight at most, per connection; more of smaller ones
+  /// Slices of that size in flight at most, per connection; more of smaller ones. 0: 4, and over a network as
+  /// many as fill the way to the daemon, up to 64 and 32 MiB.
+  uint32_t window = 0;
   /// Connections of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and
   /// one where values travel through memory shared with it. All of a shard goes over one of them.
   uint32_t connections = 1;

@@ -6,14 +6,14 @@
 
 namespace psd {
 
-kj::Promise<Status> SliceQueue::add(Step step, size_t slices, uint32_t window, Send send) {
+kj::Promise<Status> SliceQueue::add(Step step, size_t slices, Window window, Send send) {
   if (find(step) != pushes_.end()) {
     return Status(ErrorCode::invalidArgument,
                   "a push of step " + std::to_string(step.value) + " is under way already");
   }
   auto done = kj::newPromiseAndFulfiller<Status>();
   pushes_.push_back(
-      {step, slices, slices, std::max<size_t>(window, 1), std::move(send), kj::mv(done.fulfiller), {}});
+      {step, slices, slices, std::move(window), std::move(send), kj::mv(done.fulfiller), {}});
   finishIfDone(std::prev(pushes_.end()));
   return kj::mv(done.promise);
 }
@@ -59,7 +59,7 @@ void SliceQueue::stop(Push& push, Status why) {
 
 void SliceQueue::sendOn() {
   for (Place push = pushes_.begin(); push != pushes_.end(); ++push) {
-    while (unanswered_ < push->window && !push->ready.empty()) sendOne(push);
+    while (!push->ready.empty() && unanswered_ < std::max<size_t>(push->window(), 1)) sendOne(push);
     if (push->unsent > 0 && !push->stopped) return;
   }
 }
@@ -100,18 +100,18 @@ void SliceQueue::finishIfDone(Place push) {
   pushes_.erase(push);
 }
 
-kj::Promise<Status> sendInWindow(size_t slices, uint32_t window, SliceQueue::Send send) {
+kj::Promise<Status> sendInWindow(size_t slices, SliceQueue::Window window, SliceQueue::Send send) {
   auto queue = kj::heap<SliceQueue>();
-  auto sent = queue->add(Step{}, slices, window, std::move(send));
+  auto sent = queue->add(Step{}, slices, std::move(window), std::move(send));
   std::vector<size_t> all(slices);
   std::iota(all.begin(), all.end(), size_t{0});
   queue->ready(Step{}, all);
   return sent.attach(kj::mv(queue));
 }
 
-kj::Promise<Status> sendInWindow(const std::vector<Slice>& slices, uint32_t window,
+kj::Promise<Status> sendInWindow(const std::vector<Slice>& slices, SliceQueue::Window window,
                                  std::function<kj::Promise<Status>(const Slice&)> send) {
-  return sendInWindow(slices.size(), window,
+  return sendInWindow(slices.size(), std::move(window),
                       [&slices, send = std::move(send)](size_t index) { return send(slices[index]); });
 }
 

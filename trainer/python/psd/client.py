@@ -17,6 +17,8 @@ from .errors import InvalidArgument
 
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
+_WINDOW_MAX = 1024  # slices
+_CHUNK_BYTES = (4096, 64 << 20)
 _Flat = TypeVar("_Flat")
 _open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # each lives as long as the calls that it has under way
 
@@ -105,6 +107,11 @@ def _from_environment(name: str) -> int | None:
         raise InvalidArgument(f"the environment's {name} is {value!r}, not a number") from None
 
 
+def _check_within(what: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and (not isinstance(value, int) or not least <= value <= most):
+        raise InvalidArgument(f"{what} is {value!r}; expected a whole number from {least} to {most}, or None")
+
+
 def _tell(what: str, line: str) -> None:
     _log.log(logging.INFO if what == "back" else logging.WARNING, "%s", line)
 
@@ -115,8 +122,8 @@ class Client:
     `with`, it leaves at the end of the block."""
 
     def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
-                 retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, codec: str = "",
-                 pull_codec: str = "", go_on_without_rows: bool = False,
+                 retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, window: int | None = None,
+                 chunk: int | None = None, codec: str = "", pull_codec: str = "", go_on_without_rows: bool = False,
                  on_event: Callable[[str, str], None] | None = None, token: str | None = None,
                  token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
                  tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None,
@@ -125,7 +132,8 @@ class Client:
         environment's PSD_SERVER. `token`, or the file that holds it, tells the daemon who this is; None: PSD_TOKEN_FILE,
         PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
         format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose
-        connection broke tries to come back. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when
+        connection broke tries to come back. `window`: slices of `chunk` bytes (None: 1 MiB) in flight at a time on each of the
+        `connections`; None: 4, and over a network as many as fill the way to the daemon. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when
         it is "back"; None: the logger "psd" is. `device`: where the arrays of values and gradients are that calls are given: "cuda:N",
         or a torch.device; None: in host memory. The call waits for what is under way on such an array in the current stream
         of its library; what it fills is there for all streams when the call has ended."""
@@ -133,12 +141,14 @@ class Client:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
+        _check_within("window", window, 1, _WINDOW_MAX)
+        _check_within("chunk", chunk, *_CHUNK_BYTES)
         cuda_device = -1
         if device is not None:
             cuda_device = _cuda.index_of(device)
             _cuda.load_runtime(cuda_device)
         self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else list(servers), connect_timeout,
-                                   retry_timeout, transport, connections, codec, pull_codec, go_on_without_rows,
+                                   retry_timeout, transport, connections, window or 0, chunk or 0, codec, pull_codec, go_on_without_rows,
                                    on_event or _tell, token,
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
                                                           for path in (token_file, tls_ca, tls_cert, tls_key))), cuda_device)

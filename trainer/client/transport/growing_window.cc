@@ -1,0 +1,37 @@
+#include "trainer/client/transport/growing_window.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace psd {
+namespace {
+
+constexpr double kRoom = 2;         // of what is under way
+constexpr double kSecondsMin = 1e-9;
+
+}  // namespace
+
+GrowingWindow::Sent GrowingWindow::sent(TimePoint now) {
+  if (unanswered_ == 0 && newest_.underWay > 0) {
+    before_ = newest_;
+    newest_ = {};
+  }
+  unanswered_++;
+  return {now, answered_};
+}
+
+void GrowingWindow::answered(const Sent& slice, TimePoint now) {
+  unanswered_--;
+  answered_++;
+  const double seconds =
+      std::max(std::chrono::duration<double>(now - slice.when).count(), kSecondsMin);
+  newest_.shortest = std::min(newest_.shortest, seconds);
+  // So many were answered in the round trip of this one.
+  const double perRoundTrip = static_cast<double>(answered_ - slice.answeredBefore);
+  const double shortest = std::min(newest_.shortest, before_.shortest);
+  newest_.underWay = std::max(newest_.underWay, perRoundTrip * shortest / seconds);
+  const double wanted = std::ceil(kRoom * std::max(newest_.underWay, before_.underWay));
+  slices_ = static_cast<uint32_t>(std::clamp<double>(wanted, least_, most_));
+}
+
+}  // namespace psd
