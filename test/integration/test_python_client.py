@@ -100,6 +100,20 @@ class PythonClient(processes.ProcessTest):
         self.assertAlmostEqual(float(LINE.views(values)["bias"]), 1, 2)
         self.assertEqual(daemon.status()["trainers"], [])
 
+    def test_values_travel_in_slices_of_the_size_that_is_said(self):
+        daemon, model = self.daemon(policy="locked", shards=1), psd.Model("large", {"w": (16 << 10,)})
+
+        def slices_of_a_pull(**options):
+            before = daemon.counter("pull_slices")
+            with psd.Client(daemon.address, transport="rpc", **options) as client:
+                client.join(model, model.zeros(), 0, 1)
+                client.pull(model.zeros())
+            return daemon.counter("pull_slices") - before
+
+        self.assertEqual(slices_of_a_pull(), 1)
+        for window in (1, 7):
+            self.assertEqual(slices_of_a_pull(chunk=4096, window=window), 16)
+
     def test_flat_arrays_begin_at_a_multiple_of_64_bytes(self):
         for size in (1, 17, 1 << 20):
             array = psd.Model("m", {"w": (size,)}).zeros()

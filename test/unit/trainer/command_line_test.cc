@@ -130,6 +130,18 @@ TEST_CASE("every train flag arrives") {
   CHECK(chosen.batchSize == 48);
 }
 
+TEST_CASE("how values travel is said where one trains") {
+  const ClientOptions usual = train({}).common.client, said = train({"--chunk", "64K", "--window", "7"}).common.client;
+  CHECK(usual.window == 0);  // which grows
+  CHECK(usual.chunkBytes == 1 << 20);
+  CHECK(said.window == 7);
+  CHECK(said.chunkBytes == 64 << 10);
+  CHECK(train({"--window", "auto"}).common.client.window == 0);
+  for (const char* wrong : {"0", "1025", "wide"}) {
+    CHECK_THAT(parseTrain({"--window", wrong}).message(), Contains("--window"));
+  }
+}
+
 TEST_CASE("several connections, where one trains or moves values") {
   CHECK(train({"--connections", "3"}).common.client.connections == 3);
   CHECK(train({}).common.client.spin == std::chrono::microseconds(0));
