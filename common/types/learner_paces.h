@@ -12,7 +12,8 @@ namespace psd {
 /// How many steps learners of different speed take before they push, so that all push about as often: of the
 /// period H learner m takes H_m = ⌊H · speed_m / speed_max⌋, at least 1 (Dynamic Local Updates; Liu,
 /// Chhaparia, Douillard, Kale, Rusu, Shen, Szlam, Ranzato 2024). Speeds are those of each learner's newest
-/// push. The daemon tells learners by it, and a simulation in virtual time. Pure: no threads, locks or clocks. Owned by whoever serialises the calls.
+/// push. The daemon tells learners by it, and a simulation in virtual time. Pure: no threads, locks or
+/// clocks. Owned by whoever serialises the calls.
 class LearnerPaces {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

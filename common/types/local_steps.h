@@ -23,7 +23,7 @@ struct LocalSteps {
   /// DiLoCo: the shards are in so many fragments with rounds of their own, of which one is pushed at the end
   /// of each slot; slot k (from 0) is of fragment k % fragments and ends with step slotEnd(k) of the run.
   uint32_t fragments = 1;
-  bool ofGroups = false;  ///< each fragment is a group of the daemon's configuration, and not planned
+  bool ofGroups = false;    ///< each fragment is a group of the daemon's configuration, and not planned
   uint32_t delay = 0;       ///< steps that go on while a push is under way; below the steps of any slot
   double blend = 0;         ///< share of the trainer's own parameters in what it goes on with after a push
   std::string deltas = {};  ///< name of the codec in which pulls are differences; empty: they are not

@@ -165,9 +165,9 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   for (size_t i = 0; i < groups.size(); i++) {
     const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;
     const auto refused = [&](const std::string& key, const std::string& why) {
-      return Status(ErrorCode::invalidArgument, pathOf(groups, i, key) + ": cannot change while the daemon runs from '" +
-                                                    before.describe() + "' to '" + after.describe() + "'" +
-                                                    why);
+      return Status(ErrorCode::invalidArgument,
+                    pathOf(groups, i, key) + ": cannot change while the daemon runs from '" +
+                        before.describe() + "' to '" + after.describe() + "'" + why);
     };
     if (before.name() != after.name() || slotNames(before) != slotNames(after)) {
       return refused("optimizer", ", which keeps other state per weight");

@@ -58,11 +58,11 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
   const PolicyChoice& policy = groups[group].policy;
   const std::string place = pathOf(groups, group, "policy");
   if (!policy.traits.tables) {
-    return {ErrorCode::invalidArgument,
-            fmt::format("{}: policy {} is not for embedding tables, and '{}' is one{}", place, policy.type,
-                        table.name,
-                        policy.plan.local ? ""
-                                          : "; give it a group with hogwild, locked, bounded_staleness or sync")};
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format(
+            "{}: policy {} is not for embedding tables, and '{}' is one{}", place, policy.type, table.name,
+            policy.plan.local ? "" : "; give it a group with hogwild, locked, bounded_staleness or sync")};
   }
   if (groups[group].optimizer.forTensorsAlone()) {
     return {ErrorCode::invalidArgument,
@@ -172,20 +172,23 @@ void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
   const LocalPlan& plan = *groups.back().policy.plan.local;
   const size_t count = groups.size();
   if (plan.fragments > 1) {
-    in.fail("policy.fragments", "does not go with `groups`, each of which is a fragment, as is what they "
-                                "leave to the top level");
+    in.fail("policy.fragments",
+            "does not go with `groups`, each of which is a fragment, as is what they "
+            "leave to the top level");
   } else if (count > std::min<size_t>(plan.period, kFragmentsMax)) {
-    in.fail("groups", fmt::format("and what they leave are {} fragments, and may be at most policy.period ({}) "
-                                  "and {}: each is pushed once in so many steps",
-                                  count, plan.period, kFragmentsMax));
+    in.fail("groups",
+            fmt::format("and what they leave are {} fragments, and may be at most policy.period ({}) "
+                        "and {}: each is pushed once in so many steps",
+                        count, plan.period, kFragmentsMax));
   } else if (const uint64_t slot = plan.period / count; plan.delay >= slot) {
-    in.fail("policy.delay",
-            fmt::format("must be below period / fragments ({}), of which the groups make {}: what came of one "
-                        "push is taken over before the next one",
-                        slot, count));
+    in.fail(
+        "policy.delay",
+        fmt::format("must be below period / fragments ({}), of which the groups make {}: what came of one "
+                    "push is taken over before the next one",
+                    slot, count));
   }
-  const bool early = std::ranges::any_of(
-      groups, [](const GroupConfig& group) { return group.policy.local.endsEarly; });
+  const bool early =
+      std::ranges::any_of(groups, [](const GroupConfig& group) { return group.policy.local.endsEarly; });
   for (uint32_t i = 0; i < count; i++) {
     groups[i].fragment = i;
     groups[i].policy.local.fragments = static_cast<uint32_t>(count);
@@ -286,10 +289,11 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
   }
   if (!model.partition.isWhole()) return found;  // another daemon may have what a group takes
   if (groups.back().fragment && taken[last] == 0) {
-    return Error{ErrorCode::invalidArgument,
-                 fmt::format("groups: they leave no tensor of model '{}' to the top level, which is a fragment "
-                             "too; give the last group's tensors to it",
-                             model.name)};
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("groups: they leave no tensor of model '{}' to the top level, which is a fragment "
+                    "too; give the last group's tensors to it",
+                    model.name)};
   }
   const std::vector<std::string> names = namesOf(model);
   for (size_t i = 0; i < last; i++) {

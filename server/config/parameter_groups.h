@@ -39,9 +39,9 @@ struct GroupsOfModel {
   std::vector<uint32_t> ofTensor, ofTable;
 };
 /// The group of every tensor and table: the first that has a matching glob, or as fragmentsOf() has it.
-/// ErrorCode::invalidArgument, with the JSON path, when one of `groups` takes none, or its policy or optimizer
-/// is not for what it takes. The last one may be left without any, unless it is a fragment, and of a partition
-/// each.
+/// ErrorCode::invalidArgument, with the JSON path, when one of `groups` takes none, or its policy or
+/// optimizer is not for what it takes. The last one may be left without any, unless it is a fragment, and of
+/// a partition each.
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
 
 /// How trainers average the gradients of tensors; nothing: each pushes its own.

@@ -111,8 +111,9 @@ PolicyPlan Diloco::read(ObjectReader& in) {
 PolicyPlan Diloco::readInGroup(ObjectReader& in, const LocalPlan& topLevel) {
   refuseModifiers(in);
   for (const std::string_view key : {"period", "inner", "fragments", "delay", "blend", "deltas"}) {
-    in.refuse(key, "is the top level's: a trainer's steps are of the whole model, and each group is a part "
-                   "of it that it exchanges");
+    in.refuse(key,
+              "is the top level's: a trainer's steps are of the whole model, and each group is a part "
+              "of it that it exchanges");
   }
   return planWith(readOptions(in), topLevel);
 }

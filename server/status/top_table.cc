@@ -88,9 +88,10 @@ std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
                   durationText(now.uptimeSeconds), bytesText(now.residentBytes)));
   const std::optional<double> tokens = reportedSum(now.trainers, kReportedTokens);
   out += labelledLine(
-      "rates", fmt::format("{} gradients/s, {} samples/s, {}{} pulled, {} pushed",
-                           rateText(rate(metrics.gradients)), rateText(samples),
-                           tokens ? rateText(*tokens) + " tokens/s, " : "", byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
+      "rates",
+      fmt::format("{} gradients/s, {} samples/s, {}{} pulled, {} pushed", rateText(rate(metrics.gradients)),
+                  rateText(samples), tokens ? rateText(*tokens) + " tokens/s, " : "",
+                  byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
   out += labelledLine("trainers", fmt::format("{} of {} in, {} lost so far", now.trainers.size(),
                                               now.worldSize, now.trainersLost));
   return out + trainers + topWaiting(now);

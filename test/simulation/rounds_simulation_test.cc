@@ -259,9 +259,9 @@ class RoundsWorld {
   const RoundRules rules_;
   SyncRounds rounds_;
   std::vector<Step> trainers_;
-  std::set<SessionId> open_;  // who has contributed to the open round
-  TimePoint opened_{};        // its first contribution
-  TimePoint start_{};         // when enough trainers were in for the first time
+  std::set<SessionId> open_;           // who has contributed to the open round
+  TimePoint opened_{};                 // its first contribution
+  TimePoint start_{};                  // when enough trainers were in for the first time
   std::optional<TimePoint> quorumAt_;  // of the open round, under a rule of grace
   uint64_t lastSession_ = 0, restarts_ = 0;
   uint64_t taken_ = 0, accounted_ = 0, closed_ = 0, failed_ = 0, late_ = 0, proceeded_ = 0, newcomers_ = 0;

@@ -72,9 +72,10 @@ void addSliceFlags(CLI::App& app, RawFlags& flags) {
          "takes")
       ->type_name("BYTES")
       ->capture_default_str();
-  app.add_option("--window", flags.window,
-                 "slices of --chunk in flight at a time on each connection, or more of smaller ones; auto: 4, "
-                 "and over a network as many as fill the way to the daemon")
+  app.add_option(
+         "--window", flags.window,
+         "slices of --chunk in flight at a time on each connection, or more of smaller ones; auto: 4, "
+         "and over a network as many as fill the way to the daemon")
       ->type_name("N")
       ->capture_default_str();
 }
@@ -211,9 +212,10 @@ Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
 }
 
 Status checkExecuteFlags(const CLI::App& app) {
-  for (const char* const name : {"--server", "--token-file", "--transport", "--model", "--device",
-                                 "--threads", "--init", "--inflight", "--prefetch", "--connections", "--spin", "--chunk", "--window",
-                                 "--codec", "--pull-codec", "--data-plan", "--allreduce-host"}) {
+  for (const char* const name :
+       {"--server", "--token-file", "--transport", "--model", "--device", "--threads", "--init", "--inflight",
+        "--prefetch", "--connections", "--spin", "--chunk", "--window", "--codec", "--pull-codec",
+        "--data-plan", "--allreduce-host"}) {
     if (app.count(name) == 0) continue;
     return {ErrorCode::invalidArgument,
             std::string(name) + ": goes without --execute; with it, model and daemon are the executor's"};

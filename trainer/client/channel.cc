@@ -4,12 +4,12 @@
 #include <chrono>
 #include <iterator>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
+#include "trainer/client/samples_answer.h"
 #include "trainer/client/transport/sanitized.h"
 
 namespace psd {
@@ -51,52 +51,6 @@ Status add(PushInfo& info, ShardId shard, const SlicePushed& pushed) {
   info.outcome = std::max(info.outcome, pushed.outcome);
   info.bytes += pushed.bytes;
   return {};
-}
-
-/// The elements of the shards that are marked, those of neighbours as one range.
-std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
-  std::vector<ElementRange> ranges;
-  for (kj::uint i = 0; i < std::min<size_t>(marked.size(), plan.shards.size()); i++) {
-    if (!marked[i]) continue;
-    const ShardRange& shard = plan.shards[i];
-    if (!ranges.empty() && ranges.back().begin + ranges.back().count == shard.begin) {
-      ranges.back().count += shard.count;
-    } else {
-      ranges.push_back({shard.begin, shard.count});
-    }
-  }
-  return ranges;
-}
-
-/// The tables of the row shards that are marked, whose marks follow those of the plan's shards.
-std::vector<uint32_t> tablesOf(const SessionTerms& terms, capnp::List<bool>::Reader marked) {
-  std::set<uint32_t> tables;
-  for (const RowShardTerms& shard : terms.rowShards) {
-    if (shard.id.value < marked.size() && marked[shard.id.value])
-      tables.insert(shard.tables.begin(), shard.tables.end());
-  }
-  return {tables.begin(), tables.end()};
-}
-
-/// `sized`: the daemon was asked to choose the number.
-Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms,
-                                 bool sized) {
-  using What = DealtSamples::What;
-  if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-  if (answer.isFinished()) return DealtSamples{.what = What::finished};
-  if (!answer.isDealt()) return DealtSamples{};
-  const auto dealt = answer.getDealt();
-  const auto unweighted = dealt.getUnweighted();
-  if (unweighted.size() != (sized ? terms.blockCount() : 0)) {
-    return Error{ErrorCode::protocolMismatch, "the daemon does not tell which shards weigh gradients"};
-  }
-  return DealtSamples{What::range,
-                      dealt.getEpoch(),
-                      dealt.getBegin(),
-                      dealt.getCount(),
-                      elementsOf(terms.plan, unweighted),
-                      tablesOf(terms, unweighted),
-                      dealt.getMixed()};
 }
 
 }  // namespace
@@ -398,43 +352,43 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
   // Of trainers that average, the one that pushes has no rows to go with the average.
   const bool tensorsAlone = !rowsAlone && !request.rows && terms_.allReduce.timeout.count() > 0;
   request.parts = partsOf(request);
-  return connection_.call([this, rowsAlone, tensorsAlone,
-                           request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
-    if (!connection_.canPush()) {
-      return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
-    }
-    const auto start = Clock::now();
-    const auto way = transports_.choose(request.onDevice);
-    if (!way.ok()) return Result<PushInfo>(way.error());
-    SliceTransport& transport = *way->push;
-    const auto info = std::make_shared<PushInfo>();
-    info->versions.resize(terms_.blockCount());
-    // The slices of the arena first, then those of rows.
-    const auto rows = std::make_shared<const std::vector<RowSlice>>(
-        tensorsAlone ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
-    const size_t dense = rowsAlone ? 0 : carried_.size();
-    const auto send = [this, request, info, rows, dense, &transport](size_t index) {
-      if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
-      const Slice& slice = carried_[index];
-      const auto sent = pushing_.sent(Clock::now());
-      return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
-          .then([this, info, slice, sent](const SlicePushed& pushed) {
-            pushing_.answered(sent, Clock::now());
-            return add(*info, slice.shard, pushed);
-          });
-    };
-    const std::vector<Slice> slices = rowsAlone ? std::vector<Slice>() : carriedOf(request.fragment);
-    SliceQueue::Window window = inFlight(slices, transport, pushing_);
-    if (!rows->empty()) window = [most = std::min(window_, transport.window())] { return most; };
-    return pushes_.add(request.step, slices.size() + rows->size(), std::move(window), send)
-        .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
-          const bool answered = status.ok() || !isLost(status.error());
-          if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
-          if (!status.ok()) return status.error();
-          info->seconds = secondsSince(start);
-          return std::move(*info);
-        });
-  });
+  return connection_.call(
+      [this, rowsAlone, tensorsAlone, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
+        if (!connection_.canPush()) {
+          return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
+        }
+        const auto start = Clock::now();
+        const auto way = transports_.choose(request.onDevice);
+        if (!way.ok()) return Result<PushInfo>(way.error());
+        SliceTransport& transport = *way->push;
+        const auto info = std::make_shared<PushInfo>();
+        info->versions.resize(terms_.blockCount());
+        // The slices of the arena first, then those of rows.
+        const auto rows = std::make_shared<const std::vector<RowSlice>>(
+            tensorsAlone ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
+        const size_t dense = rowsAlone ? 0 : carried_.size();
+        const auto send = [this, request, info, rows, dense, &transport](size_t index) {
+          if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
+          const Slice& slice = carried_[index];
+          const auto sent = pushing_.sent(Clock::now());
+          return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
+              .then([this, info, slice, sent](const SlicePushed& pushed) {
+                pushing_.answered(sent, Clock::now());
+                return add(*info, slice.shard, pushed);
+              });
+        };
+        const std::vector<Slice> slices = rowsAlone ? std::vector<Slice>() : carriedOf(request.fragment);
+        SliceQueue::Window window = inFlight(slices, transport, pushing_);
+        if (!rows->empty()) window = [most = std::min(window_, transport.window())] { return most; };
+        return pushes_.add(request.step, slices.size() + rows->size(), std::move(window), send)
+            .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
+              const bool answered = status.ok() || !isLost(status.error());
+              if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
+              if (!status.ok()) return status.error();
+              info->seconds = secondsSince(start);
+              return std::move(*info);
+            });
+      });
 }
 
 kj::Promise<Status> Channel::sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info) {

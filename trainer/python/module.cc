@@ -182,8 +182,8 @@ PythonPartialPush beginPush(PythonClient& client, nb::handle gradient, uint32_t 
 
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, uint32_t window,
-               uint64_t chunk, std::string codec, std::string pullCodec, bool goOnWithoutRows, nb::object onEvent,
-               std::optional<std::string> token, CredentialFlags files, int cudaDevice) {
+               uint64_t chunk, std::string codec, std::string pullCodec, bool goOnWithoutRows,
+               nb::object onEvent, std::optional<std::string> token, CredentialFlags files, int cudaDevice) {
   ClientOptions options;
   files.token = std::move(token);
   auto credentials = readCredentials(files, std::getenv);
@@ -220,8 +220,8 @@ void bindClient(nb::module_& m) {
           "token_file"_a.none(), "tls_ca"_a.none(), "tls_cert"_a.none(), "tls_key"_a.none());
   nb::class_<PythonClient>(m, "Client", nb::is_weak_referenceable())
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
-           "connections"_a, "window"_a, "chunk"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none(),
-           "token"_a.none(), "files"_a, "cuda_device"_a)
+           "connections"_a, "window"_a, "chunk"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a,
+           "on_event"_a.none(), "token"_a.none(), "files"_a, "cuda_device"_a)
       .def(
           "join",
           [](PythonClient& client, const ModelSpec& model, nb::handle initial, uint32_t rank, bool anyRank,

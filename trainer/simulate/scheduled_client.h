@@ -9,8 +9,8 @@
 
 #include "trainer/client/client.h"
 #include "trainer/simulate/pushed_noise.h"
-#include "trainer/simulate/virtual_paces.h"
 #include "trainer/simulate/turns.h"
+#include "trainer/simulate/virtual_paces.h"
 
 namespace psd {
 

@@ -97,7 +97,7 @@ class Simulation {
   const Dataset& data_;
   const Connect connect_;
   Turns turns_;
-  VirtualPaces paces_;  // of whoever has the turn
+  VirtualPaces paces_;                              // of whoever has the turn
   std::vector<std::unique_ptr<Trainer>> trainers_;  // by rank
   std::unique_ptr<Client> observer_;
   SimulationReport report_;

@@ -1,5 +1,4 @@
 #include "common/types/learner_paces.h"
-
 #include "test/support/catch.h"
 
 namespace psd::types_learner_paces_test {

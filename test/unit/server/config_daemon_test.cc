@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "common/config/json_file.h"
-#include "common/plan/fragment_plan.h"
 #include "server/config/daemon_config.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
@@ -275,7 +274,8 @@ TEST_CASE("each wrong value has its one line") {
        "groups: do not go with policy async_diloco, whose trainers take steps of the whole model by "
        "themselves"},
       {R"({"policy": {"type": "locked"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco"}}]})",
-       "groups[0].policy: policy diloco is for the whole model, whose trainers take steps by themselves: give "
+       "groups[0].policy: policy diloco is for the whole model, whose trainers take steps by themselves: "
+       "give "
        "it at the top level too"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "locked"}}]})",
        "groups[0].policy.type: must be \"diloco\", as the top level's is, whose trainers take steps of the "
@@ -284,12 +284,14 @@ TEST_CASE("each wrong value has its one line") {
        "groups[0].policy.type: must be \"diloco\", as the top level's is, whose trainers take steps of the "
        "whole model by themselves"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco", "period": 9}}]})",
-       "groups[0].policy.period: is the top level's: a trainer's steps are of the whole model, and each group "
+       "groups[0].policy.period: is the top level's: a trainer's steps are of the whole model, and each "
+       "group "
        "is a part of it that it exchanges"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco", "clip": {"value": 1}}}]})",
        "groups[0].policy.clip: is for gradients; under this policy trainers push differences of parameters"},
       {R"({"policy": {"type": "diloco", "period": 9, "delay": 3}, "optimizer": {}, "groups": [{"match": "v"}, {"match": "w"}]})",
-       "policy.delay: must be below period / fragments (3), of which the groups make 3: what came of one push "
+       "policy.delay: must be below period / fragments (3), of which the groups make 3: what came of one "
+       "push "
        "is taken over before the next one"},
       {R"({"policy": {"type": "diloco", "period": 2}, "optimizer": {}, "groups": [{"match": "v"}, {"match": "w"}]})",
        "groups: and what they leave are 3 fragments, and may be at most policy.period (2) and 256: each is "
@@ -449,180 +451,6 @@ TEST_CASE("every example loads") {
     examples++;
   }
   CHECK(examples >= 4);
-}
-
-std::vector<GroupConfig> groupsOf(const std::string& json) {
-  auto loaded = readDaemonConfig(nlohmann::ordered_json::parse(json));
-  PSD_REQUIRE_OK(loaded);
-  return loaded->config.groups;
-}
-
-ModelSpec modelWith(const std::vector<std::string>& names) {
-  ModelSpec model{"net", {}};
-  for (const std::string& name : names) model.tensors.push_back({name, DType::f32, {4}});
-  return model;
-}
-
-TEST_CASE("groups have what the top level has, but for what they say") {
-  const auto groups = groupsOf(R"({
-    "policy": {"type": "locked"}, "optimizer": {"type": "sgd", "lr": 0.5},
-    "groups": [{"match": "fc*", "policy": {"type": "hogwild"}},
-               {"match": ["*.bias", "scale"], "optimizer": {"type": "adam"}}]})");
-  REQUIRE(groups.size() == 3);
-  CHECK(groups[0].policy.type == "hogwild");
-  CHECK(groups[0].optimizer.fullLearningRate == 0.5);
-  CHECK(groups[1].policy.type == "locked");
-  CHECK(groups[1].optimizer.name() == "adam");
-  CHECK(describePolicies(groups) == "fc*: hogwild, *.bias scale: locked, others: locked");
-  CHECK(describePolicies(groupsOf("{}")) == "hogwild");
-  CHECK(describeOptimizers(groups) == "fc*: sgd lr=0.5, *.bias scale: adam lr=0.001, others: sgd lr=0.5");
-}
-
-TEST_CASE("where trainers take the steps, their optimizer is named, and the daemon runs the exchange") {
-  const auto easgd =
-      groupsOf(R"({"policy": {"type": "easgd", "alpha": 0.25}, "optimizer": {"type": "sgd", "lr": 0.5}})");
-  CHECK(describeOptimizers(easgd) == "sgd lr=0.5");
-  CHECK(easgd[0].optimizer.describe() == "sgd lr=0.25");
-  CHECK(easgd[0].policy.local.rate == 0.5);
-  const auto local =
-      groupsOf(R"({"policy": {"type": "local_sgd"}, "optimizer": {"type": "sgd", "lr": 0.5}})");
-  CHECK(describeOptimizers(local) == "sgd lr=0.5");
-  CHECK(local[0].optimizer.describe() != "sgd lr=0.5");
-  const auto diloco =
-      groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"}, "grace_ms": 0},
-                   "optimizer": {"type": "sgd", "lr": 0.7}})");
-  CHECK(describeOptimizers(diloco) == "sgd lr=0.7, in trainers adam lr=0.001");
-  CHECK(diloco[0].optimizer.describe() == "sgd lr=0.7");
-  CHECK(diloco[0].policy.local.period == 50);
-  CHECK(diloco[0].policy.local.endsEarly);
-  CHECK_FALSE(diloco[0].policy.local.streams());
-  CHECK(diloco[0].policy.local.arrivals == 1);
-}
-
-TEST_CASE("without rounds so many pushes are one as the optimizer's delay says, or the policy") {
-  const auto arrivals = [](const std::string& learners, const std::string& optimizer) {
-    const auto groups = groupsOf(R"({"policy": {"type": "async_diloco", "period": 50)" + learners +
-                                 R"(}, "optimizer": {"type": )" + optimizer + "}}");
-    CHECK(groups[0].policy.local.period == 50);
-    return groups[0].policy.local.arrivals;
-  };
-  const std::string delayed = R"("delayed_nesterov", "delay": 4)";
-  CHECK(arrivals("", delayed) == 4);
-  CHECK(arrivals(R"(, "learners": 3)", delayed) == 3);
-  CHECK(arrivals("", R"("sgd")") == 1);
-  CHECK(arrivals(R"(, "learners": 3)", R"("sgd")") == 3);
-}
-
-TEST_CASE("fragments are groups that the policy makes by itself") {
-  const auto groups = groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"},
-                                              "fragments": 3, "delay": 4, "blend": 0.5},
-                                   "optimizer": {"type": "sgd", "lr": 0.7}})");
-  REQUIRE(groups.size() == 3);
-  CHECK(groups[2].name() == "fragment 2");
-  CHECK(groups[2].optimizer.describe() == "sgd lr=0.7");
-  CHECK(groups[0].policy.local.fragments == 3);
-  CHECK(groups[0].policy.local.delay == 4);
-  CHECK(groups[0].policy.local.blend == 0.5);
-  CHECK(groups[0].policy.local.slotEnd(4) == 83);
-  CHECK(describePolicies(groups) == "diloco in 3 fragments");
-  CHECK(describeOptimizers(groups) == "sgd lr=0.7, in trainers adam lr=0.001");
-  const auto assigned = assignGroups(modelWith({"a", "b", "c", "d"}), groups);
-  PSD_REQUIRE_OK(assigned);
-  CHECK(assigned->ofTensor == std::vector<uint32_t>{0, 1, 2, 0});
-  CHECK(assignGroups(modelWith({"a", "b"}), groups).message() ==
-        "policy.fragments: 3, and model 'net' has 2 tensors, each of which is in one of them; take fewer");
-}
-
-TEST_CASE("written groups are fragments where trainers exchange what their steps came to") {
-  const auto groups = groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"}, "delay": 4},
-                                   "optimizer": {"type": "sgd", "lr": 0.7},
-                                   "groups": [{"match": "a", "optimizer": {"type": "adam"}},
-                                              {"match": "b*", "policy": {"type": "diloco", "grace_ms": 9}}]})");
-  REQUIRE(groups.size() == 3);
-  for (uint32_t i = 0; i < 3; i++) {
-    CHECK(groups[i].fragment == i);
-    CHECK(groups[i].policy.local == groups[0].policy.local);
-  }
-  const LocalSteps& local = groups[0].policy.local;
-  CHECK(local.fragments == 3);
-  CHECK(local.ofGroups);
-  CHECK(local.period == 50);
-  CHECK(local.delay == 4);
-  CHECK(local.endsEarly);  // of one of them
-  CHECK(describePolicies(groups) == "a: diloco, b*: diloco, others: diloco");
-  CHECK(groups[0].optimizer.name() == "adam");
-  CHECK(groups[2].optimizer.name() == "sgd");
-  const auto assigned = assignGroups(modelWith({"a", "b", "c", "bc"}), groups);
-  PSD_REQUIRE_OK(assigned);
-  CHECK(assigned->ofTensor == std::vector<uint32_t>{0, 1, 2, 1});
-  CHECK(assignGroups(modelWith({"a", "b"}), groups).message() ==
-        "groups: they leave no tensor of model 'net' to the top level, which is a fragment too; give the last "
-        "group's tensors to it");
-  const auto alone = groupsOf(R"({"policy": {"type": "diloco"}, "optimizer": {}})");
-  CHECK_FALSE(alone[0].fragment);
-}
-
-TEST_CASE("repeated blocks go to fragments in turn, and what is not repeated fills the smallest") {
-  const auto tensor = [](std::string name, uint64_t elements) {
-    return TensorSpec{std::move(name), DType::f32, {elements}};
-  };
-  ModelSpec model{"net",
-                  {tensor("embedding", 70), tensor("layers.0.in", 30), tensor("layers.0.out", 20),
-                   tensor("layers.1.in", 30), tensor("layers.1.out", 20), tensor("layers.2.in", 50),
-                   tensor("head", 90), tensor("scale", 1)}};
-  CHECK(planFragments(model, 2) == std::vector<uint32_t>{0, 0, 0, 1, 1, 0, 1, 1});
-  // Fewer blocks than fragments: each tensor by itself, the largest first.
-  CHECK(planFragments(model, 4) == std::vector<uint32_t>{1, 3, 2, 3, 3, 2, 0, 1});
-  CHECK(planFragments(model, 1) == std::vector<uint32_t>(8));
-}
-
-TEST_CASE("a tensor belongs to the first group that matches it") {
-  const auto groups = groupsOf(R"({"groups": [{"match": "fc?.*"}, {"match": ["*.bias", "scale"]}]})");
-  const auto assigned = assignGroups(
-      modelWith({"conv.weight", "conv.bias", "fc1.weight", "fc1.bias", "scale", "fc10.bias"}), groups);
-  PSD_REQUIRE_OK(assigned);
-  CHECK(assigned->ofTensor == std::vector<uint32_t>{2, 1, 0, 0, 1, 1});
-  const auto all = assignGroups(modelWith({"fc1.weight", "scale"}), groups);
-  PSD_REQUIRE_OK(all);  // nothing is left for the others
-  CHECK(all->ofTensor == std::vector<uint32_t>{0, 1});
-}
-
-TEST_CASE("a group without a tensor is refused with its path") {
-  const auto groups = groupsOf(R"({"groups": [{"match": "*"}, {"match": "fc*"}]})");
-  const auto shadowed = assignGroups(modelWith({"fc1"}), groups);
-  REQUIRE_FALSE(shadowed.ok());
-  CHECK(shadowed.error().code == ErrorCode::invalidArgument);
-  CHECK(shadowed.message() ==
-        "groups[1].match: fc* matches no tensor of model 'net' that the groups before it leave");
-  const auto wrong = assignGroups(modelWith({"a", "b"}), groupsOf(R"({"groups": [{"match": ["x", "y?"]}]})"));
-  REQUIRE_FALSE(wrong.ok());
-  CHECK(wrong.message() ==
-        "groups[0].match: x y? matches no tensor of model 'net', whose tensors are a ... b");
-}
-
-TEST_CASE("what an aggregator names is there, or refused with its path") {
-  for (const std::string fragments : {"", R"(, "fragments": 2)"}) {
-    const auto groups =
-        groupsOf(R"({"policy": {"type": "diloco", "aggregator": {"type": "rda", "direct": ["em*", "x"]})" +
-                 fragments + R"(}, "optimizer": {}})");
-    const auto wrong = assignGroups(modelWith({"embed", "head"}), groups);
-    REQUIRE_FALSE(wrong.ok());
-    CHECK(
-        wrong.message() ==
-        "policy.aggregator.direct: \"x\" matches no tensor of model 'net', whose tensors are embed ... head");
-    PSD_REQUIRE_OK(assignGroups(modelWith({"embed", "x"}), groups));
-  }
-}
-
-TEST_CASE("delayed_nesterov is not for tables, whose rows miss updates") {
-  ModelSpec model = modelWith({"w"});
-  model.tables = {{"item", 4, {}}};
-  const auto refused = assignGroups(
-      model, groupsOf(R"({"policy": {"type": "locked"}, "optimizer": {"type": "delayed_nesterov"}})"));
-  REQUIRE_FALSE(refused.ok());
-  CHECK(refused.message() ==
-        "optimizer: delayed_nesterov is for tensors alone, and 'item' is an embedding table, whose rows miss "
-        "the updates that do not touch them; give the tables a group of their own");
 }
 
 }  // namespace psd::config_daemon_test

@@ -254,7 +254,8 @@ TEST_CASE("whatever the schedule, a round with a grace closes neither before its
   }
 }
 
-TEST_CASE("whatever the schedule, nobody waits longer than was measured of who is missing, nor than the limit") {
+TEST_CASE(
+    "whatever the schedule, nobody waits longer than was measured of who is missing, nor than the limit") {
   constexpr milliseconds kMost(30);
   uint64_t shorter = 0, over = 0;
   for (uint32_t seed = 0; seed < 1000; seed++) {

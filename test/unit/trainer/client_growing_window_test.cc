@@ -1,5 +1,3 @@
-#include "trainer/client/transport/growing_window.h"
-
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -8,6 +6,7 @@
 
 #include "test/support/catch.h"
 #include "test/support/random.h"
+#include "trainer/client/transport/growing_window.h"
 #include "trainer/client/transport/slice_queue.h"
 
 namespace psd::client_growing_window_test {
@@ -47,7 +46,8 @@ class Sender {
       window_.answered(open.begin()->second, now_);
       open.erase(open.begin());
     }
-    used.share = std::chrono::duration<double>(way.slice * slices) / std::chrono::duration<double>(now_ - begin);
+    used.share =
+        std::chrono::duration<double>(way.slice * slices) / std::chrono::duration<double>(now_ - begin);
     now_ += std::chrono::seconds(1);
     return used;
   }
@@ -123,12 +123,11 @@ TEST_CASE("a queue heeds a window that grows in the midst of what it sends") {
   kj::WaitScope scope(loop);
   size_t window = 2;
   std::vector<kj::Own<kj::PromiseFulfiller<Status>>> open;
-  auto done = sendInWindow(8, SliceQueue::Window([&] { return window; }),
-                           [&](size_t) -> kj::Promise<Status> {
-                             auto answer = kj::newPromiseAndFulfiller<Status>();
-                             open.push_back(kj::mv(answer.fulfiller));
-                             return kj::mv(answer.promise);
-                           });
+  auto done = sendInWindow(8, SliceQueue::Window([&] { return window; }), [&](size_t) -> kj::Promise<Status> {
+    auto answer = kj::newPromiseAndFulfiller<Status>();
+    open.push_back(kj::mv(answer.fulfiller));
+    return kj::mv(answer.promise);
+  });
   const auto settle = [&] { kj::evalLast([] {}).wait(scope); };
   settle();
   CHECK(open.size() == 2);

@@ -131,7 +131,8 @@ TEST_CASE("every train flag arrives") {
 }
 
 TEST_CASE("how values travel is said where one trains") {
-  const ClientOptions usual = train({}).common.client, said = train({"--chunk", "64K", "--window", "7"}).common.client;
+  const ClientOptions usual = train({}).common.client,
+                      said = train({"--chunk", "64K", "--window", "7"}).common.client;
   CHECK(usual.window == 0);  // which grows
   CHECK(usual.chunkBytes == 1 << 20);
   CHECK(said.window == 7);

@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-constexpr double kRoom = 2;         // of what is under way
+constexpr double kRoom = 2;  // of what is under way
 constexpr double kSecondsMin = 1e-9;
 
 }  // namespace
@@ -23,8 +23,7 @@ GrowingWindow::Sent GrowingWindow::sent(TimePoint now) {
 void GrowingWindow::answered(const Sent& slice, TimePoint now) {
   unanswered_--;
   answered_++;
-  const double seconds =
-      std::max(std::chrono::duration<double>(now - slice.when).count(), kSecondsMin);
+  const double seconds = std::max(std::chrono::duration<double>(now - slice.when).count(), kSecondsMin);
   newest_.shortest = std::min(newest_.shortest, seconds);
   // So many were answered in the round trip of this one.
   const double perRoundTrip = static_cast<double>(answered_ - slice.answeredBefore);

@@ -12,8 +12,7 @@ kj::Promise<Status> SliceQueue::add(Step step, size_t slices, Window window, Sen
                   "a push of step " + std::to_string(step.value) + " is under way already");
   }
   auto done = kj::newPromiseAndFulfiller<Status>();
-  pushes_.push_back(
-      {step, slices, slices, std::move(window), std::move(send), kj::mv(done.fulfiller), {}});
+  pushes_.push_back({step, slices, slices, std::move(window), std::move(send), kj::mv(done.fulfiller), {}});
   finishIfDone(std::prev(pushes_.end()));
   return kj::mv(done.promise);
 }

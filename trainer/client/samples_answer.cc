@@ -1,0 +1,60 @@
+#include "trainer/client/samples_answer.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "common/wire/convert.h"
+#include "trainer/client/transport/sanitized.h"
+
+namespace psd {
+namespace {
+
+/// The elements of the shards that are marked, those of neighbours as one range.
+std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
+  std::vector<ElementRange> ranges;
+  for (kj::uint i = 0; i < std::min<size_t>(marked.size(), plan.shards.size()); i++) {
+    if (!marked[i]) continue;
+    const ShardRange& shard = plan.shards[i];
+    if (!ranges.empty() && ranges.back().begin + ranges.back().count == shard.begin) {
+      ranges.back().count += shard.count;
+    } else {
+      ranges.push_back({shard.begin, shard.count});
+    }
+  }
+  return ranges;
+}
+
+/// The tables of the row shards that are marked, whose marks follow those of the plan's shards.
+std::vector<uint32_t> tablesOf(const SessionTerms& terms, capnp::List<bool>::Reader marked) {
+  std::set<uint32_t> tables;
+  for (const RowShardTerms& shard : terms.rowShards) {
+    if (shard.id.value < marked.size() && marked[shard.id.value])
+      tables.insert(shard.tables.begin(), shard.tables.end());
+  }
+  return {tables.begin(), tables.end()};
+}
+
+}  // namespace
+
+Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms,
+                                 bool sized) {
+  using What = DealtSamples::What;
+  if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+  if (answer.isFinished()) return DealtSamples{.what = What::finished};
+  if (!answer.isDealt()) return DealtSamples{};
+  const auto dealt = answer.getDealt();
+  const auto unweighted = dealt.getUnweighted();
+  if (unweighted.size() != (sized ? terms.blockCount() : 0)) {
+    return Error{ErrorCode::protocolMismatch, "the daemon does not tell which shards weigh gradients"};
+  }
+  return DealtSamples{What::range,
+                      dealt.getEpoch(),
+                      dealt.getBegin(),
+                      dealt.getCount(),
+                      elementsOf(terms.plan, unweighted),
+                      tablesOf(terms, unweighted),
+                      dealt.getMixed()};
+}
+
+}  // namespace psd
