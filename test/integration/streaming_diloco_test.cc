@@ -191,7 +191,7 @@ bool alike(double one, double other) { return std::abs(one - other) < 1e-5; }
 /// Notes the rate of each step.
 class Rates : public LoopObserver {
  public:
-  void onStep(const StepReport& report) override { seen.push_back(report.rate); }
+  void onStep(const StepReport& report) override { seen.push_back(report.rate.value_or(-1)); }
   std::vector<double> seen;
 };
 
@@ -205,7 +205,7 @@ std::vector<double> ratesOf(const LocalServer& server, Rank rank, uint32_t count
 }
 
 TEST_CASE("a learner's steps have the rates of the run's schedule, in fragments too") {
-  constexpr uint64_t kWarmUp = 40;
+  static constexpr uint64_t kWarmUp = 40;
   for (const uint32_t delay : {0, 2}) {
     Json config = configOf({{"period", 6}, {"fragments", 2}, {"delay", delay}});
     config["policy"]["inner"]["schedule"] = {{"warmup_steps", kWarmUp}};
