@@ -139,7 +139,7 @@ class Lab:
             try:
                 daemon.await_ready()
                 done = subprocess.run([python, TORCH_LEARNERS, kind, daemon.address["unix"], "--text", self.text, "--period", str(period),
-                                       "--rounds", "4" if self.quick else "20", "--seed", str(seed)],
+                                       *(("--rounds", "4") if self.quick else ()), "--seed", str(seed)],
                                       stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(package)}, capture_output=True, text=True,
                                       timeout=RUN_S, check=False)
             finally:

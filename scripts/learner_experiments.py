@@ -165,7 +165,7 @@ def learner_reference(lab, _):
         "### A reference by PyTorch", "",
         f"{LEARNERS} learners of `psd.torch.DiLoCo` and a daemon, against the same algorithm in `test/bench/torch_diloco.py`, which uses PyTorch alone: "
         "the same network of two layers that predicts a character of Tiny Shakespeare from the 16 before it, initial values, samples (32 a step) and "
-        "inner AdamW with a rate of 0.003; 20 rounds, or as many arrivals of each learner. Loss of held-out characters with the parameters that all "
+        "inner AdamW with a rate of 0.003; 10 rounds, or as many arrivals of each learner. Loss of held-out characters with the parameters that all "
         f"share, in nats, with {SEEDS} seeds. `ctest -R python_diloco_reference` holds psd to it with a period of 20, or of PSD_REFERENCE_PERIOD.", "",
         *table(("", "`period`", "PyTorch", "psd"), rows),
         *verdict([(f"psd's loss is within 0.03 of the reference's (the most was {most:.4f})", most < 0.03)])]

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 LEARNERS, BATCH, CONTEXT = 4, 32, 16
-ROUNDS = 20
+ROUNDS = 10
 OUTER = {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 ARRIVALS = {"type": "delayed_nesterov", "lr": 0.7, "momentum": 0.9, "delay": LEARNERS}
 FRAGMENTS, BLEND = 2, 0.5

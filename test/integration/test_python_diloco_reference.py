@@ -12,7 +12,6 @@ sys.path.insert(0, str(processes.REPO / "test" / "bench"))
 import torch_diloco
 
 PERIOD = int(os.environ.get("PSD_REFERENCE_PERIOD", 20))
-ROUNDS = 12
 
 
 class Reference(processes.ProcessTest):
@@ -27,7 +26,7 @@ class Reference(processes.ProcessTest):
         daemon = self.daemon(policy=policy.pop("type"), optimizer=torch_diloco.optimizer_of(kind), listen=(self.unix_address(),),
                              **{f"policy__{key}": value for key, value in policy.items()})
         task = torch_diloco.Task(torch_diloco.written_text(), seed=1)
-        found = torch_diloco.losses(kind, daemon.address, task, PERIOD, ROUNDS)
+        found = torch_diloco.losses(kind, daemon.address, task, PERIOD)
         print(f"{kind}, period {PERIOD}: {found}")
         self.assertLess(abs(found["psd"] - found["torch"]), 0.03)
         self.assertLess(found["torch"], 0.6 * found["untrained"], "it learns")
