@@ -27,12 +27,15 @@ Result<bool> ReplayChoice::takes(const LogRecord& update) {
   const auto wanted = std::ranges::count_if(ranks, [this](Rank rank) { return wants(rank); });
   if (wanted == 0) return false;
   if (static_cast<size_t>(wanted) == ranks.size()) return true;
+  const bool averaged = std::ranges::any_of(update.sources, &UpdateSource::isShare);
   return Error{
       ErrorCode::invalidArgument,
-      fmt::format("{}: update {} of shard {} is of a round of ranks {}, of which the log has what the round "
-                  "made of their gradients and not each of them; expected a log of updates of one push "
-                  "each (policy hogwild, locked, bounded_staleness or easgd)",
-                  flagOf(what_), update.scalars.number, update.shard.value, ranksText(ranks))};
+      fmt::format("{}: update {} of shard {} is of {} of ranks {}, of which the log has what {} made of their "
+                  "gradients and not each of them; expected a log of updates of one push each (policy "
+                  "hogwild, locked, bounded_staleness, easgd or async_diloco)",
+                  flagOf(what_), update.scalars.number, update.shard.value,
+                  averaged ? "an average (policy allreduce)" : "a round", ranksText(ranks),
+                  averaged ? "they" : "the round")};
 }
 
 Status ReplayChoice::checkSeen() const {

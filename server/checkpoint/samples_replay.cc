@@ -67,6 +67,7 @@ Status SamplesReplay::deal(const LoggedDeal& logged) {
 
 void SamplesReplay::update(ShardId shard, std::span<const UpdateSource> sources) {
   for (const UpdateSource& source : sources) {
+    if (source.isShare()) continue;
     const TrainerProcess process{source.rank, source.incarnation};
     Step& newest = newest_[{shard, process}];
     newest = std::max(newest, source.step);

@@ -2,6 +2,8 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "common/types/ids.h"
 
@@ -13,6 +15,9 @@ struct TrainerProcess {
   uint64_t incarnation = 0;  ///< a random number that the process draws once; 0: it has none
   auto operator<=>(const TrainerProcess&) const = default;
 };
+
+/// Trainers whose gradients are in the average that another one pushes; null: there are none.
+using SharedAverage = std::shared_ptr<const std::vector<TrainerProcess>>;
 
 /// A trainer in one of its sessions, as policies know it. A value type.
 struct TrainerRef {

@@ -59,6 +59,7 @@ kj::Promise<void> AllReduce::join(const TrainerRef& trainer) {
   {
     const std::lock_guard lock(mutex_);
     groups_.join(trainer.session, trainer.rank);
+    processes_[trainer.session] = {trainer.rank, trainer.incarnation};
   }
   return rounds_.join(trainer);
 }
@@ -67,6 +68,7 @@ kj::Promise<void> AllReduce::leave(SessionId session) {
   {
     const std::lock_guard lock(mutex_);
     groups_.leave(session);
+    processes_.erase(session);
     const Error gone{ErrorCode::sessionEnded, "the trainer has left, or is lost"};
     watchers_.answer(session, gone);
     waiters_.answer(session, gone);
@@ -84,9 +86,10 @@ kj::Promise<void> AllReduce::tick(std::chrono::steady_clock::time_point time) {
   return rounds_.tick(time);
 }
 
-bool AllReduce::admit(SessionId session) {
+bool AllReduce::admit(ShardPush& push) {
   const std::lock_guard lock(mutex_);
-  if (!groups_.leads(session)) return false;
+  if (!groups_.leads(push.trainer.session)) return false;
+  push.shares = shares_;
   underWay_++;
   return true;
 }
@@ -99,7 +102,7 @@ void AllReduce::admittedDone() {
 
 kj::Promise<Result<PushAnswer>> AllReduce::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                                 Gradient gradient) {
-  if (!admit(push.trainer.session)) {
+  if (!admit(push)) {
     push.taken += gradient.size();
     const PushOutcome outcome = push.taken < push.total ? PushOutcome::received : PushOutcome::late;
     return Result<PushAnswer>(PushAnswer{outcome, shard.version(), 0, 0});
@@ -115,7 +118,12 @@ void AllReduce::settle() {
   if (underWay_ > 0 || !groups_.due(clockNow())) return;
   const auto members = groups_.form(first_ ? first_->version() : Version{});
   FormedGroup formed{.generation = groups_.generation()};
-  for (const auto& [session, member] : members) formed.members.push_back(member);
+  auto shares = std::make_shared<std::vector<TrainerProcess>>();
+  for (const auto& [session, member] : members) {
+    formed.members.push_back(member);
+    if (!groups_.leads(session)) shares->push_back(processes_[session]);
+  }
+  shares_ = std::move(shares);
   for (const auto& [session, member] : members) {
     formed.reached = groups_.reachedBy(after_[session]);
     waiters_.answer(session, formed);

@@ -53,8 +53,8 @@ class AllReduce final : public UpdatePolicy {
   void endWaits(const Error& reason) override;
 
  private:
-  /// Whether the trainer's push is taken; if so it counts as under way.
-  bool admit(SessionId session);
+  /// Whether the trainer's push is taken; if so it counts as under way, and gets who shares in it.
+  bool admit(ShardPush& push);
   void admittedDone();
   // With mutex_ held: forms the group that is due, once no push of the one before is under way, and tells
   // who waits for that.
@@ -66,6 +66,8 @@ class AllReduce final : public UpdatePolicy {
 
   mutable std::mutex mutex_;  // guards what follows, for few instructions
   AveragingGroups groups_;
+  std::map<SessionId, TrainerProcess> processes_;  // of those that are in
+  SharedAverage shares_;  // of the members of the newest group, those that do not push
   uint64_t underWay_ = 0;  // slices of pushes
   ParkedCalls<FormedGroup> waiters_;
   std::map<SessionId, uint64_t> after_;  // the group that a waiter was in, or was told of last

@@ -320,8 +320,12 @@ void RoundUpdater::endUpdate(const Work& work, size_t index, AppliedUpdate updat
   std::vector<UpdateSource> sources;
   for (const auto& part : *work.round) {
     const TrainerRef& trainer = part->trainer;
-    sources.push_back({trainer.rank, part->samples, trainer.incarnation, part->step,
-                       Version{static_cast<uint64_t>(work.first[index]) + *part->round}, part->late});
+    const Version basis{static_cast<uint64_t>(work.first[index]) + *part->round};
+    sources.push_back({trainer.rank, part->samples, trainer.incarnation, part->step, basis, part->late});
+    if (!part->shares) continue;
+    for (const TrainerProcess& other : *part->shares) {
+      sources.push_back({other.rank, 0, other.incarnation, {}, basis, part->late});
+    }
   }
   update.sources = sources;
   if (blocks_.size() > 1) update.part = index + 1 < blocks_.size() ? UpdatePart::goesOn : UpdatePart::last;

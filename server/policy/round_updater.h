@@ -16,6 +16,7 @@ struct RoundPart {
   TrainerRef trainer;
   uint32_t samples = 0;
   uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
+  SharedAverage shares;     ///< who else's gradients it is the average of
   Step step;
   std::optional<uint64_t> round;  ///< whose parameters it was computed from; nothing: of one before
   uint64_t late = 0;              ///< rounds that closed since, before it came

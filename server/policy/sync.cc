@@ -256,6 +256,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
     contribution->trainer = push.trainer;
     contribution->samples = push.samples;
     contribution->localSteps = push.localSteps;
+    contribution->shares = push.shares;
     contribution->step = push.step;
     contribution->round = round;
     contribution->shards.resize(updater_.shardCount());

@@ -65,6 +65,7 @@ struct ShardPush {
   Version basis;            ///< what the gradient was computed from
   uint32_t samples = 0;     ///< examples behind the gradient
   uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
+  SharedAverage shares;     ///< who else's gradients it is the average of, as the policy says
   uint64_t total = 0;   ///< elements (or rows) that the trainer says the part has; for a Shard all of its own
   RangeSet arrived;     ///< elements (or rows) whose slices were accepted, the current one included
   uint64_t taken = 0;   ///< elements (or rows) that the policy has gathered or applied, and did not refuse

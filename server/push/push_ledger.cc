@@ -195,6 +195,7 @@ size_t PushLedger::decidedBeside(const SliceHead& slice) const {
 
 Status PushLedger::fits(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
+  if (slice.step == Step{}) return badSlice(slice, "steps count from 1");
   if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
   const std::optional<uint32_t> group = groupOf(slice);
   const size_t dense = groups_.size() - rowShards_;

@@ -10,6 +10,7 @@ kj::Promise<ByteBudget::Lease> ParameterBlock::roomToLog(uint64_t gradientBytes)
 Version ParameterBlock::endUpdate(const AppliedUpdate& update, ByteBudget::Lease room) {
   const Version made = endUpdate();
   for (const UpdateSource& source : update.sources) {
+    if (source.isShare()) continue;
     pushed_.note({source.rank, source.incarnation, source.step, made, source.staleness});
   }
   if (divided_ && !pushed_.divided()) divided_ = false;

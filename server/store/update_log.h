@@ -14,7 +14,8 @@
 
 namespace psd {
 
-/// A push that went into an update. A value type.
+/// A push that went into an update, or a trainer's share in it: where trainers average their gradients before
+/// one of them pushes, the others have shares, with step 0 and no samples. A value type.
 struct UpdateSource {
   Rank rank;
   uint32_t samples = 0;      ///< examples behind its gradient
@@ -22,6 +23,8 @@ struct UpdateSource {
   Step step;
   Version basis;  ///< version that the gradient was computed from
   uint64_t staleness = 0;
+
+  bool isShare() const { return step == Step{}; }
 };
 
 /// Which part of a larger change a shard's update is. An update of several shards is logged one shard after
