@@ -96,7 +96,8 @@ class AllReduce(processes.ProcessTest):
         self.assert_ends(scored)
 
     def test_one_of_three_dies_or_stands_still_and_another_comes(self):
-        daemon = self.averages(membership__lease_ms=60000, timeout_ms=4000)
+        # A lease so long that only timeout_ms can make the others go on while this test waits.
+        daemon = self.averages(membership__lease_ms=600_000, timeout_ms=4000)
         trainers = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
         self.until_averaged(daemon, [0, 1, 2])
         trainers[2].kill()
