@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <future>
 #include <limits>
 #include <memory>
@@ -392,6 +393,70 @@ TEST_CASE("Calls that wait for a worker count, and hold what they hold, though t
   gate.set_value();
   until([&] { return executor.status()["calls"] == 0; });
   trainOnce(*last, 1, Step{1});
+}
+
+TEST_CASE("Calls that wait are computed by the priority that the trainer gave them, and the status shows the order") {
+  LocalServer server(Json::object());
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  std::vector<uint64_t> computed;  // by how many samples a forward pass is of
+  constexpr uint64_t kBlocking = 1;
+  LocalExecutor executor(server.unixAddress(), {{"workers", 1}, {"age_ms", 3'600'000}},
+                         [&](std::unique_ptr<ExecutionModel> model) {
+                           return std::make_unique<GatedModel>(std::move(model), [&](const auto& inputs) {
+                             const uint64_t samples = inputs.front().shape.front();
+                             computed.push_back(samples);
+                             if (samples == kBlocking) opened.wait();
+                           });
+                         });
+  const auto inputOf = [](uint64_t samples) {
+    return std::vector<NamedTensor>{
+        {"image", ElementType::f32, {samples, 1, 28, 28}, std::vector<std::byte>(samples * 784 * 4)}};
+  };
+  std::vector<std::unique_ptr<ExecutorConnection>> trainers;
+  for (uint32_t rank = 0; rank < 6; rank++) trainers.push_back(joined(executor, rank, 6));
+  const auto before = trainers[5]->forward(9, inputOf(20), true);
+  PSD_REQUIRE_OK(before);
+
+  std::vector<std::future<Status>> calls;
+  const auto call = [&](size_t waiting, const std::function<Status()>& make) {
+    calls.push_back(std::async(std::launch::async, make));
+    until([&] {
+      const Json status = executor.status();
+      return status["computing"] == 1 && status["queue"].size() == waiting;
+    });
+  };
+  const auto forward = [&](uint32_t rank, uint64_t samples, int8_t priority) {
+    return [&trainers, &inputOf, rank, samples, priority] {
+      return trainers[rank]->forward(samples, inputOf(samples), true, priority).status();
+    };
+  };
+  call(0, forward(0, kBlocking, 0));
+  call(1, forward(1, 11, -1));
+  call(2, forward(2, 12, 0));
+  call(3, forward(3, 13, 5));
+  call(4, forward(4, 14, 0));
+  call(5, [&] { return trainers[5]->backward(9, before->outputs, /*priority=*/5); });
+  const Json queue = executor.status()["queue"];
+  std::vector<std::vector<int>> order;  // rank, context, priority
+  double waited = 0;
+  for (const Json& each : queue) {
+    order.push_back({each["rank"].get<int>(), each["context"].get<int>(), each["priority"].get<int>()});
+    CHECK(each["call"] == (each["rank"] == 5 ? "backward" : "forward"));
+    CHECK(each["waited_s"].get<double>() > 0);
+    waited = std::max(waited, each["waited_s"].get<double>());
+  }
+  CHECK(order == std::vector<std::vector<int>>{{5, 9, 5}, {3, 13, 5}, {2, 12, 0}, {4, 14, 0}, {1, 11, -1}});
+  CHECK(queue.back()["waited_s"] == waited);  // it came first
+  until([&] { return executor.status()["queue"].back()["waited_s"].get<double>() > waited; });
+  gate.set_value();
+  for (auto& each : calls) PSD_REQUIRE_OK(each.get());
+  CHECK(computed == std::vector<uint64_t>{20, kBlocking, 13, 12, 14, 11});
+  const Json after = executor.status();
+  CHECK(after["passes"] == 7);
+  CHECK(after["waited_s_most"].get<double>() > waited);
+  CHECK(after["waited_s_mean"].get<double>() > waited / 7);
+  CHECK(after["waited_s_mean"] < after["waited_s_most"]);
 }
 
 TEST_CASE("Gradients of outputs are held within memory_bytes") {

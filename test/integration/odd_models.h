@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <span>
@@ -23,8 +24,13 @@ namespace psd::testing {
 /// A model whose forward passes wait for a gate. Thread-safe.
 class GatedModel final : public ExecutionModel {
  public:
-  GatedModel(std::unique_ptr<ExecutionModel> inner, std::shared_future<void> gate)
+  /// What lets a pass with these inputs through, once it returns; on the thread that computes the pass.
+  using Gate = std::function<void(const std::vector<NamedTensor>& inputs)>;
+
+  GatedModel(std::unique_ptr<ExecutionModel> inner, Gate gate)
       : inner_(std::move(inner)), gate_(std::move(gate)) {}
+  GatedModel(std::unique_ptr<ExecutionModel> inner, std::shared_future<void> gate)
+      : GatedModel(std::move(inner), [gate = std::move(gate)](const auto&) { gate.wait(); }) {}
 
   const ModelSpec& spec() const override { return inner_->spec(); }
   const std::vector<ColumnSpec>& inputs() const override { return inner_->inputs(); }
@@ -34,13 +40,13 @@ class GatedModel final : public ExecutionModel {
   }
   Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
                                                bool training, PassRows rows) override {
-    gate_.wait();
+    gate_(inputs);
     return inner_->forward(std::move(weights), std::move(inputs), training, std::move(rows));
   }
 
  private:
   const std::unique_ptr<ExecutionModel> inner_;
-  const std::shared_future<void> gate_;
+  const Gate gate_;
 };
 
 /// A pass of LargeOutput: one output of so many values.
