@@ -1,7 +1,7 @@
 # What `cmake --install` brings, by component:
 #   psd      the daemon, with its unit for systemd, manual page, completions and examples
 #   trainer  psd-trainer and psd-executor, with manual pages and completions
-#   client   the client library: archives, public headers, and what find_package(psd) reads
+#   client   the client library and that of an executor's trainers: archives, public headers, and what find_package(psd) reads
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -32,9 +32,9 @@ install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples 
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyright COMPONENT psd)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
 
-# --- The client library ---------------------------------------------------------------------------------
-# trainer/client/client.h, what it includes, and two headers for its users. test/integration/test_installed.py builds
-# against them alone.
+# --- The libraries --------------------------------------------------------------------------------------
+# trainer/client/client.h, and trainer/remote for programs that train at an executor; what they include, and two headers for
+# their users. test/integration/test_installed.py builds against them alone.
 set(PSD_PUBLIC_HEADERS
   common/auth/credentials.h
   common/os/address.h
@@ -57,7 +57,16 @@ set(PSD_PUBLIC_HEADERS
   trainer/client/client.h
   trainer/client/ring_blocks.h
   trainer/client/row_batch.h
-  trainer/client/row_memory.h)
+  trainer/client/row_memory.h
+  trainer/remote/executor_connection.h
+  trainer/remote/loss_list.h
+  trainer/remote/loss_result.h
+  trainer/remote/remote_steps.h
+  trainer/task/batch.h
+  trainer/task/batch_rows.h
+  trainer/task/loss_spec.h
+  trainer/task/named_tensor.h
+  trainer/task/score.h)
 foreach(header ${PSD_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/${folder} COMPONENT client)
@@ -68,7 +77,7 @@ install(FILES schema/daemons.capnp schema/executor.capnp schema/model.capnp sche
 set(PSD_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psd)
 target_include_directories(psd_common INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/psd>)
 target_compile_features(psd_common INTERFACE $<INSTALL_INTERFACE:cxx_std_20>)
-foreach(library budget common schema wire tls client)
+foreach(library budget common schema wire tls client task remote)
   set_target_properties(psd_${library} PROPERTIES EXPORT_NAME ${library})
   install(TARGETS psd_${library} EXPORT psdTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
 endforeach()

@@ -1,6 +1,6 @@
-"""What `cmake --install` brings works from where it lies: a program outside the source tree finds the client library with
-find_package(psd) and trains against the installed daemon. PSD_BUILD_DIR is what is installed from, PSD_LINE_SOURCE the program
-of docs/client.md."""
+"""What `cmake --install` brings works from where it lies: programs outside the source tree find the libraries with
+find_package(psd) and train against the installed daemon, and at an executor. PSD_BUILD_DIR is what is installed from, PSD_LINE_SOURCE
+the program of docs/client.md, PSD_DIGITS_SOURCE that of docs/executor.md."""
 
 import os
 import pathlib
@@ -13,6 +13,7 @@ import processes
 
 BUILD = os.environ["PSD_BUILD_DIR"]
 CMAKE = os.environ["PSD_CMAKE"]
+EXECUTOR = os.environ.get("PSD_EXECUTOR_BIN")  # where it is built
 
 PROJECT = """
 cmake_minimum_required(VERSION 3.22)
@@ -20,6 +21,8 @@ project(line LANGUAGES C CXX)
 find_package(psd 0.1 CONFIG REQUIRED)
 add_executable(line line.cc headers.cc)
 target_link_libraries(line PRIVATE psd::client)
+add_executable(digits digits.cc)
+target_link_libraries(digits PRIVATE psd::remote)
 """
 
 
@@ -35,35 +38,58 @@ class Installed(processes.ProcessTest):
         self.command(CMAKE, "--install", BUILD, "--prefix", prefix, "--component", component)
         return prefix
 
-    def build_line(self, prefix):
-        """The page's program, built against the installed tree, and a second file that includes each installed header."""
+    def build_programs(self, prefix):
+        """The pages' programs, built against the installed tree, and a file that includes each installed header. Where they are."""
         source = self.folder / "line"
         source.mkdir()
-        shutil.copy(os.environ["PSD_LINE_SOURCE"], source / "line.cc")
+        for name in ("line", "digits"):
+            shutil.copy(os.environ[f"PSD_{name.upper()}_SOURCE"], source / f"{name}.cc")
         include = prefix / "include/psd"
         headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
-        self.assertIn("trainer/client/client.h", headers)
+        self.assertLessEqual({"trainer/client/client.h", "trainer/remote/remote_steps.h"}, {*headers})
         (source / "headers.cc").write_text("".join(f'#include "{name}"\n' for name in headers), encoding="utf-8")
         (source / "CMakeLists.txt").write_text(PROJECT, encoding="utf-8")
         self.command(CMAKE, "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
-        self.command(CMAKE, "--build", source / "build")
-        return source / "build/line"
+        self.command(CMAKE, "--build", source / "build", "--parallel", 2)
+        return source / "build"
 
     def test_a_program_finds_the_library_and_trains(self):
         prefix = self.install("psd")
         self.assertTrue((prefix / "etc/psd/psd.json").is_file())
         self.assertTrue((prefix / "lib/systemd/system/psd.service").is_file())
         self.install("client")
-        line = self.build_line(prefix)
+        programs = self.build_programs(prefix)
         patch = mock.patch.object(processes, "PSD", str(prefix / "bin/psd"))
         patch.start()
         self.addCleanup(patch.stop)
         daemon = self.daemon()
-        trainer = processes.Process(self.folder, "line-0", [line, daemon.address, 0, 1])
+        trainer = processes.Process(self.folder, "line-0", [programs / "line", daemon.address, 0, 1])
         self.processes.append(trainer)
         self.assert_ends(trainer)
         self.assertIn("y = 2.000 x + 1.000", trainer.out)
         self.assert_stops(daemon)
+        self.check_without_libtorch(programs / "digits")
+        if EXECUTOR:
+            self.check_trains_at_an_executor(programs / "digits")
+
+    def check_without_libtorch(self, program):
+        needed = self.command("ldd", program)
+        self.assertNotRegex(needed, "(?i)torch|c10|python")
+
+    def check_trains_at_an_executor(self, program):
+        daemon = self.daemon(listen=(self.unix_address(),), optimizer='{"type":"sgd","lr":0.1}')
+        executor = processes.Process(self.folder, "psd-executor", [
+            EXECUTOR, "--server", daemon.address, "--module", "mlp", "--device", "cpu", "--listen",
+            self.unix_address("executor.sock")])
+        self.processes.append(executor)
+        trainers = [processes.Process(self.folder, f"digits-{rank}", [program, self.unix_address("executor.sock"), rank, 2])
+                    for rank in range(2)]
+        self.processes += trainers
+        for trainer in trainers:
+            self.assert_ends(trainer)
+            self.assertRegex(trainer.out, r"(?s)step 50: loss .*accuracy (1\.00|0\.9)")
+        status = daemon.until_status("both have left", lambda status: not status["trainers"])
+        self.assertEqual(status["counters"]["gradients"], 400)
 
     def test_manual_page_and_completions(self):
         for component in ("psd", "trainer") if processes.TRAINER else ("psd",):
@@ -82,7 +108,7 @@ class Installed(processes.ProcessTest):
             for place in (BUILD, str(processes.REPO)):
                 self.assertNotIn(place, text, path)
         archives = {path.name for path in pathlib.Path(prefix).rglob("*.a")}
-        self.assertIn("libpsd_client.a", archives)
+        self.assertLessEqual({"libpsd_client.a", "libpsd_remote.a", "libpsd_task.a"}, archives)
 
 
 if __name__ == "__main__":
