@@ -43,10 +43,12 @@ enum LossKind {
   squaredError @1;
   binaryCrossEntropy @2;
   hinge @3;
+  nextToken @4;
 }
 
 struct Loss {
-  # What a trainer computes of the outputs, where it has no loss of its own: the mean over the samples.
+  # What a trainer computes of the outputs, where it has no loss of its own: the mean over the samples, of
+  # nextToken over all that are predicted.
   kind @0 :LossKind;
   output @1 :Text;          # the output that is compared; empty: the only one
   target @2 :Column;        # what it is compared with, which stays with the trainer

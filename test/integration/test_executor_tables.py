@@ -213,12 +213,10 @@ class Death(TablesTest):
 
 class Nonsense(TablesTest):
     def test_wrong_command_lines_get_one_line(self):
-        for module, words in (("lstm_lm:candidates=8", "gives no outputs, only a loss; expected one of dlrm, mf, mlp, mnist_cnn, resnet20, svm"),
-                              ("gpt", "gives no outputs")):
-            done = subprocess.run([EXECUTOR, "check", "--module", module], capture_output=True, text=True, timeout=processes.WAIT_S,
-                                  check=False)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(words, done.stderr)
+        done = subprocess.run([EXECUTOR, "check", "--module", "lstm_lm:candidates=8"], capture_output=True, text=True,
+                              timeout=processes.WAIT_S, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("gives no outputs, only a loss; expected one of dlrm, gpt, lstm_lm, mf, mlp, mnist_cnn, resnet20, svm", done.stderr)
         done = subprocess.run([EXECUTOR, "check", "--module", "mf", "--set", 'stages=["item"]'], capture_output=True, text=True,
                               timeout=processes.WAIT_S, check=False)
         self.assertEqual(done.returncode, 2)

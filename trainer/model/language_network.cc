@@ -23,6 +23,18 @@ torch::Tensor LanguageNetwork::loss(const Tensors& batch) {
   return torch::cross_entropy_loss(logits(given(tokens)), targets(tokens));
 }
 
+Tensors LanguageNetwork::outputs(const Tensors& batch) {
+  const torch::Tensor& tokens = batch.at("tokens");
+  if (tokens.size(1) < 2) throw NetworkError("a sequence of less than two tokens has none to predict");
+  Tensors outputs;
+  outputs.emplace("logits", logits(given(tokens)).unflatten(0, {tokens.size(0), tokens.size(1) - 1}));
+  return outputs;
+}
+
+LossSpec LanguageNetwork::outputLoss() const {
+  return {LossKind::nextToken, "logits", inputs().front(), ""};
+}
+
 Score LanguageNetwork::score(const Tensors& batch) {
   const torch::Tensor& all = batch.at("tokens");
   LanguageScore score;

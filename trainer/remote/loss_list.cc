@@ -21,6 +21,8 @@ Result<LossResult> computeBinaryCrossEntropy(const NamedTensor& output, const Na
 Result<Score> scoreOdds(const NamedTensor& output, const NamedTensor& target);
 Result<LossResult> computeHinge(const NamedTensor& output, const NamedTensor& target);
 Result<Score> scoreMargins(const NamedTensor& output, const NamedTensor& target);
+Result<LossResult> computeNextToken(const NamedTensor& output, const NamedTensor& target);
+Result<Score> scoreSequences(const NamedTensor& output, const NamedTensor& target);
 
 namespace {
 
@@ -51,7 +53,7 @@ Result<Taken> takeOutputs(const LossSpec& loss, const std::vector<NamedTensor>& 
   PSD_ASSIGN_OR_RETURN(taken.compared, findOutput(outputs, loss.output));
   if (loss.penalty.empty()) return taken;
   PSD_ASSIGN_OR_RETURN(taken.penalty, findOutput(outputs, loss.penalty));
-  const uint64_t samples = target.elementCount();
+  const uint64_t samples = target.shape.front();
   if (taken.penalty->type == ElementType::f32 && taken.penalty->elementCount() == samples) return taken;
   return Error{ErrorCode::invalidArgument,
                fmt::format("the penalty is {}; expected f32[{}]", taken.penalty->toString(), samples)};
@@ -72,6 +74,7 @@ std::span<const LossEntry> lossList() {
       {LossKind::squaredError, computeSquaredError, scoreNumbers},
       {LossKind::binaryCrossEntropy, computeBinaryCrossEntropy, scoreOdds},
       {LossKind::hinge, computeHinge, scoreMargins},
+      {LossKind::nextToken, computeNextToken, scoreSequences},
   };
   static_assert(std::size(kLosses) == kLossKinds.size());
   return kLosses;
@@ -82,7 +85,7 @@ Result<LossResult> computeLoss(const LossSpec& loss, const std::vector<NamedTens
   PSD_ASSIGN_OR_RETURN(const Taken taken, takeOutputs(loss, outputs, target));
   PSD_ASSIGN_OR_RETURN(LossResult result, entryOf(loss.kind).compute(*taken.compared, target));
   if (taken.penalty != nullptr) {
-    const auto samples = static_cast<double>(target.elementCount());
+    const auto samples = static_cast<double>(target.shape.front());
     result.loss += sumOf(*taken.penalty) / samples;
     NamedTensor gradient = *taken.penalty;
     std::ranges::fill(gradient.values<float>(), static_cast<float>(1 / samples));

@@ -17,7 +17,7 @@ constexpr uint64_t kReadsOfAMessage = 4;  // of each of its words, at most
 
 static_assert(static_cast<uint16_t>(schema::ElementType::U8) == static_cast<uint16_t>(ElementType::u8),
               "schema::ElementType lists the types of psd::ElementType, in the same order");
-static_assert(static_cast<uint16_t>(schema::LossKind::HINGE) + 1 == kLossKinds.size(),
+static_assert(static_cast<uint16_t>(schema::LossKind::NEXT_TOKEN) + 1 == kLossKinds.size(),
               "schema::LossKind lists the kinds of psd::LossKind, in the same order");
 
 Error wrong(std::string message) { return {ErrorCode::invalidArgument, std::move(message)}; }

@@ -14,6 +14,7 @@ ColumnSpec targetOf(LossKind kind) {
     case LossKind::squaredError: return {"", ElementType::f32, {}, 0};
     case LossKind::hinge:
     case LossKind::binaryCrossEntropy: return {"", ElementType::i64, {}, 2};
+    case LossKind::nextToken: return {"", ElementType::i64, {ColumnSpec::kAny}, 0};
   }
   return {};
 }

@@ -10,16 +10,18 @@
 
 namespace psd {
 
-/// How an output is compared with what is true; each is the mean over the samples.
+/// How an output is compared with what is true; each is the mean over the samples, of nextToken over all that
+/// are predicted.
 enum class LossKind : uint8_t {
   crossEntropy,        ///< of classes: the output is a score of each, the target the right one
   squaredError,        ///< of numbers
   binaryCrossEntropy,  ///< of an output that is the logarithm of odds, and 0 or 1
   hinge,               ///< of a margin, which is to be above 1 for 1, and below −1 for 0
+  nextToken,           ///< of a sequence: scores of what comes after each token but the last
 };
 /// As they stand in files and on the wire; in the order of LossKind.
-inline constexpr std::array<std::string_view, 4> kLossKinds{"cross_entropy", "squared_error",
-                                                            "binary_cross_entropy", "hinge"};
+inline constexpr std::array<std::string_view, 5> kLossKinds{
+    "cross_entropy", "squared_error", "binary_cross_entropy", "hinge", "next_token"};
 
 /// The loss of a model whose outputs are computed by one and compared by another. A value type.
 struct LossSpec {

@@ -386,13 +386,48 @@ TEST_CASE("The hinge loss, its gradient and who is right are those of the margin
   CHECK(!computeLoss(loss, outputs, labelled({1, 1, 2, 0})).ok());
 }
 
+TEST_CASE("The loss of a sequence is the mean over all tokens but the first of each, which nobody predicts") {
+  const LossSpec loss{LossKind::nextToken, "logits", {"tokens", ElementType::i64, {ColumnSpec::kAny}, 3}, ""};
+  NamedTensor logits = named("logits", {1, 0, 0, /**/ 0, 2, 0, /**/ 0, 0, 0, /**/ 0, 0, 3});
+  logits.shape = {2, 2, 3};
+  NamedTensor tokens = labelled({2, 0, 1, /**/ 1, 1, 2});
+  tokens.name = "tokens";
+  tokens.shape = {2, 3};
+  const double e = std::exp(1.0);
+  // Of softmax: log(e + 2) − 1, log(e² + 2) − 2, log 3, log(e³ + 2) − 3.
+  const double expected = (std::log(e + 2) - 1 + std::log(e * e + 2) - 2 + std::log(3.0) + std::log(e * e * e + 2) - 3) / 4;
+  const auto result = computeLoss(loss, {logits}, tokens);
+  PSD_REQUIRE_OK(result);
+  CHECK(result->loss == Approx(expected));
+  const NamedTensor& gradient = result->gradients.at(0);
+  CHECK(gradient.shape == logits.shape);
+  CHECK(gradient.values<float>()[0] == Approx((e / (e + 2) - 1) / 4));
+  CHECK(gradient.values<float>()[1] == Approx(1 / (e + 2) / 4));
+  CHECK(gradient.values<float>()[7] == Approx((1 / 3.0 - 1) / 4));
+  const auto score = scoreOutputs(loss, {logits}, tokens);
+  PSD_REQUIRE_OK(score);
+  CHECK(score->samples == 2);
+  CHECK(score->loss() == Approx(expected));
+  CHECK(score->value("perplexity") == Approx(std::exp(expected)));
+  CHECK(score->value("accuracy") == 0.75);  // of three equal scores the first is taken
+  tokens.values<int64_t>()[5] = 3;
+  CHECK(!computeLoss(loss, {logits}, tokens).ok());
+  tokens.shape = {3, 2};
+  CHECK(!computeLoss(loss, {logits}, tokens).ok());
+  tokens.shape = {6, 1};
+  CHECK_FALSE(computeLoss(loss, {logits}, tokens).ok());
+}
+
 TEST_CASE("A loss compares with what its kind can, and names what it is of beside a penalty") {
-  const ColumnSpec number{"y", ElementType::f32, {}, 0}, label{"y", ElementType::i64, {}, 2};
+  const ColumnSpec number{"y", ElementType::f32, {}, 0}, label{"y", ElementType::i64, {}, 2},
+      sequence{"y", ElementType::i64, {ColumnSpec::kAny}, 2};
   for (const LossEntry& entry : lossList()) {
-    const bool ofNumbers = entry.kind == LossKind::squaredError;
-    PSD_REQUIRE_OK(checkLoss({entry.kind, "", ofNumbers ? number : label, ""}));
-    CHECK(!checkLoss({entry.kind, "", ofNumbers ? label : number, ""}).ok());
-    CHECK(!checkLoss({entry.kind, "", {"y", ElementType::i64, {2}, 2}, ""}).ok());
+    const bool ofNumbers = entry.kind == LossKind::squaredError, ofSequences = entry.kind == LossKind::nextToken;
+    const ColumnSpec& right = ofNumbers ? number : ofSequences ? sequence : label;
+    for (const ColumnSpec& target : {number, label, sequence}) {
+      CHECK(checkLoss({entry.kind, "", target, ""}).ok() == (target == right));
+    }
+    CHECK(!checkLoss({entry.kind, "", {"y", ElementType::i64, {2, 2}, 2}, ""}).ok());
   }
   CHECK(!checkLoss({LossKind::binaryCrossEntropy, "", {"y", ElementType::i64, {}, 3}, ""}).ok());
   CHECK(!checkLoss({LossKind::crossEntropy, "", label, "penalty"}).ok());
