@@ -10,8 +10,8 @@ NO_NETWORK="is there a network? (its log: .deps/pip.log; without network: script
 CUDA_SONAMES=(libcudart.so.13 libcupti.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcurand.so.10
   libcusparse.so.12 libcusolver.so.12 libnvJitLink.so.13 libcudnn.so.9 libnccl.so.2)
 # For the tests of the Python package psd: JAX on the CPU (a quarter of a minute), Cap'n Proto, type checks. For those of
-# configs/launch: the schemas of Kubernetes.
-PACKAGE_TEST_PACKAGES=(jax pycapnp mypy kubernetes-validate)
+# configs/launch: the schemas of Kubernetes. For that of scripts/convert_data: Parquet.
+PACKAGE_TEST_PACKAGES=(jax pycapnp mypy kubernetes-validate pyarrow)
 # What `import torch` and torchrun need beside CUDA, and what the tests import themselves.
 TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema selenium
   "${PACKAGE_TEST_PACKAGES[@]}")
@@ -72,7 +72,7 @@ pip_install() {
 setup_torch() {
   if [ "$(torch_version python3)" = "$TORCH_VERSION" ]; then
     use_machine_torch
-    if [ "$WITH_TESTS" = yes ] && ! "$PSD_PYTHON" -c 'import numpy, jsonschema, nanobind, jax, capnp, mypy, kubernetes_validate' 2>/dev/null; then
+    if [ "$WITH_TESTS" = yes ] && ! "$PSD_PYTHON" -c 'import numpy, jsonschema, nanobind, jax, capnp, mypy, kubernetes_validate, pyarrow' 2>/dev/null; then
       setup_extras
     fi
     return

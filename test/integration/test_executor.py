@@ -103,6 +103,52 @@ class Training(ExecutorTest):
         self.assertTrue(executor.runs())
         self.assertEqual(daemon.status()["counters"]["gradients"], 120)
 
+    def test_a_bound_on_staleness_lets_a_trainer_wait_for_a_slower_one(self):
+        daemon = self.unix_daemon(policy="bounded_staleness", policy__bound=2, membership__lease_ms=600_000)
+        self.executor(daemon, silence_ms=600_000)
+        ahead, slow = self.remote(0, 2, steps=10_000_000), self.remote(1, 2, steps=10_000_000)
+        self.until_steps(daemon, 5)
+        slow.signal(signal.SIGSTOP)
+
+        def step_of(status, rank):
+            return next(each["step"] for each in status["trainers"] if each["rank"] == rank)
+
+        waits = daemon.until_status("rank 0 waits", lambda status: any(
+            each["ranks"] == [0] and [one["rank"] for one in each["for"]] == [1] for each in status["waiting"]))
+        self.assertEqual(step_of(daemon.status(), 0), step_of(waits, 0))
+        self.assertEqual(self.executor_status()["calls"], 1)  # its forward pass, which waits for the parameters
+        slow.signal(signal.SIGCONT)
+        daemon.until_status("both go on", lambda status: step_of(status, 0) > step_of(waits, 0) + 5)
+        for trainer in (ahead, slow):
+            trainer.signal(signal.SIGINT)
+            self.assert_ends(trainer, 128 + signal.SIGINT)
+
+    def test_language_models_train_as_with_gradients_of_their_own(self):
+        words = " ".join(f"w{(3 * i * i + i) % 7}" for i in range(3000))
+        data = f"text:{self.write('words.txt', words)}:length=10"
+        for module in ("gpt:layers=1,width=16,heads=2,context=10,vocabulary=9", "lstm_lm:embedding=8,hidden=12,vocabulary=9"):
+            with self.subTest(module):
+                values, scores = [], []
+                for execute in (True, False):
+                    daemon = self.daemon(listen=(self.unix_address(f"{execute}-{module[:3]}.sock"),), optimizer='{"type":"adam","lr":0.01}')
+                    more = ("--batch-size", 16)
+                    if execute:
+                        executor = self.executor(daemon, module=module)
+                        trainer = self.remote(data=data, steps=60, more=more)
+                    else:
+                        trainer = self.train(daemon.address, model=module, data=data, steps=60, more=more)
+                    self.assert_ends(trainer)
+                    path = self.folder / f"{execute}-{module[:3]}.safetensors"
+                    self.assert_ends(self.start_psd("export", "--server", daemon.address, "--to", path))
+                    values.append([value for _, tensor in processes.safetensors(path).values() for value in tensor])
+                    scores.append([float(each) for each in re.search(
+                        r"test loss ([0-9.]+), perplexity ([0-9.]+), accuracy ([0-9.]+) %", trainer.out).groups()])
+                executor.signal(signal.SIGTERM)
+                self.assert_ends(executor)
+                self.assertLess(max(abs(a - b) for a, b in zip(*values)), 1e-3)
+                self.assertAlmostEqual(scores[0][0], scores[1][0], places=3)
+                self.assertLess(scores[0][1], 6.5)  # of seven words, were they told by chance
+
     def test_a_module_of_ones_own_gives_outputs(self):
         self.assertNotEqual(THROWS, POINTS)
         for name, source in (("points", POINTS), ("throws", THROWS)):
@@ -280,6 +326,25 @@ class Death(ExecutorTest):
             self.assertEqual(set(pushes.values()), {1})
 
 
+    def test_a_trainer_that_stands_still_is_cut_off_and_comes_back(self):
+        daemon = self.unix_daemon(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"),
+                                  membership__grace_ms=100)
+        self.executor(daemon, silence_ms=500)
+        frozen, other = self.remote(0, 2, steps=60), self.remote(1, 2, steps=10_000_000)
+        self.until_steps(daemon, 5)
+        frozen.signal(signal.SIGSTOP)
+        daemon.until_status("rank 0 is lost", lambda status: [each["rank"] for each in status["trainers"]] == [1])
+        self.assertEqual([each["rank"] for each in self.executor_status()["trainers"]], [1])
+        frozen.signal(signal.SIGCONT)
+        self.assert_ends(frozen)
+        self.assertIn("back after", frozen.err)
+        other.signal(signal.SIGINT)
+        self.assert_ends(other, 128 + signal.SIGINT)
+        self.assert_stops(daemon)
+        for pushes in self.pushes_of(self.folder / "saved").values():
+            self.assertEqual(set(pushes.values()), {1})
+            self.assertEqual({step for rank, step in pushes if rank == 0}, set(range(1, 61)))
+
     def test_an_executor_that_comes_back_with_another_module_ends_its_trainers(self):
         daemon = self.unix_daemon()
         executor = self.executor(daemon)
@@ -437,7 +502,7 @@ class Nonsense(ExecutorTest):
         refused(["http.listen[0]", "needs `tls`"], "--set", 'http.listen=["tls://*:0"]')
         refused(["http.timeout_ms"], "--set", "http.timeout_ms=1")
         refused(["module", "'mnist_cn'", "Did you mean mnist_cnn?"], "--server", daemon.address, "--module", "mnist_cn")
-        refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm")
+        refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm:candidates=8")
         refused(["stages[0]", "no layer 'fc9'", "one of fc2"], "check", "--module", "mlp", "--set", 'stages=["fc9"]')
         refused(["micro_batches", "goes with `stages`"], "check", "--set", "micro_batches=2")
         refused(["device: 'gpu' is not a device; expected auto, cpu or cuda:N"], "check", "--device", "gpu")
@@ -447,7 +512,7 @@ class Nonsense(ExecutorTest):
         refused(["device: cuda:0 does not go with \"weights\": \"live\""], "--server", daemon.address, "--device", "cuda:0", "--set",
                 'weights="live"')
         refused(["memory_bytes"], "--set", "memory_bytes=1048576")
-        refused(["module", "lstm_lm", "gives no outputs"], "check", "--module", "lstm_lm")
+        refused(["module", "lstm_lm", "gives no outputs"], "check", "--module", "lstm_lm:candidates=8")
         refused(["memory_bytes"], "check", "--set", "memory_bytes=1048576")
         config = self.write("executor.json", '{"listen": ["tcp://localhost:0"], "contexts": "many"}')
         refused([str(config), "contexts"], "--config", config)

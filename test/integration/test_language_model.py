@@ -62,6 +62,18 @@ class Training(LanguageModelTest):
                 self.assert_stops(daemon)
 
 
+    def test_a_transformer_learns_characters(self):
+        data = f"{self.data},level=char"
+        model = "gpt:layers=1,width=32,heads=2,context=20,vocabulary=10"
+        daemon = self.language_daemon()
+        trainer = self.train(daemon.address, model=model, data=data, steps=150, more=("--batch-size", 16))
+        self.assert_ends(trainer)
+        scored = self.start_trainer("eval", "--server", daemon.address, "--model", model, "--data", data, "--json")
+        self.assert_ends(scored)
+        # Every third character is a number out of seven, of which its place tells nothing; the two between them are always the same.
+        self.assertLess(json.loads(scored.out)["loss"], 1.2 * math.log(WORDS) / 3)
+
+
 class Reports(LanguageModelTest):
     def test_a_trainer_on_a_text_tells_the_tokens_of_its_samples(self):
         daemon = self.language_daemon()

@@ -1,12 +1,16 @@
-"""scripts/quickstart: its course, and that nothing stays behind, with stand-ins for the programs it launches."""
+"""scripts/quickstart: its course, and that nothing stays behind, with stand-ins for the programs it launches; and with the real
+ones, where they are built, an epoch at an executor."""
 
 import os
+import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import time
 import unittest
 
-from checkout import CheckoutTest
+from checkout import REPO, CheckoutTest
 
 WAIT_SECONDS_MAX = 60
 
@@ -140,6 +144,29 @@ class Quickstart(CheckoutTest):
         self.assertNotEqual(script.returncode, 0)
         self.assertIn("interrupted", errors)
         self.assert_nothing_stays_behind()
+
+
+PROGRAMS = [os.environ.get(name) for name in ("PSD_BIN", "PSD_TRAINER_BIN", "PSD_EXECUTOR_BIN")]
+DIGITS = REPO / ".data" / "mnist_5k"
+
+
+@unittest.skipUnless(all(PROGRAMS) and DIGITS.is_dir(), "psd-executor, or the digits that scripts/setup makes, are not there")
+class RealPrograms(CheckoutTest):
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(REPO / "configs", self.root / "configs")
+        (self.root / "build/release/bin").mkdir(parents=True)
+        for program in PROGRAMS:
+            (self.root / "build/release/bin" / pathlib.Path(program).name).symlink_to(program)
+        for path in ("scripts/setup", "fake/tools/cmake"):  # what they would bring is there
+            self.write(path, "#!/bin/sh\n")
+            (self.root / path).chmod(0o755)
+
+    def test_an_executor_computes_an_epoch(self):
+        result = self.run_script("quickstart", "--execute", "--epochs", "1", "--data", DIGITS, path_first=self.root / "fake/tools")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        accuracy = re.fullmatch(r"Test accuracy: ([0-9.]+) %", result.stdout.splitlines()[-1])
+        self.assertGreater(float(accuracy.group(1)), 60, "a guess is right in 10 %")
 
 
 if __name__ == "__main__":
