@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import pathlib
+import re
+import statistics
 import subprocess
 import tempfile
 import time
@@ -12,6 +14,9 @@ from bench_group import Group
 from bench_programs import PROGRAM_S, READY_S, Failed, last_line
 from bench_report import Row
 
+REPO = pathlib.Path(__file__).resolve().parents[1]
+DIGITS = REPO / ".data" / "mnist_5k"
+SEEDS, EPOCHS = (1, 2, 3), 3  # of what trainers come to
 TICKS = os.sysconf("SC_CLK_TCK")  # of the kernel's CPU times, a second
 
 
@@ -21,6 +26,10 @@ def rate(value):
 
 def milliseconds(value):
     return f"{value:.1f} ms"
+
+
+def percent(value):
+    return f"{value:.2f} %"
 
 
 def cpu_seconds(process):
@@ -61,17 +70,22 @@ class Executor(Group):
     name = "executor"
     title = "Forward and backward passes at an executor"
     summary = ("One trainer", "Two trainers")
-    text = """`psd-trainer --execute` with a `psd-executor` of two workers, each of one thread, beside the program of PyTorch's parameter server tutorial
+    text = f"""`psd-trainer --execute` with a `psd-executor` of two workers, each of one thread, beside the program of PyTorch's parameter server tutorial
 (`torch.distributed.rpc`, TensorPipe): the ConvNet of examples/mnist, batches of 32, plain SGD, hogwild; daemon, executor and trainers are
 processes of this machine, on Unix sockets. Two stages are cut at `conv2`, with 4 micro-batches. A rate is of steps from the
 thirtieth on, of all trainers together. CPU time is that of all processes a step, which holds on a machine that does other things
 too; steps per second do not. The tutorial's program with two trainers ends at once: autograd refuses a backward pass whose
-parameters another trainer has changed."""
+parameters another trainer has changed.
+
+Accuracy: two trainers, {EPOCHS} epochs each over 4,000 digits, plain SGD, of 1,000 others; the mean of {len(SEEDS)} seeds, in one round, with the least
+and the most."""
     rounds_max = 5
 
     def __init__(self, programs, quick):
         super().__init__(programs, quick)
         self.warm, self.steps = (10, 20) if quick else (30, 150)
+        self.seeds, self.epochs = (SEEDS[:1], 1) if quick else (SEEDS, EPOCHS)
+        self.accuracies = {}  # by whether an executor computes, of each seed
 
     def measurements(self):
         work = {}
@@ -85,6 +99,11 @@ parameters another trainer has changed."""
                 work["torch cpu"] = self.cpu_ms
         work["stages"] = lambda: self.measured(self.executed("stashed", 1, ["--set", 'stages=["conv2"]']), "steps_per_s")
         work["stages cpu"] = self.cpu_ms
+        if DIGITS.is_dir():
+            for execute in (True, False):
+                work[f"accuracy {execute}"] = lambda e=execute: self.accuracy(e)
+        else:
+            self.unmeasured.append(f"accuracy: {DIGITS} is not there, which scripts/setup makes")
         if not self.programs.python:
             self.unmeasured.append("PyTorch's RPC: no python3 with torch was found")
         return work
@@ -103,18 +122,49 @@ parameters another trainer has changed."""
         self.last = {}
         return self.measured(self.programs.torch_rpc_train(self.warm, self.steps), "steps_per_s")
 
-    def executed(self, weights, trainers, more=()):
-        self.last = {}
+    def executor(self, stack, folder, daemon, *more):
+        """One that listens, and where."""
         if not (self.programs.folder / "psd-executor").is_file():
             raise Failed("this build has no psd-executor")
+        address = f"unix://{folder}/executor.sock"
+        executor = Running(stack, folder, "psd-executor", [
+            self.programs.folder / "psd-executor", "--server", daemon.address["unix"], "--listen", address, "--module", "mnist_cnn",
+            "--device", "cpu", "--set", "workers=2", *more])
+        executor.until("waited for it to listen", lambda: "ready: listening" in executor.text(), READY_S)
+        return executor, address
+
+    def accuracy(self, execute):
+        """The mean over the seeds; measured once, as a seed's is much the same each time."""
+        if execute not in self.accuracies:
+            self.accuracies[execute] = [self.accuracy_of(execute, seed) for seed in self.seeds]
+        return statistics.mean(self.accuracies[execute])
+
+    def accuracy_of(self, execute, seed):
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
             daemon = stack.enter_context(self.programs.daemon({"threads": 1}))
-            address = f"unix://{folder}/executor.sock"
-            executor = Running(stack, folder, "psd-executor", [
-                self.programs.folder / "psd-executor", "--server", daemon.address["unix"], "--listen", address, "--module", "mnist_cnn",
-                "--device", "cpu", "--set", f'weights="{weights}"', "--set", "workers=2", *more])
-            executor.until("waited for it to listen", lambda: "ready: listening" in executor.text(), READY_S)
+            if execute:
+                where = ["--execute", self.executor(stack, folder, daemon, "--set", f"seed={seed}")[1]]
+            else:
+                where = ["--server", daemon.address["unix"], "--model", "mnist_cnn", "--device", "cpu", "--threads", 1]
+            running = [Running(stack, folder, f"psd-trainer-{rank}", [
+                self.programs.folder / "psd-trainer", "train", *where, "--rank", rank, "--world-size", 2, "--data", DIGITS, "--epochs",
+                self.epochs, "--seed", seed]) for rank in range(2)]
+            for trainer in running:
+                if trainer.process.wait(PROGRAM_S) != 0:
+                    raise Failed(f"{trainer.name}: {last_line(trainer.text())}")
+            return float(re.search(r"rank 0  test .*accuracy ([0-9.]+) %", running[0].text()).group(1))
+
+    def of_seeds(self, execute, value):
+        each = self.accuracies[execute]
+        return f"{percent(value)} ({percent(min(each))} … {percent(max(each))})"
+
+    def executed(self, weights, trainers, more=()):
+        self.last = {}
+        with contextlib.ExitStack() as stack:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
+            daemon = stack.enter_context(self.programs.daemon({"threads": 1}))
+            executor, address = self.executor(stack, folder, daemon, "--set", f'weights="{weights}"', *more)
             files = [folder / f"{rank}.jsonl" for rank in range(trainers)]
             running = [Running(stack, folder, f"psd-trainer-{rank}", [
                 self.programs.folder / "psd-trainer", "train", "--execute", address, "--rank", rank, "--world-size", trainers, "--data",
@@ -145,6 +195,7 @@ parameters another trainer has changed."""
     def rows(self, medians):
         torch, torch_cpu = medians.get("torch"), medians.get("torch cpu")
         one, two = medians["stashed 1"], medians["stashed 2"]
+        executed, own = medians.get("accuracy True"), medians.get("accuracy False")
         return [Row.at_least("One trainer", one, "PyTorch RPC", torch, 1.1, rate),
                 Row.at_most("One trainer, CPU a step", medians["stashed 1 cpu"], "PyTorch RPC", torch_cpu, None, milliseconds),
                 Row.at_least("One trainer, live", medians["live 1"], "PyTorch RPC", torch, None, rate),
@@ -154,4 +205,6 @@ parameters another trainer has changed."""
                             milliseconds),
                 Row.at_least("Two trainers", two, "one trainer", one, 1.8, rate),
                 Row.at_most("Two trainers, CPU a step", medians["stashed 2 cpu"], "one trainer", medians["stashed 1 cpu"], None, milliseconds),
-                Row.at_least("Two trainers, live", medians["live 2"], "one trainer", medians["live 1"], None, rate)]
+                Row.at_least("Two trainers, live", medians["live 2"], "one trainer", medians["live 1"], None, rate),
+                Row.at_least("Two trainers, accuracy", executed, "gradients of their own", own, None,
+                             lambda value: self.of_seeds(value == executed, value))]

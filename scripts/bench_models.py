@@ -14,7 +14,8 @@ from bench_report import Row, milliseconds
 BATCH, STEPS, WARM_UP = 2_048, 150, 30
 CONFIG = {"policy": {"type": "hogwild"}, "optimizer": {"type": "adagrad", "lr": 0.02}}
 TRAINERS, SHARE, STEPS_TOGETHER = 2, 256, 600  # of each trainer: samples of a step, and steps
-CLICKS = f"clicks:samples={TRAINERS * SHARE * STEPS_TOGETHER},scale=1000"
+SCALE = 1000
+CLICKS = f"clicks:samples={TRAINERS * SHARE * STEPS_TOGETHER},scale={SCALE}"
 # How the part beside the tables is trained, by name: its policy and the number of trainers.
 DENSE = {"one trainer": ({"type": "locked"}, 1), "sync": ({"type": "sync"}, TRAINERS),
          "locked": ({"type": "locked"}, TRAINERS), "allreduce": ({"type": "allreduce", "start_trainers": TRAINERS}, TRAINERS)}
@@ -30,7 +31,9 @@ networks in one process of PyTorch whose tables are `EmbeddingBag(sparse=True)`,
 
 *Together*: `dlrm` over `{CLICKS}`, tables under `hogwild` with `rowwise_adagrad`, the rest with Adam by the policy named: all through the
 daemon, or its gradients averaged among {TRAINERS} trainers (`allreduce`) with one thread and batches of {SHARE} each, {STEPS_TOGETHER} steps; one
-trainer takes twice as many. Over TCP; bytes are those that the daemon gets and sends for each step, AUC is of held-out clicks."""
+trainer takes twice as many. Over TCP; bytes are those that the daemon gets and sends for each step, AUC is of held-out clicks.
+*PyTorch, one process*: as many steps of {SHARE} as one trainer takes, with Adagrad, which keeps a sum for each element where
+`rowwise_adagrad` keeps one for each row, over clicks that are drawn in the same way (`test/bench/torch_dlrm.py`)."""
     rounds_max = 3
 
     def __init__(self, *arguments):
@@ -45,12 +48,19 @@ trainer takes twice as many. Over TCP; bytes are those that the daemon gets and 
         return {"alone": lambda: self.programs.torch_dlrm(BATCH)["median_s"],
                 "daemon": self.step,
                 "prefetch": lambda: self.step("--prefetch"),
-                **{f"together, {name}": lambda n=name: self.together(n) for name in DENSE}}
+                **{f"together, {name}": lambda n=name: self.together(n) for name in DENSE},
+                "together, PyTorch": self.in_one_process}
 
     def step(self, *flags):
         steps = self.programs.training_steps(CONFIG, "--model", "dlrm", "--data", f"clicks:samples={BATCH * STEPS}", "--batch-size",
                                              BATCH, "--threads", 1, "--epochs", 1, *flags)
         return statistics.median(step["batch"] / step["samples_per_s"] for step in steps[WARM_UP:])
+
+    def in_one_process(self):
+        """Samples per second of PyTorch."""
+        report = self.programs.torch_dlrm(SHARE, TRAINERS * STEPS_TOGETHER, SCALE)
+        self.auc.setdefault("PyTorch", []).append(report["auc"])
+        return SHARE / report["median_s"]
 
     def together(self, name):
         """Samples per second of all trainers."""
@@ -85,6 +95,8 @@ trainer takes twice as many. Over TCP; bytes are those that the daemon gets and 
         return sum(rates)
 
     def shown(self, name, rate):
+        if name == "PyTorch":
+            return f"{rate:,.0f} samples/s, AUC {statistics.median(self.auc[name]):.3f}"
         return f"{rate:,.0f} samples/s, {statistics.median(self.kilobytes[name]):.0f} kB per step, AUC {statistics.median(self.auc[name]):.3f}"
 
     def rows(self, medians):
@@ -93,6 +105,8 @@ trainer takes twice as many. Over TCP; bytes are those that the daemon gets and 
         steps = [Row.at_most(f"step of dlrm{what}", medians[name], "EmbeddingBag in one process", medians["alone"], target, milliseconds)
                  for what, name, target in (("", "daemon", 1.3), (", prefetch", "prefetch", 1.1))]
         first, *others = DENSE
-        alone = medians[f"together, {first}"]
-        return steps + [Row.at_least(f"together, {name}", medians[f"together, {name}"], first, alone, None,
+        alone, torch = (medians[f"together, {name}"] for name in (first, "PyTorch"))
+        beside = Row.at_least(f"together, {first}", alone, "PyTorch, one process", torch, None,
+                              lambda rate: self.shown("PyTorch" if rate == torch else first, rate))
+        return [*steps, beside] + [Row.at_least(f"together, {name}", medians[f"together, {name}"], first, alone, None,
                                      lambda rate, n=name: self.shown(first if rate == alone else n, rate)) for name in others]

@@ -66,9 +66,11 @@ class Programs:
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc_train.py"
         return self.run([self.python, script, "--warm", warm, "--steps", steps], PROGRAM_S)
 
-    def torch_dlrm(self, batch):
+    def torch_dlrm(self, batch, steps=None, scale=100):
+        """For the seconds of a measurement, or so many steps, of which there is an AUC."""
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_dlrm.py"
-        return self.run([self.python, script, "--seconds", self.seconds, "--batch-size", batch], self.seconds)
+        length = ["--seconds", self.seconds] if steps is None else ["--steps", steps]
+        return self.run([self.python, script, *length, "--batch-size", batch, "--scale", scale], self.seconds)
 
     def training_steps(self, config, *arguments):
         """What one trainer's --metrics say of each step, over a Unix socket."""
