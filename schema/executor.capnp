@@ -106,12 +106,14 @@ interface RemoteTrainer {
   # tensors: the gradients of the rows that the forward pass took, f32[rows, dim], by the table's name, and then their ids, i64[rows],
   # by that name and ".ids".
 
-  step @3 (context :UInt64, step :UInt64, samples :UInt32)
+  step @3 (context :UInt64, step :UInt64, samples :UInt32, also :List(UInt64))
       -> (status :Acknowledgement, outcome :PushOutcome, staleness :UInt64);
   # After backward: pushes the gradient as this trainer's step of that number, from 1, which rises from step to step, and ends the
   # context. `samples`: examples behind it. `staleness`: updates that the daemon applied between the parameters of the forward
   # pass and this gradient. A number whose push failed may come again, and one that was pushed in an earlier session too: of a step
   # that it has already the daemon tells what became of it then.
+  # `also`: further contexts that have had their backward pass. What is pushed is the sum of their gradients, as one step from the
+  # oldest parameters that any of them saw, and all of them end with it. Not for modules with embedding tables.
 
   drop @4 (context :UInt64) -> (status :Acknowledgement);
   # Ends a context without a step; one that is not there is no error.

@@ -308,6 +308,8 @@ TEST_CASE("Gradients of some rows are asked for by their table's name") {
   CHECK(some->at(2).toString() == "mean f32[1]");
   requireRefused(trainer->gradients(1, {"item.ids"}).status(), ErrorCode::invalidArgument,
                  "no parameter 'item.ids', and no table");
+  requireRefused(trainer->step(1, Step{1}, 1, {2}).status(), ErrorCode::invalidArgument,
+                 "not for a module with embedding tables");
   PSD_REQUIRE_OK(trainer->drop(1));
 }
 

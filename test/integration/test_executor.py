@@ -96,7 +96,7 @@ class Training(ExecutorTest):
         executor = self.executor(daemon, stages=[{"layer": "fc2", "device": "cpu"}], micro_batches=3, workers=2)
         self.assertIn(" device cpu,cpu,", executor.err)
         self.assertEqual(self.executor_status()["devices"], ["cpu", "cpu"])
-        trainers = [self.remote(rank, 2, steps=60) for rank in range(2)]
+        trainers = [self.remote(rank, 2, steps=60, more=("--micro-batches", 1 + 3 * rank)) for rank in range(2)]
         for trainer in trainers:
             self.assert_ends(trainer)
         self.assertGreater(self.accuracy(trainers[0]), 80)
@@ -257,7 +257,7 @@ class Death(ExecutorTest):
     def test_an_executor_that_is_killed_loses_nothing_and_nothing_is_applied_twice(self):
         daemon = self.unix_daemon(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"))
         executor = self.executor(daemon)
-        trainers = [self.remote(rank, 2, steps=150) for rank in range(2)]
+        trainers = [self.remote(rank, 2, steps=150, more=("--micro-batches", 1 + 2 * rank)) for rank in range(2)]
         struck = set()
         for goal in (10, 30):
             self.until_steps(daemon, goal)

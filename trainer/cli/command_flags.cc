@@ -234,8 +234,12 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--execute", flags.execute,
                  "have a psd-executor at this address, tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH, "
                  "compute the passes over its "
-                 "daemon's parameters; here are data and loss (cross-entropy)")
+                 "daemon's parameters; here are data and loss")
       ->type_name("ADDRESS");
+  app.add_option("--micro-batches", flags.microBatches,
+                 "with --execute: into so many parts a batch is divided, whose passes go on side by side, so "
+                 "that stages of the executor do forward and backward passes in turn; default 1")
+      ->type_name("N");
   app.add_option(
          "--allreduce-host", flags.allReduceHost,
          "where policy allreduce has trainers average gradients: the host name or address of this machine "

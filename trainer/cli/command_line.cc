@@ -29,6 +29,7 @@ constexpr std::string_view kAutoBatch = "auto";
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
 constexpr uint64_t kInflightMax = 64;
+constexpr uint64_t kMicroBatchesMax = 64;  // an executor has as many contexts for a trainer, if nothing else is said
 constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
 constexpr uint64_t kBenchRowsMax = 1ull << 32, kBenchDimMax = 4096, kBenchTablesMax = 4096;
@@ -237,6 +238,12 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     const auto address = parseAddress(*flags.execute);
     if (!address.ok()) return Error{address.error().code, "--execute: " + address.message()};
     train.execute = *flags.execute;
+  }
+  if (flags.microBatches) {
+    if (!flags.execute) return Error{ErrorCode::invalidArgument, "--micro-batches: goes with --execute"};
+    PSD_ASSIGN_OR_RETURN(const uint64_t parts,
+                         parseInteger({"--micro-batches", *flags.microBatches}, 1, kMicroBatchesMax));
+    train.microBatches = static_cast<uint32_t>(parts);
   }
   PSD_ASSIGN_OR_RETURN(train.initFile, readFileName("--init", flags.init));
   PSD_ASSIGN_OR_RETURN(train.metricsFile, readFileName("--metrics", flags.metrics));
@@ -452,7 +459,8 @@ const std::vector<OptionGroup> kOptionGroups{
     {"Place among the trainers",
      {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
-    {"Length and steps", {"--epochs", "--steps", "--time", "--batch-size", "--inflight", "--prefetch"}},
+    {"Length and steps", {"--epochs", "--steps", "--time", "--batch-size", "--micro-batches", "--inflight",
+      "--prefetch"}},
     {"Transfer",
      {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--allreduce-host", "--chunk",
       "--window"}},

@@ -34,6 +34,7 @@ struct TrainCommand {
   LoopOptions loop;
   std::string allReduceHost;      ///< where other trainers reach this one; empty: on this machine
   std::string execute;            ///< address of the executor that computes; empty: the model is here
+  uint32_t microBatches = 1;      ///< of `execute`
   std::string initFile;           ///< values that the model begins with; empty: the seeded ones
   std::string metricsFile;        ///< empty: none
   std::string tensorboardFolder;  ///< of all ranks; empty: none

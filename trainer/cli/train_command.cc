@@ -61,7 +61,7 @@ Status openModel(const TrainCommand& command, const OnEvent& onEvent, Material& 
                                      .onEvent = onEvent});
   if (!steps.ok()) return {steps.error().code, "--execute: " + steps.message()};
   material.steps = *std::move(steps);
-  auto model = RemoteModel::make(*material.steps);
+  auto model = RemoteModel::make(*material.steps, command.microBatches);
   if (!model.ok()) return {model.error().code, "--execute: " + model.message()};
   material.model = *std::move(model);
   return {};

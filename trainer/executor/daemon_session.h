@@ -49,8 +49,9 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   /// What a pass over these inputs computes with: the parameters as they are now, a copy of them or the
   /// daemon's memory, and copies of the rows that it takes.
   kj::Promise<Result<PulledWeights>> weights(Inputs inputs, bool training);
-  /// `rows`: with their gradients; null: the model has no tables.
-  kj::Promise<Result<PushInfo>> push(Step step, std::shared_ptr<const float> gradient,
+  /// The sum of these gradients, of which the first becomes it. `rows`: with their gradients; null: the model
+  /// has no tables.
+  kj::Promise<Result<PushInfo>> push(Step step, std::vector<std::shared_ptr<float>> gradients,
                                      std::shared_ptr<const ContextRows> rows, uint32_t samples,
                                      std::vector<Version> basis);
   /// Says goodbye.

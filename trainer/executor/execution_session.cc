@@ -271,38 +271,65 @@ kj::Promise<Result<bool>> ExecutionSession::backward(uint64_t id, std::vector<Na
       .attach(shared_from_this(), *kj::mv(slot));
 }
 
-kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uint32_t samples) {
-  auto found = find(id);
+Result<std::vector<ExecutionSession::ContextPtr>> ExecutionSession::findAll(
+    uint64_t id, const std::vector<uint64_t>& also) const {
+  if (!also.empty() && !executor_.model().spec().tables.empty()) {
+    return Error{ErrorCode::invalidArgument,
+                 "a step of several contexts is not for a module with embedding tables"};
+  }
+  std::vector<uint64_t> ids{id};
+  ids.insert(ids.end(), also.begin(), also.end());
+  std::vector<ContextPtr> contexts;
+  for (const uint64_t each : ids) {
+    PSD_ASSIGN_OR_RETURN(ContextPtr context, find(each));
+    if (context->state != Context::State::gradient) {
+      return Error{ErrorCode::invalidArgument,
+                   fmt::format("context {} has no gradient yet; expected backward before step", each)};
+    }
+    if (std::ranges::find(contexts, context) != contexts.end()) {
+      return Error{ErrorCode::invalidArgument, fmt::format("context {} is given twice", each)};
+    }
+    contexts.push_back(std::move(context));
+  }
+  return contexts;
+}
+
+kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uint32_t samples,
+                                                     const std::vector<uint64_t>& also) {
+  auto found = findAll(id, also);
   if (!found.ok()) return Result<PushInfo>(found.error());
-  const ContextPtr context = *found;
   const auto wrong = [](std::string message) {
     return Result<PushInfo>(Error{ErrorCode::invalidArgument, std::move(message)});
   };
-  if (context->state != Context::State::gradient) {
-    return wrong(fmt::format("context {} has no gradient yet; expected backward before step", id));
-  }
   if (step <= newest_) {
     return wrong(fmt::format("step {} of context {}: step {} has been pushed; numbers rise, from 1",
                              step.value, id, newest_.value));
   }
   if (samples == 0) return wrong(fmt::format("step {}: samples: expected at least 1", step.value));
   auto slot = executor_.admitCall();
-  if (!slot.ok()) return Result<PushInfo>(failed(context, slot.error()));
+  if (!slot.ok()) {
+    for (const ContextPtr& context : *found) static_cast<void>(failed(context, slot.error()));
+    return Result<PushInfo>(slot.error());
+  }
   const Step before = std::exchange(newest_, step);
-  context->state = Context::State::busy;
-  return daemon_->push(step, context->gradient, context->rows, samples, context->versions)
-      .then([this, context, step, before](Result<PushInfo> pushed) {
+  std::vector<std::shared_ptr<float>> gradients;
+  std::vector<Version> basis = found->front()->versions;
+  for (const ContextPtr& context : *found) {
+    context->state = Context::State::busy;
+    gradients.push_back(context->gradient);
+    for (size_t i = 0; i < basis.size(); i++) basis[i] = std::min(basis[i], context->versions.at(i));
+  }
+  return daemon_->push(step, std::move(gradients), found->front()->rows, samples, std::move(basis))
+      .then([this, contexts = *found, step, before](Result<PushInfo> pushed) {
         if (!pushed.ok()) {
           // It may come again: what the daemon has of that number it does not apply twice.
           if (newest_ == step) newest_ = before;
-          return Result<PushInfo>(failed(context, pushed.error()));
+          for (const ContextPtr& context : contexts) end(context);
+          return Result<PushInfo>(failed(contexts.front(), pushed.error()));
         }
         steps_++;
         staleness_ = pushed->staleness;
-        if (const auto there = contexts_.find(context->id);
-            there != contexts_.end() && there->second == context) {
-          contexts_.erase(there);
-        }
+        for (const ContextPtr& context : contexts) end(context);
         return pushed;
       })
       .attach(shared_from_this(), *kj::mv(slot));
@@ -331,10 +358,13 @@ kj::Promise<Result<bool>> ExecutionSession::leave() {
   });
 }
 
+void ExecutionSession::end(const ContextPtr& context) {
+  const auto found = contexts_.find(context->id);
+  if (found != contexts_.end() && found->second == context) contexts_.erase(found);
+}
+
 Error ExecutionSession::failed(const ContextPtr& context, const Error& error) {
-  if (const auto found = contexts_.find(context->id); found != contexts_.end() && found->second == context) {
-    contexts_.erase(found);
-  }
+  end(context);
   if (!over_ && endsSession(error.code)) {
     spdlog::warn("{}: rank {}: {}", peer_, rank_.value, error.message);
     over_ = error;

@@ -48,7 +48,9 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   /// True.
   kj::Promise<Result<bool>> backward(uint64_t context, std::vector<NamedTensor> outputGradients,
                                      int8_t priority);
-  kj::Promise<Result<PushInfo>> step(uint64_t context, Step step, uint32_t samples);
+  /// Of the sum of the gradients of `context` and of those in `also`, which all end with it.
+  kj::Promise<Result<PushInfo>> step(uint64_t context, Step step, uint32_t samples,
+                                     const std::vector<uint64_t>& also = {});
   /// Copies; of the parameters and tables with these names, none named: of all. See gradientTensors().
   Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names) const;
   void drop(uint64_t context) { contexts_.erase(context); }
@@ -70,10 +72,14 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   Result<ContextPtr> begin(ForwardCall& call);
   /// The context for a call that is of what has come of it: a pass, or a gradient.
   Result<ContextPtr> find(uint64_t context) const;
+  /// Those of one step; each has a gradient.
+  Result<std::vector<ContextPtr>> findAll(uint64_t context, const std::vector<uint64_t>& also) const;
   Status usable() const;
   /// Ends the context, unless another has its number by now; gives the error, by which the session may be
   /// over, or that by which it is.
   Error failed(const ContextPtr& context, const Error& error);
+  /// Ends the context, unless another has its number by now.
+  void end(const ContextPtr& context);
   kj::Promise<Result<std::shared_ptr<ForwardPass>>> compute(const ContextPtr& context,
                                                             Executor::CallSlot slot, const ForwardCall& call,
                                                             const Inputs& inputs,

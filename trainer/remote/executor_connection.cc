@@ -25,6 +25,23 @@ constexpr uint64_t kMessageBytesMax = 260u << 20;  // of an answer: what an exec
 constexpr uint64_t kEnvelopeBytes = 64u << 10;     // of a message, around its tensors
 constexpr uint64_t kBeatsPerSilence = 4;
 
+kj::Promise<Result<ForwardResult>> sendForward(schema::RemoteTrainer::Client& trainer, uint64_t context,
+                                               const std::vector<NamedTensor>& inputs, bool training,
+                                               int8_t priority) {
+  auto request = trainer.forwardRequest();
+  request.setContext(context);
+  wire::writeTensors(inputs, request.initInputs(static_cast<uint32_t>(inputs.size())));
+  request.setTraining(training);
+  request.setPriority(priority);
+  return request.send().then([](auto answer) -> Result<ForwardResult> {
+    PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
+    ForwardResult result;
+    PSD_ASSIGN_OR_RETURN(result.outputs, wire::readTensors(answer.getOutputs()));
+    for (const uint64_t version : answer.getVersions()) result.versions.push_back(Version{version});
+    return result;
+  });
+}
+
 template <class Answer>
 Result<StepResult> stepOf(Answer& answer) {
   PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
@@ -33,6 +50,19 @@ Result<StepResult> stepOf(Answer& answer) {
                  "the executor tells of an outcome that this version does not know"};
   }
   return StepResult{static_cast<PushOutcome>(answer.getOutcome()), answer.getStaleness()};
+}
+
+kj::Promise<Result<StepResult>> sendBackward(schema::RemoteTrainer::Client& trainer, uint64_t context,
+                                             const std::vector<NamedTensor>& outputGradients, Step step,
+                                             uint32_t samples, int8_t priority) {
+  auto request = trainer.backwardRequest();
+  request.setContext(context);
+  wire::writeTensors(outputGradients,
+                     request.initOutputGradients(static_cast<uint32_t>(outputGradients.size())));
+  request.setThenStep(step.value);
+  request.setSamples(samples);
+  request.setPriority(priority);
+  return request.send().then([](auto answer) { return stepOf(answer); });
 }
 
 }  // namespace
@@ -275,21 +305,9 @@ Result<RemoteJoin> ExecutorConnection::join(const Membership& membership, uint64
 
 Result<ForwardResult> ExecutorConnection::forward(uint64_t context, const std::vector<NamedTensor>& inputs,
                                                   bool training, int8_t priority) {
-  using Answer = Result<ForwardResult>;
   PSD_RETURN_IF_ERROR(wire_->fits(inputs));
-  return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
-    auto request = trainer.forwardRequest();
-    request.setContext(context);
-    wire::writeTensors(inputs, request.initInputs(static_cast<uint32_t>(inputs.size())));
-    request.setTraining(training);
-    request.setPriority(priority);
-    return request.send().then([](auto answer) -> Answer {
-      PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
-      ForwardResult result;
-      PSD_ASSIGN_OR_RETURN(result.outputs, wire::readTensors(answer.getOutputs()));
-      for (const uint64_t version : answer.getVersions()) result.versions.push_back(Version{version});
-      return result;
-    });
+  return wire_->callTrainer<Result<ForwardResult>>([&](schema::RemoteTrainer::Client& trainer) {
+    return sendForward(trainer, context, inputs, training, priority);
   });
 }
 
@@ -301,17 +319,42 @@ Status ExecutorConnection::backward(uint64_t context, const std::vector<NamedTen
 Result<StepResult> ExecutorConnection::backwardAndStep(uint64_t context,
                                                        const std::vector<NamedTensor>& outputGradients,
                                                        Step step, uint32_t samples, int8_t priority) {
-  using Answer = Result<StepResult>;
   PSD_RETURN_IF_ERROR(wire_->fits(outputGradients));
+  return wire_->callTrainer<Result<StepResult>>([&](schema::RemoteTrainer::Client& trainer) {
+    return sendBackward(trainer, context, outputGradients, step, samples, priority);
+  });
+}
+
+Result<double> ExecutorConnection::passes(uint64_t first, const std::vector<BatchPart>& parts) {
+  using Answer = Result<double>;
+  for (const BatchPart& part : parts) PSD_RETURN_IF_ERROR(wire_->fits(part.inputs));
   return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
-    auto request = trainer.backwardRequest();
-    request.setContext(context);
-    wire::writeTensors(outputGradients,
-                       request.initOutputGradients(static_cast<uint32_t>(outputGradients.size())));
-    request.setThenStep(step.value);
-    request.setSamples(samples);
-    request.setPriority(priority);
-    return request.send().then([](auto answer) -> Answer { return stepOf(answer); });
+    auto losses = kj::heapArrayBuilder<kj::Promise<Answer>>(parts.size());
+    for (size_t i = 0; i < parts.size(); i++) {
+      const uint64_t context = first + i;
+      losses.add(sendForward(trainer, context, parts[i].inputs, true, 0)
+                     .then([this, trainer, context,
+                            &part = parts[i]](Result<ForwardResult> done) mutable -> kj::Promise<Answer> {
+                       if (!done.ok()) return Answer(done.error());
+                       auto loss = part.loss(done->outputs);
+                       if (!loss.ok()) return Answer(loss.error());
+                       if (const Status fits = wire_->fits(loss->gradients); !fits.ok()) {
+                         return Answer(fits.error());
+                       }
+                       return sendBackward(trainer, context, loss->gradients, Step{0}, 0, 0)
+                           .then([loss = loss->loss](const Result<StepResult>& passed) {
+                             return passed.ok() ? Answer(loss) : Answer(passed.error());
+                           });
+                     }));
+    }
+    return kj::joinPromises(losses.finish()).then([](kj::Array<Answer> all) -> Answer {
+      double sum = 0;
+      for (const Answer& each : all) {
+        PSD_ASSIGN_OR_RETURN(const double loss, each);
+        sum += loss;
+      }
+      return sum;
+    });
   });
 }
 
@@ -330,13 +373,15 @@ Result<std::vector<NamedTensor>> ExecutorConnection::gradients(uint64_t context,
   });
 }
 
-Result<StepResult> ExecutorConnection::step(uint64_t context, Step step, uint32_t samples) {
+Result<StepResult> ExecutorConnection::step(uint64_t context, Step step, uint32_t samples,
+                                            const std::vector<uint64_t>& also) {
   using Answer = Result<StepResult>;
   return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
     auto request = trainer.stepRequest();
     request.setContext(context);
     request.setStep(step.value);
     request.setSamples(samples);
+    request.setAlso({also.data(), also.size()});
     return request.send().then([](auto answer) -> Answer { return stepOf(answer); });
   });
 }

@@ -11,6 +11,7 @@
 #include "common/types/ids.h"
 #include "common/types/push_outcome.h"
 #include "trainer/client/client.h"
+#include "trainer/remote/loss_result.h"
 #include "trainer/task/loss_spec.h"
 #include "trainer/task/named_tensor.h"
 
@@ -38,6 +39,12 @@ struct RemoteJoin {
 struct ForwardResult {
   std::vector<NamedTensor> outputs;
   std::vector<Version> versions;  ///< per shard, of the parameters that the pass saw
+};
+
+/// A part of a batch, and what the trainer makes of its outputs: its share of the loss of the whole.
+struct BatchPart {
+  std::vector<NamedTensor> inputs;
+  RemoteLoss loss;
 };
 
 struct StepResult {
@@ -82,7 +89,14 @@ class ExecutorConnection {
   /// Of the parameters and tables with these names; none named: of all. A table gives two tensors: its rows'
   /// gradients, f32[rows, dim], by its own name, then their ids, i64[rows], by that and ".ids".
   Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names = {});
-  Result<StepResult> step(uint64_t context, Step step, uint32_t samples);
+  /// `also`: further contexts, whose gradients are added; they end with the step.
+  Result<StepResult> step(uint64_t context, Step step, uint32_t samples,
+                          const std::vector<uint64_t>& also = {});
+  /// Forward and backward passes of parts of a batch, in contexts from `first` on. All forward passes are asked
+  /// for at once, and each backward pass as soon as its outputs are there, so that an executor does both in
+  /// turn. Gives the sum of the losses, which are computed on the background thread. After an Error some of the
+  /// contexts may be there.
+  Result<double> passes(uint64_t first, const std::vector<BatchPart>& parts);
   Status drop(uint64_t context);
   /// Says goodbye: the daemon counts this trainer as done.
   Status leave();

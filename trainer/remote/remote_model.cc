@@ -1,19 +1,47 @@
 #include "trainer/remote/remote_model.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "trainer/remote/loss_list.h"
 
 namespace psd {
 
-Result<std::unique_ptr<RemoteModel>> RemoteModel::make(RemoteSteps& steps) {
+namespace {
+
+/// Of samples [begin, begin + count) alone.
+NamedTensor partOf(const NamedTensor& tensor, uint64_t begin, uint64_t count) {
+  const uint64_t bytes = tensor.bytes.size() / tensor.shape.front();
+  NamedTensor part{tensor.name, tensor.type, tensor.shape, {}};
+  part.shape.front() = count;
+  const auto from = tensor.bytes.begin() + static_cast<ptrdiff_t>(begin * bytes);
+  part.bytes.assign(from, from + static_cast<ptrdiff_t>(count * bytes));
+  return part;
+}
+
+/// The loss of a part of a batch, as its share of the batch's.
+Result<LossResult> shareOf(const LossSpec& loss, const std::vector<NamedTensor>& outputs,
+                           const NamedTensor& target, double share) {
+  PSD_ASSIGN_OR_RETURN(LossResult result, computeLoss(loss, outputs, target));
+  if (share == 1) return result;
+  result.loss *= share;
+  for (NamedTensor& gradient : result.gradients) {
+    for (float& value : gradient.values<float>()) value *= static_cast<float>(share);
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteModel>> RemoteModel::make(RemoteSteps& steps, uint32_t microBatches) {
   const RemoteModule& module = steps.module();
   if (module.loss) {
     if (const Status known = checkLoss(*module.loss); !known.ok()) {
       return Error{known.error().code,
                    "the loss of module '" + module.name + "' makes no sense: " + known.message()};
     }
-    return std::unique_ptr<RemoteModel>(new RemoteModel(steps, *module.loss));
+    return std::unique_ptr<RemoteModel>(new RemoteModel(steps, *module.loss, microBatches));
   }
   return Error{ErrorCode::protocolMismatch,
                "module '" + module.name +
@@ -39,10 +67,21 @@ NamedTensor RemoteModel::targetOf(const Batch& batch) const {
 }
 
 Result<double> RemoteModel::computeGradients(const Batch& batch, const GradientsFinal&) {
-  return steps_.forward(tensorsOf(batch, steps_.module().inputs),
-                        [loss = loss_, target = targetOf(batch)](const std::vector<NamedTensor>& outputs) {
-                          return computeLoss(loss, outputs, target);
-                        });
+  const std::vector<NamedTensor> inputs = tensorsOf(batch, steps_.module().inputs);
+  const NamedTensor target = targetOf(batch);
+  const uint64_t samples = batch.size(), count = std::min<uint64_t>(microBatches_, samples);
+  std::vector<BatchPart> parts;
+  for (uint64_t i = 0; i < count; i++) {
+    const uint64_t begin = samples * i / count, own = samples * (i + 1) / count - begin;
+    BatchPart part;
+    for (const NamedTensor& input : inputs) part.inputs.push_back(partOf(input, begin, own));
+    part.loss = [loss = loss_, target = partOf(target, begin, own),
+                 share = static_cast<double>(own) / static_cast<double>(samples)](const auto& outputs) {
+      return shareOf(loss, outputs, target, share);
+    };
+    parts.push_back(std::move(part));
+  }
+  return steps_.forward(std::move(parts));
 }
 
 Result<Score> RemoteModel::score(const Batch& batch) {

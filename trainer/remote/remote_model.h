@@ -16,8 +16,9 @@ namespace psd {
 /// `steps`, which outlives it.
 class RemoteModel final : public Model {
  public:
+  /// `microBatches`: into so many parts a batch is divided, whose passes go on side by side.
   /// protocolMismatch: the module's loss is one of a newer version.
-  static Result<std::unique_ptr<RemoteModel>> make(RemoteSteps& steps);
+  static Result<std::unique_ptr<RemoteModel>> make(RemoteSteps& steps, uint32_t microBatches = 1);
 
   /// Of the module's name alone.
   const ModelSpec& spec() const override { return spec_; }
@@ -34,13 +35,17 @@ class RemoteModel final : public Model {
   Result<Score> score(const Batch& batch) override;
 
  private:
-  RemoteModel(RemoteSteps& steps, LossSpec loss)
-      : steps_(steps), spec_{steps.module().name, {}, {}}, loss_(std::move(loss)) {}
+  RemoteModel(RemoteSteps& steps, LossSpec loss, uint32_t microBatches)
+      : steps_(steps),
+        spec_{steps.module().name, {}, {}},
+        loss_(std::move(loss)),
+        microBatches_(microBatches) {}
   NamedTensor targetOf(const Batch& batch) const;
 
   RemoteSteps& steps_;
   const ModelSpec spec_;
   const LossSpec loss_;
+  const uint32_t microBatches_;
 };
 
 }  // namespace psd

@@ -122,15 +122,26 @@ Result<RemoteJoin> RemoteSteps::joinFirst() {
   }
 }
 
-Result<double> RemoteSteps::forward(std::vector<NamedTensor> inputs, RemoteLoss loss) {
-  inputs_ = std::move(inputs);
-  loss_ = std::move(loss);
+Result<double> RemoteSteps::forward(std::vector<BatchPart> parts) {
+  parts_ = std::move(parts);
   return persist([this] { return forwardOnce(); });
 }
 
+Result<double> RemoteSteps::passesOnce() {
+  const uint64_t first = context_ + 1;
+  context_ += parts_.size();
+  auto loss = trainer_->passes(first, parts_);
+  if (loss.ok()) return loss;
+  for (uint64_t context = first; context <= context_; context++) (void)trainer_->drop(context);
+  return loss;
+}
+
 Result<double> RemoteSteps::forwardOnce() {
-  PSD_ASSIGN_OR_RETURN(const ForwardResult result, trainer_->forward(++context_, inputs_, /*training=*/true));
-  auto loss = loss_(result.outputs);
+  if (parts_.size() > 1) return passesOnce();
+  const BatchPart& whole = parts_.front();
+  PSD_ASSIGN_OR_RETURN(const ForwardResult result,
+                       trainer_->forward(++context_, whole.inputs, /*training=*/true));
+  auto loss = whole.loss(result.outputs);
   if (!loss.ok()) {
     (void)trainer_->drop(context_);
     return loss.error();
@@ -139,10 +150,17 @@ Result<double> RemoteSteps::forwardOnce() {
   return loss->loss;
 }
 
+Result<StepResult> RemoteSteps::stepOnce(Step step, uint32_t samples) {
+  if (parts_.size() == 1) return trainer_->backwardAndStep(context_, gradients_, step, samples);
+  std::vector<uint64_t> others;
+  for (uint64_t back = 1; back < parts_.size(); back++) others.push_back(context_ - back);
+  return trainer_->step(context_, step, samples, others);
+}
+
 Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
   for (bool again = false;; again = true) {
     const auto start = Clock::now();
-    auto done = trainer_->backwardAndStep(context_, gradients_, step, samples);
+    auto done = stepOnce(step, samples);
     if (done.ok()) {
       stepped_ = true;
       succeeded();

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/status/status.h"
@@ -47,9 +48,14 @@ class RemoteSteps {
   Result<RemoteJoin> join(const Membership& membership);
 
   /// The forward pass of a training step, and the loss, which it gives. Both are kept for step().
-  Result<double> forward(std::vector<NamedTensor> inputs, RemoteLoss loss);
-  /// The backward pass, and the step: of what forward() has left. `step` rises with every call. A step of
-  /// which the daemon has a part that it had been sent before a fault counts as late: nothing more of it is
+  Result<double> forward(std::vector<NamedTensor> inputs, RemoteLoss loss) {
+    return forward({{std::move(inputs), std::move(loss)}});
+  }
+  /// The same of the parts of a batch, at least one: passes of several go on side by side, the backward passes
+  /// among them. The losses of several are computed on another thread, one at a time.
+  Result<double> forward(std::vector<BatchPart> parts);
+  /// The backward pass, where it has not been, and the step: of what forward() has left. `step` rises with
+  /// every call. A step of which the daemon has a part that it had been sent before a fault counts as late: nothing more of it is
   /// applied.
   Result<StepResult> step(Step step, uint32_t samples);
   /// Outputs as in use, of which nothing is kept.
@@ -73,6 +79,8 @@ class RemoteSteps {
   /// Fails on another module than the one of the connection before, if there was one.
   Status checkSame(const RemoteModule& module) const;
   Result<double> forwardOnce();
+  Result<double> passesOnce();
+  Result<StepResult> stepOnce(Step step, uint32_t samples);
   /// After a call has failed: ok where it is to be made again.
   Status recover(const Error& error);
   /// forwardOnce() until it does not fail, or fails for good. What was faulty before it is so after it.
@@ -102,10 +110,9 @@ class RemoteSteps {
   std::optional<Clock::time_point> toldAt_;  ///< when whoever uses this was told of a fault that is not over
   bool broken_ = false;                      ///< the fault has ended the session
   // Of the step between forward() and step():
-  uint64_t context_ = 0;
-  std::vector<NamedTensor> inputs_;
-  RemoteLoss loss_;
-  std::vector<NamedTensor> gradients_;  ///< of the outputs
+  uint64_t context_ = 0;  ///< the newest; those of the other parts are before it
+  std::vector<BatchPart> parts_;
+  std::vector<NamedTensor> gradients_;  ///< of the outputs, of one part
   std::atomic<bool> interrupted_{false};
   std::mutex mutex_;                             // guards what follows
   std::shared_ptr<ExecutorConnection> trainer_;  // changed by the owner alone; not null after connect()
