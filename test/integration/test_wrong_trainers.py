@@ -28,6 +28,8 @@ class WrongArguments(processes.ProcessTest):
         self.refuse(self.train_arguments(steps=1, epochs=1), "--steps and --epochs")
         self.refuse(self.train_arguments(server="localhost:5500"), "--server", "localhost:5500", "tcp://")
         self.refuse(self.train_arguments(log_level="loud"), "--log-level", "'loud'")
+        self.refuse(self.train_arguments(micro_batches=2), "--micro-batches: goes with --execute")
+        self.refuse(["train", "--execute", self.unix_address(), "--data", "synthetic:64", "--micro-batches", 0], "--micro-batches", "'0'")
         self.refuse(self.train_arguments(metrics="no/such/folder/metrics"), "--metrics", "no/such/folder")
 
     def test_ranks(self):
