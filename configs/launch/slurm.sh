@@ -13,16 +13,22 @@
 # all nodes see. Tokens go over the cluster's network in the clear: where others could listen, give `tls` and addresses tls://.
 #
 # --no-kill keeps the job when a node fails. A daemon that is lost with its node ends the run, unless it has a standby
-# (docs/standby.md), which needs an etcd outside of the job.
+# (docs/standby.md): with PSD_ENGINE, the members of an etcd outside of the job as http://HOST:PORT[,…], each daemon has one, on the
+# node after its own, which listens at PSD_PORT + PSD_DAEMONS + N. The job's keys in that etcd begin with /psd/job-JOB.
 set -euo pipefail
 
 daemons=${PSD_DAEMONS:-2}
 trainers=${PSD_TRAINERS:-$SLURM_JOB_NUM_NODES}
 port=${PSD_PORT:-5500}
+engine=${PSD_ENGINE:-}
 folder=$SLURM_SUBMIT_DIR/psd-$SLURM_JOB_ID
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 if [ "$daemons" -gt "${#nodes[@]}" ]; then
   echo "slurm.sh: PSD_DAEMONS is $daemons, and the job has ${#nodes[@]} nodes" >&2
+  exit 2
+fi
+if [ -n "$engine" ] && [ "${#nodes[@]}" -lt 2 ]; then
+  echo "slurm.sh: PSD_ENGINE is given, and a standby would be on the node of its primary: the job has no other one" >&2
   exit 2
 fi
 
@@ -32,25 +38,53 @@ for role in trainer admin; do
   psd token new --name "$role" --role "$role" --file "$folder/tokens" >"$folder/$role.token"
 done
 
-addresses=()
+# of_node I PORT: where a daemon on the job's node I is reached.
+of_node() {
+  local host
+  host=$(scontrol show node --oneliner "${nodes[$1 % ${#nodes[@]}]}" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
+  echo "tcp://$host:$2"
+}
+
+# in_list WORD…: as a list of JSON's.
+in_list() { printf '"%s",' "$@" | sed 's/^/[/; s/,$/]/'; }
+
+addresses=() standbys=() entries=()
 for ((i = 0; i < daemons; i++)); do
-  host=$(scontrol show node --oneliner "${nodes[i]}" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
-  addresses+=("tcp://$host:$((port + i))")
+  addresses+=("$(of_node "$i" $((port + i)))")
+  [ -z "$engine" ] || standbys+=("$(of_node $((i + 1)) $((port + daemons + i)))")
+  entries+=("${addresses[i]}${engine:+,${standbys[i]}}")
 done
-list=$(printf '"%s",' "${addresses[@]}")
+
+# start NAME NODE PARTITION ADDRESS: a daemon of that partition, on that node of the job.
 starts=()
-for ((i = 0; i < daemons; i++)); do
-  srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[i]}" --job-name="psd-$i" --output="$folder/psd-$i.log" \
-    psd ${PSD_CONFIG:+--config "$PSD_CONFIG"} --index "$i" --listen "tcp://*:$((port + i))" \
-    --set "daemons=[${list%,}]" --set "auth={\"tokens\":\"$folder/tokens\"}" --set exit_when_done=true &
+start() {
+  local more=()
+  if [ -n "$engine" ]; then
+    more=(--set "engine={\"endpoints\":$(in_list ${engine//,/ }),\"prefix\":\"/psd/job-$SLURM_JOB_ID/$3\"}"
+      --set "replication.addresses=$(in_list "$4")" --set "replication.token_file=$folder/admin.token")
+  fi
+  srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[$2 % ${#nodes[@]}]}" --job-name="$1" --output="$folder/$1.log" \
+    psd ${PSD_CONFIG:+--config "$PSD_CONFIG"} --index "$3" --listen "tcp://*:${4##*:}" --set "daemons=$(in_list "${entries[@]}")" \
+    --set "auth={\"tokens\":\"$folder/tokens\"}" --set exit_when_done=true "${more[@]}" &
   starts+=($!)
+}
+
+for ((i = 0; i < daemons; i++)); do
+  start "psd-$i" "$i" "$i" "${addresses[i]}"
+  [ -z "$engine" ] || start "psd-$i-standby" $((i + 1)) "$i" "${standbys[i]}"
 done
 
 # srun gives each trainer its SLURM_PROCID and SLURM_NTASKS, which are its rank and the world size.
+all=$(IFS=,; echo "${entries[*]}")
 status=0
 PSD_TOKEN_FILE=$folder/trainer.token srun --overlap --ntasks="$trainers" --job-name=psd-trainer --output="$folder/trainer-%t.log" \
-  psd-trainer train --server "$(IFS=,; echo "${addresses[*]}")" "$@" || status=$?
+  psd-trainer train --server "$all" "$@" || status=$?
 # With exit_when_done the daemons end with their trainers; where these failed before they had joined, nobody else ends them.
-[ "$status" -eq 0 ] || PSD_TOKEN_FILE=$folder/admin.token psd stop --server "$(IFS=,; echo "${addresses[*]}")" || true
-for start in "${starts[@]}"; do wait "$start" || status=$?; done
+[ "$status" -eq 0 ] || PSD_TOKEN_FILE=$folder/admin.token psd stop --server "$all" || true
+for start in "${starts[@]}"; do
+  ended=0
+  wait "$start" || ended=$?
+  # Of a pair one may have been lost: what the trainers came to tells whether the run was.
+  if [ -z "$engine" ] && [ "$ended" -ne 0 ]; then status=$ended; fi
+done
 exit "$status"

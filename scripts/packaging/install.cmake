@@ -17,7 +17,7 @@ if(TARGET psd-trainer)
     psd_install_texts(${program} trainer)
   endforeach()
 endif()
-install(FILES configs/systemd/psd.service DESTINATION lib/systemd/system COMPONENT psd)
+install(FILES configs/systemd/psd.service configs/systemd/psd@.service DESTINATION lib/systemd/system COMPONENT psd)
 # What belongs to the prefix /usr is configured in /etc, as GNU's coding standards say; any other prefix has an etc of its own.
 install(CODE "
   set(folder \"\${CMAKE_INSTALL_PREFIX}/etc/psd\")

@@ -1,4 +1,4 @@
-"""The examples of configs/launch: a job of a real Slurm, and manifests for Kubernetes against its schemas."""
+"""The examples of configs/launch: jobs of a real Slurm, and manifests for Kubernetes against its schemas."""
 
 import json
 import os
@@ -10,10 +10,12 @@ import subprocess
 import sys
 import unittest
 
+import etcd
 import processes
 
 LAUNCH = processes.REPO / "configs/launch"
 NODES = 3
+MANIFESTS = {"kubernetes.yaml": 1, "kubernetes_standbys.yaml": 2}  # with how many daemons serve each partition
 # Debian has the daemons where not everybody's PATH leads.
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if not shutil.which(name, path=PATH)]
@@ -40,10 +42,11 @@ class SlurmTest(processes.ProcessTest):
     def setUp(self):
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
                             "PATH": f"{pathlib.Path(processes.PSD).parent}:{PATH}"}
-        self.slurm_port = free_ports(2 * NODES + 1)
+        self.slurm_port = free_ports(3 * NODES + 1)
         self.psd_port = self.slurm_port + NODES + 1
         self.start_munge()
         self.start_slurm()
+        self.addCleanup(self.end_jobs)
 
     def start_munge(self):
         (self.folder / "munge").mkdir(mode=0o700)
@@ -99,6 +102,12 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
             logs = "".join(f"=== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("slurm*.log")))
             raise AssertionError(f"{error}\n{logs}") from None
 
+    def end_jobs(self):
+        """What a test left running: its processes are slurmd's to end, which is there still."""
+        self.slurm("scancel", "--full", "--signal=KILL", "--state=RUNNING", "--me")
+        self.slurm("scancel", "--me")
+        processes.until("no job is left", lambda: not self.slurm("squeue", "-h").stdout.strip())
+
     def background(self, name, *arguments):
         program = shutil.which(name, path=PATH)
         process = subprocess.Popen([program, *arguments], env=self.environment, stdin=subprocess.DEVNULL,
@@ -110,15 +119,23 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         return subprocess.run(list(map(str, arguments)), env={**self.environment, **environment}, capture_output=True, text=True, check=False,
                               timeout=processes.WAIT_S, cwd=self.folder)
 
-    def submit(self, *arguments, **environment):
-        """The job's exit status as sbatch --wait gives it, and its folder."""
-        done = self.slurm("sbatch", "--wait", "--parsable", "--mem=0", LAUNCH / "slurm.sh", *arguments, PSD_PORT=str(self.psd_port), **environment)
+    def submit(self, *arguments, wait=True, **environment):
+        """The exit status of sbatch, the job's where that waits for it, its folder, and the file of what it prints."""
+        done = self.slurm("sbatch", *(("--wait",) if wait else ()), "--parsable", "--mem=0", LAUNCH / "slurm.sh", *arguments, PSD_PORT=str(self.psd_port), **environment)
         job = done.stdout.split()[0] if done.stdout else done.stderr
         return done.returncode, self.folder / f"psd-{job}", (self.folder / f"slurm-{job}.out")
 
+    def logs(self, folder):
+        return {path.name: path.read_text() for path in folder.glob("*.log")}
+
+    def status(self, folder, port):
+        """Of the daemon there; nothing where it does not answer."""
+        done = self.slurm(processes.PSD, "status", "--json", "--here", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
+        return json.loads(done.stdout) if done.returncode == 0 else {"group": {}, "trainers": []}
+
     def test_a_job_of_daemons_and_trainers(self):
         status, folder, out = self.submit("--model", "mlp", "--data", "synthetic:600", "--epochs", 2, "--threads", 1)
-        logs = {path.name: path.read_text() for path in folder.glob("*.log")}
+        logs = self.logs(folder)
         self.assertEqual(status, 0, out.read_text() + str(logs))
         for i in range(2):
             self.assertIn("all 3 trainers are done", logs[f"psd-{i}.log"])
@@ -127,6 +144,42 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
             self.assertIn(f"rank {rank} of 3 joined", logs[f"trainer-{rank}.log"])
             self.assertIn("on 2 daemons", logs[f"trainer-{rank}.log"])
         self.assertEqual((folder / "tokens").stat().st_mode & 0o77, 0)
+
+    def until_all_train(self, folder, port):
+        """At the daemon there, each some more steps."""
+        def steps():
+            return {each["rank"]: each["step"] for each in self.status(folder, port)["trainers"]}
+
+        before = processes.until("all trainers are back", lambda: (found := steps()) and len(found) == NODES and found)
+        processes.until("all go on", lambda: (now := steps()) and all(now.get(rank, 0) > step + 3 for rank, step in before.items()))
+
+    @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+    def test_a_primary_whose_step_is_killed_is_replaced_by_its_standby(self):
+        member = etcd.Etcd(self)
+        _, folder, _ = self.submit("--model", "mlp", "--data", "synthetic:600", "--steps", 10_000_000, "--threads", 1, wait=False,
+                                     PSD_ENGINE=member.endpoint)
+        job = folder.name.removeprefix("psd-")
+
+        def in_sync(group):
+            return group.get("role") == "primary" and group["waits_for_standby"] and group["standby"] == group["follower"] != ""
+
+        # Of each pair the ports and names, the primary's first, which is whichever came first.
+        pairs = []
+        for index in range(2):
+            places = [(self.psd_port + index, f"psd-{index}"), (self.psd_port + 2 + index, f"psd-{index}-standby")]
+            processes.until(f"the pair {index} is in sync", lambda places=places: any(in_sync(self.status(folder, port)["group"]) for port, _ in places))
+            pairs.append(sorted(places, key=lambda place: self.status(folder, place[0])["group"]["role"] != "primary"))
+        for (_, primary), (port, standby) in pairs:
+            steps = dict(line.split()[::-1] for line in self.slurm("squeue", "--steps", "-h", "-o", "%i %j", "--jobs", job).stdout.splitlines())
+            killed = self.slurm("scancel", "--signal=KILL", steps[primary])
+            self.assertEqual(killed.returncode, 0, killed.stderr)
+            processes.until(f"{standby} has taken over", lambda folder=folder, name=standby: "primary of epoch 2 now" in self.logs(folder)[f"{name}.log"])
+            self.until_all_train(folder, port)
+        stopped = self.slurm(processes.PSD, "stop", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
+        self.assertEqual(stopped.returncode, 0, stopped.stderr)
+        processes.until("the job has ended", lambda: not self.slurm("squeue", "-h").stdout.strip())
+        for rank in range(NODES):
+            self.assertGreaterEqual(self.logs(folder)[f"trainer-{rank}.log"].count("back after"), 2)
 
     def test_trainers_that_fail_end_the_job(self):
         status, folder, out = self.submit("--model", "nonsense")
@@ -137,24 +190,39 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
 
 @unittest.skipUnless(HAS_VALIDATE, "kubernetes-validate is not installed (scripts/setup --tests brings it)")
 class KubernetesTest(processes.ProcessTest):
-    def setUp(self):
+    def manifests(self, file):
         import yaml
-        with open(LAUNCH / "kubernetes.yaml", encoding="utf-8") as manifests:
-            self.manifests = {each["kind"]: each for each in yaml.safe_load_all(manifests)}
+        with open(LAUNCH / file, encoding="utf-8") as manifests:
+            return {each["kind"]: each for each in yaml.safe_load_all(manifests)}
 
     def test_the_manifests_are_right(self):
         import kubernetes_validate
-        for manifest in self.manifests.values():
-            kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+        for file in MANIFESTS:
+            for manifest in self.manifests(file).values():
+                with self.subTest(file=file, kind=manifest["kind"]):
+                    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
-    def test_the_daemons_configuration_is_right(self):
-        config = self.write("psd.json", self.manifests["ConfigMap"]["data"]["psd.json"])
-        replicas = self.manifests["StatefulSet"]["spec"]["replicas"]
-        self.assertEqual(len(json.loads(config.read_text())["daemons"]), replicas)
-        for index in range(replicas):
-            done = subprocess.run([processes.PSD, "check", config, "--index", str(index)], capture_output=True, text=True, check=False,
-                                  timeout=processes.WAIT_S)
-            self.assertEqual(done.returncode, 0, done.stderr)
+    def test_the_daemons_configurations_are_right(self):
+        """As each pod's shell would make them, from the name that Kubernetes gives it."""
+        for file, daemons_of_each in MANIFESTS.items():
+            manifests = self.manifests(file)
+            config = self.write("psd.json", manifests["ConfigMap"]["data"]["psd.json"])
+            replicas = manifests["StatefulSet"]["spec"]["replicas"]
+            entries = json.loads(config.read_text())["daemons"]
+            self.assertEqual([len(entry.split(",")) for entry in entries], replicas // daemons_of_each * [daemons_of_each])
+            shell, flag, command = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]["command"]
+            command = command.replace("exec psd --config /etc/psd/psd.json", f"exec {processes.PSD} check {config}")
+            self.assertIn("psd check ", command)
+            for ordinal in range(replicas):
+                done = subprocess.run([shell, flag, command], capture_output=True, text=True, check=False, timeout=processes.WAIT_S,
+                                      env={**os.environ, "HOSTNAME": f"psd-{ordinal}"})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                made = json.loads(done.stdout)
+                self.assertEqual(made["index"], ordinal // daemons_of_each)
+                self.assertIn(f"tcp://psd-{ordinal}.psd:5500", entries[made["index"]].split(","))
+                if daemons_of_each > 1:
+                    self.assertEqual(made["replication"]["addresses"], [f"tcp://psd-{ordinal}.psd:5500"])
+                    self.assertEqual(made["engine"]["prefix"], f"/psd/train/{made['index']}")
 
 
 if __name__ == "__main__":

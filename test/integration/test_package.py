@@ -79,6 +79,7 @@ class Package(processes.ProcessTest):
 
     def test_psd_out_of_the_package(self):
         root = self.unpacked(self.psd)
+        self.assertTrue((root / "usr/lib/systemd/system/psd@.service").is_file())
         unit = (root / "usr/lib/systemd/system/psd.service").read_text(encoding="utf-8")
         program, configuration = re.search(r"ExecStart=(\S+) --config (\S+)", unit).groups()
         patch = mock.patch.object(processes, "PSD", str(root / program[1:]))

@@ -1,4 +1,4 @@
-"""What a service manager is told over NOTIFY_SOCKET (sd_notify(3)), and the unit file that asks for it."""
+"""What a service manager is told over NOTIFY_SOCKET (sd_notify(3)), and the unit files that ask for it."""
 
 import json
 import os
@@ -12,7 +12,8 @@ import unittest
 
 import processes
 
-UNIT = processes.REPO / "configs/systemd/psd.service"
+FOLDER = processes.REPO / "configs/systemd"
+UNITS = {"psd.service": "psd.service", "psd@.service": "psd@a.service"}  # and the name by which it is started
 
 
 class Manager:
@@ -129,7 +130,7 @@ class ServiceManager(processes.ProcessTest):
         self.assertEqual(daemon.err.count("the service manager"), 1)
 
 
-class UnitFile(processes.ProcessTest):
+class UnitFiles(processes.ProcessTest):
     def setUp(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is missing")
@@ -137,30 +138,43 @@ class UnitFile(processes.ProcessTest):
     def analyze(self, *words):
         return subprocess.run(["systemd-analyze", *map(str, words)], text=True, capture_output=True, timeout=120, check=False)
 
-    def unit(self):
-        """The unit with the program of this build in place of the installed one."""
-        text = UNIT.read_text(encoding="utf-8")
-        self.assertIn("ExecStart=/usr/bin/psd ", text)
-        return self.write("psd.service", text.replace("/usr/bin/psd ", f"{processes.PSD} "))
+    def units(self):
+        """Each unit with the program of this build in place of the installed one, and the name by which it is started."""
+        for file, started in UNITS.items():
+            text = (FOLDER / file).read_text(encoding="utf-8")
+            self.assertIn("ExecStart=/usr/bin/psd ", text)
+            yield self.write(file, text.replace("/usr/bin/psd ", f"{processes.PSD} ")), self.folder / started
 
     def test_systemd_finds_nothing_wrong(self):
-        done = self.analyze("verify", "--man=no", "--generators=no", self.unit())
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "psd.service" in line]
-        self.assertEqual((done.returncode, said), (0, []), done.stderr)
-        broken = self.write("broken.service", self.unit().read_text(encoding="utf-8").replace("Type=notify", "Typ=notify"))
-        self.assertIn("Typ", self.analyze("verify", "--man=no", "--generators=no", broken).stderr)
+        for file, started in self.units():
+            done = self.analyze("verify", "--man=no", "--generators=no", started)
+            said = [line for line in (done.stdout + done.stderr).splitlines() if file.name in line or started.name in line]
+            self.assertEqual((done.returncode, said), (0, []), done.stderr)
+            broken = self.write(f"broken{file.name}", file.read_text(encoding="utf-8").replace("Type=notify", "Typ=notify"))
+            self.assertIn("Typ", self.analyze("verify", "--man=no", "--generators=no", broken.parent / f"broken{started.name}").stderr)
 
-    def test_it_is_hardened(self):
-        done = self.analyze("security", "--offline=true", "--threshold=25", self.unit())
-        self.assertEqual(done.returncode, 0, done.stdout[-500:])
-        self.assertRegex(done.stdout, r"Overall exposure level for psd.service: [0-2]\.[0-9]")
+    def test_they_are_hardened(self):
+        for file, _ in self.units():
+            done = self.analyze("security", "--offline=true", "--threshold=25", file)
+            self.assertEqual(done.returncode, 0, done.stdout[-500:])
+            self.assertRegex(done.stdout, r"Overall exposure level for psd\S*.service: [0-2]\.[0-9]")
 
-    def test_its_configuration_is_right(self):
-        configuration = re.search(r"--config (\S+)", UNIT.read_text(encoding="utf-8"))[1]
-        self.assertEqual(configuration, "/etc/psd/psd.json")
-        check = self.start_psd("check", processes.REPO / "configs/systemd/psd.json")
-        self.assert_ends(check)
-        self.assertEqual(json.loads(check.out)["durability"]["path"], "/var/lib/psd/saved")
+    def test_the_template_is_the_unit_but_for_its_places(self):
+        unit, template = ((FOLDER / file).read_text(encoding="utf-8") for file in UNITS)
+        lines = [line for line in template.splitlines() if not line.startswith("# ") or line in unit]
+        different = [(mine, line) for mine, line in zip(unit.splitlines(), lines, strict=True) if mine != line]
+        self.assertEqual([line for _, line in different], [
+            "Description=psd parameter server, %i", "ExecStart=/usr/bin/psd --config /etc/psd/%i.json", "StateDirectory=psd-%i",
+            "RuntimeDirectory=psd-%i"])
+
+    def test_their_configurations_are_right(self):
+        for file, configuration, named, saved in (("psd.service", "psd.json", "/etc/psd/psd.json", "/var/lib/psd/saved"),
+                                                  ("psd@.service", "a.json", "/etc/psd/%i.json", "/var/lib/psd-a/saved")):
+            with self.subTest(file):
+                self.assertEqual(re.search(r"--config (\S+)", (FOLDER / file).read_text(encoding="utf-8"))[1], named)
+                check = self.start_psd("check", FOLDER / configuration)
+                self.assert_ends(check)
+                self.assertEqual(json.loads(check.out)["durability"]["path"], saved)
 
 
 if __name__ == "__main__":

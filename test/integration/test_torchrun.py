@@ -42,6 +42,16 @@ class Torchrun(processes.ProcessTest):
             self.assertIn(f"rank {rank} of 2 joined", daemon.err)
             self.assertIn(f"rank {rank} left after 5 steps", daemon.err)
 
+    def test_two_trainers_of_two_daemons(self):
+        addresses = [self.unix_address(f"{index}.sock") for index in range(2)]
+        daemons = [self.daemon(listen=(addresses[index],), daemons=addresses, index=index, exit_when_done=True, policy="locked") for index in range(2)]
+        self.assert_ends(self.launch(2, *self.train_arguments("--steps", 5), environment={"PSD_SERVER": addresses[1]}))
+        for daemon in daemons:
+            self.assert_ends(daemon)
+            for rank in range(2):
+                self.assertIn(f"rank {rank} of 2 joined", daemon.err)
+                self.assertIn(f"rank {rank} left after 5 steps", daemon.err)
+
     def test_the_server_in_the_environment_and_a_flag_that_wins(self):
         daemon = self.daemon(listen=(self.unix_address(),))
         launcher = self.launch(1, *self.train_arguments("--steps", 2, "--rank", 3, "--world-size", 4),
