@@ -13,7 +13,7 @@ class CountingPairs(counting.CountingTest):
         self.etcd = etcd.Etcd(self)
 
     def one(self, listen="tcp://127.0.0.1:0", policy="locked", optimizer=counting.SGD, replication=None, **settings):
-        engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": "/psd/test"}
+        engine = {"type": "etcd", "endpoints": self.etcd.endpoints, "prefix": "/psd/test"}
         return self.daemon(listen=(listen,), policy=policy, optimizer=optimizer, engine=engine, replication={**PATIENT, **(replication or {})},
                            shards=3, **settings)
 

@@ -2,7 +2,9 @@
 """Two daemons serve one model, each with a standby, with a real etcd: primaries are killed and stopped, the lead's among them."""
 
 import os
+import random
 import signal
+import time
 import unittest
 
 import counting
@@ -11,6 +13,8 @@ import processes
 from counting_pairs import PATIENT
 
 FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", 4))
+SEED = int(os.environ.get("FAULT_PAIRS_SEED", 1))
+LONGEST_JOIN_S = 0.06
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -72,6 +76,98 @@ class SeveralPairs(counting.CountingTest):
         rounds = lambda statuses: {float(shard["version"]) for status in statuses for shard in status["shards"]}
         # Each round counts once. Right after a take-over a round may be of who was back first.
         self.check(0, rounds, policy="sync", policy__start_trainers=2, policy__round_timeout_ms=2_000)
+
+    def divided(self, *folders, to):
+        return self.start_psd("repartition", "--whole", *folders, "--daemons", 1, "--to", self.folder / to)
+
+    def saved(self, pair, place, **more):
+        """Of a daemon that takes checkpoints when it is told to, in a folder of its own."""
+        return {"durability": {"type": "checkpoint", "path": str(self.folder / f"saved-{pair}{place}"), "every_seconds": 0}, **more}
+
+    def checkpoint(self):
+        """One of the whole model, taken by a command to the last daemon; the values that it has, of trainers that wait."""
+        for trainer, _ in self.trainers:
+            trainer.signal(signal.SIGSTOP)
+        done = self.psd("checkpoint", "--server", self.addresses[1][0])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("these are a checkpoint of the whole model: ", done.stdout)
+        values = self.values(self.primaries[1])
+        for trainer, _ in self.trainers:
+            trainer.signal(signal.SIGCONT)
+        return values
+
+    def test_checkpoints_of_the_whole_go_on_after_the_lead_has_died(self):
+        daemons = {}
+        for pair, place in ((0, "a"), (0, "b"), (1, "a"), (1, "b")):
+            daemons[pair, place] = self.one(pair, self.addresses[pair]["ab".index(place)], **self.saved(pair, place))
+            if place == "a":
+                daemons[pair, place].until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        self.count(self.addresses[1][0])
+        self.primaries = [daemons[0, "a"], daemons[1, "a"]]
+        for primary in self.primaries:
+            primary.until_in_sync()
+        self.until_more("at first")
+        before = self.checkpoint()
+        self.until_more("before the lead dies")
+        self.primaries[0].kill()
+        self.primaries[0] = daemons[0, "b"]
+        self.primaries[0].until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+        self.until_more("by its standby")
+        new_lead, other = self.folder / "saved-0b", self.folder / "saved-1a"
+        # The new lead's folder names none yet.
+        self.primaries[0].until_status("it has a checkpoint", lambda status: status["durability"]["checkpoints"] > 0)
+        self.assertFalse((new_lead / "whole.json").exists())
+        again = self.one(0, self.addresses[0][0], **self.saved(0, "a"))
+        self.primaries[0].until_in_sync()
+        after = self.checkpoint()
+        self.assertNotEqual(before, after)
+        self.until_more("after the checkpoint")
+        for process in [*(trainer for trainer, _ in self.trainers), *daemons.values(), again]:
+            process.kill()
+        self.assert_ends(self.divided(new_lead, other, to="next"))
+        exported = self.psd("export", self.folder / "next" / "partition-0", "--to", self.folder / "whole.safetensors")
+        self.assertEqual(exported.returncode, 0, exported.stderr)
+        self.assertEqual(processes.all_values(self.folder / "whole.safetensors"), after)
+        # And a daemon goes on from there.
+        alone = self.daemon(listen=(self.unix_address("alone.sock"),), policy="locked", optimizer=counting.SGD,
+                            durability={"type": "checkpoint", "path": str(self.folder / "next" / "partition-0")})
+        self.assertEqual(self.values(alone), after)
+
+    def until_ranks(self, pairs, ranks):
+        for pair in pairs:
+            pair[0].until_status(f"the ranks {ranks} are in", lambda status: [each["rank"] for each in status["trainers"]] == ranks)
+
+    def test_the_lead_dies_while_a_trainer_joins(self):
+        """At some moment of it, every second time the trainer as well: nowhere is a rank left that is in at one of the daemons alone."""
+        moments = random.Random(SEED)
+        pairs = self.pairs(world_size={"min": 1, "max": 2}, membership__grace_ms=500)
+        self.count(self.addresses[1][0], 0, 2)
+        self.until_more("at first")
+        for fault in range(FAULTS):
+            lead = pairs[0]
+            for pair in pairs:
+                pair[0].until_in_sync()
+            joins = self.count(self.addresses[1][0], 1, 2, pushes=20)
+            time.sleep(moments.uniform(0, LONGEST_JOIN_S))
+            lead[0].kill()
+            dies = fault % 2 == 1
+            if dies:
+                joins.kill()
+            lead[1].until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+            lead[:] = [lead[1], self.one(0, lead[0].address, world_size={"min": 1, "max": 2}, membership__grace_ms=500)]
+            if not dies:
+                self.assert_ends(joins)
+            self.until_ranks(pairs, [0])
+            self.until_more("by the one that stays")
+            if dies:  # its rank is free
+                self.assert_ends(self.count(self.addresses[1][0], 1, 2, pushes=20))
+                self.until_ranks(pairs, [0])
+        self.trainers[0][0].signal(signal.SIGTERM)
+        self.assert_ends(self.trainers[0][0])
+        # What had no answer when its trainer was killed may be in.
+        for value in self.values(pairs[0][0]):
+            self.assertGreaterEqual(value, self.answered())
+            self.assertLessEqual(value, self.answered() + 2 * (FAULTS // 2))
 
 
 if __name__ == "__main__":

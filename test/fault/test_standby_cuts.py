@@ -11,52 +11,24 @@ import etcd
 import namespaces
 import processes
 from counting_pairs import PATIENT
-from namespaces import run, within
+from namespaces import within
 
 PORT = 5500  # of a namespace that nobody else has
+LEASE_MS = 3000
 PLACES = {"etcd": "10.77.0.1", "a": "10.77.0.2", "b": "10.77.0.3", "trainer": "10.77.0.4"}
-
-
-class Network:
-    """A namespace for each place, all on one bridge."""
-
-    def __init__(self):
-        namespaces.make("hub")
-        hub = namespaces.name("hub")
-        run("ip", "-n", hub, "link", "add", "bridge", "type", "bridge")
-        run("ip", "-n", hub, "link", "set", "bridge", "up")
-        for place, address in PLACES.items():
-            namespaces.make(place)
-            name = namespaces.name(place)
-            run("ip", "-n", name, "link", "add", "net0", "type", "veth", "peer", "name", f"to-{place}", "netns", hub)
-            run("ip", "-n", hub, "link", "set", f"to-{place}", "master", "bridge", "up")
-            run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "net0")
-            run("ip", "-n", name, "link", "set", "net0", "up")
-            self.mend(place)
-
-    def cut(self, sender, receiver):
-        """Nothing that `sender` sends to `receiver` leaves it any more."""
-        run(*within(sender), "nft", "add", "rule", "inet", "psd", "out", "ip", "daddr", PLACES[receiver], "drop")
-
-    def mend(self, sender):
-        run(*within(sender), "nft", "add table inet psd; flush table inet psd; "
-            "add chain inet psd out { type filter hook output priority 0; }")
-
-    def close(self):
-        namespaces.remove((*PLACES, "hub"))
 
 
 class StandbyCuts(counting.CountingTest):
     def setUp(self):
         super().setUp()
-        self.network = Network()
+        self.network = namespaces.Network(PLACES)
         self.addCleanup(self.network.close)
         self.start_etcd()
         self.daemons = {}
         for place in "ab":
             self.daemons[place] = self.daemon(
                 listen=(self.unix_address(f"{place}.sock"), f"tcp://{PLACES[place]}:{PORT}"), policy="locked", insecure="true",
-                optimizer=counting.SGD, shards=3, within=within(place),
+                optimizer=counting.SGD, shards=3, within=within(place), membership={"lease_ms": LEASE_MS},
                 # Not by the Unix socket, which is this test's way past all cuts.
                 replication={**PATIENT, "addresses": [f"tcp://{PLACES[place]}:{PORT}"]},
                 engine={"type": "etcd", "endpoints": [f"http://{PLACES['etcd']}:2379"], "prefix": "/psd/test"})
@@ -83,8 +55,14 @@ class StandbyCuts(counting.CountingTest):
         self.daemons[self.primary()].until_in_sync()
         return self.primary()
 
-    def test_cuts_lose_nothing(self):
+    def in_sync_with_trainers(self):
+        """The primary's place, once a trainer pushes there and its standby holds it."""
         self.count(",".join(f"tcp://{PLACES[place]}:{PORT}" for place in "ab"), chunk_bytes=1 << 18, within=within("trainer"))
+        self.until_more("at first")
+        return self.in_sync()
+
+    def test_cuts_lose_nothing(self):
+        self.in_sync_with_trainers()
         for what in ("both ways", "from the primary", "from the standby", "the primary from all"):
             primary = self.in_sync()
             standby = "ab".replace(primary, "")
@@ -98,10 +76,22 @@ class StandbyCuts(counting.CountingTest):
                 self.until_more(f"while cut: {what}")
                 if what == "the primary from all":
                     self.assertEqual(self.primary(), standby)
-                for place in "ab":
-                    self.network.mend(place)
+                self.network.mend()
         self.in_sync()
         self.check_counts(self.daemons[self.primary()])
+
+    def test_a_trainer_that_reaches_the_standby_alone_is_lost_and_comes_back(self):
+        primary = self.in_sync_with_trainers()
+        daemon, standby = (self.daemons[place] for place in (primary, "ab".replace(primary, "")))
+        self.network.part("trainer", primary)
+        daemon.until_status("the trainer is lost", lambda status: status["trainers_lost"] == 1)
+        answered = self.answered()
+        self.assertEqual(standby.until_status("it follows", lambda status: status["group"]["role"] == "standby")["group"]["epoch"], 1)
+        self.assertEqual((self.primary(), self.answered()), (primary, answered))
+        self.network.mend()
+        self.until_more("once it reaches the primary again")
+        self.assertEqual(daemon.until_in_sync()["group"]["epoch"], 1)
+        self.check_counts(daemon)
 
 
 if __name__ == "__main__":

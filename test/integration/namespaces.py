@@ -34,6 +34,43 @@ def remove(places):
         subprocess.run(["ip", "netns", "del", name(place)], capture_output=True, check=False)
 
 
+class Network:
+    """A namespace for each place, all on one bridge. `places`: their addresses, in a network of 24 bits."""
+
+    def __init__(self, places):
+        self.places = places
+        make("hub")
+        hub = name("hub")
+        run("ip", "-n", hub, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", hub, "link", "set", "bridge", "up")
+        for place, address in places.items():
+            make(place)
+            there = name(place)
+            run("ip", "-n", there, "link", "add", "net0", "type", "veth", "peer", "name", f"to-{place}", "netns", hub)
+            run("ip", "-n", hub, "link", "set", f"to-{place}", "master", "bridge", "up")
+            run("ip", "-n", there, "addr", "add", f"{address}/24", "dev", "net0")
+            run("ip", "-n", there, "link", "set", "net0", "up")
+            self.mend(place)
+
+    def cut(self, sender, receiver):
+        """Nothing that `sender` sends to `receiver` leaves it any more."""
+        run(*within(sender), "nft", "add", "rule", "inet", "psd", "out", "ip", "daddr", self.places[receiver], "drop")
+
+    def part(self, one, other):
+        """Cut, both ways."""
+        self.cut(one, other)
+        self.cut(other, one)
+
+    def mend(self, *senders):
+        """All of these are heard again by all."""
+        for sender in senders or self.places:
+            run(*within(sender), "nft", "add table inet psd; flush table inet psd; "
+                "add chain inet psd out { type filter hook output priority 0; }")
+
+    def close(self):
+        remove((*self.places, "hub"))
+
+
 def reason_to_skip(*programs):
     """Why this system cannot run such a test; None where it can. `programs`: (name, Debian package) of what it needs besides ip."""
     if os.getuid() != 0:

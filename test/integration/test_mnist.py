@@ -1,9 +1,11 @@
 """The main job on real digits: one pass over the full MNIST by two trainers comes as far as one process alone, and
-eight over the 5,000 digits reach what the quickstart promises, also when the daemon is killed in mid-epoch."""
+eight over the 5,000 digits reach what the quickstart promises, also when the daemon is killed in mid-epoch, or the primaries
+of two daemons that serve the model together."""
 
 import json
 import unittest
 
+import etcd
 import processes
 
 FULL = processes.FULL_MNIST
@@ -13,6 +15,9 @@ ACCURACY_MIN = 0.975
 QUICKSTART_EPOCHS = 8
 QUICKSTART_ACCURACY_MIN = 0.93
 DIFFERENCE_MAX = 0.005
+EPOCHS_OF_PAIRS, ACCURACY_OF_PAIRS_MIN = 3, 0.85
+# By which two runs of asynchronous trainers may differ, on 1,000 test images and on 10,000.
+DIGITS_MARGIN, MARGIN = 0.03, 0.005
 
 
 class Mnist(processes.ProcessTest):
@@ -38,13 +43,85 @@ class Mnist(processes.ProcessTest):
         for trainer in running:
             self.assertEqual(trainer.wait(TRAINING_S), 0)
             self.assertEqual(trainer.err.count("back after"), len(kills_after), trainer.err)
+        accuracy = self.scored(f"{trainers} trainer(s), {policy}", data, common)
+        self.assert_stops(daemon)
+        return accuracy
+
+    def scored(self, what, data, common):
         evaluation = self.start_trainer("eval", "--json", *common)
         self.assertEqual(evaluation.wait(TRAINING_S), 0)
         report = json.loads(evaluation.out)
         self.assertEqual(report["samples"], 10_000 if data == FULL else 1_000)
-        self.assert_stops(daemon)
-        print(f"{trainers} trainer(s), {policy}: loss {report['loss']:.4f}, accuracy {100 * report['accuracy']:.2f} %")
+        print(f"{what}: loss {report['loss']:.4f}, accuracy {100 * report['accuracy']:.2f} %")
         return report["accuracy"]
+
+    def one_of_pairs(self, pair, place):
+        """A daemon of two pairs that serve the model together."""
+        addresses = [[self.unix_address(f"{name}{each}.sock") for name in "ab"] for each in range(2)]
+        settings = {"policy.type": "locked", "index": pair, "daemons": [",".join(of) for of in addresses],
+                    "engine": {"endpoints": self.etcd.endpoints, "prefix": f"/psd/{self.run_number}/{pair}"},
+                    "replication": {"silence_ms": 1000, "alone_ms": 2000}}
+        daemon = processes.Daemon(self.folder, self._name("psd"), [
+            "--config", processes.REPO / "configs" / "hogwild.json", "--listen", addresses[pair][place],
+            *(word for key, value in settings.items() for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"))])
+        self.processes.append(daemon)
+        return daemon
+
+    @staticmethod
+    def steps_of_all(daemon, trainers):
+        """How many the slowest has made, where all are in."""
+        steps = [trainer["step"] for trainer in daemon.status()["trainers"]]
+        return min(steps) if len(steps) == trainers else 0
+
+    def accuracy_of_pairs(self, epochs, data, steps, kills=()):
+        """Two trainers of two daemons, each with a standby, which have `steps` to make each. `kills`: (pair, steps): the primary of that
+        pair is killed once the slower trainer has made so many, and started again as the standby of who has taken over."""
+        self.run_number += 1
+        pairs = []
+        for pair in range(2):
+            primary = self.one_of_pairs(pair, 0)
+            primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+            pairs.append([primary, self.one_of_pairs(pair, 1)])
+        common = ["--server", pairs[1][1].address, "--model", "mnist_cnn", "--data", data]
+        running = [self.start_trainer("train", *common, "--rank", rank, "--world-size", 2, "--epochs", epochs, "--batch-size", 32, "--threads", 1)
+                   for rank in range(2)]
+        for pair, made in kills:
+            primary, standby = pairs[pair]
+            primary.until_in_sync()
+            processes.until(f"all have made {made} steps", lambda: self.steps_of_all(primary, 2) >= made, TRAINING_S)
+            primary.kill()
+            standby.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+            pairs[pair] = [standby, self.one_of_pairs(pair, 0)]
+        for trainer in running:
+            self.assertEqual(trainer.wait(TRAINING_S), 0, trainer.err)
+            self.assertEqual(trainer.err.count("back after"), len(kills), trainer.err)
+        accuracy = self.scored(f"two pairs, {len(kills)} primaries killed", data, common)
+        # Each step of both is in each partition, once.
+        for primary, _ in pairs:
+            self.assertEqual({shard["version"] for shard in primary.status()["shards"]}, {2 * steps})
+        stopped = self.start_psd("stop", "--server", pairs[0][0].address)
+        self.assert_ends(stopped)
+        return accuracy
+
+    @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+    @unittest.skipUnless(DIGITS.is_dir(), f"scripts/setup has not made {DIGITS}")
+    def test_primaries_of_two_daemons_killed_in_mid_epoch(self):
+        self.etcd, self.run_number = etcd.Etcd(self), 0
+        steps = 63 * EPOCHS_OF_PAIRS  # of each trainer
+        calm = self.accuracy_of_pairs(EPOCHS_OF_PAIRS, DIGITS, steps)
+        killed = self.accuracy_of_pairs(EPOCHS_OF_PAIRS, DIGITS, steps, kills=((0, 40), (1, 100)))
+        self.assertGreaterEqual(killed, ACCURACY_OF_PAIRS_MIN)
+        self.assertGreaterEqual(killed, calm - DIGITS_MARGIN)
+
+    @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+    @unittest.skipUnless(FULL.is_dir(), f"PSD_MNIST names no folder with the full MNIST: {FULL}")
+    def test_one_pass_of_two_daemons_whose_primaries_are_killed(self):
+        self.etcd, self.run_number = etcd.Etcd(self), 0
+        steps = 938  # of 60,000 samples, by two, 32 at a time
+        calm = self.accuracy_of_pairs(1, FULL, steps)
+        killed = self.accuracy_of_pairs(1, FULL, steps, kills=((0, 250), (1, 600)))
+        self.assertGreaterEqual(killed, ACCURACY_MIN)
+        self.assertGreaterEqual(killed, calm - MARGIN)
 
     @unittest.skipUnless(FULL.is_dir(), f"PSD_MNIST names no folder with the full MNIST: {FULL}")
     def test_one_pass(self):

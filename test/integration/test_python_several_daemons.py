@@ -11,6 +11,10 @@ import psd
 # Cut in the midst of tensors, between them, and with tensors that no cut goes through.
 MODEL = psd.Model("several", {"embed": (301, 7), "scale": (), "fc1.weight": (64, 33), "fc1.bias": (64,), "fc2.weight": (10, 64), "fc2.bias": (10,)})
 COUNTING = {"policy": "locked", "optimizer": '{"type":"sgd","lr":1.0}'}
+# By rules of their own: a tensor that is cut, those of one daemon, and what is left.
+GROUPS = {"policy": "locked", "optimizer": '{"type":"sgd","lr":0.1,"momentum":0.9}', "groups": [
+    {"match": ["embed"], "policy": {"type": "sync", "round_timeout_ms": 600_000}, "optimizer": {"type": "adam", "lr": 0.01}},
+    {"match": ["fc2*", "scale"], "policy": {"type": "hogwild"}, "optimizer": {"type": "adagrad", "lr": 0.1}}]}
 TABLES = psd.Model("rows", {"w": (40, 3)}, [psd.Table("user", 3, "uniform", 0.1, 7), psd.Table("item", 2, "zero")])
 
 
@@ -66,11 +70,12 @@ class PythonSeveralDaemons(processes.ProcessTest):
     def test_one_trainer_makes_the_same_bits_as_with_one_daemon(self):
         for settings in ({"policy": "locked", "optimizer": '{"type":"adam","lr":0.01}'},
                          {"policy": "sync", "policy__round_timeout_ms": 600_000, "optimizer": '{"type":"sgd","lr":0.1,"momentum":0.9}', "shards": 5},
-                         {"policy": "hogwild", "optimizer": '{"type":"sgd","lr":0.1}', "threads": 1}):
-            one, _ = self.steps(self.several(1, settings["policy"], **settings))
+                         {"policy": "hogwild", "optimizer": '{"type":"sgd","lr":0.1}', "threads": 1}, GROUPS):
+            name = f"{settings['policy']}{len(settings.get('groups', ()))}"
+            one, _ = self.steps(self.several(1, name, **settings))
             for count, transport in ((2, "auto"), (3, "rpc")):
-                with self.subTest(settings["policy"], daemons=count):
-                    several, _ = self.steps(self.several(count, f"{settings['policy']}{count}", **settings), transport=transport)
+                with self.subTest(name, daemons=count):
+                    several, _ = self.steps(self.several(count, f"{name}-{count}", **settings), transport=transport)
                     np.testing.assert_array_equal(several.view(np.uint32), one.view(np.uint32))
 
     def test_rows_of_tables_too(self):

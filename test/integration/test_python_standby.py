@@ -1,0 +1,114 @@
+"""A primary that dies while a daemon catches up with it: of a model that takes its time."""
+
+import socket
+import threading
+import unittest
+
+import etcd
+import numpy as np
+import processes
+
+import psd
+
+MODEL = psd.Model("large", {"w": (2 << 20,)})  # 8 MiB, in several parts of a copy
+HELD_AFTER = 2 << 20  # bytes of a copy
+PATIENT = {"silence_ms": 1000, "alone_ms": 20_000}
+
+
+class Relay:
+    """Stands before a daemon's Unix socket, and lets no more than so many bytes come from it over a connection."""
+
+    def __init__(self, path, most):
+        self.path, self.most, self.held, self.sockets = str(path), most, threading.Event(), []
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.listening.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        try:
+            while True:
+                near, far = self.listening.accept()[0], socket.socket(socket.AF_UNIX)
+                far.connect(self.path)
+                self.sockets += [near, far]
+                for pair in ((near, far, None), (far, near, self.most)):
+                    threading.Thread(target=self.pump, args=pair, daemon=True).start()
+        except OSError:
+            return
+
+    def pump(self, source, sink, most):
+        passed = 0
+        try:
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+                passed += len(data)
+                if most and passed >= most:
+                    return self.held.set()
+        except OSError:
+            return
+
+    def close(self):
+        """As a machine that is gone."""
+        for each in [self.listening, *self.sockets]:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            each.close()
+
+
+@unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+class PythonStandby(processes.ProcessTest):
+    def setUp(self):
+        self.etcd = etcd.Etcd(self)
+
+    def one(self, place, addresses=(), **settings):
+        return self.daemon(listen=(self.unix_address(f"{place}.sock"),), policy="locked", optimizer='{"type":"sgd","lr":1.0}',
+                           durability={"type": "log", "path": str(self.folder / place)},
+                           engine={"endpoints": self.etcd.endpoints, "prefix": "/psd/test"},
+                           replication={**PATIENT, **({"addresses": list(addresses)} if addresses else {})}, **settings)
+
+    def until_primary(self, daemon, epoch):
+        daemon.until_status(f"it is the primary of epoch {epoch}",
+                            lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
+
+    def test_a_primary_that_dies_while_another_catches_up_goes_on_from_its_log(self):
+        relay = Relay(self.folder / "a.sock", HELD_AFTER)
+        self.addCleanup(relay.close)
+        primary = self.one("a", [relay.address])
+        self.until_primary(primary, 1)
+        client, down, pushed = psd.Client([self.unix_address("a.sock"), self.unix_address("b.sock")]), -np.ones(MODEL.size, np.float32), 0
+        self.addCleanup(client.close)
+        client.join(MODEL, MODEL.zeros(), 0, 1)
+
+        def push(count):
+            nonlocal pushed
+            for _ in range(count):
+                client.push(down)
+            pushed += count
+
+        push(2)
+        primary.until_status("it has its first checkpoint", lambda status: status["durability"]["checkpoints"] > 0)
+        newcomer = self.one("b")
+        self.assertTrue(relay.held.wait(processes.WAIT_S), "the copy has not begun")
+        push(2)  # which are to come after the copy
+        self.assertEqual(primary.status()["group"]["standby"], "")
+        primary.kill()
+        relay.close()
+        newcomer.until_status("it says what to do", lambda status: "start the primary again" in status["group"]["waits"])
+        self.assertEqual(newcomer.status()["group"]["role"], "newcomer")
+        self.assertEqual(newcomer.status()["group"]["epoch"], 1)
+        primary = self.one("a")
+        self.until_primary(primary, 2)
+        push(2)
+        primary.until_in_sync()
+        push(1)
+        primary.kill()
+        self.until_primary(newcomer, 3)
+        push(1)
+        values = MODEL.zeros()
+        client.pull(values)
+        self.assertEqual({*values.tolist()}, {float(pushed)})
+
+
+if __name__ == "__main__":
+    processes.main()
