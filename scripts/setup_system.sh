@@ -19,14 +19,15 @@ version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = 
 
 multiarch() { dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo "$(uname -m)-linux-gnu"; }
 
-# detect_system: sets CAPNP_FROM=apt|pool, or says that this system is not supported.
+# detect_system: sets CAPNP_FROM=apt|pool and CHROMIUM_FROM_APT, or says that this system is not supported.
 detect_system() {
   local ID=unknown VERSION_ID='' PRETTY_NAME=''
   # shellcheck source=/dev/null
   . "${PSD_OS_RELEASE:-/etc/os-release}"
-  CAPNP_FROM=apt
+  CAPNP_FROM=apt CHROMIUM_FROM_APT=no
   case $ID in
     debian) # testing and unstable carry no version
+      CHROMIUM_FROM_APT=yes
       [ -z "$VERSION_ID" ] || version_at_least "$VERSION_ID" 12 || unsupported_system ;;
     ubuntu)
       version_at_least "$VERSION_ID" 22.04 || unsupported_system
@@ -60,12 +61,24 @@ missing_tools() {
   have curl || [ "$CAPNP_FROM" = apt ] || echo curl
   have python3 || echo python3
   python3 -c 'import venv, ensurepip' 2>/dev/null || missing_packages python3-venv
-  [ "$WITH_TESTS" = no ] || has_python_headers || missing_packages python3-dev
-  [ "$WITH_TESTS" = no ] || have openssl || echo openssl
+  [ "$WITH_TESTS" = no ] || missing_test_tools
+}
+
+missing_test_tools() {
+  has_python_headers || missing_packages python3-dev
+  have openssl || echo openssl
   # Ubuntu 22.04, where Cap'n Proto is from the pool, has an etcd that is too old: its tests are skipped.
-  [ "$WITH_TESTS" = no ] || [ "$CAPNP_FROM" = pool ] || have etcd || echo etcd-server
+  [ "$CAPNP_FROM" = pool ] || have etcd || echo etcd-server
+  # Ubuntu's Chromium is a snap, whose driver sees no folder of a test: its tests are skipped.
+  if [ "$CHROMIUM_FROM_APT" = yes ]; then
+    have chromium || echo chromium
+    have chromedriver || echo chromium-driver
+  fi
+  have promtool && have prometheus || echo prometheus
+  have zsh || echo zsh
+  have fish || echo fish
   # The tests of configs/launch/slurm.sh and of networks that are cut run as root alone.
-  [ "$WITH_TESTS" = no ] || [ "$(id -u)" -ne 0 ] || missing_packages slurm-wlm munge iproute2 nftables
+  [ "$(id -u)" -ne 0 ] || missing_packages slurm-wlm munge iproute2 nftables
 }
 
 has_python_headers() {

@@ -43,6 +43,30 @@ class OneLineForWhatIsMissing(CheckoutTest):
         result = self.run_script("setup", path_first=tools, PSD_OS_RELEASE=str(self.root / "os-release"))
         self.assert_fails(result, "needs root, and sudo is not usable here")
 
+    def asked_of_apt(self, system, *arguments):
+        """The packages that scripts/setup would have of apt as root of a bare machine."""
+        tools = self.root / "tools"
+        for name, text in (("id", "echo 0"), ("dpkg-query", "exit 1"), ("python3", "exit 1"), ("apt-get", 'echo "$@" >>"$LOG"; [ "$1" = update ]')):
+            self.write(f"tools/{name}", f"#!/bin/sh\n{text}\n")
+            (tools / name).chmod(0o755)
+        for name in ("bash", "cat", "mkdir", "dirname", "env", "sort", "head", "sed", "dpkg", "grep", "git"):
+            if not (tools / name).exists():
+                (tools / name).symlink_to(shutil.which(name))
+        self.write("os-release", f"ID={system[0]}\nVERSION_ID={system[1]}\n")
+        log = self.root / "log"
+        log.unlink(missing_ok=True)
+        result = self.run_script("setup", *arguments, PATH=str(tools), LOG=str(log), PSD_OS_RELEASE=str(self.root / "os-release"))
+        self.assert_fails(result, "apt-get could not install")
+        return log.read_text(encoding="utf-8").splitlines()[-1].split()
+
+    def test_what_tests_start_is_installed_where_apt_has_it(self):
+        started = {"openssl", "prometheus", "zsh", "fish"}
+        self.assertLessEqual(started | {"etcd-server", "chromium", "chromium-driver"}, set(self.asked_of_apt(("debian", "12"), "--tests")))
+        ubuntu = set(self.asked_of_apt(("ubuntu", "22.04"), "--tests"))
+        self.assertLessEqual(started, ubuntu)
+        self.assertEqual(ubuntu & {"etcd-server", "chromium", "chromium-driver"}, set())
+        self.assertEqual(set(self.asked_of_apt(("debian", "12"))) & (started | {"chromium"}), set())
+
     def test_wrong_values(self):
         self.assert_fails(self.run_script("setup", "--offline"), "--offline needs the folder")
         self.assert_fails(self.run_script("test", "--asan", "--tsan"), "only one of --asan, --fuzz and --tsan")
