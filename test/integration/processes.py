@@ -311,6 +311,11 @@ class ProcessTest(unittest.TestCase):
         self.processes.append(process)
         return process
 
+    def start_program(self, *arguments):
+        process = Process(self.folder, self._name("program"), arguments)
+        self.processes.append(process)
+        return process
+
     def start_trainer(self, *arguments, environment=None, within=()):
         process = Process(self.folder, self._name("psd-trainer"), [*within, TRAINER, *arguments], environment)
         self.processes.append(process)

@@ -13,10 +13,12 @@ import unittest
 import urllib.request
 
 import certificates
-from processes import REPO, Process, ProcessTest, main, until
+from processes import REPO, ProcessTest, main, until
 
 MONITORING = REPO / "configs" / "monitoring"
 PROMTOOL = shutil.which("promtool")
+# Panels of what an ordinary training has nothing of.
+WITHOUT_SAMPLES = {"Since the last checkpoint", "Waited for", "Rows of embedding tables"}
 NAME = re.compile(r"\b(psd_\w+)\b")
 
 
@@ -107,32 +109,43 @@ class MonitoringTest(ProcessTest):
 
     def scrape(self, daemon, config):
         self.endless_trainer(daemon)
-        self.write("prometheus.yml", config.replace("5s", "1s"))
+        self.write("prometheus.yml", re.sub(r"(_interval:) \d+s", r"\1 1s", config))
         shutil.copy(MONITORING / "alerts.yml", self.folder)
         scraper = self.start_program("prometheus", "--config.file=prometheus.yml", "--web.listen-address=127.0.0.1:0",
                                      f"--storage.tsdb.path={self.folder / 'tsdb'}")
         port = until("Prometheus listens", lambda: self.listening_port(scraper.pid))
-        query = f"http://127.0.0.1:{port}/api/v1/query?query="
+
+        def ask(path):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=60) as answer:
+                return json.loads(answer.read())["data"]
+
+        def samples(expression):
+            return ask("query?query=" + urllib.request.quote(expression))["result"]
 
         def value(expression):
-            with urllib.request.urlopen(query + urllib.request.quote(expression), timeout=60) as answer:
-                found = json.loads(answer.read())["data"]["result"]
+            found = samples(expression)
             return float(found[0]["value"][1]) if found else 0
 
         until("it is up", lambda: self.quietly(lambda: value('up{job="psd"}') == 1))
         until("gradients are counted", lambda: value("rate(psd_gradients_total[10s])") > 0)
         until("the loss is there", lambda: value('psd_trainer_reported{name="loss"}') > 0)
+        for where, expression in expressions():  # of the dashboard's panels; those of alerts are looked at below
+            if where.startswith("panel ") and where.removeprefix("panel ") not in WITHOUT_SAMPLES:
+                asked = expression.replace("$__rate_interval", "1m").replace("$instance", ".*")
+                until(f"{where}: {asked}", lambda asked=asked: samples(asked))
+
+        def rules():
+            return [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+
+        until("all rules were evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()))
+        names = re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text())
+        self.assertEqual([(rule["name"], rule["health"], rule["state"]) for rule in rules()], [(name, "ok", "inactive") for name in names])
 
     def quietly(self, condition):
         try:
             return condition()
         except OSError:
             return False
-
-    def start_program(self, *arguments):
-        process = Process(self.folder, f"program-{len(self.processes)}", arguments)
-        self.processes.append(process)
-        return process
 
     def listening_port(self, pid):
         """The TCP port on which a process listens on 127.0.0.1."""
