@@ -129,6 +129,11 @@ interface Reading {
   # The ranks of the trainers whose push or pull waits for other trainers as things are, ascending: of a round that is open, or
   # too far ahead of the slowest. A trainer is not among them from when the last that it waits for has come, before anyone is
   # answered. For who drives several trainers and must know which of their calls are answered without another one's.
+
+  moved @6 () -> (to :List(List(Text)), move :UInt64);
+  # Parked until the model has moved from here to other daemons: `to` and `move` are as LoginResult.movedTo and move. Both are empty
+  # where the daemon ends without. For who observes, and is to go on there. A connection has one such call outstanding; another one
+  # fails.
 }
 
 interface Training {

@@ -245,7 +245,10 @@ kj::Promise<std::vector<std::shared_ptr<EventLoop>>> Server::loops() {
 kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
   return coordinator_.end()
       .whenBegun()
-      .then([this] { return leaveGroup(); })
+      .then([this] {
+        outgoing_.endWaits();
+        return leaveGroup();
+      })
       .then([this] { return drain(); })
       .then([this](bool settled) {
         warnOfHaste(settled);

@@ -38,7 +38,7 @@ Status OutgoingMove::look() {
   if (!durability.enabled()) return {};
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kMovedName));
   if (!mark) return {};
-  away_.set({mark->move, mark->to});
+  setAway({mark->move, mark->to});
   spdlog::warn(
       "{}; '{}/{}' tells so, and is to be removed where this daemon is to go on with what the folder "
       "holds",
@@ -47,7 +47,7 @@ Status OutgoingMove::look() {
 }
 
 void OutgoingMove::adopt(MoveMark mark) {
-  away_.set({mark.move, std::move(mark.to)});
+  setAway({mark.move, std::move(mark.to)});
   const std::string line = turnedAway()->message;
   spdlog::warn(
       "{}; the key '{}' in the engine tells so, and is to be removed, while both daemons of the pair are "
@@ -55,6 +55,25 @@ void OutgoingMove::adopt(MoveMark mark) {
       "where they are to begin anew",
       line, planKey());
   coordinator_.events().add("moving", line);
+}
+
+kj::Promise<MovedAway::Place> OutgoingMove::whenMoved() {
+  if (MovedAway::Place place = away_.get(); place.move != 0) return place;
+  if (coordinator_.end().requested()) return MovedAway::Place();
+  auto moved = kj::newPromiseAndFulfiller<MovedAway::Place>();
+  // Of those whose connections have gone nothing is left but this.
+  std::erase_if(waiting_, [](auto& each) { return !each->isWaiting(); });
+  waiting_.push_back(kj::mv(moved.fulfiller));
+  return kj::mv(moved.promise);
+}
+
+void OutgoingMove::setAway(const MovedAway::Place& place) {
+  away_.set(place);
+  tellWaiting(place);
+}
+
+void OutgoingMove::tellWaiting(const MovedAway::Place& place) {
+  for (auto& each : std::exchange(waiting_, {})) each->fulfill(MovedAway::Place(place));
 }
 
 std::string OutgoingMove::planKey() const { return config_.engine->prefix + "/plan"; }
@@ -249,7 +268,7 @@ void OutgoingMove::leave() {
   const MoveMark mark = std::exchange(mark_, {});
   beats_.end();
   deadline_ = nullptr;
-  away_.set({mark.move, mark.to});
+  setAway({mark.move, mark.to});
   const std::string line = turnedAway()->message;
   coordinator_.endMove(mark.to);
   if (!coordinator_.end().requested()) coordinator_.requestStop(line);

@@ -81,6 +81,10 @@ class OutgoingMove final {
   void adopt(MoveMark mark);
   /// Whether it has.
   bool moved() const { return away_.get().move != 0; }
+  /// Resolves when it has; with nowhere where the daemon ends before.
+  kj::Promise<MovedAway::Place> whenMoved();
+  /// The daemon ends: who waits for a move is told.
+  void endWaits() { tellWaiting({}); }
   /// Why nobody is let in, where it has.
   std::optional<Error> turnedAway() const;
   /// Why no model can come here any more, where it has, and what lets one.
@@ -123,6 +127,9 @@ class OutgoingMove final {
   MoveTerms ownTerms() const;
   void openGates();
   void leave();
+  /// Has away_ tell where the model is, and whoever waits for that.
+  void setAway(const MovedAway::Place& place);
+  void tellWaiting(const MovedAway::Place& place);
   /// Asks those who take part what became of a move, again and again, until that is known.
   void beginAsking(MoveMark mark);
   kj::Promise<void> keepAsking(MoveMark mark, MoveLead of, kj::Duration pause);
@@ -144,6 +151,7 @@ class OutgoingMove final {
   uint64_t lead_ = 0;  // its process, of the move that is under way; 0: this daemon, or one that is not known
   uint64_t asked_ = 0;  // the move that asking_ is of
   kj::Promise<void> asking_ = kj::READY_NOW;
+  std::vector<kj::Own<kj::PromiseFulfiller<MovedAway::Place>>> waiting_;  // of whenMoved()
   Background background_;
 };
 

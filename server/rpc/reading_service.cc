@@ -4,6 +4,8 @@
 
 #include "common/config/json_file.h"
 #include "common/wire/convert.h"
+#include "common/wire/login.h"
+#include "server/loop/moved_away.h"
 #include "server/rpc/model_access.h"
 #include "server/rpc/pull_calls.h"
 #include "server/status/status_json.h"
@@ -85,6 +87,20 @@ kj::Promise<void> ReadingService::takeover(TakeoverContext context) {
   return connection_->parked(administration_.whenServing(known))
       .then([context](uint64_t epoch) mutable { context.getResults().setEpoch(epoch); })
       .attach(kj::defer([this] { waits_ = false; }));
+}
+
+kj::Promise<void> ReadingService::moved(MovedContext context) {
+  context.releaseParams();
+  context.allowCancellation();
+  if (hears_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a move already");
+  hears_ = true;
+  return connection_->parked(administration_.whenMoved())
+      .then([context](const MovedAway::Place& place) mutable {
+        auto results = context.getResults();
+        wire::writePlaces(place.to, results.initTo(static_cast<kj::uint>(place.to.size())));
+        results.setMove(place.move);
+      })
+      .attach(kj::defer([this] { hears_ = false; }));
 }
 
 kj::Promise<void> ReadingService::hotRows(HotRowsContext context) {

@@ -23,12 +23,14 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> hotRows(HotRowsContext context) override;
   kj::Promise<void> takeover(TakeoverContext context) override;
   kj::Promise<void> waiters(WaitersContext context) override;
+  kj::Promise<void> moved(MovedContext context) override;
 
  private:
   JoinService joins_;
   Administration& administration_;
   bool asked_ = false;  // for the status, or for who waits, which is not there yet
   bool waits_ = false;  // for a takeover
+  bool hears_ = false;  // when the model has moved
 };
 
 }  // namespace psd

@@ -119,6 +119,10 @@ class Administration {
       return work(*outgoing_, *incoming_);
     });
   }
+  /// Resolves when the model has moved from here; with nowhere where the daemon ends before.
+  kj::Promise<MovedAway::Place> whenMoved() {
+    return inMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenMoved(); });
+  }
   /// Ends the run; `wait`: resolves with what came of the daemon's last work.
   kj::Promise<Status> stop(std::string reason, bool wait) {
     return control_.run([reason = std::move(reason), wait](Coordinator& coordinator,

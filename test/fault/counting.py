@@ -11,6 +11,7 @@ import subprocess
 import processes
 
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
+COUNTING_READER = os.environ["COUNTING_READER_BIN"]
 SGD = '{"type":"sgd","lr":1}'
 ENDLESS = 10_000_000
 
@@ -28,6 +29,30 @@ class CountingTest(processes.ProcessTest):
         self.processes.append(trainer)
         self.trainers.append((trainer, ledger))
         return trainer
+
+    def read(self, addresses, when):
+        """Who observes: `when` it is "asked" to pull, by asked(), or "always"."""
+        reader = processes.Process(self.folder, self._name("reader"), [COUNTING_READER, addresses, when])
+        self.processes.append(reader)
+        processes.until("it has read the model", lambda: reader.out or not reader.runs())
+        self.assertTrue(reader.runs(), reader.err)
+        return reader
+
+    def pulls(self, reader):
+        """Of each pull that is over, the least and the greatest parameter."""
+        return [tuple(map(int, line.split())) for line in reader.out.splitlines() if line.count(" ") == 1]
+
+    def until_pulls(self, reader, what, count=1):
+        """Waits for so many more pulls; gives the last one."""
+        goal = len(self.pulls(reader)) + count
+        processes.until(f"{count} more pulls {what}", lambda: len(self.pulls(reader)) >= goal or not reader.runs())
+        self.assertTrue(reader.runs(), reader.err)
+        return self.pulls(reader)[-1]
+
+    def asked(self, reader, what):
+        """What a reader pulls that is asked to now."""
+        reader.signal(signal.SIGUSR1)
+        return self.until_pulls(reader, what)
 
     def answered_each(self):
         return [ledger.stat().st_size // 2 for _, ledger in self.trainers]

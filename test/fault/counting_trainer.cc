@@ -16,13 +16,13 @@
 #include <deque>
 #include <memory>
 #include <span>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "test/fault/counting_model.h"
 #include "test/fault/patient_join.h"
 #include "test/support/arena_values.h"
 #include "trainer/client/transport/device_copier.h"
@@ -30,7 +30,7 @@
 namespace psd {
 namespace {
 
-const ModelSpec kModel{"counting", {{"a", DType::f32, {3000}}, {"b", DType::f32, {500}}}};
+const ModelSpec& kModel = testing::kCountingModel;
 constexpr std::chrono::seconds kPatience{120};
 
 volatile std::sig_atomic_t toldToEnd = 0;
@@ -52,13 +52,6 @@ struct Arrays {
 };
 
 std::vector<float> all(float value) { return testing::everyParameter(kModel, value); }
-
-std::vector<std::string> splitAt(char separator, const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
-  return parts;
-}
 
 Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros) {
   ClientOptions options;
@@ -131,7 +124,7 @@ int main(int argc, char** argv) {
   }
   std::signal(SIGTERM, [](int) { psd::toldToEnd = 1; });
   const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
-  const psd::Order order{psd::splitAt(',', argv[1]),
+  const psd::Order order{psd::testing::splitAt(',', argv[1]),
                          {psd::Rank{static_cast<uint32_t>(number(2))}, static_cast<uint32_t>(number(3))},
                          number(4),
                          number(5),

@@ -84,6 +84,43 @@ class Moves(counting.CountingTest):
         left = self.start_psd("repartition", self.folder / "a-0", self.folder / "a-1", "--daemons", 1, "--to", self.folder / "next")
         self.assert_fails(left, "moved.json' tells that the model has moved to ")
 
+    def test_readers_go_on_at_the_new_daemons(self):
+        daemons = self.several(1, "a")
+        self.counting(daemons, 0, 2)
+        self.counting(daemons, 1, 2)
+        self.until_each_more("before the moves")
+        asked, always = self.read(daemons[0].address, "asked"), self.read(daemons[0].address, "always")
+        for moves, (name, count) in enumerate((("b", 2), ("c", 1)), 1):
+            others = self.several(count, name)
+            self.until_pulls(always, "before a move", 3)
+            self.assert_moves(daemons, others)
+            daemons = others
+            self.until_each_more("after a move")
+            self.until_pulls(always, "after a move", 3)
+            answered = self.answered()
+            least, _ = self.asked(asked, "after a move, of who made no call meanwhile")
+            self.assertGreaterEqual(least, answered)
+            for reader in (asked, always):
+                where = " ".join(daemon.address for daemon in daemons)
+                self.assertRegex(reader.err, f"the model has moved to {where}, and so has this reader, in ")
+                self.assertEqual(reader.err.count("\n"), moves, reader.err)
+        self.check_counts(daemons[0])
+        all_of_them = self.answered()
+        self.assertEqual(self.asked(asked, "of what is left"), (all_of_them, all_of_them))
+        for reader in (asked, always):
+            reader.signal(signal.SIGTERM)
+            self.assert_ends(reader)
+
+    def test_a_reader_whose_daemon_ends_without_a_move_is_told_at_once(self):
+        [daemon] = self.several(1, "a")
+        self.counting([daemon])
+        self.until_each_more("before the end")
+        reader = self.read(daemon.address, "always")
+        self.end_trainers()
+        self.assert_stops(daemon)
+        self.assertEqual(reader.wait(), 1)
+        self.assertNotIn("has moved", reader.err)
+
     def test_nothing_that_is_kept_is_needed(self):
         self.moves_about("none")
 

@@ -105,6 +105,23 @@ class MovesOfPairs(counting.CountingTest):
         self.until_each_more("at the standby of a pair to which it has moved")
         self.check_counts(last[1])
 
+    def test_readers_go_from_a_pair_to_a_pair_and_from_there_to_a_daemon_alone(self):
+        [old] = self.pairs_at_work()
+        addresses = ",".join(daemon.address for daemon in old)
+        asked, always = self.read(addresses, "asked"), self.read(addresses, "always")
+        [new] = self.pairs("b", kind="none")
+        self.assert_moves(old, new, old)
+        new[0].until_in_sync()
+        self.until_pulls(always, "at the new pair", 3)
+        alone = self.alone("c")
+        self.assert_moves(new, [alone], new)
+        self.until_each_more("at a daemon alone")
+        answered = self.answered()
+        least, _ = self.asked(asked, "of who made no call meanwhile")
+        self.assertGreaterEqual(least, answered)
+        self.until_pulls(always, "at a daemon alone", 3)
+        self.check_counts(alone)
+
     def test_who_is_started_again_after_a_move_serves_nobody(self):
         [old] = self.pairs_at_work()
         alone = self.alone("b")

@@ -229,6 +229,29 @@ TEST_CASE("Protocol: a peer holds so many capabilities and no more, and those th
   CHECK(observe().isObserving());
 }
 
+TEST_CASE("Protocol: a connection waits for one move, and is told where the daemon ends without any") {
+  auto io = kj::setupAsyncIo();
+  std::unique_ptr<RawPeer> peer;
+  kj::Promise<capnp::Response<schema::Reading::MovedResults>> waits = nullptr;
+  {
+    LocalServer server(config());
+    peer = std::make_unique<RawPeer>(io, server.address());
+    const auto ask = [&] { return peer->reading().movedRequest().send().dropPipeline(); };
+    const auto refused = [&] {
+      return kj::runCatchingExceptions([&] { static_cast<void>(peer->wait(ask())); }) != nullptr;
+    };
+    waits = ask();
+    CHECK(refused());
+    peer->wait(peer->reading().pingRequest().send().ignoreResult());
+    waits = nullptr;  // the peer does not wait any more
+    waits = ask();
+    CHECK(refused());
+  }
+  const auto told = peer->wait(kj::mv(waits));
+  CHECK(told.getTo().size() == 0);
+  CHECK(told.getMove() == 0);
+}
+
 TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {
   LocalServer server(config("hogwild"));
   auto io = kj::setupAsyncIo();

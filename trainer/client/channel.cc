@@ -68,6 +68,7 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
     silence_ = nullptr;
     notice_ = kj::READY_NOW;
     nextNotice_ = kj::READY_NOW;
+    moved_ = kj::READY_NOW;
     lost_ = kj::READY_NOW;
     transports_.close(connection_.ended().value_or(Error{ErrorCode::unavailable, "the client is gone"}));
   });
@@ -111,24 +112,6 @@ void Channel::watchNotice(uint64_t move) {
                           : Error{ErrorCode::shuttingDown, daemon + " is shutting down: " + reason});
                 })
                 .eagerlyEvaluate([](kj::Exception&&) {});  // a broken connection shows in the next call
-}
-
-void Channel::noteMoves(std::shared_ptr<MoveAsked> asked) { moveAsked_ = std::move(asked); }
-
-kj::Promise<Result<DaemonPlaces>> Channel::stepAside(uint64_t move, const std::string& cannot) {
-  return connection_.call([&] {
-    auto request = connection_.trainer().stepAsideRequest();
-    request.setMove(move);
-    request.setCannot(cannot.c_str());
-    return request.send().then([server = connection_.server()](
-                                   capnp::Response<schema::StepAsideResult> answer) -> Result<DaemonPlaces> {
-      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-      if (answer.isGoOn()) return DaemonPlaces();
-      PSD_ASSIGN_OR_RETURN(DaemonPlaces places, wire::readPlaces(server, answer.getMoved()));
-      if (!places.empty()) return places;
-      return Error{ErrorCode::protocolMismatch, server + ": says that the model has moved, and not where"};
-    });
-  });
 }
 
 uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {

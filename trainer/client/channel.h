@@ -11,6 +11,7 @@
 #include "trainer/client/handshake.h"
 #include "trainer/client/movable_client.h"
 #include "trainer/client/move_asked.h"
+#include "trainer/client/move_heard.h"
 #include "trainer/client/silence_watch.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
@@ -83,6 +84,8 @@ class Channel {
   kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
   /// The session tells `asked` from now on of moves of the model to other daemons.
   void noteMoves(std::shared_ptr<MoveAsked> asked);
+  /// Asks the daemon, once, after logIn(), to tell when the model has moved from there.
+  std::shared_ptr<const MoveHeard> hearOfMove();
   /// Waits for the end of the move; see Trainer.stepAside in the schema. Gives the daemons that serve the
   /// model then; none: this one does.
   kj::Promise<Result<DaemonPlaces>> stepAside(uint64_t move, const std::string& cannot);
@@ -135,6 +138,8 @@ class Channel {
   Transports transports_;
   std::unique_ptr<SilenceWatch> silence_;
   std::shared_ptr<MoveAsked> moveAsked_;  // null: nobody asks
+  std::shared_ptr<MoveHeard> moveHeard_;  // null: the daemon was not asked
+  kj::Promise<void> moved_ = kj::READY_NOW;
   kj::Promise<void> notice_ = kj::READY_NOW;
   kj::Promise<void> nextNotice_ = kj::READY_NOW;  // turns to the next
   kj::Promise<void> ending_ = kj::READY_NOW;      // a connection that a silent daemon made useless

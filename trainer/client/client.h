@@ -295,7 +295,8 @@ class Client {
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
 
-  /// Instead of join: reads without being a trainer. Fails (notReady) when the model has no values.
+  /// Instead of join: reads without being a trainer. Fails (notReady) when the model has no values. Where the
+  /// model moves to other daemons, the next call goes on there, and a pull that the move came upon.
   virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
 
   /// After join(), while no call is under way: the spans given to pull(), push() and beginPush() are from now
@@ -315,8 +316,8 @@ class Client {
   /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
   /// whole. Valid as long as this object, or until the trainer is back after its connection broke, or goes on
   /// at other daemons, to which the model has moved; no longer changing once the daemon is gone. Empty where
-  /// values travel in messages, and while the daemon goes by a policy that forbids it: who keeps the span
-  /// asks again before each use.
+  /// values travel in messages, for who observes from when the model has moved until the next pull, and while
+  /// the daemon goes by a policy that forbids it: who keeps the span asks again before each use.
   virtual std::span<const float> view() const { return {}; }
 
   /// The parameters as view() gives them, to be written as well; empty unless the daemon's configuration says

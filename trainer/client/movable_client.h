@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -25,6 +26,9 @@ class MovableClient : public Client {
  public:
   /// Whether the daemons wait for this trainer to step aside for a move.
   virtual bool moveAsked() const = 0;
+  /// After observe(): the daemons to which the model has moved, where that is known within that time; none:
+  /// as far as is known it has not. Waits no longer than there is something to hear.
+  virtual DaemonPlaces movedTo(std::chrono::milliseconds within) const = 0;
   /// Steps aside, while no call is under way, until the move is over. Gives the daemons that serve the model
   /// then; none: these do, and calls go on.
   virtual Result<DaemonPlaces> stepAside() = 0;

@@ -10,12 +10,15 @@
 #include "common/text/text.h"
 #include "trainer/client/calls.h"
 #include "trainer/client/failed_call.h"
+#include "trainer/client/transport/daemon_connection.h"
 
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kNoticePause{5};    // for a notice that is on its way
-constexpr std::chrono::milliseconds kDialAttempt{500};  // between looks whether the trainer is told to stop
+constexpr std::chrono::milliseconds kNoticePause{5};     // for a notice that is on its way
+constexpr std::chrono::milliseconds kObservePause{20};   // for daemons that are about to let readers in
+constexpr std::chrono::milliseconds kReasonTime{2'000};  // for a daemon to say why it ends
+constexpr std::chrono::milliseconds kDialAttempt{500};   // between looks whether the trainer is told to stop
 
 /// Copies the values or the gradients of each row of `from` to its place in `to`, which has the same rows.
 template <class Of>
@@ -83,12 +86,53 @@ class MovingClient::Partial final : public PartialPush {
   const std::shared_ptr<RowBatch> divided_;  // null: rows_ will do
 };
 
+/// A pull of who observes, which goes on at other daemons where the model has moved in its midst. Used by the
+/// client's thread; the client outlives it.
+class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
+ public:
+  ObservedPull(MovingClient& client, std::span<float> destination, RowBatch* rows)
+      : client_(client), destination_(destination), rows_(rows) {
+    start();
+  }
+  bool done() const override { return call_->done(); }
+  bool finished() const override { return call_->finished(); }
+  Result<PullInfo> wait() override {
+    for (;;) {
+      Result<PullInfo> pulled = call_->wait();
+      if (pulled.ok()) return pulled;
+      if (client_.goesOn(pulled.error(), moves_)) {
+        start();
+      } else {
+        return client_.failed_ ? Result<PullInfo>(*client_.failed_) : pulled;
+      }
+    }
+  }
+
+ private:
+  void start() {
+    moves_ = *client_.moves_;
+    call_.emplace(client_.startPull(destination_, rows_));
+  }
+
+  MovingClient& client_;
+  const std::span<float> destination_;
+  RowBatch* const rows_;
+  uint64_t moves_ = 0;  // that there were when it was sent
+  std::optional<Pending<PullInfo>> call_;
+};
+
 template <class Info>
 Pending<Info> MovingClient::track(Pending<Info> call, std::function<void(const Result<Info>&)> after) {
   auto tracked = std::make_shared<Tracked<Info>>(std::move(call), std::move(after));
   std::erase_if(calls_, [](const auto& each) { return each.use_count() == 1 && each->finished(); });
   calls_.push_back(tracked);
   return Pending<Info>(std::make_unique<TrackedPending<Info>>(std::move(tracked)));
+}
+
+Result<JoinInfo> MovingClient::observe(const ModelSpec& model) {
+  auto info = inner_->observe(model);
+  if (info.ok()) observed_ = info->model.empty() ? model : info->model;
+  return info;
 }
 
 Result<JoinInfo> MovingClient::join(const Membership& membership, const ModelSpec& model,
@@ -105,16 +149,36 @@ Result<JoinInfo> MovingClient::join(const Membership& membership, const ModelSpe
 
 Status MovingClient::beginStep() {
   if (failed_) return *failed_;
+  if (observed_) {
+    const DaemonPlaces places = inner_->movedTo({});
+    return places.empty() ? Status() : moveTo(places);
+  }
   if (!joined_ || partials_ > 0 || !inner_->moveAsked()) return {};
-  for (const auto& call : calls_) call->settle();  // whoever asks is told later
-  calls_.clear();
+  settleCalls();
   PSD_ASSIGN_OR_RETURN(const DaemonPlaces places, inner_->stepAside());
   return places.empty() ? Status() : moveTo(places);
 }
 
+void MovingClient::settleCalls() {
+  for (const auto& call : calls_) call->settle();  // whoever asks is told later
+  calls_.clear();
+}
+
+bool MovingClient::goesOn(const Error& why, uint64_t moves) {
+  if (failed_ || interrupted_) return false;
+  if (moves != *moves_) return true;
+  // Of what a daemon refuses as it ends, the reason may come after it; of a connection that has ended all was
+  // heard.
+  const bool ends = why.code == ErrorCode::shuttingDown;
+  if (!ends && !isLost(why)) return false;
+  const DaemonPlaces places = inner_->movedTo(ends ? kReasonTime : std::chrono::milliseconds(0));
+  return !places.empty() && moveTo(places).ok();
+}
+
 Status MovingClient::moveTo(const DaemonPlaces& places) {
   const auto start = std::chrono::steady_clock::now();
-  const Status there = joinAt(places, inner_->movedFrom());
+  if (observed_) settleCalls();
+  const Status there = observed_ ? observeAt(places) : joinAt(places, inner_->movedFrom());
   const std::string where = joined(places, " ", [](const auto& of) { return joined(of, ","); });
   if (!there.ok()) {
     failed_ = Error{there.error().code, fmt::format("the model has moved to {}: {}", where, there.message())};
@@ -123,8 +187,8 @@ Status MovingClient::moveTo(const DaemonPlaces& places) {
   if (onEvent_) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     onEvent_(
-        {ClientEvent::What::back, fmt::format("the model has moved to {}, and so has this trainer, in {}",
-                                              where, durationText(taken))});
+        {ClientEvent::What::back, fmt::format("the model has moved to {}, and so has this {}, in {}", where,
+                                              observed_ ? "reader" : "trainer", durationText(taken))});
   }
   return {};
 }
@@ -132,15 +196,7 @@ Status MovingClient::moveTo(const DaemonPlaces& places) {
 Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
   PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
   next->comeFrom(from);
-  std::unique_ptr<MovableClient> before;
-  {
-    const std::lock_guard hold(mutex_);
-    bytesBefore_.first += inner_->bytesPulled();
-    bytesBefore_.second += inner_->bytesPushed();
-    before = std::exchange(inner_, std::move(next));
-  }
-  ++*moves_;
-  before = nullptr;
+  change(std::move(next));
   if (interrupted_) return interruptedError();
   PSD_ASSIGN_OR_RETURN(const JoinInfo info,
                        inner_->join(joined_->membership, joined_->model, joined_->initialValues));
@@ -159,6 +215,34 @@ Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
             "start it anew"};
   }
   return {};
+}
+
+Status MovingClient::observeAt(const DaemonPlaces& places) {
+  const auto end = std::chrono::steady_clock::now() + patience_;
+  for (;;) {
+    PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
+    change(std::move(next));
+    if (interrupted_) return interruptedError();
+    const Status observed = inner_->observe(*observed_).status();
+    if (observed.ok()) {
+      moved_ = true;
+      return {};
+    }
+    // They let nobody in before they have heard that the move is done.
+    if (!isRetryable(observed.error().code) || std::chrono::steady_clock::now() > end) return observed;
+    std::this_thread::sleep_for(kObservePause);
+  }
+}
+
+void MovingClient::change(std::unique_ptr<MovableClient> next) {
+  std::unique_ptr<MovableClient> before;
+  {
+    const std::lock_guard hold(mutex_);
+    bytesBefore_.first += inner_->bytesPulled();
+    bytesBefore_.second += inner_->bytesPushed();
+    before = std::exchange(inner_, std::move(next));
+  }
+  ++*moves_;
 }
 
 Result<std::unique_ptr<MovableClient>> MovingClient::connectTo(
@@ -192,7 +276,12 @@ std::shared_ptr<RowBatch> MovingClient::dividedAnew(const RowBatch* rows) const 
 Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* rows) {
   if (Status begun = beginStep(); !begun.ok()) return failedCall<PullInfo>(begun.error());
   pulled_ = true;
+  if (observed_) return Pending<PullInfo>(std::make_unique<ObservedPull>(*this, destination, rows));
   if (!joined_) return inner_->pull(destination, rows);
+  return startPull(destination, rows);
+}
+
+Pending<PullInfo> MovingClient::startPull(std::span<float> destination, RowBatch* rows) {
   const auto divided = dividedAnew(rows);
   if (!divided) return track(inner_->pull(destination, rows));
   return track<PullInfo>(inner_->pull(destination, divided.get()),

@@ -15,9 +15,10 @@
 
 namespace psd {
 
-/// The Client of a model that may move to other daemons: a client of those that serve it, then of others. The
-/// change comes at the beginning of a step: with a pull, with samples to be taken, or with a push that no
-/// pull came before. Owned by one thread.
+/// The Client of a model that may move to other daemons: a client of those that serve it, then of others. A
+/// trainer changes at the beginning of a step: with a pull, with samples to be taken, or with a push that no
+/// pull came before. Who observes changes with any call after the model has moved, or in a pull that the move
+/// came upon. Owned by one thread.
 class MovingClient final : public Client {
  public:
   /// Makes a connected client of daemons of which these are addresses, within that time for each.
@@ -34,7 +35,7 @@ class MovingClient final : public Client {
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
-  Result<JoinInfo> observe(const ModelSpec& model) override { return inner_->observe(model); }
+  Result<JoinInfo> observe(const ModelSpec& model) override;
   bool useDeviceMemory() override {
     onDevice_ = inner_->useDeviceMemory();
     return onDevice_;
@@ -62,13 +63,21 @@ class MovingClient final : public Client {
   Status report(Step step, std::span<const NamedValue> values) override {
     return inner_->report(step, values);
   }
-  Result<std::vector<Rank>> waiters() override { return inner_->waiters(); }
+  Result<std::vector<Rank>> waiters() override {
+    if (observed_) PSD_RETURN_IF_ERROR(beginStep());
+    return inner_->waiters();
+  }
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
+    if (observed_) PSD_RETURN_IF_ERROR(beginStep());
     return inner_->ping(calls, outstanding);
   }
   Status leave() override;
   void interrupt() override;
-  std::span<const float> view() const override { return inner_->view(); }
+  /// Of who observes, empty from when the model has moved until a call goes on there.
+  std::span<const float> view() const override {
+    const bool elsewhere = observed_ && !inner_->movedTo({}).empty();
+    return elsewhere ? std::span<const float>() : inner_->view();
+  }
   std::span<float> writableView() const override { return inner_->writableView(); }
   uint64_t bytesPulled() const override { return bytesBefore_.first + inner_->bytesPulled(); }
   uint64_t bytesPushed() const override { return bytesBefore_.second + inner_->bytesPushed(); }
@@ -81,11 +90,21 @@ class MovingClient final : public Client {
     std::function<std::span<const float>()> initialValues;
   };
   class Partial;
+  class ObservedPull;
 
   /// A step begins: the model may move now. An Error: it did, and this trainer could not go on there.
   Status beginStep();
+  /// Of who observes, after a call failed with `why`, which was made after `moves` moves: whether it is to be
+  /// made again, at other daemons.
+  bool goesOn(const Error& why, uint64_t moves);
+  /// Waits for what is under way.
+  void settleCalls();
+  Pending<PullInfo> startPull(std::span<float> destination, RowBatch* rows);
   Status moveTo(const DaemonPlaces& places);
   Status joinAt(const DaemonPlaces& places, const MovedFrom& from);
+  Status observeAt(const DaemonPlaces& places);
+  /// From now on all calls are of this client. The one before has ended.
+  void change(std::unique_ptr<MovableClient> next);
   Result<std::unique_ptr<MovableClient>> connectTo(const std::vector<std::string>& servers) const;
   /// What was pulled before the model moved as the basis of a push to the daemons of now.
   std::vector<Version> asOfNow(const std::vector<Version>& basis) const;
@@ -103,6 +122,7 @@ class MovingClient final : public Client {
   const std::function<void(const ClientEvent&)> onEvent_;
   std::atomic<bool> interrupted_{false};
   std::optional<Joined> joined_;
+  std::optional<ModelSpec> observed_;  // by who is no trainer
   JoinInfo info_;
   std::optional<Error> failed_;  // a move that this trainer could not follow
   size_t partials_ = 0;          // pushes that have begun and are not finished

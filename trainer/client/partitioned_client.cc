@@ -17,6 +17,7 @@ namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kRankPause{100};
+constexpr std::chrono::milliseconds kHearPause{2};  // between looks whether the model has moved
 
 /// What the daemons say, each once.
 std::string eachOnce(const std::vector<std::string>& texts) {
@@ -63,6 +64,7 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
   if (!others) PSD_RETURN_IF_ERROR(joinOthers({}));
   PSD_RETURN_IF_ERROR(checkRules());
   JoinInfo all = describe();
+  all.model = model;
   PSD_RETURN_IF_ERROR(checkFragments(all, model));
   return all;
 }
@@ -128,7 +130,9 @@ Result<JoinInfo> PartitionedClient::observe(const ModelSpec& model) {
     if (!observed.ok()) return named(daemon, observed.error());
   }
   PSD_RETURN_IF_ERROR(checkRules());
-  return describe();
+  JoinInfo all = describe();
+  all.model = model;
+  return all;
 }
 
 Status PartitionedClient::checkRules() const {
@@ -343,6 +347,20 @@ void PartitionedClient::comeFrom(const MovedFrom& before) {
     MovedFrom own = before;
     if (i > 0) own.held.clear();  // the lead's
     daemons_[i].client->comeFrom(own);
+  }
+}
+
+DaemonPlaces PartitionedClient::movedTo(std::chrono::milliseconds within) const {
+  const auto until = std::chrono::steady_clock::now() + within;
+  for (;;) {
+    // One that ends has told of the move by then, if there was one.
+    bool over = std::chrono::steady_clock::now() >= until;
+    for (const Daemon& daemon : daemons_) {
+      over = over || daemon.client->heardAll();
+      if (DaemonPlaces places = daemon.client->movedTo({}); !places.empty()) return places;
+    }
+    if (over) return {};
+    std::this_thread::sleep_for(kHearPause);
   }
 }
 

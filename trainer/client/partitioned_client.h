@@ -37,6 +37,8 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
 
   /// By what the lead says: it is told of a move last.
   bool moveAsked() const override { return daemons_.front().client->moveAsked(); }
+  /// As any of them says.
+  DaemonPlaces movedTo(std::chrono::milliseconds within) const override;
   Result<DaemonPlaces> stepAside() override;
   MovedFrom movedFrom() const override { return daemons_.front().client->movedFrom(); }
   void comeFrom(const MovedFrom& before) override;

@@ -33,6 +33,11 @@ class RpcClient final : public MovableClient, private CallHost {
   /// Of the last join(), as far as it has come, or observe().
   const JoinInfo& info() const { return session_.info(); }
   bool moveAsked() const override { return session_.moveAsked().move() != 0; }
+  DaemonPlaces movedTo(std::chrono::milliseconds within) const override {
+    return session_.moveHeard() ? session_.moveHeard()->within(within) : DaemonPlaces();
+  }
+  /// Whether movedTo() will not change any more.
+  bool heardAll() const { return session_.moveHeard() == nullptr || session_.moveHeard()->over(); }
   /// In two parts, for who steps aside at several daemons.
   Result<DaemonPlaces> stepAside() override {
     const uint64_t move = session_.moveAsked().move();

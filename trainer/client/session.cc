@@ -198,6 +198,7 @@ Result<JoinInfo> Session::observe(const ModelSpec& model) {
   const auto told =
       links_.first().start<ModelSpec>([&model](Channel& channel) { return channel.observe(model); });
   PSD_ASSIGN_OR_RETURN(const ModelSpec served, notices_.outwait(told, "the daemon's answer"));
+  moveHeard_ = links_.first().look([](Channel& channel) { return channel.hearOfMove(); });
   elements_ = ModelLayout(served).totalElements();
   tables_ = served.tables;
   info_ = describe();

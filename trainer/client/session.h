@@ -51,6 +51,8 @@ class Session {
   uint64_t daemon() const { return joined_.daemon; }
   /// What the daemon of the last join() tells of moves of the model.
   MoveAsked& moveAsked() const { return *moveAsked_; }
+  /// Where the model has moved, as the daemon of the last observe() tells; null: there is none.
+  const MoveHeard* moveHeard() const { return moveHeard_.get(); }
   /// From now on join() is for this trainer.
   void become(Trainer trainer) { trainer_ = std::move(trainer); }
   /// From now on it brings these values, where it must.
@@ -109,6 +111,7 @@ class Session {
   size_t connected_ = 0;          // of the servers: the one of server_
   std::vector<std::unique_ptr<TakeoverWatch>> watches_;
   const std::shared_ptr<MoveAsked> moveAsked_ = std::make_shared<MoveAsked>();
+  std::shared_ptr<const MoveHeard> moveHeard_;
   MovedFrom before_;
   JoinAnswer joined_;
   JoinInfo info_;

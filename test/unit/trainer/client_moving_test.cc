@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ struct Daemons {
   int asides = 0, openAtAside = 0;
   std::vector<Version> basis;  // of the newest push
   MovedFrom from;
+  DaemonPlaces movedTo;                                // as who observes is told
+  std::vector<std::chrono::milliseconds> askedWithin;  // how long for
+  std::optional<Error> pullFails;
+  int observed = 0, refusals = 0;             // of who observes; how many more there will be
   bool takesDevice = true, onDevice = false;  // the memory of a CUDA device
   std::vector<std::string> log;
 };
@@ -34,6 +39,10 @@ class FakeMovable final : public MovableClient {
   explicit FakeMovable(Daemons& daemons) : daemons_(daemons), client_(daemons.daemon) {}
 
   bool moveAsked() const override { return daemons_.asks; }
+  DaemonPlaces movedTo(std::chrono::milliseconds within) const override {
+    daemons_.askedWithin.push_back(within);
+    return daemons_.movedTo;
+  }
   Result<DaemonPlaces> stepAside() override {
     daemons_.asks = false;
     daemons_.asides++;
@@ -55,12 +64,21 @@ class FakeMovable final : public MovableClient {
     daemons_.log.push_back("joined as " + std::to_string(membership.rank.value));
     return info;
   }
-  Result<JoinInfo> observe(const ModelSpec& model) override { return client_.observe(model); }
+  Result<JoinInfo> observe(const ModelSpec& model) override {
+    if (daemons_.refusals > 0) {
+      daemons_.refusals--;
+      return Error{ErrorCode::unavailable, "not known to have left"};
+    }
+    daemons_.observed++;
+    return client_.observe(model);
+  }
+  std::span<const float> view() const override { return daemons_.daemon.values; }
   RowBatch makeRowBatch() const override {
     return RowBatch(daemons_.daemon.tables, 1, nullptr, daemons_.count);
   }
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
     REQUIRE((rows == nullptr || rows->daemons() == daemons_.count));
+    if (daemons_.pullFails) return ready<PullInfo>(*daemons_.pullFails);
     return client_.pull(destination, rows);
   }
   Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
@@ -244,6 +262,89 @@ TEST_CASE("MovingClient: who waits for samples steps aside, and asks again") {
   PSD_REQUIRE_OK(dealt);
   CHECK((dealt->what == DealtSamples::What::range && dealt->count == 3));
   CHECK(trainer.old.asides == 1);
+}
+
+/// Who observes at `old`, of which the model may move to `now`. Owned by one thread.
+struct Reader {
+  Reader() {
+    old.daemon.values.assign(16, 1.f);
+    old.daemon.tables = kModel.tables;
+    now = old;
+    now.daemon.values.assign(16, 2.f);
+    now.count = 2;
+    client = std::make_unique<MovingClient>(
+        std::make_unique<FakeMovable>(old),
+        [this](const std::vector<std::string>& servers,
+               std::chrono::milliseconds) -> Result<std::unique_ptr<MovableClient>> {
+          CHECK(servers == std::vector<std::string>{"tcp://new:1"});
+          return std::unique_ptr<MovableClient>(std::make_unique<FakeMovable>(now));
+        },
+        std::chrono::seconds(30), [this](const ClientEvent& event) { told.push_back(event.line); });
+    PSD_REQUIRE_OK(client->observe(kModel));
+  }
+  void moves() { old.movedTo = {{"tcp://new:1"}, {"tcp://new:2"}}; }
+  bool readsNew() { return values == std::vector<float>(16, 2.f); }
+
+  Daemons old, now;
+  std::vector<float> values = std::vector<float>(16);
+  std::vector<std::string> told;
+  std::unique_ptr<MovingClient> client;
+};
+
+TEST_CASE("MovingClient: who observes goes on at other daemons, with the first call after the move") {
+  Reader reader;
+  RowBatch rows = reader.client->makeRowBatch();
+  const std::vector<uint64_t> ids{3, 4, 5};
+  const RowBatch::Feature feature{0, ids};
+  rows.make({&feature, 1});
+  PSD_REQUIRE_OK(reader.client->pull(reader.values, &rows).wait());
+  CHECK(reader.client->view().size() == 16);
+  reader.moves();
+  reader.now.daemon.rows[{0, 4}] = {7.f, 8.f};
+  reader.now.refusals = 2;  // until they have heard that the move is done
+  CHECK(reader.client->view().empty());
+  PSD_REQUIRE_OK(reader.client->pull(reader.values, &rows).wait());
+  CHECK(reader.readsNew());
+  CHECK((rows.rows(0)[2 * rows.places(0)[1]] == 7.f));
+  CHECK(reader.client->view().size() == 16);
+  CHECK(reader.now.observed == 1);
+  REQUIRE(reader.told.size() == 1);
+  CHECK(reader.told.front().find("the model has moved to tcp://new:1 tcp://new:2, and so has this reader") ==
+        0);
+  PSD_REQUIRE_OK(reader.client->pull(reader.values).wait());
+  CHECK(reader.told.size() == 1);
+}
+
+TEST_CASE("MovingClient: who observes has a call that the end of a daemon came upon made at the new ones") {
+  for (const auto code : {ErrorCode::unavailable, ErrorCode::shuttingDown}) {
+    Reader reader;
+    reader.old.pullFails = Error{code, "the daemon has ended"};
+    auto pull = reader.client->pull(reader.values);
+    auto other = reader.client->pull(reader.values);
+    reader.moves();
+    PSD_REQUIRE_OK(pull.wait());
+    CHECK(reader.readsNew());
+    PSD_REQUIRE_OK(other.wait());
+    CHECK(reader.told.size() == 1);
+    // Who was refused may not have been told why yet.
+    CHECK((reader.old.askedWithin.back().count() > 0) == (code == ErrorCode::shuttingDown));
+  }
+}
+
+TEST_CASE("MovingClient: where no model has moved who observes is told the error, once") {
+  for (const auto code : {ErrorCode::unavailable, ErrorCode::shuttingDown, ErrorCode::notReady}) {
+    Reader reader;
+    reader.old.pullFails = Error{code, "as it is"};
+    CHECK(reader.client->pull(reader.values).wait().message() == "as it is");
+    CHECK(reader.now.observed == 0);
+  }
+  Reader reader;
+  reader.moves();
+  reader.now.daemon.values.clear();  // nobody can observe there
+  const auto pulled = reader.client->pull(reader.values).wait();
+  CHECK(pulled.message().find("the model has moved to tcp://new:1 tcp://new:2: ") == 0);
+  CHECK(reader.client->pull(reader.values).wait().message() == pulled.message());
+  CHECK(reader.told.empty());
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/types/model_spec.h"
+
+namespace psd::testing {
+
+/// The model of counting trainers, and of who reads what they count.
+inline const ModelSpec kCountingModel{"counting", {{"a", DType::f32, {3000}}, {"b", DType::f32, {500}}}};
+
+inline std::vector<std::string> splitAt(char separator, const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace psd::testing

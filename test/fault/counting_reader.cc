@@ -1,0 +1,86 @@
+// Observes what counting trainers count, and tells of each pull the least and the greatest parameter, as a
+// line of its output, and of each event of its client, as one of its errors. Ends with status 1 where a pull
+// fails, or a parameter counts fewer pushes than in the pull before.
+//
+//   counting_reader ADDRESS[,ADDRESS…] asked|always
+//
+// asked: pulls once at its start and once for each SIGUSR1; in between it makes no call. always: pulls
+// without a pause. SIGTERM: it ends.
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "test/fault/counting_model.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::seconds kPatience{120};
+
+/// What is pulled, and that it never goes back. Owned by one thread.
+class Counts {
+ public:
+  Status pull(Client& client) {
+    PSD_RETURN_IF_ERROR(client.pull(now_).wait());
+    float least = now_.front(), greatest = least;
+    for (const TensorPlace& place : layout_.places()) {
+      for (uint64_t i = place.begin; i < place.begin + place.count; i++) {
+        if (now_[i] < before_[i]) return {ErrorCode::internal, "a parameter has lost what it counted"};
+        least = std::min(least, now_[i]);
+        greatest = std::max(greatest, now_[i]);
+      }
+    }
+    before_ = now_;
+    std::printf("%.0f %.0f\n", static_cast<double>(least), static_cast<double>(greatest));
+    std::fflush(stdout);
+    return {};
+  }
+
+ private:
+  const ModelLayout layout_{testing::kCountingModel};
+  std::vector<float> now_ = std::vector<float>(layout_.totalElements());
+  std::vector<float> before_ = now_;
+};
+
+Status run(const std::vector<std::string>& servers, bool always, const sigset_t& signals) {
+  ClientOptions options;
+  options.servers = servers;
+  options.connectTimeout = kPatience;
+  options.onEvent = [](const ClientEvent& event) { std::fprintf(stderr, "%s\n", event.line.c_str()); };
+  Counts counts;  // outlives the client
+  PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
+  PSD_RETURN_IF_ERROR(client->observe(testing::kCountingModel));
+  PSD_RETURN_IF_ERROR(counts.pull(*client));
+  for (;;) {
+    const timespec none{};
+    const int signal = always ? sigtimedwait(&signals, nullptr, &none) : sigwaitinfo(&signals, nullptr);
+    if (signal == SIGTERM) return {};
+    PSD_RETURN_IF_ERROR(counts.pull(*client));
+  }
+}
+
+}  // namespace
+}  // namespace psd
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: counting_reader ADDRESS[,ADDRESS...] asked|always\n");
+    return 2;
+  }
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are other threads
+  const psd::Status status =
+      psd::run(psd::testing::splitAt(',', argv[1]), std::string(argv[2]) == "always", signals);
+  if (!status.ok()) std::fprintf(stderr, "counting_reader: %s\n", status.message().c_str());
+  return status.ok() ? 0 : 1;
+}
