@@ -101,6 +101,7 @@ Status Server::start() {
   if (loaded_.config.engine) {
     if (!makeGroup_) return {ErrorCode::internal, "engine: this program has no groups of daemons"};
     PSD_ASSIGN_OR_RETURN(group_, makeGroup_(*this, io_, env_));
+    PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
     PSD_RETURN_IF_ERROR(prepareAlone());
   }
@@ -120,7 +121,8 @@ Status Server::start() {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
-  if (group_) group_->start();
+  // One whose model has moved takes no part: without its plan the engine would know nothing of the move.
+  if (group_ && !outgoing_.moved()) group_->start();
   return {};
 }
 

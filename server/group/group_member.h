@@ -157,6 +157,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   Status causeOf(const Status& why) const;
   /// Where the run is over that this daemon follows: it ends, too.
   void endWithRun(const std::string& reason);
+  /// The run is over: perhaps as the model has moved, which the primary is heard to say before the plan is.
+  kj::Promise<void> learnOfMove();
   /// Where nobody takes over by itself: what people can do.
   Status withAdvice(const Status& primaryDead) const;
   /// Tells people why this daemon does not follow yet.

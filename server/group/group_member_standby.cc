@@ -13,6 +13,7 @@ namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kDialAgain{200}, kDialAgainMax{5'000};
+constexpr kj::Duration kLastLook = 1 * kj::SECONDS;  // for the engine, whether the model has moved
 
 /// Whether another try soon may do: the primary is not so far.
 bool isPassing(ErrorCode code) { return code == ErrorCode::notReady || code == ErrorCode::standby; }
@@ -63,10 +64,19 @@ void GroupMember::dial(bool onlyToLook) {
 }
 
 void GroupMember::endWithRun(const std::string& reason) {
-  leaving_ = runOver_ = true;
+  const bool known = std::exchange(runOver_, true);
+  leaving_ = true;
   // Or it would write down once more who was done, after that is forgotten.
   kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;
-  tasks_.add(copied.then([this, reason] { host_.endWithPrimary(reason); }));
+  tasks_.add(copied.then([this, known] { return known ? kj::Promise<void>(kj::READY_NOW) : learnOfMove(); })
+                 .then([this, reason] { host_.endWithPrimary(reason); }));
+}
+
+kj::Promise<void> GroupMember::learnOfMove() {
+  auto read = plan_.read().then([this](const Result<PlanView>&) {
+    if (plan_.moved()) host_.movedAway(*plan_.moved());
+  });
+  return timer_.timeoutAfter(kLastLook, kj::mv(read)).catch_([](kj::Exception&&) {});
 }
 
 void GroupMember::caughtUp() {

@@ -39,15 +39,20 @@ Status OutgoingMove::look() {
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kMovedName));
   if (!mark) return {};
   setAway({mark->move, mark->to});
-  spdlog::warn(
-      "{}; '{}/{}' tells so, and is to be removed where this daemon is to go on with what the folder "
-      "holds",
-      turnedAway()->message, durability.path, kMovedName);
+  const std::string remedy =
+      config_.engine ? fmt::format(
+                           "as is the key '{}' in the engine, while both daemons of the pair are down, "
+                           "where they are to begin anew",
+                           planKey())
+                     : "where this daemon is to go on with what the folder holds";
+  spdlog::warn("{}; '{}/{}' tells so, and is to be removed, {}", turnedAway()->message, durability.path,
+               kMovedName, remedy);
   return {};
 }
 
 void OutgoingMove::adopt(MoveMark mark) {
-  setAway({mark.move, std::move(mark.to)});
+  setAway({mark.move, mark.to});
+  noteUnmarked(writeMark(mark).status);
   const std::string line = turnedAway()->message;
   spdlog::warn(
       "{}; the key '{}' in the engine tells so, and is to be removed, while both daemons of the pair are "
@@ -212,8 +217,10 @@ kj::Promise<Status> OutgoingMove::decide() {
   committing_ = true;
   coordinator_.pause().decide(true);
   if (config_.engine) {
-    return gates_.decide(mark_).then([this, move](const Result<bool>& counts) {
-      if (counts.ok() && *counts) return decided(move, {Mark::written, {}});
+    return gates_.decide(mark_).then([this, move](const Result<bool>& counts) -> kj::Promise<Status> {
+      if (counts.ok() && *counts) {
+        return markFolder(mark_).then([this, move] { return decided(move, {Mark::written, {}}); });
+      }
       // Not `unavailable`, which is for what nobody knows.
       return decided(move, {Mark::notThere,
                             {ErrorCode::notReady,
@@ -226,6 +233,20 @@ kj::Promise<Status> OutgoingMove::decide() {
               return decided(move,
                              {Mark::notThere, {ErrorCode::overloaded, exception.getDescription().cStr()}});
             });
+}
+
+kj::Promise<void> OutgoingMove::markFolder(const MoveMark& mark) {
+  return background_.run<Status>([this, mark] { return writeMark(mark).status; })
+      .catch_([](kj::Exception&& exception) {  // no thread
+        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
+      })
+      .then([](const Status& written) { noteUnmarked(written); });
+}
+
+void OutgoingMove::noteUnmarked(const Status& written) {
+  if (written.ok()) return;
+  spdlog::error("that the model has moved stands in the plan alone, and not in the folder: {}",
+                written.message());
 }
 
 OutgoingMove::Writing OutgoingMove::writeMark(const MoveMark& mark) const {

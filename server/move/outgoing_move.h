@@ -77,7 +77,7 @@ class OutgoingMove final {
 
   /// Looks whether the model has moved from here. Blocks; at the start.
   Status look();
-  /// The model has moved, as the plan says.
+  /// The model has moved, as the plan says; so does the folder from then on. Blocks: nobody is served here.
   void adopt(MoveMark mark);
   /// Whether it has.
   bool moved() const { return away_.get().move != 0; }
@@ -120,6 +120,9 @@ class OutgoingMove final {
     Status status;
   };
   Writing writeMark(const MoveMark& mark) const;
+  /// writeMark() of a daemon with an engine, whose plan says that the move counts, whatever comes of this.
+  kj::Promise<void> markFolder(const MoveMark& mark);
+  static void noteUnmarked(const Status& written);
   kj::Promise<Status> decide();
   Status decided(uint64_t move, const Writing& writing);
   Status checkStill(uint64_t move) const;

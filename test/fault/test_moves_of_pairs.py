@@ -130,7 +130,7 @@ class MovesOfPairs(counting.CountingTest):
             again = self.again(daemon)
             status = again.until_status("it knows", lambda status: status["state"] == "moved")
             self.assertEqual(status["moved_to"], [alone.address])
-            self.assertIn("the key '/psd/a/0/plan' in the engine tells so", again.err)
+            self.assertIn("moved.json' tells so, and is to be removed, as is the key '/psd/a/0/plan' in the engine", again.err)
             told = self.move([again], [alone])
             self.assert_ends(told)
             self.assertIn("the model had moved there already", told.out)
@@ -138,6 +138,26 @@ class MovesOfPairs(counting.CountingTest):
             self.assertNotEqual(back.wait(), 0)
             self.assertIn("remove the key '/psd/a/0/plan' from the engine, and start them over empty folders", back.err)
             self.assert_stops(again)
+        self.check_counts(alone)
+
+    def test_a_stale_model_is_not_served_where_the_engine_has_lost_that_it_has_moved(self):
+        [old] = self.pairs_at_work()
+        old[0].kill()  # so that both folders have a model
+        old[1].until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        self.until_each_more("by the standby")
+        old = [old[1], self.again(old[0])]
+        old[0].until_in_sync()
+        alone = self.alone("b")
+        self.assert_moves(old, [alone], old)
+        self.assertEqual(self.etcd.remove("/psd/a/0/plan"), 1)
+        for daemon in old:
+            again = self.again(daemon)
+            status = again.until_status("it knows", lambda status: status["state"] == "moved")
+            self.assertEqual((status["moved_to"], status["group"]["epoch"]), ([alone.address], 0))
+            self.assert_stops(again)
+        for place in "ab":
+            left = self.start_psd("repartition", self.folder / f"a-0{place}", "--daemons", 1, "--to", self.folder / "next")
+            self.assert_fails(left, "moved.json' tells that the model has moved to ")
         self.check_counts(alone)
 
     def test_a_pair_whose_plan_is_removed_after_a_move_may_be_moved_to(self):
