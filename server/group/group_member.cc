@@ -88,7 +88,7 @@ kj::Promise<void> GroupMember::retryStart(const Error& error) {
 // --- The rules -----------------------------------------------------------------------------------------
 
 void GroupMember::happen(const Event& event) {
-  if (deciding_ || movedAway_) return;
+  if (runOver_ || deciding_ || movedAway_) return;
   const TimePoint time = now();
   const bool mayWait = terms_.replication.waits();
   const bool followed = feed_ != nullptr && state_.primary() != nullptr;
@@ -449,7 +449,7 @@ kj::Promise<Status> GroupMember::endRun(const std::string& reason) {
       feed_ ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
             : kj::Promise<void>(kj::READY_NOW);
   told = timer_.timeoutAfter(most, kj::mv(told)).catch_([](kj::Exception&&) {});
-  auto end = movedAway_ ? kj::Promise<Status>(Status()) : plan_.end();  // the plan says so already
+  auto end = movedAway_ ? kj::Promise<Status>(Status()) : endPlan(now() + milliseconds(terms_.replication.silenceMs));
   auto written = timer_.timeoutAfter(most, kj::mv(end)).catch_([](kj::Exception&&) {
     return Status(ErrorCode::unavailable, "no answer in time");
   });
@@ -460,6 +460,14 @@ kj::Promise<Status> GroupMember::endRun(const std::string& reason) {
                 "the engine has not taken down that the run is over (" + status.message() +
                     "): daemons that are started again go on with it, or wait for it"};
       });
+}
+
+kj::Promise<Status> GroupMember::endPlan(TimePoint until) {
+  // A swap that is under way may yet win, and one that is wanted later would write the plan again.
+  return whenNothingAsked(until).then([this](bool) {
+    happen([&](TimePoint) { return state_.endRun(); });
+    return plan_.end();
+  });
 }
 
 // --- For people ----------------------------------------------------------------------------------------

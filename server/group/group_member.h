@@ -136,6 +136,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void learn(const Result<PlanView>& plan);
   /// True once no answer of the engine is waited for; false: not in time.
   kj::Promise<bool> whenNothingAsked(TimePoint until);
+  /// Writes down that the run is over, once what the rules have asked for is done, at the latest then.
+  kj::Promise<Status> endPlan(TimePoint until);
   kj::Promise<Result<bool>> keepMovingAway(PlannedMove moved, bool told);
   /// The plan says that the model is served by others.
   void becomeMoved();

@@ -124,12 +124,21 @@ kj::Promise<GroupPlan::Moving> GroupPlan::moveAway(PlannedMove moved) {
 }
 
 kj::Promise<Status> GroupPlan::end() {
-  if (!plan_) return Status();
-  Plan ended = *plan_;
-  ended.ended = true;
-  ended.proposal = drawId();
-  return engine_.swap(key_, revision_, planText(ended)).then([](const Result<Swapped>& swapped) {
-    return swapped.status();
+  return read().then([this](const Result<PlanView>& view) -> kj::Promise<Status> {
+    if (!view.ok()) return view.status();
+    if (!plan_ || plan_->ended) return Status();
+    if (plan_->groups.front().primary != me_) {
+      return Status(ErrorCode::notReady, "the primary is another one by now: " + primaryAddress());
+    }
+    Plan ended = *plan_;
+    ended.ended = true;
+    ended.proposal = drawId();
+    return engine_.swap(key_, revision_, planText(ended))
+        .then([this, then = asked()](const Result<Swapped>& swapped) -> kj::Promise<Status> {
+          if (!swapped.ok()) return swapped.status();
+          static_cast<void>(take(Result<Stored>(swapped->now), then));
+          return swapped->won ? kj::Promise<Status>(Status()) : end();  // it has changed meanwhile
+        });
   });
 }
 

@@ -32,6 +32,8 @@ class GroupPlan {
   kj::Promise<Result<PlanView>> read();
   /// The plan once it has changed since it was last seen here. Errors are those of read().
   kj::Promise<Result<PlanView>> changed();
+  /// Finds out whether the engine answers, and nothing else: see trouble().
+  kj::Promise<void> look();
   /// Changes the plan as a GroupState wants it; `standbyAt`: where a standby that is added is reached. An
   /// Error means that it is not known what came of it, never that it did not happen.
   kj::Promise<Result<Outcome>> swap(uint64_t expectedRevision, const PlanView& wanted,
@@ -40,7 +42,8 @@ class GroupPlan {
   /// have come to that, or may come to it yet; asked again it says more.
   enum class Moving : uint8_t { counts, stays, unknown };
   kj::Promise<Moving> moveAway(PlannedMove moved);
-  /// Writes down that the run is over. Who does so serves.
+  /// Writes down that the run is over, whatever the plan has become meanwhile; nothing where there is none.
+  /// Who does so serves.
   kj::Promise<Status> end();
 
   /// As it was last seen:
@@ -50,7 +53,7 @@ class GroupPlan {
   /// How the model has moved to other daemons; null: it has not.
   const PlannedMove* moved() const { return plan_ && plan_->moved ? &*plan_->moved : nullptr; }
   /// Why the engine did not answer, or not with a plan, when it was asked last; empty: it did.
-  const std::string& trouble() const { return trouble_; }
+  const std::string& trouble() const { return away_.empty() ? trouble_ : away_; }
   std::vector<Address> addressesOf(DaemonId daemon) const;
   /// Of all daemons that the plan knows.
   std::vector<Address> addressesOfAll() const;
@@ -78,6 +81,7 @@ class GroupPlan {
   uint64_t news_ = 0;         // how often another revision was seen
   uint64_t before_ = 0;       // what is added to a revision, so that it is above all from before the loss
   std::string trouble_;
+  std::string away_;  // why the engine did not answer look(), and nothing since
 };
 
 }  // namespace psd

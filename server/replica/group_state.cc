@@ -111,6 +111,10 @@ GroupActions GroupState::gatesClosed(TimePoint now) {
   return asPrimary([&](PrimaryState& state, GroupActions& out) { state.gatesClosed(now, out); });
 }
 
+GroupActions GroupState::endRun() {
+  return asPrimary([](PrimaryState& state, GroupActions&) { state.endRun(); });
+}
+
 GroupActions GroupState::primaryHeard(TimePoint now) {
   return asFollower(now, [&](StandbyState& state, GroupActions&) { state.primaryHeard(now); });
 }

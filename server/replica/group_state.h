@@ -126,6 +126,9 @@ class GroupState {
   /// After CloseGates: the last record was appended.
   GroupActions gatesClosed(TimePoint now);
 
+  /// The run ends, and so will its plan: this daemon writes none from now on.
+  GroupActions endRun();
+
   // --- Newcomer and standby ---
 
   /// Anything came from the primary that Follow named.

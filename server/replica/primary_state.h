@@ -31,6 +31,8 @@ class PrimaryState {
   void handOver(TimePoint now, GroupActions& out);
   void gatesClosed(TimePoint now, GroupActions& out);
   void leave(TimePoint now, GroupActions& out);
+  /// The run is over: nothing is wanted of the plan any more, which others may have changed by then.
+  void endRun() { over_ = true; }
 
   const PlanView& plan() const { return talk_.known(); }
   /// Whether it has stepped down or may end: nothing is to be asked of it any more.

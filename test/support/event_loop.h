@@ -18,6 +18,7 @@ class TestLoop {
   T wait(kj::Promise<T> promise) {
     return io_.provider->getTimer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io_.waitScope);
   }
+  kj::Timer& timer() { return io_.provider->getTimer(); }
   /// Turns until `condition` holds, a minute at most; whether it did.
   bool until(const std::function<bool()>& condition) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);

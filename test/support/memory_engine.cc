@@ -99,6 +99,7 @@ kj::Promise<Result<Swapped>> MemoryEngine::swap(std::string key, uint64_t expect
 }
 
 kj::Promise<Result<Stored>> MemoryEngine::changed(std::string key, uint64_t knownRevision) {
+  watches_++;
   kj::Promise<void> next = nullptr;
   if (away_) {
     auto pair = kj::newPromiseAndFulfiller<void>();

@@ -48,6 +48,8 @@ class MemoryEngine final : public Engine {
   void releaseAnswers();
   /// Swaps that were asked for, whatever came of them.
   size_t swaps() const { return swaps_; }
+  /// How often it was asked for a change.
+  size_t watches() const { return watches_; }
 
   kj::Promise<Result<Stored>> read(std::string key) override;
   kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
@@ -65,7 +67,7 @@ class MemoryEngine final : public Engine {
 
   MemoryRegister& register_;
   bool away_ = false, holding_ = false;
-  size_t lostRequests_ = 0, lostAnswers_ = 0, lateRequests_ = 0, swaps_ = 0;
+  size_t lostRequests_ = 0, lostAnswers_ = 0, lateRequests_ = 0, swaps_ = 0, watches_ = 0;
   std::vector<Late> late_;
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> held_;
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> absent_;  // who waits for its return

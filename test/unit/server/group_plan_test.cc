@@ -87,6 +87,22 @@ TEST_CASE("a run that is over leaves its place to the next one, in the next epoc
   CHECK_FALSE(pair.other.plan.ended());
 }
 
+TEST_CASE(
+    "a run is over though the plan was changed just before, and is not where another one has taken over") {
+  Pair pair;
+  const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  pair.read(pair.other);
+  pair.swapped(pair.other, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2"));  // as it were
+  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end()));
+  CHECK(pair.read(pair.other) == PlanView{});
+  CHECK(pair.other.plan.ended());
+  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end()));
+  const PlanView next = pair.swapped(pair.other, 0, {0, 1, kOther, {}}).plan;
+  const Status late = pair.loop.wait(pair.one.plan.end());
+  CHECK(late.message() == "the primary is another one by now: tcp://other:2");
+  CHECK(pair.read(pair.other) == next);
+}
+
 TEST_CASE("a swap without an answer, and one that makes no sense of the plan, are not known to have failed") {
   Pair pair;
   pair.one.engine.loseAnswers(1);

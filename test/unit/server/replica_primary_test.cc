@@ -414,5 +414,18 @@ TEST_CASE("replica: a primary that leaves hands over, or ends alone") {
   }
 }
 
+TEST_CASE("replica: who has ended the run writes no plan again, whatever becomes of the one there was") {
+  for (const bool ends : {true, false}) {
+    Primary primary;
+    primary.pair();
+    if (ends) CHECK(text(primary.state.endRun()) == "");
+    CHECK((primary.state.role() == GroupRole::over) == ends);
+    text(primary.state.standbyConnectionGone(kOther, primary.now));
+    const std::string wanted =
+        text(primary.state.planRead({9, 0, {}, {}}, primary.now)) + primary.silence(milliseconds(1500));
+    CHECK(wanted == (ends ? "" : "swap 9 3:7+none"));
+  }
+}
+
 }  // namespace
 }  // namespace psd::replica_primary_test

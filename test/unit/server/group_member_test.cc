@@ -1,0 +1,104 @@
+#include "server/group/group_member.h"
+
+#include <stdexcept>
+
+#include "server/plan/plan_json.h"
+#include "test/support/catch.h"
+#include "test/support/event_loop.h"
+#include "test/support/memory_engine.h"
+
+namespace psd::group_member_test {
+namespace {
+
+using namespace testing;
+
+const std::string kKey = "/psd/test/plan";
+
+/// A daemon that serves whatever it is told to. Owned by one thread.
+class ServingHost final : public GroupHost {
+ public:
+  Status serve(uint64_t) override { return {}; }
+  void serveOn(uint64_t) override {}
+  bool hasValues() const override { return true; }
+  kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream>) override { return kj::NEVER_DONE; }
+  kj::Promise<bool> closeGates() override { return true; }
+  void openGates() override {}
+  Result<CopyPlace> makeCopy(Env&, const Checkpoint&) override {
+    return Error{ErrorCode::internal, "it follows nobody"};
+  }
+  void showCopy() override {}
+  void serveCopy(Followed, uint64_t) override {}
+  void movedAway(const PlannedMove&) override {}
+  void endWithPrimary(const std::string&) override {}
+  [[noreturn]] void beginAnew(const std::string& why) override { throw std::logic_error(why); }
+  void fail(const Status&) override {}
+  void note(const std::string&, const std::string&) override {}
+};
+
+/// The first daemon of a pair, which serves alone. Owned by one thread.
+struct Serving {
+  Serving() {
+    member.start({});
+    REQUIRE(loop.until([this] { return member.serves() > 0; }));
+  }
+  static GroupTerms terms() {
+    GroupTerms terms{{}, kKey, {parseAddress("tcp://one:1").value()}, "one"};
+    terms.replication.silenceMs = 20'000;
+    terms.replication.aloneMs = 60'000;
+    return terms;
+  }
+  bool ended() const {
+    const auto plan = parsePlan(all.read(kKey).text);
+    PSD_REQUIRE_OK(plan);
+    return plan->ended;
+  }
+  /// Whatever was written by now has been heard.
+  void hearAll() {
+    for (int i = 0; i < 10; i++) {
+      const size_t watches = engine.watches();
+      all.put("/psd/other", std::to_string(i));
+      REQUIRE(loop.until([&] { return engine.watches() > watches; }));
+    }
+  }
+
+  TestLoop loop;
+  MemoryRegister all;
+  MemoryEngine engine{all};
+  ServingHost host;
+  GroupMember member{terms(),
+                     DaemonId{7},
+                     engine,
+                     host,
+                     std::make_shared<Replicator>(ReplicationConfig{}),
+                     [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; },
+                     loop.timer()};
+};
+
+TEST_CASE("who has ended a run writes no plan of it again, though that is gone") {
+  Serving one;
+  PSD_REQUIRE_OK(one.loop.wait(one.member.endRun("all is done")));
+  CHECK(one.ended());
+  one.hearAll();
+  one.all.erase(kKey);
+  one.hearAll();
+  CHECK(one.all.read(kKey).revision == 0);
+}
+
+TEST_CASE("a run ends though its plan is being written again that was gone") {
+  Serving one;
+  one.engine.holdAnswers();
+  const size_t swaps = one.engine.swaps();
+  one.all.erase(kKey);
+  REQUIRE(one.loop.until([&] { return one.engine.swaps() > swaps; }));
+  CHECK_FALSE(one.ended());
+  auto ends = one.member.endRun("all is done");
+  CHECK_FALSE(one.loop.resolved(ends));
+  one.engine.releaseAnswers();
+  PSD_REQUIRE_OK(one.loop.wait(kj::mv(ends)));
+  CHECK(one.ended());
+  one.hearAll();
+  CHECK(one.ended());
+}
+
+}  // namespace
+}  // namespace psd::group_member_test
