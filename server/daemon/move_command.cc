@@ -1,8 +1,10 @@
 #include "server/daemon/move_command.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +14,8 @@
 
 namespace psd {
 namespace {
+
+constexpr double kSameStartSeconds = 5;  // apart, of one process, as it tells at two moments
 
 void print(const char* what, const std::string& line) { std::printf("%-10s %s\n", what, line.c_str()); }
 
@@ -59,6 +63,34 @@ Status lookForMoved(const DaemonCall& before, const DaemonCall& call, const Erro
               addresses->size() == 1 ? addresses->front().toString() + " is" : "the daemons of --to are")};
 }
 
+/// Whether both are of one process, each as it was told by it just now.
+bool sameProcess(const DaemonStatus& one, const DaemonStatus& other) {
+  // Containers may share a name and a number of their process.
+  return one.host == other.host && one.pid == other.pid && one.addresses == other.addresses &&
+         std::abs(one.uptimeSeconds - other.uptimeSeconds) < kSameStartSeconds;
+}
+
+/// Whether addresses that are given as those of one daemon and its standby are of different daemons, as far
+/// as they answer.
+Status checkDiffer(const std::vector<std::string>& servers, const DaemonCall& call) {
+  std::vector<std::pair<std::string, Result<DaemonStatus>>> seen;
+  for (const std::string& server : servers) {
+    PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
+    const std::string name = address.toString();
+    auto status = servers.size() > 1 ? readStatusAt(address, call) : Error{ErrorCode::notReady, "not asked"};
+    for (const auto& [before, of] : seen) {
+      if (before == name) return {ErrorCode::invalidArgument, "--to: " + name + " is given twice"};
+      if (of.ok() && status.ok() && sameProcess(*of, *status)) {
+        return {ErrorCode::invalidArgument,
+                fmt::format("--to: {} and {} are one daemon; give that once, and of a pair each of the two",
+                            before, name)};
+      }
+    }
+    seen.emplace_back(name, std::move(status));
+  }
+  return {};
+}
+
 /// A pair that the model goes to alone: trainers are told where both of its daemons are.
 void addOthers(const DaemonStatus& status, std::vector<std::string>& servers) {
   if (!status.group || status.state == kStateMoved) return;
@@ -83,6 +115,7 @@ Status moveServer(const DaemonCall& call, const std::vector<std::string>& to,
     return lookForMoved(call, others, from.error());
   PSD_RETURN_IF_ERROR(from.status());
   order.from = *std::move(from);
+  PSD_RETURN_IF_ERROR(checkDiffer(to, others));
   PSD_ASSIGN_OR_RETURN(order.to, addressesOf(others));
   for (const std::string& server : to) {
     PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));

@@ -294,6 +294,11 @@ class Moves(counting.CountingTest):
         addresses = [self.unix_address(f"c{index}.sock") for index in range(2)]
         unlike = [self.member(addresses, "c", index, optimizer=f'{{"type":"sgd","lr":{index + 1}}}') for index in range(2)]
         self.assertRegex(self.assert_gives_up(self.move(old, unlike)), r"go by the same rules, but \S+ has optimizer.lr: 1.*, \S+ has optimizer.lr: 2")
+        one = self.daemon(listen=(self.unix_address("one.sock"), self.unix_address("also.sock")), policy="locked", optimizer=counting.SGD)
+        for names, why in (([one.address] * 2, f"--to: {one.address} is given twice"),
+                           (one.addresses, f"--to: {one.addresses[0]} and {one.addresses[1]} are one daemon")):
+            twice = self.start_psd("move", "--server", old[0].address, *(word for name in names for word in ("--to", name)))
+            self.assert_fails(twice, why)
         self.assertNotIn("is about to move", old[0].err)
         self.check_counts(old[0])
 
