@@ -238,9 +238,42 @@ void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
        [](auto& g) { return g.engine.empty() ? 1 : 0; });
 }
 
+/// What one daemon knows of all. Who is away has no sample but that.
+void writeDaemons(MetricWriter& out, const DaemonRows& all) {
+  const auto each = [&](const char* name, const char* help, auto value) {
+    out.begin(name, Type::gauge, help);
+    for (const DaemonRow& row : all.daemons) {
+      if (!row.answers) continue;
+      out.sample(
+          value(row),
+          {{"partition", fmt::to_string(row.partition)}, {"role", row.role}, {"address", row.address}});
+    }
+  };
+  out.begin(
+      "psd_daemon_up", Type::gauge,
+      "of all daemons that serve the model or stand by: whether this one was answered when it asked last");
+  for (const DaemonRow& row : all.daemons) {
+    if (!row.asked && !row.here) continue;
+    out.sample(row.answers ? 1 : 0,
+               {{"partition", fmt::to_string(row.partition)}, {"role", row.role}, {"address", row.address}});
+  }
+  each("psd_daemon_epoch", "epoch of the daemon's group, 0 without an engine",
+       [](auto& r) { return r.epoch; });
+  each("psd_daemon_standby_in_sync", "of a primary: whether a standby follows that could take over",
+       [](auto& r) { return r.standbyInSync ? 1 : 0; });
+  each("psd_daemon_lag_bytes",
+       "of a primary: what its follower does not hold; of a standby: what it has not applied",
+       [](auto& r) { return r.lagBytes; });
+  each("psd_daemon_waits", "whether the daemon waits for something before it serves or follows",
+       [](auto& r) { return r.waits.empty() ? 0 : 1; });
+  each("psd_daemon_trainers", "trainers that are in at the daemon", [](auto& r) { return r.trainers; });
+  each("psd_daemon_resident_bytes", "memory of the daemon's process",
+       [](auto& r) { return r.residentBytes; });
+}
+
 }  // namespace
 
-std::string exposition(const DaemonStatus& status, const HttpMetrics& http) {
+std::string exposition(const DaemonStatus& status, const HttpMetrics& http, const DaemonRows& all) {
   MetricWriter out;
   writeDaemon(out, status);
   writeMetrics(out, status, http);
@@ -249,6 +282,7 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http) {
   writeBlocks(out, status);
   writeDurability(out, status.durability);
   writeGroup(out, status.group);
+  writeDaemons(out, all);
   return out.text();
 }
 

@@ -3,12 +3,14 @@
 #include <string>
 
 #include "server/http/http_metrics.h"
+#include "server/status/daemon_row.h"
 #include "server/status/daemon_status.h"
 
 namespace psd {
 
 /// A daemon's status and metrics in Prometheus' text exposition format 0.0.4. Every metric has its HELP and
-/// TYPE, also where it has no sample now.
-std::string exposition(const DaemonStatus& status, const HttpMetrics& http);
+/// TYPE, also where it has no sample now. `all`: the daemons that serve the model and stand by, this one
+/// among them; none where it is alone.
+std::string exposition(const DaemonStatus& status, const HttpMetrics& http, const DaemonRows& all);
 
 }  // namespace psd

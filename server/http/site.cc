@@ -49,10 +49,10 @@ void Site::addPlaces() {
   places_["/healthz"] = {HttpRole::none,
                          [this](Response& response) { return replies_.text(response, 200, "OK", "ok"); }};
   places_["/readyz"] = {HttpRole::none, [this](Response& response) { return ready(response); }};
-  places_["/metrics"] = {HttpRole::reader, [this](Response& response) {
-                           return replies_.send(response,
-                                                {.type = MetricWriter::kContentType,
-                                                 .content = shared(exposition(hooks_.status(), metrics_))});
+  places_["/metrics"] = {HttpRole::reader, [this](Response& response) -> kj::Promise<void> {
+                           if (!hooks_.daemonsAsked) return metrics(response, {});
+                           return hooks_.daemonsAsked().then(
+                               [this, &response](const DaemonRows& rows) { return metrics(response, rows); });
                          }};
   places_["/api/status.json"] = {HttpRole::reader, [this](Response& response) {
                                    return json(response, 200, "OK", statusJson(hooks_.status()));
@@ -70,6 +70,11 @@ void Site::addPlaces() {
             response, {.type = "application/json", .content = shared(history_.json(hooks_.reports()))});
       }};
   places_[kEvents] = {HttpRole::reader, nullptr};  // follow()
+}
+
+kj::Promise<void> Site::metrics(Response& response, const DaemonRows& rows) const {
+  return replies_.send(response, {.type = MetricWriter::kContentType,
+                                  .content = shared(exposition(hooks_.status(), metrics_, rows))});
 }
 
 kj::Promise<void> Site::json(Response& response, kj::uint code, kj::StringPtr reason,

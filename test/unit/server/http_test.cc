@@ -126,7 +126,7 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   status.histograms[daemonMetrics().staleness] = {
       .count = 3, .sum = 4, .most = 3, .buckets = {{.atMost = 1, .count = 2}, {.count = 1}}};
   const HttpMetrics http;
-  const std::string alone = exposition(status, http);
+  const std::string alone = exposition(status, http, {});
   CHECK(alone.find("\n# TYPE psd_group_primary gauge\n") != std::string::npos);
   CHECK(alone.find("\npsd_group_primary ") == std::string::npos);
   CHECK(alone.find("\npsd_partition") == std::string::npos);
@@ -137,7 +137,32 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
                              .follower = "07",
                              .lagBytes = 17,
                              .engine = "it does not answer"};
-  const std::string text = exposition(status, http);
+  DaemonRows all;
+  all.daemons.push_back({.partition = 1,
+                         .address = "tcp://a:1",
+                         .here = true,
+                         .asked = true,
+                         .answers = true,
+                         .role = "primary",
+                         .epoch = 3,
+                         .standbyInSync = true,
+                         .lagBytes = 17});
+  all.daemons.push_back(
+      {.partition = 1, .address = "tcp://b:1", .asked = true, .role = "standby", .epoch = 3});
+  all.daemons.push_back({.partition = 2, .address = "tcp://c:1"});  // nothing is known of it yet
+  const std::string text = exposition(status, http, all);
+  const std::string here = R"({partition="1",role="primary",address="tcp://a:1"} )";
+  CHECK(text.find("\npsd_daemon_up" + here + "1\n") != std::string::npos);
+  CHECK(text.find("\npsd_daemon_up{partition=\"1\",role=\"standby\",address=\"tcp://b:1\"} 0\n") !=
+        std::string::npos);
+  CHECK(text.find("\npsd_daemon_epoch" + here + "3\n") != std::string::npos);
+  CHECK(text.find("\npsd_daemon_standby_in_sync" + here + "1\n") != std::string::npos);
+  CHECK(text.find("\npsd_daemon_lag_bytes" + here + "17\n") != std::string::npos);
+  CHECK(text.find("\npsd_daemon_waits" + here + "0\n") != std::string::npos);
+  CHECK(text.find("psd_daemon_epoch{partition=\"1\",role=\"standby\"") == std::string::npos);
+  CHECK(text.find("tcp://c:1") == std::string::npos);
+  CHECK(alone.find("\n# TYPE psd_daemon_up gauge\n") != std::string::npos);
+  CHECK(alone.find("\npsd_daemon_up") == std::string::npos);
   CHECK(text.find("\npsd_group_primary 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_epoch 3\n") != std::string::npos);
   CHECK(text.find("\npsd_partition{index=\"1\",of=\"3\"} 1\n") != std::string::npos);
