@@ -12,6 +12,7 @@
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "server/checkpoint/manifest.h"
+#include "server/daemon/pairs_overview.h"
 #include "server/rpc/admin_client.h"
 #include "server/status/status_json.h"
 #include "server/status/status_table.h"
@@ -21,12 +22,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Status printStatusOf(const DaemonCall& call) {
+Result<DaemonStatus> statusNow(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));
-  PSD_ASSIGN_OR_RETURN(const DaemonStatus status,
-                       readStatus(document, "the status of " + joined(call.servers, ",")));
-  std::fputs(statusTable(status).c_str(), stdout);
-  return {};
+  return readStatus(document, "the status of " + joined(call.servers, ","));
 }
 
 /// The documents of all, and of those that do not answer why.
@@ -55,14 +53,20 @@ void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effecti
 Status printStatus(const DaemonCall& call, bool json, bool here) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, daemonsOf(call, here));
   if (json) return printStatusJson(daemons);
+  std::vector<Result<DaemonStatus>> statuses;
+  for (const DaemonCall& daemon : daemons) statuses.push_back(statusNow(daemon));
+  if (daemons.size() == 1 && !statuses.front().ok()) return statuses.front().status();
+  if (const std::string overview = here ? "" : pairsOverview(daemons, statuses); !overview.empty())
+    std::puts(overview.c_str());
   Status worst;
   for (size_t i = 0; i < daemons.size(); i++) {
     if (i > 0) std::puts("");
-    const Status printed = printStatusOf(daemons[i]);
-    if (printed.ok()) continue;
-    if (daemons.size() == 1) return printed;
-    std::printf("daemon %zu of %zu: %s\n", i, daemons.size(), printed.message().c_str());
-    worst = printed;
+    if (statuses[i].ok()) {
+      std::fputs(statusTable(*statuses[i]).c_str(), stdout);
+    } else {
+      worst = statuses[i].status();
+      std::printf("daemon %zu of %zu: %s\n", i, daemons.size(), worst.message().c_str());
+    }
   }
   return worst;
 }

@@ -50,6 +50,7 @@ DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
   if (status.group) {
     row.daemon = status.group->daemon;
     row.epoch = status.group->epoch;
+    row.waits = status.group->waits;
     row.standbyInSync = status.group->role == "primary" && status.group->inSync();
     row.lagBytes = status.group->lagBytes;
   }

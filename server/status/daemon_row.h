@@ -22,6 +22,7 @@ struct DaemonRow {
   std::string role;          ///< in its group; "primary" where no engine is configured
   std::string daemon;        ///< number of the process; empty without an engine
   uint64_t epoch = 0;        ///< 0 without an engine
+  std::string waits;         ///< as in GroupStatus
   bool standbyInSync = false;
   uint64_t lagBytes = 0;          ///< as in GroupStatus
   double gradientsPerSecond = 0;  ///< applied, between the last two looks
@@ -41,6 +42,7 @@ struct DaemonRow {
     visit("role", self.role);
     visit("daemon", self.daemon);
     visit("epoch", self.epoch);
+    visit("waits", self.waits);
     visit("standby_in_sync", self.standbyInSync);
     visit("lag_bytes", self.lagBytes);
     visit("gradients_per_second", self.gradientsPerSecond);

@@ -9,6 +9,7 @@
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "server/status/daemons_table.h"
 #include "server/status/reported_values.h"
 #include "server/status/table_text.h"
 
@@ -196,28 +197,6 @@ std::string durabilityLines(const DurabilityStatus& durability) {
 std::string partitionLine(const PartitionStatus& partition) {
   return labelledLine("partition", fmt::format("{} of {}, served by {}", partition.index, partition.of,
                                                joined(partition.daemons, " ")));
-}
-
-std::string groupLines(const GroupStatus& group) {
-  std::string text = fmt::format("{} of epoch {}", group.role, group.epoch);
-  if (group.role == "primary") {
-    if (group.follower.empty()) {
-      text += ", alone: no standby follows";
-    } else {
-      text += fmt::format(", {} {}, {} behind", group.inSync() ? "standby" : "followed, not in sync yet, by",
-                          group.follower, bytesText(group.lagBytes));
-      if (group.wait == "standby_and_disk") text += ", pushes wait for both disks";
-    }
-  } else if (!group.primary.empty()) {
-    text += fmt::format(" under {}, heard {} ago, {} to apply", group.primary,
-                        durationText(group.heardSeconds), bytesText(group.lagBytes));
-  }
-  if (group.takeoverSeconds > 0)
-    text += fmt::format(", took over in {}", durationText(group.takeoverSeconds));
-  std::string out = labelledLine("group", text);
-  if (!group.waits.empty()) out += labelledLine("", "WAITS: " + group.waits);
-  if (!group.engine.empty()) out += labelledLine("", "ENGINE: " + group.engine);
-  return out;
 }
 
 /// What peers make the daemon hold, of what they may.

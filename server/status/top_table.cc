@@ -7,6 +7,7 @@
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "server/status/daemons_table.h"
 #include "server/status/reported_values.h"
 #include "server/status/table_text.h"
 
@@ -92,6 +93,7 @@ std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
       fmt::format("{} gradients/s, {} samples/s, {}{} pulled, {} pushed", rateText(rate(metrics.gradients)),
                   rateText(samples), tokens ? rateText(*tokens) + " tokens/s, " : "",
                   byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
+  if (now.group) out += groupLines(*now.group);
   out += labelledLine("trainers", fmt::format("{} of {} in, {} lost so far", now.trainers.size(),
                                               now.worldSize, now.trainersLost));
   return out + trainers + topWaiting(now);

@@ -3,9 +3,11 @@
 
 import os
 import random
+import re
 import signal
 import time
 import unittest
+import urllib.request
 
 import counting
 import etcd
@@ -168,6 +170,51 @@ class SeveralPairs(counting.CountingTest):
         for value in self.values(pairs[0][0]):
             self.assertGreaterEqual(value, self.answered())
             self.assertLessEqual(value, self.answered() + 2 * (FAULTS // 2))
+
+    def rows(self, text):
+        """Of the overview, by address: partition, role, epoch and how the standby is."""
+        rows = re.findall(r"^  (unix:\S+) +(\d) +(\w+) +(\d+) .*?\w {2,}((?:not |none )?in sync.*)$", text, re.MULTILINE)
+        return {address: (int(partition), role, int(epoch), sync) for address, partition, role, epoch, sync in rows}
+
+    def overview(self, address):
+        shown = self.psd("status", "--server", address)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        return shown.stdout
+
+    def test_any_of_them_shows_all(self):
+        pairs = self.pairs(http__listen=["tcp://127.0.0.1:0"])
+        self.count(self.addresses[1][0])
+        for pair in pairs:
+            pair[0].until_in_sync()
+        for asked in [one for pair in pairs for one in pair]:
+            text = self.overview(asked.address)
+            rows = self.rows(text)
+            for partition, (primary, standby) in enumerate(pairs):
+                self.assertEqual(rows[primary.address][:3], (partition, "primary", 1), text)
+                self.assertRegex(rows[primary.address][3], "^in sync, .* behind$")
+                self.assertEqual(rows[standby.address][:3], (partition, "standby", 1), text)
+                self.assertRegex(rows[standby.address][3], "^in sync, .* to apply$")
+            self.assertNotIn("WAITS", text)
+        top = self.psd("top", "--looks", 1, "--server", pairs[1][1].address)
+        self.assertEqual(top.returncode, 0, top.stderr)
+        self.assertEqual(len(re.findall("^group +primary of epoch 1, standby ", top.stdout, re.MULTILINE)), 2, top.stdout)
+        metrics = self.metrics(pairs[0][0])
+        for partition, (primary, standby) in enumerate(pairs):
+            for role, daemon in (("primary", primary), ("standby", standby)):
+                labels = f'{{partition="{partition}",role="{role}",address="{daemon.address}"}}'
+                self.assertIn(f"psd_daemon_up{labels} 1\n", metrics)
+                self.assertIn(f"psd_daemon_epoch{labels} 1\n", metrics)
+        for daemon in pairs[1]:
+            daemon.kill()
+        waits = self.one(1, pairs[1][1].address)
+        waits.until_status("it waits for the dead primary", lambda status: "psd recover" in status["group"]["waits"])
+        text = self.overview(pairs[0][1].address)
+        self.assertEqual(self.rows(text)[waits.address][:2], (1, "newcomer"), text)
+        self.assertRegex(text, f"WAITS: {waits.address}: .*psd recover")
+
+    def metrics(self, daemon):
+        with urllib.request.urlopen(daemon.page + "/metrics", timeout=processes.WAIT_S) as answer:
+            return answer.read().decode()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/status/daemons_table.h"
 #include "test/support/catch.h"
 #include "test/support/sample_status.h"
 
@@ -145,6 +146,48 @@ TEST_CASE("rounds are told of where somebody can be left out, and under diloco a
             "rounds     9 closed (diloco of others); last: ranks 0, 1 in 4.0 s, grace 2.0 s; "
             "left out: rank 2 of 12 round(s), the last 12 in a row; now here: ranks 1, "
             "grace left 500 ms\n") != std::string::npos);
+}
+
+TEST_CASE("all processes of pairs have a row each, with what keeps who waits, and why who is away is") {
+  DaemonRows rows;
+  rows.daemons = {{.partition = 0,
+                   .address = "tcp://a:1",
+                   .answers = true,
+                   .state = "serving",
+                   .role = "primary",
+                   .daemon = "07",
+                   .epoch = 3,
+                   .standbyInSync = true,
+                   .lagBytes = 2048},
+                  {.partition = 0,
+                   .address = "tcp://b:1",
+                   .answers = true,
+                   .state = "serving",
+                   .role = "standby",
+                   .daemon = "09",
+                   .epoch = 3},
+                  {.partition = 1,
+                   .address = "tcp://c:1",
+                   .why = "no way to tcp://c:1: refused",
+                   .role = "primary",
+                   .epoch = 1},
+                  {.partition = 1,
+                   .address = "tcp://d:1",
+                   .answers = true,
+                   .state = "waiting",
+                   .role = "newcomer",
+                   .daemon = "11",
+                   .epoch = 1,
+                   .waits = "for\nits primary",
+                   .lagBytes = 1}};
+  CHECK(daemonsTable(rows) ==
+        "  daemon     partition      role  epoch    state                    standby\n"
+        "  tcp://a:1          0   primary      3  serving    in sync, 2.0 KiB behind\n"
+        "  tcp://b:1          0   standby      3  serving      in sync, 0 B to apply\n"
+        "  tcp://c:1          1   primary      1     away                          -\n"
+        "  tcp://d:1          1  newcomer      1  waiting  not in sync, 1 B to apply\n"
+        "           AWAY: no way to tcp://c:1: refused\n"
+        "           WAITS: tcp://d:1: for its primary\n");
 }
 
 TEST_CASE("whatever texts and numbers a daemon sends, each line stays one") {

@@ -67,5 +67,26 @@ TEST_CASE("a daemon without trainers, and one that tells nonsense, make a table 
   CHECK_FALSE(has(topTable(statusAt(1, 100, 50), status), "evil\nhost"));
 }
 
+TEST_CASE("what a daemon is in its pair is told, where it has one") {
+  DaemonStatus status = statusAt(12, 300, 60);
+  CHECK_FALSE(has(topTable(DaemonStatus(), status), "group "));
+  status.group = GroupStatus{.role = "primary",
+                             .epoch = 3,
+                             .standby = "07",
+                             .follower = "07",
+                             .lagBytes = 2048,
+                             .engine = "no answer"};
+  const std::string primary = topTable(DaemonStatus(), status);
+  CAPTURE(primary);
+  CHECK(has(primary, "\ngroup      primary of epoch 3, standby 07, 2.0 KiB behind\n"));
+  CHECK(has(primary, "ENGINE: no answer\n"));
+  status.group =
+      GroupStatus{.role = "standby", .epoch = 3, .primary = "09", .heardSeconds = 0.25, .waits = "w"};
+  const std::string standby = topTable(DaemonStatus(), status);
+  CAPTURE(standby);
+  CHECK(has(standby, "\ngroup      standby of epoch 3 under 09, heard 250 ms ago, 0 B to apply\n"));
+  CHECK(has(standby, "WAITS: w\n"));
+}
+
 }  // namespace
 }  // namespace psd::top_table_test

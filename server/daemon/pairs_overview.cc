@@ -1,0 +1,58 @@
+#include "server/daemon/pairs_overview.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <kj/async-io.h>
+
+#include "server/daemon/peer_book.h"
+#include "server/rpc/admin_client.h"
+#include "server/status/daemons_table.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kAnswerTime{1'000};  // of one address
+constexpr kj::Duration kLookTime = 10 * kj::SECONDS;     // of all
+
+/// Where the processes of one partition may be.
+PeerBook::Peers placesOf(uint32_t partition, const DaemonCall& daemon, const Result<DaemonStatus>& status) {
+  PeerBook::Peers peers{.partition = partition};
+  const auto add = [&](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      const auto address = parseAddress(text);
+      if (!address.ok() || std::ranges::find(peers.addresses, *address) != peers.addresses.end()) continue;
+      peers.addresses.push_back(*address);
+    }
+  };
+  add(daemon.servers);
+  if (status.ok() && status->group) add(status->group->others);
+  return peers;
+}
+
+}  // namespace
+
+std::string pairsOverview(const std::vector<DaemonCall>& daemons,
+                          const std::vector<Result<DaemonStatus>>& statuses) {
+  const bool pairs =
+      std::ranges::any_of(statuses, [](const auto& status) { return status.ok() && status->group; });
+  if (!pairs) return "";
+  std::vector<PeerBook::Peers> peers;
+  for (uint32_t i = 0; i < daemons.size(); i++) {
+    const bool known = daemons.size() == 1 && statuses[i].ok() && statuses[i]->partition;
+    peers.push_back(placesOf(known ? statuses[i]->partition->index : i, daemons[i], statuses[i]));
+  }
+  const DaemonCall& first = daemons.front();
+  const auto most = std::min(first.timeout, kAnswerTime);
+  auto io = kj::setupAsyncIo();
+  PeerBook book(first.credentials, [most](const Address& address, const Credentials& shown) {
+    return fetchStatusJson(address, most, shown);
+  });
+  io.provider->getTimer()
+      .timeoutAfter(kLookTime, book.whenLooked(peers))
+      .catch_([](kj::Exception&&) {})  // who is away is told of as such
+      .wait(io.waitScope);
+  return daemonsTable({book.rows(peers)});
+}
+
+}  // namespace psd

@@ -1,0 +1,59 @@
+#include "server/status/daemons_table.h"
+
+#include <fmt/format.h>
+
+#include "common/text/quantity.h"
+#include "server/status/table_text.h"
+
+namespace psd {
+namespace {
+
+/// Of a primary, how its standby is; of another one, how it follows.
+std::string followingText(const DaemonRow& row) {
+  if (!row.answers || row.daemon.empty()) return "-";
+  const std::string lag = bytesText(row.lagBytes);
+  if (row.role == "primary") return row.standbyInSync ? "in sync, " + lag + " behind" : "none in sync";
+  return fmt::format("{}, {} to apply", row.role == "standby" ? "in sync" : "not in sync", lag);
+}
+
+}  // namespace
+
+std::string daemonsTable(const DaemonRows& rows) {
+  std::vector<TextRow> cells = {{"daemon", "partition", "role", "epoch", "state", "standby"}};
+  std::string lines;
+  for (const DaemonRow& row : rows.daemons) {
+    cells.push_back({row.address, fmt::to_string(row.partition), row.role.empty() ? "-" : row.role,
+                     fmt::to_string(row.epoch), row.answers ? row.state : "away", followingText(row)});
+    if (!row.answers) {
+      const bool named = row.why.find(row.address) != std::string::npos;
+      lines += labelledLine("", "AWAY: " + (named ? row.why : row.address + ": " + row.why));
+    } else if (!row.waits.empty()) {
+      lines += labelledLine("", fmt::format("WAITS: {}: {}", row.address, row.waits));
+    }
+  }
+  return alignedRows(cells) + lines;
+}
+
+std::string groupLines(const GroupStatus& group) {
+  std::string text = fmt::format("{} of epoch {}", group.role, group.epoch);
+  if (group.role == "primary") {
+    if (group.follower.empty()) {
+      text += ", alone: no standby follows";
+    } else {
+      text += fmt::format(", {} {}, {} behind", group.inSync() ? "standby" : "followed, not in sync yet, by",
+                          group.follower, bytesText(group.lagBytes));
+      if (group.wait == "standby_and_disk") text += ", pushes wait for both disks";
+    }
+  } else if (!group.primary.empty()) {
+    text += fmt::format(" under {}, heard {} ago, {} to apply", group.primary,
+                        durationText(group.heardSeconds), bytesText(group.lagBytes));
+  }
+  if (group.takeoverSeconds > 0)
+    text += fmt::format(", took over in {}", durationText(group.takeoverSeconds));
+  std::string out = labelledLine("group", text);
+  if (!group.waits.empty()) out += labelledLine("", "WAITS: " + group.waits);
+  if (!group.engine.empty()) out += labelledLine("", "ENGINE: " + group.engine);
+  return out;
+}
+
+}  // namespace psd
