@@ -537,6 +537,10 @@ interface Admin {
   # Changes one key, "optimizer.lr=0.05", of the configuration that holds, as reload() would. It holds until the next reload or
   # start.
 
+  checkChange @14 (assignment :Text) -> (status :Acknowledgement, change :Text);
+  # Whether set() of that would be taken as things are, or where `assignment` is empty reload(): `change` tells people what would
+  # differ, and nothing does. For who changes several daemons, or none.
+
   events @5 (after :UInt64, wait :Bool) -> (json :Text);
   # What happened after the event with that number, of the 256 newest, as JSON. docs/operations.md lists the fields. With `wait`
   # the call is parked until there is something. A connection has one such call outstanding; another one fails.

@@ -120,8 +120,15 @@ Result<std::vector<Address>> servingAll(const DaemonCall& call) {
   return addresses;
 }
 
-Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change) {
+Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change,
+                 const std::function<Status(const Address&)>& mayChange) {
   PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
+  for (size_t i = 0; i < addresses.size() && addresses.size() > 1 && mayChange; i++) {
+    const Status may = mayChange(addresses[i]);
+    if (may.ok()) continue;
+    return {may.error().code, fmt::format("daemon {} of {} would not take it, so nothing was changed: {}", i,
+                                          addresses.size(), may.message())};
+  }
   for (size_t i = 0; i < addresses.size(); i++) {
     const Result<std::string> changed = change(addresses[i]);
     if (!changed.ok() && i > 0) {

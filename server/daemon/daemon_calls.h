@@ -48,9 +48,11 @@ inline constexpr std::string_view kStateMoved = "moved";  ///< DaemonStatus::sta
 /// Of all daemons that serve the model, the addresses to call. An Error where one of several does not answer.
 Result<std::vector<Address>> servingAll(const DaemonCall& call);
 
-/// Changes something at all daemons that serve the model, once all have answered; `change(address)` gives
-/// what to print. Where it fails midway the error says so.
-Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change);
+/// Changes something at all daemons that serve the model, once all have answered, and of several none has
+/// said by `mayChange(address)` that it would refuse; null: they are not asked. `change(address)` gives what
+/// to print. Where it fails midway the error says so.
+Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change,
+                 const std::function<Status(const Address&)>& mayChange = nullptr);
 
 /// The status document; of a daemon with a standby, that of the one that serves, where it answers.
 Result<nlohmann::ordered_json> statusOf(const DaemonCall& call);

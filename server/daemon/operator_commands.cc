@@ -86,10 +86,13 @@ Status printHotRows(const DaemonCall& call, bool json) {
 }
 
 Status reloadServer(const DaemonCall& call) {
-  return changeAll(call, [&](const Address& address) -> Result<std::string> {
-    PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
-    return address.toString() + ": " + change;
-  });
+  return changeAll(
+      call,
+      [&](const Address& address) -> Result<std::string> {
+        PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
+        return address.toString() + ": " + change;
+      },
+      [&](const Address& address) { return checkChange(address, "", call.timeout, call.credentials); });
 }
 
 namespace {
@@ -180,11 +183,16 @@ Status removeTrainerOf(const DaemonCall& call, Rank rank) {
 }
 
 Status setKeyOf(const DaemonCall& call, const std::string& assignment) {
-  return changeAll(call, [&](const Address& address) -> Result<std::string> {
-    PSD_ASSIGN_OR_RETURN(const std::string change,
-                         setKey(address, assignment, call.timeout, call.credentials));
-    return address.toString() + ": " + change;
-  });
+  return changeAll(
+      call,
+      [&](const Address& address) -> Result<std::string> {
+        PSD_ASSIGN_OR_RETURN(const std::string change,
+                             setKey(address, assignment, call.timeout, call.credentials));
+        return address.toString() + ": " + change;
+      },
+      [&](const Address& address) {
+        return checkChange(address, assignment, call.timeout, call.credentials);
+      });
 }
 
 namespace {

@@ -56,7 +56,8 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
       controlLoop_(kj::getCurrentThreadExecutor(), coordinator_, host_, reports_),
       administration_(
           controlLoop_, [this] { return status(); }, [this] { return reload(); },
-          [this](const std::string& assignment) { return set(assignment); }),
+          [this](const std::string& assignment) { return set(assignment); },
+          [this](const std::string& assignment) { return checkChange(assignment); }),
       environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_},
       outgoing_(coordinator_, host_, env, *environment_.config, environment_.movedAway,
                 {[this] { return closeGates(); },

@@ -100,6 +100,9 @@ class Server {
   kj::Promise<Result<std::string>> reload();
   /// Goes over to the configuration that holds but for one key, "optimizer.lr=0.05", as reload() does.
   kj::Promise<Result<std::string>> set(const std::string& assignment);
+  /// Whether set() of that would be taken, or reload() where it is empty, as far as can be told before
+  /// trainers are stopped: gives the change, for people. Nothing changes.
+  kj::Promise<Result<std::string>> checkChange(const std::string& assignment);
   /// What SIGTERM, with which service managers also restart, ends: where another daemon goes on with the
   /// model, now or when it is started, the run does not end with this one.
   EndOf endedBySigterm() const;
@@ -118,7 +121,10 @@ class Server {
   /// onEveryLoop(), which nobody waits for, after what they were told so before.
   void tellLoops(std::function<void(EventLoop&)> work);
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
-  kj::Promise<Result<std::string>> takeOver(Reread reread);
+  /// How reload() and set() read.
+  Reread rereadOfFile() const;
+  Result<Reread> rereadWith(const std::string& assignment) const;
+  kj::Promise<Result<std::string>> takeOver(Reread reread, bool checkAlone = false);
   /// Tells, as events, of checkpoints that were taken or failed since it was called before.
   void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);

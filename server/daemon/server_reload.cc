@@ -39,25 +39,38 @@ kj::Promise<Result<std::string>> Server::reload() {
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the file of before: {}", reopened.message());
   }
-  if (!group_ || !group_->follows()) return takeOver(reread_);
+  return takeOver(rereadOfFile());
+}
+
+Server::Reread Server::rereadOfFile() const {
+  if (!group_ || !group_->follows()) return reread_;
   // What rules the model is the primary's to say.
-  return takeOver([reread = reread_, rules = loaded_.effective]() -> Result<LoadedConfig> {
+  return [reread = reread_, rules = loaded_.effective]() -> Result<LoadedConfig> {
     PSD_ASSIGN_OR_RETURN(const LoadedConfig own, reread());
     return readDaemonConfig(underRules(rules, own.effective));
-  });
+  };
 }
 
 kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
+  auto reread = rereadWith(assignment);
+  if (!reread.ok()) return Result<std::string>(reread.error());
+  return takeOver(*std::move(reread));
+}
+
+kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignment) {
+  auto reread = assignment.empty() ? rereadOfFile() : rereadWith(assignment);
+  if (!reread.ok()) return Result<std::string>(reread.error());
+  return takeOver(*std::move(reread), true);
+}
+
+Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
   nlohmann::ordered_json document = loaded_.effective;
   if (group_ && group_->follows() && !isOfOneDaemon(assignment.substr(0, assignment.find_first_of(".=[")))) {
-    return Result<std::string>(ErrorCode::standby,
-                               "this daemon serves nobody: what rules the model is set at the primary");
+    return Error{ErrorCode::standby, "this daemon serves nobody: what rules the model is set at the primary"};
   }
-  if (Status status = applyOverride(document, assignment); !status.ok()) {
-    return Result<std::string>(status.error());
-  }
+  PSD_RETURN_IF_ERROR(applyOverride(document, assignment));
   const std::string key = assignment.substr(0, assignment.find('='));
-  return takeOver([document = std::move(document), key]() -> Result<LoadedConfig> {
+  return Reread([document = std::move(document), key]() -> Result<LoadedConfig> {
     Result<LoadedConfig> read = readDaemonConfig(document);
     if (read.ok() || !key.ends_with(".type")) return read;
     const std::string object = key.substr(0, key.rfind('.'));
@@ -67,7 +80,7 @@ kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
   });
 }
 
-kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
+kj::Promise<Result<std::string>> Server::takeOver(Reread reread, bool checkAlone) {
   using Outcome = Result<std::string>;
   if (coordinator_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
@@ -76,12 +89,13 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
   }
   reloading_ = true;
   return background_.run<Result<Reading>>([reread = std::move(reread)] { return readAgain(reread); })
-      .then([this](Result<Reading> next) -> kj::Promise<Outcome> {
+      .then([this, checkAlone](Result<Reading> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
         if (Status may = checkLiveChange(loaded_, next->loaded); !may.ok()) return Outcome(may.error());
         const Status may =
             host_.mayFollow(next->loaded.config, coordinator_.worldSize(), coordinator_.pushCodecs());
         if (!may.ok()) return Outcome(may.error());
+        if (checkAlone) return Outcome(describeChange(loaded_, next->loaded));
         return changeTo(std::move(next->loaded))
             .then([this, rules = std::move(next->rules),
                    tls = std::move(next->tls)](Outcome outcome) mutable -> kj::Promise<Outcome> {
@@ -94,7 +108,8 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
               });
             });
       })
-      .then([this](Outcome outcome) {
+      .then([this, checkAlone](Outcome outcome) {
+        if (outcome.ok() && checkAlone) return outcome;
         if (outcome.ok()) {
           counters_.reloads.add();
           spdlog::info("reloaded the configuration: {}", *outcome);

@@ -232,6 +232,26 @@ Result<std::string> setKey(const Address& address, const std::string& assignment
       });
 }
 
+Status checkChange(const Address& address, const std::string& assignment, std::chrono::milliseconds timeout,
+                   const Credentials& credentials) {
+  return withAdmin<bool>(
+             address, credentials, timeout,
+             [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+               auto request = admin.checkChangeRequest();
+               request.setAssignment(assignment.c_str());
+               return request.send().then(
+                   [](capnp::Response<schema::Admin::CheckChangeResults> response) -> Result<bool> {
+                     PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+                     return true;
+                   },
+                   [](kj::Exception&& exception) -> Result<bool> {
+                     if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) return true;
+                     kj::throwFatalException(kj::mv(exception));
+                   });
+             })
+      .status();
+}
+
 namespace {
 
 /// A call of the admin's that is answered with a status alone.

@@ -54,6 +54,11 @@ Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono
 Result<std::string> setKey(const Address& address, const std::string& assignment,
                            std::chrono::milliseconds timeout, const Credentials& credentials);
 
+/// Whether setKey() of that would be taken, or reloadDaemon() where it is empty; nothing changes. A daemon of
+/// a version that cannot tell takes it as far as is known.
+Status checkChange(const Address& address, const std::string& assignment, std::chrono::milliseconds timeout,
+                   const Credentials& credentials);
+
 /// Lets the daemon's standby take its place. notReady: there is none in sync, or it could not in time.
 Status switchOver(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials);
 

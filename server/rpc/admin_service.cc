@@ -79,6 +79,17 @@ kj::Promise<void> AdminService::set(SetContext context) {
   });
 }
 
+kj::Promise<void> AdminService::checkChange(CheckChangeContext context) {
+  std::string assignment(wire::textIn(context.getParams().getAssignment()));
+  context.releaseParams();
+  return administration_.checkChange(std::move(assignment))
+      .then([context](Result<std::string> change) mutable {
+        auto results = context.getResults();
+        wire::writeStatus(change.status(), results.initStatus());
+        if (change.ok()) results.setChange(change->c_str());
+      });
+}
+
 kj::Promise<void> AdminService::events(EventsContext context) {
   const uint64_t after = context.getParams().getAfter();
   const bool wait = context.getParams().getWait();

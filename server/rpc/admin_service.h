@@ -20,6 +20,7 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> keepWhole(KeepWholeContext context) override;
   kj::Promise<void> removeTrainer(RemoveTrainerContext context) override;
   kj::Promise<void> set(SetContext context) override;
+  kj::Promise<void> checkChange(CheckChangeContext context) override;
   kj::Promise<void> events(EventsContext context) override;
   kj::Promise<void> replicate(ReplicateContext context) override;
   kj::Promise<void> switchOver(SwitchOverContext context) override;

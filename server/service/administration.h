@@ -15,11 +15,18 @@ namespace psd {
 /// loops.
 class Administration {
  public:
-  /// `status`, `reload` and `set` run on the control loop; the whole daemon's.
-  Administration(ControlLoop& control, std::function<DaemonStatus()> status,
-                 std::function<kj::Promise<Result<std::string>>()> reload,
-                 std::function<kj::Promise<Result<std::string>>(std::string assignment)> set)
-      : control_(control), status_(std::move(status)), reload_(std::move(reload)), set_(std::move(set)) {}
+  /// What becomes of another configuration, or would.
+  using Changed = kj::Promise<Result<std::string>>;
+
+  /// The functions run on the control loop; the whole daemon's.
+  Administration(ControlLoop& control, std::function<DaemonStatus()> status, std::function<Changed()> reload,
+                 std::function<Changed(std::string assignment)> set,
+                 std::function<Changed(std::string assignment)> check)
+      : control_(control),
+        status_(std::move(status)),
+        reload_(std::move(reload)),
+        set_(std::move(set)),
+        check_(std::move(check)) {}
 
   kj::Promise<DaemonStatus> status() {
     return control_.run([this](Coordinator&, ParameterHost&) { return status_(); });
@@ -39,6 +46,12 @@ class Administration {
   kj::Promise<Result<std::string>> set(std::string assignment) {
     return control_.run([this, assignment = std::move(assignment)](Coordinator&, ParameterHost&) mutable {
       return set_(std::move(assignment));
+    });
+  }
+  /// Whether set() of that would be taken, or reload() where it is empty; gives the change, for people.
+  kj::Promise<Result<std::string>> checkChange(std::string assignment) {
+    return control_.run([this, assignment = std::move(assignment)](Coordinator&, ParameterHost&) mutable {
+      return check_(std::move(assignment));
     });
   }
   /// Takes a checkpoint now; gives its path once it is complete.
@@ -143,8 +156,8 @@ class Administration {
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
   const std::function<DaemonStatus()> status_;
-  const std::function<kj::Promise<Result<std::string>>()> reload_;
-  const std::function<kj::Promise<Result<std::string>>(std::string assignment)> set_;
+  const std::function<Changed()> reload_;
+  const std::function<Changed(std::string assignment)> set_, check_;
 };
 
 }  // namespace psd

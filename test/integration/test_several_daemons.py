@@ -154,6 +154,35 @@ class SeveralDaemons(ProcessTest):
         (saved[0] / "whole.json").unlink()
         self.assert_fails(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "two"), "names no checkpoint of the whole model")
 
+    def test_what_one_would_refuse_changes_nothing_at_the_others(self):
+        self.addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
+        files = [self.folder / f"{i}.json" for i in range(2)]
+
+        def write(index, **limits):
+            limits = {"slice_bytes": (1 + 7 * index) << 20, "message_bytes": 16 << 20, **limits}  # the second one has larger slices
+            files[index].write_text(json.dumps({"daemons": self.addresses, "index": index, "limits": limits}))
+
+        for index in range(2):
+            write(index)
+        daemons = [self.daemon("--config", files[index], listen=(self.addresses[index],), policy="locked") for index in range(2)]
+        most = lambda: [daemon.status()["limits"]["all_outgoing_bytes"] for daemon in daemons]
+        reloads = lambda: [(daemon.status()["counters"]["reloads"], daemon.status()["counters"]["reloads_refused"]) for daemon in daemons]
+        before = most()
+        self.psd("set", f"limits.all_outgoing_bytes={5 << 20}", "--server", self.addresses[0])
+        self.assertEqual(most(), [5 << 20] * 2)
+        complaint = self.psd("set", f"limits.outgoing_bytes={4 << 20}", "--server", self.addresses[0], status=1)
+        self.assertIn(f"daemon 1 of 2 would not take it, so nothing was changed: {self.addresses[1]}: ", complaint)
+        self.assertEqual(reloads(), [(1, 0), (1, 1)])
+
+        write(0, all_outgoing_bytes=6 << 20)
+        write(1, all_outgoing_bytes=1)
+        complaint = self.psd("reload", "--server", self.addresses[1], status=1)
+        self.assertIn(f"daemon 1 of 2 would not take it, so nothing was changed: {self.addresses[1]}: ", complaint)
+        self.assertEqual(most(), [5 << 20] * 2)
+        write(1)
+        self.assertEqual(self.psd("reload", "--server", self.addresses[1]).count("limits.all_outgoing_bytes"), 2)
+        self.assertEqual(most(), [6 << 20, before[1]])
+
     def test_where_one_does_not_answer_nothing_changes(self):
         daemons = self.several(policy="locked")
         daemons[1].signal(signal.SIGSTOP)
