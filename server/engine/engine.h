@@ -48,11 +48,6 @@ class Engine {
   /// it, or, where the key is gone or the engine has lost what it held, below. Changes in between may be left
   /// out. Waits while the engine is away; the errors are those that waiting does not mend, as forbidden.
   virtual kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) = 0;
-
-  /// Keeps the text at the key for as long as the promise is held, and some `ttlSeconds` (at least 1) longer
-  /// where this process dies. It says who is there, and is no proof that somebody is not. Waits while the
-  /// engine is away; resolves with an error that waiting does not mend, and never otherwise.
-  virtual kj::Promise<Status> announce(std::string key, std::string text, uint64_t ttlSeconds) = 0;
 };
 
 }  // namespace psd

@@ -7,7 +7,6 @@
 #include <spdlog/spdlog.h>
 
 #include "common/os/private_file.h"
-#include "common/os/random_id.h"
 #include "common/text/text.h"
 #include "common/tls/tls_context.h"
 
@@ -56,13 +55,6 @@ struct Etcd::Race : public kj::Refcounted {
   std::vector<Error> errors;
 };
 
-/// What is kept at a key.
-struct Etcd::Announcement {
-  std::string key, text;
-  uint64_t ttlSeconds = 0;
-  uint64_t lease = 0;  // 0: none yet
-};
-
 Result<std::unique_ptr<Etcd>> Etcd::open(kj::Network& network, kj::Timer& timer, const EtcdOptions& options) {
   if (options.members.empty()) return Error{ErrorCode::invalidArgument, "etcd: no member is named"};
   std::string password;
@@ -97,19 +89,6 @@ kj::Promise<Result<T>> Etcd::firstOf(const Ask<T>& ask) {
         [race = kj::addRef(*race)](Result<T> answer) mutable { race->arrived(kj::mv(answer)); }));
   }
   return kj::mv(pair.promise);
-}
-
-kj::Promise<Result<std::string>> Etcd::inTurn(std::string path, std::string body, bool etcd::Refusal::*known,
-                                              size_t tried) {
-  const size_t place = lastGood_;
-  auto asked = endpoints_[place]->post(path, body, known);
-  return asked.then([this, path = std::move(path), body = std::move(body), known, tried,
-                     place](Result<std::string> answer) mutable -> kj::Promise<Result<std::string>> {
-    if (answer.ok()) return kj::mv(answer);
-    if (lastGood_ == place) lastGood_ = (place + 1) % endpoints_.size();
-    if (tried + 1 >= endpoints_.size()) return Result<std::string>(together({answer.error()}));
-    return inTurn(std::move(path), std::move(body), known, tried + 1);
-  });
 }
 
 kj::Promise<Result<etcd::Range>> Etcd::range(std::string key) {
@@ -204,53 +183,6 @@ kj::Promise<Result<Stored>> Etcd::afterBreak(EtcdEndpoint& endpoint, std::string
         if (stored.ok() && stored->revision != knownRevision) return kj::mv(stored);
         if (!stored.ok()) return afterBreak(endpoint, key, fromRevision, knownRevision);
         return follow(endpoint, key, fromRevision, knownRevision, true);
-      });
-}
-
-kj::Promise<Status> Etcd::announce(std::string key, std::string text, uint64_t ttlSeconds) {
-  auto announcement = kj::heap<Announcement>();
-  announcement->key = std::move(key);
-  announcement->text = std::move(text);
-  announcement->ttlSeconds = std::max<uint64_t>(ttlSeconds, 1);
-  auto& kept = *announcement;
-  auto end = kj::defer([this, &kept] {
-    if (kept.lease == 0) return;
-    tasks_.add(inTurn("/v3/lease/revoke", etcd::leaseRequest(kept.lease), nullptr, 0).ignoreResult());
-  });
-  return begin(kept).attach(kj::mv(end)).attach(kj::mv(announcement));
-}
-
-/// By a number of its own, so that it is safe to ask again.
-kj::Promise<Status> Etcd::begin(Announcement& announcement) {
-  constexpr uint64_t kLeaseMax = (uint64_t{1} << 63) - 1;
-  announcement.lease = std::max<uint64_t>(drawId() & kLeaseMax, 1);
-  return inTurn("/v3/lease/grant", etcd::grantRequest(announcement.lease, announcement.ttlSeconds),
-                &etcd::Refusal::leaseExists, 0)
-      .then([this, &announcement](Result<std::string> granted) -> kj::Promise<Result<std::string>> {
-        if (!granted.ok()) return kj::mv(granted);
-        return inTurn("/v3/kv/put", etcd::putRequest(announcement.key, announcement.text, announcement.lease),
-                      nullptr, 0);
-      })
-      .then([this, &announcement](Result<std::string> put) -> kj::Promise<Status> {
-        if (put.ok()) return keep(announcement);
-        if (!isRetryable(put.error().code)) return Status(put.error());
-        return after(kAgainMs).then([this, &announcement] { return begin(announcement); });
-      });
-}
-
-kj::Promise<Status> Etcd::keep(Announcement& announcement) {
-  return after(announcement.ttlSeconds * 1000 / 3)
-      .then([this, &announcement] {
-        return inTurn("/v3/lease/keepalive", etcd::leaseRequest(announcement.lease),
-                      &etcd::Refusal::noSuchLease, 0);
-      })
-      .then([this, &announcement](Result<std::string> answer) -> kj::Promise<Status> {
-        if (answer.ok()) {
-          const Result<uint64_t> seconds =
-              answer->empty() ? Result<uint64_t>(0) : etcd::readKeepAlive(*answer);
-          if (seconds.ok() && *seconds == 0) return begin(announcement);
-        }
-        return keep(announcement);
       });
 }
 

@@ -27,10 +27,8 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   kj::Promise<Result<Stored>> read(std::string key) override;
   kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
   kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) override;
-  kj::Promise<Status> announce(std::string key, std::string text, uint64_t ttlSeconds) override;
 
  private:
-  struct Announcement;
   template <class T>
   struct Race;
   template <class T>
@@ -39,10 +37,6 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   /// The first answer of any member; an Error, of them all, where none has one.
   template <class T>
   kj::Promise<Result<T>> firstOf(const Ask<T>& ask);
-  /// Member after member, from the one that answered last, until one answers.
-  kj::Promise<Result<std::string>> inTurn(std::string path, std::string body, bool etcd::Refusal::*known,
-                                          size_t tried);
-
   kj::Promise<Result<etcd::Range>> range(std::string key);
   kj::Promise<Result<Stored>> poll(std::string key, uint64_t knownRevision);
   /// Resolves once a member tells of a change.
@@ -51,8 +45,6 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   /// The member may come back without what it held: follow(), once the key was read. `looked`: it was.
   kj::Promise<Result<Stored>> afterBreak(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
                                          uint64_t knownRevision);
-  kj::Promise<Status> begin(Announcement& announcement);
-  kj::Promise<Status> keep(Announcement& announcement);
   kj::Promise<void> after(uint64_t milliseconds);
 
   void taskFailed(kj::Exception&& exception) override;
@@ -60,8 +52,7 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   const EtcdOptions options_;
   std::vector<std::unique_ptr<EtcdEndpoint>> endpoints_;
-  size_t lastGood_ = 0;  // of endpoints_
-  kj::TaskSet tasks_;    // what is asked still, though an answer is there
+  kj::TaskSet tasks_;  // what is asked still, though an answer is there
 };
 
 }  // namespace psd

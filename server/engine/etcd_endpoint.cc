@@ -178,16 +178,14 @@ kj::Promise<Result<EtcdEndpoint::Answer>> EtcdEndpoint::sendAsUser(std::string p
   });
 }
 
-kj::Promise<Result<std::string>> EtcdEndpoint::post(std::string path, std::string body,
-                                                    bool etcd::Refusal::*known) {
+kj::Promise<Result<std::string>> EtcdEndpoint::post(std::string path, std::string body) {
   using Body = Result<std::string>;
   auto asked = kj::evalNow([&] {
                  return sendAsUser(std::move(path), std::move(body), false);
-               }).then([this, known](Result<Answer> answer) -> kj::Promise<Body> {
+               }).then([this](Result<Answer> answer) -> kj::Promise<Body> {
     if (!answer.ok()) return Body(answer.error());
     if (answer->status == 200) return Body(std::move(answer->body));
     const etcd::Refusal refusal = etcd::readRefusal(answer->status, answer->body);
-    if (known != nullptr && refusal.*known) return Body(std::string());
     if (!refusal.noSuchPath) return Body(named(refusal.error));
     return explainMissingPath(refusal.error).then([](Error error) { return Body(error); });
   });

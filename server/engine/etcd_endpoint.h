@@ -23,10 +23,8 @@ class EtcdEndpoint {
   ~EtcdEndpoint() noexcept(false);
 
   /// The body of the answer to a POST, which is 200, after `answerMs` at most. unavailable also where that
-  /// time is over: the call may have happened. `known`, where it is given and takes what etcd refuses with,
-  /// makes an empty answer of it.
-  kj::Promise<Result<std::string>> post(std::string path, std::string body,
-                                        bool etcd::Refusal::*known = nullptr);
+  /// time is over: the call may have happened.
+  kj::Promise<Result<std::string>> post(std::string path, std::string body);
   /// The first line that tells of a change of the key from that revision of etcd on, or that etcd no longer
   /// has what was then. An Error where the watch ends before that.
   kj::Promise<Result<etcd::WatchLine>> watch(std::string key, uint64_t fromRevision);

@@ -128,16 +128,6 @@ std::string watchRequest(const std::string& key, uint64_t fromRevision) {
       {{"create_request", {{"key", encoded(key)}, {"start_revision", std::to_string(fromRevision)}}}});
 }
 
-std::string putRequest(const std::string& key, const std::string& text, uint64_t lease) {
-  return jsonText({{"key", encoded(key)}, {"value", encoded(text)}, {"lease", std::to_string(lease)}});
-}
-
-std::string grantRequest(uint64_t lease, uint64_t ttlSeconds) {
-  return jsonText({{"ID", std::to_string(lease)}, {"TTL", std::to_string(ttlSeconds)}});
-}
-
-std::string leaseRequest(uint64_t lease) { return jsonText({{"ID", std::to_string(lease)}}); }
-
 std::string loginRequest(const std::string& user, const std::string& password) {
   return jsonText({{"name", user}, {"password", password}});
 }
@@ -198,12 +188,6 @@ Result<WatchLine> readWatch(std::string_view line, const std::string& key) {
   return read;
 }
 
-Result<uint64_t> readKeepAlive(std::string_view answer) {
-  while (answer.ends_with('\n')) answer.remove_suffix(1);
-  PSD_ASSIGN_OR_RETURN(const Json result, parseLine(answer));
-  return numberIn(result, "TTL");
-}
-
 Result<std::string> readToken(std::string_view answer) {
   PSD_ASSIGN_OR_RETURN(const Json json, parse(answer));
   const Json* const token = find(json, "token");
@@ -235,8 +219,6 @@ Refusal readRefusal(unsigned httpStatus, std::string_view answer) {
   const auto says = [&text](std::string_view words) { return text.find(words) != std::string::npos; };
 
   refusal.noSuchPath = httpStatus == 404 && !says("etcdserver");
-  refusal.noSuchLease = says("requested lease not found");
-  refusal.leaseExists = says("lease already exists");
   refusal.authIsOff = says("authentication is not enabled");
   refusal.loginAgain = number == kUnauthenticated || asksForLogin(text);
   refusal.error.code = ErrorCode::unavailable;

@@ -17,10 +17,6 @@ std::string rangeRequest(const std::string& key);
 /// Writes the text where the key's revision is that, else reads the key.
 std::string swapRequest(const std::string& key, uint64_t expectedRevision, const std::string& text);
 std::string watchRequest(const std::string& key, uint64_t fromRevision);
-std::string putRequest(const std::string& key, const std::string& text, uint64_t lease);
-std::string grantRequest(uint64_t lease, uint64_t ttlSeconds);
-/// Of /v3/lease/keepalive and /v3/lease/revoke.
-std::string leaseRequest(uint64_t lease);
 std::string loginRequest(const std::string& user, const std::string& password);
 
 struct Range {
@@ -39,8 +35,6 @@ struct WatchLine {
 /// An error also where etcd has ended the watch.
 Result<WatchLine> readWatch(std::string_view line, const std::string& key);
 
-/// The seconds that the lease has; 0: there is no such lease.
-Result<uint64_t> readKeepAlive(std::string_view answer);
 Result<std::string> readToken(std::string_view answer);
 
 /// What etcd means by an answer that is not 200.
@@ -48,9 +42,7 @@ struct Refusal {
   Error error;
   bool loginAgain = false;  ///< the token is of no use any more
   bool noSuchPath = false;  ///< nobody here knows of the call
-  bool noSuchLease = false;
-  bool leaseExists = false;
-  bool authIsOff = false;  ///< users and passwords are not in use
+  bool authIsOff = false;   ///< users and passwords are not in use
 };
 Refusal readRefusal(unsigned httpStatus, std::string_view answer);
 

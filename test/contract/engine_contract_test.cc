@@ -148,17 +148,6 @@ ENGINE_CASE("who waits for a change hears that another revision is there, though
   CHECK(rig.loop.wait(rig.other.changed(kKey + "2", 7)).value() == Stored{});
 }
 
-ENGINE_CASE("what is announced is there for as long as it is held") {
-  TestType rig;
-  const std::string key = "/psd/test/daemons/1";
-  auto held = kj::heap(rig.one.announce(key, "tcp://127.0.0.1:1", 60));
-  const auto there = [](const Stored& stored) { return stored.revision != 0; };
-  CHECK(rig.loop.readUntil(rig.other, key, there).text == "tcp://127.0.0.1:1");
-  CHECK_FALSE(rig.loop.resolvedWithin(20, *held));
-  held = nullptr;
-  rig.loop.readUntil(rig.other, key, [](const Stored& stored) { return stored.revision == 0; });
-}
-
 TEST_CASE("the engine in memory loses and delays what it is told to") {
   MemoryRig rig;
   rig.one.loseRequests(1);

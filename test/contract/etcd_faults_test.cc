@@ -185,7 +185,6 @@ TEST_CASE("etcd is away: errors name it, and who waits hears of a change after i
   const auto engine = loop.hastyEtcd(process->members());
   const Stored first = swapUntilWon(loop, *engine, {}, "first");
   auto heard = engine->changed(kKey, first.revision);
-  auto announced = engine->announce("/psd/test/daemons/1", "here", 2);
   process->kill(0);
   // The first may find a connection that just ends.
   const std::string member = process->members().front().toString();
@@ -199,54 +198,6 @@ TEST_CASE("etcd is away: errors name it, and who waits hears of a change after i
   process->restart(0);
   const Stored second = swapUntilWon(loop, *engine, first, "second");
   CHECK(loop.wait(kj::mv(heard)).value() == second);
-  loop.readUntil(*engine, "/psd/test/daemons/1", [](const Stored& stored) { return stored.text == "here"; });
-  CHECK_FALSE(loop.resolvedWithin(0, announced));
-}
-
-TEST_CASE("what is announced goes when nobody keeps it, and comes again when its lease was taken") {
-  EngineLoop loop;
-  const auto process = testing::etcdOrSkip(loop);
-  const std::string key = "/psd/test/daemons/1";
-  EngineProxy proxy(loop, process->members().front());
-  const auto engine = loop.hastyEtcd({proxy.member()}), other = loop.etcd(process->members());
-  auto announced = engine->announce(key, "here", 1);
-  const auto isThere = [](const Stored& stored) { return stored.revision != 0; };
-  const auto isGone = [](const Stored& stored) { return stored.revision == 0; };
-  loop.readUntil(*other, key, isThere);
-  proxy.swallowAnswers(true);  // calls go on to etcd
-  proxy.cut();
-  CHECK_FALSE(loop.resolvedWithin(100, announced));
-
-  // Somebody ends all leases.
-  const EtcdOptions options = EngineLoop::patient(process->members());
-  EtcdEndpoint member(loop.network(), loop.timer(), options, process->members().front(), "");
-  const auto leases = loop.wait(member.post("/v3/lease/leases", "{}"));
-  PSD_REQUIRE_OK(leases);
-  const auto json = nlohmann::json::parse(*leases);
-  REQUIRE_FALSE(json["leases"].empty());
-  for (const auto& lease : json["leases"]) {
-    PSD_REQUIRE_OK(loop.wait(member.post("/v3/lease/revoke", nlohmann::json{{"ID", lease["ID"]}}.dump())));
-  }
-  loop.readUntil(*other, key, isGone);
-  proxy.swallowAnswers(false);
-  proxy.cut();
-  loop.readUntil(*other, key, isThere);
-}
-
-TEST_CASE("a process that dies is announced no longer") {
-  EngineLoop loop;
-  const auto process = testing::etcdOrSkip(loop);
-  const std::string key = "/psd/test/daemons/1";
-  const auto other = loop.etcd(process->members());
-  {
-    auto engine = loop.hastyEtcd(process->members());
-    auto announced = engine->announce(key, "here", 1);
-    loop.readUntil(*other, key, [](const Stored& stored) { return stored.revision != 0; });
-    // It lasts for as long as it is kept.
-    CHECK_FALSE(loop.resolvedWithin(3000, announced));
-    loop.readUntil(*other, key, [](const Stored& stored) { return stored.text == "here"; });
-  }
-  loop.readUntil(*other, key, [](const Stored& stored) { return stored.revision == 0; });
 }
 
 }  // namespace

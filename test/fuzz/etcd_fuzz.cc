@@ -27,7 +27,6 @@ void run(Bytes input) {
   check(swapped);
   if (swapped.ok() && swapped->won) require(swapped->now.text == "bar", "who has won has the text written");
   check(etcd::readWatch(text, kKey));
-  check(etcd::readKeepAlive(text));
   const auto token = etcd::readToken(text);
   check(token);
   if (token.ok()) require(token->find_first_of("\r\n ") == std::string::npos, "a token fits into a header");

@@ -113,9 +113,4 @@ kj::Promise<Result<Stored>> MemoryEngine::changed(std::string key, uint64_t know
   return next.then([this, key = std::move(key), knownRevision] { return changed(key, knownRevision); });
 }
 
-kj::Promise<Status> MemoryEngine::announce(std::string key, std::string text, uint64_t) {
-  register_.put(key, text);
-  return kj::Promise<Status>(kj::NEVER_DONE).attach(kj::defer([this, key] { register_.erase(key); }));
-}
-
 }  // namespace psd::testing

@@ -54,7 +54,6 @@ class MemoryEngine final : public Engine {
   kj::Promise<Result<Stored>> read(std::string key) override;
   kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
   kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) override;
-  kj::Promise<Status> announce(std::string key, std::string text, uint64_t ttlSeconds) override;
 
  private:
   struct Late {

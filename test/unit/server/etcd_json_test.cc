@@ -17,9 +17,6 @@ TEST_CASE("requests are what etcd reads: base64, and numbers as texts") {
       R"({"compare":[{"key":"L2s=","target":"MOD","result":"EQUAL","mod_revision":"18446744073709551615"}],)"
       R"("success":[{"requestPut":{"key":"L2s=","value":"YmFy"}}],"failure":[{"requestRange":{"key":"L2s="}}]})");
   CHECK(etcd::watchRequest("/k", 3) == R"({"create_request":{"key":"L2s=","start_revision":"3"}})");
-  CHECK(etcd::putRequest("/k", "bar", 5) == R"({"key":"L2s=","value":"YmFy","lease":"5"})");
-  CHECK(etcd::grantRequest(5, 10) == R"({"ID":"5","TTL":"10"})");
-  CHECK(etcd::leaseRequest(5) == R"({"ID":"5"})");
   CHECK(etcd::loginRequest("a\"b", "\n") == R"({"name":"a\"b","password":"\n"})");
 }
 
@@ -87,9 +84,7 @@ TEST_CASE("lines of a watch") {
   CHECK(broken.message() == "transport is?closing");
 }
 
-TEST_CASE("leases and tokens") {
-  CHECK(etcd::readKeepAlive("{\"result\":{" + kHeader + R"(,"ID":"5","TTL":"10"}})" + "\n").value() == 10);
-  CHECK(etcd::readKeepAlive("{\"result\":{" + kHeader + R"(,"ID":"5"}})").value() == 0);
+TEST_CASE("a token") {
   CHECK(etcd::readToken("{" + kHeader + R"(,"token":"WSdHTxFxOkMhLbhm.18"})").value() ==
         "WSdHTxFxOkMhLbhm.18");
 }
@@ -107,10 +102,7 @@ TEST_CASE("what etcd refuses with") {
   CHECK(wrong.error.code == ErrorCode::unauthenticated);
   CHECK_FALSE(wrong.loginAgain);
   CHECK(refusal(412, 9, "etcdserver: authentication is not enabled").authIsOff);
-  const auto lease = refusal(404, 5, "etcdserver: requested lease not found");
-  CHECK(lease.noSuchLease);
-  CHECK_FALSE(lease.noSuchPath);
-  CHECK(refusal(412, 9, "etcdserver: lease already exists").leaseExists);
+  CHECK_FALSE(refusal(404, 5, "etcdserver: requested lease not found").noSuchPath);
   const auto path = etcd::readRefusal(404, "404 page not found\n");
   CHECK(path.noSuchPath);
   CHECK(path.error.message == "404 page not found? (HTTP 404)");
