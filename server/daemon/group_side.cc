@@ -9,6 +9,7 @@
 #include "common/config/json_file.h"
 #include "common/os/host.h"
 #include "common/os/text_file.h"
+#include "common/text/text.h"
 #include "server/config/model_rules.h"
 #include "server/daemon/begin_anew.h"
 #include "server/engine/etcd.h"
@@ -41,12 +42,24 @@ std::string waitIn(const Json& config) {
   return wait != replication->end() && wait->is_string() ? wait->get<std::string>() : "";
 }
 
+/// Warns where nobody could take over once this machine is gone, for want of a majority of etcd.
+void warnOfEngineHere(const std::vector<EtcdMember>& members) {
+  std::vector<std::string> here;
+  for (const EtcdMember& member : members) {
+    if (isLocal({.host = member.host}) || member.host == hostName()) here.push_back(member.toString());
+  }
+  if (2 * (members.size() - here.size()) > members.size()) return;
+  spdlog::warn("etcd at {} is on this machine: where that is gone, the engine is too, and nobody takes over",
+               joined(here, ", "));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ServerGroup>> GroupSide::make(Server& server, kj::AsyncIoContext& io, Env& env) {
   const DaemonConfig& config = server.loaded().config;
   PSD_ASSIGN_OR_RETURN(Credentials credentials, readCredentials(config.replication.credentials, std::getenv));
   kj::Timer& timer = io.provider->getTimer();
+  warnOfEngineHere(config.engine->etcd.members);
   PSD_ASSIGN_OR_RETURN(auto engine, Etcd::open(io.provider->getNetwork(), timer, config.engine->etcd));
   std::unique_ptr<GroupSide> side(new GroupSide(server, env, std::move(engine)));
   GroupTerms terms{config.replication, config.engine->prefix + "/plan",

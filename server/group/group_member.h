@@ -133,6 +133,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> keepTicking();
   void tick();
   kj::Promise<void> keepWatching();
+  /// Reads the plan now and then: a watch waits while the engine is away, and says nothing of it.
+  kj::Promise<void> keepLooking();
   void learn(const Result<PlanView>& plan);
   /// True once no answer of the engine is waited for; false: not in time.
   kj::Promise<bool> whenNothingAsked(TimePoint until);

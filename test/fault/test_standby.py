@@ -159,8 +159,12 @@ class Standby(counting_pairs.CountingPairs):
         primary, standby = self.pair()
         self.counting((primary, standby))
         primary.until_in_sync()
+        self.assertIn("is on this machine: where that is gone, the engine is too", primary.err)
         self.etcd.kill()
+        primary.until_status("it misses the engine", lambda status: status["group"]["engine"])
+        self.assertRegex(self.psd("status", "--server", primary.address).stdout, r"(?m)^ +ENGINE: .*etcd: no answer")
         self.until_more("without etcd", 100)
+        self.assertEqual(primary.status()["group"]["role"], "primary")
         primary.kill()
         # Nobody may take over on its own word.
         standby.until_status("it misses the engine", lambda status: status["group"]["engine"])

@@ -100,5 +100,15 @@ TEST_CASE("a run ends though its plan is being written again that was gone") {
   CHECK(one.ended());
 }
 
+TEST_CASE("who serves and asks the engine for nothing tells all the same that it is away") {
+  Serving one;
+  CHECK(one.member.status().engine == "");
+  one.engine.setAway(true);
+  CHECK(one.loop.until([&] { return one.member.status().engine == "the engine in memory does not answer"; }));
+  CHECK(one.member.serves() > 0);
+  one.engine.setAway(false);
+  CHECK(one.loop.until([&] { return one.member.status().engine == ""; }));
+}
+
 }  // namespace
 }  // namespace psd::group_member_test
