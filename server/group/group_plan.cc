@@ -14,7 +14,7 @@ GroupPlan::GroupPlan(Engine& engine, std::string key, DaemonId me, std::vector<A
 PlanView GroupPlan::view() const {
   if (plan_ && plan_->ended) return {};
   if (!plan_) return {.revision = before_ + revision_};
-  const PlannedGroup& group = plan_->groups.front();
+  const PlannedGroup& group = plan_->group;
   return {before_ + revision_, group.epoch, group.primary, group.standby};
 }
 
@@ -25,6 +25,7 @@ Result<PlanView> GroupPlan::take(const Result<Stored>& stored, Asked asked) {
     PSD_ASSIGN_OR_RETURN(Plan parsed, parsePlan(stored->text));
     return std::optional(std::move(parsed));
   }();
+  if (stored.ok()) away_.clear();
   trouble_ = plan.ok() ? "" : plan.message();
   if (!plan.ok()) return plan.error();
   const bool below = stored->revision < revision_;
@@ -51,6 +52,11 @@ kj::Promise<Result<PlanView>> GroupPlan::read() {
       [this, now = asked()](const Result<Stored>& stored) { return take(stored, now); });
 }
 
+kj::Promise<void> GroupPlan::look() {
+  return engine_.read(key_).then(
+      [this](const Result<Stored>& stored) { away_ = stored.ok() ? "" : stored.message(); });
+}
+
 kj::Promise<Result<PlanView>> GroupPlan::changed() {
   return engine_.changed(key_, revision_).then([this, now = asked()](const Result<Stored>& stored) {
     return take(stored, now);
@@ -62,7 +68,7 @@ Result<Plan> GroupPlan::planFor(const PlanView& wanted, const std::vector<Addres
   if (!plan_ && last_) {
     Plan plan = *last_;
     plan.proposal = proposal;
-    plan.groups.front() = {
+    plan.group = {
         .epoch = wanted.epoch, .primary = wanted.primary, .standby = wanted.standby, .history = drawId()};
     if (wanted.primary == me_) plan.daemons[me_] = addresses_;
     PSD_RETURN_IF_ERROR(validatePlan(plan));
@@ -71,18 +77,18 @@ Result<Plan> GroupPlan::planFor(const PlanView& wanted, const std::vector<Addres
   if (!plan_ || plan_->ended) {
     Plan plan;
     plan.proposal = proposal;
-    const uint64_t epoch = plan_ ? plan_->groups.front().epoch + 1 : 1;
-    plan.groups.push_back({.epoch = epoch, .primary = me_, .history = drawId()});
+    const uint64_t epoch = plan_ ? plan_->group.epoch + 1 : 1;
+    plan.group = {.epoch = epoch, .primary = me_, .standby = {}, .history = drawId()};
     plan.daemons[me_] = addresses_;
     return plan;
   }
   Plan plan = *plan_;
-  if (wanted.primary != plan.groups.front().primary) {
+  if (wanted.primary != plan.group.primary) {
     if (wanted.primary == me_) plan.daemons[me_] = addresses_;
-    return withPrimary(std::move(plan), 0, wanted.primary, drawId(), proposal);
+    return withPrimary(std::move(plan), wanted.primary, drawId(), proposal);
   }
-  if (!wanted.standby) return withoutStandby(std::move(plan), 0, proposal);
-  return withStandby(std::move(plan), 0, *wanted.standby, standbyAt, proposal);
+  if (!wanted.standby) return withoutStandby(std::move(plan), proposal);
+  return withStandby(std::move(plan), *wanted.standby, standbyAt, proposal);
 }
 
 kj::Promise<Result<GroupPlan::Outcome>> GroupPlan::swap(uint64_t expectedRevision, const PlanView& wanted,
@@ -111,7 +117,7 @@ kj::Promise<GroupPlan::Moving> GroupPlan::moveAway(PlannedMove moved) {
     if (const PlannedMove* const there = this->moved()) {
       return there->move == move.move ? Moving::counts : Moving::stays;
     }
-    if (!plan_ || plan_->ended || plan_->groups.front().primary != me_) return Moving::stays;
+    if (!plan_ || plan_->ended || plan_->group.primary != me_) return Moving::stays;
     const auto wanted = withMove(*plan_, move, drawId());
     if (!wanted.ok()) return Moving::stays;
     return engine_.swap(key_, revision_, planText(*wanted))
@@ -127,7 +133,7 @@ kj::Promise<Status> GroupPlan::end() {
   return read().then([this](const Result<PlanView>& view) -> kj::Promise<Status> {
     if (!view.ok()) return view.status();
     if (!plan_ || plan_->ended) return Status();
-    if (plan_->groups.front().primary != me_) {
+    if (plan_->group.primary != me_) {
       return Status(ErrorCode::notReady, "the primary is another one by now: " + primaryAddress());
     }
     Plan ended = *plan_;
@@ -161,7 +167,7 @@ std::vector<Address> GroupPlan::addressesOfAll() const {
 std::string GroupPlan::primaryAddress() const {
   const std::optional<Plan>& plan = plan_ ? plan_ : last_;
   if (!plan || plan->ended) return "nobody";
-  const DaemonId primary = plan->groups.front().primary;
+  const DaemonId primary = plan->group.primary;
   const auto addresses = addressesOf(primary);
   return addresses.empty() ? "daemon " + hex(primary) : addresses.front().toString();
 }

@@ -11,6 +11,8 @@
 namespace psd {
 namespace {
 
+constexpr std::string_view kPlanGroupPath = "groups[0].";  // in the document
+
 Error wrongPlan(std::string path, std::string_view message) {
   return {ErrorCode::invalidArgument, std::move(path) + ": " + std::string(message)};
 }
@@ -38,36 +40,15 @@ Status validateDaemons(const Plan& plan) {
   return {};
 }
 
-Status validateGroup(const Plan& plan, size_t index) {
-  const PlannedGroup& group = plan.groups[index];
-  const std::string path = fmt::format("groups[{}].", index);
+Status validateGroup(const Plan& plan) {
+  const PlannedGroup& group = plan.group;
+  const std::string path(kPlanGroupPath);
   if (group.epoch == 0) return wrongPlan(path + "epoch", "must be 1 at least");
   if (group.history == 0) return wrongPlan(path + "history", "0 is no history");
   if (!plan.daemons.contains(group.primary)) return wrongPlan(path + "primary", "is not among the daemons");
   if (!group.standby) return {};
   if (*group.standby == group.primary) return wrongPlan(path + "standby", "is the primary itself");
   if (!plan.daemons.contains(*group.standby)) return wrongPlan(path + "standby", "is not among the daemons");
-  return {};
-}
-
-Status validateShards(const Plan& plan) {
-  if (plan.model.has_value() == plan.shards.empty()) {
-    return wrongPlan("shards", plan.model ? "a model has one at least" : "without a model there are none");
-  }
-  uint64_t total = 0;
-  for (size_t i = 0; i < plan.shards.size(); i++) {
-    const auto& [count, group] = plan.shards[i];
-    const std::string path = fmt::format("shards[{}].", i);
-    if (count == 0) return wrongPlan(path + "count", "must be 1 at least");
-    if (group >= plan.groups.size()) {
-      return wrongPlan(path + "group",
-                       fmt::format("there is no group {} ({} groups)", group, plan.groups.size()));
-    }
-    total += count;
-  }
-  if (total > kPlanShardsMax) {
-    return wrongPlan("shards", fmt::format("{} shards, at most {} can be", total, kPlanShardsMax));
-  }
   return {};
 }
 
@@ -92,18 +73,9 @@ Status validateMove(const Plan& plan) {
   return {};
 }
 
-Status checkGroup(const Plan& plan, uint32_t group) {
-  if (group < plan.groups.size()) return {};
-  return wrongPlan(fmt::format("groups[{}]", group),
-                   fmt::format("there are only {} groups", plan.groups.size()));
-}
-
-/// Drops a daemon that no group names.
+/// Drops a daemon that the group does not name.
 void forget(Plan& plan, DaemonId daemon) {
-  const auto names = [daemon](const PlannedGroup& group) {
-    return group.primary == daemon || group.standby == daemon;
-  };
-  if (std::ranges::none_of(plan.groups, names)) plan.daemons.erase(daemon);
+  if (plan.group.primary != daemon && plan.group.standby != daemon) plan.daemons.erase(daemon);
 }
 
 Result<Plan> checked(Plan plan) {
@@ -115,30 +87,14 @@ Result<Plan> checked(Plan plan) {
 
 Status validatePlan(const Plan& plan) {
   if (plan.proposal == 0) return wrongPlan("proposal", "0 is no proposal");
-  if (plan.model && *plan.model == 0) return wrongPlan("model", "0 is no model's signature");
-  if (plan.groups.empty() || plan.groups.size() > kPlanGroupsMax) {
-    return wrongPlan("groups",
-                     fmt::format("{} groups; there are 1 to {}", plan.groups.size(), kPlanGroupsMax));
-  }
   PSD_RETURN_IF_ERROR(validateDaemons(plan));
-  for (size_t i = 0; i < plan.groups.size(); i++) PSD_RETURN_IF_ERROR(validateGroup(plan, i));
-  PSD_RETURN_IF_ERROR(validateMove(plan));
-  return validateShards(plan);
+  PSD_RETURN_IF_ERROR(validateGroup(plan));
+  return validateMove(plan);
 }
 
-std::optional<uint32_t> groupOfShard(const Plan& plan, ShardId shard) {
-  uint64_t end = 0;
-  for (const auto& [count, group] : plan.shards) {
-    end += count;
-    if (shard.value < end) return group;
-  }
-  return std::nullopt;
-}
-
-Result<Plan> withPrimary(Plan plan, uint32_t group, DaemonId daemon, uint64_t history, uint64_t proposal) {
-  PSD_RETURN_IF_ERROR(checkGroup(plan, group));
-  PlannedGroup& changed = plan.groups[group];
-  const std::string path = fmt::format("groups[{}].", group);
+Result<Plan> withPrimary(Plan plan, DaemonId daemon, uint64_t history, uint64_t proposal) {
+  PlannedGroup& changed = plan.group;
+  const std::string path(kPlanGroupPath);
   if (changed.primary == daemon) return wrongPlan(path + "primary", "is that daemon already");
   if (changed.history == history) return wrongPlan(path + "history", "a new primary begins a new one");
   const DaemonId primary = std::exchange(changed.primary, daemon);
@@ -151,12 +107,9 @@ Result<Plan> withPrimary(Plan plan, uint32_t group, DaemonId daemon, uint64_t hi
   return checked(std::move(plan));
 }
 
-Result<Plan> withStandby(Plan plan, uint32_t group, DaemonId daemon, std::vector<Address> addresses,
-                         uint64_t proposal) {
-  PSD_RETURN_IF_ERROR(checkGroup(plan, group));
-  PlannedGroup& changed = plan.groups[group];
-  if (changed.standby) return wrongPlan(fmt::format("groups[{}].standby", group), "there is one already");
-  changed.standby = daemon;
+Result<Plan> withStandby(Plan plan, DaemonId daemon, std::vector<Address> addresses, uint64_t proposal) {
+  if (plan.group.standby) return wrongPlan(std::string(kPlanGroupPath) + "standby", "there is one already");
+  plan.group.standby = daemon;
   plan.daemons[daemon] = std::move(addresses);
   plan.proposal = proposal;
   return checked(std::move(plan));
@@ -170,10 +123,9 @@ Result<Plan> withMove(Plan plan, PlannedMove moved, uint64_t proposal) {
   return checked(std::move(plan));
 }
 
-Result<Plan> withoutStandby(Plan plan, uint32_t group, uint64_t proposal) {
-  PSD_RETURN_IF_ERROR(checkGroup(plan, group));
-  const std::optional<DaemonId> standby = std::exchange(plan.groups[group].standby, std::nullopt);
-  if (!standby) return wrongPlan(fmt::format("groups[{}].standby", group), "there is none");
+Result<Plan> withoutStandby(Plan plan, uint64_t proposal) {
+  const std::optional<DaemonId> standby = std::exchange(plan.group.standby, std::nullopt);
+  if (!standby) return wrongPlan(std::string(kPlanGroupPath) + "standby", "there is none");
   plan.proposal = proposal;
   forget(plan, *standby);
   return checked(std::move(plan));

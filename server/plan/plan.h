@@ -10,7 +10,6 @@
 #include "common/status/status.h"
 #include "common/types/daemon_id.h"
 #include "common/types/daemon_places.h"
-#include "common/types/ids.h"
 
 namespace psd {
 
@@ -18,25 +17,16 @@ namespace psd {
 /// has thrown its state away, is another.
 using DaemonId = StrongId<struct DaemonIdTag, uint64_t>;
 
-inline constexpr size_t kPlanGroupsMax = 1024;
 inline constexpr size_t kPlanDaemonsMax = 1024;
-inline constexpr size_t kPlanAddressesMax = 16;        ///< of one daemon
-inline constexpr uint32_t kPlanShardsMax = 2 * 65536;  ///< shards and row shards
+inline constexpr size_t kPlanAddressesMax = 16;  ///< of one daemon
 
-/// Shards that one daemon serves and another may follow. A value type.
+/// The daemon that serves, and the one that may follow it. A value type.
 struct PlannedGroup {
   uint64_t epoch = 1;               ///< rises by one with every change of the primary
   DaemonId primary;                 ///< who answers
   std::optional<DaemonId> standby;  ///< who holds all that was answered, and may become primary
   uint64_t history = 0;  ///< whose records the primary goes on with, never 0: new with each primary
   bool operator==(const PlannedGroup&) const = default;
-};
-
-/// So many shards next to each other, by number, that belong to one group of daemons.
-struct ShardRun {
-  uint32_t count = 0;
-  uint32_t group = 0;  ///< of Plan::groups
-  bool operator==(const ShardRun&) const = default;
 };
 
 /// How the model of a run went to other daemons. A value type.
@@ -46,37 +36,31 @@ struct PlannedMove {
   bool operator==(const PlannedMove&) const = default;
 };
 
-/// Who serves what of a model: what its daemons agree on, by changing it all at once. A value type.
+/// Who serves a model, or a partition of it: what its daemons agree on, by changing it all at once. A value
+/// type.
 struct Plan {
-  uint64_t proposal = 0;          ///< a random number of who wrote this, never 0: no two plans have one text
-  std::optional<uint64_t> model;  ///< its signature; nothing before a trainer has brought it
-  std::vector<ShardRun> shards;   ///< from shard 0 on, without a gap; of no model none
-  std::vector<PlannedGroup> groups;  ///< one at least
-  std::map<DaemonId, std::vector<Address>>
-      daemons;                            ///< where to dial those of the groups, and perhaps others
-  bool ended = false;                     ///< the run is over: nobody serves it any more
-  std::optional<PlannedMove> moved = {};  ///< of a run that is over here alone: others serve it
+  uint64_t proposal = 0;  ///< a random number of who wrote this, never 0: no two plans have one text
+  PlannedGroup group;
+  std::map<DaemonId, std::vector<Address>> daemons;  ///< where to dial those of the group, and perhaps others
+  bool ended = false;                                ///< the run is over: nobody serves it any more
+  std::optional<PlannedMove> moved = {};             ///< of a run that is over here alone: others serve it
   bool operator==(const Plan&) const = default;
 };
 
 /// Whether it holds together. Errors name the place by its path in the document (plan_json.h).
 Status validatePlan(const Plan& plan);
 
-/// The group that has the shard; nothing where there is no such shard.
-std::optional<uint32_t> groupOfShard(const Plan& plan, ShardId shard);
-
 // Changes, each made of a valid plan, and itself one. They do not ask who may make them. invalidArgument: the
 // change makes no sense of that plan.
 
 /// The daemon, whose addresses the plan has, is primary from the next epoch on, with a history of its own and
-/// without a standby. The primary that was is dropped from `daemons`, unless another group names it.
-Result<Plan> withPrimary(Plan plan, uint32_t group, DaemonId daemon, uint64_t history, uint64_t proposal);
-/// The daemon follows a group that nobody follows.
-Result<Plan> withStandby(Plan plan, uint32_t group, DaemonId daemon, std::vector<Address> addresses,
-                         uint64_t proposal);
+/// without a standby. Who was primary or standby is dropped from `daemons`.
+Result<Plan> withPrimary(Plan plan, DaemonId daemon, uint64_t history, uint64_t proposal);
+/// The daemon follows, where nobody does.
+Result<Plan> withStandby(Plan plan, DaemonId daemon, std::vector<Address> addresses, uint64_t proposal);
 /// The run goes on with other daemons, and is over here.
 Result<Plan> withMove(Plan plan, PlannedMove moved, uint64_t proposal);
-/// Nobody follows the group any more. The standby that was is dropped as above.
-Result<Plan> withoutStandby(Plan plan, uint32_t group, uint64_t proposal);
+/// Nobody follows any more. The standby that was is dropped as above.
+Result<Plan> withoutStandby(Plan plan, uint64_t proposal);
 
 }  // namespace psd

@@ -46,30 +46,20 @@ uint64_t readHex(ObjectReader& in, std::string_view key) {
   return number.value_or(0);
 }
 
-std::vector<PlannedGroup> readPlannedGroups(ObjectReader& in) {
-  std::vector<PlannedGroup> groups;
-  for (ObjectReader& entry : in.objects("groups")) {
-    need(entry, {"epoch", "history", "primary"});
-    PlannedGroup group;
-    group.epoch = entry.integer("epoch", 1, 1, kPlanNumberMax);
-    group.history = readHex(entry, "history");
-    group.primary = DaemonId{readHex(entry, "primary")};
-    if (entry.has("standby")) group.standby = DaemonId{readHex(entry, "standby")};
-    groups.push_back(group);
+PlannedGroup readPlannedGroup(ObjectReader& in) {
+  PlannedGroup group;
+  std::vector<ObjectReader> entries = in.objects("groups");
+  if (entries.size() != 1) {
+    in.fail("groups", fmt::format("{} groups; there is one", entries.size()));
+    return group;
   }
-  return groups;
-}
-
-std::vector<ShardRun> readRuns(ObjectReader& in) {
-  std::vector<ShardRun> runs;
-  for (ObjectReader& entry : in.objects("shards")) {
-    need(entry, {"count", "group"});
-    ShardRun run;
-    run.count = static_cast<uint32_t>(entry.integer("count", 1, 1, kPlanShardsMax));
-    run.group = static_cast<uint32_t>(entry.integer("group", 0, 0, kPlanGroupsMax - 1));
-    runs.push_back(run);
-  }
-  return runs;
+  ObjectReader& entry = entries.front();
+  need(entry, {"epoch", "history", "primary"});
+  group.epoch = entry.integer("epoch", 1, 1, kPlanNumberMax);
+  group.history = readHex(entry, "history");
+  group.primary = DaemonId{readHex(entry, "primary")};
+  if (entry.has("standby")) group.standby = DaemonId{readHex(entry, "standby")};
+  return group;
 }
 
 std::map<DaemonId, std::vector<Address>> readPlaces(ObjectReader in) {
@@ -128,13 +118,12 @@ Result<Plan> readDocument(Json document) {
   Plan plan;
   (void)in.text("format", "");
   (void)in.integer("format_version", kPlanVersion, kPlanVersion, kPlanVersion);
-  need(in, {"proposal", "ended", "shards", "groups", "daemons"});
+  need(in, {"proposal", "ended", "groups", "daemons"});
   plan.proposal = readHex(in, "proposal");
-  if (in.has("model")) plan.model = readHex(in, "model");
   plan.ended = in.boolean("ended", false);
   if (in.has("moved")) plan.moved = readMove(in.object("moved"));
-  plan.shards = readRuns(in);
-  plan.groups = readPlannedGroups(in);
+  if (!in.objects("shards").empty()) in.fail("shards", "must be empty: the group has all of them");
+  plan.group = readPlannedGroup(in);
   plan.daemons = readPlaces(in.object("daemons"));
   PSD_RETURN_IF_ERROR(in.finish());
   PSD_RETURN_IF_ERROR(validatePlan(plan));
@@ -146,24 +135,18 @@ Result<Plan> readDocument(Json document) {
 std::string planText(const Plan& plan) {
   Json document = {
       {"format", kPlanFormat}, {"format_version", kPlanVersion}, {"proposal", numberInHex(plan.proposal)}};
-  if (plan.model) document["model"] = numberInHex(*plan.model);
   document["ended"] = plan.ended;
   if (plan.moved) {
     Json to = Json::array();
     for (const auto& addresses : plan.moved->to) to.push_back(joined(addresses, ","));
     document["moved"] = {{"move", numberInHex(plan.moved->move)}, {"to", std::move(to)}};
   }
-  document["shards"] = Json::array();
-  for (const auto& [count, group] : plan.shards)
-    document["shards"].push_back({{"count", count}, {"group", group}});
-  document["groups"] = Json::array();
-  for (const PlannedGroup& group : plan.groups) {
-    Json entry = {{"epoch", group.epoch},
-                  {"history", numberInHex(group.history)},
-                  {"primary", numberInHex(group.primary.value)}};
-    if (group.standby) entry["standby"] = numberInHex(group.standby->value);
-    document["groups"].push_back(std::move(entry));
-  }
+  document["shards"] = Json::array();  // older versions want them, and no more than one group
+  Json group = {{"epoch", plan.group.epoch},
+                {"history", numberInHex(plan.group.history)},
+                {"primary", numberInHex(plan.group.primary.value)}};
+  if (plan.group.standby) group["standby"] = numberInHex(plan.group.standby->value);
+  document["groups"] = Json::array({std::move(group)});
   document["daemons"] = Json::object();
   for (const auto& [id, addresses] : plan.daemons) {
     Json& texts = document["daemons"][numberInHex(id.value)] = Json::array();

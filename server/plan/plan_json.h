@@ -9,14 +9,13 @@ namespace psd {
 
 /// The document. Plans that differ have different texts.
 ///
-///     {"format": "psd plan", "format_version": 1, "proposal": "5be1…", "model": "9a3c…", "ended": false,
-///      "shards": [{"count": 4, "group": 0}],
+///     {"format": "psd plan", "format_version": 1, "proposal": "5be1…", "ended": false, "shards": [],
 ///      "groups": [{"epoch": 7, "history": "77aa…", "primary": "3f2a…", "standby": "81c0…"}],
 ///      "daemons": {"3f2a…": ["tcp://10.0.0.1:5500"], "81c0…": ["tcp://10.0.0.2:5500",
 ///      "unix:///run/psd.sock"]}}
 ///
-/// Numbers that are drawn, and the model's signature, are 16 hexadecimal digits. `model` is left out while
-/// there is none, `standby` where there is none. `plan` is a valid one.
+/// Numbers that are drawn are 16 hexadecimal digits. `standby` is left out where there is none; there is one
+/// group, and `shards` is empty. `plan` is a valid one.
 std::string planText(const Plan& plan);
 
 /// Reads a document, of which nothing is passed over. The error, on one line, begins with "the plan: " and

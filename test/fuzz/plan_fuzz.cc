@@ -17,29 +17,27 @@ void run(Bytes input) {
   require(validatePlan(*plan).ok(), "what was read is valid");
   const auto again = parsePlan(planText(*plan));
   require(again.ok() && *again == *plan, "what was read can be written and read");
-  const PlannedGroup& group = plan->groups.front();
+  const PlannedGroup& group = plan->group;
   if (!group.standby) return;
-  const auto promoted = withPrimary(*plan, 0, *group.standby, ~group.history | 1, ~plan->proposal | 1);
+  const auto promoted = withPrimary(*plan, *group.standby, ~group.history | 1, ~plan->proposal | 1);
   if (promoted.ok()) {
-    require(promoted->groups.front().epoch == group.epoch + 1, "a new primary has a new epoch");
+    require(promoted->group.epoch == group.epoch + 1, "a new primary has a new epoch");
     require(planText(*promoted) != planText(*plan), "plans that differ have different texts");
   }
-  const auto alone = withoutStandby(*plan, 0, ~plan->proposal | 1);
-  require(alone.ok() && !alone->groups.front().standby, "a standby can be left out");
+  const auto alone = withoutStandby(*plan, ~plan->proposal | 1);
+  require(alone.ok() && !alone->group.standby, "a standby can be left out");
 }
 
 std::vector<std::string> seeds() {
   Plan plan;
   plan.proposal = 5;
-  plan.model = 6;
-  plan.shards = {{4, 0}, {2, 1}};
   const DaemonId one{7}, other{8};
-  plan.groups = {{1, one, other, 9}, {2, other, std::nullopt, 10}};
+  plan.group = {1, one, other, 9};
   plan.daemons = {{one, {*parseAddress("tcp://10.0.0.1:5500"), *parseAddress("unix:///run/psd.sock")}},
                   {other, {*parseAddress("tls://[::1]:5500")}}};
   Plan first;
   first.proposal = 1;
-  first.groups = {{1, one, std::nullopt, 1}};
+  first.group = {1, one, std::nullopt, 1};
   first.daemons = {{one, {*parseAddress("tcp://localhost:1")}}};
   const auto moved = withMove(first, {11, {{"tcp://there:1", "unix:///there"}, {"tls://[::1]:2"}}}, 12);
   return {planText(plan), planText(first), planText(*moved)};

@@ -14,13 +14,10 @@ std::vector<Address> placesOf(const std::string& host) {
           parseAddress("unix:///run/" + host + ".sock").value()};
 }
 
-/// Two groups: the first has a standby, which is the second's primary.
 Plan samplePlan() {
   Plan plan;
   plan.proposal = 0x5be1;
-  plan.model = 0x9a3c;
-  plan.shards = {{4, 0}, {2, 1}};
-  plan.groups = {{7, kOne, kOther, 0x77}, {3, kOther, std::nullopt, 0x88}};
+  plan.group = {7, kOne, kOther, 0x77};
   plan.daemons = {{kOne, placesOf("one")}, {kOther, placesOf("other")}};
   return plan;
 }
@@ -29,29 +26,14 @@ const std::string kText = R"({
  "format": "psd plan",
  "format_version": 1,
  "proposal": "0000000000005be1",
- "model": "0000000000009a3c",
  "ended": false,
- "shards": [
-  {
-   "count": 4,
-   "group": 0
-  },
-  {
-   "count": 2,
-   "group": 1
-  }
- ],
+ "shards": [],
  "groups": [
   {
    "epoch": 7,
    "history": "0000000000000077",
    "primary": "0000000000003f2a",
    "standby": "00000000000081c0"
-  },
-  {
-   "epoch": 3,
-   "history": "0000000000000088",
-   "primary": "00000000000081c0"
   }
  ],
  "daemons": {
@@ -81,7 +63,7 @@ TEST_CASE("a plan is written and read as it is") {
 
   Plan first;
   first.proposal = ~uint64_t{0};
-  first.groups = {{1, kThird, std::nullopt, 1}};
+  first.group = {1, kThird, std::nullopt, 1};
   first.daemons = {{kThird, {parseAddress("tcp://[::1]:1").value()}}};
   first.ended = true;
   PSD_REQUIRE_OK(validatePlan(first));
@@ -104,10 +86,9 @@ TEST_CASE("each wrong document has its one line") {
       {"0000000000005be1", "0000000000000000",
        "proposal: must be 16 hexadecimal digits, not all 0, not \"0000000000000000\""},
       {"\"proposal\": \"0000000000005be1\"", "\"proposal\": 5", "proposal: must be a string, not 5"},
-      {" \"model\": \"0000000000009a3c\",\n", "", "shards: without a model there are none"},
-      {"\"count\": 4", "\"count\": 0", "shards[0].count: must be an integer from 1 to 131072, not 0"},
-      {"\"count\": 4", "\"count\": 131072", "shards: 131074 shards, at most 131072 can be"},
-      {"\"group\": 1", "\"group\": 2", "shards[1].group: there is no group 2 (2 groups)"},
+      {"\"shards\": []", "\"shards\": [{\"count\": 4, \"group\": 0}]",
+       "shards: must be empty: the group has all of them"},
+      {"\"groups\": [", "\"groups\": [{\"epoch\": 3},", "groups: 2 groups; there is one"},
       {"\"epoch\": 7", "\"epoch\": 0",
        "groups[0].epoch: must be an integer from 1 to 9007199254740992, not 0"},
       {"\"epoch\": 7,", "\"epoch\": 7, \"shards\": 1,",
@@ -143,62 +124,44 @@ TEST_CASE("what is no document of a plan") {
   CHECK_FALSE(parsePlan(replaced(kText, "\"ended\": false", "\"ended\": false, \"ended\": true")).ok());
 }
 
-TEST_CASE("who serves a shard") {
-  const Plan plan = samplePlan();
-  CHECK(groupOfShard(plan, ShardId{0}) == 0u);
-  CHECK(groupOfShard(plan, ShardId{3}) == 0u);
-  CHECK(groupOfShard(plan, ShardId{4}) == 1u);
-  CHECK(groupOfShard(plan, ShardId{5}) == 1u);
-  CHECK_FALSE(groupOfShard(plan, ShardId{6}));
-}
-
 TEST_CASE("a standby becomes primary: a new epoch, a new history, and who was primary is forgotten") {
-  const auto changed = withPrimary(samplePlan(), 0, kOther, 0x99, 0x1234);
+  const auto changed = withPrimary(samplePlan(), kOther, 0x99, 0x1234);
   PSD_REQUIRE_OK(changed);
   Plan expected = samplePlan();
   expected.proposal = 0x1234;
-  expected.groups[0] = {8, kOther, std::nullopt, 0x99};
+  expected.group = {8, kOther, std::nullopt, 0x99};
   expected.daemons.erase(kOne);
   CHECK(*changed == expected);
-  // One that still follows a group stays known.
-  const auto swapped = withPrimary(samplePlan(), 1, kOne, 0x99, 0x1234);
-  PSD_REQUIRE_OK(swapped);
-  CHECK(swapped->daemons == samplePlan().daemons);
 }
 
 TEST_CASE("a standby comes and goes") {
   Plan plan = samplePlan();
-  const auto without = withoutStandby(plan, 0, 0x1234);
+  const auto without = withoutStandby(plan, 0x1234);
   PSD_REQUIRE_OK(without);
-  plan.groups[0].standby.reset();
+  plan.group.standby.reset();
+  plan.daemons.erase(kOther);
   plan.proposal = 0x1234;
-  CHECK(*without == plan);  // the daemon is primary elsewhere
-  const auto with = withStandby(*without, 0, kThird, placesOf("third"), 0x1235);
+  CHECK(*without == plan);
+  const auto with = withStandby(*without, kThird, placesOf("third"), 0x1235);
   PSD_REQUIRE_OK(with);
-  plan.groups[0].standby = kThird;
+  plan.group.standby = kThird;
   plan.daemons[kThird] = placesOf("third");
   plan.proposal = 0x1235;
   CHECK(*with == plan);
-  const auto again = withoutStandby(*with, 0, 0x1236);
-  PSD_REQUIRE_OK(again);
-  CHECK_FALSE(again->daemons.contains(kThird));
 }
 
 TEST_CASE("a change that makes no sense is refused") {
-  const Plan plan = samplePlan();
+  const Plan plan = samplePlan(), alone = withoutStandby(plan, 1).value();
   const auto places = placesOf("third");
-  CHECK(withPrimary(plan, 2, kOther, 1, 1).message() == "groups[2]: there are only 2 groups");
-  CHECK(withPrimary(plan, 0, kOne, 1, 1).message() == "groups[0].primary: is that daemon already");
-  CHECK(withPrimary(plan, 0, kThird, 1, 1).message() == "groups[0].primary: is not among the daemons");
-  CHECK(withPrimary(plan, 0, kOther, 0x77, 1).message() ==
-        "groups[0].history: a new primary begins a new one");
-  CHECK(withPrimary(plan, 0, kOther, 0x99, 0).message() == "proposal: 0 is no proposal");
-  CHECK(withStandby(plan, 0, kThird, places, 1).message() == "groups[0].standby: there is one already");
-  CHECK(withStandby(plan, 1, kOther, places, 1).message() == "groups[1].standby: is the primary itself");
-  CHECK(withStandby(plan, 1, kThird, {}, 1).message() ==
+  CHECK(withPrimary(plan, kOne, 1, 1).message() == "groups[0].primary: is that daemon already");
+  CHECK(withPrimary(plan, kThird, 1, 1).message() == "groups[0].primary: is not among the daemons");
+  CHECK(withPrimary(plan, kOther, 0x77, 1).message() == "groups[0].history: a new primary begins a new one");
+  CHECK(withPrimary(plan, kOther, 0x99, 0).message() == "proposal: 0 is no proposal");
+  CHECK(withStandby(plan, kThird, places, 1).message() == "groups[0].standby: there is one already");
+  CHECK(withStandby(alone, kOne, places, 1).message() == "groups[0].standby: is the primary itself");
+  CHECK(withStandby(alone, kThird, {}, 1).message() ==
         "daemons.fedcba9876543210: 0 addresses; a daemon has 1 to 16");
-  CHECK(withStandby(plan, 2, kThird, places, 1).message() == "groups[2]: there are only 2 groups");
-  CHECK(withoutStandby(plan, 1, 1).message() == "groups[1].standby: there is none");
+  CHECK(withoutStandby(alone, 1).message() == "groups[0].standby: there is none");
 }
 
 TEST_CASE("a plan tells where the model of a run that is over has moved to") {
