@@ -17,12 +17,12 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{10};
 constexpr milliseconds kProbe{250};
-constexpr milliseconds kAnswerTime{500};   // until an answer has left this process
-constexpr milliseconds kTold{250};         // for a last word to a standby
+constexpr milliseconds kAnswerTime{500};    // until an answer has left this process
+constexpr milliseconds kTold{250};          // for a last word to a standby
 constexpr milliseconds kEngineLook{1'000};  // between looks whether the engine is there
-constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
-constexpr milliseconds kMoveAgain{100};    // while it is not known what the plan says of a move
-constexpr milliseconds kAbsence{1'000};    // so long who served may write a plan again that is gone
+constexpr milliseconds kEngineAgain{500};   // after an error that waiting does not mend
+constexpr milliseconds kMoveAgain{100};     // while it is not known what the plan says of a move
+constexpr milliseconds kAbsence{1'000};     // so long who served may write a plan again that is gone
 
 GroupRules rulesOf(const ReplicationConfig& config) {
   return {.beat = milliseconds(config.heartbeatMs),
@@ -69,7 +69,7 @@ void GroupMember::start(std::optional<Continued> continued, bool begunAnew) {
       host_.endWithPrimary("the plan says that the run is over");
       return kj::READY_NOW;
     }
-    started_ = true;
+    life_ = Life::atWork;
     startedAt_ = now();
     happen([&](TimePoint time) { return state_.start(*plan, 0, time); });
     tasks_.add(keepTicking());
@@ -90,7 +90,7 @@ kj::Promise<void> GroupMember::retryStart(const Error& error) {
 // --- The rules -----------------------------------------------------------------------------------------
 
 void GroupMember::happen(const Event& event) {
-  if (runOver_ || deciding_ || movedAway_) return;
+  if (life_ != Life::atWork) return;
   const TimePoint time = now();
   const bool mayWait = terms_.replication.waits();
   const bool followed = feed_ != nullptr && state_.primary() != nullptr;
@@ -117,7 +117,7 @@ kj::Promise<void> GroupMember::keepTicking() {
 }
 
 void GroupMember::tick() {
-  if (runOver_ || deciding_ || movedAway_) return;
+  if (life_ != Life::atWork) return;
   listenToFollower();
   if (const uint64_t heard = *heardMs_; std::exchange(heardTold_, heard) != heard) {
     happen([&](TimePoint time) { return state_.primaryHeard(time); });
@@ -153,7 +153,7 @@ void GroupMember::tellHeld() {
 }
 
 void GroupMember::claimWhatIsOurs() {
-  if (!continued_ || !started_ || state_.role() != GroupRole::newcomer) return;
+  if (!continued_ || state_.role() != GroupRole::newcomer) return;
   const PlanView& plan = state_.plan();
   if (plan.vacant()) return;
   const Continued& ours = *continued_;
@@ -197,11 +197,8 @@ kj::Promise<void> GroupMember::keepWatching() {
 
 kj::Promise<void> GroupMember::keepLooking() {
   return timer_.afterDelay(kEngineLook.count() * kj::MILLISECONDS)
-      .then([this] { return plan_.read(); })
-      .then([this](const Result<PlanView>& plan) {
-        learn(plan);
-        return keepLooking();
-      });
+      .then([this] { return plan_.look(); })
+      .then([this] { return keepLooking(); });
 }
 
 void GroupMember::act(const group_action::Read&) {
@@ -233,7 +230,7 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   if (request.follower == DaemonId{}) return Error{ErrorCode::notReady, "asked for the number alone"};
   if (serving_ == 0) return turnedAway();
   if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to end"};
-  if (deciding_ || movedAway_) return Error{ErrorCode::notReady, "the model is about to move"};
+  if (life_ != Life::atWork) return Error{ErrorCode::notReady, "the model is about to move"};
   if (request.addresses.empty())
     return Error{ErrorCode::invalidArgument, "a follower has at least one address"};
   if (!host_.hasValues()) {
@@ -354,11 +351,11 @@ kj::Promise<Result<bool>> GroupMember::moveAway(PlannedMove moved) {
   const auto most = milliseconds(2 * terms_.replication.aloneMs);
   return whenNothingAsked(now() + most)
       .then([this, moved = std::move(moved)](bool idle) -> kj::Promise<Answer> {
-        if (!idle || leaving_ || serving_ == 0 || deciding_ || movedAway_) {
+        if (!idle || leaving_ || serving_ == 0 || life_ != Life::atWork) {
           return Answer(ErrorCode::notReady, "the plan cannot be changed now" +
                                                  (plan_.trouble().empty() ? "" : ": " + plan_.trouble()));
         }
-        deciding_ = true;
+        life_ = Life::deciding;
         return keepMovingAway(moved, false);
       });
 }
@@ -387,15 +384,15 @@ kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved, bool to
           .then(
               [this, moved = std::move(moved)]() mutable { return keepMovingAway(std::move(moved), true); });
     }
-    deciding_ = false;
-    movedAway_ = came == GroupPlan::Moving::counts;
-    if (!movedAway_) act(group_action::Read{});  // what was not heard meanwhile
-    return Answer(movedAway_);
+    const bool counts = came == GroupPlan::Moving::counts;
+    life_ = counts ? Life::movedAway : Life::atWork;
+    if (!counts) act(group_action::Read{});  // what was not heard meanwhile
+    return Answer(counts);
   });
 }
 
 void GroupMember::becomeMoved() {
-  if (std::exchange(runOver_, true)) return;
+  if (std::exchange(life_, Life::runOver) == Life::runOver) return;
   leaving_ = true;  // but the primary may tell that it ends, and so does this daemon
   waitsFor_.clear();
   host_.movedAway(*plan_.moved());
@@ -439,8 +436,8 @@ kj::Promise<void> GroupMember::whenLastWordSaid() {
 
 kj::Promise<void> GroupMember::leave() {
   leaving_ = true;
-  if (!started_ || runOver_ || movedAway_ || state_.role() == GroupRole::over || left_ != nullptr)
-    return kj::READY_NOW;
+  const bool takesPart = life_ == Life::atWork || life_ == Life::deciding;
+  if (!takesPart || state_.role() == GroupRole::over || left_ != nullptr) return kj::READY_NOW;
   auto pair = kj::newPromiseAndFulfiller<void>();
   left_ = kj::mv(pair.fulfiller);
   happen([&](TimePoint time) { return state_.leave(time); });
@@ -460,7 +457,8 @@ kj::Promise<Status> GroupMember::endRun(const std::string& reason) {
       feed_ ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
             : kj::Promise<void>(kj::READY_NOW);
   told = timer_.timeoutAfter(most, kj::mv(told)).catch_([](kj::Exception&&) {});
-  auto end = movedAway_ ? kj::Promise<Status>(Status()) : endPlan(now() + milliseconds(terms_.replication.silenceMs));
+  auto end = life_ == Life::movedAway ? kj::Promise<Status>(Status())
+                                      : endPlan(now() + milliseconds(terms_.replication.silenceMs));
   auto written = timer_.timeoutAfter(most, kj::mv(end)).catch_([](kj::Exception&&) {
     return Status(ErrorCode::unavailable, "no answer in time");
   });
@@ -484,7 +482,7 @@ kj::Promise<Status> GroupMember::endPlan(TimePoint until) {
 // --- For people ----------------------------------------------------------------------------------------
 
 Error GroupMember::turnedAway() const {
-  if (!started_) {
+  if (life_ == Life::begins) {
     return {ErrorCode::standby, "this daemon does not know the plan yet" +
                                     (plan_.trouble().empty() ? std::string() : ": " + plan_.trouble())};
   }
@@ -515,7 +513,7 @@ std::vector<Address> GroupMember::others() const {
 GroupStatus GroupMember::status() const {
   GroupStatus out;
   out.daemon = hex(state_.me());
-  out.role = started_ ? std::string(describe(state_.role())) : "newcomer";
+  out.role = describe(state_.role());
   const PlanView& plan = state_.plan();
   if (!plan.vacant()) {
     out.epoch = plan.epoch;

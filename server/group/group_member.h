@@ -106,6 +106,15 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   std::vector<Address> others() const;
 
  private:
+  /// How far the rules have a say.
+  enum class Life : uint8_t {
+    begins,     ///< the plan is not known yet
+    atWork,     ///< they decide
+    deciding,   ///< moveAway() is under way: they stand still
+    movedAway,  ///< it was, and the plan says that the model has moved
+    runOver,    ///< this daemon served nobody, and nobody's place is to be taken any more: it ends, or tells
+                ///< where the model is
+  };
   /// A call's effect on the rules: what to do.
   using Event = std::function<GroupActions(TimePoint now)>;
 
@@ -133,7 +142,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> keepTicking();
   void tick();
   kj::Promise<void> keepWatching();
-  /// Reads the plan now and then: a watch waits while the engine is away, and says nothing of it.
+  /// Finds out now and then whether the engine is there: a watch waits while it is away, and says nothing.
   kj::Promise<void> keepLooking();
   void learn(const Result<PlanView>& plan);
   /// True once no answer of the engine is waited for; false: not in time.
@@ -183,13 +192,11 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
   GroupState state_;
-  bool started_ = false;
+  Life life_ = Life::begins;
   TimePoint startedAt_;
   std::optional<Continued> continued_;
   bool begunAnew_ = false;
-  bool leaving_ = false;
-  bool deciding_ = false, movedAway_ = false;  // moveAway() is under way; or was, and the plan says so
-  bool runOver_ = false;  // of the primary that this daemon follows: nobody takes its place
+  bool leaving_ = false;  // the process is about to end, in whatever life
   uint64_t serving_ = 0;
 
   // As primary.

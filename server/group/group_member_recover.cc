@@ -26,7 +26,8 @@ struct Look {
 kj::Promise<Status> GroupMember::recover() {
   if (serving_ > 0) return Status(ErrorCode::invalidArgument, "this daemon is the primary already");
   if (plan_.moved()) return Status(ErrorCode::invalidArgument, "the model has moved to other daemons");
-  if (!started_) return Status(ErrorCode::notReady, "the plan is not known yet: " + plan_.trouble());
+  if (life_ == Life::begins)
+    return Status(ErrorCode::notReady, "the plan is not known yet: " + plan_.trouble());
   // As it is now: it may name others than the last time.
   return plan_.read()
       .then([this](Result<PlanView> plan) -> kj::Promise<Status> {

@@ -64,7 +64,7 @@ void GroupMember::dial(bool onlyToLook) {
 }
 
 void GroupMember::endWithRun(const std::string& reason) {
-  const bool known = std::exchange(runOver_, true);
+  const bool known = std::exchange(life_, Life::runOver) == Life::runOver;
   leaving_ = true;
   // Or it would write down once more who was done, after that is forgotten.
   kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;

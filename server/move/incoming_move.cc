@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
@@ -57,7 +58,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   if (config_.model) return refused("`model` in this daemon's configuration names a model: start it without");
   if (coordinator_.end().requested()) return coordinator_.end().error();
   if (help_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
-  if (receiving_ != 0 || settling_ || committing_ != nullptr) {
+  if (receiving_ != 0 || work_ != Work::none || committing_ != nullptr) {
     return {ErrorCode::notReady, "another move to this daemon is under way"};
   }
   if (placed_ == 0 && (host_.hasModel() || !coordinator_.ranks().empty())) {
@@ -65,7 +66,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   }
   receiving_ = move;
   if (gone_ == move) gone_ = 0;  // it comes again
-  checked_ = abandoned_ = false;
+  checked_ = false;
   files_ = std::make_shared<MemoryFiles>(host_.config().limits.arrivingBytes);
   held_ = files_;
   paths_.assign(parts, "");
@@ -159,10 +160,10 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
   using Outcome = Result<uint64_t>;
   if (Status under = checkUnderWay(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
-  if (!all || settling_) return Outcome(ErrorCode::notReady, "not all parts of the model are here");
+  if (!all || work_ != Work::none) return Outcome(ErrorCode::notReady, "not all parts of the model are here");
   if (!checked_) return Outcome(ErrorCode::notReady, "it was not asked whether the model suits this daemon");
   if (Status fits = checkRanks(trainers); !fits.ok()) return Outcome(fits.error());
-  settling_ = true;
+  work_ = Work::placing;
   lead_ = nextLead_;
   trainers_ = std::move(trainers);
   return host_.makePartition(std::exchange(files_, nullptr), std::exchange(paths_, {}))
@@ -181,10 +182,10 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
 }
 
 Result<uint64_t> IncomingMove::placed(uint64_t move) {
-  settling_ = false;
+  const bool unasked = std::exchange(work_, Work::none) == Work::placingUnasked;
   receiving_ = 0;
   placed_ = move;
-  if (abandoned_) beginAsking();
+  if (unasked) beginAsking();
   const ParameterStore& store = *host_.models().model()->store;
   uint64_t rows = 0;
   for (size_t i = 0; i < store.rowShardCount(); i++) rows += store.rowShard(i).size().rows;
@@ -217,11 +218,11 @@ kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
 }
 
 kj::Promise<Status> IncomingMove::forget(uint64_t move) {
-  settling_ = true;  // the door stays closed until nothing is left
+  work_ = Work::forgetting;  // the door stays closed until nothing is left
   gone_ = move;
   host_.drop();
   return clean().then([this, move](Status cleaned) -> Status {
-    settling_ = false;
+    work_ = Work::none;
     if (cleaned.ok() && std::exchange(unread_, false)) cleaned = help_.prepare();
     if (!cleaned.ok()) {
       spdlog::error("what is left of a move that does not count stays in the folder: {}", cleaned.message());
@@ -253,7 +254,7 @@ kj::Promise<Status> IncomingMove::takeIn(uint64_t move, ParameterHost::Arrived a
 
 kj::Promise<Status> IncomingMove::commit(uint64_t move) {
   if (move != 0 && move == committed_) return Status();
-  if (move == 0 || move != placed_ || move == gone_ || settling_)
+  if (move == 0 || move != placed_ || move == gone_ || work_ != Work::none)
     return Status(ErrorCode::notReady, "what is here is not of this move");
   KJ_IF_MAYBE (running, committing_) return running->addBranch();
   if (unread_) {
@@ -298,11 +299,11 @@ void IncomingMove::open(uint64_t move) {
 kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
   if (move == 0 || (move == gone_ && move != placed_)) return Status();
   if (move == receiving_) {
-    if (settling_) return Status(ErrorCode::notReady, "it is being put in place");
+    if (work_ != Work::none) return Status(ErrorCode::notReady, "it is being put in place");
     abandon(move);
     return Status();
   }
-  if (move != placed_ || receiving_ != 0 || settling_ || committing_ != nullptr) {
+  if (move != placed_ || receiving_ != 0 || work_ != Work::none || committing_ != nullptr) {
     return Status(ErrorCode::notReady, "what is here is not of this move");
   }
   return forget(move);
@@ -312,10 +313,8 @@ void IncomingMove::abandon(uint64_t move) {
   if (move == 0) return;
   if (move == placed_) return beginAsking();
   if (move != receiving_) return;
-  if (settling_) {
-    abandoned_ = true;
-    return;
-  }
+  if (work_ == Work::placing) work_ = Work::placingUnasked;
+  if (work_ != Work::none) return;
   receiving_ = 0;
   files_ = nullptr;
   paths_.clear();
@@ -351,7 +350,7 @@ kj::Promise<void> IncomingMove::keepAsking(uint64_t move, kj::Duration pause) {
 kj::Promise<bool> IncomingMove::hear(uint64_t move, const Result<MoveOutcome>& outcome) {
   if (move != placed_) return true;
   // Another move comes meanwhile: whoever began it has asked, too.
-  if (!outcome.ok() || receiving_ != 0 || settling_ || committing_ != nullptr) return false;
+  if (!outcome.ok() || receiving_ != 0 || work_ != Work::none || committing_ != nullptr) return false;
   if (*outcome == MoveOutcome::counts) return commit(move).then([](const Status& done) { return done.ok(); });
   if (*outcome == MoveOutcome::stays) return forget(move).then([](const Status& done) { return done.ok(); });
   return false;

@@ -93,6 +93,13 @@ class IncomingMove final {
   uint64_t held() const;
 
  private:
+  /// What is being done with a partition, meanwhile nothing else is.
+  enum class Work : uint8_t {
+    none,
+    placing,         ///< it is made of the parts, and put on the disk
+    placingUnasked,  ///< so, and the operator's command is gone
+    forgetting,      ///< nothing is to stay of it
+  };
   kj::Promise<Status> takeIn(uint64_t move, ParameterHost::Arrived arrived);
   Result<uint64_t> placed(uint64_t move);
   /// Of what was to be put in place nothing stays, neither here nor on the disk; nobody is let in before.
@@ -119,8 +126,8 @@ class IncomingMove final {
   uint64_t placed_ = 0,
            committed_ = 0;  // the move whose partition is here, and which may not count; which does
   uint64_t gone_ = 0;       // the newest move that was forgotten after its partition was here
-  bool checked_ = false, settling_ = false;
-  bool abandoned_ = false;    // while it settled
+  bool checked_ = false;    // of the move of which parts come: whether the model could go on here
+  Work work_ = Work::none;
   MoveBeats beats_;           // of the move of which parts come
   bool unread_ = false;       // what is placed lies in the folder alone
   MoveLead lead_, nextLead_;  // of the move that is placed, or put in place; of the one of which parts come
