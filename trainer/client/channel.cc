@@ -346,6 +346,7 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
         SliceTransport& transport = *way->push;
         const auto info = std::make_shared<PushInfo>();
         info->versions.resize(terms_.blockCount());
+        info->answeredBy.push_back({terms_.daemon, terms_.epoch});
         // The slices of the arena first, then those of rows.
         const auto rows = std::make_shared<const std::vector<RowSlice>>(
             tensorsAlone ? std::vector<RowSlice>() : carriedRows(request.rows.get()));

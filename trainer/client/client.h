@@ -185,6 +185,13 @@ struct DealtSamples {
   bool mixed = false;  ///< some groups of the daemon's configuration see to their samples, others do not
 };
 
+/// Which process of a daemon, and in which time of its pair (docs/standby.md). A value type.
+struct Answerer {
+  uint64_t daemon = 0;  ///< random number of the process, as JoinInfo::daemon
+  uint64_t epoch = 0;  ///< in which it was the primary when this trainer joined it; 0: it can have no standby
+  bool operator==(const Answerer&) const = default;
+};
+
 struct PushInfo {
   std::vector<Version> versions;  ///< per shard, then per row shard, the newest that an answer told of
   /// Largest over the shards of: version when applied − version the gradient was computed from.
@@ -192,6 +199,8 @@ struct PushInfo {
   double seconds = 0;
   PushOutcome outcome = PushOutcome::applied;  ///< stale and late: of some shards at least; never received
   uint64_t bytes = 0;                          ///< of gradient, as they travelled
+  /// Who answered, of several daemons each; of a push that was sent again, the last time.
+  std::vector<Answerer> answeredBy = {};
 
   /// Adds what another part of the same push came to.
   void add(const PushInfo& part) {
@@ -200,6 +209,9 @@ struct PushInfo {
     seconds = std::max(seconds, part.seconds);
     outcome = std::max(outcome, part.outcome);
     bytes += part.bytes;
+    for (const Answerer& one : part.answeredBy) {
+      if (std::ranges::find(answeredBy, one) == answeredBy.end()) answeredBy.push_back(one);
+    }
   }
 };
 

@@ -184,6 +184,8 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
   terms.incarnation = incarnation;
   terms.attachment = joined.getAttachment();
   terms.leaseMs = joined.getLeaseMs();
+  terms.daemon = joined.getDaemon();
+  terms.epoch = joined.getEpoch();
   in.answer = {terms.rank,         joined.getWorldSize(), joined.getMustInitialize(), joined.getResumed(),
                joined.getDaemon(), joined.getGoesOn(),    joined.getEpoch()};
   in.offer = readOffer(joined.getAccess());

@@ -28,6 +28,8 @@ struct SessionTerms {
   uint64_t incarnation = 0;
   uint32_t attachment = 0;                 ///< of the session, see the schema
   uint64_t leaseMs = 0;                    ///< 0: none is granted
+  uint64_t daemon = 0;                     ///< random number of the daemon's process
+  uint64_t epoch = 0;                      ///< in which it is the primary of its pair; 0: it has none
   ShardPlan plan;                          ///< its groups are the fragments of localSteps
   std::vector<Slice> slices;               ///< of the whole model
   std::vector<RowShardTerms> rowShards;    ///< numbered on after the plan's shards
