@@ -1,13 +1,14 @@
 """Trainers that know how many of their pushes were answered.
 
-Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it. Each trainer writes a line for each push
-that was answered: at the end every parameter is as many as all of them, so nothing was lost and nothing came twice.
+Every gradient is of whole numbers and the rate 1, so the parameters tell which pushes are in them. Each trainer keeps a ledger: at
+the end every push that was answered is in every part of the model once, and every other one at most once.
 """
 
 import os
 import signal
 import subprocess
 
+import ledgers
 import processes
 
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
@@ -17,17 +18,21 @@ ENDLESS = 10_000_000
 
 
 class CountingTest(processes.ProcessTest):
+    gradients = "cells"  # or "ones", of trainers that are not in rounds, which have those
+
+    races = False  # whether updates may overwrite one another, so that pulls do not show all
+
     def setUp(self):
         self.trainers = []  # with the ledger of each
 
     def count(self, addresses, rank=0, world_size=1, pushes=ENDLESS, inflight=2, chunk_bytes=1 << 20, within=()):
-        """A trainer that pushes until it is told to end."""
-        ledger = self.folder / f"ledger-{len(self.trainers)}"
-        ledger.touch()
+        """A trainer that pushes until it is told to end. `inflight` 0: in rounds."""
+        path = self.folder / f"ledger-{len(self.processes)}"
         trainer = processes.Process(self.folder, self._name("trainer"), [
-            *within, COUNTING_TRAINER, addresses, rank, world_size, pushes, inflight, ledger, "cpu", chunk_bytes])
+            *within, COUNTING_TRAINER, addresses, rank, world_size, pushes, inflight, path, "cpu", chunk_bytes,
+            self.gradients if inflight else "ones"])
         self.processes.append(trainer)
-        self.trainers.append((trainer, ledger))
+        self.trainers.append((trainer, ledgers.Ledger(rank, path)))
         return trainer
 
     def read(self, addresses, when):
@@ -53,16 +58,28 @@ class CountingTest(processes.ProcessTest):
         """What a reader pulls that is asked to now."""
         reader.signal(signal.SIGUSR1)
         return self.until_pulls(reader, what)
+    @property
+    def ledgers(self):
+        return [ledger for _, ledger in self.trainers]
 
     def answered_each(self):
-        return [ledger.stat().st_size // 2 for _, ledger in self.trainers]
+        return [ledger.answered() for ledger in self.ledgers]
 
     def answered(self):
         return sum(self.answered_each())
 
+    def epochs(self):
+        """In which pushes were answered."""
+        return {epoch for ledger in self.ledgers for push in ledger.look().all_answered() for _, epoch in push.by}
+
     def until_more(self, what, count=30):
         goal = self.answered() + count
-        processes.until(f"{count} more pushes are answered {what}", lambda: self.answered() >= goal)
+
+        def more():
+            self.assertTrue(any(trainer.runs() for trainer, _ in self.trainers), "all trainers have ended")
+            return self.answered() >= goal
+
+        processes.until(f"{count} more pushes are answered {what}", more)
 
     def end_trainers(self):
         """They finish what is under way and leave."""
@@ -70,18 +87,32 @@ class CountingTest(processes.ProcessTest):
             trainer.signal(signal.SIGTERM)
         for trainer, _ in self.trainers:
             self.assert_ends(trainer)
+        self.check_ledgers()
 
     def psd(self, *arguments):
         return subprocess.run([processes.PSD, *map(str, arguments)], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
 
-    def values(self, daemon):
-        """The values of all parameters."""
+    def model_tensors(self, address):
+        """The values of each tensor by name, of the model that a daemon at that address serves, alone or with others."""
         path = self.folder / "model.safetensors"
-        done = self.psd("export", "--server", daemon.address, "--to", path)
+        done = self.psd("export", "--server", address, "--to", path)
         self.assertEqual(done.returncode, 0, done.stderr)
-        return processes.all_values(path)
+        return {name: values for name, (_, values) in processes.safetensors(path).items()}
+
+    def values(self, daemon):
+        """The values of all parameters, of trainers whose gradients are ones."""
+        return {value for values in self.model_tensors(daemon.address).values() for value in values}
+
+    def check_ledgers(self):
+        """What holds whatever is in the model."""
+        self.assertEqual(ledgers.findings(self.ledgers, self.races), [])
+
+    def check_model(self, address, after=None):
+        """Every answered push is in every part of the model once, and every other one at most once; nothing is under way."""
+        self.check_ledgers()
+        self.assertEqual(ledgers.count_findings(self.ledgers, self.model_tensors(address)), [], after)
 
     def check_counts(self, daemon):
         """Ends the trainers, and compares the model with what they were answered."""
         self.end_trainers()
-        self.assertEqual(self.values(daemon), {float(self.answered())})
+        self.check_model(daemon.address)

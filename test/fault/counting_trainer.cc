@@ -1,27 +1,43 @@
-// A trainer whose gradients are all −1: under SGD with a rate of 1 every parameter counts the pushes that are
-// in it. Writes a line to a file for each push that was applied, so that whoever kills it knows what was
-// promised.
+// A trainer whose gradients are whole numbers, so that under SGD with a rate of 1 the parameters tell which
+// pushes are in them. It keeps a ledger in a file, so that whoever kills it knows what was promised.
 //
-//   counting_trainer ADDRESS[,ADDRESS…] RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK
+//   counting_trainer ADDRESS[,ADDRESS…] RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK GRADIENTS
+//
+// GRADIENTS: `ones`, every gradient is −1. Or `cells`: each 16 parameters, which no shard divides, hold
+// three of each rank from 0 to 4 (how many pushes, the sum of kMarks[0] of their steps, and of kMarks[1]),
+// and last how many pushes of all; and before each push of a step that kPullEvery divides this one pulls.
+//
+// The ledger's lines (test/fault/ledgers.py reads them), times in ns of the machine's monotonic clock:
+//   S STEP TIME                                   a push is sent
+//   A STEP TIME VERSION,… DAEMON:EPOCH,…          it was answered, and applied
+//   P TIME ANSWERED SENT LOW HIGH                 a pull, begun when so many pushes of this process were
+//                                                 answered, and so many sent, has from LOW to HIGH of them
+//   M                                             the model has moved to other daemons
 //
 // SIGTERM: no more pushes; it waits for the answers of those under way, and leaves.
 // DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon
 // shares memory of its own. INFLIGHT 0: each gradient is that of the parameters that were pulled just before,
 // as synchronous rounds ask; what came too late is done again. CHUNK: bytes of a slice at most.
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include "common/types/model_layout.h"
 #include "test/fault/counting_model.h"
 #include "test/fault/patient_join.h"
 #include "test/support/arena_values.h"
@@ -35,6 +51,11 @@ constexpr std::chrono::seconds kPatience{120};
 
 volatile std::sig_atomic_t toldToEnd = 0;
 
+constexpr size_t kPeriod = testing::kCountingPeriod;  // of cells
+constexpr size_t kCellsOfRank = 3;
+constexpr uint32_t kRanksMax = (kPeriod - 1) / kCellsOfRank;
+constexpr uint64_t kPullEvery = 8;
+
 struct Order {
   std::vector<std::string> addresses;
   Membership membership;
@@ -43,6 +64,7 @@ struct Order {
   std::string file;
   bool onDevice = false;
   uint64_t chunkBytes = 0;
+  bool cells = false;
 };
 
 /// Where the trainer's values are. Owned by one thread.
@@ -51,44 +73,162 @@ struct Arrays {
   std::span<const float> gradient;
 };
 
+/// What a push of that step adds to its rank's cells. Of pushes that are under way together no two have the
+/// same marks, so that no lost one is made up for by another that came twice; small, so that float32 has the
+/// sums of many.
+std::array<float, kCellsOfRank> marksOf(uint64_t step) {
+  constexpr uint64_t kAnyOdd = 0x9E3779B97F4A7C15;
+  return {1, static_cast<float>(step % 67), static_cast<float>(step * kAnyOdd >> 58)};
+}
+
 std::vector<float> all(float value) { return testing::everyParameter(kModel, value); }
 
-Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros) {
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// What the file holds of this trainer's pushes. Owned by one thread.
+class Ledger {
+ public:
+  explicit Ledger(const std::string& path)
+      : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644)) {}
+
+  Status sends(Step step) {
+    sent_++;
+    return write(fmt::format("S {} {}\n", step.value, now()));
+  }
+  Status answered(Step step, const PushInfo& info) {
+    answered_++;
+    std::string line = fmt::format("A {} {} ", step.value, now());
+    for (size_t i = 0; i < info.versions.size(); i++) {
+      line += fmt::format("{}{}", i > 0 ? "," : "", info.versions[i].value);
+    }
+    for (size_t i = 0; i < info.answeredBy.size(); i++) {
+      line +=
+          fmt::format("{}{:016x}:{}", i > 0 ? "," : " ", info.answeredBy[i].daemon, info.answeredBy[i].epoch);
+    }
+    return write(line + "\n");
+  }
+  Status pulled(float low, float high) {
+    return write(fmt::format("P {} {} {} {:.0f} {:.0f}\n", now(), answered_, sent_, low, high));
+  }
+  Status moved() { return write("M\n"); }
+
+ private:
+  Status write(const std::string& line) {
+    if (::write(file_, line.data(), line.size()) == static_cast<ssize_t>(line.size())) return {};
+    return {ErrorCode::io, "cannot write to '" + path_ + "'"};
+  }
+
+  const std::string path_;
+  const int file_;  // until the process ends
+  uint64_t sent_ = 0, answered_ = 0;
+};
+
+Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros, Ledger& ledger) {
   ClientOptions options;
   options.servers = order.addresses;
   options.chunkBytes = options.deviceChunkBytes = order.chunkBytes;
   options.connectTimeout = options.retryTimeout = kPatience;
   if (order.onDevice) options.cudaDevice = 0;
+  options.onMove = [&ledger](const auto&, const auto&) { (void)ledger.moved(); };
   return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);
 }
 
-Status note(const Order& order, int file) {
-  if (write(file, "1\n", 2) == 2) return {};
-  return {ErrorCode::io, "cannot write to '" + order.file + "'"};
-}
-
-Status pushAll(Client& client, const Order& order, const Arrays& arrays, int file) {
-  std::deque<Pending<PushInfo>> open;
-  for (uint64_t step = 1;; step++) {
-    const bool more = step <= order.pushes && toldToEnd == 0;
-    if (more) open.push_back(client.push(Step{step}, arrays.gradient, 1, {}));
+Status pushAll(Client& client, const Order& order, const Arrays& arrays, Ledger& ledger) {
+  std::deque<std::pair<Step, Pending<PushInfo>>> open;
+  for (Step step{1};; step.value++) {
+    const bool more = step.value <= order.pushes && toldToEnd == 0;
+    if (more) {
+      PSD_RETURN_IF_ERROR(ledger.sends(step));
+      open.emplace_back(step, client.push(step, arrays.gradient, 1, {}));
+    }
     if (more && open.size() < order.inflight) continue;
     if (open.empty()) return {};
-    PSD_RETURN_IF_ERROR(open.front().wait());
+    PSD_ASSIGN_OR_RETURN(const PushInfo pushed, open.front().second.wait());
+    PSD_RETURN_IF_ERROR(ledger.answered(open.front().first, pushed));
     open.pop_front();
-    PSD_RETURN_IF_ERROR(note(order, file));
   }
 }
 
-Status pushInRounds(Client& client, const Order& order, const Arrays& arrays, int file) {
+/// What outlives the client that pushes cells. Owned by one thread.
+struct CellArrays {
+  explicit CellArrays(size_t inflight) : gradients(inflight, all(0)) {}
+  std::vector<float> begin = all(0), values = all(0);  // of the first pull, and of the last
+  std::vector<std::vector<float>> gradients;           // of the pushes under way
+};
+
+/// Pushes whose gradients tell of their steps, and looks at what is there of them. Owned by one thread.
+class CellPushes {
+ public:
+  CellPushes(Client& client, const Order& order, CellArrays& arrays, Ledger& ledger)
+      : client_(client), order_(order), arrays_(arrays), ledger_(ledger) {}
+
+  Status run() {
+    PSD_RETURN_IF_ERROR(client_.pull(arrays_.begin).wait());
+    for (uint64_t step = 1;; step++) {
+      const bool more = step <= order_.pushes && toldToEnd == 0;
+      if (more && step % kPullEvery == 0) PSD_RETURN_IF_ERROR(look());
+      if (more) PSD_RETURN_IF_ERROR(push(Step{step}));
+      if (more && open_.size() < order_.inflight) continue;
+      if (open_.empty()) return look();
+      PSD_ASSIGN_OR_RETURN(const PushInfo pushed, open_.front().second.wait());
+      PSD_RETURN_IF_ERROR(ledger_.answered(open_.front().first, pushed));
+      open_.pop_front();
+    }
+  }
+
+ private:
+  size_t ownCell() const { return order_.membership.rank.value * kCellsOfRank; }
+
+  Status push(Step step) {
+    std::vector<float>& gradient = arrays_.gradients[step.value % arrays_.gradients.size()];
+    const auto marks = marksOf(step.value);
+    for (const TensorPlace& place : layout_.places()) {
+      for (size_t i = 0; i < place.count; i++) {
+        const size_t cell = i % kPeriod, mine = cell - ownCell();
+        gradient[place.begin + i] = mine < kCellsOfRank ? -marks[mine] : cell == kPeriod - 1 ? -1.0F : 0.0F;
+      }
+    }
+    PSD_RETURN_IF_ERROR(ledger_.sends(step));
+    open_.emplace_back(step, client_.push(step, gradient, 1, {}));
+    return {};
+  }
+
+  /// How many of its own pushes a pull shows.
+  Status look() {
+    const std::vector<float>&values = arrays_.values, &begin = arrays_.begin;
+    PSD_RETURN_IF_ERROR(client_.pull(arrays_.values).wait());
+    float low = values[ownCell()] - begin[ownCell()], high = low;
+    for (const TensorPlace& place : layout_.places()) {
+      for (size_t i = place.begin + ownCell(); i < place.begin + place.count; i += kPeriod) {
+        low = std::min(low, values[i] - begin[i]);
+        high = std::max(high, values[i] - begin[i]);
+      }
+    }
+    return ledger_.pulled(low, high);
+  }
+
+  const ModelLayout layout_{kModel};
+  Client& client_;
+  const Order& order_;
+  CellArrays& arrays_;
+  Ledger& ledger_;
+  std::deque<std::pair<Step, Pending<PushInfo>>> open_;
+};
+
+Status pushInRounds(Client& client, const Order& order, const Arrays& arrays, Ledger& ledger) {
   uint64_t applied = 0;
-  for (uint64_t step = 1; applied < order.pushes && toldToEnd == 0; step++) {
+  for (Step step{1}; applied < order.pushes && toldToEnd == 0; step.value++) {
     PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(arrays.values).wait());
+    PSD_RETURN_IF_ERROR(ledger.sends(step));
     PSD_ASSIGN_OR_RETURN(const PushInfo pushed,
-                         client.push(Step{step}, arrays.gradient, 1, pulled.versions).wait());
+                         client.push(step, arrays.gradient, 1, pulled.versions).wait());
     if (pushed.outcome != PushOutcome::applied) continue;
     applied++;
-    PSD_RETURN_IF_ERROR(note(order, file));
+    PSD_RETURN_IF_ERROR(ledger.answered(step, pushed));
   }
   return {};
 }
@@ -99,9 +239,13 @@ Status run(const Order& order) {
   std::vector<float> values = zeros;
   std::unique_ptr<DeviceCopier> copier;
   std::unique_ptr<DeviceCopier::Array> valuesOnDevice, gradientOnDevice;
-  const int file = open(order.file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  if (file < 0) return {ErrorCode::io, "cannot open '" + order.file + "'"};
-  PSD_ASSIGN_OR_RETURN(auto client, join(order, zeros));
+  CellArrays cells(order.cells ? order.inflight : 0);
+  Ledger ledger(order.file);
+  PSD_ASSIGN_OR_RETURN(auto client, join(order, zeros, ledger));
+  if (order.cells) {
+    PSD_RETURN_IF_ERROR(CellPushes(*client, order, cells, ledger).run());
+    return client->leave();
+  }
   Arrays arrays{values, gradient};
   if (order.onDevice && client->useDeviceMemory()) {
     PSD_ASSIGN_OR_RETURN(copier, DeviceCopier::make(0));
@@ -109,7 +253,7 @@ Status run(const Order& order) {
     PSD_ASSIGN_OR_RETURN(gradientOnDevice, copier->allocate(gradient));
     arrays = {valuesOnDevice->span(), gradientOnDevice->span()};
   }
-  PSD_RETURN_IF_ERROR((order.inflight == 0 ? pushInRounds : pushAll)(*client, order, arrays, file));
+  PSD_RETURN_IF_ERROR((order.inflight == 0 ? pushInRounds : pushAll)(*client, order, arrays, ledger));
   return client->leave();
 }
 
@@ -117,9 +261,10 @@ Status run(const Order& order) {
 }  // namespace psd
 
 int main(int argc, char** argv) {
-  if (argc != 9) {
-    std::fprintf(stderr,
-                 "usage: counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK\n");
+  if (argc != 10) {
+    std::fprintf(
+        stderr,
+        "usage: counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK GRADIENTS\n");
     return 2;
   }
   std::signal(SIGTERM, [](int) { psd::toldToEnd = 1; });
@@ -130,7 +275,14 @@ int main(int argc, char** argv) {
                          number(5),
                          argv[6],
                          std::string(argv[7]) != "cpu",
-                         number(8)};
+                         number(8),
+                         std::string(argv[9]) == "cells"};
+  if (order.cells &&
+      (order.onDevice || order.inflight == 0 || order.membership.rank.value >= psd::kRanksMax)) {
+    std::fprintf(stderr, "counting_trainer: cells go without a device and rounds, and with ranks below %u\n",
+                 psd::kRanksMax);
+    return 2;
+  }
   const psd::Status status = psd::run(order);
   if (!status.ok()) std::fprintf(stderr, "counting_trainer: %s\n", status.message().c_str());
   return status.ok() ? 0 : 1;

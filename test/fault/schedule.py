@@ -9,6 +9,7 @@ import random
 import signal
 
 import faulty_machine
+import ledgers
 import processes
 
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
@@ -41,6 +42,7 @@ class Trainer:
     def __init__(self, test, rank, plan, environment):
         self.test, self.rank, self.plan, self.environment = test, rank, plan, environment
         self.file = test.folder / f"{plan['seed']}-rank-{rank}"
+        self.ledger = ledgers.Ledger(rank, self.file)
         self.uncertain = 0
         self.start()
 
@@ -48,11 +50,11 @@ class Trainer:
         self.answered_before = self.answered()
         self.process = processes.Process(self.test.folder, self.test.name(f"trainer-{self.rank}"), [
             COUNTING_TRAINER, self.plan["address"], self.rank, self.plan["trainers"], self.left(), self.plan["inflight"],
-            self.file, self.plan["trainers_on"], self.plan["chunk"]], self.environment)
+            self.file, self.plan["trainers_on"], self.plan["chunk"], "ones"], self.environment)
         self.test.processes.append(self.process)
 
     def answered(self):
-        return self.file.stat().st_size // 2 if self.file.exists() else 0
+        return self.ledger.answered()
 
     def trains(self):
         """This life has had an answer, and does not say that it is over."""

@@ -23,6 +23,8 @@ INFLIGHT = 2  # pushes of a trainer
 
 
 class Machines(counting.CountingTest):
+    gradients = "ones"
+
     def setUp(self):
         super().setUp()
         self.random = random.Random(20)

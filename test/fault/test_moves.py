@@ -170,8 +170,6 @@ class Moves(counting.CountingTest):
     def kills_of(self, whom):
         for kill in range(KILLS):
             self.trainers = []
-            for path in self.folder.glob("ledger-*"):
-                path.unlink()
             name = f"{kill}-"
             old = self.several(2, f"{name}a", "log")
             for rank in range(2):

@@ -223,8 +223,6 @@ class MovesOfPairs(counting.CountingTest):
         """For each kill the pair that has the model, with trainers at work, and the two to which it is to move."""
         for kill in range(KILLS):
             self.trainers = []
-            for path in self.folder.glob("ledger-*"):
-                path.unlink()
             [old] = self.pairs(f"a{kill}")
             self.counting(old)
             old[0].until_in_sync()

@@ -4,6 +4,7 @@ in the model once."""
 
 import signal
 
+import ledgers
 import processes
 import schedule
 
@@ -13,6 +14,9 @@ BETWEEN = 60  # answers, at least
 
 
 class Restarts(processes.ProcessTest):
+    def setUp(self):
+        self.ledgers = {}  # by rank
+
     def start_daemon(self, policy, durability):
         # No round of one trainer alone, while the other is on its way back.
         settings = {"policy__quorum": 2} if policy == "sync" else {}
@@ -20,8 +24,7 @@ class Restarts(processes.ProcessTest):
                            durability={"type": durability, "path": str(self.folder / "saved")}, **settings)
 
     def answered(self, rank):
-        file = self.folder / f"rank-{rank}"
-        return file.stat().st_size // 2 if file.exists() else 0
+        return self.ledgers.setdefault(rank, ledgers.Ledger(rank, self.folder / f"rank-{rank}")).answered()
 
     def restart(self, daemon, policy, durability):
         """The old daemon ends in an orderly way, and says what becomes of its trainers."""
@@ -37,7 +40,7 @@ class Restarts(processes.ProcessTest):
         for rank in range(trainers):
             pushing.append(processes.Process(self.folder, f"trainer-{rank}", [
                 schedule.COUNTING_TRAINER, daemon.address, rank, trainers, PUSHES, inflight, self.folder / f"rank-{rank}", "cpu",
-                4096]))
+                4096, "ones"]))
         self.processes += pushing
         for restart in range(1, RESTARTS + 1):
             moment = min(self.answered(rank) for rank in range(trainers)) + BETWEEN
@@ -74,7 +77,7 @@ class Restarts(processes.ProcessTest):
         """Whatever races lost in the daemon that was killed, the one after it runs the pushes one after the other."""
         daemon = self.start_daemon("hogwild", "log")
         pushing = [processes.Process(self.folder, f"trainer-{rank}", [
-            schedule.COUNTING_TRAINER, daemon.address, rank, 2, PUSHES, 4, self.folder / f"rank-{rank}", "cpu", 4096])
+            schedule.COUNTING_TRAINER, daemon.address, rank, 2, PUSHES, 4, self.folder / f"rank-{rank}", "cpu", 4096, "ones"])
             for rank in range(2)]
         self.processes += pushing
         for trainer in pushing:
@@ -92,7 +95,7 @@ class Ends(processes.ProcessTest):
         """A trainer that was at work when the daemon was told to end by `how`."""
         daemon = self.daemon(listen=(self.unix_address(),), policy="locked", **settings)
         trainer = processes.Process(self.folder, "trainer", [
-            schedule.COUNTING_TRAINER, daemon.address, 0, 1, 10**9, 1, self.folder / "rank-0", "cpu", 4096])
+            schedule.COUNTING_TRAINER, daemon.address, 0, 1, 10**9, 1, self.folder / "rank-0", "cpu", 4096, "ones"])
         self.processes.append(trainer)
         daemon.until_status("it trains", lambda status: any(each["step"] > 5 for each in status["trainers"]))
         for each in how:
@@ -125,9 +128,10 @@ class Ends(processes.ProcessTest):
 
     def test_the_trainer_waits_after_sigterm(self):
         trainer = self.trained(lambda daemon: daemon.signal(signal.SIGTERM), durability=self.durable())
-        before = (self.folder / "rank-0").stat().st_size
+        ledger = ledgers.Ledger(0, self.folder / "rank-0")
+        before = ledger.answered()
         self.daemon(listen=(self.unix_address(),), policy="locked", durability=self.durable())
-        processes.until("it goes on", lambda: (self.folder / "rank-0").stat().st_size > before + 20)
+        processes.until("it goes on", lambda: ledger.answered() > before + 10)
         self.assertTrue(trainer.runs())
 
 

@@ -73,9 +73,7 @@ class SeveralDaemonsFaults(counting.CountingTest):
                 faults.append(self.fault(daemons))
                 self.until_all_go_on(f"after {faults[-1]}")
             self.end_trainers()
-            path = self.folder / "model.safetensors"
-            self.assert_ends(self.start_psd("export", "--server", self.addresses[0], "--to", path))
-            self.assertEqual(processes.all_values(path), {float(self.answered())}, faults)
+            self.check_model(self.addresses[0], faults)
         print(f"{len(faults)} faults")
         for daemon in daemons:
             self.assert_stops(daemon)
