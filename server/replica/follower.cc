@@ -115,6 +115,7 @@ Status Follower::take(Bytes record) {
 
 kj::Promise<Result<FollowerProgress>> Follower::records(std::span<const std::byte> bytes) {
   using Outcome = Result<FollowerProgress>;
+  if (const auto now = progress(); !now.ok()) return Outcome(now.error());
   const Status all = within("records", [&]() -> Status {
     partial_.insert(partial_.end(), bytes.begin(), bytes.end());
     size_t at = 0;
@@ -131,7 +132,7 @@ kj::Promise<Result<FollowerProgress>> Follower::records(std::span<const std::byt
     return Outcome(all.error());
   }
   const std::lock_guard hold(mutex_);
-  if (!status_.ok()) return Outcome(status_.error());
+  if (const Status now = taking(); !now.ok()) return Outcome(now.error());
   wake_.notify_one();
   if (keeps_ && kept_ < held_) {
     auto kept = kj::newPromiseAndCrossThreadFulfiller<void>();
@@ -155,8 +156,13 @@ uint64_t Follower::bytesMax() const { return restored_ ? config_.lagBytes : conf
 
 Result<FollowerProgress> Follower::progress() const {
   const std::lock_guard hold(mutex_);
-  if (!status_.ok()) return status_.error();
+  PSD_RETURN_IF_ERROR(taking());
   return progressNow();
+}
+
+Status Follower::taking() const {
+  if (status_.ok() && leaving_) return {ErrorCode::shuttingDown, "the standby is about to end"};
+  return status_;
 }
 
 uint64_t Follower::lagBytes() const {
@@ -291,7 +297,10 @@ void Follower::fail(const Status& status) {
   wake_.notify_one();
 }
 
-void Follower::leave() { fail({ErrorCode::shuttingDown, "the standby is about to end"}); }
+void Follower::leave() {
+  const std::lock_guard hold(mutex_);
+  leaving_ = true;
+}
 
 kj::Promise<void> Follower::end() {
   fail({ErrorCode::shuttingDown, "the run is over"});

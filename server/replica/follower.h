@@ -71,7 +71,8 @@ class Follower final {
   /// Whether the primary's checkpoint is being put into a store, or on the disk.
   bool restoring() const;
 
-  /// Nothing more is taken: the primary is told that this standby is about to end.
+  /// Nothing more is taken: the primary is told that this standby is about to end. Who is to take over all
+  /// the same, as the primary ended at that moment, may: see finish().
   void leave();
   /// The run is over: nothing more is taken. Resolves once nothing more is applied, or written to the disk.
   kj::Promise<void> end();
@@ -96,6 +97,8 @@ class Follower final {
   Result<std::optional<Bytes>> cut(size_t& at) const;
   Status take(Bytes record);
   void fail(const Status& status);
+  /// With the mutex held: why nothing more is taken, if so.
+  Status taking() const;
   FollowerProgress progressNow() const { return {heldNow(), applied_}; }
   /// What the primary is told.
   uint64_t heldNow() const;
@@ -125,6 +128,7 @@ class Follower final {
   std::vector<Fulfiller> roomWaiters_;
   std::vector<std::pair<uint64_t, Fulfiller>> keptWaiters_;  // for the disk to have all below
   std::vector<Fulfiller> endWaiters_;
+  bool leaving_ = false;
   bool ending_ = false, ended_ = false;  // ended: the thread does nothing more
   Status status_;
 

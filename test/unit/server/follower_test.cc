@@ -29,6 +29,29 @@ Result<CopyPlace> noStore(Env&, const Checkpoint&) {
   return Error{ErrorCode::internal, "this test has no model"};
 }
 
+/// The records of the first `parts` shards of a round, numbered from `first` on.
+std::vector<std::byte> roundRecords(ParameterStore& store, uint64_t round, uint64_t first, size_t parts) {
+  std::vector<std::byte> out;
+  for (size_t shard = 0; shard < parts; shard++) {
+    const std::vector<float> gradient = testing::countingGradient(store, shard);
+    const UpdateSource source{Rank{3}, 32, 11, Step{round}, Version{round}, 0};
+    const UpdatePart part = shard + 1 < store.shardCount() ? UpdatePart::goesOn : UpdatePart::last;
+    appendRecord(out, first + shard, ShardId{static_cast<uint32_t>(shard)},
+                 {store.shard(shard).scalars(round), gradient, {&source, 1}, part});
+  }
+  sealRecords(out, 0);
+  return out;
+}
+
+/// The checkpoint in "/saved", whole.
+void giveImage(Follower& follower, testing::MemoryEnv& disk, testing::TestLoop& loop) {
+  for (const auto& [path, text] : disk.files()) {
+    const auto bytes = std::as_bytes(std::span(text));
+    PSD_REQUIRE_OK(follower.image({path, "", {bytes.begin(), bytes.end()}}));
+  }
+  PSD_REQUIRE_OK(loop.wait(follower.imageDone(checkpointPath("/saved", 1))));
+}
+
 TEST_CASE("a record is taken whatever is to be kept at most, and the next one waits") {
   testing::TestLoop loop;
   Follower follower(ReplicationConfig{.catchUpBytes = 1024}, noStore);
@@ -61,6 +84,46 @@ TEST_CASE("what a follower could not do with what came stays what is said of it"
   const auto progress = follower.progress();
   REQUIRE_FALSE(progress.ok());
   CHECK(loop.wait(follower.records(record(1, 64))).message() == progress.message());
+}
+
+TEST_CASE("of a round that is not in all shards a follower keeps nothing when it takes over") {
+  constexpr uint32_t kShards = 5;
+  testing::TestLoop loop;
+  testing::MemoryEnv disk;
+  const std::shared_ptr<ParameterStore> store = testing::makeStore(kShards, testing::kCounting);
+  PSD_REQUIRE_OK(saveAtRest(disk, "/saved", 1, *store, describeStore(*store, {"sync"}).groups,
+                            Consistency::perShard, {}));
+  const uint32_t parts = GENERATE(0u, 1u, 2u, 3u, 4u, 5u);  // of the second round
+  CAPTURE(parts);
+  Follower follower(ReplicationConfig{}, [&](Env&, const Checkpoint&) -> Result<CopyPlace> {
+    return CopyPlace{store.get(), nullptr};
+  });
+  giveImage(follower, disk, loop);
+  PSD_REQUIRE_OK(loop.wait(follower.records(roundRecords(*store, 1, 1, kShards))));
+  if (parts > 0) {
+    PSD_REQUIRE_OK(loop.wait(follower.records(roundRecords(*store, 2, kShards + 1, parts))));
+  }
+  PSD_REQUIRE_OK(follower.finish());
+  CHECK(testing::counts(*store) == std::vector<float>(kShards, parts == kShards ? 2.F : 1.F));
+}
+
+TEST_CASE("a follower that leaves takes nothing more, and what it has may still be gone on from") {
+  testing::TestLoop loop;
+  testing::MemoryEnv disk;
+  const auto store = testing::makeStore(2, testing::kCounting);
+  PSD_REQUIRE_OK(saveAtRest(disk, "/saved", 1, *store, describeStore(*store, {"locked"}).groups,
+                            Consistency::perShard, {}));
+  Follower follower(ReplicationConfig{}, [&](Env&, const Checkpoint&) -> Result<CopyPlace> {
+    return CopyPlace{store.get(), nullptr};
+  });
+  giveImage(follower, disk, loop);
+  PSD_REQUIRE_OK(loop.wait(follower.records(record(5, 64))));
+  follower.leave();
+  CHECK(follower.progress().message() == "the standby is about to end");
+  CHECK(loop.wait(follower.records(record(6, 64))).error().code == ErrorCode::shuttingDown);
+  const auto followed = follower.finish();
+  PSD_REQUIRE_OK(followed);
+  CHECK(followed->next == 6);
 }
 
 TEST_CASE("a follower that is restoring a model when the run ends holds up nobody") {
