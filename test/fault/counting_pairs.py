@@ -12,10 +12,10 @@ class CountingPairs(counting.CountingTest):
         super().setUp()
         self.etcd = etcd.Etcd(self)
 
-    def one(self, listen="tcp://127.0.0.1:0", policy="locked", optimizer=counting.SGD, replication=None, **settings):
+    def one(self, listen="tcp://127.0.0.1:0", policy="locked", optimizer=counting.SGD, replication=None, shards=3, **settings):
         engine = {"type": "etcd", "endpoints": self.etcd.endpoints, "prefix": "/psd/test"}
         return self.daemon(listen=(listen,), policy=policy, optimizer=optimizer, engine=engine, replication={**PATIENT, **(replication or {})},
-                           shards=3, **settings)
+                           shards=shards, **settings)
 
     def pair(self, **settings):
         """A primary and a daemon that is to follow it."""
