@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Two daemons serve one model, each with a standby, with a real etcd: primaries are killed and stopped, the lead's among them."""
+"""Two daemons serve one model, or three, each with a standby, with a real etcd: primaries are killed and stopped, the lead's among them.
+
+FAULT_PAIRS_SECONDS makes a soak of three pairs (as 600), FAULT_PAIRS_SEED another order.
+"""
 
 import os
 import random
@@ -17,6 +20,9 @@ from counting_pairs import PATIENT
 FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", 4))
 SEED = int(os.environ.get("FAULT_PAIRS_SEED", 1))
 LONGEST_JOIN_S = 0.06
+SECONDS = float(os.environ.get("FAULT_PAIRS_SECONDS", 0))
+# Of a soak, in an order that is drawn anew once each of them has been.
+SOAK_FAULTS = ("kill", "freeze", "switch", "kill standby", "without etcd", "kill without etcd")
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -24,7 +30,11 @@ class SeveralPairs(counting.CountingTest):
     def setUp(self):
         super().setUp()
         self.etcd = etcd.Etcd(self)
-        self.addresses = [[self.unix_address(f"{pair}{place}.sock") for place in "ab"] for pair in range(2)]
+        self.place(2)
+
+    def place(self, pairs):
+        """So many there are to be."""
+        self.addresses = [[self.unix_address(f"{pair}{place}.sock") for place in "ab"] for pair in range(pairs)]
 
     def one(self, pair, address, policy="locked", **settings):
         engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": f"/psd/test/{pair}"}
@@ -70,6 +80,57 @@ class SeveralPairs(counting.CountingTest):
         self.assertEqual(stopped.returncode, 0, stopped.stderr)
         for daemon in [one for pair in pairs for one in pair]:
             self.assert_ends(daemon)
+
+    @staticmethod
+    def until_takes_over(standby):
+        standby.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+
+    def disturb(self, fault, number, pair):
+        """A fault of one pair, [primary, standby], which it leaves in their new places."""
+        primary, standby = pair
+        if "without etcd" in fault:
+            self.etcd.kill()
+            self.until_more("without etcd")
+        if "kill" in fault:
+            (standby if fault == "kill standby" else primary).kill()
+        if fault == "freeze":
+            primary.signal(signal.SIGSTOP)
+        if fault == "switch":
+            done = self.psd("switch", "--server", primary.address)
+            # A machine that is busy may not get the answer out before the daemon begins anew.
+            self.assertTrue(done.returncode == 0 or "connection broke" in done.stderr, done.stderr)
+        if "without etcd" in fault:
+            self.assertTrue(self.etcd.start())
+        if fault == "kill standby":
+            self.until_more("by a primary alone")
+            pair[1] = self.one(number, standby.address)
+        elif fault != "without etcd":
+            self.until_takes_over(standby)
+            self.until_more("by a standby")
+            if fault == "freeze":
+                primary.signal(signal.SIGCONT)
+            pair[:] = standby, self.one(number, primary.address) if "kill" in fault else primary
+
+    def test_three_pairs_lose_nothing_by_faults_in_a_random_order(self):
+        order = random.Random(SEED)
+        self.place(3)
+        pairs = self.pairs()
+        for rank in range(2):
+            self.count(self.addresses[rank][0], rank, 2, chunk_bytes=1 << 12)
+        end = time.monotonic() + SECONDS
+        happened = []
+        while not happened or time.monotonic() < end:
+            for fault in order.sample(SOAK_FAULTS, len(SOAK_FAULTS)):
+                for primary, _ in pairs:
+                    primary.until_in_sync()
+                self.until_more("before the fault")
+                number = order.randrange(len(pairs))
+                happened.append((fault, number))
+                print(f"FAULT_PAIRS_SEED={SEED}, fault {len(happened)}: {fault}, pair {number}", flush=True)
+                self.disturb(fault, number, pairs[number])
+        self.end_trainers()
+        print(f"{len(happened)} faults, {self.answered()} pushes answered, epochs to {max(self.epochs())}")
+        self.check_model(pairs[0][0].address, happened)
 
     def test_faults_of_primaries_lose_nothing(self):
         self.check(2, lambda primaries: self.check_model(primaries[0].address))
