@@ -145,9 +145,10 @@ class Programs:
 
 
 class Daemon:
-    """A running psd, with what it writes in `folder`. `address` names its addresses by transport, that of TCP once it is ready."""
+    """A running psd, with what it writes in `folder`. `address` names its addresses by transport, that of TCP once it is ready.
+    `within`: words before its command."""
 
-    def __init__(self, psd, folder, config):
+    def __init__(self, psd, folder, config, within=()):
         self.psd = psd
         self.socket = folder / "psd.sock"
         self.port_file = folder / "port"
@@ -157,7 +158,7 @@ class Daemon:
         file.write_text(json.dumps({"listen": [self.address["unix"], "tcp://127.0.0.1:0"], "log": {"level": "warn"}, **config}),
                         encoding="utf-8")
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([psd, "--config", file, "--port-file", self.port_file],
+            self.process = subprocess.Popen([*within, psd, "--config", file, "--port-file", self.port_file],
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def await_ready(self):

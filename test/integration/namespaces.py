@@ -4,11 +4,11 @@ import os
 import shutil
 import subprocess
 
-import processes
+WAIT_S = 60  # for one of these commands
 
 
 def run(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=WAIT_S, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, command))}: {done.stderr}")
     return done.stdout

@@ -3,7 +3,6 @@
 The programs' paths come from the environment: PSD_BIN, and PSD_TRAINER_BIN where psd-trainer is built.
 """
 
-import array
 import collections
 import dataclasses
 import json
@@ -17,6 +16,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+from safetensors_file import safetensors
 
 PSD = os.environ["PSD_BIN"]
 TRAINER = os.environ.get("PSD_TRAINER_BIN")
@@ -114,18 +115,6 @@ def read_log(folder):
                 yield from log.updates(data, at)
             at += size
             next_record += 1
-
-
-def safetensors(path):
-    """{name: (shape, values)} of a file of float32 tensors."""
-    data = path.read_bytes()
-    (size,) = struct.unpack_from("<Q", data)
-    tensors = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            tensors[name] = entry["shape"], array.array("f", data[8 + size + begin:8 + size + end])
-    return tensors
 
 
 def all_values(path):
