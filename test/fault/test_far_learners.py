@@ -108,7 +108,7 @@ class FarLearnersOverTls(Far):
     def secure(self):
         authority = certificates.Authority(self.folder)
         certificate, key = authority.sign("server", "psd-server", "IP:10.78.0.1,IP:10.78.1.1")
-        self.tls_ca = authority.path
+        self.tls_ca, self.reader = authority.path, self.token("reader", "reader")
         return ({"tls": json.dumps({"certificate": str(certificate), "key": str(key)}), "auth__tokens": str(self.folder / "tokens")},
                 ("--tls-ca", authority.path, "--token-file", self.token("learner", "trainer")))
 
@@ -124,8 +124,7 @@ class FarLearnersOverTls(Far):
         self.lose_no_answered_round_with_the_daemon()
 
     def test_who_may_only_read_is_no_learner(self):
-        reader = self.token("reader", "reader")
-        for token, words in ((("--token-file", reader), ("reader",)), ((), ("token",))):
+        for token, words in ((("--token-file", self.reader), ("reader",)), ((), ("token",))):
             refused = self.train(f"tls://10.78.0.1:{PORT}", 0, LEARNERS, steps=1, more=("--tls-ca", self.tls_ca, *token), within=within("home0"))
             self.assert_fails(refused, *words)
         self.until_rounds_of({0, 1})

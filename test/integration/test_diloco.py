@@ -362,11 +362,12 @@ class DiLoCo(processes.ProcessTest):
                     return [round(json.loads(line)["lr"] * warm_up) for line in lines if line.endswith("\n")]
 
                 def assert_goes_with_the_run(rank):
-                    seen, closed = len(numbers(rank)), rounds(daemon.status())["closed"]
+                    seen, closed = len(numbers(rank)), max(versions(daemon.status()))
                     processes.until(f"rank {rank} goes on", lambda: len(numbers(rank)) >= seen + 15)
                     newest = numbers(rank)[seen + 5:seen + 15]
-                    self.assertGreater(min(newest), period * (closed - 2))
-                    self.assertLessEqual(max(newest), period * (rounds(daemon.status())["closed"] + 2))
+                    # It may be some rounds behind where it is left out of them, but not by those that it has missed.
+                    self.assertGreater(min(newest), period * (closed - 15))
+                    self.assertLessEqual(max(newest), period * (max(versions(daemon.status())) + 2))
 
                 self.until_in(daemon, [0, 1])
                 learners[1].signal(signal.SIGSTOP)

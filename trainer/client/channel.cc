@@ -220,7 +220,7 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const
 
 kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values, Step step) {
   return connection_.call([this, values, step, start = Clock::now()] {
-    return sendInWindow(terms_.slices, inFlight(terms_.slices),
+    return sendInWindow(terms_.slices, slicesInFlight(terms_.slices, window_, terms_.rowValuesMax),
                         [this, values](const Slice& slice) {
                           return initializeSlice(slice, values.subspan(slice.arena, slice.count));
                         })
