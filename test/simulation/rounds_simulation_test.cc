@@ -173,10 +173,9 @@ class RoundsWorld {
     if (!rules_.grace || !rounds_.started()) return;
     if (open_.size() < rules_.quorum) return;
     if (!quorumAt_) quorumAt_ = time_.now();
-    // A quorum of fewer may have been there before, where so few are in.
     REQUIRE(rounds_.closingUntil());
     REQUIRE(*rounds_.closingUntil() <= *quorumAt_ + *rules_.grace);
-    REQUIRE(time_.now() <= *rounds_.closingUntil());
+    REQUIRE(time_.now() <= std::chrono::ceil<milliseconds>(*rounds_.closingUntil()));
   }
 
   /// When the open round's time is over.
@@ -225,7 +224,8 @@ class RoundsWorld {
       REQUIRE(rounds_.started());
       if (end.missing.size() > rules_.backupTrainers) {
         // Under a grace that is over, else at the timeout.
-        const bool graceOver = quorumAt_ && time_.now() <= *quorumAt_ + *rules_.grace;
+        const TimePoint quorumAt = quorumAt_.value_or(time_.now());
+        const bool graceOver = rules_.grace && time_.now() <= quorumAt + *rules_.grace;
         graceOver ? outOfGrace_++ : proceeded_++;
         REQUIRE((graceOver || (timeUp && rules_.proceedOnTimeout)));
         REQUIRE(end.contributors.size() >= rules_.quorum);

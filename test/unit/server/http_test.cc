@@ -193,7 +193,7 @@ TEST_CASE("the exposition tells of each group's rounds, who was in them and who 
     return lines().find(fmt::format("\n{}\n", line)) != std::string::npos;
   };
   CHECK(has("# TYPE psd_rounds_left_out_total counter"));
-  CHECK(lines().find("\npsd_round_") == std::string::npos);
+  CHECK(lines().find("\npsd_round_contributed{") == std::string::npos);
   status.rounds = {{.group = "fragment 0",
                     .policy = "diloco",
                     .closed = 9,
