@@ -319,7 +319,7 @@ std::optional<AllReduceTerms> allReduceOf(const std::vector<GroupConfig>& groups
 
 std::string describePolicies(const std::vector<GroupConfig>& groups) {
   const std::string all = describe(groups, [](const GroupConfig& group) { return group.policy.type; });
-  return groups.front().fragment ? fmt::format("{} in {} fragments", all, groups.size()) : all;
+  return groups.front().planned ? fmt::format("{} in {} fragments", all, groups.size()) : all;
 }
 
 std::string describeOptimizers(const std::vector<GroupConfig>& groups) {
