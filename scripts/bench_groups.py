@@ -340,7 +340,7 @@ class Sweep(Group):
     name = "sweep"
     title = "Chunk and window"
     text = """Pull and push of 64 MiB in messages, GB/s, by the size of a slice (`--chunk`, down) and the slices in flight (`--window`, across).
-The best of each transfer is bold. The defaults are a window of 4 and slices of 1 MiB."""
+The best of each transfer is bold. The defaults are a window of 4, which grows over a long way, and slices of 1 MiB."""
     rounds_max = 2
     chunks = {"64K": 64 << 10, "256K": 256 << 10, "1M": MIB, "4M": 4 * MIB}
     windows = (1, 2, 4, 8, 16)
