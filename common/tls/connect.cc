@@ -15,10 +15,16 @@ kj::Promise<Result<wire::Socket>> streamOver(kj::AsyncIoContext& io, OwnFd fd, c
   if (!context.ok()) return failed(context.error());
   auto socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
   return TlsStream::connect(kj::mv(socket.stream), *context, address.host)
-      .then([failed](Result<kj::Own<TlsStream>> stream) -> Answer {
-        if (!stream.ok()) return failed(stream.error());
-        return wire::Socket{*kj::mv(stream), nullptr};
-      });
+      .then(
+          [failed](Result<kj::Own<TlsStream>> stream) -> Answer {
+            if (!stream.ok()) return failed(stream.error());
+            return wire::Socket{*kj::mv(stream), nullptr};
+          },
+          [failed](kj::Exception&& exception) -> Answer {
+            if (exception.getType() != kj::Exception::Type::DISCONNECTED)
+              kj::throwFatalException(kj::mv(exception));
+            return failed({ErrorCode::unavailable, "the connection broke in the TLS handshake"});
+          });
 }
 
 }  // namespace psd

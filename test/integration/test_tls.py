@@ -7,7 +7,9 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
+import threading
 import unittest
 import urllib.parse
 
@@ -119,6 +121,31 @@ class Tls(TlsTest):
         self.assertEqual(daemon.counter("handshakes_refused"), 2)
         self.assert_stops(plain)
         self.assert_stops(daemon)
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_a_trainer_tries_again_where_the_connection_breaks_in_the_handshake(self):
+        """As where a daemon dies just then."""
+        tries = []
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def reset_all():
+                while True:
+                    try:
+                        peer, _ = listening.accept()
+                    except OSError:
+                        return
+                    peer.recv(1)
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so that the end is a reset
+                    peer.close()
+                    tries.append(peer)
+
+            threading.Thread(target=reset_all, daemon=True).start()
+            address = f"tls://127.0.0.1:{listening.getsockname()[1]}"
+            trainer = self.train(address, steps=2, more=("--tls-ca", self.authority.path, "--connect-timeout", 1))
+            self.assert_fails(trainer, "no psd daemon answered within ", "the connection broke in the TLS handshake")
+            self.assertGreater(len(tries), 1)
+            self.assert_fails(self.status(address), "the connection broke in the TLS handshake")
+            listening.shutdown(socket.SHUT_RDWR)
 
     def test_only_the_newest_version_is_spoken(self):
         daemon = self.tls_daemon()
