@@ -21,6 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPauseMin{20}, kPauseMax{1'000};  // between two attempts, ever longer
+constexpr milliseconds kRefusedMax{5'000};               // where somebody is there who lets nobody in
 
 /// Takes what the primary tells. Belongs to the connection's thread.
 class Sink final : public schema::ReplicaSink::Server {
@@ -119,11 +120,12 @@ void PrimaryClient::stop() {
 void PrimaryClient::run() {
   pthread_setname_np(pthread_self(), "psd-standby");
   // Until somebody there has said who it is, nothing is known.
-  for (milliseconds pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
+  for (milliseconds pause = kPauseMin;; pause *= 2) {
     const End end = attempt(!followed_);
     if (stop_.stopped()) return;
     if (end.reached) return dial_.events.ended(end.how, end.why);
     dial_.events.troubled(end.answers, end.why);
+    pause = std::min(pause, end.answers ? kRefusedMax : kPauseMax);
     if (!stop_.pause(pause)) return;
   }
 }
@@ -134,10 +136,11 @@ PrimaryClient::End PrimaryClient::attempt(bool sink) {
   bool allDead = !dial_.addresses.empty();
   for (const Address& address : dial_.addresses) {
     if (stop_.stopped()) return last;
-    last = attemptAt(address, sink);
-    if (last.reached && last.how != ConnectionEnd::dead) return last;
+    End end = attemptAt(address, sink);
+    if (end.reached && end.how != ConnectionEnd::dead) return end;
     if (followed_ && sink) sink = false;
-    allDead = allDead && last.how == ConnectionEnd::dead;
+    allDead = allDead && end.how == ConnectionEnd::dead;
+    if (end.answers || !last.answers) last = std::move(end);  // what somebody there says is worth most
   }
   last.how = allDead ? ConnectionEnd::dead : ConnectionEnd::broken;
   last.reached = allDead;
@@ -162,10 +165,13 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     wire::writeLogin("psd " PSD_VERSION, credentials_.token, login);
     auto in = soon(kj::Promise<capnp::Response<schema::LoginResult>>(login.send().dropPipeline()))
                   .wait(io.waitScope);
+    // Who lets nobody in has not said who it is.
     if (Status status = wire::readStatus(in.getStatus()); !status.ok()) {
-      return {ConnectionEnd::declined, {status.error().code, at(status.message())}, true};
+      return {ConnectionEnd::broken, {status.error().code, at(status.message())}, false, true};
     }
-    if (!in.hasAdmin()) return {ConnectionEnd::declined, wire::mayNot(address.toString(), "admin", in), true};
+    if (!in.hasAdmin()) {
+      return {ConnectionEnd::broken, wire::mayNot(address.toString(), "admin", in), false, true};
+    }
     auto request = in.getAdmin().replicateRequest();
     request.setFollower(sink ? dial_.follower : 0);
     request.setPrimary(dial_.primary);
