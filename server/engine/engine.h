@@ -48,6 +48,9 @@ class Engine {
   /// it, or, where the key is gone or the engine has lost what it held, below. Changes in between may be left
   /// out. Waits while the engine is away; the errors are those that waiting does not mend, as forbidden.
   virtual kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) = 0;
+
+  /// Why it did not answer when it was last asked, also by changed(), which waits; empty: it did.
+  virtual std::string trouble() const = 0;
 };
 
 }  // namespace psd

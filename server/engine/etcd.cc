@@ -88,7 +88,10 @@ kj::Promise<Result<T>> Etcd::firstOf(const Ask<T>& ask) {
     tasks_.add(ask(*endpoint).then(
         [race = kj::addRef(*race)](Result<T> answer) mutable { race->arrived(kj::mv(answer)); }));
   }
-  return kj::mv(pair.promise);
+  return pair.promise.then([this](Result<T> answer) {
+    trouble_ = answer.ok() ? "" : answer.message();
+    return answer;
+  });
 }
 
 kj::Promise<Result<etcd::Range>> Etcd::range(std::string key) {

@@ -27,6 +27,7 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   kj::Promise<Result<Stored>> read(std::string key) override;
   kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
   kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) override;
+  std::string trouble() const override { return trouble_; }
 
  private:
   template <class T>
@@ -52,6 +53,7 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   kj::Timer& timer_;
   const EtcdOptions options_;
   std::vector<std::unique_ptr<EtcdEndpoint>> endpoints_;
+  std::string trouble_;
   kj::TaskSet tasks_;  // what is asked still, though an answer is there
 };
 

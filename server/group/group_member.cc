@@ -19,7 +19,6 @@ constexpr milliseconds kLook{10};
 constexpr milliseconds kProbe{250};
 constexpr milliseconds kAnswerTime{500};    // until an answer has left this process
 constexpr milliseconds kTold{250};          // for a last word to a standby
-constexpr milliseconds kEngineLook{1'000};  // between looks whether the engine is there
 constexpr milliseconds kEngineAgain{500};   // after an error that waiting does not mend
 constexpr milliseconds kMoveAgain{100};     // while it is not known what the plan says of a move
 constexpr milliseconds kAbsence{1'000};     // so long who served may write a plan again that is gone
@@ -74,7 +73,6 @@ void GroupMember::start(std::optional<Continued> continued, bool begunAnew) {
     happen([&](TimePoint time) { return state_.start(*plan, 0, time); });
     tasks_.add(keepTicking());
     tasks_.add(keepWatching());
-    tasks_.add(keepLooking());
     return kj::READY_NOW;
   }));
 }
@@ -193,12 +191,6 @@ kj::Promise<void> GroupMember::keepWatching() {
         return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS);
       })
       .then([this] { return keepWatching(); });
-}
-
-kj::Promise<void> GroupMember::keepLooking() {
-  return timer_.afterDelay(kEngineLook.count() * kj::MILLISECONDS)
-      .then([this] { return plan_.look(); })
-      .then([this] { return keepLooking(); });
 }
 
 void GroupMember::act(const group_action::Read&) {

@@ -142,8 +142,6 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> keepTicking();
   void tick();
   kj::Promise<void> keepWatching();
-  /// Finds out now and then whether the engine is there: a watch waits while it is away, and says nothing.
-  kj::Promise<void> keepLooking();
   void learn(const Result<PlanView>& plan);
   /// True once no answer of the engine is waited for; false: not in time.
   kj::Promise<bool> whenNothingAsked(TimePoint until);

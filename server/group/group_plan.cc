@@ -25,8 +25,7 @@ Result<PlanView> GroupPlan::take(const Result<Stored>& stored, Asked asked) {
     PSD_ASSIGN_OR_RETURN(Plan parsed, parsePlan(stored->text));
     return std::optional(std::move(parsed));
   }();
-  if (stored.ok()) away_.clear();
-  trouble_ = plan.ok() ? "" : plan.message();
+  if (stored.ok()) trouble_ = plan.ok() ? "" : plan.message();
   if (!plan.ok()) return plan.error();
   const bool below = stored->revision < revision_;
   // An answer from before a loss says nothing, nor one from before what is known by now.
@@ -50,11 +49,6 @@ Result<PlanView> GroupPlan::take(const Result<Stored>& stored, Asked asked) {
 kj::Promise<Result<PlanView>> GroupPlan::read() {
   return engine_.read(key_).then(
       [this, now = asked()](const Result<Stored>& stored) { return take(stored, now); });
-}
-
-kj::Promise<void> GroupPlan::look() {
-  return engine_.read(key_).then(
-      [this](const Result<Stored>& stored) { away_ = stored.ok() ? "" : stored.message(); });
 }
 
 kj::Promise<Result<PlanView>> GroupPlan::changed() {

@@ -32,8 +32,6 @@ class GroupPlan {
   kj::Promise<Result<PlanView>> read();
   /// The plan once it has changed since it was last seen here. Errors are those of read().
   kj::Promise<Result<PlanView>> changed();
-  /// Finds out whether the engine answers, and nothing else: see trouble().
-  kj::Promise<void> look();
   /// Changes the plan as a GroupState wants it; `standbyAt`: where a standby that is added is reached. An
   /// Error means that it is not known what came of it, never that it did not happen.
   kj::Promise<Result<Outcome>> swap(uint64_t expectedRevision, const PlanView& wanted,
@@ -53,7 +51,10 @@ class GroupPlan {
   /// How the model has moved to other daemons; null: it has not.
   const PlannedMove* moved() const { return plan_ && plan_->moved ? &*plan_->moved : nullptr; }
   /// Why the engine did not answer, or not with a plan, when it was asked last; empty: it did.
-  const std::string& trouble() const { return away_.empty() ? trouble_ : away_; }
+  std::string trouble() const {
+    std::string silent = engine_.trouble();
+    return silent.empty() ? trouble_ : silent;
+  }
   std::vector<Address> addressesOf(DaemonId daemon) const;
   /// Of all daemons that the plan knows.
   std::vector<Address> addressesOfAll() const;
@@ -80,8 +81,7 @@ class GroupPlan {
   uint64_t losses_ = 0;       // how often the engine lost what it held
   uint64_t news_ = 0;         // how often another revision was seen
   uint64_t before_ = 0;       // what is added to a revision, so that it is above all from before the loss
-  std::string trouble_;
-  std::string away_;  // why the engine did not answer look(), and nothing since
+  std::string trouble_;       // why what the engine holds is no plan, or is gone
 };
 
 }  // namespace psd

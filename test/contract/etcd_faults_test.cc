@@ -200,5 +200,29 @@ TEST_CASE("etcd is away: errors name it, and who waits hears of a change after i
   CHECK(loop.wait(kj::mv(heard)).value() == second);
 }
 
+TEST_CASE("who waits for a change alone learns that etcd is away, and when it is back") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  const auto engine = loop.hastyEtcd(process->members());
+  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  CHECK(engine->trouble().empty());
+  auto heard = engine->changed(kKey, first.revision);
+  const auto until = [&](bool troubled) {
+    const kj::TimePoint end = loop.timer().now() + 60 * kj::SECONDS;
+    while (engine->trouble().empty() == troubled && loop.timer().now() < end) {
+      REQUIRE_FALSE(loop.resolvedWithin(5, heard));
+    }
+    return engine->trouble();
+  };
+  process->kill(0);
+  CHECK(until(true).starts_with("etcd: no answer: " + process->members().front().toString() + ": "));
+  process->restart(0);
+  CHECK(until(false).empty());
+  process->signal(0, SIGSTOP);  // connections stay
+  CHECK_FALSE(until(true).empty());
+  process->signal(0, SIGCONT);
+  CHECK(until(false).empty());
+}
+
 }  // namespace
 }  // namespace psd::etcd_faults_test

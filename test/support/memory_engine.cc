@@ -113,4 +113,6 @@ kj::Promise<Result<Stored>> MemoryEngine::changed(std::string key, uint64_t know
   return next.then([this, key = std::move(key), knownRevision] { return changed(key, knownRevision); });
 }
 
+std::string MemoryEngine::trouble() const { return away_ ? noAnswer().message : ""; }
+
 }  // namespace psd::testing

@@ -54,6 +54,7 @@ class MemoryEngine final : public Engine {
   kj::Promise<Result<Stored>> read(std::string key) override;
   kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
   kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) override;
+  std::string trouble() const override;
 
  private:
   struct Late {
