@@ -567,5 +567,29 @@ TEST_CASE("a move that is silent for long counts where it was to count already")
   CHECK(world.after->incoming().cameFrom() == std::vector<std::string>{"tcp://old:1"});
 }
 
+TEST_CASE(
+    "of two operators who move a model at once the second is refused at both ends, and changes nothing") {
+  World world("none");
+  constexpr uint64_t kOther = 0xbeef;
+  auto refused = [&] {
+    const Status there = world.before->outgoing().begin(kOther, {{"tcp://other:1"}}, std::chrono::minutes(1));
+    CHECK(there.message() == "another move of the model is under way");
+    CHECK(world.before->outgoing().terms().message() == there.message());
+    CHECK(world.after->incoming().begin(kOther, 1, false).message() ==
+          "another move to this daemon is under way");
+    // Nor does it end the first one.
+    world.before->outgoing().abandon(kOther, "a test");
+    world.after->incoming().abandon(kOther);
+  };
+  PSD_REQUIRE_OK(world.travel());
+  refused();
+  PSD_REQUIRE_OK(world.settle());
+  CHECK(world.before->outgoing().terms().error().code == ErrorCode::notReady);
+  PSD_REQUIRE_OK(world.commit());
+  PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
+  CHECK(counts(*world.after->model().store) == kTrained);
+  CHECK(world.before->outgoing().terms().message() == "the model has moved to tcp://new:1");
+}
+
 }  // namespace
 }  // namespace psd::move_disk_test
