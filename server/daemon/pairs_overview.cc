@@ -12,8 +12,8 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kAnswerTime{1'000};  // of one address
-constexpr kj::Duration kLookTime = 10 * kj::SECONDS;     // of all
+constexpr std::chrono::milliseconds kRowTime{1'000};  // of one address
+constexpr kj::Duration kRowsTime = 10 * kj::SECONDS;  // of all
 
 /// Where the processes of one partition may be.
 PeerBook::Peers placesOf(uint32_t partition, const DaemonCall& daemon, const Result<DaemonStatus>& status) {
@@ -43,13 +43,13 @@ std::string pairsOverview(const std::vector<DaemonCall>& daemons,
     peers.push_back(placesOf(known ? statuses[i]->partition->index : i, daemons[i], statuses[i]));
   }
   const DaemonCall& first = daemons.front();
-  const auto most = std::min(first.timeout, kAnswerTime);
+  const auto most = std::min(first.timeout, kRowTime);
   auto io = kj::setupAsyncIo();
   PeerBook book(first.credentials, [most](const Address& address, const Credentials& shown) {
     return fetchStatusJson(address, most, shown);
   });
   io.provider->getTimer()
-      .timeoutAfter(kLookTime, book.whenLooked(peers))
+      .timeoutAfter(kRowsTime, book.whenLooked(peers))
       .catch_([](kj::Exception&&) {})  // who is away is told of as such
       .wait(io.waitScope);
   return daemonsTable({book.rows(peers)});

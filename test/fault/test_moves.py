@@ -102,8 +102,8 @@ class Moves(counting.CountingTest):
             self.assertGreaterEqual(least, answered)
             for reader in (asked, always):
                 where = " ".join(daemon.address for daemon in daemons)
-                self.assertRegex(reader.err, f"the model has moved to {where}, and so has this reader, in ")
-                self.assertEqual(reader.err.count("\n"), moves, reader.err)
+                self.assertIn(f"the model has moved to {where}, and so has this reader, in ", reader.err)
+                self.assertEqual(reader.err.count("has moved to"), moves, reader.err)
         self.check_counts(daemons[0])
         all_of_them = self.answered()
         self.assertEqual(self.asked(asked, "of what is left"), (all_of_them, all_of_them))

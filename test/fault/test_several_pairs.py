@@ -7,7 +7,9 @@ FAULT_PAIRS_SECONDS makes a soak of three pairs (as 600), FAULT_PAIRS_SEED anoth
 import os
 import random
 import re
+import shutil
 import signal
+import subprocess
 import time
 import unittest
 import urllib.request
@@ -17,6 +19,7 @@ import etcd
 import processes
 from counting_pairs import PATIENT
 
+PROMTOOL = shutil.which("promtool")
 FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", 4))
 SEED = int(os.environ.get("FAULT_PAIRS_SEED", 1))
 LONGEST_JOIN_S = 0.06
@@ -268,6 +271,9 @@ class SeveralPairs(counting.CountingTest):
                 labels = f'{{partition="{partition}",role="{role}",address="{daemon.address}"}}'
                 self.assertIn(f"psd_daemon_up{labels} 1\n", metrics)
                 self.assertIn(f"psd_daemon_epoch{labels} 1\n", metrics)
+        if PROMTOOL:
+            checked = subprocess.run([PROMTOOL, "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
+            self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
         for daemon in pairs[1]:
             daemon.kill()
         waits = self.one(1, pairs[1][1].address)

@@ -76,7 +76,9 @@ Result<int> watchServer(const EvalCommand& command, Client& client, const Scorin
 
 Result<int> runEval(const EvalCommand& command, const Connect& connect, std::ostream& out) {
   PSD_ASSIGN_OR_RETURN(const Scoring scoring, prepareScoring(command));
-  PSD_ASSIGN_OR_RETURN(const auto client, connect(command.common.client));
+  ClientOptions options = command.common.client;
+  options.onEvent = [](const ClientEvent& event) { spdlog::info("{}", event.line); };
+  PSD_ASSIGN_OR_RETURN(const auto client, connect(options));
   if (command.every.count() != 0) return watchServer(command, *client, scoring, out);
   PSD_ASSIGN_OR_RETURN(const EvalReport report, evaluateServer(*client, *scoring.model, *scoring.test));
   const std::string json = formatJson(report);
