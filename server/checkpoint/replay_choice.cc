@@ -30,12 +30,13 @@ Result<bool> ReplayChoice::takes(const LogRecord& update) {
   const bool averaged = std::ranges::any_of(update.sources, &UpdateSource::isShare);
   return Error{
       ErrorCode::invalidArgument,
-      fmt::format("{}: update {} of shard {} is of {} of ranks {}, of which the log has what {} made of their "
-                  "gradients and not each of them; expected a log of updates of one push each (policy "
-                  "hogwild, locked, bounded_staleness, easgd or async_diloco)",
-                  flagOf(what_), update.scalars.number, update.shard.value,
-                  averaged ? "an average (policy allreduce)" : "a round", ranksText(ranks),
-                  averaged ? "they" : "the round")};
+      fmt::format(
+          "{}: update {} of shard {} is of {} of ranks {}, of which the log has what {} made of their "
+          "gradients and not each of them; expected a log of updates of one push each (policy "
+          "hogwild, locked, bounded_staleness, easgd or async_diloco)",
+          flagOf(what_), update.scalars.number, update.shard.value,
+          averaged ? "an average (policy allreduce)" : "a round", ranksText(ranks),
+          averaged ? "they" : "the round")};
 }
 
 Status ReplayChoice::checkSeen() const {

@@ -67,7 +67,7 @@ class AllReduce final : public UpdatePolicy {
   mutable std::mutex mutex_;  // guards what follows, for few instructions
   AveragingGroups groups_;
   std::map<SessionId, TrainerProcess> processes_;  // of those that are in
-  SharedAverage shares_;  // of the members of the newest group, those that do not push
+  SharedAverage shares_;   // of the members of the newest group, those that do not push
   uint64_t underWay_ = 0;  // slices of pushes
   ParkedCalls<FormedGroup> waiters_;
   std::map<SessionId, uint64_t> after_;  // the group that a waiter was in, or was told of last

@@ -235,7 +235,8 @@ TEST_CASE("Machines differ by no more than the updates in flight after each exch
   }
 }
 
-TEST_CASE("What races lose where nothing locks does not add up: machines stay within a few periods of each other") {
+TEST_CASE(
+    "What races lose where nothing locks does not add up: machines stay within a few periods of each other") {
   constexpr double kPeriod = 20;
   constexpr uint64_t kExchanges = 30;  // by then trainers alone would be kExchanges * kPeriod apart
   const LocalServer root(rootConfig({{"type", "local_sgd"}, {"period", static_cast<int>(kPeriod)}}));

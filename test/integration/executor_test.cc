@@ -9,94 +9,28 @@
 #include <future>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/types/model_layout.h"
 #include "test/fault/fault_proxy.h"
-#include "test/integration/executor_calls.h"
+#include "test/integration/executor_images.h"
 #include "test/integration/local_executor.h"
 #include "test/integration/odd_models.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
-#include "trainer/dataset/synthetic.h"
-#include "trainer/model/model_list.h"
 #include "trainer/remote/executor_connection.h"
 #include "trainer/remote/loss_list.h"
-#include "trainer/remote/remote_model.h"
 #include "trainer/remote/remote_steps.h"
 #include "trainer/remote/tensor_wire.h"
 
 namespace psd::executor_test {
 namespace {
 
-using testing::connectTo;
-using testing::FaultProxy;
-using testing::GatedModel;
-using testing::LocalExecutor;
-using testing::LocalServer;
-using testing::ManyTensors;
-using testing::until;
+using namespace testing;
 using Json = nlohmann::ordered_json;
-
-constexpr uint32_t kSamples = 32;  // a power of two: 1 / kSamples is exact
-
-std::unique_ptr<ExecutorConnection> joined(const LocalExecutor& executor, uint32_t rank = 0,
-                                           uint32_t worldSize = 1, uint64_t incarnation = 0) {
-  auto trainer = connectTo(executor);
-  PSD_REQUIRE_OK(trainer->join({Rank{rank}, worldSize}, incarnation != 0 ? incarnation : rank + 1));
-  return trainer;
-}
-
-/// A batch of the synthetic images, always the same.
-Batch makeBatch(uint32_t first = 0) {
-  static const auto data = makeSynthetic(4 * kSamples, Split::train, 3);
-  std::vector<uint32_t> samples(kSamples);
-  std::iota(samples.begin(), samples.end(), first);
-  Batch batch;
-  data->fill(samples, batch);
-  return batch;
-}
-
-std::vector<NamedTensor> imagesOf(const Batch& batch) {
-  const ColumnSpec image{"image", ElementType::f32, {1, 28, 28}, 0};
-  return tensorsOf(batch, std::vector<ColumnSpec>{image});
-}
-
-NamedTensor labelsOf(const Batch& batch) {
-  const LossSpec loss;
-  return tensorsOf(batch, std::vector<ColumnSpec>{loss.target}).front();
-}
-
-/// The gradient of the mean negative log-likelihood with respect to log-probabilities, as LibTorch has it.
-std::vector<NamedTensor> likelihoodGradient(const std::vector<NamedTensor>& outputs, const Batch& batch) {
-  NamedTensor gradient = outputs.at(0);
-  std::ranges::fill(gradient.values<float>(), 0.0f);
-  const auto labels = batch.values<int64_t>("label");
-  const size_t classes = gradient.shape.at(1);
-  for (size_t i = 0; i < labels.size(); i++) {
-    gradient.values<float>()[i * classes + static_cast<size_t>(labels[i])] = -1.0f / kSamples;
-  }
-  return {gradient};
-}
-
-/// A local model with the daemon's parameters as they are.
-std::unique_ptr<Model> localCopy(const LocalServer& server) {
-  auto choice = chooseModel("mlp");
-  PSD_REQUIRE_OK(choice);
-  auto model = makeModel(*choice, {});
-  PSD_REQUIRE_OK(model);
-  ClientOptions options;
-  options.servers = {server.address()};
-  auto client = Client::connect(options);
-  PSD_REQUIRE_OK(client);
-  PSD_REQUIRE_OK((*client)->observe((*model)->spec()));
-  PSD_REQUIRE_OK((*client)->pull((*model)->parameters()).wait());
-  return *std::move(model);
-}
 
 /// The largest difference of the gradients of context `id` from those that the model left.
 double differenceOf(ExecutorConnection& trainer, uint64_t id, Model& model) {
@@ -200,13 +134,6 @@ TEST_CASE("Contexts are many at once, in any order, and end with their step") {
   PSD_REQUIRE_OK(trainer->drop(std::numeric_limits<uint64_t>::max()));
   CHECK(executor.status()["trainers"][0]["contexts"] == 0);
   CHECK(executor.status()["trainers"][0]["steps"] == 2);
-}
-
-void requireRefused(const Status& status, ErrorCode code, const std::string& words) {
-  INFO(status.message());
-  REQUIRE(!status.ok());
-  CHECK(status.error().code == code);
-  CHECK(status.message().find(words) != std::string::npos);
 }
 
 TEST_CASE("Inputs that cannot be are refused by a typed error, and the next call is served") {
@@ -396,7 +323,9 @@ TEST_CASE("Calls that wait for a worker count, and hold what they hold, though t
   trainOnce(*last, 1, Step{1});
 }
 
-TEST_CASE("Calls that wait are computed by the priority that the trainer gave them, and the status shows the order") {
+TEST_CASE(
+    "Calls that wait are computed by the priority that the trainer gave them, and the status shows the "
+    "order") {
   LocalServer server(Json::object());
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
@@ -562,113 +491,6 @@ TEST_CASE("Steps with cross-entropy train, and scores are those of the model") {
   PSD_REQUIRE_OK(remote);
   CHECK(std::abs(remote->loss() - local->loss()) < 1e-6);
   CHECK(remote->value("accuracy") == local->value("accuracy"));
-  PSD_REQUIRE_OK((*steps)->leave());
-}
-
-/// What a daemon has after five steps of batches in so many parts, at an executor with these keys.
-std::vector<float> trainedInParts(uint32_t parts, const Json& config, std::vector<double>& losses) {
-  LocalServer server(Json{{"optimizer", {{"type", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}}}});
-  LocalExecutor executor(server.unixAddress(), config);
-  auto steps = RemoteSteps::connect({.executor = executor.address()});
-  PSD_REQUIRE_OK(steps);
-  PSD_REQUIRE_OK((*steps)->join({Rank{0}, 1}));
-  auto model = RemoteModel::make(**steps, parts);
-  PSD_REQUIRE_OK(model);
-  for (uint64_t step = 1; step <= 5; step++) {
-    const auto loss = (*model)->computeGradients(makeBatch(step % 4 * kSamples));
-    PSD_REQUIRE_OK(loss);
-    losses.push_back(*loss);
-    const auto done = (*steps)->step(Step{step}, kSamples);
-    PSD_REQUIRE_OK(done);
-    CHECK(done->staleness == 0);
-  }
-  const Json status = executor.status();
-  CHECK(status["trainers"][0]["contexts"] == 0);
-  CHECK(status["trainers"][0]["forwards"] == 5 * parts);
-  CHECK(status["trainers"][0]["steps"] == 5);
-  PSD_REQUIRE_OK((*steps)->leave());
-  CHECK(server.status()["counters"]["gradients"] == 5);
-  const auto copy = localCopy(server);
-  return {copy->parameters().begin(), copy->parameters().end()};
-}
-
-TEST_CASE("A batch in parts, each in a context of its own, trains as the whole batch does") {
-  const Json config = GENERATE(Json::object(), Json{{"stages", {"fc2"}}, {"micro_batches", 1}});
-  std::vector<double> losses, lossesOfParts;
-  const std::vector<float> whole = trainedInParts(1, config, losses),
-                           parts = trainedInParts(3, config, lossesOfParts);  // of 10, 11 and 11 samples
-  double largest = 0;
-  for (size_t i = 0; i < whole.size(); i++) {
-    largest = std::max(largest, std::abs(double{whole[i]} - double{parts[i]}));
-  }
-  CHECK(largest < 1e-6);
-  for (size_t i = 0; i < losses.size(); i++) CHECK(lossesOfParts[i] == Approx(losses[i]).epsilon(1e-6));
-}
-
-TEST_CASE("Of a batch in parts backward passes are computed before the last forward pass") {
-  LocalServer server(Json::object());
-  constexpr uint64_t kParts = 4;
-  std::atomic<LocalExecutor*> running{nullptr};
-  std::atomic<uint64_t> forwards{0};
-  std::atomic<bool> inTurn{false};
-  LocalExecutor executor(server.unixAddress(), {{"workers", 2}}, [&](std::unique_ptr<ExecutionModel> model) {
-    return std::make_unique<GatedModel>(std::move(model), [&](const auto&) {
-      if (++forwards != kParts) return;
-      // The others are kParts - 1 passes: one more is a backward pass.
-      const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-      while (!inTurn && std::chrono::steady_clock::now() < deadline) {
-        inTurn = running.load()->status()["passes"].get<uint64_t>() >= kParts;
-      }
-    });
-  });
-  running = &executor;
-  auto steps = RemoteSteps::connect({.executor = executor.address()});
-  PSD_REQUIRE_OK(steps);
-  PSD_REQUIRE_OK((*steps)->join({Rank{0}, 1}));
-  auto model = RemoteModel::make(**steps, kParts);
-  PSD_REQUIRE_OK(model);
-  PSD_REQUIRE_OK((*model)->computeGradients(makeBatch()));
-  CHECK(inTurn);
-  PSD_REQUIRE_OK((*steps)->step(Step{1}, kSamples));
-  PSD_REQUIRE_OK((*steps)->leave());
-}
-
-TEST_CASE("A step of several contexts takes those that have their gradients, each once, or leaves all as they are") {
-  LocalServer server(Json::object());
-  LocalExecutor executor(server.unixAddress(), Json::object());
-  const auto trainer = joined(executor);
-  const Batch batch = makeBatch();
-  for (const uint64_t context : {1, 2, 3}) {
-    const auto forward = trainer->forward(context, imagesOf(batch), true);
-    PSD_REQUIRE_OK(forward);
-    if (context < 3) PSD_REQUIRE_OK(trainer->backward(context, likelihoodGradient(forward->outputs, batch)));
-  }
-  const auto wrong = ErrorCode::invalidArgument;
-  requireRefused(trainer->step(1, Step{1}, kSamples, {2, 1}).status(), wrong, "context 1 is given twice");
-  requireRefused(trainer->step(1, Step{1}, kSamples, {2, 9}).status(), wrong, "there is no context 9");
-  requireRefused(trainer->step(1, Step{1}, kSamples, {2, 3}).status(), wrong, "context 3 has no gradient yet");
-  PSD_REQUIRE_OK(trainer->step(1, Step{1}, kSamples, {2}));
-  CHECK(executor.status()["trainers"][0]["contexts"] == 1);
-  CHECK(server.status()["counters"]["gradients"] == 1);
-}
-
-TEST_CASE("A part that is refused ends the contexts of the others") {
-  LocalServer server(Json::object());
-  LocalExecutor executor(server.unixAddress(), Json::object());
-  auto steps = RemoteSteps::connect({.executor = executor.address()});
-  PSD_REQUIRE_OK(steps);
-  PSD_REQUIRE_OK((*steps)->join({Rank{0}, 1}));
-  const Batch batch = makeBatch();
-  const RemoteLoss right = [labels = labelsOf(batch)](const auto& outputs) {
-    return computeLoss({}, outputs, labels);
-  };
-  const RemoteLoss wrong = [](const auto&) -> Result<LossResult> {
-    return Error{ErrorCode::nonFinite, "not this part"};
-  };
-  const auto refused =
-      (*steps)->forward({{imagesOf(batch), right}, {imagesOf(batch), wrong}, {imagesOf(batch), right}});
-  requireRefused(refused.status(), ErrorCode::nonFinite, "not this part");
-  CHECK(executor.status()["trainers"][0]["contexts"] == 0);
   PSD_REQUIRE_OK((*steps)->leave());
 }
 

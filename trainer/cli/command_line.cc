@@ -29,7 +29,8 @@ constexpr std::string_view kAutoBatch = "auto";
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
 constexpr uint64_t kInflightMax = 64;
-constexpr uint64_t kMicroBatchesMax = 64;  // an executor has as many contexts for a trainer, if nothing else is said
+constexpr uint64_t kMicroBatchesMax =
+    64;  // an executor has as many contexts for a trainer, if nothing else is said
 constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
 constexpr uint64_t kBenchRowsMax = 1ull << 32, kBenchDimMax = 4096, kBenchTablesMax = 4096;
@@ -459,8 +460,8 @@ const std::vector<OptionGroup> kOptionGroups{
     {"Place among the trainers",
      {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
-    {"Length and steps", {"--epochs", "--steps", "--time", "--batch-size", "--micro-batches", "--inflight",
-      "--prefetch"}},
+    {"Length and steps",
+     {"--epochs", "--steps", "--time", "--batch-size", "--micro-batches", "--inflight", "--prefetch"}},
     {"Transfer",
      {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--allreduce-host", "--chunk",
       "--window"}},

@@ -91,7 +91,8 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
 
   kj::Promise<void> step(StepContext context) override {
     auto params = context.getParams();
-    const std::vector<uint64_t> also(params.getAlso().begin(), params.getAlso().end());
+    std::vector<uint64_t> also;
+    for (const uint64_t other : params.getAlso()) also.push_back(other);
     return session_->step(params.getContext(), Step{params.getStep()}, params.getSamples(), also)
         .then([context](Result<PushInfo> pushed) mutable { writeStep(pushed, context.getResults()); });
   }

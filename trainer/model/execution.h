@@ -72,8 +72,8 @@ class ExecutionModel {
 
 /// The names of the built-in models that makeExecutionModel() takes, and of those of them that can be cut
 /// into stages.
-inline constexpr std::array<std::string_view, 8> kExecutableModels{
-    "dlrm", "gpt", "lstm_lm", "mf", "mlp", "mnist_cnn", "resnet20", "svm"};
+inline constexpr std::array<std::string_view, 8> kExecutableModels{"dlrm", "gpt",       "lstm_lm",  "mf",
+                                                                   "mlp",  "mnist_cnn", "resnet20", "svm"};
 inline constexpr std::array<std::string_view, 3> kStagedModels{"mlp", "mnist_cnn", "resnet20"};
 
 /// A stage after the first: the layer with which it begins, and where it computes. A value type.

@@ -31,9 +31,7 @@ Tensors LanguageNetwork::outputs(const Tensors& batch) {
   return outputs;
 }
 
-LossSpec LanguageNetwork::outputLoss() const {
-  return {LossKind::nextToken, "logits", inputs().front(), ""};
-}
+LossSpec LanguageNetwork::outputLoss() const { return {LossKind::nextToken, "logits", inputs().front(), ""}; }
 
 Score LanguageNetwork::score(const Tensors& batch) {
   const torch::Tensor& all = batch.at("tokens");

@@ -92,10 +92,10 @@ class ExecutorConnection {
   /// `also`: further contexts, whose gradients are added; they end with the step.
   Result<StepResult> step(uint64_t context, Step step, uint32_t samples,
                           const std::vector<uint64_t>& also = {});
-  /// Forward and backward passes of parts of a batch, in contexts from `first` on. All forward passes are asked
-  /// for at once, and each backward pass as soon as its outputs are there, so that an executor does both in
-  /// turn. Gives the sum of the losses, which are computed on the background thread. After an Error some of the
-  /// contexts may be there.
+  /// Forward and backward passes of parts of a batch, in contexts from `first` on. All forward passes are
+  /// asked for at once, and each backward pass as soon as its outputs are there, so that an executor does
+  /// both in turn. Gives the sum of the losses, which are computed on the background thread. After an Error
+  /// some of the contexts may be there.
   Result<double> passes(uint64_t first, const std::vector<BatchPart>& parts);
   Status drop(uint64_t context);
   /// Says goodbye: the daemon counts this trainer as done.

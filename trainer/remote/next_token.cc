@@ -16,11 +16,11 @@ Result<std::vector<int64_t>> predictedOf(const NamedTensor& output, const NamedT
   const bool fits = length > 1 && output.type == ElementType::f32 && output.shape.size() == 3 &&
                     output.shape[0] == samples && output.shape[1] == length - 1 && output.shape[2] > 0;
   if (!fits) {
-    return Error{ErrorCode::invalidArgument,
-                 fmt::format("next_token of output {} and {}; expected {}", output.toString(),
-                             target.toString(),
-                             length > 1 ? fmt::format("f32[{},{},classes]", samples, length - 1)
-                                        : "sequences of two tokens at least")};
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("next_token of output {} and {}; expected {}", output.toString(), target.toString(),
+                    length > 1 ? fmt::format("f32[{},{},classes]", samples, length - 1)
+                               : "sequences of two tokens at least")};
   }
   std::vector<int64_t> predicted;
   predicted.reserve(samples * (length - 1));

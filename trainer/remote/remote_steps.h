@@ -51,12 +51,12 @@ class RemoteSteps {
   Result<double> forward(std::vector<NamedTensor> inputs, RemoteLoss loss) {
     return forward({{std::move(inputs), std::move(loss)}});
   }
-  /// The same of the parts of a batch, at least one: passes of several go on side by side, the backward passes
-  /// among them. The losses of several are computed on another thread, one at a time.
+  /// The same of the parts of a batch, at least one: passes of several go on side by side, the backward
+  /// passes among them. The losses of several are computed on another thread, one at a time.
   Result<double> forward(std::vector<BatchPart> parts);
   /// The backward pass, where it has not been, and the step: of what forward() has left. `step` rises with
-  /// every call. A step of which the daemon has a part that it had been sent before a fault counts as late: nothing more of it is
-  /// applied.
+  /// every call. A step of which the daemon has a part that it had been sent before a fault counts as late:
+  /// nothing more of it is applied.
   Result<StepResult> step(Step step, uint32_t samples);
   /// Outputs as in use, of which nothing is kept.
   Result<std::vector<NamedTensor>> outputs(const std::vector<NamedTensor>& inputs);

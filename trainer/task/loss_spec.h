@@ -20,8 +20,8 @@ enum class LossKind : uint8_t {
   nextToken,           ///< of a sequence: scores of what comes after each token but the last
 };
 /// As they stand in files and on the wire; in the order of LossKind.
-inline constexpr std::array<std::string_view, 5> kLossKinds{
-    "cross_entropy", "squared_error", "binary_cross_entropy", "hinge", "next_token"};
+inline constexpr std::array<std::string_view, 5> kLossKinds{"cross_entropy", "squared_error",
+                                                            "binary_cross_entropy", "hinge", "next_token"};
 
 /// The loss of a model whose outputs are computed by one and compared by another. A value type.
 struct LossSpec {

@@ -1,10 +1,11 @@
+#include "server/checkpoint/blame.h"
+
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "server/checkpoint/blame.h"
 #include "server/checkpoint/replay.h"
 #include "test/unit/server/daemon_life.h"
 

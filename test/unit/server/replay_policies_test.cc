@@ -78,8 +78,7 @@ TEST_CASE("each policy's log has a model without a trainer, or says why not") {
       PSD_REQUIRE_OK(only);
       CHECK(counts(*without->store) == std::vector<float>(2, kSteps));
       CHECK(counts(*only->store) == std::vector<float>(2, kSteps));
-      CHECK(blamed(env) ==
-            std::map<std::vector<uint32_t>, uint64_t>{{{0}, 2 * kSteps}, {{1}, 2 * kSteps}});
+      CHECK(blamed(env) == std::map<std::vector<uint32_t>, uint64_t>{{{0}, 2 * kSteps}, {{1}, 2 * kSteps}});
       continue;
     }
     const std::string what =

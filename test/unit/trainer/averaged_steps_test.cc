@@ -131,7 +131,9 @@ class GroupClient final : public FakeClient {
 /// One trainer: a model that begins with values of its own, and what it needs to average.
 struct Trainer {
   Trainer(GroupDaemon& daemon, uint32_t rank, milliseconds timeout)
-      : rank(rank), client(daemon, unused, rank), maker(*makeGlooGroups("")),
+      : rank(rank),
+        client(daemon, unused, rank),
+        maker(*makeGlooGroups("")),
         steps(client, model, *maker, {timeout, 4096}) {
     std::ranges::fill(model.parameters(), 100.f + static_cast<float>(rank));
   }
@@ -141,9 +143,7 @@ struct Trainer {
     std::ranges::fill(model.gradients(), static_cast<float>(rank + 1));
     return steps.step(rank + 1, last, Step{++number});
   }
-  std::vector<float> values() {
-    return {model.parameters().begin(), model.parameters().end()};
-  }
+  std::vector<float> values() { return {model.parameters().begin(), model.parameters().end()}; }
 
   const uint32_t rank;
   FakeDaemon unused;

@@ -395,7 +395,8 @@ TEST_CASE("The loss of a sequence is the mean over all tokens but the first of e
   tokens.shape = {2, 3};
   const double e = std::exp(1.0);
   // Of softmax: log(e + 2) − 1, log(e² + 2) − 2, log 3, log(e³ + 2) − 3.
-  const double expected = (std::log(e + 2) - 1 + std::log(e * e + 2) - 2 + std::log(3.0) + std::log(e * e * e + 2) - 3) / 4;
+  const double expected =
+      (std::log(e + 2) - 1 + std::log(e * e + 2) - 2 + std::log(3.0) + std::log(e * e * e + 2) - 3) / 4;
   const auto result = computeLoss(loss, {logits}, tokens);
   PSD_REQUIRE_OK(result);
   CHECK(result->loss == Approx(expected));
@@ -422,7 +423,8 @@ TEST_CASE("A loss compares with what its kind can, and names what it is of besid
   const ColumnSpec number{"y", ElementType::f32, {}, 0}, label{"y", ElementType::i64, {}, 2},
       sequence{"y", ElementType::i64, {ColumnSpec::kAny}, 2};
   for (const LossEntry& entry : lossList()) {
-    const bool ofNumbers = entry.kind == LossKind::squaredError, ofSequences = entry.kind == LossKind::nextToken;
+    const bool ofNumbers = entry.kind == LossKind::squaredError,
+               ofSequences = entry.kind == LossKind::nextToken;
     const ColumnSpec& right = ofNumbers ? number : ofSequences ? sequence : label;
     for (const ColumnSpec& target : {number, label, sequence}) {
       CHECK(checkLoss({entry.kind, "", target, ""}).ok() == (target == right));
