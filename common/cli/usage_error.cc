@@ -58,10 +58,13 @@ std::string wrongOption(const std::string& word, const CLI::App& app, const std:
   return printable(name) + ": no such option; " + suggestion(name, names, help);
 }
 
-std::string wrongWord(const std::string& word, const CLI::App& app, const std::string& help) {
+std::string wrongWord(const std::string& word, const CLI::App& app, const CommandHints& hints,
+                      const std::string& help) {
   const std::vector<const CLI::App*> commands = app.get_subcommands({});
   const std::string quoted = "'" + printable(word) + "'";
   if (&chosenOf(app) != &app || commands.empty()) return quoted + " is not expected; " + help;
+  if (const auto hint = hints.find(word); hint != hints.end())
+    return quoted + ": no such command; " + std::string(hint->second);
   std::vector<std::string> names;
   for (const CLI::App* command : commands) names.push_back(command->get_name());
   return quoted + ": no such command; " + suggestion(word, names, help);
@@ -91,7 +94,7 @@ std::string whatIsMissing(const std::string& what, const CLI::App& command) {
 
 }  // namespace
 
-Error usageError(const CLI::ParseError& error, const CLI::App& app) {
+Error usageError(const CLI::ParseError& error, const CLI::App& app, const CommandHints& hints) {
   const std::string help = "see " + nameOf(app, chosenOf(app)) + " --help";
   const std::vector<std::string> unknown = app.remaining(true);
   const auto option =
@@ -100,7 +103,7 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app) {
   if (option != unknown.end()) {
     message = wrongOption(*option, app, help);
   } else if (!unknown.empty()) {
-    message = wrongWord(unknown.front(), app, help);
+    message = wrongWord(unknown.front(), app, hints, help);
   } else {
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');

@@ -5,14 +5,12 @@
 #include <fnmatch.h>
 
 namespace psd {
-namespace {
 
-/// What keeps the glob from being one; empty: nothing.
 std::string globFault(const std::string& glob) {
   if (glob.empty()) return "holds \"\", which matches nothing; write names, as \"fc*\"";
   for (size_t i = 0; i < glob.size(); i++) {
-    if (glob[i] == '\\') {
-      i++;  // what follows stands for itself
+    if (glob[i] == '\\') {  // what follows stands for itself
+      if (++i == glob.size()) return "\"" + glob + "\" ends with a '\\', after which a character is missing";
       continue;
     }
     if (glob[i] != '[') continue;
@@ -22,8 +20,6 @@ std::string globFault(const std::string& glob) {
   }
   return "";
 }
-
-}  // namespace
 
 std::vector<std::string> readGlobs(ObjectReader& entry, std::string_view key) {
   std::vector<std::string> globs = entry.textOrTexts(key);

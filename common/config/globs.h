@@ -8,6 +8,9 @@
 
 namespace psd {
 
+/// What keeps the glob from being one, for people, who know the key; empty: nothing.
+std::string globFault(const std::string& glob);
+
 /// Reads a key that holds one glob or several; absent: none. Problems go to the reader.
 std::vector<std::string> readGlobs(ObjectReader& entry, std::string_view key);
 /// Reads the key "match" of an entry: one glob or several, at least one. `what` tells people what they name.

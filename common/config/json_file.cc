@@ -1,6 +1,7 @@
 #include "common/config/json_file.h"
 
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   bool key(std::string& name) override {
     Frame& object = frames_.back();
     object.key = name;
-    if (!object.value.contains(name)) return true;
+    if (object.keys.insert(name).second) return true;
     repeatedKey_ = path();
     return false;
   }
@@ -55,13 +56,14 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   struct Frame {
     Json value;
     std::string key;
+    std::unordered_set<std::string> keys{};  // of an object, all that have come
   };
 
   bool add(Json value) {
     if (frames_.empty()) {
       document_ = std::move(value);
     } else if (Frame& parent = frames_.back(); parent.value.is_object()) {
-      parent.value[parent.key] = std::move(value);
+      appendMember(parent.value, parent.key, std::move(value));
     } else {
       parent.value.push_back(std::move(value));
     }
@@ -69,7 +71,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   }
 
   bool open(Json container) {
-    frames_.push_back({std::move(container), {}});
+    frames_.push_back({std::move(container), {}, {}});
     return true;
   }
 
@@ -155,6 +157,11 @@ Status applyOverride(Json& document, std::string_view assignment) {
   }
   *target = *std::move(value);
   return {};
+}
+
+void appendMember(Json& object, const std::string& key, Json value) {
+  Json::object_t::Container& members = object.get_ref<Json::object_t&>();
+  members.emplace_back(key, std::move(value));
 }
 
 std::string jsonText(const Json& document, int indent) {

@@ -26,6 +26,10 @@ Result<nlohmann::ordered_json> readJsonFile(Env& env, const std::string& path);
 /// one; null takes a key away that is there. Errors name the assignment.
 Status applyOverride(nlohmann::ordered_json& document, std::string_view assignment);
 
+/// Gives an object a member at its end. The object has none of that key, which is not looked for: an ordered
+/// object would compare all its keys.
+void appendMember(nlohmann::ordered_json& object, const std::string& key, nlohmann::ordered_json value);
+
 /// A document as text; on one line where `indent` is −1. Never throws: what is no UTF-8 in it reads U+FFFD.
 std::string jsonText(const nlohmann::ordered_json& document, int indent = -1);
 

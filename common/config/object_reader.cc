@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <deque>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "common/config/json_file.h"
@@ -28,12 +29,22 @@ struct ObjectReader::Node {
   const Json* json = nullptr;  ///< null when absent or not an object
   std::string path;
   std::vector<Entry> entries{};
+  std::unordered_map<std::string, size_t> places{};            ///< of the entries, by key
+  std::unordered_map<std::string_view, const Json*> values{};  ///< of `json` by key, once one was asked for
 
   Entry& entry(std::string_view key) {
-    for (Entry& entry : entries) {
-      if (entry.key == key) return entry;
+    const auto [place, added] = places.try_emplace(std::string(key), entries.size());
+    return added ? entries.emplace_back(Entry{std::string(key)}) : entries[place->second];
+  }
+
+  /// The value that the document has for `key`, or null.
+  const Json* given(std::string_view key) {
+    if (json == nullptr) return nullptr;
+    if (values.empty()) {
+      for (const auto& [name, value] : json->get_ref<const Json::object_t&>()) values.emplace(name, &value);
     }
-    return entries.emplace_back(Entry{std::string(key)});
+    const auto found = values.find(key);
+    return found == values.end() ? nullptr : found->second;
   }
 
   Json effective() const {
@@ -42,12 +53,14 @@ struct ObjectReader::Node {
       switch (entry.kind) {
         case Entry::Kind::asked:
         case Entry::Kind::refused: break;
-        case Entry::Kind::value: result[entry.key] = entry.value; break;
-        case Entry::Kind::object: result[entry.key] = entry.children[0]->effective(); break;
-        case Entry::Kind::list:
-          result[entry.key] = Json::array();
-          for (const Node* child : entry.children) result[entry.key].push_back(child->effective());
+        case Entry::Kind::value: appendMember(result, entry.key, entry.value); break;
+        case Entry::Kind::object: appendMember(result, entry.key, entry.children[0]->effective()); break;
+        case Entry::Kind::list: {
+          Json list = Json::array();
+          for (const Node* child : entry.children) list.push_back(child->effective());
+          appendMember(result, entry.key, std::move(list));
           break;
+        }
       }
     }
     return result;
@@ -72,10 +85,8 @@ struct ObjectReader::Node {
 
  private:
   const Entry* find(std::string_view key) const {
-    for (const Entry& entry : entries) {
-      if (entry.key == key) return &entry;
-    }
-    return nullptr;
+    const auto found = places.find(std::string(key));
+    return found == places.end() ? nullptr : &entries[found->second];
   }
 
   std::string describeUnknown(const std::string& key, const std::vector<std::string_view>& known) const {
@@ -173,9 +184,7 @@ ObjectReader::ObjectReader(std::shared_ptr<State> state, Node* node)
 
 const Json* ObjectReader::given(std::string_view key) const {
   node_->entry(key);
-  if (node_->json == nullptr) return nullptr;
-  auto found = node_->json->find(std::string(key));
-  return found == node_->json->end() ? nullptr : &*found;
+  return node_->given(key);
 }
 
 void ObjectReader::wrong(const std::string& path, const std::string& right, const Json& value,

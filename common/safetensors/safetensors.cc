@@ -22,16 +22,19 @@ struct Entry {
   uint64_t begin = 0, end = 0;
 };
 
+/// Keys in a tree: a header has one for each tensor, of which there may be many.
+using Header = nlohmann::json;
+
 /// A list of whole numbers; throws nlohmann's type_error on anything else, which get() would convert.
-std::vector<uint64_t> readSizes(const Json& list) {
-  const auto& items = list.get_ref<const Json::array_t&>();
+std::vector<uint64_t> readSizes(const Header& list) {
+  const auto& items = list.get_ref<const Header::array_t&>();
   std::vector<uint64_t> sizes;
-  for (const Json& item : items) sizes.push_back(item.get_ref<const Json::number_unsigned_t&>());
+  for (const Header& item : items) sizes.push_back(item.get_ref<const Header::number_unsigned_t&>());
   return sizes;
 }
 
 /// One tensor of the header; throws nlohmann's exceptions on wrong types.
-Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes,
+Result<Entry> readEntry(const std::string& name, const Header& value, uint64_t dataBytes,
                         SafetensorsReader::Takes takes) {
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "tensor '" + printable(name) + "': " + why};
@@ -56,7 +59,7 @@ Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dat
   return entry;
 }
 
-Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes,
+Result<std::vector<Entry>> readEntries(const Header& header, uint64_t dataBytes,
                                        SafetensorsReader::Takes takes) {
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
@@ -93,11 +96,12 @@ Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& p
 
   SafetensorsReader reader;
   try {
-    Json header = Json::parse(text);
+    Header header = Header::parse(text);
     if (!header.is_object()) return bad("its header is not a JSON object");
     auto entries = readEntries(header, file->size() - dataBegin, takes);
     if (!entries.ok()) return bad(entries.message());
     for (Entry& entry : *entries) {
+      reader.places_.emplace(entry.spec.name, reader.beginBytes_.size());
       reader.beginBytes_.push_back(dataBegin + entry.begin);
       reader.model_.tensors.push_back(std::move(entry.spec));
     }
@@ -112,10 +116,8 @@ Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& p
 }
 
 std::optional<size_t> SafetensorsReader::find(std::string_view name) const {
-  for (size_t i = 0; i < model_.tensors.size(); i++) {
-    if (model_.tensors[i].name == name) return i;
-  }
-  return std::nullopt;
+  const auto found = places_.find(std::string(name));
+  return found == places_.end() ? std::nullopt : std::optional(found->second);
 }
 
 Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<float> into) const {
@@ -133,9 +135,10 @@ Status writeSafetensorsHead(WritableFile& file, const ModelSpec& model,
   uint64_t offset = 0;
   for (const TensorSpec& tensor : model.tensors) {
     uint64_t end = offset + tensor.elementCount() * dtypeBytes(tensor.dtype);
-    header[tensor.name] = {{"dtype", tensor.dtype == DType::u64 ? "U64" : "F32"},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {offset, end}}};
+    appendMember(header, tensor.name,
+                 {{"dtype", tensor.dtype == DType::u64 ? "U64" : "F32"},
+                  {"shape", tensor.shape},
+                  {"data_offsets", {offset, end}}});
     offset = end;
   }
   std::string text = jsonText(header);

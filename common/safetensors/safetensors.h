@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/os/env.h"
@@ -34,7 +35,8 @@ class SafetensorsReader {
   std::string path_;
   std::shared_ptr<ReadableFile> file_;
   ModelSpec model_;
-  std::vector<uint64_t> beginBytes_;  // from the start of the file, per tensor
+  std::vector<uint64_t> beginBytes_;                // from the start of the file, per tensor
+  std::unordered_map<std::string, size_t> places_;  // of the tensors, by name
 };
 
 /// Writes the head of a .safetensors file; the bytes of the tensors are to follow, in the model's order and

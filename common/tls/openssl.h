@@ -14,6 +14,7 @@
   F(SSL_CTX_check_private_key)          \
   F(SSL_CTX_ctrl)                       \
   F(SSL_CTX_free)                       \
+  F(SSL_CTX_get0_certificate)           \
   F(SSL_CTX_load_verify_locations)      \
   F(SSL_CTX_new)                        \
   F(SSL_CTX_set_client_CA_list)         \
@@ -44,6 +45,7 @@
 #define PSD_LIBCRYPTO_FUNCTIONS(F) \
   F(ASN1_STRING_get0_data)         \
   F(ASN1_STRING_length)            \
+  F(ASN1_TIME_to_tm)               \
   F(BIO_clear_flags)               \
   F(BIO_get_data)                  \
   F(BIO_meth_new)                  \
@@ -66,6 +68,7 @@
   F(X509_VERIFY_PARAM_set1_host)   \
   F(X509_VERIFY_PARAM_set1_ip_asc) \
   F(X509_free)                     \
+  F(X509_get0_notAfter)            \
   F(X509_get_ext_d2i)              \
   F(X509_get_subject_name)         \
   F(X509_verify_cert_error_string)

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -90,6 +91,15 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::forClient(const TlsFiles& 
   }
   context->openSsl_.SSL_CTX_set_verify(context->context_, SSL_VERIFY_PEER, nullptr);
   return std::shared_ptr<const TlsContext>(context);
+}
+
+std::optional<std::chrono::system_clock::time_point> TlsContext::certificateEnds() const {
+  const X509* const certificate = openSsl_.SSL_CTX_get0_certificate(context_);
+  std::tm ends{};
+  if (certificate == nullptr ||
+      openSsl_.ASN1_TIME_to_tm(openSsl_.X509_get0_notAfter(certificate), &ends) != 1)
+    return std::nullopt;
+  return std::chrono::system_clock::from_time_t(timegm(&ends));
 }
 
 }  // namespace psd

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/auth/credentials.h"
@@ -27,6 +29,9 @@ class TlsContext {
   ~TlsContext() { openSsl_.SSL_CTX_free(context_); }
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
+
+  /// When this end's certificate expires; nothing: it shows none.
+  std::optional<std::chrono::system_clock::time_point> certificateEnds() const;
 
   const OpenSsl& openSsl() const { return openSsl_; }
   SSL_CTX* get() const { return context_; }

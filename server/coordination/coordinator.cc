@@ -52,6 +52,7 @@ TrainerStatus statusOf(const Candidate& trainer, const SessionCounters& counters
           .incarnation = fmt::format("{:016x}", trainer.incarnation),
           .step = counters.step.value(),
           .staleness = counters.staleness.value(),
+          .stalenessHistogram = counters.allStaleness.value(),
           .batch = counters.samples.value(),
           .pulledBytes = counters.bytesPulled.value(),
           .pushedBytes = counters.bytesPushed.value(),

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <strings.h>
 
 #include "server/daemon/overview.h"
 
@@ -49,7 +50,7 @@ HttpRole roleOf(Server& server, const HttpCaller& caller) {
   constexpr std::string_view kScheme = "Bearer ";
   const Authenticator& authenticator = server.authenticator();
   if (!authenticator.asks()) return HttpRole::admin;
-  if (!caller.authorization.starts_with(kScheme)) {
+  if (strncasecmp(caller.authorization.c_str(), kScheme.data(), kScheme.size()) != 0) {
     const std::vector<std::string>& names = caller.peer.certificateNames;
     if (names.empty()) return HttpRole::none;
     const Result<Access> access = authenticator.logIn({}, {.where = {}, .certificateNames = names});

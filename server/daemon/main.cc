@@ -38,6 +38,10 @@ constexpr int kExitUsage = 2;
 constexpr int kExitNoAnswer = 3;
 constexpr uint64_t kUpdateMax = 1ull << 40;
 
+const psd::CommandHints kWordsForServing = {{"serve", "psd alone serves, as in 'psd --config FILE'"},
+                                            {"start", "psd alone serves, as in 'psd --config FILE'"},
+                                            {"run", "psd alone serves, as in 'psd --config FILE'"}};
+
 /// The flags that choose and change a configuration; `psd` and `psd check` share them.
 struct ConfigFlags {
   std::string file;
@@ -397,7 +401,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return report(psd::usageError(error, app));
+    return report(psd::usageError(error, app, kWordsForServing));
   }
   serve.settle(app);
   if (const psd::Status placed = psd::checkOptionsPlaced(app); !placed.ok()) return report(placed);

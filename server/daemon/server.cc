@@ -133,6 +133,7 @@ kj::Promise<void> Server::keepTicking() {
   const bool serves = !coordinator_.turnedAway() && !coordinator_.end().requested() && !outgoing_.still();
   const auto interval = serves && host_.models().tick() ? kTick : kTickIdle;
   noteCheckpoints();
+  gradientRate_.note(counters_.gradients.value(), steadyMs());
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
 }
 
@@ -430,6 +431,7 @@ DaemonStatus Server::status() const {
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
   if (group_) status.group = group_->member().status();
+  status.gradientsPerSecond = gradientRate_.perSecond(counters_.gradients.value(), steadyMs());
   status.movedFrom = incoming_.cameFrom();
   if (outgoing_.moved()) {
     status.state = "moved";

@@ -17,6 +17,7 @@
 #include "server/limits/descriptor_budget.h"
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
+#include "server/metrics/recent_rate.h"
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
 #include "server/replica/replicator.h"
@@ -160,6 +161,7 @@ class Server {
   const DescriptorBudget descriptors_;
   const Stopwatch uptime_;
   DaemonMetrics counters_;
+  RecentRate gradientRate_;
   MemoryBudgets budgets_;
   StepReports reports_;
   ParameterHost host_;

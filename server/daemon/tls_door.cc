@@ -1,5 +1,7 @@
 #include "server/daemon/tls_door.h"
 
+#include <chrono>
+#include <ctime>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -12,6 +14,7 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kFileBytesMax = 16ull << 20;
+constexpr std::chrono::hours kWarnedBefore{7 * 24};
 
 Result<TlsDoor::Files> readFiles(const TlsConfig& config) {
   TlsDoor::Files files;
@@ -31,6 +34,25 @@ Result<TlsDoor::Files> readFiles(const TlsConfig& config) {
   return files;
 }
 
+/// Clients refuse a certificate from its end on, each with a line of its own; this one is for who can change
+/// it.
+void warnOfEnd(const TlsDoor::Files& files) {
+  const auto file = files.read.find("tls.certificate");
+  const auto ends = files.context ? files.context->certificateEnds() : std::nullopt;
+  if (!ends || file == files.read.end()) return;
+  const auto left = *ends - std::chrono::system_clock::now();
+  if (left > kWarnedBefore) return;
+  const std::time_t time = std::chrono::system_clock::to_time_t(*ends);
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char date[32];
+  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  const bool over = left <= left.zero();
+  spdlog::warn("tls.certificate: that of '{}' {} {}{}: put a new one there and reload", file->second.path,
+               over ? "has expired on" : "expires on", date,
+               over ? ", and no client trusts it any more" : "");
+}
+
 }  // namespace
 
 Result<TlsDoor::Files> TlsDoor::read(const std::optional<TlsConfig>& config) {
@@ -41,6 +63,7 @@ Result<TlsDoor::Files> TlsDoor::read(const std::optional<TlsConfig>& config) {
 }
 
 std::string TlsDoor::adopt(Files files) {
+  warnOfEnd(files);
   const std::lock_guard lock(mutex_);
   std::swap(files_, files);
   std::string change;

@@ -86,10 +86,11 @@ struct DaemonMetrics : MetricRegistry {
 
 /// What one trainer's session counts. Written by the loops of its connections, read by anyone. Thread-safe.
 struct SessionCounters {
-  Gauge step;           ///< of the last push
-  Gauge staleness;      ///< of the last slice
-  Gauge samples;        ///< behind the gradient of the last push
-  Counter bytesPulled;  ///< as they travel, like the next
+  Gauge step;                            ///< of the last push
+  Gauge staleness;                       ///< of the last slice
+  Histogram allStaleness{kCountBounds};  ///< of its gradients, as DaemonMetrics::staleness has it of all
+  Gauge samples;                         ///< behind the gradient of the last push
+  Counter bytesPulled;                   ///< as they travel, like the next
   Counter bytesPushed;
   Counter valueBytesPulled;  ///< as float32, like the next
   Counter valueBytesPushed;

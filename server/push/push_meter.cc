@@ -36,6 +36,7 @@ void PushMeter::over(const StepPush& step) {
   if (worst != PushOutcome::applied) return;
   daemon_.gradients.add();
   daemon_.staleness.record(static_cast<double>(staleness));
+  session_.allStaleness.record(static_cast<double>(staleness));
   daemon_.applySeconds.record(step.sinceFirstSlice.seconds());
 }
 

@@ -118,6 +118,7 @@ struct TrainerStatus {
   std::string incarnation;  ///< 16 hexadecimal digits: a JSON number does not hold 64 bits everywhere
   uint64_t step = 0;
   uint64_t staleness = 0;
+  HistogramValue stalenessHistogram;
   uint64_t batch = 0;
   uint32_t nominalBatch = 0;
   uint64_t pulledBytes = 0, pushedBytes = 0;            ///< as they travelled
@@ -138,6 +139,7 @@ struct TrainerStatus {
     visit("incarnation", self.incarnation);
     visit("step", self.step);
     visit("staleness", self.staleness);
+    visit("staleness_histogram", self.stalenessHistogram);
     visit("batch", self.batch);
     visit("nominal_batch", self.nominalBatch);
     visit("pulled_bytes", self.pulledBytes);
@@ -391,9 +393,13 @@ struct DaemonStatus {
   std::vector<RoundsStatus> rounds;  ///< of the policies that make some
   DurabilityStatus durability;
   std::optional<GroupStatus> group;  ///< where an engine is configured
+  double gradientsPerSecond = 0;     ///< of the last ten seconds
   MetricValues<Counter> counters;
   MetricValues<Gauge> gauges;
   MetricValues<Histogram> histograms;
+
+  /// Whether parameters are in several groups: where all are in one, its name tells nothing.
+  bool hasSeveralGroups() const;
 
   static void fields(auto& visit, auto& self) {
     visit("version", self.version);
@@ -426,6 +432,7 @@ struct DaemonStatus {
     visit("rounds", self.rounds);
     visit("durability", self.durability);
     visit("group", self.group);
+    visit("gradients_per_second", self.gradientsPerSecond);
     visit("counters", self.counters);
     visit("gauges", self.gauges);
     visit("histograms", self.histograms);

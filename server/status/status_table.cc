@@ -125,8 +125,13 @@ std::string bridgeLine(const BridgeStatus& bridge) {
                                    : std::string("not connected")));
 }
 
-/// "waiting    ranks 0, 2 wait in round 17 (sync of others) for rank 1, since 3.2 s"
-std::string waitingLine(const WaitingStatus& waiting) {
+/// "sync", or where there are several groups "sync of fc*".
+std::string policyText(const std::string& policy, const std::string& group, bool several) {
+  return several ? fmt::format("{} of {}", policy, group) : policy;
+}
+
+/// "waiting    ranks 0, 2 wait in round 17 (sync) for rank 1, since 3.2 s"
+std::string waitingLine(const WaitingStatus& waiting, bool several) {
   std::string reason = joined(waiting.awaited, "; ", [](const AwaitedStatus& one) {
     return fmt::format("rank {}, since {}", one.rank, durationText(one.waitedSeconds));
   });
@@ -134,29 +139,30 @@ std::string waitingLine(const WaitingStatus& waiting) {
     reason += fmt::format("{}{} more trainer{} to join", reason.empty() ? "" : "; ", waiting.joins,
                           waiting.joins == 1 ? "" : "s");
   const std::string ranks = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
-  return labelledLine("waiting", fmt::format("{} in {} ({} of {}) for {}",
-                                             waiting.ranks.size() == 1 ? "rank " + ranks + " waits"
-                                                                       : "ranks " + ranks + " wait",
-                                             waiting.what, waiting.policy, waiting.group, reason));
+  return labelledLine(
+      "waiting",
+      fmt::format("{} in {} ({}) for {}",
+                  waiting.ranks.size() == 1 ? "rank " + ranks + " waits" : "ranks " + ranks + " wait",
+                  waiting.what, policyText(waiting.policy, waiting.group, several), reason));
 }
 
-/// "rounds     117 closed (diloco of others); last: ranks 0, 1 in 1.2 s, left out: rank 2 of 12 round(s), the
+/// "rounds     117 closed (diloco); last: ranks 0, 1 in 1.2 s, left out: rank 2 of 12 round(s), the
 /// last 2 in a row". Empty before the first has closed, and of rounds of single steps where nobody can be
 /// left out.
-std::string roundsLine(const RoundsStatus& rounds) {
+std::string roundsLine(const RoundsStatus& rounds, bool several) {
+  const std::string policy = policyText(rounds.policy, rounds.group, several);
   if (rounds.generation) {
     const std::string ranks = joined(rounds.in, ", ", [](uint32_t rank) { return std::to_string(rank); });
-    return labelledLine("averaging", fmt::format("{} step(s) ({} of {}); generation {}: ranks {}",
-                                                 rounds.closed, rounds.policy, rounds.group,
-                                                 *rounds.generation, ranks.empty() ? "none" : ranks));
+    return labelledLine("averaging", fmt::format("{} step(s) ({}); generation {}: ranks {}", rounds.closed,
+                                                 policy, *rounds.generation, ranks.empty() ? "none" : ranks));
   }
   const bool waitsForAll = rounds.policy == "sync" && !rounds.graceSeconds;
   if (rounds.closed == 0 || (waitsForAll && rounds.leftOut.empty() && rounds.late.empty())) return "";
   const auto ranks = [](const std::vector<uint32_t>& all) {
     return joined(all, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
   };
-  std::string text = fmt::format("{} closed ({} of {}); last: ranks {} in {}", rounds.closed, rounds.policy,
-                                 rounds.group, ranks(rounds.in), durationText(rounds.openSeconds));
+  std::string text = fmt::format("{} closed ({}); last: ranks {} in {}", rounds.closed, policy,
+                                 ranks(rounds.in), durationText(rounds.openSeconds));
   if (!rounds.late.empty()) text += fmt::format(", late: ranks {}", ranks(rounds.late));
   if (rounds.graceSeconds) text += fmt::format(", grace {}", durationText(*rounds.graceSeconds));
   if (!rounds.leftOut.empty()) {
@@ -239,10 +245,10 @@ std::string metricsLines(const DaemonStatus& status) {
   const DaemonMetrics& metrics = daemonMetrics();
   const auto& counters = status.counters;
   std::string out = labelledLine(
-      "traffic", fmt::format("{} pulled, {} pushed, {} gradients in {} updates, {} connections open",
+      "traffic", fmt::format("{} pulled, {} pushed, {} gradients ({}/s) in {} updates, {} connections open",
                              bytesText(counters[metrics.pullBytes]), bytesText(counters[metrics.pushBytes]),
-                             counters[metrics.gradients], counters[metrics.updates],
-                             status.gauges[metrics.connectionsOpen]));
+                             counters[metrics.gradients], rateText(status.gradientsPerSecond),
+                             counters[metrics.updates], status.gauges[metrics.connectionsOpen]));
   const uint64_t late = counters[metrics.latePushes], stale = counters[metrics.stalePushes];
   if (late + stale > 0)
     out += labelledLine("gradients", fmt::format("{} dropped as late, {} as stale", late, stale));
@@ -274,8 +280,9 @@ std::string statusTable(const DaemonStatus& status) {
   if (status.partition) out += partitionLine(*status.partition);
   out += trainersLines(status);
   if (status.bridge) out += bridgeLine(*status.bridge);
-  for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting);
-  for (const RoundsStatus& rounds : status.rounds) out += roundsLine(rounds);
+  const bool several = status.hasSeveralGroups();
+  for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting, several);
+  for (const RoundsStatus& rounds : status.rounds) out += roundsLine(rounds, several);
   out += durabilityLines(status.durability);
   if (status.group) out += groupLines(*status.group);
   out += heldLine(status.held, status.limits);

@@ -58,13 +58,15 @@ std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, dou
 
 std::string topWaiting(const DaemonStatus& now) {
   std::string out;
+  const bool several = now.hasSeveralGroups();
   for (const WaitingStatus& waiting : now.waiting) {
     const std::string who = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
     const std::string whom = joined(waiting.awaited, ", ", [](const AwaitedStatus& one) {
       return fmt::format("{} since {}", one.rank, durationText(one.waitedSeconds));
     });
-    out += labelledLine("waiting", fmt::format("{} of {}: ranks {} for {}", waiting.what, waiting.group, who,
-                                               whom.empty() ? "others to join" : whom));
+    out += labelledLine(
+        "waiting", fmt::format("{}{}: ranks {} for {}", waiting.what, several ? " of " + waiting.group : "",
+                               who, whom.empty() ? "others to join" : whom));
   }
   return out;
 }

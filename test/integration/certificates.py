@@ -13,15 +13,15 @@ class Authority:
         self._key(self.key)
         self._openssl("req", "-x509", "-new", "-key", self.key, "-days", "30", "-subj", f"/CN=psd test {name}", "-out", self.path)
 
-    def sign(self, name, common_name=None, alternatives="", expired=False):
-        """Certificate and key of somebody, over those of the same name if there are any."""
+    def sign(self, name, common_name=None, alternatives="", expired=False, days=30):
+        """Certificate and key of somebody, over those of the same name if there are any. `days`: that the certificate holds."""
         certificate, key, request, extensions = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr", "ext"))
         self._key(key)
         self._openssl("req", "-new", "-key", key, "-subj", f"/CN={common_name or name}", "-out", request)
         extensions.write_text(f"subjectAltName={alternatives}\n" if alternatives else "")
         signed = ["x509", "-req", "-in", request, "-CA", self.path, "-CAkey", self.key, "-CAcreateserial", "-extfile", extensions]
         if not expired:
-            self._openssl(*signed, "-days", "30", "-out", certificate)
+            self._openssl(*signed, "-days", str(days), "-out", certificate)
         else:
             self._sign_for_the_past(request, extensions, certificate)
         return certificate, key

@@ -367,11 +367,23 @@ TEST_CASE(
     CHECK(histograms["staleness"]["count"] == 3);
     CHECK(histograms["staleness"]["sum"] == (rounds ? 0 : 0 + 1 + 2));
     CHECK(histograms["staleness"]["most"] == (rounds ? 0 : 2));
+    CHECK(status["trainers"][0]["staleness_histogram"] == histograms["staleness"]);
     CHECK(histograms["apply_seconds"]["count"] == 3);
     CHECK(histograms["apply_seconds"]["most"] > 0);
     CHECK(histograms["round_seconds"]["count"] == (rounds ? 3 : 0));
     CHECK(histograms["log_sync_seconds"]["count"] == 0);
     PSD_REQUIRE_OK(client->leave());
+    if (rounds) continue;
+    // Each trainer has its own: another's gradient, from version 0 on, is 3 behind, and nobody else's.
+    auto other = connectTo(server, 4 << 10);
+    joinAs(*other, {Rank{0}, 1}, model, integers(model, 1));
+    PSD_REQUIRE_OK(other->push(Step{1}, integers(model, 4), 1, allAt(info, 0)).wait());
+    const Json later = server.status();
+    CHECK(later["histograms"]["staleness"]["count"] == 4);
+    const Json& own = later["trainers"][0]["staleness_histogram"];
+    CHECK(own["count"] == 1);
+    CHECK(own["most"] == 3);
+    PSD_REQUIRE_OK(other->leave());
   }
 }
 

@@ -74,7 +74,7 @@ class DiLoCo(processes.ProcessTest):
         self.assertGreaterEqual(left_out[0]["running"], 1)
         table = self.start_psd("status", "--server", daemon.address)
         self.assert_ends(table)
-        self.assertRegex(table.out, r"rounds +\d+ closed \(diloco of others\); last: ranks 0, 1 in .*, grace .*; left out: rank 2 of")
+        self.assertRegex(table.out, r"rounds +\d+ closed \(diloco\); last: ranks 0, 1 in .*, grace .*; left out: rank 2 of")
         # What it had begun is of no use any more; then it is told when its rounds close, and is in again, though it
         # began in the midst of one.
         learners[2].signal(signal.SIGCONT)

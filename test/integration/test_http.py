@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 import urllib.parse
 
 from etcd import free_port
@@ -386,10 +387,24 @@ class TokenTest(HttpTest):
         self.assertIn("psd_logins_refused_total 5\n", ask("GET", "/metrics", reader)[2])
         for token in (reader, admin):
             self.assertEqual(ask("GET", "/metrics", token)[0], 200)
+        for scheme, status in (("bearer", 200), ("BEARER", 200), ("Basic", 401)):
+            self.assertEqual(self.ask(page, "GET", "/metrics", Authorization=f"{scheme} {reader}")[0], status, scheme)
         self.assertEqual(ask("POST", "/api/reload")[0], 401)
         self.assertEqual(ask("POST", "/api/reload", reader)[0], 403)
         self.assertEqual(ask("POST", "/api/reload", admin)[0], 200)
         self.assertTrue(daemon.runs())
+
+    def test_a_wrong_token_is_answered_late(self):
+        reader = self.token("looks", "reader")
+        _, page = self.page_of(auth__tokens=str(self.folder / "tokens"), listen=(self.unix_address(),))
+
+        def seconds(token):
+            began = time.monotonic()
+            self.ask(page, "GET", "/metrics", Authorization=f"Bearer {token}")
+            return time.monotonic() - began
+
+        self.assertGreaterEqual(min(seconds("wrong") for _ in range(3)), 0.5)
+        self.assertLess(min(seconds(reader) for _ in range(3)), 0.5)
 
     def test_who_follows_ends_when_its_token_does(self):
         reader, admin = self.token("looks", "reader"), self.token("ops", "admin")

@@ -4,26 +4,15 @@ the program of docs/client.md, PSD_DIGITS_SOURCE that of docs/executor.md."""
 
 import os
 import pathlib
-import shutil
 import subprocess
 import unittest
 from unittest import mock
 
+import outside_program
 import processes
 
 BUILD = os.environ["PSD_BUILD_DIR"]
-CMAKE = os.environ["PSD_CMAKE"]
 EXECUTOR = os.environ.get("PSD_EXECUTOR_BIN")  # where it is built
-
-PROJECT = """
-cmake_minimum_required(VERSION 3.22)
-project(line LANGUAGES C CXX)
-find_package(psd 0.1 CONFIG REQUIRED)
-add_executable(line line.cc headers.cc)
-target_link_libraries(line PRIVATE psd::client)
-add_executable(digits digits.cc)
-target_link_libraries(digits PRIVATE psd::remote)
-"""
 
 
 class Installed(processes.ProcessTest):
@@ -35,23 +24,15 @@ class Installed(processes.ProcessTest):
 
     def install(self, component):
         prefix = self.folder / "prefix"
-        self.command(CMAKE, "--install", BUILD, "--prefix", prefix, "--component", component)
+        self.command(outside_program.CMAKE, "--install", BUILD, "--prefix", prefix, "--component", component)
         return prefix
 
     def build_programs(self, prefix):
         """The pages' programs, built against the installed tree, and a file that includes each installed header. Where they are."""
-        source = self.folder / "line"
-        source.mkdir()
-        for name in ("line", "digits"):
-            shutil.copy(os.environ[f"PSD_{name.upper()}_SOURCE"], source / f"{name}.cc")
         include = prefix / "include/psd"
         headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
         self.assertLessEqual({"trainer/client/client.h", "trainer/remote/remote_steps.h"}, {*headers})
-        (source / "headers.cc").write_text("".join(f'#include "{name}"\n' for name in headers), encoding="utf-8")
-        (source / "CMakeLists.txt").write_text(PROJECT, encoding="utf-8")
-        self.command(CMAKE, "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
-        self.command(CMAKE, "--build", source / "build", "--parallel", 2)
-        return source / "build"
+        return outside_program.build(self.command, self.folder, prefix, headers)
 
     def test_a_program_finds_the_library_and_trains(self):
         prefix = self.install("psd")
@@ -62,12 +43,7 @@ class Installed(processes.ProcessTest):
         patch = mock.patch.object(processes, "PSD", str(prefix / "bin/psd"))
         patch.start()
         self.addCleanup(patch.stop)
-        daemon = self.daemon()
-        trainer = processes.Process(self.folder, "line-0", [programs / "line", daemon.address, 0, 1])
-        self.processes.append(trainer)
-        self.assert_ends(trainer)
-        self.assertIn("y = 2.000 x + 1.000", trainer.out)
-        self.assert_stops(daemon)
+        outside_program.run_line(self, programs / "line")
         self.check_without_libtorch(programs / "digits")
         if EXECUTOR:
             self.check_trains_at_an_executor(programs / "digits")

@@ -23,7 +23,7 @@ class Operator(processes.ProcessTest):
                                         "staleness  median [0-9]+, 99 % ≤ [0-9]+, most [0-9]+", "apply      median .*s, 99 % ≤ .*s, most .*s",
                                         "log sync   median .*s, 99 % ≤ .*s, most .*s")),
                               (waited, ("trainers   1 of 2 in, 0 lost so far",
-                                        "waiting    rank 0 waits in round 0 \\(sync of others\\) for 1 more trainer to join"))):
+                                        "waiting    rank 0 waits in round 0 \\(sync\\) for 1 more trainer to join"))):
             shown = self.start_psd("status", "--server", daemon.address)
             self.assert_ends(shown)
             for line in lines:

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import outside_program
 import processes
 
 BUILD = os.environ["PSD_BUILD_DIR"]
@@ -110,11 +111,28 @@ class Package(processes.ProcessTest):
         self.processes.append(daemon)
         self.assert_stops(daemon)
 
-    def test_the_library_out_of_the_package(self):
+    def test_a_program_is_built_with_the_library_out_of_the_package(self):
         root = self.unpacked(self.library)
-        self.assertTrue((root / "usr/include/psd/trainer/client/client.h").is_file())
-        self.assertTrue(list(root.rglob("psdConfig.cmake")))
-        self.assertTrue(list(root.rglob("libpsd_client.a")))
+        outside_program.run_line(self, outside_program.build(command, self.folder, root / "usr") / "line")
+
+    def test_the_container(self):
+        builder = next(filter(shutil.which, ("buildah", "podman", "docker")), None)
+        if builder is None:
+            self.skipTest("none of buildah, podman and docker is here")
+        text = (processes.REPO / "configs/container/Containerfile").read_text(encoding="utf-8")
+        base = re.search(r"^FROM (\S+)$", text, re.MULTILINE)[1]
+        try:
+            subprocess.run([builder, "pull", base], capture_output=True, timeout=100, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            self.skipTest(f"{builder} cannot get {base} here")
+        context = self.folder / "context"
+        context.mkdir()
+        shutil.copy(self.psd, context)
+        image = f"psd-test-{os.getpid()}"
+        command(builder, "build", "-t", image, "-f", processes.REPO / "configs/container/Containerfile", context)
+        self.addCleanup(command, builder, "rmi", "-f", image)
+        if builder != "buildah":  # which builds, and runs nothing
+            self.assertIn(command(processes.PSD, "--version").split()[1], command(builder, "run", "--rm", image, "--version"))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ Needs Chromium with its driver (Debian: chromium, chromium-driver) and Python's 
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import unittest
 
 import etcd
-from processes import ProcessTest, main, until
+from processes import Daemon, ProcessTest, main, until
 
 try:
     from selenium import webdriver
@@ -22,6 +24,7 @@ except ModuleNotFoundError:
     MISSING = "Python's selenium is missing: scripts/setup --tests installs it"
 
 try:
+    import numpy as np
     import psd
 except ModuleNotFoundError:
     psd = None
@@ -66,7 +69,31 @@ class PageTest(ProcessTest):
             if message["method"] == "Network.requestWillBeSent" and not url.startswith((page, "data:", "chrome://")):
                 yield url
 
+    def cells(self, driver, name):
+        """The texts of a table's cells, by rows, its heads first."""
+        return driver.execute_script(
+            "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map(row => [...row.children].map(cell => cell.innerText))", name)
+
+    def column(self, driver, name, head):
+        heads, *rows = self.cells(driver, name)
+        return [row[heads.index(head)] for row in rows]
+
+    def formatted(self, driver, name, values):
+        """Numbers as a function of format.js writes them."""
+        return driver.execute_async_script(
+            "const [name, values, done] = arguments; import('/format.js').then((format) => done(values.map(format[name])))", name, values)
+
+    def histograms(self, driver):
+        """Of each trainer that is shown, by rank: how many gradients its bars tell of, and how many bars have a height."""
+        return driver.execute_script("""return [...document.querySelectorAll('#trainers .bars')].map(bars => [
+            bars.title.split("\\n").map(line => Number(line.split(": ")[1].replaceAll(",", ""))).reduce((one, other) => one + other, 0),
+            [...bars.children].filter(bar => bar.getBoundingClientRect().height > 1).length])""")
+
     def picture(self, driver, name):
+        """Once nothing moves any more: the transitions of CSS have ended, and what was drawn is on the screen."""
+        driver.execute_async_script("""const done = arguments[0];
+            Promise.all(document.getAnimations().map(each => each.finished.catch(() => null)))
+              .then(() => requestAnimationFrame(() => requestAnimationFrame(() => done())))""")
         if folder := os.environ.get("PSD_SCREENSHOTS"):
             driver.save_screenshot(str(pathlib.Path(folder) / f"{name}.png"))
 
@@ -178,7 +205,8 @@ class PageTest(ProcessTest):
     def test_reports_by_names_that_objects_have(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
         model = psd.Model("line", {"weight": (1,)})
-        names = ("constructor", "toString", "__proto__", "valueOf")  # a table has room for five values
+        # A table has room for six values, as many as psd-trainer reports of a text.
+        names = ("constructor", "toString", "__proto__", "valueOf", "tokens_per_second")
         driver = self.browser(daemon.page)
         with psd.Client(daemon.address) as client:
             client.join(model, model.zeros(), 0, 1)
@@ -190,8 +218,8 @@ class PageTest(ProcessTest):
             # The page adds to what was there before it, and to what comes to be while it looks.
             for _ in range(2):
                 until("a loss over time", lambda: step() or [count > 2 for _, count in self.points(driver, "loss")] == [True])
-                for name in names:
-                    self.assertIn(name, self.text(driver, "trainers"))
+                heads = self.cells(driver, "trainers")[0]
+                self.assertLessEqual({"constructor", "toString", "__proto__", "valueOf", "tokens/s", "loss"}, set(heads))
                 self.assertEqual(self.complaints(driver), [])
                 driver.refresh()
             until("the trainer is shown again", lambda: step() or "constructor" in self.text(driver, "trainers"))
@@ -200,23 +228,138 @@ class PageTest(ProcessTest):
         self.assertEqual(self.complaints(driver), [])
         self.assert_stops(daemon)
 
-    def test_narrow_wide_and_dark(self):
+    def test_narrow_and_wide_light_and_dark(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="sync", shards=40)
         for rank in (0, 1):
             self.train(daemon.address, rank, 2, steps=10_000_000)
-        driver = self.browser(daemon.page, dark=True)
+        driver = self.browser(daemon.page)
         until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
         until("a loss for each rank", lambda: [count > 3 for _, count in self.points(driver, "loss")] == [True, True])
-        self.assertEqual(driver.execute_script("return getComputedStyle(document.body).backgroundColor"), "rgb(13, 18, 27)")
         self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#shards .strip span")), len(daemon.status()["shards"]))
-        for width in (380, 700, 1600):
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                                   {"width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": False})
-            until("the charts have the width", lambda: driver.execute_script(
-                "const c = document.querySelector('.plot'); return Math.abs(c.clientWidth - c.firstChild.clientWidth) < 2"))
-            wide = driver.execute_script("return document.documentElement.scrollWidth")
-            self.picture(driver, f"dark-{width}")
-            self.assertLessEqual(wide, width, "it scrolls sideways")
+        for scheme, ground in (("light", "rgb(244, 246, 250)"), ("dark", "rgb(13, 18, 27)")):
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            until("it has the colours", lambda: driver.execute_script("return getComputedStyle(document.body).backgroundColor") == ground)
+            for width in (380, 700, 1600):
+                driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                       {"width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": False})
+                until("the charts have the width", lambda: driver.execute_script(
+                    "const c = document.querySelector('.plot'); return Math.abs(c.clientWidth - c.firstChild.clientWidth) < 2"))
+                wide = driver.execute_script("return document.documentElement.scrollWidth")
+                self.picture(driver, f"{scheme}-{width}")
+                self.assertLessEqual(wide, width, f"it scrolls sideways, {scheme}")
+        self.assertEqual(self.complaints(driver), [])
+
+    def test_who_waits_for_whom(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="sync", shards=2, membership__lease_ms=600_000)
+        trainers = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in (0, 1)]
+        driver = self.browser(daemon.page)
+        until("rounds close", lambda: int(self.text(driver, "tile-rounds").split("\n")[1].replace(",", "")) > 2)
+        self.assertEqual(self.column(driver, "rounds", "in the last"), ["0, 1"])
+        trainers[1].signal(signal.SIGSTOP)
+        until("it says who waits", lambda: re.search(r"rank 0 waits for rank 1 since \d+\.\d s", self.text(driver, "waiting")))
+        until("it says so first", lambda: self.level(driver) == "warn" and "rank 1 is waited for since" in self.text(driver, "state"))
+        self.assertRegex(self.column(driver, "rounds", "missing now")[0], r"1 since \d")
+        self.assertEqual(self.column(driver, "rounds", "here now"), ["0"])
+        status = daemon.status()  # where all stands still
+        self.assertEqual(self.column(driver, "rounds", "closed"), self.formatted(driver, "number", [status["rounds"][0]["closed"]]))
+        self.assertEqual(self.text(driver, "tile-rounds").split("\n")[1],
+                         self.formatted(driver, "number", [status["histograms"]["round_seconds"]["count"]])[0])
+        self.assertGreater(status["staged_bytes"], 0)
+        held = [("in_flight_bytes",) * 2, ("staged_bytes",) * 2, ("snapshot_bytes",) * 2, ("outgoing_bytes", "all_outgoing_bytes"),
+                ("ring_bytes", "all_rings_bytes"), ("log_pending_bytes",) * 2]
+        used = self.formatted(driver, "bytes", [status[name] for name, _ in held])
+        limits = self.formatted(driver, "bytes", [status["limits"][name] for _, name in held])
+        shown = driver.execute_script("return [...document.querySelectorAll('#memory .row span:last-child')].map(each => each.innerText)")
+        self.assertEqual(shown, [f"{one} of {most}" for one, most in zip(used, limits)])
+        trainers[1].signal(signal.SIGCONT)
+        until("nobody waits", lambda: self.level(driver) == "good")
+        self.assertEqual(self.complaints(driver), [])
+
+    def test_rounds_of_fragments_and_who_is_left_out(self):
+        policy = {"type": "diloco", "period": 4, "fragments": 2, "quorum": 2, "grace_ms": 150, "start_trainers": 3}
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", "--set", f"policy={json.dumps(policy)}", membership__lease_ms=600_000)
+        learners = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
+        driver = self.browser(daemon.page)
+        until("both are shown", lambda: self.cells(driver, "rounds")[1:] and self.column(driver, "rounds", "group") == ["fragment 0", "fragment 1"])
+        learners[2].signal(signal.SIGSTOP)
+        until("it is left out of both", lambda: all(re.search(r"rank 2 of \d+ rounds, the last \d+ in a row", text)
+                                                   for text in self.column(driver, "rounds", "left out")))
+        self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#rounds .badge.bad")), 2)
+        self.assertEqual(self.column(driver, "rounds", "in the last"), ["0, 1, without 2"] * 2)
+        for text in self.column(driver, "rounds", "grace"):
+            self.assertRegex(text, r"\d+ ms used|\d\.\d s used")
+        learners[2].signal(signal.SIGCONT)
+        until("it is in again", lambda: not driver.find_elements(By.CSS_SELECTOR, "#rounds .badge.bad"))
+        self.assertEqual(self.complaints(driver), [])
+
+    def test_the_staleness_of_each_trainer(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
+        trainers = [self.endless_trainer(daemon, rank, 2) for rank in (0, 1)]
+        driver = self.browser(daemon.page)
+        until("some are stale", lambda: any(heights > 1 for _, heights in self.histograms(driver)))
+        for trainer in trainers:
+            trainer.signal(signal.SIGSTOP)
+        counts = [trainer["staleness_histogram"]["count"] for trainer in sorted(daemon.status()["trainers"], key=lambda one: one["rank"])]
+        self.assertGreater(min(counts), 0)
+
+        def same():
+            now = [trainer["staleness_histogram"]["count"] for trainer in sorted(daemon.status()["trainers"], key=lambda one: one["rank"])]
+            return now == [count for count, _ in self.histograms(driver)]
+
+        until("the bars tell of all gradients of each", same)
+        self.assertEqual(self.complaints(driver), [])
+
+    def test_after_the_training(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
+        trainer = self.train(daemon.address, steps=400)
+        self.assert_ends(trainer)
+        daemon.until_status("it has left", lambda status: not status["trainers"])
+        driver = self.browser(daemon.page)
+        until("nobody is in", lambda: "Nobody is in yet" in self.text(driver, "trainers-empty"))
+        for seconds in (120, 600, 3600, 86400):
+            driver.execute_script("document.querySelector('[data-range=\"' + arguments[0] + '\"]').click()", seconds)
+            self.assertEqual([label for label, count in self.points(driver, "loss") if count > 0], ["rank 0"], seconds)
+            gradients = driver.execute_script("return Math.max(...Chart.getChart('chart-gradients').data.datasets[0].data.map(each => each.y))")
+            self.assertGreater(gradients, 0, seconds)
+        names = driver.execute_script("return [...document.querySelectorAll('[data-range]')].map(each => [each.innerText, each.ariaPressed])")
+        self.assertEqual(names, [["2 min", "false"], ["10 min", "false"], ["1 h", "false"], ["1 day", "true"]])
+        self.assertEqual(self.complaints(driver), [])
+
+    def test_another_policy_by_a_reload(self):
+        config = {"device": "cpu", "policy": {"type": "locked"}, "optimizer": {"type": "sgd", "lr": 0.5}}
+        self.write("psd.json", json.dumps(config))
+        daemon = Daemon(self.folder, "psd", ["--config", "psd.json", "--listen", "tcp://127.0.0.1:0", "--http", "tcp://127.0.0.1:0"])
+        self.processes.append(daemon)
+        driver = self.browser(daemon.page)
+        until("the old one is shown", lambda: "locked · sgd lr=0.5" in self.text(driver, "where"))
+        self.assertFalse(driver.find_element(By.ID, "rounds-card").is_displayed())
+        self.write("psd.json", json.dumps({**config, "policy": {"type": "sync"}}))
+        self.click(driver, "[data-action=reload]")
+        until("it says so", lambda: "locked" in self.text(driver, "toast") and "sync" in self.text(driver, "toast"))
+        until("the new one is shown", lambda: "sync · sgd lr=0.5" in self.text(driver, "where"))
+        self.assertEqual(self.complaints(driver), [])
+
+    @unittest.skipUnless(psd, "the Python package is not built")
+    def test_embedding_tables(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
+        driver = self.browser(daemon.page)
+        until("it waits", lambda: "Waiting for a model" in self.text(driver, "state"))
+        self.assertFalse(driver.find_element(By.ID, "tables-card").is_displayed())
+        model = psd.Model("ratings", {"bias": (1,)}, [psd.Table("user", 4), psd.Table("item", 8)])
+        with psd.Client(daemon.address) as client:
+            values = model.zeros()
+            client.join(model, values, 0, 1)
+            rows = client.rows()
+            rows.make([("user", np.arange(7, dtype=np.uint64)), ("item", np.arange(3, dtype=np.uint64))])
+            client.pull(values, rows)
+            rows.gradients("user")[:] = 1
+            rows.gradients("item")[:] = 1
+            client.push(model.zeros(), samples=1, rows=rows)
+            until("both are shown", lambda: self.cells(driver, "tables")[1:] and self.column(driver, "tables", "new") == ["7", "3"])
+            tables = daemon.status()["tables"]
+            self.assertEqual([row[:3] for row in self.cells(driver, "tables")[1:]], [[each["name"], str(each["dim"]), str(each["rows"])] for each in tables])
+            self.assertEqual(self.column(driver, "tables", "memory"), self.formatted(driver, "bytes", [each["row_bytes"] + each["index_bytes"] for each in tables]))
+            self.assertEqual(self.column(driver, "tables", "pulled"), ["7", "3"])
         self.assertEqual(self.complaints(driver), [])
 
 

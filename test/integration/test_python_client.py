@@ -13,6 +13,7 @@ import unittest.mock
 import weakref
 
 import certificates
+import ctrl_c
 import numpy as np
 import processes
 
@@ -176,11 +177,45 @@ class PythonClient(processes.ProcessTest):
             (lambda: client.ping(2**40), psd.InvalidArgument, "1 to 1000000 calls"),
             (lambda: client.ping(1, 0), psd.InvalidArgument, "1 to 65536 of them outstanding, not 1 and 0"),
             (lambda: pickle.dumps(client), TypeError, "cannot be pickled"),
+            (lambda: client.push(LINE.zeros(), samples=-1), psd.InvalidArgument, "^samples is -1; expected a whole number from 0 to 4294967295$"),
+            (lambda: client.push(LINE.zeros(), samples=1.5), TypeError, r"^samples is 1\.5; expected a whole number$"),
+            (lambda: client.push(LINE.zeros(), basis=["x"]), TypeError, "^a version of basis is 'x'"),
+            (lambda: client.push(LINE.zeros(), rows=7), TypeError, r"^rows is 7; expected what client.rows\(\) gave"),
+            (lambda: client.ping("many"), TypeError, "^calls is 'many'"),
+            (lambda: client.take_samples(2**32, 1, 1), psd.InvalidArgument, "^count is 4294967296"),
+            (lambda: client.report({"loss": "low"}), TypeError, "^'loss' is 'low'; expected a number"),
+            (lambda: client.report({1: 2.0}), TypeError, "^the name of a value is 1"),
+            (lambda: self.client(daemon).join({"w": (1,)}, LINE.zeros(), 0, 1), TypeError, "^model is {'w': .*; expected a psd.Model"),
+            (lambda: self.client(daemon).join(LINE, LINE.zeros(), -1, 1), psd.InvalidArgument, "^rank is -1"),
+            (lambda: psd.Client(daemon.address, connections=-1), psd.InvalidArgument, "^connections is -1"),
+            (lambda: psd.Client(daemon.address, connect_timeout="long"), TypeError, "^connect_timeout is 'long'; expected a number"),
+            (lambda: psd.Client([daemon.address, 7]), TypeError, "^a server is 7; expected text"),
+            (lambda: psd.Client(daemon.address, on_event=7), TypeError, "^on_event is 7; expected a function"),
+            (lambda: client.partial_push(LINE.zeros()).ready(-1, 2), TypeError, "^begin is -1; expected a whole number of elements, from 0"),
+            (lambda: client.rows().make(7), TypeError, "^features is 7; expected pairs"),
+            (lambda: client.rows().values(7), TypeError, "^table is 7; expected the name of a table"),
+            (lambda: client.rows().places("x"), TypeError, "^feature is 'x'; expected its place"),
+            (lambda: psd.Model("m", {"w": (2.5,)}), TypeError, r"^a size of tensor 'w' is 2\.5; expected a whole number"),
+            (lambda: psd.Model("m", {"w": (-1,)}), psd.InvalidArgument, "^a size of tensor 'w' is -1"),
+            (lambda: psd.Model("m", {"w": 3}), TypeError, r"^the shape of tensor 'w' is 3; expected whole numbers, as \(3, 4\)"),
+            (lambda: psd.Model("m", {}, [psd.Table("item", "64")]), TypeError, "^dim is '64'; expected a whole number"),
+            (lambda: psd.Model("m", {}, ["item"]), TypeError, "^a table is 'item'; expected a psd.Table"),
+            (lambda: LINE.flatten({"weight": 1.0, "bias": 0}), psd.InvalidArgument, r"^the array of tensor 'weight' has shape \(\); expected \(1,\)"),
+            (lambda: LINE.flatten({"weight": [1], "bias": [0]}), psd.InvalidArgument, r"^the array of tensor 'bias' has shape \(1,\); expected \(\)"),
+            (lambda: LINE.flatten({"weight": [1]}), psd.InvalidArgument, "^there is no array of tensor 'bias'"),
         ]
+        before = "before join.*client.join.model, values"
+        new = self.client(daemon)
+        wrong += [(lambda call=call: call(new), psd.InvalidArgument, before) for call in (
+            lambda client: client.pull(LINE.zeros()), lambda client: client.push(LINE.zeros()), lambda client: client.partial_push(LINE.zeros()),
+            lambda client: client.rows(), lambda client: client.take_samples(1, 1, 1), lambda client: client.report({"loss": 1.0}))]
+        wrong.append((new.round_due, psd.InvalidArgument, "before the first pull"))
         for call, kind, message in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message) as raised:
                 call()
             self.assertNotIn("\n", str(raised.exception))
+        self.assertEqual(LINE.flatten({"weight": np.float64([2]), "bias": np.int32(3)})[16], 3)
+        self.assertEqual(client.push(LINE.zeros(), samples=np.int64(7)).outcome, "applied")
         with self.assertRaises(psd.Error) as taken:
             self.joined(daemon, rank=0, world_size=1)
         self.assertEqual(taken.exception.code, "rank taken")
@@ -367,6 +402,44 @@ del c
                 _, err = process.communicate(timeout=processes.WAIT_S)
                 self.assertIn("KeyboardInterrupt", err.splitlines()[-1])
                 self.assertEqual(process.returncode, -signal.SIGINT)
+
+    def test_ctrl_c_ends_every_call_to_a_daemon_that_stands_still(self):
+        calls = {"pull": lambda client: client.pull(LINE.zeros()),
+                 "push": lambda client: client.push(LINE.zeros()),
+                 "partial push": lambda client: client.partial_push(LINE.zeros()).finish().wait(),
+                 "ping": lambda client: client.ping(),
+                 "take_samples": lambda client: client.take_samples(1, 10, 1),
+                 "leave": lambda client: client.leave(),
+                 "close": lambda client: client.close()}
+        daemon = self.daemon(policy="locked")
+        clients = [self.joined(daemon, LINE, rank, len(calls), transport="rpc") for rank in range(len(calls))]
+        late = self.client(daemon)
+        daemon.signal(signal.SIGSTOP)
+        for client, (what, call) in zip(clients, calls.items()):
+            with self.subTest(what):
+                ctrl_c.check(self, what, lambda call=call, client=client: call(client), client.close)
+        with self.subTest("join"):
+            ctrl_c.check(self, "join", lambda: late.join(LINE, LINE.zeros(), 0, len(calls)), late.close)
+        with self.subTest("connecting"):
+            ctrl_c.check(self, "connecting", lambda: psd.Client(daemon.address), lambda: None)
+
+    def test_ctrl_c_ends_a_round_that_waits(self):
+        daemon = self.daemon(policy="sync")
+        client, other = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
+        ctrl_c.check(self, "a round", lambda: client.push(LINE.zeros()), client.close)
+        daemon.until_status("a daemon that answers hears of it", lambda status: [each["rank"] for each in status["trainers"]] == [1])
+        self.assertEqual(daemon.status()["trainers_lost"], 0)
+        other.ping()
+
+    def test_a_program_that_ctrl_c_ends_says_nothing_else(self):
+        daemon = self.daemon(policy="locked")
+        process = self.interrupted("m = psd.Model('m', {'w': (1,)}); c = psd.Client(sys.argv[1], transport='rpc')\n"
+                                   "c.join(m, m.zeros(), 0, 1)\nprint('waits', flush=True)\nwhile True: c.pull(m.zeros())", daemon)
+        daemon.signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=processes.WAIT_S)
+        self.assertEqual(err.splitlines()[-1], "KeyboardInterrupt")
+        self.assertEqual(process.returncode, -signal.SIGINT)
 
     def test_what_a_signal_ends_goes_on_with_its_arrays(self):
         class Exchanged:

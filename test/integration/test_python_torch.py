@@ -1,14 +1,17 @@
 """psd.torch.Optimizer: the same steps as a local optimizer, and what PyTorch's programs do besides."""
 
 import contextlib
+import copy
 import io
 import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import unittest.mock
 
+import ctrl_c
 import processes
 import torch
 from torch import nn
@@ -37,6 +40,18 @@ def train(model, optimizer, clip=None, parts=1):
         if clip:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
+
+
+class Whole(nn.Module):
+    """With parameters that are served, frozen ones and buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.frozen = make_model(), nn.BatchNorm1d(1), nn.Linear(1, 1)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        return self.frozen(self.norm(self.body(x)))
 
 
 class PythonTorch(processes.ProcessTest):
@@ -154,6 +169,69 @@ print(faults())
         self.assert_same(again, local)
         self.assertTrue(other._info.brought_initial_values)
 
+    def test_values_that_the_next_pull_would_undo_are_not_loaded(self):
+        model, other = Whole(), Whole()
+        nn.init.ones_(other.body[0].weight)
+        nn.init.ones_(other.frozen.weight)
+        optimizer = self.served(model)
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        for module, loaded in ((model, other), (model.body, other.body), (model.body[0], other.body[0])):
+            with self.assertRaisesRegex(psd.InvalidArgument, r"load_state_dict\(\) of '[\w.]+': the daemon has its values") as refused:
+                module.load_state_dict(loaded.state_dict())
+            self.assertNotIn("\n", str(refused.exception))
+        for key, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, before[key]), f"{key}: nothing is loaded in part")
+        model.frozen.load_state_dict(other.frozen.state_dict())  # which is this trainer's own
+        model.load_state_dict({"norm.running_mean": torch.ones(1)}, strict=False)
+        self.assertEqual((float(model.frozen.weight), float(model.norm.running_mean)), (1, 1))
+        copied, saved = copy.deepcopy(model), io.BytesIO()
+        copied.load_state_dict(other.state_dict())
+        torch.save(model, saved)
+        saved.seek(0)
+        torch.load(saved, weights_only=False).load_state_dict(other.state_dict())
+        train(model, optimizer)
+        optimizer.close()
+        model.load_state_dict(other.state_dict())
+        self.assertTrue(torch.equal(model.body[0].weight, other.body[0].weight))
+
+    def test_a_parameter_that_is_frozen_or_unfrozen_later_is_noticed(self):
+        model = make_model()
+        model[2].bias.requires_grad_(False)
+        optimizer = self.served(model)
+        train(model, optimizer)
+        for parameter, message in ((model[0].weight, "parameter '0.weight' requires no gradient any more"),
+                                   (model[2].bias, "parameter '2.bias' requires a gradient now")):
+            parameter.requires_grad_(not parameter.requires_grad)
+            before = optimizer.client.step
+            with self.assertRaisesRegex(psd.InvalidArgument, message) as noticed:
+                optimizer.step()
+            self.assertNotIn("\n", str(noticed.exception))
+            self.assertEqual(optimizer.client.step, before, "nothing was pushed")
+            parameter.requires_grad_(not parameter.requires_grad)
+            train(model, optimizer)
+
+    def test_gradients_leave_while_the_backward_pass_runs(self):
+        left = {}
+        for overlap in (False, True):
+            model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(6)))
+            daemon = self.daemon(policy="locked", shards=6)
+            optimizer = psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1, overlap=overlap)
+            self.addCleanup(optimizer.client.close)
+
+            def first(_, daemon=daemon, overlap=overlap):
+                """The backward pass has come to the first layer, whose gradient is the last."""
+                if overlap:
+                    processes.until("the daemon has some", lambda: daemon.counter("push_bytes") > 0)
+                left[overlap] = daemon.counter("push_bytes")
+
+            hook = model[0].weight.register_hook(first)
+            model(torch.ones(4, 256)).sum().backward()
+            hook.remove()
+            optimizer.step()
+            self.assertLess(left[overlap], daemon.counter("push_bytes"))
+        self.assertEqual(left[False], 0)
+        self.assertGreater(left[True], 0)
+
     def test_tensors_go_without_a_copy(self):
         daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":1.0}')
         model = psd.Model("flat", {"w": (32,)})
@@ -242,6 +320,8 @@ print(faults())
             (lambda: psd.torch.Optimizer(nn.Linear(2, 2).half(), "tcp://localhost:1"), psd.InvalidArgument, "'weight' is torch.float16"),
             (lambda: pickle.dumps(optimizer), TypeError, "cannot be pickled"),
             (lambda: psd.torch.Optimizer(nn.ReLU(), "tcp://localhost:1"), psd.InvalidArgument, "no parameter"),
+            (lambda: psd.torch.Optimizer([nn.Parameter(torch.zeros(1))], "tcp://localhost:1"), psd.InvalidArgument, "made of a module.*not of a list"),
+            (lambda: psd.torch.Optimizer(model.parameters(), "tcp://localhost:1"), psd.InvalidArgument, "made of a module.*not of a generator"),
         ]
         for call, kind, message in wrong:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
@@ -313,6 +393,19 @@ print(faults())
         train(model, optimizer)
         train(local, torch.optim.SGD(local.parameters(), 0.05, 0.9))
         self.assert_same(model, local)
+
+    def test_ctrl_c_ends_a_step_that_waits(self):
+        for overlap in (False, True):
+            with self.subTest(overlap=overlap):
+                model = make_model()
+                optimizer = self.served(model, overlap=overlap, transport="rpc")
+                self.processes[-1].signal(signal.SIGSTOP)
+
+                def trains(model=model, optimizer=optimizer):
+                    with optimizer:
+                        train(model, optimizer)
+
+                ctrl_c.check(self, f"step(), overlap={overlap}", trains, optimizer.client.close)
 
     def test_a_model_goes_on_without_its_optimizer(self):
         for error in (None, KeyboardInterrupt):

@@ -89,6 +89,19 @@ class ServiceManager(processes.ProcessTest):
         self.assertGreater(manager.wait("READY=1", times=2), place)
         self.assert_stops(daemon)
 
+    def test_the_unit_reloads_by_what_the_daemon_takes_and_watches_over_it(self):
+        text = UNIT.read_text(encoding="utf-8")
+        self.assertIn("\nType=notify\n", text)
+        reload = re.search(r"^ExecReload=(.+)$", text, re.MULTILINE)[1]
+        self.assertGreaterEqual(int(re.search(r"^WatchdogSec=(\d+)$", text, re.MULTILINE)[1]), 10)  # a machine may stand still for a while
+        manager = self.manager()
+        daemon = self.told(manager)
+        manager.wait("READY=1")
+        subprocess.run(reload.replace("$MAINPID", str(daemon.pid)).split(), check=True, timeout=60)
+        manager.wait("RELOADING=1")
+        manager.wait("READY=1", times=2)
+        self.assert_stops(daemon)
+
     def test_signs_of_life_while_it_lives(self):
         manager = self.manager()
         daemon = self.told(manager, environment={"WATCHDOG_USEC": "100000"})

@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -66,7 +68,28 @@ class Tls(TlsTest):
         daemon = self.tls_daemon(expired=True)
         self.assert_fails(self.status(daemon.tls), "cannot be trusted: certificate has expired")
         self.assertEqual(daemon.counter("handshakes_refused"), 1)
+        self.assertRegex(daemon.err, r"warn.*tls.certificate: that of '.*server.pem' has expired on 2020-01-02T00:00:00Z, and no client trusts it any more")
         self.assert_stops(daemon)
+
+    def test_a_certificate_that_is_about_to_expire_is_warned_of(self):
+        daemon = self.tls_daemon()
+        self.assertNotIn("expire", daemon.err)
+        self.authority.sign("server", "psd-server", "IP:127.0.0.1", days=3)
+        for times in (1, 2):  # also where nothing differs from before
+            self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+            self.assertEqual(len(re.findall(r"warn.*tls.certificate: that of '.*server.pem' expires on \S+Z: put a new one there and reload", daemon.err)), times)
+        self.assert_ends(self.status(daemon.tls))
+        self.authority.sign("server", "psd-server", "IP:127.0.0.1", days=9)
+        self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+        self.assertEqual(daemon.err.count("expires on"), 2)
+        self.assert_stops(daemon)
+
+    def test_openssl_is_loaded_by_who_speaks_tls_alone(self):
+        for daemon, loaded in ((self.daemon("--http", "tcp://127.0.0.1:0"), False), (self.tls_daemon(), True)):
+            self.assert_ends(self.start_psd("status", "--server", daemon.address))
+            maps = pathlib.Path(f"/proc/{daemon.pid}/maps").read_text()
+            self.assertIn("libc.so", maps)
+            self.assertEqual([library in maps for library in ("libssl", "libcrypto")], [loaded] * 2, daemon.arguments)
 
     def test_a_certificate_of_an_authority_that_is_not_trusted(self):
         daemon = self.tls_daemon(authority=certificates.Authority(self.folder, "stranger"))
@@ -81,12 +104,14 @@ class Tls(TlsTest):
                                  auth='{"certificates":{"trainer-*":"trainer","ops":"admin"}}')
         foreign = certificates.Authority(self.folder, "stranger").sign("rogue", "ops")
         trainer, admin, other = (self.authority.sign(name) for name in ("trainer-1", "ops", "somebody"))
+        late = self.authority.sign("late", "ops", expired=True)
 
         def flags(pair):
             return "--tls-cert", pair[0], "--tls-key", pair[1]
 
         self.assert_fails(self.status(daemon.tls), "refused by the other end's TLS", "certificate required")
         self.assert_fails(self.status(daemon.tls, *flags(foreign)), "refused by the other end's TLS", "unknown ca")
+        self.assert_fails(self.status(daemon.tls, *flags(late)), "refused by the other end's TLS", "certificate expired")
         self.assert_fails(self.status(daemon.tls, *flags(other)), "auth.certificates has no role for that of 'somebody'")
         self.assert_ends(self.status(daemon.tls, *flags(trainer)))
         stop = ("stop", "--server", daemon.tls, "--tls-ca", self.authority.path)

@@ -122,7 +122,9 @@ class WrongConfiguration(processes.ProcessTest):
 
     def test_unknown_subcommands(self):
         self.refuse(["statsu"], "'statsu': no such command; did you mean status?")
-        self.refuse(["serve"], "'serve': no such command; see psd --help")
+        self.refuse(["serve"], "'serve': no such command; psd alone serves, as in 'psd --config FILE'")
+        self.refuse(["serve", "--config", "psd.json"], "'serve': no such command; psd alone serves, as in 'psd --config FILE'")
+        self.refuse(["nothing"], "'nothing': no such command; see psd --help")
         self.refuse(["check", "one.json", "two.json"], "'two.json' is not expected; see psd check --help")
 
     def test_flags_of_the_daemon_before_another_command(self):

@@ -34,6 +34,10 @@ inline DaemonStatus sampleStatus() {
                       .incarnation = "00000000000000ff",
                       .step = 107,
                       .staleness = 2,
+                      .stalenessHistogram = {.count = 107,
+                                             .sum = 120,
+                                             .most = 9,
+                                             .buckets = {{0, 60}, {1, 40}, {std::nullopt, 7}}},
                       .pulledBytes = 513'592'524,
                       .pushedBytes = 1000,
                       .pulledValueBytes = 513'592'524,
@@ -64,6 +68,7 @@ inline DaemonStatus sampleStatus() {
                        .checkpointPauseMaxSeconds = 0.0005,
                        .checkpointCopyBytes = 2'400'000,
                        .log = {{.records = 400, .writtenBytes = 1'920'000, .syncs = 90}}};
+  status.gradientsPerSecond = 12.3;
   DaemonMetrics counters;
   counters.gradients.add(189);
   counters.updates.add(758);

@@ -3,7 +3,10 @@
 #include <chrono>
 #include <cmath>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "common/os/random_id.h"
 
 namespace psd {
 
@@ -12,11 +15,15 @@ Result<std::unique_ptr<MetricsWriter>> MetricsWriter::create(const std::string& 
   return std::unique_ptr<MetricsWriter>(new MetricsWriter(std::move(lines)));
 }
 
+MetricsWriter::MetricsWriter(std::unique_ptr<JsonLines> lines)
+    : lines_(std::move(lines)), run_(fmt::format("{:016x}", drawId())) {}
+
 void MetricsWriter::onStep(const StepReport& report) {
   const std::chrono::duration<double> time = std::chrono::system_clock::now().time_since_epoch();
   nlohmann::ordered_json line = {
       {"time", std::round(time.count() * 1000) / 1000},
       {"rank", rank_.value},
+      {"run", run_},
       {"step", report.step},
       {"epoch", report.epoch},
       {"loss", report.loss},

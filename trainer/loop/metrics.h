@@ -11,10 +11,11 @@
 
 namespace psd {
 
-/// Writes one JSON object per step: time (Unix seconds), rank, and of StepReport's fields step, epoch, loss
-/// (null when not finite), batch (its samples), samples_per_s, staleness, late, stale, inflight, rows,
-/// known_rows, pull_s, compute_s, push_s, push_bytes (on the wire) and compression (the gradient's bytes as
-/// float32 by those; 0 before the first answer). Owned by one thread.
+/// Writes one JSON object per step: time (Unix seconds), rank, run (the same of all lines of one writer), and
+/// of StepReport's fields step, epoch, loss (null when not finite), batch (its samples), samples_per_s,
+/// staleness, late, stale, inflight, rows, known_rows, pull_s, compute_s, push_s, push_bytes (on the wire)
+/// and compression (the gradient's bytes as float32 by those; 0 before the first answer). Owned by one
+/// thread.
 class MetricsWriter : public LoopObserver {
  public:
   /// Errors name the file and the reason.
@@ -27,9 +28,10 @@ class MetricsWriter : public LoopObserver {
   Status finish() { return lines_->finish(); }
 
  private:
-  explicit MetricsWriter(std::unique_ptr<JsonLines> lines) : lines_(std::move(lines)) {}
+  explicit MetricsWriter(std::unique_ptr<JsonLines> lines);
   std::unique_ptr<JsonLines> lines_;
   Rank rank_;
+  const std::string run_;
 };
 
 }  // namespace psd

@@ -1,5 +1,6 @@
 #include "trainer/python/client_thread.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -8,9 +9,23 @@ namespace psd::python {
 namespace {
 
 /// Longer than a client that is interrupted takes to say goodbye to a daemon that does not answer.
-constexpr std::chrono::seconds kEndTime{5};
+constexpr std::chrono::milliseconds kEndTime{5000};
+/// After a signal: enough for a goodbye to a daemon that answers, and too short for people to notice.
+constexpr std::chrono::milliseconds kHastyEndTime{100};
 
 }  // namespace
+
+bool pythonEnds() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+void standStillIfPythonEnds() {
+  while (pythonEnds()) std::this_thread::sleep_for(std::chrono::hours(1));
+}
 
 /// What was asked of the thread, which keeps it too. Thread-safe.
 struct ClientThread::Queue {
@@ -28,7 +43,9 @@ struct ClientThread::Queue {
       std::function<void()> next = std::move(asked.front());
       asked.pop_front();
       lock.unlock();
+      standStillIfPythonEnds();
       next();
+      standStillIfPythonEnds();
       next = nullptr;  // what it captured goes before the lock is held
       lock.lock();
     }
@@ -40,21 +57,27 @@ struct ClientThread::Queue {
 ClientThread::ClientThread()
     : queue_(std::make_shared<Queue>()), thread_([queue = queue_] { queue->work(); }) {}
 
-ClientThread::~ClientThread() {
+ClientThread::~ClientThread() { detach(); }
+
+void ClientThread::end(const std::function<bool()>& goesOn) {
+  // Python's garbage may be collected on the thread itself, in a callback.
+  const bool waits = thread_.joinable() && thread_.get_id() != std::this_thread::get_id();
+  const auto until = std::chrono::steady_clock::now() + (cutShort_ ? kHastyEndTime : kEndTime);
   bool ended = false;
-  {
+  for (bool first = true; waits && !ended && (first || goesOn()); first = false) {
+    const nanobind::gil_scoped_release free;
     std::unique_lock lock(queue_->mutex);
     queue_->ends = true;
     queue_->changed.notify_all();
-    // Python's garbage may be collected on the thread itself, in a callback.
-    const bool waits = thread_.joinable() && thread_.get_id() != std::this_thread::get_id();
-    if (waits) ended = queue_->changed.wait_for(lock, kEndTime, [this] { return queue_->ended; });
+    const auto piece = std::min(until, std::chrono::steady_clock::now() + kSignalInterval);
+    ended = queue_->changed.wait_until(lock, piece, [this] { return queue_->ended; });
+    if (piece == until) break;
   }
   if (ended) {
+    const nanobind::gil_scoped_release free;
     thread_.join();
-  } else {
-    detach();
   }
+  detach();
 }
 
 void ClientThread::post(std::function<void()> work) {
@@ -66,6 +89,11 @@ void ClientThread::post(std::function<void()> work) {
 }
 
 void ClientThread::detach() {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->ends = true;
+  }
+  queue_->changed.notify_all();
   if (thread_.joinable()) thread_.detach();
 }
 

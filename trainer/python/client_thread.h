@@ -12,19 +12,28 @@
 
 namespace psd::python {
 
+/// Whether the interpreter is ending: it ends threads that ask for the GIL then, in the midst of what they
+/// do.
+bool pythonEnds();
+/// For threads that nobody waits for: does not return where the interpreter is ending.
+void standStillIfPythonEnds();
+
 /// A thread that does what Python asks for, in that order, while signals reach Python's own threads. It owns
 /// a Client, so that Python may make calls from any of its threads, PyTorch's for backward passes included.
 /// Thread-safe.
 class ClientThread {
  public:
   ClientThread();
-  /// Ends the thread once it has done what it was asked for. Should that take longer than some seconds,
-  /// nobody waits for it. Without the GIL, which what is done may need.
+  /// As detach().
   ~ClientThread();
 
   /// Runs `work`, which throws nothing, on the thread some time later.
   void post(std::function<void()> work);
-  /// Lets what is being done go on for itself: the destructor does not wait for it.
+  /// Ends the thread once it has done what it was asked for. Waits for that, but not for long where a signal
+  /// ended the newest run(), nor where `goesOn`, which is asked again and again, says no; the thread then
+  /// goes on for itself. With the GIL, which is free meanwhile.
+  void end(const std::function<bool()>& goesOn);
+  /// Ends the thread so, and waits for nothing.
   void detach();
 
   /// Runs `work` on the thread and waits for what it returns; with the GIL, which is free meanwhile. A signal
@@ -36,8 +45,11 @@ class ClientThread {
     const auto task = std::make_shared<std::packaged_task<Value()>>(std::move(work));
     std::future<Value> value = task->get_future();
     post([task] { (*task)(); });
+    cutShort_ = false;
     while (!readyWithin(value, kSignalInterval)) {
-      if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+      if (PyErr_CheckSignals() == 0) continue;
+      cutShort_ = true;
+      throw nanobind::python_error();
     }
     return value.get();
   }
@@ -54,6 +66,7 @@ class ClientThread {
 
   const std::shared_ptr<Queue> queue_;
   std::thread thread_;
+  bool cutShort_ = false;  // a signal ended the newest run(); with the GIL
 };
 
 }  // namespace psd::python

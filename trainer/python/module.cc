@@ -133,6 +133,54 @@ void bindPending(nb::module_& m, const char* name) {
       .def("wait", &PythonPending<Info>::wait);
 }
 
+/// What Python gave as `name`, or one line that says what is right: nanobind's own error shows all
+/// signatures.
+template <class T>
+T argument(nb::handle value, const char* name, const char* expected) {
+  T number{};
+  if (!nb::try_cast(value, number)) {
+    const auto shown = nb::cast<std::string>(nb::module_::import_("psd._arguments").attr("shown")(value));
+    throw nb::type_error(fmt::format("{} is {}; expected {}", name, shown, expected).c_str());
+  }
+  return number;
+}
+
+uint64_t elements(nb::handle value, const char* name) {
+  return argument<uint64_t>(value, name, "a whole number of elements, from 0");
+}
+
+std::string tableName(nb::handle value) {
+  return argument<std::string>(value, "table", "the name of a table");
+}
+
+void makeRows(PythonRows& rows, nb::handle features) {
+  rows.make(argument<std::vector<std::pair<std::string, nb::object>>>(
+      features, "features", "pairs of a table's name and ids, as [(\"item\", ids)]"));
+}
+
+void bindRows(nb::module_& m) {
+  nb::class_<PythonRows>(m, "Rows", "The rows of embedding tables that one step uses.")
+      .def("make", &makeRows, "features"_a,
+           nb::sig("def make(self, features: collections.abc.Sequence[tuple[str, object]]) -> None"))
+      .def(
+          "ids", [](const PythonRows& rows, nb::handle table) { return rows.ids(tableName(table)); },
+          "table"_a, nb::sig("def ids(self, table: str) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def(
+          "places",
+          [](const PythonRows& rows, nb::handle feature) {
+            return rows.places(argument<size_t>(feature, "feature", "its place in make()'s list, from 0"));
+          },
+          "feature"_a, nb::sig("def places(self, feature: int) -> numpy.typing.NDArray[numpy.int64]"))
+      .def(
+          "values", [](const PythonRows& rows, nb::handle table) { return rows.values(tableName(table)); },
+          "table"_a, nb::sig("def values(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
+      .def(
+          "gradients",
+          [](const PythonRows& rows, nb::handle table) { return rows.gradients(tableName(table)); },
+          "table"_a, nb::sig("def gradients(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("__len__", &PythonRows::count);
+}
+
 void bindCalls(nb::module_& m) {
   bindPending<PullInfo>(m, "PendingPull");
   bindPending<PushInfo>(m, "PendingPush");
@@ -143,19 +191,13 @@ void bindCalls(nb::module_& m) {
       });
   nb::class_<PythonPartialPush>(m, "PartialPush",
                                 "A push that sends what is final of its gradient while the rest is computed.")
-      .def("ready", &PythonPartialPush::ready, "begin"_a, "count"_a)
+      .def(
+          "ready",
+          [](PythonPartialPush& push, nb::handle begin, nb::handle count) {
+            push.ready(elements(begin, "begin"), elements(count, "count"));
+          },
+          "begin"_a, "count"_a, nb::sig("def ready(self, begin: int, count: int) -> None"))
       .def("finish", &PythonPartialPush::finish, nb::keep_alive<0, 1>());
-  nb::class_<PythonRows>(m, "Rows", "The rows of embedding tables that one step uses.")
-      .def("make", &PythonRows::make, "features"_a)
-      .def("ids", &PythonRows::ids, "table"_a,
-           nb::sig("def ids(self, table: str) -> numpy.typing.NDArray[numpy.uint64]"))
-      .def("places", &PythonRows::places, "feature"_a,
-           nb::sig("def places(self, feature: int) -> numpy.typing.NDArray[numpy.int64]"))
-      .def("values", &PythonRows::values, "table"_a,
-           nb::sig("def values(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
-      .def("gradients", &PythonRows::gradients, "table"_a,
-           nb::sig("def gradients(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
-      .def("__len__", &PythonRows::count);
 }
 
 void bindFragments(nb::module_& m) {
@@ -276,6 +318,7 @@ NB_MODULE(_psd, m) {
   m.attr("version") = PSD_VERSION;
   psd::python::bindModel(m);
   psd::python::bindAnswers(m);
+  psd::python::bindRows(m);
   psd::python::bindCalls(m);
   psd::python::bindFragments(m);
   psd::python::bindClient(m);

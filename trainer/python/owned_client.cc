@@ -8,6 +8,16 @@
 namespace nb = nanobind;
 
 namespace psd::python {
+namespace {
+
+/// Where no exception can leave, Ctrl-C is kept for what follows.
+bool noInterruptWaits() {
+  if (PyOS_InterruptOccurred() == 0) return true;
+  PyErr_SetInterrupt();
+  return false;
+}
+
+}  // namespace
 
 OwnedClient::OwnedClient() : process_(getpid()) {}
 
@@ -17,7 +27,7 @@ OwnedClient::~OwnedClient() {
     new std::shared_ptr<State>(state_);  // stays, with the threads' locks as they were
     return;
   }
-  close();
+  end(noInterruptWaits);
 }
 
 bool OwnedClient::isAnotherProcess() const { return getpid() != process_; }
@@ -33,18 +43,12 @@ void OwnedClient::checkUsable() const {
 }
 
 void OwnedClient::connect(ClientOptions options) {
-  try {
-    check(thread_->run([state = state_, options = std::move(options)] {
-      Result<std::unique_ptr<Client>> client = Client::connect(options);
-      const std::lock_guard lock(state->mutex);
-      if (client.ok()) state->client = std::move(*client);
-      return client.status();
-    }));
-  } catch (const nb::python_error&) {
-    const std::lock_guard lock(state_->mutex);
-    if (!state_->client) thread_->detach();  // a signal: nothing ends a connecting client but its timeout
-    throw;
-  }
+  check(thread_->run([state = state_, options = std::move(options)] {
+    Result<std::unique_ptr<Client>> client = Client::connect(options);
+    const std::lock_guard lock(state->mutex);
+    if (client.ok()) state->client = std::move(*client);
+    return client.status();
+  }));
 }
 
 void OwnedClient::post(std::function<void(Client&)> work) {
@@ -81,12 +85,20 @@ void OwnedClient::interrupt() {
 }
 
 void OwnedClient::close() {
+  bool raised = false;
+  end([&raised] {
+    raised = PyErr_CheckSignals() != 0;
+    return !raised;
+  });
+  if (raised) throw nb::python_error();
+}
+
+void OwnedClient::end(const std::function<bool()>& goesOn) {
   if (!thread_ || isAnotherProcess()) return;
   interrupt();
   thread_->post([state = state_] { state->drop(); });
-  std::unique_ptr<ClientThread> thread = std::move(thread_);
-  const nb::gil_scoped_release free;
-  thread = nullptr;
+  const std::unique_ptr<ClientThread> thread = std::move(thread_);
+  thread->end(goesOn);
 }
 
 void OwnedClient::State::dropFinished() {
@@ -103,6 +115,7 @@ void OwnedClient::State::drop() {
     last = std::move(client);
   }
   last = nullptr;  // calls that use memory of the caller have ended with it
+  standStillIfPythonEnds();
   held.clear();
   kept.clear();
 }

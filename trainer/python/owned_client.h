@@ -64,7 +64,8 @@ class OwnedClient {
   void interrupt();
   /// Whether interrupt() or close() was called, for any thread to ask, and for longer than this object.
   std::shared_ptr<const std::atomic<bool>> interrupted() const { return interrupted_; }
-  /// Interrupts the client and drops it. No call may follow.
+  /// Interrupts the client and drops it. No call may follow. Throws what a signal's handler raises meanwhile,
+  /// at which it does not wait for the client's goodbye.
   void close();
 
  private:
@@ -81,6 +82,8 @@ class OwnedClient {
   };
 
   bool isAnotherProcess() const;
+  /// As close(), as long as `goesOn` says.
+  void end(const std::function<bool()>& goesOn);
 
   const pid_t process_;
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);

@@ -27,10 +27,12 @@ std::shared_ptr<RowBatch> rowBatchOf(const PythonRows* rows) { return rows ? row
 /// `onEvent(what, line)`, to be called and dropped on any thread.
 std::function<void(const ClientEvent&)> teller(nb::object onEvent) {
   const std::shared_ptr<nb::object> callable(new nb::object(std::move(onEvent)), [](nb::object* object) {
+    if (pythonEnds()) return;
     const nb::gil_scoped_acquire held;
     delete object;
   });
   return [callable](const ClientEvent& event) {
+    if (pythonEnds()) return;
     const nb::gil_scoped_acquire held;
     constexpr const char* kNames[] = {"waits", "broke", "back"};
     try {

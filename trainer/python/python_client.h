@@ -36,6 +36,7 @@ class PythonPending {
     bool finished() const { return waitedFor || pending.finished(); }
     Result<Info> wait() {
       Result<Info> info = pending.wait();
+      standStillIfPythonEnds();
       waitedFor = true;
       const std::function<Status()> last = std::exchange(answered, nullptr);
       if (memory) PSD_RETURN_IF_ERROR(memory->brought());

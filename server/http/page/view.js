@@ -67,11 +67,11 @@ function showTiles(status, point) {
   const samples = status.samples;
   const tiles = [
     ["gradients", "Gradients", number(value("gradients")), "/s", `${number(status.counters.gradients)} in all`],
-    ["samples", "Samples", number(value("samples")), "/s", samples ? `${number(samples.done)} of ${number(samples.epoch * samples.epochs)} done` : "by steps and batches"],
+    ["samples", "Samples", number(value("samples")), "/s", samples ? `${number(samples.done)} of ${number(samples.epoch * samples.epochs)} done` : "steps × batch"],
     ["pulled", "Pulled", bytes(value("pull_bytes")), "/s", `${bytes(status.counters.pull_bytes)} in all`],
     ["pushed", "Pushed", bytes(value("push_bytes")), "/s", `${bytes(status.counters.push_bytes)} in all`],
-    ["staleness", "Staleness", number(value("staleness_median") === null ? null : Math.round(value("staleness_median"))), "", `median; 99 % ≤ ${number(value("staleness_99") === null ? null : Math.ceil(value("staleness_99")))}`],
-    ["apply", "Apply", duration(value("apply_seconds_median")), "", `median; 99 % ≤ ${duration(value("apply_seconds_99"))}`],
+    ["staleness", "Staleness, median", number(value("staleness_median") === null ? null : Math.round(value("staleness_median"))), "", `99 % ≤ ${number(value("staleness_99") === null ? null : Math.ceil(value("staleness_99")))}`],
+    ["apply", "Apply, median", duration(value("apply_seconds_median")), "", `99 % ≤ ${duration(value("apply_seconds_99"))}`],
     ["rounds", "Rounds", number(status.histograms.round_seconds.count), "", status.histograms.round_seconds.count ? `${duration(status.histograms.round_seconds.sum / status.histograms.round_seconds.count)} each` : "no synchronous group"],
     ["resident", "Memory", bytes(status.resident_bytes), "", `up ${duration(status.uptime_seconds)}`],
   ];
@@ -90,7 +90,32 @@ function doing(trainer) {
   return node("span", "computes", "badge good");
 }
 
-const kReportsShown = 5;
+const kReportsShown = 6;
+
+/// Where the largest value of all histograms lies, which have the same bounds.
+const bucketsUsed = (histograms) => Math.max(1, ...histograms.map(({ buckets }) => buckets.findLastIndex((each) => each.count > 0) + 1));
+
+/// The first buckets of a histogram, each as high as it has a share of the largest.
+function bars({ buckets }, count) {
+  const shown = buckets.slice(0, count), most = Math.max(1, ...shown.map((each) => each.count));
+  const all = node("span", "", "bars");
+  const below = (index) => (shown[index].at_most === null ? `> ${shown[index - 1].at_most}` : `${shown[index].at_most > 1 ? "≤ " : ""}${shown[index].at_most}`);
+  all.append(...shown.map((each) => {
+    const bar = node("i");
+    bar.style.height = each.count ? `${Math.max(8, 100 * each.count / most).toFixed(0)}%` : "0";
+    return bar;
+  }));
+  all.title = shown.map((each, index) => `${below(index)}: ${number(each.count)}`).join("\n");
+  all.setAttribute("role", "img");
+  all.setAttribute("aria-label", `gradients by staleness: ${all.title.replaceAll("\n", ", ")}`);
+  return all;
+}
+
+function stalenessOf(trainer, count) {
+  const whole = node("span", String(trainer.staleness));
+  whole.append(bars(trainer.staleness_histogram, count));
+  return whole;
+}
 
 function showTrainers(status, actions) {
   const reported = [...new Set(status.trainers.flatMap((trainer) => (trainer.reports ?? []).map((each) => each.name)))].slice(0, kReportsShown);
@@ -98,13 +123,14 @@ function showTrainers(status, actions) {
   at("trainers-count").textContent = status.world_size ? `${trainers.length} of ${status.world_size}` : String(trainers.length);
   at("trainers-empty").hidden = trainers.length > 0;
   at("trainers").hidden = trainers.length === 0;
+  const buckets = bucketsUsed(trainers.map((trainer) => trainer.staleness_histogram));
   const heads = ["rank", "process", "doing", "step", ...reported.map((name) => name.replace(/_per_second$/, "/s").replace(/_seconds$/, "")), "batch", "staleness", "pulled", "pushed", "last seen"];
   if (actions.remove) heads.push("");
   table("trainers", heads, trainers.map((trainer) => {
     const value = (name) => trainer.reports.find((each) => each.name === name)?.value;
     const cells = [
       swatch(seriesColour(trainer.rank), trainer.rank), `${trainer.pid}@${trainer.host}`, doing(trainer), String(trainer.step),
-      ...reported.map((name) => (name.endsWith("_seconds") ? duration : number)(value(name))), String(trainer.batch), String(trainer.staleness), bytes(trainer.pulled_bytes),
+      ...reported.map((name) => (name.endsWith("_seconds") ? duration : number)(value(name))), String(trainer.batch), stalenessOf(trainer, buckets), bytes(trainer.pulled_bytes),
       bytes(trainer.pushed_bytes), `${duration(trainer.last_seen_seconds)} ago`];
     if (actions.remove) {
       const button = node("button", "Remove", "small danger");
@@ -117,10 +143,11 @@ function showTrainers(status, actions) {
 }
 
 function showWaiting(status) {
+  const several = severalGroups(status);
   const waits = status.waiting.map((wait) => {
     const row = node("div", "", "wait");
-    row.append(node("div", `${wait.group} · ${wait.policy}, ${wait.what}`, "quiet"));
-    const who = wait.ranks.length ? `rank ${wait.ranks.join(", ")} waits` : "nobody waits yet";
+    row.append(node("div", `${several ? `${wait.group} · ` : ""}${wait.policy}, ${wait.what}`, "quiet"));
+    const who = wait.ranks.length > 1 ? `ranks ${wait.ranks.join(", ")} wait` : wait.ranks.length ? `rank ${wait.ranks[0]} waits` : "nobody waits yet";
     row.append(node("div", who + (wait.for.length ? " for " + wait.for.map((each) => `rank ${each.rank} since ${duration(each.waited_seconds)}`).join(", ") : "")));
     return row;
   });
@@ -130,6 +157,47 @@ function showWaiting(status) {
     waits.push(row);
   }
   at("waiting").replaceChildren(...(waits.length ? waits : [node("p", "Nobody waits for another trainer.", "none")]));
+}
+
+const ranksText = (ranks) => (ranks.length ? ranks.join(", ") : "–");
+
+/// Whether parameters are in several groups: where all are in one, its name tells nothing.
+const severalGroups = (status) => new Set([...status.shards, ...status.row_shards, ...status.rounds].map((each) => each.group)).size > 1;
+
+/// Who is waited for in a group's open round, and since when.
+function awaitedIn(status, group) {
+  return status.waiting.filter((wait) => wait.group === group).flatMap((wait) => wait.for.map((each) => `${each.rank} since ${duration(each.waited_seconds)}`));
+}
+
+function graceOf(rounds) {
+  const used = rounds.grace_seconds === null ? "" : `${duration(rounds.grace_seconds)} used`;
+  const left = rounds.grace_left_seconds === null ? "" : `${duration(rounds.grace_left_seconds)} left`;
+  return [used, left].filter(Boolean).join(", ") || "–";
+}
+
+function leftOutOf(rounds) {
+  if (!rounds.left_out.length) return "–";
+  const whole = node("span");
+  whole.append(...rounds.left_out.map(({ rank, rounds: count, running }) => {
+    const row = running > 1 ? `, the last ${running} in a row` : "";
+    return node("span", `rank ${rank} of ${plural(count, "round")}${row}`, `badge ${running ? "bad" : "warn"}`);
+  }));
+  return whole;
+}
+
+/// A row for each group whose policy makes rounds, under fragments one for each of them.
+function showRounds(status) {
+  at("rounds-card").hidden = status.rounds.length === 0;
+  const several = severalGroups(status);
+  const heads = ["policy", "closed", "in the last", "late in it", "took", "grace", "here now", "missing now", "left out"];
+  table("rounds", several ? ["group", ...heads] : heads, status.rounds.map((each) => {
+    const cells = [
+      each.generation === null ? each.policy : `${each.policy}, generation ${each.generation}`, number(each.closed),
+      ranksText(each.in) + (each.missing.length ? `, without ${ranksText(each.missing)}` : ""), ranksText(each.late),
+      each.closed ? duration(each.open_seconds) : "–", graceOf(each), ranksText(each.here),
+      awaitedIn(status, each.group).join(", ") || "–", leftOutOf(each)];
+    return several ? [each.group, ...cells] : cells;
+  }));
 }
 
 function gauge(name, used, limit, format = bytes) {
@@ -163,7 +231,8 @@ function showShards(status) {
   const most = Math.max(1, ...shards.map((each) => each.version));
   at("shards-count").textContent = shards.length ? String(shards.length) : "";
   if (!shards.length) return at("shards").replaceChildren(node("p", "None before there is a model.", "none"));
-  const text = (each) => `${each.id} · ${each.group} · ${number(each.size)} ${each.unit} on ${each.device}`;
+  const several = severalGroups(status);
+  const text = (each) => `${each.id}${several ? ` · ${each.group}` : ""} · ${number(each.size)} ${each.unit} on ${each.device}`;
   if (shards.length < kStripFrom) {
     at("shards").replaceChildren(...shards.map((each) => {
       const row = gauge(text(each), each.version, 0, (version) => `version ${version}`);
@@ -266,6 +335,7 @@ export function show(status, point, events, daemons, silentFor, actions) {
   showTiles(status, point);
   showTrainers(status, actions);
   showWaiting(status);
+  showRounds(status);
   showMemory(status);
   showShards(status);
   showTables(status);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/types/stopwatch.h"
 #include "test/support/catch.h"
 #include "test/support/memory_env.h"
 #include "test/support/random.h"
@@ -245,6 +246,23 @@ TEST_CASE("random damage to a file never does more than an error") {
   }
   CHECK(opened > 0);
   CHECK(opened < 3000);
+}
+
+// Names that were each looked for among all the others took a minute and more.
+TEST_CASE("a hundred thousand tensors are written and found in no time that anybody would wait for") {
+  constexpr size_t kTensors = 100'000;
+  const TempDir folder;
+  const std::string path = folder.file("many.safetensors");
+  ModelSpec model{"many", {}};
+  for (size_t i = 0; i < kTensors; i++) model.tensors.push_back({"t" + std::to_string(i), DType::f32, {1}});
+  const Stopwatch watch;
+  PSD_REQUIRE_OK(save(path, model, Values(kTensors, {1.5f})));
+  const auto reader = open(path);
+  PSD_REQUIRE_OK(reader);
+  CHECK(reader->model().tensors == model.tensors);
+  for (size_t i = 0; i < kTensors; i++) REQUIRE(reader->find(model.tensors[i].name) == i);
+  CHECK(reader->find("t") == std::nullopt);
+  CHECK(watch.seconds() < 20);
 }
 
 }  // namespace

@@ -192,6 +192,12 @@ TEST_CASE(
             .message()
             .find("client_ca") != std::string::npos);
   CHECK(loads({{"auth", {{"certificates", {{"*", "root"}}}}}}).message().find("auth.certificates") == 0);
+  for (const char* glob : {"trainer-[0-9", "ops\\"}) {
+    const std::string message = loads({{"auth", {{"certificates", {{glob, "trainer"}}}}}}).message();
+    INFO(message);
+    CHECK(message.find("auth.certificates") == 0);
+    CHECK(message.find(glob[0] == 't' ? "lacks the ']'" : "ends with a '\\'") != std::string::npos);
+  }
 }
 
 }  // namespace psd::auth_test

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "server/metrics/metric_values.h"
+#include "server/metrics/recent_rate.h"
 #include "test/support/catch.h"
 
 namespace psd::metrics_test {
@@ -106,6 +107,19 @@ TEST_CASE("quantiles lie in their bucket and never above the largest value") {
   CHECK(value.bound(0.98) == 4);
   CHECK(value.bound(0.99) == 100);  // in the bucket from 65 to 128
   CHECK(value.quantile(1) == 100);
+}
+
+TEST_CASE("a recent rate is that of the last ten seconds, and of all of them where there were fewer") {
+  RecentRate rate;
+  CHECK(rate.perSecond(5, 1000) == 0);
+  rate.note(100, 1000);
+  CHECK(rate.perSecond(100, 1000) == 0);
+  CHECK(rate.perSecond(150, 3000) == 25);
+  for (uint64_t ms = 1250; ms <= 60'000; ms += 250) rate.note(100 + (ms - 1000) / 100, ms);  // ten a second
+  CHECK(std::abs(rate.perSecond(690, 60'000) - 10) < 0.1);
+  for (uint64_t ms = 60'250; ms <= 71'000; ms += 250) rate.note(690, ms);  // and none
+  CHECK(rate.perSecond(690, 71'000) == 0);
+  CHECK(rate.perSecond(3, 71'000) == 0);
 }
 
 TEST_CASE("quantiles of what a peer made up are numbers") {

@@ -30,6 +30,7 @@ TEST_CASE("the document has fields by their names, and null for what is not ther
   CHECK(document["durability"]["last_checkpoint"]["written_bytes"] == 4'799'528);
   CHECK(document["counters"]["updates"] == 758);
   CHECK(document["gauges"]["connections_open"] == 3);
+  CHECK(document["trainers"][0]["staleness_histogram"]["buckets"][1] == Json{{"at_most", 1.}, {"count", 40}});
   const Json& staleness = document["histograms"]["staleness"];
   CHECK(staleness["count"] == 100);
   CHECK(staleness["sum"] == 98 + 2 * 17);

@@ -29,10 +29,10 @@ TEST_CASE("the table of a status, whole") {
         "codec\n"
         "  0     8243@node-4   107          2  489.8 MiB  1000 B  12.0 ms ago      10.0 s       push  "
         "topk:fraction=0.01 66.1x\n"
-        "waiting    rank 0 waits in round 826 (sync of others) for rank 1, since 3.2 s\n"
+        "waiting    rank 0 waits in round 826 (sync) for rank 1, since 3.2 s\n"
         "durability log in saved, last checkpoint 1 min 1 s ago (4.6 MiB, 250 ms, pushes paused for 500 µs)\n"
         "held       in_flight_bytes 1.0 MiB of 1.0 GiB\n"
-        "traffic    0 B pulled, 0 B pushed, 189 gradients in 758 updates, 3 connections open\n"
+        "traffic    0 B pulled, 0 B pushed, 189 gradients (12.3/s) in 758 updates, 3 connections open\n"
         "staleness  median 1, 99 % ≤ 17, most 17\n");
 }
 
@@ -78,8 +78,10 @@ TEST_CASE("the table tells who waits, in what and for whom") {
   DaemonStatus status = sampleStatus();
   status.waiting.front().ranks = {0, 2};
   status.waiting.front().joins = 2;
-  CHECK_THAT(statusTable(status), Contains("ranks 0, 2 wait in round 826 (sync of others) for rank 1, since "
+  CHECK_THAT(statusTable(status), Contains("ranks 0, 2 wait in round 826 (sync) for rank 1, since "
                                            "3.2 s; 2 more trainers to join\n"));
+  status.shards.back().group = "fc*";
+  CHECK_THAT(statusTable(status), Contains("ranks 0, 2 wait in round 826 (sync of others) for rank 1"));
 }
 
 TEST_CASE(
@@ -130,8 +132,12 @@ TEST_CASE("rounds are told of where somebody can be left out, and under diloco a
   rounds.policy = "sync";
   rounds.openSeconds = 1.25;
   rounds.leftOut = {{.rank = 2, .rounds = 3, .running = 1}};
-  CHECK(statusTable(status).find("rounds     5 closed (sync of others); last: ranks 0, 1 in 1.2 s; "
+  CHECK(statusTable(status).find("rounds     5 closed (sync); last: ranks 0, 1 in 1.2 s; "
                                  "left out: rank 2 of 3 round(s)\n") != std::string::npos);
+  status.rounds.push_back(rounds);
+  status.rounds.back().group = "fragment 1";
+  CHECK(statusTable(status).find("rounds     5 closed (sync of fragment 1); last") != std::string::npos);
+  status.rounds.pop_back();
   rounds = {.group = "others",
             .policy = "diloco",
             .closed = 9,
@@ -142,10 +148,9 @@ TEST_CASE("rounds are told of where somebody can be left out, and under diloco a
             .here = {1},
             .graceLeftSeconds = 0.5,
             .leftOut = {{.rank = 2, .rounds = 12, .running = 12}}};
-  CHECK(statusTable(status).find(
-            "rounds     9 closed (diloco of others); last: ranks 0, 1 in 4.0 s, grace 2.0 s; "
-            "left out: rank 2 of 12 round(s), the last 12 in a row; now here: ranks 1, "
-            "grace left 500 ms\n") != std::string::npos);
+  CHECK(statusTable(status).find("rounds     9 closed (diloco); last: ranks 0, 1 in 4.0 s, grace 2.0 s; "
+                                 "left out: rank 2 of 12 round(s), the last 12 in a row; now here: ranks 1, "
+                                 "grace left 500 ms\n") != std::string::npos);
 }
 
 TEST_CASE("all processes of pairs have a row each, with what keeps who waits, and why who is away is") {

@@ -59,6 +59,15 @@ TEST_CASE("after another daemon's look rates are since the start") {
   CHECK(has(topTable(DaemonStatus(), statusAt(2, 300, 60)), "rates      150 gradients/s"));
 }
 
+TEST_CASE("who waits is told with its group where there are several") {
+  DaemonStatus status = statusAt(1, 1, 1);
+  status.waiting = {
+      {.group = "others", .policy = "sync", .what = "round 3", .ranks = {0}, .awaited = {{.rank = 1}}}};
+  CHECK(has(topTable(status, status), "waiting    round 3: ranks 0 for 1 since"));
+  status.shards = {{.group = "fc*"}, {.group = "others"}};
+  CHECK(has(topTable(status, status), "waiting    round 3 of others: ranks 0 for 1 since"));
+}
+
 TEST_CASE("a daemon without trainers, and one that tells nonsense, make a table too") {
   DaemonStatus status;
   CHECK(has(topTable(status, status), "nobody is in"));

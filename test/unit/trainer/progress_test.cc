@@ -157,6 +157,9 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
   CHECK(json["time"].get<double>() > before - 0.001);  // rounded to milliseconds
   CHECK(json["time"].get<double>() < unixSeconds() + 0.001);
   json.erase("time");
+  CHECK(json["run"] == nlohmann::json::parse(written[1])["run"]);
+  CHECK(json["run"].get<std::string>().size() == 16);
+  json.erase("run");
   CHECK(json == nlohmann::json{{"rank", 3},
                                {"step", 1},
                                {"epoch", 1},
@@ -192,6 +195,7 @@ TEST_CASE("a trainer that is started again adds to the metrics of the one before
   CHECK(written[1] == "{\"step\": 2, \"lo");
   CHECK(nlohmann::json::parse(written[2])["step"] == 1);
   CHECK(nlohmann::json::parse(written[3])["step"] == 2);
+  CHECK(nlohmann::json::parse(written[2])["run"] != nlohmann::json::parse(written[3])["run"]);
 }
 
 TEST_CASE("a metrics file that cannot be written is named") {

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 
-from . import _cuda, _psd
+from . import _arguments, _cuda, _psd
 from .errors import InvalidArgument
 
 _log = logging.getLogger("psd")
@@ -45,15 +45,18 @@ class Model:
     """Names and shapes of what a daemon holds. Its tensors lie in one flat float32 array, at `places`."""
 
     def __init__(self, name: str, tensors: Mapping[str, Sequence[int]] | None = None, tables: Iterable[Table] = ()):
-        self.name = name
-        self.shapes = {tensor: tuple(int(size) for size in shape) for tensor, shape in (tensors or {}).items()}
-        self.tables = tuple(tables)
+        self.name = _arguments.text("the name of a model", name)
+        self.shapes = {_arguments.text("the name of a tensor", tensor): _arguments.shape(tensor, shape)
+                       for tensor, shape in (tensors or {}).items()}
+        self.tables = tuple(_arguments.instance("a table", table, Table, "a psd.Table") for table in tables)
         self._spec = _psd.ModelSpec()
         self._spec.name = name
         for tensor, shape in self.shapes.items():
             self._spec.add_tensor(tensor, list(shape))
         for table in self.tables:
-            self._spec.add_table(table.name, table.dim, table.initial, table.scale, table.seed)
+            self._spec.add_table(_arguments.text("the name of a table", table.name), _arguments.count("dim", table.dim),
+                                 _arguments.text("initial", table.initial), _arguments.number("scale", table.scale),
+                                 _arguments.integer("seed", table.seed))
         self._spec.check()
         self.size, places = self._spec.layout()
         """Elements of a flat array, padding included."""
@@ -87,7 +90,12 @@ class Model:
     def flatten(self, arrays: Mapping[str, Any], into: _Flat) -> _Flat: ...
 
     def flatten(self, arrays: Mapping[str, Any], into: Any = None) -> Any:
-        """Copies the tensors into a flat array; None: one of zeros()."""
+        """Copies the tensors into a flat array; None: one of zeros(). Each has its shape in the model."""
+        for tensor, shape in self.shapes.items():
+            if tensor not in arrays:
+                raise InvalidArgument(f"there is no array of tensor '{tensor}'")
+            if (given := tuple(np.shape(arrays[tensor]))) != shape:
+                raise InvalidArgument(f"the array of tensor '{tensor}' has shape {given}; expected {shape}")
         flat = self.zeros() if into is None else into
         for tensor, view in self.views(flat).items():
             view[...] = arrays[tensor]
@@ -147,9 +155,13 @@ class Client:
         if device is not None:
             cuda_device = _cuda.index_of(device)
             _cuda.load_runtime(cuda_device)
-        self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else list(servers), connect_timeout,
-                                   retry_timeout, transport, connections, window or 0, chunk or 0, codec, pull_codec, go_on_without_rows,
-                                   on_event or _tell, token,
+        number, text = _arguments.number, _arguments.text
+        self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
+                                   number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
+                                   text("transport", transport), _arguments.count("connections", connections),
+                                   text("codec", codec), text("pull_codec", pull_codec), bool(go_on_without_rows),
+                                   _arguments.function("on_event", on_event or _tell),
+                                   token if token is None else text("token", token),
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
                                                           for path in (token_file, tls_ca, tls_cert, tls_key))), cuda_device)
         _open.add(self._client)
@@ -166,25 +178,28 @@ class Client:
         `world_size` None: WORLD_SIZE, else as the daemon says."""
         rank = _from_environment("RANK") if rank is None else rank
         world_size = _from_environment("WORLD_SIZE") if world_size is None else world_size
-        self.info = self._client.join(model._spec, initial, rank or 0, rank is None, world_size or 0)
+        spec = _arguments.instance("model", model, Model, "a psd.Model")._spec
+        self.info = self._client.join(spec, initial, _arguments.count("rank", rank or 0), rank is None,
+                                      _arguments.count("world_size", world_size or 0))
         self.model, self._trains = model, True
         return self.info
 
     def observe(self, model: Model) -> _psd.JoinInfo:
         """Reads without being a trainer; fails (NotReady) while the model has no values."""
-        self.info = self._client.observe(model._spec)
+        self.info = self._client.observe(_arguments.instance("model", model, Model, "a psd.Model")._spec)
         self.model = model
         return self.info
 
     def pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PullInfo:
         """Fills the flat array `into` with the parameters, and `rows` with the values of their rows."""
-        info = self._client.pull(into, rows).wait()
+        info = self.begin_pull(into, rows).wait()
         self.versions = info.versions
         return info
 
     def begin_pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PendingPull:
         """Begins a pull. What its answer says in `versions` is the basis of gradients that are computed from it."""
-        return self._client.pull(into, rows)
+        self._check_model("a pull")
+        return self._client.pull(into, _rows(rows))
 
     def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
              rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PushInfo:
@@ -195,27 +210,34 @@ class Client:
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                    rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PendingPush:
         """Begins a push; the arrays stay as they are until its answer is there."""
-        return self._client.push(gradient, samples, self._basis(basis), rows, local_steps)
+        self._check_model("a push")
+        return self._client.push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows),
+                                 _arguments.count("local_steps", local_steps))
 
     def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                      rows: _psd.Rows | None = None) -> _psd.PartialPush:
         """Begins a push of a gradient that is still being computed: ready(begin, count) says which elements are final, each
         once, padding included; finish() ends it."""
-        return self._client.begin_push(gradient, samples, self._basis(basis), rows)
+        self._check_model("a push")
+        return self._client.begin_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows))
 
     def round_due(self) -> _psd.PendingRoundDue:
         """Under a policy whose rounds close after a grace (info.ends_early): is done when the round that began with the newest
         pull is about to close without this trainer ("closing"), or has closed ("closed"). An error: ask again."""
+        if not self.versions:
+            raise InvalidArgument("round_due() before the first pull(): the round is the one that begins with it")
         return self._client.round_due(self.versions[0])
 
     def fragments(self, parameters: np.ndarray, spare: np.ndarray) -> _psd.FragmentExchange:
         """Under a policy that exchanges a model in fragments, or with a delay (info.streams), after join(): this trainer's
         exchanges. begin() brings `parameters`, the array that was joined with; stepped(samples) tells of a step, and whether
         exchange(last) has to be called, which reads and writes `parameters`. `spare` is another such array, of model.zeros()."""
+        self._check_model("fragments()")
         return self._client.fragments(parameters, spare)
 
     def rows(self) -> _psd.Rows:
         """An empty batch of rows of the model's tables: make([(table, ids), …]) says which, before a pull."""
+        self._check_model("rows()")
         return self._client.rows()
 
     def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True, *, ahead: int = 0,
@@ -223,16 +245,22 @@ class Client:
         """Samples that the daemon deals for the next push, or the one after `ahead` others: at most `count` of the `samples`
         of each of so many epochs. The same samples when asked again. `wait`: where others have what is left, until it comes
         back or is done; only when no push is under way. `first_epoch`: where a daemon without a plan begins."""
-        return self._client.take_samples(self.step + 1 + ahead, count, samples, epochs, first_epoch, wait)
+        self._check_model("take_samples()")
+        integer = _arguments.integer
+        return self._client.take_samples(self.step + 1 + integer("ahead", ahead), _arguments.count("count", count),
+                                         integer("samples", samples), integer("epochs", epochs),
+                                         integer("first_epoch", first_epoch), bool(wait))
 
     def report(self, values: dict[str, float]) -> None:
         """Tells the daemon, for people, how training goes after the newest push: at most 16 values, as {"loss": 0.3}.
         Does not wait; what comes while a report is on its way is left out."""
-        self._client.report(self.step, values)
+        self._check_model("report()")
+        self._client.report(self.step, {_arguments.text("the name of a value", name): _arguments.number(f"'{name}'", value)
+                                        for name, value in values.items()})
 
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """Seconds of so many empty calls."""
-        return self._client.ping(calls, outstanding)
+        return self._client.ping(_arguments.integer("calls", calls), _arguments.count("outstanding", outstanding))
 
     @property
     def step(self) -> int:
@@ -277,4 +305,13 @@ class Client:
         raise TypeError("a psd.Client cannot be pickled: it is a connection; make one in each process")
 
     def _basis(self, basis: Sequence[int] | None) -> list[int]:
-        return self.versions if basis is None else list(basis)
+        return self.versions if basis is None else [_arguments.integer("a version of basis", version) for version in basis]
+
+    def _check_model(self, what: str) -> None:
+        if self.info is None:
+            raise InvalidArgument(f"{what} before join(): a trainer joins with its model first, client.join(model, values), and who "
+                                  "only reads calls observe(model)")
+
+
+def _rows(rows: Any) -> _psd.Rows | None:
+    return rows if rows is None else _arguments.instance("rows", rows, _psd.Rows, "what client.rows() gave")

@@ -1,0 +1,67 @@
+"""What arguments must be, said in one line that names them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from .errors import InvalidArgument
+
+_Kind = TypeVar("_Kind")
+_MOST = 2**64 - 1
+COUNT_MOST = 2**32 - 1
+
+
+def integer(name: str, value: Any, least: int = 0, most: int = _MOST) -> int:
+    """A whole number of any library's."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {shown(value)}; expected a whole number") from None
+    if not least <= number <= most:
+        raise InvalidArgument(f"{name} is {number}; expected a whole number from {least} to {most}")
+    return number
+
+
+def count(name: str, value: Any) -> int:
+    return integer(name, value, 0, COUNT_MOST)
+
+
+def number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {shown(value)}; expected a number") from None
+
+
+def text(name: str, value: Any) -> str:
+    return instance(name, value, str, "text")
+
+
+def texts(name: str, values: Iterable[Any]) -> list[str]:
+    return [text(name, value) for value in values]
+
+
+def shape(tensor: str, sizes: Any) -> tuple[int, ...]:
+    if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
+        raise TypeError(f"the shape of tensor '{tensor}' is {shown(sizes)}; expected whole numbers, as (3, 4)")
+    return tuple(integer(f"a size of tensor '{tensor}'", size) for size in sizes)
+
+
+def instance(name: str, value: Any, kind: type[_Kind], expected: str) -> _Kind:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {shown(value)}; expected {expected}")
+    return value
+
+
+def function(name: str, value: Any) -> Callable[..., Any]:
+    if not callable(value):
+        raise TypeError(f"{name} is {shown(value)}; expected a function")
+    return value  # type: ignore[no-any-return]
+
+
+def shown(value: Any) -> str:
+    """A value in a message."""
+    text_of = repr(value)
+    return text_of if len(text_of) <= 40 and "\n" not in text_of else f"a {type(value).__name__}"
