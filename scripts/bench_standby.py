@@ -34,9 +34,6 @@ is shown."""
         if not ETCD:
             self.unmeasured.append("a standby: etcd is not installed (Debian: etcd-server)")
             return {}
-        if not (self.programs.folder / "counting_trainer").is_file():
-            self.unmeasured.append("a standby: counting_trainer is not built (PSD_TESTS=ON)")
-            return {}
         work = {}
         for wait in (None, "standby", "none"):
             work[f"push {wait}"] = lambda w=wait: self.push(w)

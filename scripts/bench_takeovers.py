@@ -2,6 +2,7 @@
 that count keep ledgers, by which nothing is lost and nothing comes twice."""
 
 import contextlib
+import importlib
 import pathlib
 import shutil
 import signal
@@ -12,12 +13,6 @@ import tempfile
 import time
 
 from bench_programs import READY_S, Daemon, Failed, last_line
-
-REPO = pathlib.Path(__file__).resolve().parents[1]
-sys.path += [str(REPO / "test" / "fault"), str(REPO / "test" / "integration")]
-import ledgers
-import namespaces
-from safetensors_file import safetensors
 
 ETCD = shutil.which("etcd")
 LOOK_S = 0.01
@@ -31,6 +26,15 @@ CUTS = {"cut both ways": lambda primary, standby: [(primary, standby), (standby,
         "primary cut off": lambda primary, standby: [(primary, place) for place in PLACES if place != primary]}
 WAITS = ("switch", "SIGTERM")  # of which the longest wait of a push is told, in place of the longest gap between two answers
 FAULTS = ("kill", "freeze", *WAITS, *CUTS)
+
+
+def of_tests(name):
+    """A module of the tests, which scripts alone do not have."""
+    tests = pathlib.Path(__file__).resolve().parents[1] / "test"
+    for folder in ("fault", "integration"):
+        if str(tests / folder) not in sys.path:
+            sys.path.append(str(tests / folder))
+    return importlib.import_module(name)
 
 
 def free_port():
@@ -80,6 +84,7 @@ class Pair:
 
     def __init__(self, programs, network=None):
         self.programs, self.network = programs, network
+        self.ledgers = of_tests("ledgers")
         self.stack = contextlib.ExitStack()
         self.folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
         self.started = []
@@ -96,7 +101,7 @@ class Pair:
                 self.daemons[place] = self.start(place)
                 until("a daemon serves", lambda: serves(self.daemons["a"]))
             self.primary, self.standby = "ab"
-            self.ledger = ledgers.Ledger(0, self.folder / "ledger")
+            self.ledger = self.ledgers.Ledger(0, self.folder / "ledger")
             self.trainer = subprocess.Popen(
                 [*self.within("trainer"), programs.folder / "counting_trainer", ",".join(self.listen.values()), "0", "1", "100000000", "2",
                  self.ledger.path, "cpu", str(1 << 20), "cells"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -106,7 +111,7 @@ class Pair:
             raise
 
     def within(self, place):
-        return namespaces.within(place) if self.network else []
+        return of_tests("namespaces").within(place) if self.network else []
 
     def start(self, place):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="psd-bench-", dir=self.folder))
@@ -151,7 +156,7 @@ class Pair:
         if changes or serves(self.daemons[self.standby]):
             self.primary, self.standby = self.standby, self.primary
         self.ledger.look()
-        return (ledgers.longest_wait if fault in WAITS else ledgers.longest_gap)([self.ledger], begin, end)
+        return (self.ledgers.longest_wait if fault in WAITS else self.ledgers.longest_gap)([self.ledger], begin, end)
 
     def begin(self, fault):
         """Whether the standby takes over for sure."""
@@ -194,18 +199,21 @@ class Pair:
         done = self.psd("export", self.daemons[self.primary], "--to", self.folder / "model")
         if done.returncode != 0:
             raise Failed(f"psd export: {last_line(done.stderr)}")
-        wrong = ledgers.findings([self.ledger]) + ledgers.count_findings(
-            [self.ledger], {name: values for name, (_, values) in safetensors(self.folder / "model").items()})
+        tensors = of_tests("safetensors_file").safetensors(self.folder / "model")
+        wrong = self.ledgers.findings([self.ledger]) + self.ledgers.count_findings(
+            [self.ledger], {name: values for name, (_, values) in tensors.items()})
         if wrong:
             raise Failed(f"by the ledgers not all is right: {wrong[0]}")
 
 
 def gaps(programs, fault, times):
     """Seconds of that many faults, of one pair."""
+    if not (programs.folder / "counting_trainer").is_file():
+        raise Failed("counting_trainer is missing: build it with the tests (PSD_TESTS=ON)")
     with contextlib.ExitStack() as stack:
         network = None
         if fault in CUTS:
-            network = namespaces.Network(PLACES)
+            network = of_tests("namespaces").Network(PLACES)
             stack.callback(network.close)
         pair = Pair(programs, network)
         stack.callback(pair.close)
@@ -217,4 +225,4 @@ def gaps(programs, fault, times):
 
 def reason_without_cuts():
     """Why no cuts are measured; None where they are."""
-    return namespaces.reason_to_skip(("nft", "nftables"))
+    return of_tests("namespaces").reason_to_skip(("nft", "nftables"))

@@ -188,7 +188,7 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
 TEST_CASE("the exposition tells of each group's rounds, who was in them and who was left out") {
   DaemonStatus status;
   const HttpMetrics http;
-  const auto lines = [&] { return exposition(status, http); };
+  const auto lines = [&] { return exposition(status, http, {}); };
   const auto has = [&](std::string_view line) {
     return lines().find(fmt::format("\n{}\n", line)) != std::string::npos;
   };
