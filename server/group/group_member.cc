@@ -17,11 +17,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{10};
 constexpr milliseconds kProbe{250};
-constexpr milliseconds kAnswerTime{500};    // until an answer has left this process
-constexpr milliseconds kTold{250};          // for a last word to a standby
-constexpr milliseconds kEngineAgain{500};   // after an error that waiting does not mend
-constexpr milliseconds kMoveAgain{100};     // while it is not known what the plan says of a move
-constexpr milliseconds kAbsence{1'000};     // so long who served may write a plan again that is gone
+constexpr milliseconds kAnswerTime{500};   // until an answer has left this process
+constexpr milliseconds kTold{250};         // for a last word to a standby
+constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
+constexpr milliseconds kMoveAgain{100};    // while it is not known what the plan says of a move
+constexpr milliseconds kAbsence{1'000};    // so long who served may write a plan again that is gone
 
 GroupRules rulesOf(const ReplicationConfig& config) {
   return {.beat = milliseconds(config.heartbeatMs),

@@ -1,6 +1,6 @@
-// Observes what counting trainers count, and tells of each pull the least and the greatest count of all pushes, as a
-// line of its output, and of each event of its client, as one of its errors. Ends with status 1 where a pull
-// fails, or a parameter counts fewer pushes than in the pull before.
+// Observes what counting trainers count, and tells of each pull the least and the greatest count of all
+// pushes, as a line of its output, and of each event of its client, as one of its errors. Ends with status 1
+// where a pull fails, or a parameter counts fewer pushes than in the pull before.
 //
 //   counting_reader ADDRESS[,ADDRESS…] asked|always
 //
