@@ -38,8 +38,4 @@ std::string alignedRows(const std::vector<TextRow>& rows) {
   return out;
 }
 
-std::string rateText(double perSecond) {
-  return perSecond >= 100 ? fmt::format("{:.0f}", perSecond) : fmt::format("{:.3g}", perSecond);
-}
-
 }  // namespace psd

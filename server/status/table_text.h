@@ -17,7 +17,4 @@ std::string rateText(double perSecond);
 /// Rows of cells under a heading, the first row; columns aligned, all but the first to the right.
 std::string alignedRows(const std::vector<TextRow>& rows);
 
-/// "12.5", "1020": how often per second.
-std::string rateText(double perSecond);
-
 }  // namespace psd

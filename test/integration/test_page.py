@@ -253,6 +253,7 @@ class PageTest(ProcessTest):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="sync", shards=2, membership__lease_ms=600_000)
         trainers = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in (0, 1)]
         driver = self.browser(daemon.page)
+        until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
         until("rounds close", lambda: int(self.text(driver, "tile-rounds").split("\n")[1].replace(",", "")) > 2)
         self.assertEqual(self.column(driver, "rounds", "in the last"), ["0, 1"])
         trainers[1].signal(signal.SIGSTOP)
@@ -267,10 +268,15 @@ class PageTest(ProcessTest):
         self.assertGreater(status["staged_bytes"], 0)
         held = [("in_flight_bytes",) * 2, ("staged_bytes",) * 2, ("snapshot_bytes",) * 2, ("outgoing_bytes", "all_outgoing_bytes"),
                 ("ring_bytes", "all_rings_bytes"), ("log_pending_bytes",) * 2]
-        used = self.formatted(driver, "bytes", [status[name] for name, _ in held])
-        limits = self.formatted(driver, "bytes", [status["limits"][name] for _, name in held])
-        shown = driver.execute_script("return [...document.querySelectorAll('#memory .row span:last-child')].map(each => each.innerText)")
-        self.assertEqual(shown, [f"{one} of {most}" for one, most in zip(used, limits)])
+
+        def same():
+            now = daemon.status()
+            used = self.formatted(driver, "bytes", [now[name] for name, _ in held])
+            limits = self.formatted(driver, "bytes", [now["limits"][name] for _, name in held])
+            shown = driver.execute_script("return [...document.querySelectorAll('#memory .row span:last-child')].map(each => each.innerText)")
+            return shown == [f"{one} of {most}" for one, most in zip(used, limits)]
+
+        until("what is held is that of the status", same)
         trainers[1].signal(signal.SIGCONT)
         until("nobody waits", lambda: self.level(driver) == "good")
         self.assertEqual(self.complaints(driver), [])
