@@ -39,14 +39,7 @@ Status OutgoingMove::look() {
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kMovedName));
   if (!mark) return {};
   setAway({mark->move, mark->to});
-  const std::string remedy =
-      config_.engine ? fmt::format(
-                           "as is the key '{}' in the engine, while both daemons of the pair are down, "
-                           "where they are to begin anew",
-                           planKey())
-                     : "where this daemon is to go on with what the folder holds";
-  spdlog::warn("{}; '{}/{}' tells so, and is to be removed, {}", turnedAway()->message, durability.path,
-               kMovedName, remedy);
+  spdlog::warn("{}, as '{}/{}' tells; {}", turnedAway()->message, durability.path, kMovedName, remedy());
   return {};
 }
 
@@ -54,11 +47,7 @@ void OutgoingMove::adopt(MoveMark mark) {
   setAway({mark.move, mark.to});
   noteUnmarked(writeMark(mark).status);
   const std::string line = turnedAway()->message;
-  spdlog::warn(
-      "{}; the key '{}' in the engine tells so, and is to be removed, while both daemons of the pair are "
-      "down, "
-      "where they are to begin anew",
-      line, planKey());
+  spdlog::warn("{}, as the plan tells; {}", line, remedy());
   coordinator_.events().add("moving", line);
 }
 
@@ -81,16 +70,22 @@ void OutgoingMove::tellWaiting(const MovedAway::Place& place) {
   for (auto& each : std::exchange(waiting_, {})) each->fulfill(MovedAway::Place(place));
 }
 
-std::string OutgoingMove::planKey() const { return config_.engine->prefix + "/plan"; }
+std::string OutgoingMove::remedy() const {
+  const bool kept = config_.durability.enabled();
+  const std::string mark = fmt::format("'{}/{}'", config_.durability.path, kMovedName);
+  if (!config_.engine) {
+    return "to serve a model here again, start it " +
+           (kept ? "over an empty folder, or without " + mark : "again");
+  }
+  return fmt::format(
+      "to serve a model here again, stop both daemons of the pair, remove the key '{}/plan' from the engine, "
+      "and start them {}",
+      config_.engine->prefix,
+      kept ? "over empty folders, or without " + mark + " and its like of the other one" : "again");
+}
 
 Error OutgoingMove::refusal() const {
-  const std::string remedy =
-      config_.engine ? fmt::format(
-                           "stop both daemons of the pair, remove the key '{}' from the engine, and "
-                           "start them over empty folders",
-                           planKey())
-                     : "start it over an empty folder";
-  return {ErrorCode::invalidArgument, "from this daemon a model has moved away: " + remedy};
+  return {ErrorCode::invalidArgument, "from this daemon a model has moved away: " + remedy()};
 }
 
 std::optional<Error> OutgoingMove::turnedAway() const {

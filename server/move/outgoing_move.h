@@ -137,7 +137,8 @@ class OutgoingMove final {
   void beginAsking(MoveMark mark);
   kj::Promise<void> keepAsking(MoveMark mark, MoveLead of, kj::Duration pause);
   kj::Promise<bool> hear(const MoveMark& mark, const Result<MoveOutcome>& outcome);
-  std::string planKey() const;  // of a daemon with an engine
+  /// What lets a daemon serve a model here again, for people.
+  std::string remedy() const;
 
   Coordinator& coordinator_;
   ParameterHost& host_;

@@ -374,6 +374,19 @@ TEST_CASE("a lead whose disk fails keeps the model, or ends where it does not kn
   }
 }
 
+TEST_CASE(
+    "who has a model that moved away says what lets it serve one again, and names the file if there is one") {
+  for (const std::string durability : {"none", "log"}) {
+    World world("none", durability);
+    PSD_REQUIRE_OK(world.travel());
+    PSD_REQUIRE_OK(world.settle());
+    PSD_REQUIRE_OK(world.commit());
+    const std::string said = world.before->outgoing().refusal().message;
+    CHECK(said.find("to serve a model here again, start it ") != std::string::npos);
+    CHECK((said.find("without '/old/moved.json'") != std::string::npos) == (durability == "log"));
+  }
+}
+
 TEST_CASE("a new daemon whose lead says that the move does not count is free again") {
   for (const std::string durability : {"none", "checkpoint", "log"}) {
     World world(durability);
