@@ -47,19 +47,28 @@ std::vector<PeerBook::Peers> Overview::peers() {
   };
   // Who is away is not in the plan any more, and shown until another one takes its place.
   if (std::vector<Address> others = group->others(); !others.empty()) pair_ = std::move(others);
-  add(pair_);
+  // First those by which the daemons of other partitions know it.
   if (daemons.several()) add(daemons.addresses[daemons.index]);
+  add(pair_);
   peers.push_back(std::move(pair));
   return peers;
 }
 
+Address Overview::ownAddress() const {
+  const DaemonsConfig& daemons = server_.loaded().config.daemons;
+  const auto listed = daemons.several() ? daemons.addresses[daemons.index] : std::vector<Address>();
+  const GroupMember* const group = server_.group();
+  return addressForOthers(listed, group ? group->addresses() : server_.addresses(), group ? &pair_ : nullptr);
+}
+
 DaemonRows Overview::rows(const DaemonStatus& status) {
-  DaemonRow here = rowOf(status, server_.addresses().front());
+  std::vector<PeerBook::Peers> others = peers();
+  DaemonRow here = rowOf(status, ownAddress());
   here.partition = server_.loaded().config.daemons.index;
   here.here = true;
   here.page.clear();
   here.gradientsPerSecond = rate_.next(status);
-  DaemonRows all{book_.rows(peers())};
+  DaemonRows all{book_.rows(others)};
   all.daemons.insert(std::ranges::upper_bound(all.daemons, placeOf(here), {}, placeOf), std::move(here));
   return all;
 }

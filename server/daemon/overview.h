@@ -27,6 +27,8 @@ class Overview {
   Overview(const Server& server, kj::Timer& timer, Result<Credentials> credentials);
   /// Who the others may be, by partition.
   std::vector<PeerBook::Peers> peers();
+  /// By which the others name this one.
+  Address ownAddress() const;
 
   const Server& server_;
   kj::Timer& timer_;

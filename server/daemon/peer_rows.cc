@@ -1,5 +1,7 @@
 #include "server/daemon/peer_rows.h"
 
+#include <algorithm>
+
 #include <arpa/inet.h>
 
 namespace psd {
@@ -57,6 +59,26 @@ DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
   row.trainers = status.trainers.size();
   row.residentBytes = status.residentBytes;
   return row;
+}
+
+Address addressForOthers(const std::vector<Address>& listed, const std::vector<Address>& reached,
+                         const std::vector<Address>* others) {
+  if (!others && !listed.empty()) return listed.front();
+  const auto isIn = [](const std::vector<Address>& all, const Address& address) {
+    return std::ranges::find(all, address) != all.end();
+  };
+  for (const Address& address : listed) {
+    if (isIn(reached, address)) return address;
+  }
+  // The hosts may be written in another way.
+  std::vector<Address> may;
+  for (const Address& address : listed) {
+    const bool ours = std::ranges::any_of(reached, [&](const Address& own) {
+      return address.kind == Address::Kind::tcp && own.kind == address.kind && own.port == address.port;
+    });
+    if (ours && !isIn(*others, address)) may.push_back(address);
+  }
+  return may.size() == 1 ? may.front() : reached.front();
 }
 
 std::string pageFor(const std::vector<std::string>& pages, const Address& address) {

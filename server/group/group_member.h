@@ -95,6 +95,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> switchOver();
 
   DaemonId me() const { return state_.me(); }
+  /// Where others reach this daemon, as the plan has it.
+  const std::vector<Address>& addresses() const { return terms_.addresses; }
   /// The epoch in which this daemon serves; 0: it does not.
   uint64_t serves() const { return serving_; }
   /// Resolves once it serves in an epoch above `known`; gives that.

@@ -191,6 +191,23 @@ TEST_CASE("the page that is linked is one that can be reached where the daemon c
   CHECK(pageFor({"unix:///run/http", "javascript:alert(1)"}, here).empty());
 }
 
+TEST_CASE("a daemon has the address by which others know it, whatever it listens on") {
+  const std::vector<Address> any{at("tcp://*:5500")}, named{at("tcp://node-1:5500")}, none;
+  const std::vector<Address> pair{at("tcp://10.0.0.1:5500"), at("tcp://10.0.0.2:5501")};
+  const auto found = [](const std::vector<Address>& listed, const std::vector<Address>& reached,
+                        const std::vector<Address>* others) {
+    return addressForOthers(listed, reached, others).toString();
+  };
+  CHECK(found({at("tcp://node-1:5500"), at("unix:///run/psd")}, any, nullptr) == "tcp://node-1:5500");
+  CHECK(found(none, named, &none) == "tcp://node-1:5500");
+  CHECK(found({at("tcp://node-0:5500"), at("tcp://node-1:5500")}, named, &none) == "tcp://node-1:5500");
+  CHECK(found(pair, {at("tcp://node-2:5501")}, &none) == "tcp://10.0.0.2:5501");  // by its port
+  const std::vector<Address> same{at("tcp://10.0.0.1:5500"), at("tcp://10.0.0.2:5500")};
+  const std::vector<Address> other{at("tcp://10.0.0.2:5500")};
+  CHECK(found(same, named, &other) == "tcp://10.0.0.1:5500");
+  CHECK(found(same, named, &none) == "tcp://node-1:5500");  // which of the two it is cannot be told
+}
+
 TEST_CASE("gradients are counted over the daemon's own time, and anew with a new process") {
   GradientRate rate;
   DaemonStatus status = statusOf(1);
