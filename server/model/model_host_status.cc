@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/model/model_host.h"
+#include "server/model/rounds_status.h"
 #include "server/store/rows/row_heat.h"
 
 namespace psd {
@@ -169,35 +170,13 @@ std::vector<WaitingStatus> ModelHost::waitingStatus() const {
 
 std::vector<RoundsStatus> ModelHost::roundsStatus() const {
   std::vector<RoundsStatus> out;
-  const auto numbers = [](const std::vector<Rank>& ranks) {
-    std::vector<uint32_t> values;
-    for (const Rank rank : ranks) values.push_back(rank.value);
-    std::ranges::sort(values);
-    return values;
-  };
   const Policies policies = model_->policies();
   std::vector<bool> taken(policies.size());
   for (size_t i = 0; i < model_->store->blockCount(); i++) taken[model_->store->block(i).group()] = true;
   for (size_t i = 0; i < policies.size(); i++) {
     if (config_->groups[i].fragment && !taken[i]) continue;  // it is other daemons'
     const std::optional<RoundsReport> report = policies[i]->rounds();
-    if (!report) continue;
-    RoundsStatus& entry = out.emplace_back();
-    entry.group = config_->groups[i].name();
-    entry.policy = policies[i]->name();
-    entry.closed = report->closed;
-    entry.generation = report->generation;
-    entry.in = numbers(report->last.contributors);
-    entry.missing = numbers(report->last.missing);
-    entry.late = numbers(report->last.late);
-    entry.openSeconds = report->last.seconds;
-    entry.graceSeconds = report->last.graceSeconds;
-    entry.here = numbers(report->here);
-    entry.graceLeftSeconds = report->graceLeftSeconds;
-    for (const auto& [rank, rounds, running] : report->leftOut) {
-      entry.leftOut.push_back({rank.value, rounds, running});
-    }
-    std::ranges::sort(entry.leftOut, {}, &LeftOutStatus::rank);
+    if (report) out.push_back(roundsStatusOf(*report, config_->groups[i].name(), policies[i]->name()));
   }
   return out;
 }
