@@ -48,6 +48,8 @@ struct ModelAccess {
   emptyGroups @11 :List(UInt32);
   fragmentOfShard @12 :List(UInt32);   # per shard, below LocalSteps.fragments; empty where that is 0 or 1
   allReduce @13 :AllReduce;        # null: each trainer pushes its gradients
+  outgoingBytes @14 :UInt64;       # of answers with values that wait for one connection; a pull beyond them is refused (overloaded).
+                                   # 0: not told, by an older daemon
 }
 
 interface SharedMemory {

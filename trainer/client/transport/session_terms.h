@@ -26,15 +26,16 @@ struct ModelRules {
 struct SessionTerms {
   Rank rank;
   uint64_t incarnation = 0;
-  uint32_t attachment = 0;                 ///< of the session, see the schema
-  uint64_t leaseMs = 0;                    ///< 0: none is granted
-  uint64_t daemon = 0;                     ///< random number of the daemon's process
-  uint64_t epoch = 0;                      ///< in which it is the primary of its pair; 0: it has none
-  ShardPlan plan;                          ///< its groups are the fragments of localSteps
-  std::vector<Slice> slices;               ///< of the whole model
-  std::vector<RowShardTerms> rowShards;    ///< numbered on after the plan's shards
-  uint64_t sliceElementsMax = 0;           ///< that the daemon takes in one slice
-  uint64_t rowValuesMax = 0;               ///< in one slice of rows
+  uint32_t attachment = 0;               ///< of the session, see the schema
+  uint64_t leaseMs = 0;                  ///< 0: none is granted
+  uint64_t daemon = 0;                   ///< random number of the daemon's process
+  uint64_t epoch = 0;                    ///< in which it is the primary of its pair; 0: it has none
+  ShardPlan plan;                        ///< its groups are the fragments of localSteps
+  std::vector<Slice> slices;             ///< of the whole model
+  std::vector<RowShardTerms> rowShards;  ///< numbered on after the plan's shards
+  uint64_t sliceElementsMax = 0;         ///< that the daemon takes in one slice
+  uint64_t outgoingBytes = 0;  ///< of answers that the daemon keeps for one connection; 0: it did not tell
+  uint64_t rowValuesMax = 0;   ///< in one slice of rows
   std::shared_ptr<const Codec> codec;      ///< of pushes; null: float32
   std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32
   LocalSteps localSteps;
