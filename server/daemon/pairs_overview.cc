@@ -30,6 +30,15 @@ PeerBook::Peers placesOf(uint32_t partition, const DaemonCall& daemon, const Res
   return peers;
 }
 
+/// As the calls for what each daemon says, which come before, and warn: where the token has gone over the
+/// network in the clear, it may again.
+PeerBook::Clear clearOf(const std::vector<DaemonCall>& daemons) {
+  const bool went = std::ranges::any_of(daemons, [](const DaemonCall& daemon) {
+    return !tokenInTheClear(daemon.credentials.token, daemon.servers).empty();
+  });
+  return went ? PeerBook::Clear::allowed : PeerBook::Clear::never;
+}
+
 }  // namespace
 
 std::string pairsOverview(const std::vector<DaemonCall>& daemons,
@@ -45,9 +54,12 @@ std::string pairsOverview(const std::vector<DaemonCall>& daemons,
   const DaemonCall& first = daemons.front();
   const auto most = std::min(first.timeout, kRowTime);
   auto io = kj::setupAsyncIo();
-  PeerBook book(first.credentials, [most](const Address& address, const Credentials& shown) {
-    return fetchStatusJson(address, most, shown);
-  });
+  PeerBook book(
+      first.credentials,
+      [most](const Address& address, const Credentials& shown) {
+        return fetchStatusJson(address, most, shown);
+      },
+      clearOf(daemons));
   io.provider->getTimer()
       .timeoutAfter(kRowsTime, book.whenLooked(peers))
       .catch_([](kj::Exception&&) {})  // who is away is told of as such

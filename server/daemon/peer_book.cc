@@ -32,8 +32,8 @@ std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
 
 }  // namespace
 
-PeerBook::PeerBook(Result<Credentials> credentials, Ask ask)
-    : credentials_(std::move(credentials)), ask_(std::move(ask)), thread_([this] { run(); }) {}
+PeerBook::PeerBook(Result<Credentials> credentials, Ask ask, Clear clear)
+    : credentials_(std::move(credentials)), ask_(std::move(ask)), clear_(clear), thread_([this] { run(); }) {}
 
 PeerBook::~PeerBook() {
   {
@@ -130,11 +130,17 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
   std::set<std::string> known{peers.here};
   for (const Address& address : peers.addresses) {
     if (ends()) break;
+    const std::string name = address.toString();
+    if (!mayAsk(name)) {
+      silent.push_back(away(peers, name, false,
+                            "not asked: the token would go there in the clear; tls:// keeps it secret"));
+      continue;
+    }
     Result<DaemonRow> row = ask(peers, address);
     if (!row.ok()) {
       // A socket of another machine says nothing of who is there.
       const bool tells = address.kind == Address::Kind::tcp || peers.addresses.size() == 1;
-      if (tells) silent.push_back(away(peers, address.toString(), row.error()));
+      if (tells) silent.push_back(away(peers, name, true, row.message()));
       continue;
     }
     const bool alone = row->daemon.empty();
@@ -146,13 +152,14 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
   return rows;
 }
 
+bool PeerBook::mayAsk(const std::string& address) const {
+  return clear_ == Clear::allowed || !credentials_.ok() ||
+         tokenInTheClear(credentials_->token, std::span(&address, 1)).empty();
+}
+
 Result<DaemonRow> PeerBook::ask(const Peers& peers, const Address& address) {
   if (!credentials_.ok()) return credentials_.error();
   const std::string name = address.toString();
-  if (!tokenInTheClear(credentials_->token, std::span(&name, 1)).empty()) {
-    return Error{ErrorCode::invalidArgument,
-                 "not asked: this daemon's token would go there in the clear; tls:// keeps it secret"};
-  }
   PSD_ASSIGN_OR_RETURN(const std::string text, ask_(address, *credentials_));
   PSD_ASSIGN_OR_RETURN(const auto document, parseJson(text, "its status"));
   PSD_ASSIGN_OR_RETURN(const DaemonStatus status, readStatus(document, "its status"));
@@ -166,15 +173,15 @@ Result<DaemonRow> PeerBook::ask(const Peers& peers, const Address& address) {
   return row;
 }
 
-DaemonRow PeerBook::away(const Peers& peers, const std::string& address, const Error& why) {
+DaemonRow PeerBook::away(const Peers& peers, const std::string& address, bool asked, const std::string& why) {
   const std::lock_guard hold(mutex_);
   const auto answer = answers_.find(address);
   DaemonRow row = answer == answers_.end() ? DaemonRow() : answer->second.row;
   row.partition = peers.partition;
   row.address = address;
-  row.asked = true;
+  row.asked = asked;
   row.answers = false;
-  row.why = oneLine(why.message, kWhyBytesMax);
+  row.why = oneLine(why, kWhyBytesMax);
   row.gradientsPerSecond = 0;
   return row;
 }

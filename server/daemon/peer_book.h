@@ -35,8 +35,11 @@ class PeerBook {
   /// The status document of the daemon at an address; blocks.
   using Ask = std::function<Result<std::string>(const Address& address, const Credentials& credentials)>;
 
+  /// Whether a token may go over a network unencrypted; else who is reached by no other way is not asked.
+  enum class Clear : uint8_t { never, allowed };
+
   /// `credentials`: what they are shown; an Error is what is said of each.
-  PeerBook(Result<Credentials> credentials, Ask ask);
+  PeerBook(Result<Credentials> credentials, Ask ask, Clear clear = Clear::never);
   ~PeerBook();
 
   /// What they said last, and lets them be asked anew. Never waits for them.
@@ -59,11 +62,13 @@ class PeerBook {
   std::vector<DaemonRow> look(const std::vector<Peers>& peers);
   std::vector<DaemonRow> lookAt(const Peers& peers);
   Result<DaemonRow> ask(const Peers& peers, const Address& address);
-  /// A row for an address that did not answer: what was there before, if anything was.
-  DaemonRow away(const Peers& peers, const std::string& address, const Error& why);
+  bool mayAsk(const std::string& address) const;
+  /// A row for an address that did not answer, or may not be asked: what was there before, if anything was.
+  DaemonRow away(const Peers& peers, const std::string& address, bool asked, const std::string& why);
 
   const Result<Credentials> credentials_;
   const Ask ask_;
+  const Clear clear_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

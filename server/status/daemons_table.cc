@@ -23,8 +23,14 @@ std::string daemonsTable(const DaemonRows& rows) {
   std::string lines;
   for (const DaemonRow& row : rows.daemons) {
     cells.push_back({row.address, fmt::to_string(row.partition), row.role.empty() ? "-" : row.role,
-                     fmt::to_string(row.epoch), row.answers ? row.state : "away", followingText(row)});
-    if (!row.answers) {
+                     fmt::to_string(row.epoch),
+                     row.answers ? row.state
+                     : row.asked ? "away"
+                                 : "?",
+                     followingText(row)});
+    if (!row.asked) {
+      lines += labelledLine("", row.address + ": " + row.why);
+    } else if (!row.answers) {
       const bool named = row.why.find(row.address) != std::string::npos;
       lines += labelledLine("", "AWAY: " + (named ? row.why : row.address + ": " + row.why));
     } else if (!row.waits.empty()) {

@@ -281,7 +281,7 @@ function showDurability(status) {
 }
 
 function answering(daemon) {
-  if (!daemon.asked) return node("span", "being asked", "badge");
+  if (!daemon.asked) return node("span", daemon.why, "badge");
   if (daemon.answers) return node("span", daemon.state, `badge ${daemon.state === "serving" ? "good" : "warn"}`);
   const silent = daemon.silent_seconds ? `away, since ${duration(daemon.silent_seconds)}` : "away";
   const badge = node("span", silent, "badge bad");

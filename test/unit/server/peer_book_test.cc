@@ -165,8 +165,18 @@ TEST_CASE("a token is not shown where others could read it") {
   const auto rows = looked(loop, book,
                            {{.partition = 0, .addresses = {at("tcp://elsewhere:1")}},
                             {.partition = 1, .addresses = {at("tcp://localhost:1")}}});
-  CHECK(rows.at(0).why.find("in the clear") != std::string::npos);
+  CHECK(rows.at(0).why.find("not asked: the token would go there in the clear") == 0);
+  CHECK_FALSE(rows.at(0).asked);
   CHECK(rows.at(1).answers);
+}
+
+TEST_CASE("a token goes over the network in the clear where whoever asks lets it") {
+  TestLoop loop;
+  Daemons daemons;
+  daemons.there["tcp://elsewhere:1"] = statusOf(1);
+  PeerBook book(Credentials{.token = "secret", .tls = {}}, daemons.ask(), PeerBook::Clear::allowed);
+  const auto rows = looked(loop, book, {{.partition = 0, .addresses = {at("tcp://elsewhere:1")}}});
+  CHECK(rows.at(0).answers);
 }
 
 TEST_CASE("a status that is none is the daemon's fault") {

@@ -173,6 +173,7 @@ TEST_CASE("all processes of pairs have a row each, with what keeps who waits, an
                    .epoch = 3},
                   {.partition = 1,
                    .address = "tcp://c:1",
+                   .asked = true,
                    .why = "no way to tcp://c:1: refused",
                    .role = "primary",
                    .epoch = 1},
@@ -184,15 +185,18 @@ TEST_CASE("all processes of pairs have a row each, with what keeps who waits, an
                    .daemon = "11",
                    .epoch = 1,
                    .waits = "for\nits primary",
-                   .lagBytes = 1}};
+                   .lagBytes = 1},
+                  {.partition = 2, .address = "tcp://e:1", .why = "it is being asked"}};
   CHECK(daemonsTable(rows) ==
         "  daemon     partition      role  epoch    state                    standby\n"
         "  tcp://a:1          0   primary      3  serving    in sync, 2.0 KiB behind\n"
         "  tcp://b:1          0   standby      3  serving      in sync, 0 B to apply\n"
         "  tcp://c:1          1   primary      1     away                          -\n"
         "  tcp://d:1          1  newcomer      1  waiting  not in sync, 1 B to apply\n"
+        "  tcp://e:1          2         -      0        ?                          -\n"
         "           AWAY: no way to tcp://c:1: refused\n"
-        "           WAITS: tcp://d:1: for?its primary\n");
+        "           WAITS: tcp://d:1: for?its primary\n"
+        "           tcp://e:1: it is being asked\n");
 }
 
 TEST_CASE("whatever texts and numbers a daemon sends, each line stays one") {
