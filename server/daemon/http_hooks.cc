@@ -86,6 +86,8 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
   if (std::shared_ptr<Overview> overview = Overview::make(server, timer)) {
     hooks.daemons = [overview](const DaemonStatus& status) { return overview->rows(status); };
     hooks.daemonsAsked = [overview] { return overview->rowsAsked(); };
+    hooks.whenDaemonsSeen = [overview] { return overview->whenSeen(); };
+    hooks.daemonsSeen = [overview](const DaemonStatus& status) { return overview->seen(status); };
   }
   hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server, caller); };
   hooks.tls = [&server] { return server.tlsDoor().context(); };

@@ -61,16 +61,23 @@ Address Overview::ownAddress() const {
   return addressForOthers(listed, group ? group->addresses() : server_.addresses(), group ? &pair_ : nullptr);
 }
 
-DaemonRows Overview::rows(const DaemonStatus& status) {
-  std::vector<PeerBook::Peers> others = peers();
+DaemonRows Overview::with(const DaemonStatus& status, std::vector<DaemonRow> others) {
   DaemonRow here = rowOf(status, ownAddress());
   here.partition = server_.loaded().config.daemons.index;
   here.here = true;
   here.page.clear();
   here.gradientsPerSecond = rate_.next(status);
-  DaemonRows all{book_.rows(others)};
+  DaemonRows all{std::move(others)};
   all.daemons.insert(std::ranges::upper_bound(all.daemons, placeOf(here), {}, placeOf), std::move(here));
   return all;
+}
+
+DaemonRows Overview::rows(const DaemonStatus& status) { return with(status, book_.rows(peers())); }
+
+DaemonRows Overview::seen(const DaemonStatus& status) { return with(status, book_.seen()); }
+
+kj::Promise<void> Overview::whenSeen() {
+  return timer_.timeoutAfter(kAskedFor, book_.whenSeen(peers())).catch_([](kj::Exception&&) {});
 }
 
 kj::Promise<DaemonRows> Overview::rowsAsked() {

@@ -22,11 +22,18 @@ class Overview {
   DaemonRows rows(const DaemonStatus& status);
   /// Once they have been asked just now, or have had time to answer.
   kj::Promise<DaemonRows> rowsAsked();
+  /// For who comes now and then: resolves once seen() tells of a look of the last seconds, but of those that
+  /// were silent before.
+  kj::Promise<void> whenSeen();
+  /// As rows(), and nobody is asked.
+  DaemonRows seen(const DaemonStatus& status);
 
  private:
   Overview(const Server& server, kj::Timer& timer, Result<Credentials> credentials);
   /// Who the others may be, by partition.
   std::vector<PeerBook::Peers> peers();
+  /// The rows of the others, with this one's.
+  DaemonRows with(const DaemonStatus& status, std::vector<DaemonRow> others);
   /// By which the others name this one.
   Address ownAddress() const;
 

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include <kj/common.h>
 #include <pthread.h>
 
 #include "common/config/json_file.h"
@@ -47,7 +48,11 @@ PeerBook::~PeerBook() {
 void PeerBook::want(const std::vector<Peers>& peers) {
   peers_ = peers;
   wanted_ = Clock::now();
-  if (wanted_ - looked_ > kOldAfter) rows_ = unasked(peers);
+  forgetOld(peers, wanted_);
+}
+
+void PeerBook::forgetOld(const std::vector<Peers>& peers, Clock::time_point now) {
+  if (!looking_ && now - looked_ > kOldAfter) rows_ = unasked(peers);
 }
 
 kj::Promise<void> PeerBook::whenLooked(const std::vector<Peers>& peers) {
@@ -60,18 +65,42 @@ kj::Promise<void> PeerBook::whenLooked(const std::vector<Peers>& peers) {
   return kj::mv(waiter.promise);
 }
 
+kj::Promise<void> PeerBook::whenSeen(const std::vector<Peers>& peers) {
+  const std::lock_guard hold(mutex_);
+  const Clock::time_point now = Clock::now();
+  if (now - looked_ < kWantedFor || (looking_ && unsettled_ == 0)) return kj::READY_NOW;
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+  seers_.push_back(kj::mv(waiter.fulfiller));
+  if (!looking_) {
+    peers_ = peers;
+    forgetOld(peers, now);
+    once_ = true;
+    wake_.notify_one();
+  }
+  return kj::mv(waiter.promise);
+}
+
+std::vector<DaemonRow> PeerBook::rowsAt(Clock::time_point now) const {
+  std::vector<DaemonRow> rows = rows_;
+  for (DaemonRow& row : rows) {
+    const auto answer = answers_.find(row.address);
+    if (row.answers || answer == answers_.end()) continue;
+    row.silentSeconds = std::chrono::duration<double>(now - answer->second.at).count();
+  }
+  return rows;
+}
+
+std::vector<DaemonRow> PeerBook::seen() {
+  const std::lock_guard hold(mutex_);
+  return rowsAt(Clock::now());
+}
+
 std::vector<DaemonRow> PeerBook::rows(const std::vector<Peers>& peers) {
   std::vector<DaemonRow> rows;
   {
     const std::lock_guard hold(mutex_);
     want(peers);
-    const Clock::time_point now = wanted_;
-    rows = rows_;
-    for (DaemonRow& row : rows) {
-      const auto answer = answers_.find(row.address);
-      if (row.answers || answer == answers_.end()) continue;
-      row.silentSeconds = std::chrono::duration<double>(now - answer->second.at).count();
-    }
+    rows = rowsAt(wanted_);
   }
   wake_.notify_one();
   return rows;
@@ -81,17 +110,27 @@ void PeerBook::run() {
   pthread_setname_np(pthread_self(), "psd-peers");
   std::unique_lock hold(mutex_);
   while (!ending_) {
-    if (Clock::now() - wanted_ > kWantedFor) {
+    if (!once_ && Clock::now() - wanted_ > kWantedFor) {
       wake_.wait(hold);
       continue;
     }
+    once_ = false;
+    looking_ = true;
     const std::vector<Peers> peers = peers_;
+    unsettled_ = peers.size();
     hold.unlock();
     std::vector<DaemonRow> rows = look(peers);
     hold.lock();
+    looking_ = false;
     rows_ = std::move(rows);
     looked_ = Clock::now();
-    for (const auto& waiter : std::exchange(waiters_, {})) waiter->fulfill();
+    silent_.clear();
+    for (const DaemonRow& row : rows_) {
+      if (row.asked && !row.answers) silent_.insert(row.address);
+    }
+    for (auto* const some : {&waiters_, &seers_}) {
+      for (const auto& waiter : std::exchange(*some, {})) waiter->fulfill();
+    }
     std::erase_if(answers_, [this](const auto& entry) {
       return std::ranges::none_of(rows_, [&](const DaemonRow& row) { return row.address == entry.first; });
     });
@@ -128,8 +167,15 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
   std::vector<DaemonRow> rows;
   std::vector<DaemonRow> silent;
   std::set<std::string> known{peers.here};
-  for (const Address& address : peers.addresses) {
+  const std::pair<std::vector<Address>, size_t> turn = inTurn(peers);
+  const size_t lately = turn.second;
+  size_t next = 0;
+  KJ_DEFER({
+    if (next <= lately) settle();
+  });
+  for (const Address& address : turn.first) {
     if (ends()) break;
+    if (next++ == lately) settle();
     const std::string name = address.toString();
     if (!mayAsk(name)) {
       silent.push_back(away(peers, name, false,
@@ -145,11 +191,36 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
     }
     const bool alone = row->daemon.empty();
     const bool another = alone ? !peers.ownPair : known.insert(row->daemon).second;
-    if (another) rows.push_back(*std::move(row));
+    if (another) {
+      show(*row);
+      rows.push_back(*std::move(row));
+    }
     if (alone) return rows;  // the other addresses are its own
   }
   std::ranges::move(silent, std::back_inserter(rows));
   return rows;
+}
+
+std::pair<std::vector<Address>, size_t> PeerBook::inTurn(const Peers& peers) {
+  std::vector<Address> addresses = peers.addresses;
+  const std::lock_guard hold(mutex_);
+  const auto silent = std::ranges::stable_partition(
+      addresses, [this](const Address& address) { return !silent_.contains(address.toString()); });
+  return {addresses, addresses.size() - silent.size()};
+}
+
+void PeerBook::show(const DaemonRow& row) {
+  const std::lock_guard hold(mutex_);
+  std::erase_if(rows_, [&](const DaemonRow& shown) {
+    return shown.partition == row.partition && (!shown.asked || shown.address == row.address);
+  });
+  rows_.insert(std::ranges::upper_bound(rows_, placeOf(row), {}, placeOf), row);
+}
+
+void PeerBook::settle() {
+  const std::lock_guard hold(mutex_);
+  if (--unsettled_ > 0) return;
+  for (const auto& waiter : std::exchange(seers_, {})) waiter->fulfill();
 }
 
 bool PeerBook::mayAsk(const std::string& address) const {

@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <kj/async.h>
@@ -46,6 +48,11 @@ class PeerBook {
   std::vector<DaemonRow> rows(const std::vector<Peers>& peers);
   /// Resolves, on the calling loop, once rows() tells of a look of the last seconds.
   kj::Promise<void> whenLooked(const std::vector<Peers>& peers);
+  /// For who comes now and then: as whenLooked(), with one look at most, and without waiting for addresses
+  /// that were silent at the look before.
+  kj::Promise<void> whenSeen(const std::vector<Peers>& peers);
+  /// What they said last; asks nobody.
+  std::vector<DaemonRow> seen();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -56,11 +63,21 @@ class PeerBook {
 
   /// With the mutex held: they are to be asked.
   void want(const std::vector<Peers>& peers);
+  /// With the mutex held: rows of long ago are none.
+  void forgetOld(const std::vector<Peers>& peers, Clock::time_point now);
+  /// With the mutex held: rows_, and how long who is away has been silent.
+  std::vector<DaemonRow> rowsAt(Clock::time_point now) const;
   void run();
   bool ends();
   /// Asks all of them.
   std::vector<DaemonRow> look(const std::vector<Peers>& peers);
   std::vector<DaemonRow> lookAt(const Peers& peers);
+  /// The addresses, those that were silent last; and how many were not.
+  std::pair<std::vector<Address>, size_t> inTurn(const Peers& peers);
+  /// One that answers is told of at once, while others are still asked.
+  void show(const DaemonRow& row);
+  /// Of one more of those that are asked nobody is waited for any more but who was silent before.
+  void settle();
   Result<DaemonRow> ask(const Peers& peers, const Address& address);
   bool mayAsk(const std::string& address) const;
   /// A row for an address that did not answer, or may not be asked: what was there before, if anything was.
@@ -77,7 +94,12 @@ class PeerBook {
   Clock::time_point wanted_;
   std::vector<DaemonRow> rows_;  // of the newest look
   Clock::time_point looked_;     // when that ended
-  std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> waiters_;
+  std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> waiters_,
+      seers_;          // of whenLooked(), whenSeen()
+  bool once_ = false;  // a look is wanted, whoever else does
+  bool looking_ = false;
+  size_t unsettled_ = 0;          // of the look that goes on
+  std::set<std::string> silent_;  // addresses, at the last look
   struct Answer {
     DaemonRow row;
     GradientRate rate;

@@ -31,6 +31,10 @@ struct HttpHooks {
   std::function<DaemonRows(const DaemonStatus& status)> daemons;
   /// All daemons that serve the model, once each has been asked just now, or had time to answer.
   std::function<kj::Promise<DaemonRows>()> daemonsAsked;
+  /// For who comes now and then: resolves once daemonsSeen() tells what they said in the last seconds; who
+  /// was away before is not waited for. daemonsSeen() is daemons(), which has nobody asked.
+  std::function<kj::Promise<void>()> whenDaemonsSeen;
+  std::function<DaemonRows(const DaemonStatus& status)> daemonsSeen;
   HttpRoleOf roleOf;
   /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
   std::function<std::shared_ptr<const TlsContext>()> tls;

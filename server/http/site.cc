@@ -49,11 +49,11 @@ void Site::addPlaces() {
   places_["/healthz"] = {HttpRole::none,
                          [this](Response& response) { return replies_.text(response, 200, "OK", "ok"); }};
   places_["/readyz"] = {HttpRole::none, [this](Response& response) { return ready(response); }};
-  places_["/metrics"] = {HttpRole::reader, [this](Response& response) -> kj::Promise<void> {
-                           if (!hooks_.daemonsAsked) return metrics(response, {});
-                           return hooks_.daemonsAsked().then(
-                               [this, &response](const DaemonRows& rows) { return metrics(response, rows); });
-                         }};
+  places_["/metrics"] = {
+      HttpRole::reader, [this](Response& response) -> kj::Promise<void> {
+        if (!hooks_.whenDaemonsSeen) return metrics(response);
+        return hooks_.whenDaemonsSeen().then([this, &response] { return metrics(response); });
+      }};
   places_["/api/status.json"] = {HttpRole::reader, [this](Response& response) {
                                    return json(response, 200, "OK", statusJson(hooks_.status()));
                                  }};
@@ -72,9 +72,11 @@ void Site::addPlaces() {
   places_[kEvents] = {HttpRole::reader, nullptr};  // follow()
 }
 
-kj::Promise<void> Site::metrics(Response& response, const DaemonRows& rows) const {
-  return replies_.send(response, {.type = MetricWriter::kContentType,
-                                  .content = shared(exposition(hooks_.status(), metrics_, rows))});
+kj::Promise<void> Site::metrics(Response& response) const {
+  const DaemonStatus status = hooks_.status();
+  const DaemonRows rows = hooks_.daemonsSeen ? hooks_.daemonsSeen(status) : DaemonRows();
+  return replies_.send(
+      response, {.type = MetricWriter::kContentType, .content = shared(exposition(status, metrics_, rows))});
 }
 
 kj::Promise<void> Site::json(Response& response, kj::uint code, kj::StringPtr reason,

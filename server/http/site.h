@@ -40,7 +40,7 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
   };
 
   void addPlaces();
-  kj::Promise<void> metrics(Response& response, const DaemonRows& rows) const;
+  kj::Promise<void> metrics(Response& response) const;
   kj::Promise<void> json(Response& response, kj::uint code, kj::StringPtr reason,
                          const nlohmann::ordered_json& document) const;
   HttpCaller callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const;

@@ -121,6 +121,50 @@ TEST_CASE("while they are asked for the first time they are rows of which nothin
   CHECK(book.rows(peers).at(0).why == "gone");
 }
 
+TEST_CASE("who comes now and then has them asked once, and not again for some seconds") {
+  TestLoop loop;
+  std::atomic<int> asked{0};
+  PeerBook book(Credentials(), [&](const Address&, const Credentials&) -> Result<std::string> {
+    asked++;
+    return jsonText(statusJson(statusOf(1)));
+  });
+  const std::vector<Peers> peers{{.partition = 1, .addresses = {at("tcp://b:1")}}};
+  loop.wait(book.whenSeen(peers));
+  CHECK(book.seen().at(0).answers);
+  auto again = book.whenSeen(peers);
+  CHECK(loop.resolved(again));
+  CHECK(asked == 1);
+}
+
+TEST_CASE("who was silent before is not waited for, and told of as away until it answers") {
+  TestLoop loop;
+  std::atomic<bool> blocks{false}, here{false};
+  std::atomic<int> lives{0};
+  PeerBook book(Credentials(), [&](const Address& address, const Credentials&) -> Result<std::string> {
+    if (address == at("tcp://b:1")) {
+      lives++;
+      return jsonText(statusJson(statusOf(1, "primary", "07")));
+    }
+    while (blocks) std::this_thread::yield();
+    if (here) return jsonText(statusJson(statusOf(2, "standby", "08")));
+    return Error{ErrorCode::unavailable, "gone"};
+  });
+  const std::vector<Peers> peers{{.partition = 1, .addresses = {at("tcp://a:1"), at("tcp://b:1")}}};
+  loop.wait(book.whenLooked(peers));  // others look, again and again
+  blocks = true;
+  const int before = lives;
+  CHECK(loop.until([&] { return lives > before; }));  // though the silent one stands first
+  const auto rows = book.seen();
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].answers);
+  CHECK_FALSE(rows[1].answers);
+  auto seen = book.whenSeen(peers);
+  CHECK(loop.resolved(seen));
+  here = true;
+  blocks = false;
+  CHECK(loop.until([&] { return book.rows(peers).at(1).answers; }));
+}
+
 /// While it is there the system has no memory for the stack of another thread, and so no thread.
 class NoMoreThreads {
  public:
