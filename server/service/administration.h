@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,8 @@ class Administration {
   kj::Promise<Status> switchOver() {
     return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
       if (!group_) return Status(noGroup());
+      // Such a one takes no part in its group, and learns of no plan.
+      if (const auto away = outgoing_ ? outgoing_->turnedAway() : std::nullopt) return Status(*away);
       return group_->switchOver();
     });
   }
@@ -117,6 +120,8 @@ class Administration {
   kj::Promise<Status> recover() {
     return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
       if (!group_) return Status(noGroup());
+      // Such a one takes no part in its group, and learns of no plan.
+      if (const auto away = outgoing_ ? outgoing_->turnedAway() : std::nullopt) return Status(*away);
       return group_->recover();
     });
   }

@@ -132,6 +132,8 @@ class MovesOfPairs(counting.CountingTest):
             self.assertEqual(status["moved_to"], [alone.address])
             remedy = "remove the key '/psd/a/0/plan' from the engine, and start them over empty folders, or without '"
             self.assertRegex(again.err, f"moved.json' tells; .*{remedy}.*/moved.json'")
+            for command in ("recover", "switch"):
+                self.assert_fails(self.start_psd(command, "--server", again.address), f"the model has moved to {alone.address}")
             told = self.move([again], [alone])
             self.assert_ends(told)
             self.assertIn("the model had moved there already", told.out)
