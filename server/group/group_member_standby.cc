@@ -73,10 +73,12 @@ void GroupMember::endWithRun(const std::string& reason) {
 }
 
 kj::Promise<void> GroupMember::learnOfMove() {
-  auto read = plan_.read().then([this](const Result<PlanView>&) {
-    if (plan_.moved()) host_.movedAway(*plan_.moved());
-  });
-  return timer_.timeoutAfter(kLastLook, kj::mv(read)).catch_([](kj::Exception&&) {});
+  return timer_.timeoutAfter(kLastLook, plan_.read().ignoreResult())
+      .catch_([](kj::Exception&&) {})
+      .then([this] {
+        // The watch may have learnt of it, whatever became of the read.
+        if (plan_.moved()) host_.movedAway(*plan_.moved());
+      });
 }
 
 void GroupMember::caughtUp() {

@@ -1,5 +1,6 @@
 #include "server/group/group_member.h"
 
+#include <optional>
 #include <stdexcept>
 
 #include "server/plan/plan_json.h"
@@ -28,11 +29,14 @@ class ServingHost final : public GroupHost {
   }
   void showCopy() override {}
   void serveCopy(Followed, uint64_t) override {}
-  void movedAway(const PlannedMove&) override {}
-  void endWithPrimary(const std::string&) override {}
+  void movedAway(const PlannedMove& to) override { moved = to; }
+  void endWithPrimary(const std::string&) override { ended = true; }
   [[noreturn]] void beginAnew(const std::string& why) override { throw std::logic_error(why); }
   void fail(const Status&) override {}
   void note(const std::string&, const std::string&) override {}
+
+  std::optional<PlannedMove> moved;
+  bool ended = false;
 };
 
 /// The first daemon of a pair, which serves alone. Owned by one thread.
@@ -108,6 +112,46 @@ TEST_CASE("who serves and asks the engine for nothing tells all the same that it
   CHECK(one.member.serves() > 0);
   one.engine.setAway(false);
   CHECK(one.loop.until([&] { return one.member.status().engine == ""; }));
+}
+
+class SilentConnection final : public PrimaryConnection {
+ public:
+  void stop() override {}
+};
+
+TEST_CASE(
+    "who hears of its run's end tells where the model is, as the watch has learnt it, though a read hangs") {
+  TestLoop loop;
+  MemoryRegister all;
+  MemoryEngine engine{all};
+  ServingHost host;
+  std::optional<PrimaryEvents> primary;
+  Plan plan;
+  plan.proposal = 1;
+  plan.group = {.epoch = 1, .primary = DaemonId{3}, .standby = {}, .history = 5};
+  plan.daemons[DaemonId{3}] = {parseAddress("tcp://three:1").value()};
+  all.put(kKey, planText(plan));
+  GroupMember member(
+      Serving::terms(), DaemonId{7}, engine, host, std::make_shared<Replicator>(ReplicationConfig{}),
+      [&](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
+        primary = dial.events;
+        return std::make_unique<SilentConnection>();
+      },
+      loop.timer());
+  member.start({});
+  REQUIRE(loop.until([&] { return primary.has_value() && engine.watches() > 0; }));
+  engine.holdAnswers();
+  primary->runEnded("the model has moved");
+  kj::Promise<void> never = kj::NEVER_DONE;
+  loop.resolved(never);  // the read is under way
+  const auto moved = withMove(plan, {9, {{"tcp://new:1"}}}, 2);
+  PSD_REQUIRE_OK(moved);
+  const size_t watches = engine.watches();
+  all.put(kKey, planText(*moved));
+  REQUIRE(loop.until([&] { return engine.watches() > watches; }));
+  CHECK(loop.until([&] { return host.ended; }));
+  REQUIRE(host.moved);
+  CHECK(host.moved->move == 9);
 }
 
 }  // namespace
