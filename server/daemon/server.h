@@ -102,7 +102,8 @@ class Server {
   /// Goes over to the configuration that holds but for one key, "optimizer.lr=0.05", as reload() does.
   kj::Promise<Result<std::string>> set(const std::string& assignment);
   /// Whether set() of that would be taken, or reload() where it is empty, as far as can be told before
-  /// trainers are stopped: gives the change, for people. Nothing changes.
+  /// trainers are stopped: gives the change, for people. Nothing changes, and it holds up neither a reload
+  /// nor a move.
   kj::Promise<Result<std::string>> checkChange(const std::string& assignment);
   /// What SIGTERM, with which service managers also restart, ends: where another daemon goes on with the
   /// model, now or when it is started, the run does not end with this one.
@@ -125,7 +126,11 @@ class Server {
   /// How reload() and set() read.
   Reread rereadOfFile() const;
   Result<Reread> rereadWith(const std::string& assignment) const;
-  kj::Promise<Result<std::string>> takeOver(Reread reread, bool checkAlone = false);
+  /// Whether now is a time for it.
+  Status mayTakeOver() const;
+  /// Whether the model and its trainers go on under that configuration.
+  Status mayChangeTo(const LoadedConfig& next) const;
+  kj::Promise<Result<std::string>> takeOver(Reread reread);
   /// Tells, as events, of checkpoints that were taken or failed since it was called before.
   void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);

@@ -58,9 +58,16 @@ kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
 }
 
 kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignment) {
+  using Outcome = Result<std::string>;
   auto reread = assignment.empty() ? rereadOfFile() : rereadWith(assignment);
-  if (!reread.ok()) return Result<std::string>(reread.error());
-  return takeOver(*std::move(reread), true);
+  if (!reread.ok()) return Outcome(reread.error());
+  if (Status may = mayTakeOver(); !may.ok()) return Outcome(may.error());
+  return background_.run<Result<Reading>>([reread = *std::move(reread)] { return readAgain(reread); })
+      .then([this](const Result<Reading>& next) -> Outcome {
+        if (!next.ok()) return next.error();
+        PSD_RETURN_IF_ERROR(mayChangeTo(next->loaded));
+        return describeChange(loaded_, next->loaded);
+      });
 }
 
 Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
@@ -80,22 +87,28 @@ Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
   });
 }
 
-kj::Promise<Result<std::string>> Server::takeOver(Reread reread, bool checkAlone) {
-  using Outcome = Result<std::string>;
-  if (coordinator_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
-  if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
+Status Server::mayTakeOver() const {
+  if (coordinator_.end().requested()) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
+  if (reloading_) return {ErrorCode::notReady, "another reload is under way"};
   if (outgoing_.underWay() || incoming_.underWay()) {
-    return Outcome(ErrorCode::notReady, "a move of the model to other daemons is under way; try again");
+    return {ErrorCode::notReady, "a move of the model to other daemons is under way; try again"};
   }
+  return {};
+}
+
+Status Server::mayChangeTo(const LoadedConfig& next) const {
+  PSD_RETURN_IF_ERROR(checkLiveChange(loaded_, next));
+  return host_.mayFollow(next.config, coordinator_.worldSize(), coordinator_.pushCodecs());
+}
+
+kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
+  using Outcome = Result<std::string>;
+  if (Status may = mayTakeOver(); !may.ok()) return Outcome(may.error());
   reloading_ = true;
   return background_.run<Result<Reading>>([reread = std::move(reread)] { return readAgain(reread); })
-      .then([this, checkAlone](Result<Reading> next) -> kj::Promise<Outcome> {
+      .then([this](Result<Reading> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
-        if (Status may = checkLiveChange(loaded_, next->loaded); !may.ok()) return Outcome(may.error());
-        const Status may =
-            host_.mayFollow(next->loaded.config, coordinator_.worldSize(), coordinator_.pushCodecs());
-        if (!may.ok()) return Outcome(may.error());
-        if (checkAlone) return Outcome(describeChange(loaded_, next->loaded));
+        if (Status may = mayChangeTo(next->loaded); !may.ok()) return Outcome(may.error());
         return changeTo(std::move(next->loaded))
             .then([this, rules = std::move(next->rules),
                    tls = std::move(next->tls)](Outcome outcome) mutable -> kj::Promise<Outcome> {
@@ -108,8 +121,7 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread, bool checkAlone
               });
             });
       })
-      .then([this, checkAlone](Outcome outcome) {
-        if (outcome.ok() && checkAlone) return outcome;
+      .then([this](Outcome outcome) {
         if (outcome.ok()) {
           counters_.reloads.add();
           spdlog::info("reloaded the configuration: {}", *outcome);
