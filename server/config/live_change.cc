@@ -124,7 +124,8 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
              policy.local.inner->describe() + earlyText(policy) +
              (policy.local.arrivals > 1 ? ", learners " + std::to_string(policy.local.arrivals) : "") +
              (policy.local.streams()
-                  ? ", fragments " + std::to_string(policy.local.fragments) + ", delay " +
+                  ? (policy.local.ofGroups ? ", groups " : ", fragments ") +
+                        std::to_string(policy.local.fragments) + ", delay " +
                         std::to_string(policy.local.delay) + ", blend " + numberText(policy.local.blend)
                   : "") +
              (policy.local.deltas.empty() ? "" : ", deltas " + policy.local.deltas);

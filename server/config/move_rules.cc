@@ -55,7 +55,7 @@ void addSteps(const PolicyChoice& policy, Lines& lines) {
   }
   addInner(*local.inner, lines);
   if (policy.traits.rounds) {
-    lines.add("policy.grace_ms", local.endsEarly ? "some" : "none");
+    lines.add("policy.grace_ms", policy.plan.local->endsEarly ? "some" : "none");  // of this group
     lines.add("policy.fragments", local.fragments);
     lines.add("policy.delay", local.delay);
     lines.add("policy.blend", local.blend);

@@ -59,6 +59,19 @@ TEST_CASE("learners stay with rounds, or without, where all else that they are t
   CHECK(refused.message().find("to async_diloco with period") != std::string::npos);
 }
 
+TEST_CASE("groups are told from as many fragments") {
+  const auto document = [](const std::string& fragments) {
+    return read(R"({"policy": {"type": "diloco", "period": 8)" + fragments +
+                R"(}, "optimizer": {"type": "sgd", "lr": 0.7}})");
+  };
+  const auto groups = read(R"({"policy": {"type": "diloco", "period": 8},
+                               "optimizer": {"type": "sgd", "lr": 0.7}, "groups": [{"match": "fc*"}]})");
+  const Status refused = checkLiveChange(document(R"(, "fragments": 2)"), groups);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message().find(", fragments 2, delay 0") != std::string::npos);
+  CHECK(refused.message().find(", groups 2, delay 0") != std::string::npos);
+}
+
 TEST_CASE("the rules of tables can change, those of admission not under a log") {
   const auto change = [](const std::string& durability, const std::string& next) {
     const auto document = [&](const std::string& rules) {

@@ -95,6 +95,20 @@ TEST_CASE("how trainers take steps by themselves cannot change on the way") {
         "policy.bucket_bytes is 8192 here, 4194304 there");
 }
 
+TEST_CASE("of groups that trainers exchange each has its own grace") {
+  const auto groups = [](const std::string& policy) {
+    return moveRules(configOf(R"({"policy": {"type": "diloco", "period": 8},
+                                  "optimizer": {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": true},
+                                  "groups": [{"match": "fc*")" +
+                              policy + "}]}")
+                         .groups);
+  };
+  const std::string some = groups(R"(, "policy": {"type": "diloco", "grace_ms": 100})");
+  CHECK(some.find("groups[0].policy.grace_ms: \"some\"\n") != std::string::npos);
+  CHECK(some.find("\npolicy.grace_ms: \"none\"\n") != std::string::npos);
+  CHECK(groups("").find("some") == std::string::npos);
+}
+
 TEST_CASE("what a peer calls its rules is shown as it is fit to be") {
   const std::string own = moveRules(configOf("{}").groups);
   const Status odd = checkMoveRules("policy.type: \"\x1b[2J\"\nno line of rules\n", own);
