@@ -13,7 +13,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "logs are little endian");
 
-constexpr char kMagic[] = "PSDLOG1\n";
+constexpr char kMagic[] = "PSDLOG2\n";
+// Updates have no sources that pushed nothing; else it is the same.
+constexpr char kMagicWithoutShares[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
 constexpr uint32_t kDepartedRecord = 5;  // never on a disk
 constexpr uint32_t kDifferenceRecord = 6;
@@ -219,6 +221,18 @@ bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, 
   return parts.fit() && (departed.ranks.empty() || departed.ranks.rbegin()->value < departed.worldSize);
 }
 
+/// Those that a record of an update has, which are there.
+std::vector<UpdateSource> sourcesIn(std::span<const std::byte> bytes, uint32_t count) {
+  std::vector<UpdateSource> sources;
+  for (uint32_t i = 0; i < count; i++) {
+    SourceBytes source;
+    std::memcpy(&source, bytes.data() + kRecordHeaderBytes + i * sizeof source, sizeof source);
+    sources.push_back({Rank{source.rank}, source.samples, source.incarnation, Step{source.step},
+                       Version{source.basis}, source.staleness});
+  }
+  return sources;
+}
+
 LogRecord dealIn(std::span<const std::byte, sizeof(DealBytes)> from) {
   DealBytes bytes;
   std::memcpy(&bytes, from.data(), sizeof bytes);
@@ -250,7 +264,10 @@ std::optional<SegmentHeader> parseSegmentHeader(std::span<const std::byte> from)
   if (from.size() < kSegmentHeaderBytes) return {};
   SegmentBytes bytes;
   std::memcpy(&bytes, from.data(), sizeof bytes);
-  if (std::memcmp(bytes.magic, kMagic, sizeof bytes.magic) != 0) return {};
+  const bool known = std::ranges::any_of(std::array{kMagic, kMagicWithoutShares}, [&](const char* magic) {
+    return std::memcmp(bytes.magic, magic, sizeof bytes.magic) == 0;
+  });
+  if (!known) return {};
   if (bytes.headerBytes != kSegmentHeaderBytes) return {};
   if (crc32c(from.first(kSegmentHeaderBytes).subspan(kSegmentCovered)) != bytes.crc) return {};
   return SegmentHeader{bytes.segment, bytes.history, bytes.signature, bytes.firstRecord};
@@ -436,12 +453,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   record.scalars = {header.update, header.learningRate};
   record.scalars.difference = header.type == kDifferenceRecord;
   record.elements = header.elements;
-  for (uint32_t i = 0; i < header.sources; i++) {
-    SourceBytes source;
-    std::memcpy(&source, bytes.data() + kRecordHeaderBytes + i * sizeof source, sizeof source);
-    record.sources.push_back({Rank{source.rank}, source.samples, source.incarnation, Step{source.step},
-                              Version{source.basis}, source.staleness});
-  }
+  record.sources = sourcesIn(bytes, header.sources);
   if (header.codecBytes > 0) {
     if (header.elements == 0 || header.elements > kCodedElementsMax) {
       return bad("a codec does not hold " + std::to_string(header.elements) + " elements");

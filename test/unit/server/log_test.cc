@@ -67,6 +67,18 @@ TEST_CASE("the log gives back each update as it was, whatever its codec") {
   CHECK(std::memcmp(coded.gradient().bytes().data(), code.data(), code.size()) == 0);
 }
 
+TEST_CASE("a segment of before is read, and one that a psd of before cannot understand is none to it") {
+  auto bytes = formatSegmentHeader(kFirst);
+  CHECK(std::memcmp(bytes.data(), "PSDLOG2\n", 8) == 0);
+  const auto withVersion = [&](char version) {
+    bytes[6] = static_cast<std::byte>(version);
+    return parseSegmentHeader(bytes);
+  };
+  CHECK(withVersion('1') == kFirst);
+  CHECK(withVersion('2') == kFirst);
+  CHECK_FALSE(withVersion('3'));
+}
+
 TEST_CASE("the log tells a bridge's difference from a gradient") {
   MemoryEnv env;
   const std::vector<float> values = {1, -2, 3.5f, 0, 7};
