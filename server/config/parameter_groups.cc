@@ -13,8 +13,6 @@
 namespace psd {
 namespace {
 
-constexpr size_t kFragmentsMax = 256;  // as many as `fragments` may be
-
 std::vector<std::string> namesOf(const ModelSpec& model) {
   std::vector<std::string> names;
   for (const TensorSpec& tensor : model.tensors) names.push_back(tensor.name);

@@ -123,7 +123,8 @@ Result<std::vector<Address>> servingAll(const DaemonCall& call) {
 Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change,
                  const std::function<Status(const Address&)>& mayChange) {
   PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
-  for (size_t i = 0; i < addresses.size() && addresses.size() > 1 && mayChange; i++) {
+  const bool asksFirst = addresses.size() > 1 && mayChange;
+  for (size_t i = 0; asksFirst && i < addresses.size(); i++) {
     const Status may = mayChange(addresses[i]);
     if (may.ok()) continue;
     return {may.error().code, fmt::format("daemon {} of {} would not take it, so nothing was changed: {}", i,

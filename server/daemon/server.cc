@@ -122,7 +122,8 @@ Status Server::start() {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
-  // One whose model has moved takes no part: without its plan the engine would know nothing of the move.
+  // One whose model has moved takes no part: where the engine has lost the plan that says so, it would write
+  // a new one, and serve.
   if (group_ && !outgoing_.moved()) group_->start();
   return {};
 }

@@ -478,8 +478,11 @@ Error GroupMember::turnedAway() const {
     return {ErrorCode::standby, "this daemon does not know the plan yet" +
                                     (plan_.trouble().empty() ? std::string() : ": " + plan_.trouble())};
   }
-  if (state_.role() == GroupRole::over)
+  if (state_.role() == GroupRole::over) {
+    if (plan_.ended()) return {ErrorCode::standby, "the run is over"};
+    if (state_.plan().primary == state_.me()) return {ErrorCode::standby, "this daemon is about to end"};
     return {ErrorCode::standby, "this daemon has stepped down; the primary is " + plan_.primaryAddress()};
+  }
   const std::string primary = plan_.primaryAddress();
   const bool own = std::ranges::any_of(terms_.addresses,
                                        [&](const Address& address) { return address.toString() == primary; });

@@ -238,7 +238,7 @@ void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
        [](auto& g) { return g.engine.empty() ? 1 : 0; });
 }
 
-/// What one daemon knows of all. Who is away has no sample but that.
+/// What one daemon knows of all. Of who is away psd_daemon_up is the only sample.
 void writeDaemons(MetricWriter& out, const DaemonRows& all) {
   const auto each = [&](const char* name, const char* help, auto value) {
     out.begin(name, Type::gauge, help);

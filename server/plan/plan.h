@@ -54,7 +54,7 @@ Status validatePlan(const Plan& plan);
 // change makes no sense of that plan.
 
 /// The daemon, whose addresses the plan has, is primary from the next epoch on, with a history of its own and
-/// without a standby. Who was primary or standby is dropped from `daemons`.
+/// without a standby. Who was primary or standby, and is neither now, is dropped from `daemons`.
 Result<Plan> withPrimary(Plan plan, DaemonId daemon, uint64_t history, uint64_t proposal);
 /// The daemon follows, where nobody does.
 Result<Plan> withStandby(Plan plan, DaemonId daemon, std::vector<Address> addresses, uint64_t proposal);

@@ -12,7 +12,6 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kGraceMsMax = 86'400'000, kMeasuredMsMost = 2'000;
-constexpr uint64_t kFragmentsMax = 256;
 constexpr uint64_t kDelayMax = 1'000'000;
 
 void readGrace(ObjectReader& in, RoundRules& rules) {

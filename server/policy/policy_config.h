@@ -29,6 +29,9 @@ struct PolicyTraits {
   bool differences = false;  ///< UpdatePolicy::pushDifference() takes some
 };
 
+/// Into how many fragments at most trainers exchange the model.
+inline constexpr uint64_t kFragmentsMax = 256;
+
 /// How trainers take steps by themselves under a policy that lets them. Without an `inner` optimizer their
 /// steps are of the configured one, which must be plain SGD; with it the daemon runs the configured one on
 /// what they push in place of gradients.

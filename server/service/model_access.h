@@ -20,8 +20,8 @@ struct ModelAccess {
   std::optional<AllReduceTerms> allReduce;  ///< nothing: trainers push their gradients
   // Where several daemons serve the model:
   std::string rules;  ///< see DaemonsConfig
-  std::vector<uint32_t>
-      emptyGroups;  ///< that take nothing of this daemon's partition; the last only as a fragment
+  /// That take nothing of this daemon's partition; the last only as a fragment.
+  std::vector<uint32_t> emptyGroups;
 };
 
 /// What memory a peer on the daemon's machine may share with it. A value type.

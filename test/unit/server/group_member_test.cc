@@ -82,6 +82,7 @@ TEST_CASE("who has ended a run writes no plan of it again, though that is gone")
   Serving one;
   PSD_REQUIRE_OK(one.loop.wait(one.member.endRun("all is done")));
   CHECK(one.ended());
+  CHECK(one.member.turnedAway().message == "the run is over");
   one.hearAll();
   one.all.erase(kKey);
   one.hearAll();
