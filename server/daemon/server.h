@@ -127,7 +127,7 @@ class Server {
   Reread rereadOfFile() const;
   Result<Reread> rereadWith(const std::string& assignment) const;
   /// Whether now is a time for it.
-  Status mayTakeOver() const;
+  Status mayTakeOver();
   /// Whether the model and its trainers go on under that configuration.
   Status mayChangeTo(const LoadedConfig& next) const;
   kj::Promise<Result<std::string>> takeOver(Reread reread);

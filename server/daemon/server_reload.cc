@@ -87,7 +87,7 @@ Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
   });
 }
 
-Status Server::mayTakeOver() const {
+Status Server::mayTakeOver() {
   if (coordinator_.end().requested()) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   if (reloading_) return {ErrorCode::notReady, "another reload is under way"};
   if (outgoing_.underWay() || incoming_.underWay()) {
