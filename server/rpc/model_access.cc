@@ -66,6 +66,7 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   out.setPolicy(access.policy.c_str());
   out.setDevice(access.device.c_str());
   out.setSliceElementsMax(access.sliceElementsMax);
+  out.setOutgoingBytes(access.outgoingBytes);
   if (access.local.period != 0) {
     auto steps = out.initLocalSteps();
     steps.setPeriod(access.local.period);

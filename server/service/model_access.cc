@@ -25,6 +25,7 @@ ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config) {
   return {.policy = describePolicies(config.groups),
           .device = model.store->describeDevices(),
           .sliceElementsMax = config.limits.sliceBytes / sizeof(float),
+          .outgoingBytes = config.limits.outgoingBytes,
           .local = config.groups.back().policy.local,
           .allReduce = allReduceOf(config.groups),
           .rules = config.daemons.rules,

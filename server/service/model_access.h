@@ -16,6 +16,7 @@ namespace psd {
 struct ModelAccess {
   std::string policy, device;  ///< for people
   uint64_t sliceElementsMax = 0;
+  uint64_t outgoingBytes = 0;               ///< of answers that wait for one connection
   LocalSteps local;                         ///< period 0: none
   std::optional<AllReduceTerms> allReduce;  ///< nothing: trainers push their gradients
   // Where several daemons serve the model:

@@ -25,9 +25,13 @@ constexpr std::string_view kUnixScheme = "unix:";
 /// What a window grows to: as much as a way of 2.5 Gbit/s and 100 ms holds.
 uint32_t mostInFlight(uint64_t sliceElements) {
   constexpr uint64_t kBytesMost = 32 << 20, kSlicesMost = 64;
-  return static_cast<uint32_t>(
-      std::clamp<uint64_t>(kBytesMost / (sliceElements * sizeof(float)), kWindow, kSlicesMost));
+  const uint64_t sliceBytes = std::max<uint64_t>(sliceElements, 1) * sizeof(float);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(kBytesMost / sliceBytes, kWindow, kSlicesMost));
 }
+
+/// Of answers that pulls have under way: half of what the daemon keeps for a connection, as it may count one
+/// for a moment longer than it is on its way.
+uint64_t answerBytes(const SessionTerms& terms) { return terms.outgoingBytes / 2; }
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -123,8 +127,13 @@ uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
 kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
   terms_ = std::move(in.terms);
   sliceElements_ = sliceElements != 0 ? sliceElements : chooseSliceElements(in.offer);
-  terms_.slices = cutIntoSlices(terms_.plan, std::min(sliceElements_, terms_.sliceElementsMax));
-  pulling_ = pushing_ = GrowingWindow(window_, windowGrows_ ? mostInFlight(sliceElements_) : window_);
+  const uint64_t cut = std::min(sliceElements_, terms_.sliceElementsMax);
+  terms_.slices = cutIntoSlices(terms_.plan, cut);
+  const uint32_t most = windowGrows_ ? std::max(mostInFlight(cut), window_) : window_;
+  // Pulls may be under way from before, of who observes once more.
+  pulling_.setLimits(window_, most);
+  pushing_.setLimits(window_, most);
+  answers_.setBytes(answerBytes(terms_));
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
   return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {
@@ -155,6 +164,7 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinRequest& request, const 
 
 kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
   terms_ = terms;
+  answers_.setBytes(answerBytes(terms_));
   return connection_.call([&] {
     return attachTo(connection_, terms).then([this](Status status) {
       if (status.ok() && connection_.canPush()) watchSession();
@@ -251,11 +261,14 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
     info->versions.resize(terms_.blockCount(), kUnread);
     const auto send = [this, destination, number = ++lastPull_, &transport = *way->pull,
                        &info = *info](const Slice& slice) {
-      const auto sent = pulling_.sent(Clock::now());
-      return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
-          .then([this, &info, slice, sent](Result<SlicePulled> pulled) {
-            pulling_.answered(sent, Clock::now());
-            return add(info, slice.shard, pulled);
+      return answers_.call(
+          slice.count * sizeof(float), [this, destination, number, slice, &transport, &info] {
+            const auto sent = pulling_.sent(Clock::now());
+            return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
+                .then([this, &info, slice, sent](Result<SlicePulled> pulled) {
+                  pulling_.answered(sent, Clock::now());
+                  return add(info, slice.shard, pulled);
+                });
           });
     };
     auto slices = kj::heap<std::vector<Slice>>(carriedOf(fragment));
@@ -301,10 +314,13 @@ kj::Promise<Result<PullInfo>> Channel::pullRows(const std::shared_ptr<RowBatch>&
     std::erase_if(*slices, [](const RowSlice& slice) { return slice.count == 0; });
     const auto send = [this, rows, &slices = *slices, number = ++lastPull_, &info = *info](size_t index) {
       const RowSlice& slice = slices[index];
-      return transports_.rows()
-          .pull(number, slice, *rows)
-          .then(
-              [&info, shard = slice.shard](Result<SlicePulled> pulled) { return add(info, shard, pulled); });
+      return answers_.call(slice.values * sizeof(float), [this, rows, number, &slice, &info] {
+        return transports_.rows()
+            .pull(number, slice, *rows)
+            .then([&info, shard = slice.shard](Result<SlicePulled> pulled) {
+              return add(info, shard, pulled);
+            });
+      });
     };
     return sendInWindow(slices->size(), window_, send)
         .attach(kj::mv(slices), std::shared_ptr<RowBatch>(rows))

@@ -13,6 +13,7 @@
 #include "trainer/client/move_asked.h"
 #include "trainer/client/move_heard.h"
 #include "trainer/client/silence_watch.h"
+#include "trainer/client/transport/answer_room.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
 #include "trainer/client/transport/growing_window.h"
@@ -133,6 +134,7 @@ class Channel {
   const uint32_t window_;
   const bool windowGrows_;
   GrowingWindow pulling_{window_, window_}, pushing_{window_, window_};  // of messages
+  AnswerRoom answers_;                                                   // of pulls
   const std::string token_;
   DaemonConnection connection_;
   Transports transports_;

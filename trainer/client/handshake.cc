@@ -135,6 +135,7 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
                         terms.plan.totalElements(), expected)};
   }
   terms.sliceElementsMax = access.getSliceElementsMax();
+  terms.outgoingBytes = access.getOutgoingBytes();
   terms.rowValuesMax = std::min(chunkBytes / sizeof(float), terms.sliceElementsMax);
   terms.slices = cutIntoSlices(terms.plan, terms.rowValuesMax);
   PSD_RETURN_IF_ERROR(readRowShards(access, model, terms));

@@ -118,6 +118,23 @@ TEST_CASE("a window has a bound, whatever the answers") {
   }
 }
 
+TEST_CASE("a window takes other limits while slices are under way") {
+  GrowingWindow window(kLeast, kMost);
+  Sender(window).transfer({microseconds(10'000'000), microseconds(1)}, 500);
+  const auto open = window.sent(TimePoint(std::chrono::hours(1)));
+  window.setLimits(kLeast, 8);
+  CHECK(window.slices() == 8);
+  window.answered(open, TimePoint(std::chrono::hours(1)) + microseconds(10));
+  CHECK(window.slices() <= 8);
+  window.setLimits(kLeast, kMost);
+  // The next transfer begins with none under way: what it shows replaces what the others did.
+  for (int i = 0; i < 3; i++) {
+    Sender later(window);
+    later.transfer(kShort, 64);
+  }
+  CHECK(window.slices() == kLeast);
+}
+
 TEST_CASE("a queue heeds a window that grows in the midst of what it sends") {
   kj::EventLoop loop;
   kj::WaitScope scope(loop);

@@ -11,6 +11,12 @@ constexpr double kSecondsMin = 1e-9;
 
 }  // namespace
 
+void GrowingWindow::setLimits(uint32_t least, uint32_t most) {
+  least_ = least;
+  most_ = most;
+  slices_ = std::clamp(slices_, least_, most_);
+}
+
 GrowingWindow::Sent GrowingWindow::sent(TimePoint now) {
   if (unanswered_ == 0 && newest_.underWay > 0) {
     before_ = newest_;

@@ -25,6 +25,9 @@ class GrowingWindow {
   /// From `least` to `most`; the same number: it stays.
   explicit GrowingWindow(uint32_t least, uint32_t most) : least_(least), most_(most), slices_(least) {}
 
+  /// Other limits; what is known of the way, and what is under way, stays.
+  void setLimits(uint32_t least, uint32_t most);
+
   uint32_t slices() const { return slices_; }
   /// A slice is sent; where none is under way, the first of another transfer.
   Sent sent(TimePoint now);
