@@ -1,6 +1,7 @@
 """psd.torch.DiLoCo: a local optimizer's steps, and one exchange after each `sync_every` of them."""
 
 import threading
+from unittest import mock
 
 import processes
 import torch
@@ -173,6 +174,22 @@ class PythonDiLoCo(processes.ProcessTest):
                 made.append([parameter.detach() for parameter in model.parameters()])
             for one, two in zip(*made):
                 torch.testing.assert_close(one, two, rtol=0, atol=0)
+
+    def test_reports_are_numbered_by_inner_steps(self):
+        for options in ({}, {"fragments": 2, "delay": 1}):
+            daemon, model = self.diloco(**options), make_model()
+            inner = torch.optim.AdamW(model.parameters(), 0.01)
+            with mock.patch("psd._pace._TELL_EVERY_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+                for count, (x, y) in enumerate(batches(2), 1):  # with no exchange
+                    step(model, inner, x, y)
+                    self.assertEqual((learner.progress, learner.client.step), (count, 0))
+
+                    def told(status, learner=learner, count=count):
+                        # What comes while a report is on its way is left out.
+                        learner._pace.stepped(1, None, learner.progress)
+                        return status["trainers"][0]["reported_step"] == count
+
+                    daemon.until_status(f"the report of step {count}", told)
 
     def test_one_learner_in_fragments_is_streaming_diloco_by_hand(self):
         delay, blend, steps = 1, 0.5, 6 * PERIOD + 2

@@ -282,7 +282,7 @@ class DiLoCo(Training):
                 self._exchange_fragments(last=False)
         else:
             self._count_step()
-        self._pace.stepped(self.samples, self.tokens)
+        self._pace.stepped(self.samples, self.tokens, self.progress)
 
     def _count_step(self) -> None:
         self._steps += 1

@@ -19,8 +19,9 @@ class Pace:
         self._samples = 0
         self._tokens: int | None = None
 
-    def stepped(self, samples: int, tokens: int | None) -> None:
-        """One step of so many samples is done; `tokens` None: they are not known."""
+    def stepped(self, samples: int, tokens: int | None, progress: int) -> None:
+        """One step of so many samples is done; `tokens` None: they are not known. `progress`: steps that there were, which number
+        the reports."""
         self._samples += samples
         if tokens is not None:
             self._tokens = (self._tokens or 0) + tokens
@@ -30,6 +31,6 @@ class Pace:
         values = {"samples_per_second": self._samples / seconds}
         if self._tokens is not None:
             values["tokens_per_second"] = self._tokens / seconds
-        self._client.report(values)
+        self._client.report(values, step=progress)
         self._since += seconds
         self._samples, self._tokens = 0, None

@@ -251,12 +251,14 @@ class Client:
                                          integer("samples", samples), integer("epochs", epochs),
                                          integer("first_epoch", first_epoch), bool(wait))
 
-    def report(self, values: dict[str, float]) -> None:
-        """Tells the daemon, for people, how training goes after the newest push: at most 16 values, as {"loss": 0.3}.
-        Does not wait; what comes while a report is on its way is left out."""
+    def report(self, values: dict[str, float], step: int | None = None) -> None:
+        """Tells the daemon, for people, how training goes: at most 16 values, as {"loss": 0.3}. `step`: after which step; None: after
+        the newest push. The daemon's page draws the first report of each step. Does not wait; what comes while a report is on its
+        way is left out."""
         self._check_model("report()")
-        self._client.report(self.step, {_arguments.text("the name of a value", name): _arguments.number(f"'{name}'", value)
-                                        for name, value in values.items()})
+        after = self.step if step is None else _arguments.integer("step", step)
+        self._client.report(after, {_arguments.text("the name of a value", name): _arguments.number(f"'{name}'", value)
+                                    for name, value in values.items()})
 
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """Seconds of so many empty calls."""
