@@ -10,7 +10,7 @@ $Cxx.namespace("psd::schema");
 using import "psd.capnp".PushOutcome;
 using import "status.capnp".Acknowledgement;
 
-const executorProtocolVersion :UInt32 = 1;
+const executorProtocolVersion :UInt32 = 2;
 # Raised when an older peer could misread a newer one. Executor.hello compares.
 
 enum ElementType {
@@ -60,10 +60,13 @@ interface Executor {
 
   hello @0 (protocolVersion :UInt32, peer :Text)
       -> (status :Acknowledgement, module :Text, inputs :List(Column), version :Text, silenceMs :UInt32, messageBytes :UInt64,
-          loss :Loss);
+          loss :Loss, exclusive :Bool, contexts :UInt32, queue :UInt32, tables :Bool);
   # First of all calls. `peer`: what the caller calls itself, for people. `module`: the name of what is executed. `version`: of
   # psd. `silenceMs`: a connection over which nothing comes for so long is closed; keepAlive is something.
   # `messageBytes`: a larger message ends the connection. `loss`: of the module.
+  # `exclusive`: a trainer that has a context gets no second one until that ends. `contexts`: that each trainer may have. `queue`: calls
+  # that may wait or be computed, of all trainers together. `tables`: the module has embedding tables, so that a step is of one context.
+  # Another protocolVersion than the executor's is refused (protocolMismatch).
 
   join @1 (rank :UInt32, anyRank :Bool, worldSize :UInt32, incarnation :UInt64, rowsAt :List(UInt64))
       -> (status :Acknowledgement, trainer :RemoteTrainer, rank :UInt32, worldSize :UInt32, policy :Text, device :Text, shards :UInt32,

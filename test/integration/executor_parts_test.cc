@@ -109,6 +109,66 @@ TEST_CASE(
   CHECK(server.status()["counters"]["gradients"] == 1);
 }
 
+/// Of a trainer that has joined at an executor.
+std::unique_ptr<RemoteSteps> joinedSteps(const LocalExecutor& executor) {
+  auto steps = RemoteSteps::connect({.executor = executor.address()});
+  PSD_REQUIRE_OK(steps);
+  PSD_REQUIRE_OK((*steps)->join({Rank{0}, 1}));
+  return *std::move(steps);
+}
+
+TEST_CASE("An executor that does not take a batch in so many parts says so before the first step") {
+  const auto [config, words] =
+      GENERATE(table<Json, std::string>({{Json{{"exclusive", true}}, "`exclusive`"},
+                                         {Json{{"contexts", 2}}, "`contexts` allows a trainer 2"}}));
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), config);
+  const auto steps = joinedSteps(executor);
+  requireRefused(RemoteModel::make(*steps, 3).status(), ErrorCode::invalidArgument, words);
+  const Batch batch = makeBatch();
+  const RemoteLoss loss = [labels = labelsOf(batch)](const auto& outputs) {
+    return computeLoss({}, outputs, labels);
+  };
+  const BatchPart part{imagesOf(batch), loss};
+  requireRefused(steps->forward({part, part, part}).status(), ErrorCode::invalidArgument, words);
+  requireRefused(steps->forward(std::vector<BatchPart>()).status(), ErrorCode::invalidArgument, "no part");
+  PSD_REQUIRE_OK(RemoteModel::make(*steps, 1));
+  PSD_REQUIRE_OK(steps->leave());
+}
+
+TEST_CASE("More parts than calls that the queue has are trained on, a few at a time") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), {{"queue", 4}, {"workers", 1}});
+  const auto steps = joinedSteps(executor);
+  auto model = RemoteModel::make(*steps, kSamples);
+  PSD_REQUIRE_OK(model);
+  PSD_REQUIRE_OK((*model)->computeGradients(makeBatch(), nullptr));
+  PSD_REQUIRE_OK(steps->step(Step{1}, kSamples));
+  CHECK(server.status()["counters"]["gradients"] == 1);
+  PSD_REQUIRE_OK(steps->leave());
+}
+
+TEST_CASE("Outputs that are asked for between the passes of a step and its end leave it as it is") {
+  const uint32_t parts = GENERATE(1, 3);
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  const auto steps = joinedSteps(executor);
+  auto model = RemoteModel::make(*steps, parts);
+  PSD_REQUIRE_OK(model);
+  requireRefused(steps->step(Step{1}, kSamples).status(), ErrorCode::invalidArgument,
+                 "step() comes after forward()");
+  for (uint64_t step = 1; step <= 2; step++) {
+    PSD_REQUIRE_OK((*model)->computeGradients(makeBatch(), nullptr));
+    PSD_REQUIRE_OK(steps->outputs(imagesOf(makeBatch())));
+    PSD_REQUIRE_OK(steps->step(Step{step}, kSamples));
+  }
+  CHECK(executor.status()["trainers"][0]["contexts"] == 0);
+  CHECK(server.status()["counters"]["gradients"] == 2);
+  requireRefused((*model)->computeGradients(Batch(), nullptr).status(), ErrorCode::invalidArgument,
+                 "a batch without samples");
+  PSD_REQUIRE_OK(steps->leave());
+}
+
 TEST_CASE("A part that is refused ends the contexts of the others") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), Json::object());

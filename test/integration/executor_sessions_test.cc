@@ -87,6 +87,29 @@ TEST_CASE("Sessions of trainers that are gone are bounded, and end, where the da
   until([&] { return executor.status()["ending"] == 0 && threadCount() <= before; });
 }
 
+TEST_CASE("A trainer of another protocol version is refused, and told both") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  auto io = kj::setupAsyncIo();
+  auto fd = psd::connectTo(*parseAddress(executor.address()), std::chrono::seconds(10));
+  PSD_REQUIRE_OK(fd);
+  auto stream = io.lowLevelProvider->wrapSocketFd(fd->release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP);
+  capnp::TwoPartyClient rpc(*stream);
+  auto own = rpc.bootstrap().castAs<schema::Executor>();
+  for (const uint32_t version :
+       {schema::EXECUTOR_PROTOCOL_VERSION - 1, schema::EXECUTOR_PROTOCOL_VERSION + 1}) {
+    auto hello = own.helloRequest();
+    hello.setProtocolVersion(version);
+    const Status refused = wire::readStatus(hello.send().wait(io.waitScope).getStatus());
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::protocolMismatch);
+    CHECK_THAT(refused.message(), Catch::Matchers::Contains("protocol version " + std::to_string(version)) &&
+                                      Catch::Matchers::Contains("speaks version 2"));
+  }
+  // The first version knows no steps of several contexts.
+  CHECK(schema::EXECUTOR_PROTOCOL_VERSION >= 2U);
+}
+
 TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told so") {
   constexpr uint64_t kMessageBytes = 1u << 20, kOutputBytes = kMessageBytes / 2;
   constexpr uint32_t kCalls = 40;

@@ -103,6 +103,17 @@ class Training(ExecutorTest):
         self.assertTrue(executor.runs())
         self.assertEqual(daemon.status()["counters"]["gradients"], 120)
 
+    def test_parts_that_the_executor_does_not_take_are_refused_at_the_start(self):
+        daemon = self.unix_daemon()
+        for keys, word in (({"exclusive": True}, "exclusive"), ({"contexts": 2}, "contexts")):
+            with self.subTest(word):
+                executor = self.executor(daemon, **keys)
+                trainer = self.remote(steps=1, more=("--micro-batches", 3))
+                self.assert_fails(trainer, "--micro-batches: ", f"`{word}`")
+                self.assertEqual(trainer.wait(), 2)
+                executor.signal(signal.SIGTERM)
+                self.assert_ends(executor)
+
     def test_a_bound_on_staleness_lets_a_trainer_wait_for_a_slower_one(self):
         daemon = self.unix_daemon(policy="bounded_staleness", policy__bound=2, membership__lease_ms=600_000)
         self.executor(daemon, silence_ms=600_000)
@@ -311,7 +322,7 @@ class Death(ExecutorTest):
 
     def test_a_frozen_executor_is_given_up_and_what_it_still_holds_is_refused(self):
         daemon = self.unix_daemon(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"))
-        frozen = self.executor(daemon, silence_ms=500)
+        frozen = self.executor(daemon, silence_ms=3000)
         trainer = self.remote(steps=60)
         self.until_steps(daemon, 5)
         frozen.signal(signal.SIGSTOP)
@@ -329,7 +340,7 @@ class Death(ExecutorTest):
     def test_a_trainer_that_stands_still_is_cut_off_and_comes_back(self):
         daemon = self.unix_daemon(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"),
                                   membership__grace_ms=100)
-        self.executor(daemon, silence_ms=500)
+        self.executor(daemon, silence_ms=3000)
         frozen, other = self.remote(0, 2, steps=60), self.remote(1, 2, steps=10_000_000)
         self.until_steps(daemon, 5)
         frozen.signal(signal.SIGSTOP)

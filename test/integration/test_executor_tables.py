@@ -29,6 +29,10 @@ class TablesTest(ExecutorTest):
 
 
 class Training(TablesTest):
+    def test_a_batch_in_parts_is_refused_at_the_start(self):
+        self.executor(self.factor_daemon(), module=FACTORS)
+        self.assert_fails(self.remote(data=RATINGS, steps=1, more=["--micro-batches", 2]), "--micro-batches: ", "embedding tables")
+
     def test_two_trainers_learn_ratings(self):
         for policy in ("hogwild", "locked", "sync"):
             with self.subTest(policy):

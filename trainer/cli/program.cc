@@ -5,7 +5,6 @@
 #include <string>
 #include <thread>
 
-#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -13,19 +12,13 @@
 #include "common/log/log.h"
 #include "common/text/text.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/freed_memory.h"
 
 namespace psd {
 namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-
-/// Each step takes and frees the same tens of MB. glibc would give them back to the system and page-fault
-/// them in again, which costs a tenth of the time of a step; so it keeps them.
-void keepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // bytes; the most that glibc allows
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
 
 int report(const Error& error) {
   std::cerr << "psd-trainer: " << oneLine(error.message, kMessageBytesMax) << std::endl;

@@ -61,6 +61,9 @@ Status openModel(const TrainCommand& command, const OnEvent& onEvent, Material& 
                                      .onEvent = onEvent});
   if (!steps.ok()) return {steps.error().code, "--execute: " + steps.message()};
   material.steps = *std::move(steps);
+  if (const Status parts = checkParts(material.steps->module(), command.microBatches); !parts.ok()) {
+    return {parts.error().code, "--micro-batches: " + parts.message()};
+  }
   auto model = RemoteModel::make(*material.steps, command.microBatches);
   if (!model.ok()) return {model.error().code, "--execute: " + model.message()};
   material.model = *std::move(model);

@@ -12,6 +12,7 @@
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "trainer/executor/gradient_tensors.h"
+#include "trainer/executor/oldest_versions.h"
 #include "trainer/loop/rows_of_batch.h"
 #include "trainer/remote/session_end.h"
 
@@ -306,20 +307,23 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
                              step.value, id, newest_.value));
   }
   if (samples == 0) return wrong(fmt::format("step {}: samples: expected at least 1", step.value));
+  const auto endAll = [this, &found](const Error& error) {
+    for (const ContextPtr& context : *found) static_cast<void>(failed(context, error));
+    return Result<PushInfo>(error);
+  };
+  std::vector<const std::vector<Version>*> seen;
+  for (const ContextPtr& context : *found) seen.push_back(&context->versions);
+  auto basis = oldestOf(seen);
+  if (!basis.ok()) return endAll(basis.error());
   auto slot = executor_.admitCall();
-  if (!slot.ok()) {
-    for (const ContextPtr& context : *found) static_cast<void>(failed(context, slot.error()));
-    return Result<PushInfo>(slot.error());
-  }
+  if (!slot.ok()) return endAll(slot.error());
   const Step before = std::exchange(newest_, step);
   std::vector<std::shared_ptr<float>> gradients;
-  std::vector<Version> basis = found->front()->versions;
   for (const ContextPtr& context : *found) {
     context->state = Context::State::busy;
     gradients.push_back(context->gradient);
-    for (size_t i = 0; i < basis.size(); i++) basis[i] = std::min(basis[i], context->versions.at(i));
   }
-  return daemon_->push(step, std::move(gradients), found->front()->rows, samples, std::move(basis))
+  return daemon_->push(step, std::move(gradients), found->front()->rows, samples, *std::move(basis))
       .then([this, contexts = *found, step, before](Result<PushInfo> pushed) {
         if (!pushed.ok()) {
           // It may come again: what the daemon has of that number it does not apply twice.

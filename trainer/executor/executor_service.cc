@@ -161,6 +161,10 @@ kj::Promise<void> ExecutorService::hello(HelloContext context) {
   const std::vector<ColumnSpec>& inputs = executor_.model().inputs();
   wire::writeColumns(inputs, results.initInputs(static_cast<uint32_t>(inputs.size())));
   wire::writeLoss(executor_.model().loss(), results.initLoss());
+  results.setExclusive(executor_.config().exclusive);
+  results.setContexts(executor_.config().contexts);
+  results.setQueue(executor_.config().queue);
+  results.setTables(!executor_.model().spec().tables.empty());
   results.setVersion(PSD_VERSION);
   results.setMessageBytes(executor_.config().messageBytes);
   results.setSilenceMs(static_cast<uint32_t>(executor_.config().silence.count()));

@@ -8,13 +8,13 @@
 
 #include <kj/async-io.h>
 #include <kj/async-unix.h>
-#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "common/os/env.h"
 #include "common/os/text_file.h"
 #include "common/text/text.h"
+#include "trainer/cli/freed_memory.h"
 #include "trainer/executor/executor.h"
 #include "trainer/executor/executor_http.h"
 #include "trainer/executor/executor_server.h"
@@ -24,12 +24,6 @@ namespace psd {
 namespace {
 
 constexpr kj::Duration kFaultEvery = 100 * kj::MILLISECONDS;
-
-/// As in psd-trainer: each pass takes and frees the same tens of MB, which glibc is to keep.
-void keepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // bytes; the most that glibc allows
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
 
 /// What serves, but for its sockets.
 struct Prepared {

@@ -50,7 +50,7 @@ LossResult meanCrossEntropy(const NamedTensor& output, std::span<const int64_t> 
   return {loss, {std::move(gradient)}};
 }
 
-ClassSums sumsOf(const NamedTensor& output, std::span<const int64_t> labels) {
+ClassSums sumScores(const NamedTensor& output, std::span<const int64_t> labels) {
   const size_t classes = output.shape.back();
   ClassSums sums;
   for (size_t i = 0; i < labels.size(); i++) {

@@ -23,6 +23,6 @@ Status checkLabels(const NamedTensor& output, std::span<const int64_t> labels);
 
 /// The mean cross-entropy, and its gradient.
 LossResult meanCrossEntropy(const NamedTensor& output, std::span<const int64_t> labels);
-ClassSums sumsOf(const NamedTensor& output, std::span<const int64_t> labels);
+ClassSums sumScores(const NamedTensor& output, std::span<const int64_t> labels);
 
 }  // namespace psd

@@ -28,7 +28,7 @@ Result<LossResult> computeCrossEntropy(const NamedTensor& output, const NamedTen
 Result<Score> scoreClasses(const NamedTensor& output, const NamedTensor& target) {
   const std::span<const int64_t> labels = target.values<int64_t>();
   PSD_RETURN_IF_ERROR(check(output, labels));
-  const ClassSums sums = sumsOf(output, labels);
+  const ClassSums sums = sumScores(output, labels);
   const auto samples = static_cast<double>(labels.size());
   return Score{labels.size(),
                {Metric::of("loss", MetricKind::mean, sums.loss, samples),

@@ -1,6 +1,8 @@
 #include "trainer/remote/executor_connection.h"
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +18,7 @@
 #include "common/wire/convert.h"
 #include "trainer/client/attempts.h"
 #include "trainer/client/io_thread.h"
+#include "trainer/client/transport/slice_queue.h"
 #include "trainer/remote/tensor_wire.h"
 
 namespace psd {
@@ -24,6 +27,13 @@ namespace {
 constexpr uint64_t kMessageBytesMax = 260u << 20;  // of an answer: what an executor allows at most, and a bit
 constexpr uint64_t kEnvelopeBytes = 64u << 10;     // of a message, around its tensors
 constexpr uint64_t kBeatsPerSilence = 4;
+
+/// So many parts of a batch are calls at once: enough for stages and workers, and few against what all
+/// trainers together may have.
+uint32_t partsUnderWay(const RemoteModule& module) {
+  constexpr uint32_t kMost = 16, kShareOfQueue = 4;
+  return std::clamp<uint32_t>(module.queue / kShareOfQueue, 1, kMost);
+}
 
 kj::Promise<Result<ForwardResult>> sendForward(schema::RemoteTrainer::Client& trainer, uint64_t context,
                                                const std::vector<NamedTensor>& inputs, bool training,
@@ -66,6 +76,19 @@ kj::Promise<Result<StepResult>> sendBackward(schema::RemoteTrainer::Client& trai
 }
 
 }  // namespace
+
+Status checkParts(const RemoteModule& module, uint64_t parts) {
+  const auto cannot = [&](const std::string& why) {
+    return Status(
+        ErrorCode::invalidArgument,
+        fmt::format("a batch cannot go in {} parts at the executor of '{}': {}", parts, module.name, why));
+  };
+  if (parts <= 1) return {};
+  if (module.tables) return cannot("a module with embedding tables steps from one context");
+  if (module.exclusive) return cannot("with `exclusive` a trainer has one context at a time");
+  if (parts <= module.contexts) return {};
+  return cannot(fmt::format("its `contexts` allows a trainer {}", module.contexts));
+}
 
 /// What is on the background thread. Made and called by the trainer's thread.
 class ExecutorConnection::Wire {
@@ -228,6 +251,10 @@ kj::Promise<Status> ExecutorConnection::Wire::sayHello(const std::string& progra
     module_.version = printable(wire::textIn(answer.getVersion()), 80);
     PSD_ASSIGN_OR_RETURN(module_.inputs, wire::readColumns(answer.getInputs()));
     PSD_ASSIGN_OR_RETURN(module_.loss, wire::readLoss(answer.getLoss()));
+    module_.exclusive = answer.getExclusive();
+    module_.contexts = answer.getContexts();
+    module_.queue = answer.getQueue();
+    module_.tables = answer.getTables();
     if (answer.getMessageBytes() > 0) messageBytes_ = answer.getMessageBytes();
     if (answer.getSilenceMs() > 0) silence_ = std::chrono::milliseconds(answer.getSilenceMs());
     return {};
@@ -325,36 +352,29 @@ Result<StepResult> ExecutorConnection::backwardAndStep(uint64_t context,
   });
 }
 
-Result<double> ExecutorConnection::passes(uint64_t first, const std::vector<BatchPart>& parts) {
-  using Answer = Result<double>;
+Result<double> ExecutorConnection::trainParts(uint64_t first, const std::vector<BatchPart>& parts) {
   for (const BatchPart& part : parts) PSD_RETURN_IF_ERROR(wire_->fits(part.inputs));
-  return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
-    auto losses = kj::heapArrayBuilder<kj::Promise<Answer>>(parts.size());
-    for (size_t i = 0; i < parts.size(); i++) {
+  return wire_->callTrainer<Result<double>>([&](schema::RemoteTrainer::Client& trainer) {
+    auto losses = kj::heap<std::vector<double>>(parts.size());
+    const auto train = [this, first, &parts, &trainer, &losses = *losses](size_t i) {
       const uint64_t context = first + i;
-      losses.add(sendForward(trainer, context, parts[i].inputs, true, 0)
-                     .then([this, trainer, context,
-                            &part = parts[i]](Result<ForwardResult> done) mutable -> kj::Promise<Answer> {
-                       if (!done.ok()) return Answer(done.error());
-                       auto loss = part.loss(done->outputs);
-                       if (!loss.ok()) return Answer(loss.error());
-                       if (const Status fits = wire_->fits(loss->gradients); !fits.ok()) {
-                         return Answer(fits.error());
-                       }
-                       return sendBackward(trainer, context, loss->gradients, Step{0}, 0, 0)
-                           .then([loss = loss->loss](const Result<StepResult>& passed) {
-                             return passed.ok() ? Answer(loss) : Answer(passed.error());
-                           });
-                     }));
-    }
-    return kj::joinPromises(losses.finish()).then([](kj::Array<Answer> all) -> Answer {
-      double sum = 0;
-      for (const Answer& each : all) {
-        PSD_ASSIGN_OR_RETURN(const double loss, each);
-        sum += loss;
-      }
-      return sum;
-    });
+      return sendForward(trainer, context, parts[i].inputs, true, 0)
+          .then([this, &trainer, context, &part = parts[i],
+                 &loss = losses[i]](Result<ForwardResult> done) -> kj::Promise<Status> {
+            if (!done.ok()) return done.status();
+            const auto computed = part.loss(done->outputs);
+            if (!computed.ok()) return computed.status();
+            if (Status fits = wire_->fits(computed->gradients); !fits.ok()) return fits;
+            loss = computed->loss;
+            return sendBackward(trainer, context, computed->gradients, Step{0}, 0, 0)
+                .then([](const Result<StepResult>& passed) { return passed.status(); });
+          });
+    };
+    return sendInWindow(parts.size(), partsUnderWay(module()), train)
+        .then([losses = kj::mv(losses)](Status status) -> Result<double> {
+          if (!status.ok()) return status.error();
+          return std::accumulate(losses->begin(), losses->end(), 0.0);
+        });
   });
 }
 

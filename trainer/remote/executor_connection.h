@@ -24,7 +24,14 @@ struct RemoteModule {
   std::string version;             ///< of psd at the executor
   /// What a trainer is to compute of the outputs; nothing: a kind that this version does not know.
   std::optional<LossSpec> loss;
+  bool exclusive = false;  ///< a trainer that has a context gets no second one until that ends
+  uint32_t contexts = 0;   ///< that each trainer may have
+  uint32_t queue = 0;      ///< calls that may be there, of all trainers together
+  bool tables = false;     ///< it has embedding tables, so that a step is of one context
 };
+
+/// Whether the executor takes a batch in so many parts, each in a context of its own.
+Status checkParts(const RemoteModule& module, uint64_t parts);
 
 /// What joining told.
 struct RemoteJoin {
@@ -92,11 +99,11 @@ class ExecutorConnection {
   /// `also`: further contexts, whose gradients are added; they end with the step.
   Result<StepResult> step(uint64_t context, Step step, uint32_t samples,
                           const std::vector<uint64_t>& also = {});
-  /// Forward and backward passes of parts of a batch, in contexts from `first` on. All forward passes are
-  /// asked for at once, and each backward pass as soon as its outputs are there, so that an executor does
-  /// both in turn. Gives the sum of the losses, which are computed on the background thread. After an Error
-  /// some of the contexts may be there.
-  Result<double> passes(uint64_t first, const std::vector<BatchPart>& parts);
+  /// Forward and backward passes of parts of a batch, in contexts from `first` on. Several parts are under
+  /// way at once, few against the executor's `queue`, and each backward pass is asked for as soon as its
+  /// outputs are there, so that an executor does both in turn. Gives the sum of the losses, which are
+  /// computed on the background thread. After an Error some of the contexts may be there.
+  Result<double> trainParts(uint64_t first, const std::vector<BatchPart>& parts);
   Status drop(uint64_t context);
   /// Says goodbye: the daemon counts this trainer as done.
   Status leave();

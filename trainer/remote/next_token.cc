@@ -41,7 +41,7 @@ Result<LossResult> computeNextToken(const NamedTensor& output, const NamedTensor
 
 Result<Score> scoreSequences(const NamedTensor& output, const NamedTensor& target) {
   PSD_ASSIGN_OR_RETURN(const std::vector<int64_t> predicted, predictedOf(output, target));
-  const ClassSums sums = sumsOf(output, predicted);
+  const ClassSums sums = sumScores(output, predicted);
   const auto tokens = static_cast<double>(predicted.size());
   return Score{target.shape.front(),
                {Metric::of("loss", MetricKind::mean, sums.loss, tokens),

@@ -24,7 +24,6 @@ NamedTensor partOf(const NamedTensor& tensor, uint64_t begin, uint64_t count) {
 Result<LossResult> shareOf(const LossSpec& loss, const std::vector<NamedTensor>& outputs,
                            const NamedTensor& target, double share) {
   PSD_ASSIGN_OR_RETURN(LossResult result, computeLoss(loss, outputs, target));
-  if (share == 1) return result;
   result.loss *= share;
   for (NamedTensor& gradient : result.gradients) {
     for (float& value : gradient.values<float>()) value *= static_cast<float>(share);
@@ -36,6 +35,7 @@ Result<LossResult> shareOf(const LossSpec& loss, const std::vector<NamedTensor>&
 
 Result<std::unique_ptr<RemoteModel>> RemoteModel::make(RemoteSteps& steps, uint32_t microBatches) {
   const RemoteModule& module = steps.module();
+  PSD_RETURN_IF_ERROR(checkParts(module, microBatches));
   if (module.loss) {
     if (const Status known = checkLoss(*module.loss); !known.ok()) {
       return Error{known.error().code,
@@ -67,9 +67,15 @@ NamedTensor RemoteModel::targetOf(const Batch& batch) const {
 }
 
 Result<double> RemoteModel::computeGradients(const Batch& batch, const GradientsFinal&) {
-  const std::vector<NamedTensor> inputs = tensorsOf(batch, steps_.module().inputs);
-  const NamedTensor target = targetOf(batch);
   const uint64_t samples = batch.size(), count = std::min<uint64_t>(microBatches_, samples);
+  if (samples == 0) return Error{ErrorCode::invalidArgument, "a batch without samples"};
+  std::vector<NamedTensor> inputs = tensorsOf(batch, steps_.module().inputs);
+  NamedTensor target = targetOf(batch);
+  if (count == 1) {
+    return steps_.forward(std::move(inputs), [loss = loss_, target = std::move(target)](const auto& outputs) {
+      return computeLoss(loss, outputs, target);
+    });
+  }
   std::vector<BatchPart> parts;
   for (uint64_t i = 0; i < count; i++) {
     const uint64_t begin = samples * i / count, own = samples * (i + 1) / count - begin;

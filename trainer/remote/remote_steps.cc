@@ -65,7 +65,8 @@ Status RemoteSteps::checkSame(const RemoteModule& module) const {
             fmt::format("the executor {} came back with module '{}'; this trainer trains '{}'",
                         options_.executor, module.name, module_.name)};
   }
-  if (module.inputs == module_.inputs && module.loss == module_.loss) return {};
+  const bool same = module.inputs == module_.inputs && module.loss == module_.loss;
+  if (same) return checkParts(module, parts_.size());
   return {ErrorCode::invalidArgument,
           fmt::format("the executor {} came back with another module '{}', which takes {}; expected {}, and "
                       "the same loss",
@@ -123,27 +124,30 @@ Result<RemoteJoin> RemoteSteps::joinFirst() {
 }
 
 Result<double> RemoteSteps::forward(std::vector<BatchPart> parts) {
+  if (parts.empty()) return Error{ErrorCode::invalidArgument, "forward() of no part of a batch"};
+  PSD_RETURN_IF_ERROR(checkParts(module_, parts.size()));
   parts_ = std::move(parts);
   return persist([this] { return forwardOnce(); });
 }
 
-Result<double> RemoteSteps::passesOnce() {
-  const uint64_t first = context_ + 1;
-  context_ += parts_.size();
-  auto loss = trainer_->passes(first, parts_);
+Result<double> RemoteSteps::trainPartsOnce() {
+  auto loss = trainer_->trainParts(contexts_.front(), parts_);
   if (loss.ok()) return loss;
-  for (uint64_t context = first; context <= context_; context++) (void)trainer_->drop(context);
+  for (const uint64_t context : contexts_) (void)trainer_->drop(context);
   return loss;
 }
 
 Result<double> RemoteSteps::forwardOnce() {
-  if (parts_.size() > 1) return passesOnce();
+  contexts_.clear();
+  for (size_t i = 0; i < parts_.size(); i++) contexts_.push_back(++context_);
+  if (parts_.size() > 1) return trainPartsOnce();
   const BatchPart& whole = parts_.front();
+  const uint64_t context = contexts_.front();
   PSD_ASSIGN_OR_RETURN(const ForwardResult result,
-                       trainer_->forward(++context_, whole.inputs, /*training=*/true));
+                       trainer_->forward(context, whole.inputs, /*training=*/true));
   auto loss = whole.loss(result.outputs);
   if (!loss.ok()) {
-    (void)trainer_->drop(context_);
+    (void)trainer_->drop(context);
     return loss.error();
   }
   gradients_ = std::move(loss->gradients);
@@ -151,13 +155,13 @@ Result<double> RemoteSteps::forwardOnce() {
 }
 
 Result<StepResult> RemoteSteps::stepOnce(Step step, uint32_t samples) {
-  if (parts_.size() == 1) return trainer_->backwardAndStep(context_, gradients_, step, samples);
-  std::vector<uint64_t> others;
-  for (uint64_t back = 1; back < parts_.size(); back++) others.push_back(context_ - back);
-  return trainer_->step(context_, step, samples, others);
+  const uint64_t first = contexts_.front();
+  if (contexts_.size() == 1) return trainer_->backwardAndStep(first, gradients_, step, samples);
+  return trainer_->step(first, step, samples, {contexts_.begin() + 1, contexts_.end()});
 }
 
 Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
+  if (contexts_.empty()) return Error{ErrorCode::invalidArgument, "step() comes after forward()"};
   for (bool again = false;; again = true) {
     const auto start = Clock::now();
     auto done = stepOnce(step, samples);

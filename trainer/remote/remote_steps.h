@@ -49,10 +49,13 @@ class RemoteSteps {
 
   /// The forward pass of a training step, and the loss, which it gives. Both are kept for step().
   Result<double> forward(std::vector<NamedTensor> inputs, RemoteLoss loss) {
-    return forward({{std::move(inputs), std::move(loss)}});
+    std::vector<BatchPart> whole;  // a list in braces would copy it
+    whole.push_back({std::move(inputs), std::move(loss)});
+    return forward(std::move(whole));
   }
-  /// The same of the parts of a batch, at least one: passes of several go on side by side, the backward
-  /// passes among them. The losses of several are computed on another thread, one at a time.
+  /// The same of the parts of a batch, at least one, and not more than checkParts() allows: passes of several
+  /// go on side by side, the backward passes among them. The losses of several are computed on another
+  /// thread, one at a time.
   Result<double> forward(std::vector<BatchPart> parts);
   /// The backward pass, where it has not been, and the step: of what forward() has left. `step` rises with
   /// every call. A step of which the daemon has a part that it had been sent before a fault counts as late:
@@ -76,10 +79,11 @@ class RemoteSteps {
   Result<RemoteJoin> joinFirst();
   /// One attempt, over the connection that there is.
   Result<RemoteJoin> joinOnce();
-  /// Fails on another module than the one of the connection before, if there was one.
+  /// Fails on another module than the one of the connection before, if there was one, and on one that does
+  /// not take the parts of the step.
   Status checkSame(const RemoteModule& module) const;
   Result<double> forwardOnce();
-  Result<double> passesOnce();
+  Result<double> trainPartsOnce();
   Result<StepResult> stepOnce(Step step, uint32_t samples);
   /// After a call has failed: ok where it is to be made again.
   Status recover(const Error& error);
@@ -109,8 +113,9 @@ class RemoteSteps {
   std::optional<Clock::time_point> faultySince_;  ///< a call, or a step as a whole, has failed since
   std::optional<Clock::time_point> toldAt_;  ///< when whoever uses this was told of a fault that is not over
   bool broken_ = false;                      ///< the fault has ended the session
+  uint64_t context_ = 0;                     ///< the newest that was used
   // Of the step between forward() and step():
-  uint64_t context_ = 0;  ///< the newest; those of the other parts are before it
+  std::vector<uint64_t> contexts_;  ///< one of each part
   std::vector<BatchPart> parts_;
   std::vector<NamedTensor> gradients_;  ///< of the outputs, of one part
   std::atomic<bool> interrupted_{false};

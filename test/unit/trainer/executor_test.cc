@@ -16,6 +16,7 @@
 #include "trainer/executor/executor_exposition.h"
 #include "trainer/executor/float_arrays.h"
 #include "trainer/executor/model_devices.h"
+#include "trainer/executor/oldest_versions.h"
 #include "trainer/model/device.h"
 #include "trainer/model/execution.h"
 #include "trainer/model/model_list.h"
@@ -44,6 +45,19 @@ std::string takeAll(Queue& queue, int64_t at = 0) {
   while (!queue.empty()) taken += queue.take(kStart + milliseconds(at)).payload;
   CHECK(taken == order);  // what the status shows is what happens
   return taken;
+}
+
+TEST_CASE(
+    "A step of several contexts is from the oldest parameters of each shard, where all saw the same cut") {
+  const std::vector<Version> one{Version{5}, Version{2}}, two{Version{4}, Version{3}}, moved{Version{1}};
+  const auto oldest = oldestOf({&one, &two});
+  PSD_REQUIRE_OK(oldest);
+  CHECK(*oldest == std::vector<Version>{Version{4}, Version{2}});
+  for (const auto& all : {std::vector{&one, &moved}, std::vector{&moved, &one}}) {
+    const Status refused = oldestOf(all).status();
+    REQUIRE_FALSE(refused.ok());
+    CHECK(isRetryable(refused.error().code));
+  }
 }
 
 TEST_CASE("Calls are taken by priority, then backward before forward, then as they came") {
