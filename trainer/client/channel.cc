@@ -124,16 +124,21 @@ uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
   return std::max(chunkBytes_, std::min(deviceChunkBytes_, offer.ringBytesMax / 4)) / sizeof(float);
 }
 
-kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
-  terms_ = std::move(in.terms);
-  sliceElements_ = sliceElements != 0 ? sliceElements : chooseSliceElements(in.offer);
-  const uint64_t cut = std::min(sliceElements_, terms_.sliceElementsMax);
-  terms_.slices = cutIntoSlices(terms_.plan, cut);
-  const uint32_t most = windowGrows_ ? std::max(mostInFlight(cut), window_) : window_;
+void Channel::sizeWindows() {
+  uint64_t largest = 0;
+  for (const Slice& slice : terms_.slices) largest = std::max<uint64_t>(largest, slice.count);
+  const uint32_t most = windowGrows_ ? std::max(mostInFlight(largest), window_) : window_;
   // Pulls may be under way from before, of who observes once more.
   pulling_.setLimits(window_, most);
   pushing_.setLimits(window_, most);
   answers_.setBytes(answerBytes(terms_));
+}
+
+kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
+  terms_ = std::move(in.terms);
+  sliceElements_ = sliceElements != 0 ? sliceElements : chooseSliceElements(in.offer);
+  terms_.slices = cutIntoSlices(terms_.plan, std::min(sliceElements_, terms_.sliceElementsMax));
+  sizeWindows();
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
   return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {
@@ -164,7 +169,7 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinRequest& request, const 
 
 kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
   terms_ = terms;
-  answers_.setBytes(answerBytes(terms_));
+  sizeWindows();
   return connection_.call([&] {
     return attachTo(connection_, terms).then([this](Status status) {
       if (status.ok() && connection_.canPush()) watchSession();

@@ -111,6 +111,8 @@ class Channel {
   /// Has what joining or observing came to, and opens what values can travel by.
   /// `sliceElements`: see JoinRequest.
   kj::Promise<Status> begin(Admission in, uint64_t sliceElements);
+  /// Bounds what is in flight by the slices and by what the daemon told.
+  void sizeWindows();
   /// That slices of tensors are cut at.
   uint64_t chooseSliceElements(const TransportOffer& offer) const;
   /// Watches over the session that the connection has now.

@@ -327,7 +327,10 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
 
 Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& request) {
   Result<DealtSamples> dealt = lead().takeSamples(request);
-  if (!dealt.ok()) return named(daemons_.front(), dealt.error());
+  if (!dealt.ok()) {
+    if (dealt.error().code == ErrorCode::shuttingDown) ending_ = 0;
+    return named(daemons_.front(), dealt.error());
+  }
   if (dealt->mixed) {
     return Error{ErrorCode::invalidArgument,
                  "batches whose sizes the daemon chooses do not go with several daemons and groups of which "
@@ -353,10 +356,10 @@ void PartitionedClient::comeFrom(const MovedFrom& before) {
 DaemonPlaces PartitionedClient::movedTo(std::chrono::milliseconds within) const {
   const auto until = std::chrono::steady_clock::now() + within;
   for (;;) {
-    // One that ends has told of the move by then, if there was one.
-    bool over = std::chrono::steady_clock::now() >= until;
+    // The one whose end made a call fail has told of the move by then, if there was one. Of another one all
+    // may have been heard long ago, as it was lost.
+    const bool over = std::chrono::steady_clock::now() >= until || daemons_[ending_].client->heardAll();
     for (const Daemon& daemon : daemons_) {
-      over = over || daemon.client->heardAll();
       if (DaemonPlaces places = daemon.client->movedTo({}); !places.empty()) return places;
     }
     if (over) return {};
@@ -385,6 +388,7 @@ Result<DaemonPlaces> PartitionedClient::stepAside() {
 }
 
 Error PartitionedClient::failed(size_t daemon, const Error& error) {
+  if (error.code == ErrorCode::shuttingDown) ending_ = daemon;
   if (isLost(error) && !resumable_) {
     // For good: whoever waits for this trainer at the others need not any more.
     interrupt();
