@@ -56,7 +56,7 @@ for ((i = 0; i < daemons; i++)); do
 done
 
 # start NAME NODE PARTITION ADDRESS: a daemon of that partition, on that node of the job.
-starts=()
+starts=() names=()
 start() {
   local more=()
   if [ -n "$engine" ]; then
@@ -66,7 +66,7 @@ start() {
   srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[$2 % ${#nodes[@]}]}" --job-name="$1" --output="$folder/$1.log" \
     psd ${PSD_CONFIG:+--config "$PSD_CONFIG"} --index "$3" --listen "tcp://*:${4##*:}" --set "daemons=$(in_list "${entries[@]}")" \
     --set "auth={\"tokens\":\"$folder/tokens\"}" --set exit_when_done=true "${more[@]}" &
-  starts+=($!)
+  starts+=($!) names+=("$1")
 }
 
 for ((i = 0; i < daemons; i++)); do
@@ -81,10 +81,17 @@ PSD_TOKEN_FILE=$folder/trainer.token srun --overlap --ntasks="$trainers" --job-n
   psd-trainer train --server "$all" "$@" || status=$?
 # With exit_when_done the daemons end with their trainers; where these failed before they had joined, nobody else ends them.
 [ "$status" -eq 0 ] || PSD_TOKEN_FILE=$folder/admin.token psd stop --server "$all" || true
-for start in "${starts[@]}"; do
-  ended=0
-  wait "$start" || ended=$?
-  # Of a pair one may have been lost: what the trainers came to tells whether the run was.
-  if [ -z "$engine" ] && [ "$ended" -ne 0 ]; then status=$ended; fi
+# With standbys, each is behind its primary. Of a pair one may have been lost. Both are not, nor may what is left fail to save.
+each=$((${engine:+1} + 1))
+for ((i = 0; i < ${#starts[@]}; i += each)); do
+  lost=0
+  for ((j = i; j < i + each; j++)); do
+    ended=0
+    wait "${starts[j]}" || ended=$?
+    [ "$ended" -eq 0 ] && continue
+    lost=$((lost + 1)) last=$ended
+    if grep -q "could not save " "$folder/${names[j]}.log"; then status=$ended; fi
+  done
+  if [ "$lost" -eq "$each" ]; then status=$last; fi
 done
 exit "$status"

@@ -29,6 +29,7 @@ install(CODE "
   endif()" COMPONENT psd)
 file(GLOB examples CONFIGURE_DEPENDS configs/*.json)
 install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples COMPONENT psd)
+install(FILES configs/systemd/a.json DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples/systemd COMPONENT psd)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyright COMPONENT psd)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
 

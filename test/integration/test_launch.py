@@ -188,6 +188,53 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         self.assertIn("as 'admin': psd stop", (folder / "psd-0.log").read_text())
 
 
+# What stands for the commands of a cluster: srun's steps end as ENDS says, "NAME=STATUS …", and say in their logs what SAYS does.
+STANDINS = {
+    "srun": """name= log=
+for word in "$@"; do
+  case $word in
+    --job-name=*) name=${word#*=} ;;
+    --output=*) log=${word#*=} ;;
+  esac
+done
+status=0
+for end in $ENDS; do [ "${end%=*}" != "$name" ] || status=${end#*=}; done
+[ "$status" -eq 0 ] || echo "$SAYS" >"$log"
+exit "$status"
+""",
+    "scontrol": """if [ "$2" = hostnames ]; then printf 'n1\\nn2\\nn3\\n'; else echo "NodeName=n1 NodeAddr=127.0.0.1 Port=1"; fi
+""",
+    "psd": "",
+}
+
+
+class SlurmScriptTest(processes.ProcessTest):
+    def ended(self, ends, says="killed", engine=True):
+        for name, script in STANDINS.items():
+            path = self.folder / name
+            path.write_text(f"#!/bin/bash\n{script}")
+            path.chmod(0o755)
+        environment = {"PATH": f"{self.folder}:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_ID": "7",
+                       "SLURM_SUBMIT_DIR": str(self.folder), "ENDS": ends, "SAYS": says, **({"PSD_ENGINE": "http://etcd:2379"} if engine else {})}
+        (self.folder / "psd-7").mkdir(exist_ok=True)
+        for name in ("psd-0", "psd-0-standby", "psd-1", "psd-1-standby"):
+            (self.folder / "psd-7" / f"{name}.log").write_text("")
+        done = subprocess.run([LAUNCH / "slurm.sh", "--steps", "1"], env=environment, capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=processes.WAIT_S)
+        self.assertEqual(done.stderr, "")
+        return done.returncode
+
+    def test_a_job_fails_where_what_it_was_for_is_lost(self):
+        self.assertEqual(self.ended(""), 0)
+        self.assertEqual(self.ended("psd-1=1", engine=False), 1)
+        for one in ("psd-0=137", "psd-0-standby=137", "psd-0=137 psd-1-standby=137"):
+            self.assertEqual(self.ended(one), 0)
+        self.assertEqual(self.ended("psd-1=137 psd-1-standby=137"), 137)
+        # Its standby has ended with 0 all the same.
+        self.assertEqual(self.ended("psd-0=1", "psd: could not save the last checkpoint: No space left on device"), 1)
+        self.assertEqual(self.ended("psd-trainer=4"), 4)
+
+
 @unittest.skipUnless(HAS_VALIDATE, "kubernetes-validate is not installed (scripts/setup --tests brings it)")
 class KubernetesTest(processes.ProcessTest):
     def manifests(self, file):

@@ -93,6 +93,7 @@ class Package(processes.ProcessTest):
         names = {str(path.relative_to(root / "usr/share")) for path in (root / "usr/share").rglob("*") if path.is_file()}
         self.assertLessEqual({"man/man1/psd.1.gz", "bash-completion/completions/psd", "zsh/vendor-completions/_psd",
                               "fish/vendor_completions.d/psd.fish"}, names)
+        self.assertIn("doc/psd/examples/systemd/a.json", names)  # which psd@.service names
         for example in (root / "usr/share/doc/psd/examples").glob("*.json"):
             if not example.name.endswith(".schema.json"):
                 self.assert_ends(self.start_psd("check", example))
