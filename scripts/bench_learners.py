@@ -26,7 +26,7 @@ POLICY = {"type": "diloco", "period": PERIOD, "inner": {"type": "adamw", "lr": 0
 # One of these takes longer for a step, most of which each sleeps, so that cores do not matter.
 PACED, PACED_STEP_MS, SLOWER, PACED_PERIOD, PACED_ROUNDS = 4, 20, 4, 50, 3
 WAITING = {"waits for all": {}, "`quorum` 3, `grace_ms` \"auto\"": {"quorum": 3, "grace_ms": "auto"}}
-WAITING_TARGET, PACED_BATCH = 2.8, 32
+WAITING_TARGET, PACED_BATCH = 2.8, 32  # samples of a step, which the learners are told
 PACED_LEARNER = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "paced_learner.py"
 OUTER = {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 
@@ -114,7 +114,8 @@ Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, wh
                 steps = folder / f"steps-{rank}"
                 step_ms = PACED_STEP_MS * (SLOWER if rank == PACED - 1 else 1)
                 with open(steps, "wb") as out:
-                    learners.append(Learner(stack, PACED_LEARNER.name, [self.programs.python, PACED_LEARNER, daemon.address["tcp"], rank, PACED, step_ms],
+                    learners.append(Learner(stack, PACED_LEARNER.name, [self.programs.python, PACED_LEARNER, daemon.address["tcp"], rank, PACED, step_ms,
+                                                                      PACED_BATCH],
                                             steps, lambda lines: list(map(float, lines)), stdout=out, stderr=subprocess.DEVNULL,
                                             env={**os.environ, "PYTHONPATH": str(self.programs.package())}))
             slow = learners[-1]

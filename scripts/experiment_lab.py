@@ -133,8 +133,11 @@ class Lab:
         """What test/bench/torch_diloco.py says of PyTorch's learners and psd's: their losses."""
         python, package = self.python()
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
-            rules = json.loads(subprocess.run([python, TORCH_LEARNERS, kind, "--period", str(period), "--rules"], stdin=subprocess.DEVNULL,
-                                              capture_output=True, text=True, check=True, timeout=RUN_S).stdout)
+            told = subprocess.run([python, TORCH_LEARNERS, kind, "--period", str(period), "--rules"], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, check=False, timeout=RUN_S)
+            if told.returncode != 0:  # PyTorch is missing, say
+                raise Failed(f"{TORCH_LEARNERS.name}: {last_line(told.stderr)}")
+            rules = json.loads(told.stdout)
             daemon = self.daemon(pathlib.Path(folder), rules["policy"], rules["optimizer"])
             try:
                 daemon.await_ready()

@@ -2,12 +2,10 @@
 """A learner of psd.torch.DiLoCo whose steps take as long as is said, most of which it sleeps: so that learners of different speed
 are that also where cores are few. For scripts/bench.
 
-Usage: paced_learner.py ADDRESS RANK WORLD STEP_MS. Prints of each step its end, in seconds since 1970. Runs until it is killed.
+Usage: paced_learner.py ADDRESS RANK WORLD STEP_MS SAMPLES. Prints of each step its end, in seconds since 1970. Runs until it is killed.
 """
 import sys
 import time
-
-BATCH = 32
 
 
 def main():
@@ -16,13 +14,14 @@ def main():
     from torch import nn
 
     address, rank, world, step_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) / 1000
+    samples = int(sys.argv[5])  # of a step
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     inner = torch.optim.AdamW(model.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(rank)
-    inputs, labels = torch.randn(BATCH, 64, generator=generator), torch.randint(10, (BATCH,), generator=generator)
-    psd.torch.DiLoCo(model, inner, address, rank=rank, world_size=world, samples=BATCH)
+    inputs, labels = torch.randn(samples, 64, generator=generator), torch.randint(10, (samples,), generator=generator)
+    psd.torch.DiLoCo(model, inner, address, rank=rank, world_size=world, samples=samples)
     while True:
         begun = time.monotonic()
         inner.zero_grad()

@@ -21,6 +21,8 @@ using namespace testing;
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kWaitMost{60};  // that a test gives up after, and does not hang
+// After which a member counts as silent, far above what a step takes while other programs have the cores.
+constexpr std::chrono::seconds kSilence{5};
 
 /// The daemon's part: forms a group of those that are in once all of them have asked. Thread-safe.
 class GroupDaemon {
@@ -239,8 +241,8 @@ TEST_CASE("averaged steps: who joins gets what the daemon has, and is waited for
 
 TEST_CASE("averaged steps: a step that a silent member breaks is none, and the others are equal again") {
   GroupDaemon daemon(beginning());
-  Trainer a(daemon, 0, milliseconds(1000)), b(daemon, 1, milliseconds(1000));
-  auto silent = std::make_unique<Trainer>(daemon, 2, milliseconds(1000));
+  Trainer a(daemon, 0, kSilence), b(daemon, 1, kSilence);
+  auto silent = std::make_unique<Trainer>(daemon, 2, kSilence);
   const std::vector<Trainer*> others = {&a, &b};
   getReady({&a, &b, silent.get()});
   CHECK(step({&a, &b, silent.get()}) == std::vector<bool>(3, true));
