@@ -10,9 +10,9 @@
 
 #include "common/cli/output.h"
 #include "common/log/log.h"
+#include "common/os/freed_memory.h"
 #include "common/text/text.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/freed_memory.h"
 
 namespace psd {
 namespace {

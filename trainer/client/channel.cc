@@ -29,9 +29,9 @@ uint32_t mostInFlight(uint64_t sliceElements) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(kBytesMost / sliceBytes, kWindow, kSlicesMost));
 }
 
-/// Of answers that pulls have under way: half of what the daemon keeps for a connection, as it may count one
-/// for a moment longer than it is on its way.
-uint64_t answerBytes(const SessionTerms& terms) { return terms.outgoingBytes / 2; }
+/// Of answers that pulls have under way: three quarters of what the daemon keeps for a connection, as it may
+/// count one for a moment longer than it is on its way.
+uint64_t answerBytes(const SessionTerms& terms) { return terms.outgoingBytes / 4 * 3; }
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "common/os/env.h"
+#include "common/os/freed_memory.h"
 #include "common/os/text_file.h"
 #include "common/text/text.h"
-#include "trainer/cli/freed_memory.h"
 #include "trainer/executor/executor.h"
 #include "trainer/executor/executor_http.h"
 #include "trainer/executor/executor_server.h"
