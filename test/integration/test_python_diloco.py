@@ -180,7 +180,7 @@ class PythonDiLoCo(processes.ProcessTest):
             daemon, model = self.diloco(**options), make_model()
             inner = torch.optim.AdamW(model.parameters(), 0.01)
             with mock.patch("psd._pace._TELL_EVERY_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
-                for count, (x, y) in enumerate(batches(2), 1):  # with no exchange
+                for count, (x, y) in enumerate(batches(2), 1):  # before there is a push of the whole
                     step(model, inner, x, y)
                     self.assertEqual((learner.progress, learner.client.step), (count, 0))
 
