@@ -109,9 +109,7 @@ def learner_traffic(lab, pictures):
                   ("in four bits a learner sends and gets at least 300 times less, whole or in fragments",
                    min(fewer["period 50, four bits"], fewer["period 50, fragments, four bits"]) >= 300)]),
         *pictures.lines("learner_traffic", "Four learners: loss by what each sends and gets", "bytes of a learner, both ways", "held-out loss",
-                        [(name.replace("`", ""), loss_curve(found, "bytes")) for name, found in runs.items()], (1.8, 3.4), "log"),
-        *pictures.lines("learner_time", "Four learners: loss by virtual time, in steps of each, in which calls take none", "virtual time", "held-out loss",
-                        [(name.replace("`", ""), loss_curve(found, "time")) for name, found in runs.items()], (1.8, 3.4))]
+                        [(name.replace("`", ""), loss_curve(found, "bytes")) for name, found in runs.items()], (1.8, 3.4), "log")]
 
 
 def learner_faults(lab, pictures):
