@@ -13,6 +13,7 @@ namespace psd::move_disk_test {
 namespace {
 
 using namespace move_test;
+using move_test::Daemon, move_test::World;  // other tests have some, too
 
 bool isClean(const MemoryEnv& disk) {
   for (const auto& [path, bytes] : disk.files()) {
