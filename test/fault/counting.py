@@ -47,17 +47,18 @@ class CountingTest(processes.ProcessTest):
         """Of each pull that is over, the least and the greatest parameter."""
         return [tuple(map(int, line.split())) for line in reader.out.splitlines() if line.count(" ") == 1]
 
-    def until_pulls(self, reader, what, count=1):
-        """Waits for so many more pulls; gives the last one."""
+    def until_pulls(self, reader, what, count=1, ask=lambda: None):
+        """Waits for so many more pulls, once it is asked; gives the last one."""
         goal = len(self.pulls(reader)) + count
+        ask()
         processes.until(f"{count} more pulls {what}", lambda: len(self.pulls(reader)) >= goal or not reader.runs())
         self.assertTrue(reader.runs(), reader.err)
         return self.pulls(reader)[-1]
 
     def asked(self, reader, what):
         """What a reader pulls that is asked to now."""
-        reader.signal(signal.SIGUSR1)
-        return self.until_pulls(reader, what)
+        return self.until_pulls(reader, what, ask=lambda: reader.signal(signal.SIGUSR1))
+
     @property
     def ledgers(self):
         return [ledger for _, ledger in self.trainers]

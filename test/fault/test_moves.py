@@ -270,6 +270,7 @@ class Moves(counting.CountingTest):
         self.assertEqual([path.name for path in (self.folder / "b-0").glob("checkpoint-*")], [])
         in_the_way.rmdir()
         in_the_way.parent.rmdir()
+        processes.until("what was left is gone", lambda: "nothing of it is left" in new[0].err)
         self.assert_moves(old, new)
         self.until_each_more("after the move")
         self.end_trainers()
