@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/config/json_file.h"
+#include "common/log/log.h"
 #include "common/os/socket.h"
 #include "common/text/text.h"
 #include "server/rpc/admin_client.h"

@@ -58,6 +58,9 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   if (config_.model) return refused("`model` in this daemon's configuration names a model: start it without");
   if (coordinator_.end().requested()) return coordinator_.end().error();
   if (help_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
+  if (work_ == Work::forgetting) {
+    return {ErrorCode::notReady, "what a move before has left here is being removed; try again"};
+  }
   if (receiving_ != 0 || work_ != Work::none || committing_ != nullptr) {
     return {ErrorCode::notReady, "another move to this daemon is under way"};
   }

@@ -118,7 +118,7 @@ class Training(ExecutorTest):
         daemon = self.unix_daemon(policy="bounded_staleness", policy__bound=2, membership__lease_ms=600_000)
         self.executor(daemon, silence_ms=600_000)
         ahead, slow = self.remote(0, 2, steps=10_000_000), self.remote(1, 2, steps=10_000_000)
-        self.until_steps(daemon, 5)
+        daemon.until_status("both train", lambda status: len(status["trainers"]) == 2 and all(each["step"] > 1 for each in status["trainers"]))
         slow.signal(signal.SIGSTOP)
 
         def step_of(status, rank):
@@ -141,7 +141,7 @@ class Training(ExecutorTest):
             with self.subTest(module):
                 values, scores = [], []
                 for execute in (True, False):
-                    daemon = self.daemon(listen=(self.unix_address(f"{execute}-{module[:3]}.sock"),), optimizer='{"type":"adam","lr":0.01}')
+                    daemon = self.daemon(listen=(self.unix_address(f"{execute}-{module[:3]}.sock"),), optimizer='{"type":"sgd","lr":0.3,"momentum":0.9}')
                     more = ("--batch-size", 16)
                     if execute:
                         executor = self.executor(daemon, module=module)

@@ -170,13 +170,13 @@ class SeveralDaemons(ProcessTest):
         before = most()
         self.psd("set", f"limits.all_outgoing_bytes={5 << 20}", "--server", self.addresses[0])
         self.assertEqual(most(), [5 << 20] * 2)
-        complaint = self.psd("set", f"limits.outgoing_bytes={4 << 20}", "--server", self.addresses[0], status=1)
+        complaint = self.psd("set", f"limits.outgoing_bytes={4 << 20}", "--server", self.addresses[0], status=2)
         self.assertIn(f"daemon 1 of 2 would not take it, so nothing was changed: {self.addresses[1]}: ", complaint)
         self.assertEqual(reloads(), [(1, 0), (1, 0)])  # a look is no reload
 
         write(0, all_outgoing_bytes=6 << 20)
         write(1, all_outgoing_bytes=1)
-        complaint = self.psd("reload", "--server", self.addresses[1], status=1)
+        complaint = self.psd("reload", "--server", self.addresses[1], status=2)
         self.assertIn(f"daemon 1 of 2 would not take it, so nothing was changed: {self.addresses[1]}: ", complaint)
         self.assertEqual(most(), [5 << 20] * 2)
         write(1)

@@ -166,7 +166,7 @@ class SeveralDiLoCo(processes.ProcessTest):
         flags = [part for key, value in (
             ("daemons", '["unix:///a", "unix:///b"]'), ("index", 0), ("policy.type", "diloco"), ("policy.fragments", 2), ("policy.round_timeout_ms", 1000),
             ("optimizer", OUTER)) for part in ("--set", f"{key}={value}")]
-        complaint = 'must be "log" or "checkpoint" with policy.fragments and several daemons'
+        complaint = 'must be "log" or "checkpoint" with fragments and several daemons'
         self.assert_fails(self.start_psd("--listen", self.unix_address(), *flags), "durability.type", complaint)
         self.assert_fails(self.start_psd("--listen", self.unix_address(), *flags, "--set", "policy.aggregator.type=rda"),
                           "daemons: each has a part of a gradient alone", "aggregator rda compares whole tensors")

@@ -167,7 +167,7 @@ class Tls(TlsTest):
             threading.Thread(target=reset_all, daemon=True).start()
             address = f"tls://127.0.0.1:{listening.getsockname()[1]}"
             trainer = self.train(address, steps=2, more=("--tls-ca", self.authority.path, "--connect-timeout", 1))
-            self.assert_fails(trainer, "no psd daemon answered within ", "the connection broke in the TLS handshake")
+            self.assert_fails(trainer, "no psd daemon answered within ")
             self.assertGreater(len(tries), 1)
             self.assert_fails(self.status(address), "the connection broke in the TLS handshake")
             listening.shutdown(socket.SHUT_RDWR)

@@ -159,7 +159,7 @@ class Client:
         self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
                                    number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
                                    text("transport", transport), _arguments.count("connections", connections),
-                                   text("codec", codec), text("pull_codec", pull_codec), bool(go_on_without_rows),
+                                   window or 0, chunk or 0, text("codec", codec), text("pull_codec", pull_codec), bool(go_on_without_rows),
                                    _arguments.function("on_event", on_event or _tell),
                                    token if token is None else text("token", token),
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
