@@ -13,7 +13,7 @@ std::vector<uint32_t> eachOnce(const std::vector<Rank>& ranks) {
   std::vector<uint32_t> values;
   for (const Rank rank : ranks) values.push_back(rank.value);
   std::ranges::sort(values);
-  values.erase(std::ranges::unique(values).begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
 }
 

@@ -113,6 +113,7 @@ class MovesOfPairs(counting.CountingTest):
         self.assert_moves(old, new, old)
         new[0].until_in_sync()
         self.until_pulls(always, "at the new pair", 3)
+        self.asked(asked, "at the new pair")
         alone = self.alone("c")
         self.assert_moves(new, [alone], new)
         self.until_each_more("at a daemon alone")

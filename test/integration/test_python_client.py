@@ -404,13 +404,17 @@ del c
                 self.assertEqual(process.returncode, -signal.SIGINT)
 
     def test_ctrl_c_ends_every_call_to_a_daemon_that_stands_still(self):
+        def in_parts(client):
+            push = client.partial_push(LINE.zeros())
+            push.ready(0, LINE.size)
+            push.finish().wait()
+
         calls = {"pull": lambda client: client.pull(LINE.zeros()),
                  "push": lambda client: client.push(LINE.zeros()),
-                 "partial push": lambda client: client.partial_push(LINE.zeros()).finish().wait(),
+                 "partial push": in_parts,
                  "ping": lambda client: client.ping(),
                  "take_samples": lambda client: client.take_samples(1, 10, 1),
-                 "leave": lambda client: client.leave(),
-                 "close": lambda client: client.close()}
+                 "leave": lambda client: client.leave()}
         daemon = self.daemon(policy="locked")
         clients = [self.joined(daemon, LINE, rank, len(calls), transport="rpc") for rank in range(len(calls))]
         late = self.client(daemon)
