@@ -205,9 +205,8 @@ std::pair<std::vector<Address>, size_t> PeerBook::inTurn(const Peers& peers) {
   std::vector<Address> addresses = peers.addresses;
   const std::lock_guard hold(mutex_);
   const auto silent =
-      std::stable_partition(addresses.begin(), addresses.end(), [this](const Address& address) {
-        return !silent_.contains(address.toString());
-      });
+      std::stable_partition(addresses.begin(), addresses.end(),
+                            [this](const Address& address) { return !silent_.contains(address.toString()); });
   return {addresses, static_cast<size_t>(silent - addresses.begin())};
 }
 
