@@ -28,7 +28,7 @@ std::string daemonsTable(const DaemonRows& rows) {
                      : row.asked ? "away"
                                  : "?",
                      followingText(row)});
-    if (!row.asked) {
+    if (!row.asked && !row.answers) {
       lines += labelledLine("", row.address + ": " + row.why);
     } else if (!row.answers) {
       const bool named = row.why.find(row.address) != std::string::npos;

@@ -30,8 +30,9 @@ void move(Life& daemon, TestLoop& loop, size_t index, uint32_t rank, float by) {
 
 json blameOf(Env& env, ReplayChoice choice = {}) {
   std::optional<Blame> blame;
-  PSD_REQUIRE_OK(rebuildChosen(env, "/data", {}, std::move(choice),
-                               [&](const ParameterStore& store) { return &blame.emplace(store); }));
+  const auto model = rebuildChosen(env, "/data", {}, std::move(choice),
+                                   [&](const ParameterStore& store) { return &blame.emplace(store); });
+  PSD_REQUIRE_OK(model);
   return json::parse(blame->json());
 }
 

@@ -44,8 +44,9 @@ void trainTwo(ServedStore& served, TestLoop& loop) {
 /// By the ranks that went into them, how many updates of shards moved the model's only tensor.
 std::map<std::vector<uint32_t>, uint64_t> blamed(Env& env) {
   std::optional<Blame> blame;
-  PSD_REQUIRE_OK(rebuildChosen(env, "/data", {}, ReplayChoice(),
-                               [&](const ParameterStore& store) { return &blame.emplace(store); }));
+  const auto model = rebuildChosen(env, "/data", {}, ReplayChoice(),
+                                   [&](const ParameterStore& store) { return &blame.emplace(store); });
+  PSD_REQUIRE_OK(model);
   std::map<std::vector<uint32_t>, uint64_t> updates;
   for (const auto& each : nlohmann::json::parse(blame->json())["tensors"][0]["by_rank"]) {
     updates[each["ranks"].get<std::vector<uint32_t>>()] = each["updates"].get<uint64_t>();

@@ -420,10 +420,10 @@ TEST_CASE("replica: who has ended the run writes no plan again, whatever becomes
     primary.pair();
     if (ends) CHECK(text(primary.state.endRun()) == "");
     CHECK((primary.state.role() == GroupRole::over) == ends);
-    text(primary.state.standbyConnectionGone(kOther, primary.now));
-    const std::string wanted =
-        text(primary.state.planRead({9, 0, {}, {}}, primary.now)) + primary.silence(milliseconds(1500));
-    CHECK(wanted == (ends ? "" : "swap 9 3:7+none"));
+    const std::string wanted = text(primary.state.standbyConnectionGone(kOther, primary.now)) +
+                               text(primary.state.planRead({9, 0, {}, {}}, primary.now)) +
+                               primary.silence(milliseconds(1500));
+    CHECK((wanted.find("swap") == std::string::npos) == ends);
   }
 }
 

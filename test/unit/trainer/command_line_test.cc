@@ -414,8 +414,6 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--epoch", "2"})),
              Contains("--epoch: no such option; did you mean --epochs?"));
   CHECK_THAT(problem(parseTrain({"--batchsize=2"})), Contains("did you mean --batch-size?"));
-  CHECK(problem(parseTrain({"--chunk", "1M"})) ==
-        "--chunk: goes with 'psd-trainer bench', not with 'psd-trainer train'");
   CHECK(problem(parse({"--server", "tcp://h", "train", "--data", "d"})) ==
         "--server: belongs after the command, as in 'psd-trainer train --server …'");
   CHECK(problem(parse({"--data", "d", "eval", "--server", "tcp://h"})) ==
