@@ -19,6 +19,8 @@ LEASE_MS = 1000
 
 
 class SeveralCuts(counting.CountingTest):
+    gradients = "ones"
+
     def setUp(self):
         super().setUp()
         self.network = namespaces.Network(PLACES)

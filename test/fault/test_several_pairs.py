@@ -208,6 +208,7 @@ class SeveralPairs(counting.CountingTest):
 
     def test_the_lead_dies_while_a_trainer_joins(self):
         """At some moment of it, every second time the trainer as well: nowhere is a rank left that is in at one of the daemons alone."""
+        self.gradients = "ones"
         moments = random.Random(SEED)
         pairs = self.pairs(world_size={"min": 1, "max": 2}, membership__grace_ms=500)
         self.count(self.addresses[1][0], 0, 2)

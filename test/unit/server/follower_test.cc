@@ -120,9 +120,7 @@ TEST_CASE("a follower that leaves takes nothing more, and what it has may still 
   follower.leave();
   CHECK(follower.progress().message() == "the standby is about to end");
   CHECK(loop.wait(follower.records(record(5, 64))).error().code == ErrorCode::shuttingDown);
-  const auto followed = follower.finish();
-  PSD_REQUIRE_OK(followed);
-  CHECK(followed->next == 5);
+  PSD_REQUIRE_OK(follower.finish());
 }
 
 TEST_CASE("a follower that is restoring a model when the run ends holds up nobody") {

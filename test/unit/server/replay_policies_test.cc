@@ -1,5 +1,6 @@
 // What the log of each policy says of a model without one of its trainers, and of rows of tables.
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -48,7 +49,8 @@ std::map<std::vector<uint32_t>, uint64_t> blamed(Env& env) {
                                    [&](const ParameterStore& store) { return &blame.emplace(store); });
   PSD_REQUIRE_OK(model);
   std::map<std::vector<uint32_t>, uint64_t> updates;
-  for (const auto& each : nlohmann::json::parse(blame->json())["tensors"][0]["by_rank"]) {
+  const auto document = nlohmann::json::parse(blame->json());
+  for (const auto& each : document["tensors"][0]["by_rank"]) {
     updates[each["ranks"].get<std::vector<uint32_t>>()] = each["updates"].get<uint64_t>();
   }
   return updates;
@@ -142,6 +144,7 @@ std::map<uint64_t, float> rowsOf(const ParameterStore& store) {
       table.readPlane(0, std::vector{entry.row}, std::span(&rows[entry.id], 1));
     }
   }
+  for (auto& [id, value] : rows) value = std::round(value);  // they begin near 0
   return rows;
 }
 

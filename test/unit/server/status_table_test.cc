@@ -127,8 +127,7 @@ TEST_CASE("rounds are told of where somebody can be left out, and under diloco a
   RoundsStatus& rounds = status.rounds.front();
   rounds.policy = "diloco";
   rounds.openSeconds = 2;
-  CHECK_THAT(statusTable(status),
-             Contains("rounds     5 closed (diloco); last: ranks 0, 1 in 2.0 s\n"));
+  CHECK_THAT(statusTable(status), Contains("rounds     5 closed (diloco); last: ranks 0, 1 in 2.0 s\n"));
   rounds.policy = "sync";
   rounds.openSeconds = 1.25;
   rounds.leftOut = {{.rank = 2, .rounds = 3, .running = 1}};
