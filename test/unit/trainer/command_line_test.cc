@@ -420,8 +420,7 @@ TEST_CASE("wrong usage is one line that names the flag") {
         "--data: belongs after the command, as in 'psd-trainer eval --data …'");
   CHECK(problem(parseTrain({"--init", ""})) == "--init: the file has no name");
   CHECK(problem(parseTrain({"--metrics", ""})) == "--metrics: the file has no name");
-  CHECK_THAT(problem(parseTrain({"--chunks"})),
-             StartsWith("--chunks: no such option; see psd-trainer train"));
+  CHECK_THAT(problem(parseTrain({"--xyzzy"})), StartsWith("--xyzzy: no such option; see psd-trainer train"));
   CHECK_THAT(problem(parseTrain({"stray"})), StartsWith("'stray' is not expected; see psd-trainer train"));
   CHECK(problem(parse({"evla"})) == "'evla': no such command; did you mean eval?");
   CHECK(problem(parse({"pull"})) == "'pull': no such command; see psd-trainer --help");
