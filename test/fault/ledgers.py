@@ -45,6 +45,7 @@ class Ledger:
         self.pushes, self.pulls = {}, []
         self.count = 0  # answered
         self.moves = 0
+        self.last_kind = ""
         self.read = 0  # bytes
 
     def look(self):
@@ -74,9 +75,10 @@ class Ledger:
         elif kind == "P":
             self.pulls.append(Pull(*map(int, fields[1:])))
         elif kind == "M":
-            self.moves += 1
+            self.moves += self.last_kind != "M"  # told again with each attempt to reach the new daemons
         else:
             raise AssertionError(f"'{kind}' begins no line of a ledger")
+        self.last_kind = kind
 
     def answered(self):
         """How many pushes were, by now."""
