@@ -12,7 +12,7 @@
 //   A STEP TIME VERSION,… DAEMON:EPOCH,…          it was answered, and applied
 //   P TIME ANSWERED SENT LOW HIGH                 a pull, begun when so many pushes of this process were
 //                                                 answered, and so many sent, has from LOW to HIGH of them
-//   M                                             the model has moved to other daemons
+//   M ADDRESS,…                                   the model has moved to these daemons; they are about to be tried
 //
 // SIGTERM: no more pushes; it waits for the answers of those under way, and leaves.
 // DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon
@@ -37,6 +37,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "test/fault/counting_model.h"
 #include "test/fault/patient_join.h"
@@ -114,7 +115,7 @@ class Ledger {
   Status pulled(float low, float high) {
     return write(fmt::format("P {} {} {} {:.0f} {:.0f}\n", now(), answered_, sent_, low, high));
   }
-  Status moved() { return write("M\n"); }
+  Status moved(const std::vector<std::string>& to) { return write(fmt::format("M {}\n", joined(to, ","))); }
 
  private:
   Status write(const std::string& line) {
@@ -133,7 +134,7 @@ Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float
   options.chunkBytes = options.deviceChunkBytes = order.chunkBytes;
   options.connectTimeout = options.retryTimeout = kPatience;
   if (order.onDevice) options.cudaDevice = 0;
-  options.onMove = [&ledger](const auto&, const auto&) { (void)ledger.moved(); };
+  options.onMove = [&ledger](const auto&, const auto& to) { (void)ledger.moved(to); };
   return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);
 }
 

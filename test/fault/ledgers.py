@@ -26,7 +26,8 @@ class Push:
     answered: int = 0  # ns; 0: it was not
     versions: tuple = ()
     by: tuple = ()  # (daemon, epoch), by partition
-    moves: int = 0  # of the model, that the trainer had heard of
+    sent_to: str = ""  # the daemons to which the model had moved by then, as the trainer had heard; empty: those of its start
+    answered_at: str = ""  # the same when the answer was written down, which may be after a move that waited for it
 
 
 @dataclasses.dataclass
@@ -44,8 +45,7 @@ class Ledger:
         self.rank, self.path = rank, path
         self.pushes, self.pulls = {}, []
         self.count = 0  # answered
-        self.moves = 0
-        self.last_kind = ""
+        self.place = ""  # the daemons to which the model has moved
         self.read = 0  # bytes
 
     def look(self):
@@ -64,21 +64,20 @@ class Ledger:
     def take(self, kind, *fields):
         if kind == "S":
             step, sent = map(int, fields)
-            self.pushes[step] = Push(step, sent)
+            self.pushes[step] = Push(step, sent, sent_to=self.place)
         elif kind == "A":
             step, time, versions, by = fields
             push = self.pushes[int(step)]
-            push.answered, push.moves = int(time), self.moves
+            push.answered, push.answered_at = int(time), self.place
             push.versions = tuple(map(int, versions.split(",")))
             push.by = tuple((daemon, int(epoch)) for daemon, epoch in (each.split(":") for each in by.split(",")))
             self.count += 1
         elif kind == "P":
             self.pulls.append(Pull(*map(int, fields[1:])))
         elif kind == "M":
-            self.moves += self.last_kind != "M"  # told again with each attempt to reach the new daemons
+            self.place = fields[0]  # told with each attempt to reach the new daemons
         else:
             raise AssertionError(f"'{kind}' begins no line of a ledger")
-        self.last_kind = kind
 
     def answered(self):
         """How many pushes were, by now."""
@@ -129,8 +128,8 @@ def answerer_findings(ledgers):
     for ledger in ledgers:
         for push in ledger.all_answered():
             for partition, (daemon, epoch) in enumerate(push.by):
-                if epoch != 0:  # it has no standby
-                    found.setdefault((push.moves, len(push.by), partition, epoch), set()).add(daemon)
+                if epoch != 0 and push.sent_to == push.answered_at:  # it has a standby, and is of that pair for sure
+                    found.setdefault((push.answered_at, len(push.by), partition, epoch), set()).add(daemon)
     return [f"partition {partition} of {count}, epoch {epoch}: answered by {' and '.join(sorted(daemons))}"
             for (_, count, partition, epoch), daemons in sorted(found.items()) if len(daemons) > 1]
 
@@ -143,7 +142,7 @@ def version_findings(ledgers):
     newest, findings, floors = {}, [], {}
     for _, is_answer, index in moments:
         push = pushes[index]
-        key = push.moves, push.by
+        key = push.answered_at, push.by
         if not is_answer:
             floors[index] = newest.get(key, ())
             continue

@@ -101,8 +101,22 @@ class Answers(unittest.TestCase):
     def test_epochs_begin_anew_where_the_model_has_moved(self):
         moved = ledger(1, by=(("d2", 1),))
         for push in moved.pushes.values():
-            push.moves = 1
+            push.sent_to = push.answered_at = "unix:///b"
         self.assertEqual(ledgers.answerer_findings([ledger(1), moved]), [])
+
+    def written(self, *lines):
+        made = ledgers.Ledger(0)
+        for line in lines:
+            made.take(*line.split())
+        return made
+
+    def test_an_answer_that_is_written_down_after_a_move_is_of_neither_place(self):
+        before, after = ("S 1 10", "A 1 11 1 d1:1", "S 2 20"), ("S 3 40", "A 3 41 3 d2:1")
+        moved = self.written(*before, "M unix:///b", "A 2 21 2 d1:1", *after)
+        self.assertEqual(ledgers.answerer_findings([moved]), [])
+        again = self.written(*before, "M unix:///b", "M unix:///b", "A 2 21 2 d1:1", *after)
+        self.assertEqual(ledgers.answerer_findings([moved, again]), [])
+        self.assertEqual(len(ledgers.answerer_findings([moved, self.written("M unix:///b", "S 1 50", "A 1 51 4 d3:1")])), 1)
 
 
 class Versions(unittest.TestCase):
@@ -162,14 +176,14 @@ class Files(unittest.TestCase):
             path = pathlib.Path(folder) / "ledger"
             made = ledgers.Ledger(2, path)
             self.assertEqual(made.answered(), 0)
-            path.write_text("S 1 100\nA 1 105 3,4 00ab:1,00cd:2\nM\nS 2 110\nP 111 1 2 1 2\nA 2 1")
+            path.write_text("S 1 100\nA 1 105 3,4 00ab:1,00cd:2\nM unix:///b,unix:///c\nS 2 110\nP 111 1 2 1 2\nA 2 1")
             self.assertEqual(made.answered(), 1)
             self.assertEqual([push.step for push in made.unanswered()], [2])
             with open(path, "a", encoding="utf-8") as file:
                 file.write("20 5,6 00ef:1\n")
             self.assertEqual(made.answered(), 2)
-            self.assertEqual(made.pushes[1], ledgers.Push(1, 100, 105, (3, 4), (("00ab", 1), ("00cd", 2)), 0))
-            self.assertEqual(made.pushes[2], ledgers.Push(2, 110, 120, (5, 6), (("00ef", 1),), 1))
+            self.assertEqual(made.pushes[1], ledgers.Push(1, 100, 105, (3, 4), (("00ab", 1), ("00cd", 2))))
+            self.assertEqual(made.pushes[2], ledgers.Push(2, 110, 120, (5, 6), (("00ef", 1),), *["unix:///b,unix:///c"] * 2))
             self.assertEqual(made.pulls, [ledgers.Pull(1, 2, 1, 2)])
             with open(path, "a", encoding="utf-8") as file:
                 file.write("X 1\n")

@@ -121,7 +121,7 @@ class MovesOfPairs(counting.CountingTest):
         least, _ = self.asked(asked, "of who made no call meanwhile")
         self.assertGreaterEqual(least, answered)
         self.until_pulls(always, "at a daemon alone", 3)
-        self.until_each_more("beside readers")
+        self.check_counts(alone)
 
     def test_who_is_started_again_after_a_move_serves_nobody(self):
         [old] = self.pairs_at_work()
