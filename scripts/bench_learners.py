@@ -101,14 +101,18 @@ Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, wh
                 self.seen.setdefault((fault, side), []).append(max(longest_gap(learner, moment) for learner in learners[:-1]))
         return max(self.seen[fault, side])
 
+    def daemon(self, stack, folder, policy, learners):
+        """One that can be reached, until the stack ends it."""
+        daemon = Daemon(self.programs.folder / "psd", folder, {"policy": policy, "optimizer": OUTER, "world_size": learners})
+        stack.callback(daemon.end)
+        daemon.await_ready()
+        return daemon
+
     def paced_rate(self, rules):
         """Samples per second of all learners, of which one is slow."""
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
-            policy = {"type": "diloco", "period": PACED_PERIOD, "start_trainers": PACED, **rules}
-            daemon = Daemon(self.programs.folder / "psd", folder, {"policy": policy, "optimizer": OUTER, "world_size": PACED})
-            stack.callback(daemon.end)
-            daemon.await_ready()
+            daemon = self.daemon(stack, folder, {"type": "diloco", "period": PACED_PERIOD, "start_trainers": PACED, **rules}, PACED)
             learners = []
             for rank in range(PACED):
                 steps = folder / f"steps-{rank}"
@@ -127,9 +131,7 @@ Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, wh
             return sum(begin < moment <= end for learner in learners for moment in learner.ends()) * PACED_BATCH / seconds
 
     def ours(self, stack, folder):
-        daemon = Daemon(self.programs.folder / "psd", folder, {"policy": POLICY, "optimizer": OUTER, "world_size": LEARNERS})
-        stack.callback(daemon.end)
-        daemon.await_ready()
+        daemon = self.daemon(stack, folder, POLICY, LEARNERS)
         learners = []
         for rank in range(LEARNERS):
             steps = folder / f"metrics-{rank}"

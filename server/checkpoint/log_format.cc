@@ -221,7 +221,7 @@ bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, 
   return parts.fit() && (departed.ranks.empty() || departed.ranks.rbegin()->value < departed.worldSize);
 }
 
-/// Those that a record of an update has, which are there.
+/// The first `count` sources of an update's record, which has at least so many.
 std::vector<UpdateSource> sourcesIn(std::span<const std::byte> bytes, uint32_t count) {
   std::vector<UpdateSource> sources;
   for (uint32_t i = 0; i < count; i++) {

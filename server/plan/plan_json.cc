@@ -49,10 +49,7 @@ uint64_t readHex(ObjectReader& in, std::string_view key) {
 PlannedGroup readPlannedGroup(ObjectReader& in) {
   PlannedGroup group;
   std::vector<ObjectReader> entries = in.objects("groups");
-  if (entries.size() != 1) {
-    in.fail("groups", fmt::format("{} groups; there is one", entries.size()));
-    return group;
-  }
+  if (entries.empty()) return group;
   ObjectReader& entry = entries.front();
   need(entry, {"epoch", "history", "primary"});
   group.epoch = entry.integer("epoch", 1, 1, kPlanNumberMax);
@@ -112,8 +109,22 @@ Status checkFormat(const Json& document) {
                            kPlanVersion, describeJson(version)));
 }
 
+/// A plan has one group, which has all shards; where these are lists, and of so many.
+Status checkOneGroup(const Json& document) {
+  const auto countOf = [&](const char* key, size_t fallback) {
+    const auto found = document.find(key);
+    return found != document.end() && found->is_array() ? found->size() : fallback;
+  };
+  if (const size_t groups = countOf("groups", 1); groups != 1) {
+    return {ErrorCode::invalidArgument, fmt::format("groups: {} groups; there is one", groups)};
+  }
+  if (countOf("shards", 0) == 0) return {};
+  return {ErrorCode::invalidArgument, "shards: must be empty: the group has all of them"};
+}
+
 Result<Plan> readDocument(Json document) {
   PSD_RETURN_IF_ERROR(checkFormat(document));
+  PSD_RETURN_IF_ERROR(checkOneGroup(document));
   ObjectReader in(std::move(document));
   Plan plan;
   (void)in.text("format", "");
@@ -122,7 +133,7 @@ Result<Plan> readDocument(Json document) {
   plan.proposal = readHex(in, "proposal");
   plan.ended = in.boolean("ended", false);
   if (in.has("moved")) plan.moved = readMove(in.object("moved"));
-  if (!in.objects("shards").empty()) in.fail("shards", "must be empty: the group has all of them");
+  (void)in.objects("shards");
   plan.group = readPlannedGroup(in);
   plan.daemons = readPlaces(in.object("daemons"));
   PSD_RETURN_IF_ERROR(in.finish());

@@ -98,7 +98,7 @@ struct PolicyChoice {
 
 /// Reads {"type": …, options…}; problems go to the reader.
 PolicyChoice readPolicy(ObjectReader& in);
-/// The same of a group, under a `topLevel` that has a readInGroup.
+/// Reads a group's {"type": …, options…}, where the top level chose a policy that has a readInGroup.
 PolicyChoice readGroupPolicy(ObjectReader& in, const PolicyChoice& topLevel);
 /// All types of policies, a line each, for help texts.
 std::string policyHelp();

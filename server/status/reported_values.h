@@ -21,7 +21,7 @@ std::optional<double> reportedSum(const std::vector<TrainerStatus>& trainers, st
 
 /// "0.2512", "not finite", or "-" where the trainer has not reported it.
 std::string reportedText(const TrainerStatus& trainer, std::string_view name);
-/// The same of so many per second: "18230".
+/// "18230", for so many per second; "not finite", or "-" where the trainer has not reported it.
 std::string reportedRateText(const TrainerStatus& trainer, std::string_view name);
 
 }  // namespace psd

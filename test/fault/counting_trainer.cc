@@ -12,7 +12,8 @@
 //   A STEP TIME VERSION,… DAEMON:EPOCH,…          it was answered, and applied
 //   P TIME ANSWERED SENT LOW HIGH                 a pull, begun when so many pushes of this process were
 //                                                 answered, and so many sent, has from LOW to HIGH of them
-//   M ADDRESS,…                                   the model has moved to these daemons; they are about to be tried
+//   M ADDRESS,…                                   the model has moved to these daemons; they are about to be
+//   tried
 //
 // SIGTERM: no more pushes; it waits for the answers of those under way, and leaves.
 // DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon

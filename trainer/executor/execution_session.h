@@ -72,7 +72,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   Result<ContextPtr> begin(ForwardCall& call);
   /// The context for a call that is of what has come of it: a pass, or a gradient.
   Result<ContextPtr> find(uint64_t context) const;
-  /// Those of one step; each has a gradient.
+  /// The contexts whose gradients make one step, `context` first; an Error where one of them has none yet.
   Result<std::vector<ContextPtr>> findAll(uint64_t context, const std::vector<uint64_t>& also) const;
   Status usable() const;
   /// Ends the context, unless another has its number by now; gives the error, by which the session may be

@@ -53,9 +53,9 @@ class RemoteSteps {
     whole.push_back({std::move(inputs), std::move(loss)});
     return forward(std::move(whole));
   }
-  /// The same of the parts of a batch, at least one, and not more than checkParts() allows: passes of several
-  /// go on side by side, the backward passes among them. The losses of several are computed on another
-  /// thread, one at a time.
+  /// The forward pass of a training step whose batch comes in parts, at least one and not more than
+  /// checkParts() allows, and its loss. Passes of several parts go on side by side, the backward passes among
+  /// them; their losses are computed on another thread, one at a time.
   Result<double> forward(std::vector<BatchPart> parts);
   /// The backward pass, where it has not been, and the step: of what forward() has left. `step` rises with
   /// every call. A step of which the daemon has a part that it had been sent before a fault counts as late:

@@ -111,19 +111,24 @@ class FakeMovable final : public MovableClient {
   FakeClient client_;
 };
 
+/// A client of `old`, of which the model may move to `now`; `told` has what it says of that. They outlive it.
+std::unique_ptr<MovingClient> clientOf(Daemons& old, Daemons& now, std::vector<std::string>& told) {
+  return std::make_unique<MovingClient>(
+      std::make_unique<FakeMovable>(old),
+      [&now](const std::vector<std::string>& servers,
+             std::chrono::milliseconds) -> Result<std::unique_ptr<MovableClient>> {
+        CHECK(servers == std::vector<std::string>{"tcp://new:1"});
+        return std::unique_ptr<MovableClient>(std::make_unique<FakeMovable>(now));
+      },
+      std::chrono::seconds(30), [&told](const ClientEvent& event) { told.push_back(event.line); });
+}
+
 /// A trainer at `old`, of which the model may move to `now`. Owned by one thread.
 struct Trainer {
   Trainer() {
     now.count = 2;
     now.shards = 3;
-    client = std::make_unique<MovingClient>(
-        std::make_unique<FakeMovable>(old),
-        [this](const std::vector<std::string>& servers,
-               std::chrono::milliseconds) -> Result<std::unique_ptr<MovableClient>> {
-          CHECK(servers == std::vector<std::string>{"tcp://new:1"});
-          return std::unique_ptr<MovableClient>(std::make_unique<FakeMovable>(now));
-        },
-        std::chrono::seconds(30), [this](const ClientEvent& event) { told.push_back(event.line); });
+    client = clientOf(old, now, told);
     PSD_REQUIRE_OK(client->join({Rank{2}, 4}, kModel, [this] { return std::span<const float>(values); }));
   }
   void moves() {
@@ -272,14 +277,7 @@ struct Reader {
     now = old;
     now.daemon.values.assign(16, 2.f);
     now.count = 2;
-    client = std::make_unique<MovingClient>(
-        std::make_unique<FakeMovable>(old),
-        [this](const std::vector<std::string>& servers,
-               std::chrono::milliseconds) -> Result<std::unique_ptr<MovableClient>> {
-          CHECK(servers == std::vector<std::string>{"tcp://new:1"});
-          return std::unique_ptr<MovableClient>(std::make_unique<FakeMovable>(now));
-        },
-        std::chrono::seconds(30), [this](const ClientEvent& event) { told.push_back(event.line); });
+    client = clientOf(old, now, told);
     PSD_REQUIRE_OK(client->observe(kModel));
   }
   void moves() { old.movedTo = {{"tcp://new:1"}, {"tcp://new:2"}}; }
