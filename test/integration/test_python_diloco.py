@@ -183,13 +183,23 @@ class PythonDiLoCo(processes.ProcessTest):
                 for count, (x, y) in enumerate(batches(2), 1):  # before there is a push of the whole
                     step(model, inner, x, y)
                     self.assertEqual((learner.progress, learner.client.step), (count, 0))
+                    daemon.until_status(f"the report of step {count}",
+                                        lambda status, count=count: status["trainers"][0]["reported_step"] == count)
 
-                    def told(status, learner=learner, count=count):
-                        # What comes while a report is on its way is left out.
-                        learner._pace.stepped(1, None, learner.progress)
-                        return status["trainers"][0]["reported_step"] == count
+    def test_a_loss_arrives_beside_the_pace_of_each_step(self):
+        daemon, model = self.diloco(), make_model()
+        inner = torch.optim.AdamW(model.parameters(), 0.01)
+        with mock.patch("psd._pace._TELL_EVERY_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+            for x, y in batches(3 * PERIOD):
+                loss = step(model, inner, x, y)
+                learner.client.report({"loss": loss}, step=learner.progress)
 
-                    daemon.until_status(f"the report of step {count}", told)
+                def told(status, loss=loss, count=learner.progress):
+                    trainer, = status["trainers"]
+                    values = {each["name"]: each["value"] for each in trainer["reports"]}
+                    return trainer["reported_step"] == count and values.get("loss") == loss and "samples_per_second" in values
+
+                daemon.until_status(f"the loss of step {learner.progress}", told)
 
     def test_one_learner_in_fragments_is_streaming_diloco_by_hand(self):
         delay, blend, steps = 1, 0.5, 6 * PERIOD + 2

@@ -489,7 +489,10 @@ kj::Promise<Result<MachineProgress>> Channel::progress(bool settled) {
 }
 
 void Channel::report(Step step, std::span<const NamedValue> values) {
-  if (reports_ || connection_.ended() || !connection_.canPush()) return;
+  if (!connection_.ended() && connection_.canPush()) reports_.add(step, values);
+}
+
+kj::Promise<void> Channel::sendReport(Step step, std::span<const NamedValue> values) {
   auto request = connection_.trainer().reportRequest();
   request.setStep(step.value);
   auto out = request.initValues(static_cast<kj::uint>(values.size()));
@@ -497,11 +500,7 @@ void Channel::report(Step step, std::span<const NamedValue> values) {
     out[i].setName(values[i].name.c_str());
     out[i].setValue(values[i].value);
   }
-  reports_ = true;
-  report_ = request.send()
-                .then([this](auto&&) { reports_ = false; })
-                // An older daemon is not asked again; a broken connection shows in the next call.
-                .eagerlyEvaluate([](kj::Exception&&) {});
+  return request.send().ignoreResult();
 }
 
 kj::Promise<Result<std::vector<Rank>>> Channel::waiters() {

@@ -12,6 +12,7 @@
 #include "trainer/client/movable_client.h"
 #include "trainer/client/move_asked.h"
 #include "trainer/client/move_heard.h"
+#include "trainer/client/report_queue.h"
 #include "trainer/client/silence_watch.h"
 #include "trainer/client/transport/answer_room.h"
 #include "trainer/client/transport/daemon_connection.h"
@@ -128,6 +129,7 @@ class Channel {
   /// The slices of rows that this connection carries, one at least of each row shard.
   std::vector<RowSlice> carriedRows(const RowBatch* rows) const;
   kj::Promise<Status> sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info);
+  kj::Promise<void> sendReport(Step step, std::span<const NamedValue> values);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
   /// Makes `left` calls one after the other.
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
@@ -155,8 +157,8 @@ class Channel {
   uint32_t number_ = 0;         // of this one among them
   uint64_t lastPull_ = 0;
   SliceQueue pushes_;
-  kj::Promise<void> report_ = kj::READY_NOW;  // under way
-  bool reports_ = false;
+  ReportQueue reports_{
+      [this](Step step, std::span<const NamedValue> values) { return sendReport(step, values); }};
 };
 
 }  // namespace psd

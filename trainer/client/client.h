@@ -390,8 +390,9 @@ class Client {
   }
 
   /// Tells the daemon, for people, how training goes at `step`: at most 16 values, named by 64 letters,
-  /// digits, or . _ - / at most. After join(). Does not wait; while the report before is not answered, and
-  /// where the daemon does not know reports, nothing is sent. An Error is of the values alone.
+  /// digits, or . _ - / at most. After join(). Does not wait: what comes while the report before is not
+  /// answered is sent then, as one report, with the newest value of each name. Where the daemon does not know
+  /// reports, nothing is sent. An Error is of the values alone.
   virtual Status report(Step, std::span<const NamedValue> values) { return checkReported(values); }
 
   /// The ranks of the trainers of which a push or pull waits for other trainers, as things are. Allowed after

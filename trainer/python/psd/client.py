@@ -254,7 +254,7 @@ class Client:
     def report(self, values: dict[str, float], step: int | None = None) -> None:
         """Tells the daemon, for people, how training goes: at most 16 values, as {"loss": 0.3}. `step`: after which step; None: after
         the newest push. The daemon's page draws the first report of each step. Does not wait; what comes while a report is on its
-        way is left out."""
+        way goes after it, as one report with the newest value of each name."""
         self._check_model("report()")
         after = self.step if step is None else _arguments.integer("step", step)
         self._client.report(after, {_arguments.text("the name of a value", name): _arguments.number(f"'{name}'", value)
