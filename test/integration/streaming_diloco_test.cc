@@ -363,19 +363,26 @@ TEST_CASE("a learner takes its steps while a push is unanswered, until the delay
   });
   // Fragment 0 is pushed at the end of step 3, and what came of it is waited for at the end of step 5.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (taken < 4 && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  const bool overlaps = taken == 4;
-  const Json rounds = server.status()["rounds"];
+  const auto until = [&](const auto& met) {
+    while (!met() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return met();
+  };
+  const bool overlaps = until([&] { return taken == 4; });
+  Json rounds;
+  const bool arrived = until([&] {
+    rounds = server.status()["rounds"];
+    return rounds[0]["here"] == Json::array({0});
+  });
   const bool answered = rounds[0]["closed"] != 0;
   auto other = learners.push(1, 0, 0);
   steps.join();
   PSD_REQUIRE_OK(end);
   requireApplied(other);
   CHECK(overlaps);
+  CHECK(arrived);
   CHECK_FALSE(answered);
-  CHECK(rounds[0]["here"] == Json::array({0}));
   // Half of the five steps that it has taken, and half of the parameters that came of three of them.
   const Values theta = learners.values();
   for (uint64_t i = 0; i < kElements; i++) {
