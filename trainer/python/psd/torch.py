@@ -14,8 +14,8 @@ import torch
 from . import _cuda, _psd
 from ._dealt_sampler import DealtSampler
 from ._diloco import DiLoCo
-from ._memory import keep_freed_memory
 from ._parameters import check_dtypes
+from ._psd import keep_freed_memory
 from ._training import Training
 from .client import Client, Model, Table
 from .errors import Error, InvalidArgument
