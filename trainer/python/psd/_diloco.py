@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from . import _psd
+from . import _arguments, _psd
 from ._pace import Pace
 from ._parameters import check_dtypes
 from ._training import Training
@@ -21,12 +21,6 @@ _log = logging.getLogger("psd")
 
 _SAMPLES_MAX = 1_000_000  # of a step, so that those of a period fit the wire
 _TOKENS_MAX = 1 << 40
-
-
-def _checked_count(what: str, value: Any, most: int) -> int:
-    if not isinstance(value, int) or not 0 <= value <= most:
-        raise InvalidArgument(f"{what} is {value!r}; expected a whole number from 0 to {most}")
-    return value
 
 
 class _Told(NamedTuple):
@@ -118,7 +112,7 @@ class DiLoCo(Training):
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        self._samples_of_step = _checked_count("samples", samples, _SAMPLES_MAX)
+        self._samples_of_step = _arguments.integer("samples", samples, 0, _SAMPLES_MAX)
 
     @property
     def tokens(self) -> int | None:
@@ -127,7 +121,7 @@ class DiLoCo(Training):
 
     @tokens.setter
     def tokens(self, tokens: int | None) -> None:
-        self._tokens_of_step = None if tokens is None else _checked_count("tokens", tokens, _TOKENS_MAX)
+        self._tokens_of_step = None if tokens is None else _arguments.integer("tokens", tokens, 0, _TOKENS_MAX)
 
     @property
     def rank(self) -> int:

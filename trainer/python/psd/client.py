@@ -115,11 +115,6 @@ def _from_environment(name: str) -> int | None:
         raise InvalidArgument(f"the environment's {name} is {value!r}, not a number") from None
 
 
-def _check_within(what: str, value: int | None, least: int, most: int) -> None:
-    if value is not None and (not isinstance(value, int) or not least <= value <= most):
-        raise InvalidArgument(f"{what} is {value!r}; expected a whole number from {least} to {most}, or None")
-
-
 def _tell(what: str, line: str) -> None:
     _log.log(logging.INFO if what == "back" else logging.WARNING, "%s", line)
 
@@ -149,8 +144,8 @@ class Client:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
-        _check_within("window", window, 1, _WINDOW_MAX)
-        _check_within("chunk", chunk, *_CHUNK_BYTES)
+        slices = 0 if window is None else _arguments.integer("window", window, 1, _WINDOW_MAX)
+        slice_bytes = 0 if chunk is None else _arguments.integer("chunk", chunk, *_CHUNK_BYTES)
         cuda_device = -1
         if device is not None:
             cuda_device = _cuda.index_of(device)
@@ -159,7 +154,7 @@ class Client:
         self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
                                    number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
                                    text("transport", transport), _arguments.count("connections", connections),
-                                   window or 0, chunk or 0, text("codec", codec), text("pull_codec", pull_codec), bool(go_on_without_rows),
+                                   slices, slice_bytes, text("codec", codec), text("pull_codec", pull_codec), bool(go_on_without_rows),
                                    _arguments.function("on_event", on_event or _tell),
                                    token if token is None else text("token", token),
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
