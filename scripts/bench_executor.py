@@ -1,6 +1,7 @@
 """The group of scripts/bench that sets psd-executor beside PyTorch's parameter server tutorial."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -207,4 +208,4 @@ and the most."""
                 Row.at_most("Two trainers, CPU a step", medians["stashed 2 cpu"], "one trainer", medians["stashed 1 cpu"], None, milliseconds),
                 Row.at_least("Two trainers, live", medians["live 2"], "one trainer", medians["live 1"], None, rate),
                 Row.at_least("Two trainers, accuracy", executed, "gradients of their own", own, None,
-                             lambda value: self.of_seeds(value == executed, value))]
+                             tuple(functools.partial(self.of_seeds, execute) for execute in (True, False)))]

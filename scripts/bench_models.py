@@ -1,6 +1,7 @@
 """The group of scripts/bench that measures steps of models with embedding tables."""
 
 import contextlib
+import functools
 import json
 import pathlib
 import statistics
@@ -106,7 +107,7 @@ trainer takes twice as many. Over TCP; bytes are those that the daemon gets and 
                  for what, name, target in (("", "daemon", 1.3), (", prefetch", "prefetch", 1.1))]
         first, *others = DENSE
         alone, torch = (medians[f"together, {name}"] for name in (first, "PyTorch"))
-        beside = Row.at_least(f"together, {first}", alone, "PyTorch, one process", torch, None,
-                              lambda rate: self.shown("PyTorch" if rate == torch else first, rate))
-        return [*steps, beside] + [Row.at_least(f"together, {name}", medians[f"together, {name}"], first, alone, None,
-                                     lambda rate, n=name: self.shown(first if rate == alone else n, rate)) for name in others]
+        shown = lambda *names: tuple(functools.partial(self.shown, name) for name in names)
+        beside = Row.at_least(f"together, {first}", alone, "PyTorch, one process", torch, None, shown(first, "PyTorch"))
+        return [*steps, beside] + [Row.at_least(f"together, {name}", medians[f"together, {name}"], first, alone, None, shown(name, first))
+                                   for name in others]

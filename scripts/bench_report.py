@@ -78,10 +78,12 @@ class Row:
 
     @staticmethod
     def compare(what, value, name, reference, target, show, sign, passes):
+        """`show`: how a figure is written; a pair: how psd's is, and how the reference's."""
+        show, show_reference = show if isinstance(show, tuple) else (show, show)
         if value is None or reference is None:
             return Row(what, "not measured" if value is None else show(value), name, "", "", None)
         ratio = value / reference
-        return Row(what, show(value), f"{name}: {show(reference)}", f"{ratio:.2f}", f"{sign} {target:g}" if target else "",
+        return Row(what, show(value), f"{name}: {show_reference(reference)}", f"{ratio:.2f}", f"{sign} {target:g}" if target else "",
                    passes(ratio, target) if target else None)
 
     @staticmethod
