@@ -9,6 +9,7 @@
 
 #include "test/integration/executor_images.h"
 #include "test/integration/odd_models.h"
+#include "trainer/remote/executor_connection.h"
 #include "trainer/remote/loss_list.h"
 #include "trainer/remote/remote_model.h"
 #include "trainer/remote/remote_steps.h"
@@ -124,7 +125,7 @@ TEST_CASE("An executor that does not take a batch in so many parts says so befor
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), config);
   const auto steps = joinedSteps(executor);
-  requireRefused(RemoteModel::make(*steps, 3).status(), ErrorCode::invalidArgument, words);
+  requireRefused(checkParts(steps->module(), 3), ErrorCode::invalidArgument, words);
   const Batch batch = makeBatch();
   const RemoteLoss loss = [labels = labelsOf(batch)](const auto& outputs) {
     return computeLoss({}, outputs, labels);
@@ -132,7 +133,7 @@ TEST_CASE("An executor that does not take a batch in so many parts says so befor
   const BatchPart part{imagesOf(batch), loss};
   requireRefused(steps->forward({part, part, part}).status(), ErrorCode::invalidArgument, words);
   requireRefused(steps->forward(std::vector<BatchPart>()).status(), ErrorCode::invalidArgument, "no part");
-  PSD_REQUIRE_OK(RemoteModel::make(*steps, 1));
+  PSD_REQUIRE_OK(checkParts(steps->module(), 1));
   PSD_REQUIRE_OK(steps->leave());
 }
 

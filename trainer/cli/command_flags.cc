@@ -236,9 +236,11 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
                  "compute the passes over its "
                  "daemon's parameters; here are data and loss")
       ->type_name("ADDRESS");
-  app.add_option("--micro-batches", flags.microBatches,
-                 "with --execute: into so many parts a batch is divided, whose passes go on side by side, so "
-                 "that stages of the executor do forward and backward passes in turn; default 1")
+  app.add_option(
+         "--micro-batches", flags.microBatches,
+         "with --execute: into so many parts a batch is divided, whose passes go on side by side, so "
+         "that stages of the executor do forward and backward passes in turn; from 1 to 1024 and as many as "
+         "the executor's `contexts` allows; default 1")
       ->type_name("N");
   app.add_option(
          "--allreduce-host", flags.allReduceHost,

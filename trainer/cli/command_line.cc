@@ -29,8 +29,7 @@ constexpr std::string_view kAutoBatch = "auto";
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
 constexpr uint64_t kInflightMax = 64;
-constexpr uint64_t kMicroBatchesMax =
-    64;  // an executor has as many contexts for a trainer, if nothing else is said
+constexpr uint64_t kMicroBatchesMax = 1024;  // the executor's `contexts` says how many it takes
 constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
 constexpr uint64_t kBenchRowsMax = 1ull << 32, kBenchDimMax = 4096, kBenchTablesMax = 4096;

@@ -35,7 +35,6 @@ Result<LossResult> shareOf(const LossSpec& loss, const std::vector<NamedTensor>&
 
 Result<std::unique_ptr<RemoteModel>> RemoteModel::make(RemoteSteps& steps, uint32_t microBatches) {
   const RemoteModule& module = steps.module();
-  PSD_RETURN_IF_ERROR(checkParts(module, microBatches));
   if (module.loss) {
     if (const Status known = checkLoss(*module.loss); !known.ok()) {
       return Error{known.error().code,

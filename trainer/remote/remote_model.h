@@ -16,9 +16,8 @@ namespace psd {
 /// `steps`, which outlives it.
 class RemoteModel final : public Model {
  public:
-  /// `microBatches`: into so many parts a batch is divided, whose passes go on side by side.
-  /// invalidArgument: the executor does not take so many. protocolMismatch: the module's loss is one of a
-  /// newer version.
+  /// `microBatches`: into so many parts a batch is divided, whose passes go on side by side; as checkParts()
+  /// allows. protocolMismatch: the module's loss is one of a newer version.
   static Result<std::unique_ptr<RemoteModel>> make(RemoteSteps& steps, uint32_t microBatches = 1);
 
   /// Of the module's name alone.
