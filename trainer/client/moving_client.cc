@@ -221,17 +221,23 @@ Status MovingClient::observeAt(const DaemonPlaces& places) {
   const auto end = std::chrono::steady_clock::now() + patience_;
   for (;;) {
     PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
-    change(std::move(next));
-    if (interrupted_) return interruptedError();
-    const Status observed = inner_->observe(*observed_).status();
+    expect(next.get());
+    const Status observed = interrupted_ ? Status(interruptedError()) : next->observe(*observed_).status();
     if (observed.ok()) {
+      change(std::move(next));
       moved_ = true;
       return {};
     }
+    expect(nullptr);
     // They let nobody in before they have heard that the move is done.
     if (!isRetryable(observed.error().code) || std::chrono::steady_clock::now() > end) return observed;
     std::this_thread::sleep_for(kObservePause);
   }
+}
+
+void MovingClient::expect(MovableClient* next) {
+  const std::lock_guard hold(mutex_);
+  next_ = next;
 }
 
 void MovingClient::change(std::unique_ptr<MovableClient> next) {
@@ -241,6 +247,7 @@ void MovingClient::change(std::unique_ptr<MovableClient> next) {
     bytesBefore_.first += inner_->bytesPulled();
     bytesBefore_.second += inner_->bytesPushed();
     before = std::exchange(inner_, std::move(next));
+    next_ = nullptr;
   }
   ++*moves_;
 }
@@ -341,6 +348,7 @@ void MovingClient::interrupt() {
   interrupted_ = true;
   const std::lock_guard hold(mutex_);
   inner_->interrupt();
+  if (next_ != nullptr) next_->interrupt();
 }
 
 }  // namespace psd

@@ -103,6 +103,8 @@ class MovingClient final : public Client {
   Status moveTo(const DaemonPlaces& places);
   Status joinAt(const DaemonPlaces& places, const MovedFrom& from);
   Status observeAt(const DaemonPlaces& places);
+  /// interrupt() is for this client too, until change(); null: for none.
+  void expect(MovableClient* next);
   /// From now on all calls are of this client. The one before has ended.
   void change(std::unique_ptr<MovableClient> next);
   Result<std::unique_ptr<MovableClient>> connectTo(const std::vector<std::string>& servers) const;
@@ -115,8 +117,9 @@ class MovingClient final : public Client {
 
   std::list<std::shared_ptr<TrackedCall>>
       calls_;         // that may be under way; outlive inner_, which may use what they own
-  std::mutex mutex_;  // guards the change of inner_, for interrupt()
+  std::mutex mutex_;  // guards the change of inner_ and next_, for interrupt()
   std::unique_ptr<MovableClient> inner_;
+  MovableClient* next_ = nullptr;  // that may follow inner_
   const Connect connect_;
   const std::chrono::milliseconds patience_;
   const std::function<void(const ClientEvent&)> onEvent_;

@@ -258,6 +258,7 @@ RowBatch PartitionedClient::makeRowBatch() const {
 }
 
 Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch* rows) {
+  ending_ = 0;
   const bool rowsAlone = destination.empty() && rows != nullptr;
   if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok() && !rowsAlone) {
     return failedCall<PullInfo>(fits.error());
@@ -274,6 +275,7 @@ Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch
 }
 
 Pending<PullInfo> PartitionedClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+  ending_ = 0;
   if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok()) {
     return failedCall<PullInfo>(fits.error());
   }
@@ -308,6 +310,7 @@ Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> grad
 std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<const float> gradient,
                                                           Behind behind, const std::vector<Version>& basis,
                                                           const RowBatch* rows) {
+  ending_ = 0;
   if (Status fits = checkLength("a gradient", gradient.size()); !fits.ok()) {
     return std::make_unique<FailedPush>(fits.error());
   }
@@ -326,11 +329,9 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
 }
 
 Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& request) {
+  ending_ = 0;
   Result<DealtSamples> dealt = lead().takeSamples(request);
-  if (!dealt.ok()) {
-    if (dealt.error().code == ErrorCode::shuttingDown) ending_ = 0;
-    return named(daemons_.front(), dealt.error());
-  }
+  if (!dealt.ok()) return named(daemons_.front(), dealt.error());
   if (dealt->mixed) {
     return Error{ErrorCode::invalidArgument,
                  "batches whose sizes the daemon chooses do not go with several daemons and groups of which "

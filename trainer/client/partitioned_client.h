@@ -110,7 +110,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   std::function<std::span<const float>()> newestValues_;
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;  // of the whole model
-  size_t ending_ = 0;      // the daemon that refused a part of the newest call because it ends
+  size_t ending_ = 0;      // the daemon that refused a part of the newest call because it ends; else the lead
 };
 
 }  // namespace psd

@@ -306,6 +306,7 @@ TEST_CASE("MovingClient: who observes goes on at other daemons, with the first c
   CHECK((rows.rows(0)[2 * rows.places(0)[1]] == 7.f));
   CHECK(reader.client->view().size() == 16);
   CHECK(reader.now.observed == 1);
+  CHECK(reader.client->bytesPulled() == 5 + 5);  // refused attempts do not count
   REQUIRE(reader.told.size() == 1);
   CHECK(reader.told.front().find("the model has moved to tcp://new:1 tcp://new:2, and so has this reader") ==
         0);
