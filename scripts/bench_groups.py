@@ -28,7 +28,7 @@ FLAT_PUSHES = 10_000
 FLAT_BYTES = MIB  # by which the daemon's memory may rise over so many pushes
 MEMORY_SLACK = 32 * MIB
 SPIN_US = 50  # of both ends, in the rows called awake
-IN_FLIGHT = 4 * MIB  # the default window, which does not grow on one machine, of slices of the default size
+IN_FLIGHT = 4 * MIB  # the default window, which does not grow on a Unix socket, of slices of the default size
 
 
 def best(medians, prefix):

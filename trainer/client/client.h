@@ -60,7 +60,8 @@ struct ClientOptions {
   /// ones are faster.
   uint64_t deviceChunkBytes = 32u << 20;
   /// Slices of that size in flight at most, per connection; more of smaller ones. 0: 4, and over a network as
-  /// many as fill the way to the daemon, up to 64 and 32 MiB.
+  /// many as fill the way to the daemon, up to 64 and 32 MiB; but for rows of tables, pushes with rows and
+  /// initial values, of which 4 stay in flight.
   uint32_t window = 0;
   /// Connections of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and
   /// one where values travel through memory shared with it. All of a shard goes over one of them.

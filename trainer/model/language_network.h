@@ -17,7 +17,7 @@ class LanguageNetwork : public Network {
   std::vector<ColumnSpec> inputs() const override;
   torch::Tensor loss(const Tensors& batch) override;
   std::vector<ColumnSpec> outputInputs() const override { return inputs(); }
-  /// "logits", [samples, length, vocabulary].
+  /// "logits", [samples, length − 1, vocabulary].
   Tensors outputs(const Tensors& batch) override;
   LossSpec outputLoss() const override;
   Score score(const Tensors& batch) override;

@@ -136,9 +136,10 @@ class Client:
         PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
         format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose
         connection broke tries to come back. `window`: slices of `chunk` bytes (None: 1 MiB) in flight at a time on each of the
-        `connections`; None: 4, and over a network as many as fill the way to the daemon. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when
-        it is "back"; None: the logger "psd" is. `device`: where the arrays of values and gradients are that calls are given: "cuda:N",
-        or a torch.device; None: in host memory. The call waits for what is under way on such an array in the current stream
+        `connections`; None: 4, and over a network as many as fill the way to the daemon, but 4 of rows of tables, of pushes with
+        rows and of initial values. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when it is "back";
+        None: the logger "psd" is. `device`: where the arrays of values and gradients are that calls are given: "cuda:N", or a
+        torch.device; None: in host memory. The call waits for what is under way on such an array in the current stream
         of its library; what it fills is there for all streams when the call has ended."""
         if servers is None:
             servers = os.environ.get("PSD_SERVER", "")
