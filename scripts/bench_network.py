@@ -12,7 +12,7 @@ import tempfile
 import time
 
 from bench_group import SIZE, Group
-from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
+from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, certificate_of, last_line
 from bench_report import Row, gigabytes
 
 LEARNERS = 2
@@ -96,7 +96,7 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
             tls, flags = name.startswith("TLS"), dict(WIDE[name][0])
             config = {"policy": {"type": "locked"}, "shards": 4, "insecure": True}
             if tls:
-                certificate, key = self.certificate(folder)
+                certificate, key = certificate_of("10.78.0.1", folder)  # at which far() has it
                 config |= {"listen": [f"unix://{folder / 'psd.sock'}", "tls://127.0.0.1:0"],
                            "tls": {"certificate": str(certificate), "key": str(key)}}
                 flags["tls_ca"] = certificate
@@ -153,16 +153,6 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
         stack.callback(lambda: (relay.kill(), relay.wait()))
         if not select.select([relay.stdout], [], [], READY_S)[0] or relay.stdout.readline().strip() != "listening":
             raise Failed("the relay did not start")
-
-    def certificate(self, folder):
-        """Signed by itself, of the address at which far() has a daemon; and its key."""
-        certificate, key = folder / "certificate.pem", folder / "key.pem"
-        done = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-                               "/CN=psd", "-addext", "subjectAltName=IP:10.78.0.1", "-keyout", key, "-out", certificate],
-                              capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-        if done.returncode != 0:
-            raise Failed(f"openssl: {last_line(done.stderr)}")
-        return certificate, key
 
     def train(self, folder, addresses, steps, slow):
         running = []

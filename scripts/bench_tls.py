@@ -4,11 +4,10 @@ import atexit
 import os
 import pathlib
 import resource
-import subprocess
 import tempfile
 
 from bench_group import SIZE, Group
-from bench_programs import Failed, last_line
+from bench_programs import certificate_of
 from bench_report import Row, gigabytes, microseconds
 
 GIB = 1 << 30
@@ -39,7 +38,7 @@ both ends together, kernel included, for each GiB that was pulled or pushed. A r
         return self.programs.seconds * LONGER
 
     def measurements(self):
-        self.make_certificate()
+        self.certificate, self.key = certificate_of("127.0.0.1", self.folder)
         work = {}
         for operation in OPERATIONS:
             for scheme in ("tcp", "tls"):
@@ -49,16 +48,8 @@ both ends together, kernel included, for each GiB that was pulled or pushed. A r
             work[f"call {scheme}"] = lambda s=scheme: self.call(s)
         return work
 
-    def make_certificate(self):
-        """Signed by itself, so that it is its own authority."""
-        done = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                               "-subj", "/CN=psd", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self.folder / "key.pem",
-                               "-out", self.folder / "certificate.pem"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-        if done.returncode != 0:
-            raise Failed(f"openssl: {last_line(done.stderr)}")
-
     def config(self, scheme):
-        files = {"tls": {"certificate": str(self.folder / "certificate.pem"), "key": str(self.folder / "key.pem")}}
+        files = {"tls": {"certificate": str(self.certificate), "key": str(self.key)}}
         return {"listen": [f"unix://{self.folder / 'psd.sock'}", f"{scheme}://127.0.0.1:0"], **files}
 
     def address(self, daemon, scheme):
@@ -66,7 +57,7 @@ both ends together, kernel included, for each GiB that was pulled or pushed. A r
         return daemon.address["tcp"].replace("tcp://", f"{scheme}://")
 
     def flags(self, scheme):
-        return {"tls_ca": self.folder / "certificate.pem"} if scheme == "tls" else {}
+        return {"tls_ca": self.certificate} if scheme == "tls" else {}
 
     def run(self, operation, scheme):
         with self.programs.daemon(self.config(scheme)) as daemon:
