@@ -21,6 +21,7 @@ class StandbyEngine(counting_pairs.CountingPairs):
         return primary, standby
 
     def test_without_etcd_a_dead_standby_makes_pushes_wait_and_pulls_go_on(self):
+        self.gradients = "ones"  # so that every value counts them
         primary, standby = self.pair_at_work()
         self.etcd.kill()
         primary.until_status("it misses the engine", lambda status: status["group"]["engine"])
