@@ -14,6 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "logs are little endian");
 
 constexpr char kMagic[] = "PSDLOG2\n";
+static_assert(kMagic[6] == static_cast<char>('0' + kRecordFormat));
 // Updates have no sources that pushed nothing; else it is the same.
 constexpr char kMagicWithoutShares[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;

@@ -19,6 +19,7 @@ namespace psd {
 
 /// The log's bytes; docs/log_format.md describes them. All numbers are little endian.
 
+inline constexpr uint32_t kRecordFormat = 2;  ///< of what is written and sent; all before are read
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 80;
 inline constexpr uint64_t kRecordPrefixBytes = 16;  ///< of its header: checksum and length

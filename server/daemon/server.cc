@@ -122,9 +122,14 @@ Status Server::start() {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
+  if (!group_) return {};
   // One whose model has moved takes no part: where the engine has lost the plan that says so, it would write
   // a new one, and serve.
-  if (group_ && !outgoing_.moved()) group_->start();
+  if (outgoing_.moved()) {
+    group_->member().startMoved();
+  } else {
+    group_->start();
+  }
   return {};
 }
 

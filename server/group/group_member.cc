@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/os/socket.h"
+#include "server/checkpoint/log_format.h"
 #include "server/group/group_text.h"
 
 namespace psd {
@@ -223,6 +224,13 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   if (serving_ == 0) return turnedAway();
   if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to end"};
   if (life_ != Life::atWork) return Error{ErrorCode::notReady, "the model is about to move"};
+  // Or it would take who shares in an average for who pushed it, and as primary answer a push as made that
+  // was not.
+  if (request.records < kRecordFormat) {
+    return Error{ErrorCode::invalidArgument,
+                 "this standby is of an older version, which does not read the records of its primary: start "
+                 "it with the primary's version of psd"};
+  }
   if (request.addresses.empty())
     return Error{ErrorCode::invalidArgument, "a follower has at least one address"};
   if (!host_.hasValues()) {
@@ -378,8 +386,14 @@ kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved, bool to
     }
     const bool counts = came == GroupPlan::Moving::counts;
     life_ = counts ? Life::movedAway : Life::atWork;
-    if (!counts) act(group_action::Read{});  // what was not heard meanwhile
-    return Answer(counts);
+    if (counts) {
+      tellLeft();
+      return Answer(true);
+    }
+    // What was not heard meanwhile.
+    if (left_ != nullptr) happen([&](TimePoint time) { return state_.leave(time); });
+    act(group_action::Read{});
+    return Answer(false);
   });
 }
 
@@ -388,6 +402,7 @@ void GroupMember::becomeMoved() {
   leaving_ = true;  // but the primary may tell that it ends, and so does this daemon
   waitsFor_.clear();
   host_.movedAway(*plan_.moved());
+  tellLeft();
 }
 
 // --- The end -------------------------------------------------------------------------------------------
@@ -413,12 +428,14 @@ void GroupMember::act(const group_action::StepDown& down) {
 }
 
 void GroupMember::act(const group_action::Ended&) {
-  tasks_.add(whenLastWordSaid().then([this] {
-    KJ_IF_MAYBE (left, left_) {
-      (*left)->fulfill();
-      left_ = nullptr;
-    }
-  }));
+  tasks_.add(whenLastWordSaid().then([this] { tellLeft(); }));
+}
+
+void GroupMember::tellLeft() {
+  KJ_IF_MAYBE (left, left_) {
+    (*left)->fulfill();
+    left_ = nullptr;
+  }
 }
 
 kj::Promise<void> GroupMember::whenLastWordSaid() {
@@ -508,7 +525,8 @@ std::vector<Address> GroupMember::others() const {
 GroupStatus GroupMember::status() const {
   GroupStatus out;
   out.daemon = hex(state_.me());
-  out.role = describe(state_.role());
+  const bool startedMoved = life_ == Life::movedAway && serving_ == 0;
+  out.role = describe(startedMoved ? GroupRole::over : state_.role());
   const PlanView& plan = state_.plan();
   if (!plan.vacant()) {
     out.epoch = plan.epoch;

@@ -35,6 +35,7 @@ struct FollowerRequest {
   DaemonId primary;   ///< the daemon that it means
   std::string name;   ///< for people
   std::vector<Address> addresses;
+  uint32_t records = 0;  ///< the newest format of records that it reads; 0: it did not say
 };
 
 /// What a group member goes by. A value type.
@@ -62,6 +63,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// `begunAnew`: this process was a daemon of the run before it threw its state away; it ends where the run
   /// has ended meanwhile, in place of beginning another one.
   void start(std::optional<Continued> continued, bool begunAnew = false);
+  /// In place of start(), where the model has moved away from here: takes no part, and asks for no plan.
+  void startMoved() { life_ = Life::movedAway; }
 
   /// A daemon asks to follow this one. What it then needs, or why it cannot.
   struct Admitted {
@@ -113,7 +116,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
     begins,     ///< the plan is not known yet
     atWork,     ///< they decide
     deciding,   ///< moveAway() is under way: they stand still
-    movedAway,  ///< it was, and the plan says that the model has moved
+    movedAway,  ///< it was, and the plan says that the model has moved; or startMoved()
     runOver,    ///< this daemon served nobody, and nobody's place is to be taken any more: it ends, or tells
                 ///< where the model is
   };
@@ -152,6 +155,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Result<bool>> keepMovingAway(PlannedMove moved, bool told);
   /// The plan says that the model is served by others.
   void becomeMoved();
+  /// Nothing is left for which leave() waits.
+  void tellLeft();
   kj::Promise<void> retryStart(const Error& error);
   /// Becomes primary where this daemon goes on from what the plan's primary had saved, or its standby.
   void claimWhatIsOurs();

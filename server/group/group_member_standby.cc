@@ -69,7 +69,10 @@ void GroupMember::endWithRun(const std::string& reason) {
   // Or it would write down once more who was done, after that is forgotten.
   kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;
   tasks_.add(copied.then([this, known] { return known ? kj::Promise<void>(kj::READY_NOW) : learnOfMove(); })
-                 .then([this, reason] { host_.endWithPrimary(reason); }));
+                 .then([this, reason] {
+                   host_.endWithPrimary(reason);
+                   tellLeft();
+                 }));
 }
 
 kj::Promise<void> GroupMember::learnOfMove() {

@@ -111,7 +111,8 @@ Result<FollowerRequest> readFollower(schema::Admin::ReplicateParams::Reader para
   FollowerRequest request{DaemonId{params.getFollower()},
                           DaemonId{params.getPrimary()},
                           printable(wire::textIn(params.getName()), 200),
-                          {}};
+                          {},
+                          params.getRecords()};
   const auto addresses = params.getAddresses();
   if (addresses.size() > kAddressesMax) {
     return Error{ErrorCode::invalidArgument,

@@ -13,6 +13,7 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "server/checkpoint/log_format.h"
 #include "server/metrics/steady_clock.h"
 
 namespace psd {
@@ -176,6 +177,7 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     request.setFollower(sink ? dial_.follower : 0);
     request.setPrimary(dial_.primary);
     request.setName(dial_.name.c_str());
+    request.setRecords(kRecordFormat);
     auto own = request.initAddresses(static_cast<unsigned>(dial_.ownAddresses.size()));
     for (unsigned i = 0; i < own.size(); i++) own.set(i, dial_.ownAddresses[i].toString().c_str());
     auto released = kj::newPromiseAndFulfiller<void>();

@@ -110,18 +110,14 @@ class Administration {
   /// The standby becomes the primary, and this daemon its standby.
   kj::Promise<Status> switchOver() {
     return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
-      if (!group_) return Status(noGroup());
-      // Such a one takes no part in its group, and learns of no plan.
-      if (const auto away = outgoing_ ? outgoing_->turnedAway() : std::nullopt) return Status(*away);
+      if (Status may = takesPart(); !may.ok()) return may;
       return group_->switchOver();
     });
   }
   /// Takes the place of a dead primary with what is here, whatever is lost.
   kj::Promise<Status> recover() {
     return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
-      if (!group_) return Status(noGroup());
-      // Such a one takes no part in its group, and learns of no plan.
-      if (const auto away = outgoing_ ? outgoing_->turnedAway() : std::nullopt) return Status(*away);
+      if (Status may = takesPart(); !may.ok()) return may;
       return group_->recover();
     });
   }
@@ -154,6 +150,12 @@ class Administration {
   static Error noGroup() {
     return {ErrorCode::invalidArgument,
             "this daemon has no standby and is none: its configuration has no `engine`"};
+  }
+  /// Whether its part in its group may be asked for; the model may have moved away.
+  Status takesPart() const {
+    if (!group_) return noGroup();
+    const auto away = outgoing_ ? outgoing_->turnedAway() : std::nullopt;
+    return away ? Status(*away) : Status();
   }
 
   ControlLoop& control_;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "server/checkpoint/log_format.h"
 #include "server/plan/plan_json.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
@@ -120,39 +121,126 @@ class SilentConnection final : public PrimaryConnection {
   void stop() override {}
 };
 
-TEST_CASE(
-    "who hears of its run's end tells where the model is, as the watch has learnt it, though a read hangs") {
+/// A daemon that follows the primary 3, of which it hears what the test says. Owned by one thread.
+struct Following {
+  Following() {
+    plan.proposal = 1;
+    plan.group = {.epoch = 1, .primary = DaemonId{3}, .standby = {}, .history = 5};
+    plan.daemons[DaemonId{3}] = {parseAddress("tcp://three:1").value()};
+    all.put(kKey, planText(plan));
+    member.start({});
+    REQUIRE(loop.until([this] { return primary.has_value() && engine.watches() > 0; }));
+  }
+  void put(const Result<Plan>& changed) {
+    PSD_REQUIRE_OK(changed);
+    plan = *changed;
+    const size_t watches = engine.watches();
+    all.put(kKey, planText(plan));
+    REQUIRE(loop.until([&] { return engine.watches() > watches; }));
+  }
+
   TestLoop loop;
   MemoryRegister all;
   MemoryEngine engine{all};
   ServingHost host;
   std::optional<PrimaryEvents> primary;
   Plan plan;
-  plan.proposal = 1;
-  plan.group = {.epoch = 1, .primary = DaemonId{3}, .standby = {}, .history = 5};
-  plan.daemons[DaemonId{3}] = {parseAddress("tcp://three:1").value()};
-  all.put(kKey, planText(plan));
+  GroupMember member{Serving::terms(),
+                     DaemonId{7},
+                     engine,
+                     host,
+                     std::make_shared<Replicator>(ReplicationConfig{}),
+                     [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
+                       primary = dial.events;
+                       return std::make_unique<SilentConnection>();
+                     },
+                     loop.timer()};
+};
+
+TEST_CASE(
+    "who hears of its run's end tells where the model is, as the watch has learnt it, though a read hangs") {
+  Following one;
+  one.engine.holdAnswers();
+  one.primary->runEnded("the model has moved");
+  kj::Promise<void> never = kj::NEVER_DONE;
+  one.loop.resolved(never);  // the read is under way
+  one.put(withMove(one.plan, {9, {{"tcp://new:1"}}}, 2));
+  CHECK(one.loop.until([&] { return one.host.ended; }));
+  REQUIRE(one.host.moved);
+  CHECK(one.host.moved->move == 9);
+}
+
+TEST_CASE("a standby that is about to leave may go once its run is over, or its model has moved") {
+  Following one;
+  one.primary->caughtUp();
+  one.put(withStandby(one.plan, DaemonId{7}, {parseAddress("tcp://one:1").value()}, 2));
+  REQUIRE(one.loop.until([&] { return one.member.status().role == "standby"; }));
+  auto left = one.member.leave();
+  CHECK_FALSE(one.loop.resolved(left));
+  SECTION("its primary says that the run is over") { one.primary->runEnded("all is done"); }
+  SECTION("the plan says that the model has moved") {
+    one.put(withMove(one.plan, {9, {{"tcp://new:1"}}}, 3));
+  }
+  CHECK(one.loop.until([&] { return one.loop.resolved(left); }));
+  CHECK(one.host.ended != one.host.moved.has_value());
+}
+
+TEST_CASE("a primary that is about to leave while it is decided whether its model moves may go after that") {
+  Serving one;
+  one.engine.holdAnswers();
+  auto moved = one.member.moveAway({9, {{"tcp://new:1"}}});
+  CHECK_FALSE(one.loop.resolved(moved));
+  auto left = one.member.leave();
+  CHECK_FALSE(one.loop.resolved(left));
+  const bool counts = GENERATE(true, false);
+  if (!counts) {
+    auto taken = parsePlan(one.all.read(kKey).text);
+    PSD_REQUIRE_OK(taken);
+    taken->proposal++;
+    taken->group = {.epoch = 2, .primary = DaemonId{3}, .standby = {}, .history = 5};
+    taken->daemons[DaemonId{3}] = {parseAddress("tcp://three:1").value()};
+    one.all.put(kKey, planText(*taken));
+  }
+  one.engine.releaseAnswers();
+  const auto came = one.loop.wait(kj::mv(moved));
+  PSD_REQUIRE_OK(came);
+  CHECK(*came == counts);
+  CHECK(one.loop.until([&] { return one.loop.resolved(left); }));
+}
+
+TEST_CASE("a follower that does not read the records of its primary is told which version it needs") {
+  Serving one;
+  FollowerRequest request{.follower = DaemonId{9},
+                          .primary = DaemonId{7},
+                          .name = "other",
+                          .addresses = {parseAddress("tcp://other:1").value()}};
+  for (const uint32_t records : {0u, kRecordFormat - 1}) {
+    request.records = records;
+    const auto refused = one.member.admit(request, nullptr);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::invalidArgument);
+    CHECK(refused.message().find("start it with the primary's version of psd") != std::string::npos);
+  }
+  CHECK(one.member.status().follower == "");
+  request.records = kRecordFormat;
+  CHECK(one.member.admit(request, nullptr).ok());
+}
+
+TEST_CASE("who is started where the model has moved away takes no part") {
+  TestLoop loop;
+  MemoryRegister all;
+  MemoryEngine engine(all);
+  ServingHost host;
   GroupMember member(
       Serving::terms(), DaemonId{7}, engine, host, std::make_shared<Replicator>(ReplicationConfig{}),
-      [&](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
-        primary = dial.events;
-        return std::make_unique<SilentConnection>();
-      },
-      loop.timer());
-  member.start({});
-  REQUIRE(loop.until([&] { return primary.has_value() && engine.watches() > 0; }));
-  engine.holdAnswers();
-  primary->runEnded("the model has moved");
-  kj::Promise<void> never = kj::NEVER_DONE;
-  loop.resolved(never);  // the read is under way
-  const auto moved = withMove(plan, {9, {{"tcp://new:1"}}}, 2);
-  PSD_REQUIRE_OK(moved);
-  const size_t watches = engine.watches();
-  all.put(kKey, planText(*moved));
-  REQUIRE(loop.until([&] { return engine.watches() > watches; }));
-  CHECK(loop.until([&] { return host.ended; }));
-  REQUIRE(host.moved);
-  CHECK(host.moved->move == 9);
+      [](const PrimaryDial&) -> std::unique_ptr<PrimaryConnection> { return nullptr; }, loop.timer());
+  CHECK(member.status().role == "newcomer");
+  member.startMoved();
+  CHECK(member.status().role == "over");
+  auto left = member.leave();
+  CHECK(loop.resolved(left));
+  CHECK(engine.watches() == 0);
+  CHECK(all.read(kKey).revision == 0);
 }
 
 }  // namespace
