@@ -1,6 +1,7 @@
 #include "server/daemon/move_command.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <set>
@@ -15,7 +16,7 @@
 namespace psd {
 namespace {
 
-constexpr double kSameStartSeconds = 5;  // apart, of one process, as it tells at two moments
+constexpr double kSameStartSeconds = 5;  // apart, of one process, whose answers take their time
 
 void print(const char* what, const std::string& line) { std::printf("%-10s %s\n", what, line.c_str()); }
 
@@ -63,30 +64,40 @@ Status lookForMoved(const DaemonCall& before, const DaemonCall& call, const Erro
               addresses->size() == 1 ? addresses->front().toString() + " is" : "the daemons of --to are")};
 }
 
-/// Whether both are of one process, each as it was told by it just now.
-bool sameProcess(const DaemonStatus& one, const DaemonStatus& other) {
+/// What a daemon said of itself, and when.
+struct Told {
+  Result<DaemonStatus> status;
+  std::chrono::steady_clock::time_point at;
+};
+
+/// Whether both are of one process.
+bool sameProcess(const Told& one, const Told& other) {
+  if (!one.status.ok() || !other.status.ok()) return false;
+  const DaemonStatus &first = *one.status, &second = *other.status;
+  const double between = std::chrono::duration<double>(other.at - one.at).count();
   // Containers may share a name and a number of their process.
-  return one.host == other.host && one.pid == other.pid && one.addresses == other.addresses &&
-         std::abs(one.uptimeSeconds - other.uptimeSeconds) < kSameStartSeconds;
+  return first.host == second.host && first.pid == second.pid && first.addresses == second.addresses &&
+         std::abs(second.uptimeSeconds - first.uptimeSeconds - between) < kSameStartSeconds;
 }
 
 /// Whether addresses that are given as those of one daemon and its standby are of different daemons, as far
 /// as they answer.
 Status checkDiffer(const std::vector<std::string>& servers, const DaemonCall& call) {
-  std::vector<std::pair<std::string, Result<DaemonStatus>>> seen;
+  std::vector<std::pair<std::string, Told>> seen;
   for (const std::string& server : servers) {
     PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
     const std::string name = address.toString();
     auto status = servers.size() > 1 ? readStatusAt(address, call) : Error{ErrorCode::notReady, "not asked"};
+    Told told{std::move(status), std::chrono::steady_clock::now()};
     for (const auto& [before, of] : seen) {
       if (before == name) return {ErrorCode::invalidArgument, "--to: " + name + " is given twice"};
-      if (of.ok() && status.ok() && sameProcess(*of, *status)) {
+      if (sameProcess(of, told)) {
         return {ErrorCode::invalidArgument,
                 fmt::format("--to: {} and {} are one daemon; give that once, and of a pair each of the two",
                             before, name)};
       }
     }
-    seen.emplace_back(name, std::move(status));
+    seen.emplace_back(name, std::move(told));
   }
   return {};
 }

@@ -56,7 +56,8 @@ Status printStatus(const DaemonCall& call, bool json, bool here) {
   std::vector<Result<DaemonStatus>> statuses;
   for (const DaemonCall& daemon : daemons) statuses.push_back(statusNow(daemon));
   if (daemons.size() == 1 && !statuses.front().ok()) return statuses.front().status();
-  if (const std::string overview = here ? "" : pairsOverview(daemons, statuses); !overview.empty())
+  if (const std::string overview = here ? "" : pairsOverview(call.servers, daemons, statuses);
+      !overview.empty())
     std::puts(overview.c_str());
   Status worst;
   for (size_t i = 0; i < daemons.size(); i++) {

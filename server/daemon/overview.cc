@@ -66,7 +66,6 @@ DaemonRows Overview::with(const DaemonStatus& status, std::vector<DaemonRow> oth
   here.partition = server_.loaded().config.daemons.index;
   here.here = true;
   here.page.clear();
-  here.gradientsPerSecond = rate_.next(status);
   DaemonRows all{std::move(others)};
   all.daemons.insert(std::ranges::upper_bound(all.daemons, placeOf(here), {}, placeOf), std::move(here));
   return all;

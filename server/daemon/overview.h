@@ -40,7 +40,6 @@ class Overview {
   const Server& server_;
   kj::Timer& timer_;
   std::vector<Address> pair_;  // where the other one of the pair is, or was last
-  GradientRate rate_;
   PeerBook book_;
 };
 

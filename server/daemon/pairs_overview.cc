@@ -30,18 +30,19 @@ PeerBook::Peers placesOf(uint32_t partition, const DaemonCall& daemon, const Res
   return peers;
 }
 
-/// As the calls for what each daemon says, which come before, and warn: where the token has gone over the
-/// network in the clear, it may again.
-PeerBook::Clear clearOf(const std::vector<DaemonCall>& daemons) {
-  const bool went = std::ranges::any_of(daemons, [](const DaemonCall& daemon) {
-    return !tokenInTheClear(daemon.credentials.token, daemon.servers).empty();
-  });
-  return went ? PeerBook::Clear::allowed : PeerBook::Clear::never;
-}
-
 }  // namespace
 
-std::string pairsOverview(const std::vector<DaemonCall>& daemons,
+std::set<std::string> clearHostsOf(const std::vector<std::string>& servers) {
+  std::set<std::string> hosts;
+  for (const std::string& server : servers) {
+    const auto address = parseAddress(server);
+    const bool clear = address.ok() && address->kind == Address::Kind::tcp && !address->tls;
+    if (clear) hosts.insert(address->host);
+  }
+  return hosts;
+}
+
+std::string pairsOverview(const std::vector<std::string>& named, const std::vector<DaemonCall>& daemons,
                           const std::vector<Result<DaemonStatus>>& statuses) {
   const bool pairs =
       std::ranges::any_of(statuses, [](const auto& status) { return status.ok() && status->group; });
@@ -59,7 +60,7 @@ std::string pairsOverview(const std::vector<DaemonCall>& daemons,
       [most](const Address& address, const Credentials& shown) {
         return fetchStatusJson(address, most, shown);
       },
-      clearOf(daemons));
+      clearHostsOf(named));
   io.provider->getTimer()
       .timeoutAfter(kRowsTime, book.whenLooked(peers))
       .catch_([](kj::Exception&&) {})  // who is away is told of as such

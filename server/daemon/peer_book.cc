@@ -33,8 +33,11 @@ std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
 
 }  // namespace
 
-PeerBook::PeerBook(Result<Credentials> credentials, Ask ask, Clear clear)
-    : credentials_(std::move(credentials)), ask_(std::move(ask)), clear_(clear), thread_([this] { run(); }) {}
+PeerBook::PeerBook(Result<Credentials> credentials, Ask ask, std::set<std::string> clear)
+    : credentials_(std::move(credentials)),
+      ask_(std::move(ask)),
+      clear_(std::move(clear)),
+      thread_([this] { run(); }) {}
 
 PeerBook::~PeerBook() {
   {
@@ -177,7 +180,7 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
     if (ends()) break;
     if (next++ == lately) settle();
     const std::string name = address.toString();
-    if (!mayAsk(name)) {
+    if (!mayAsk(address)) {
       silent.push_back(away(peers, name, false,
                             "not asked: the token would go there in the clear; tls:// keeps it secret"));
       continue;
@@ -224,9 +227,10 @@ void PeerBook::settle() {
   for (const auto& waiter : std::exchange(seers_, {})) waiter->fulfill();
 }
 
-bool PeerBook::mayAsk(const std::string& address) const {
-  return clear_ == Clear::allowed || !credentials_.ok() ||
-         tokenInTheClear(credentials_->token, std::span(&address, 1)).empty();
+bool PeerBook::mayAsk(const Address& address) const {
+  const std::string name = address.toString();
+  return clear_.contains(address.host) || !credentials_.ok() ||
+         tokenInTheClear(credentials_->token, std::span(&name, 1)).empty();
 }
 
 Result<DaemonRow> PeerBook::ask(const Peers& peers, const Address& address) {
@@ -239,7 +243,6 @@ Result<DaemonRow> PeerBook::ask(const Peers& peers, const Address& address) {
   row.partition = peers.partition;
   const std::lock_guard hold(mutex_);
   Answer& answer = answers_[name];
-  row.gradientsPerSecond = answer.rate.next(status);
   answer.row = row;
   answer.at = Clock::now();
   return row;

@@ -37,11 +37,9 @@ class PeerBook {
   /// The status document of the daemon at an address; blocks.
   using Ask = std::function<Result<std::string>(const Address& address, const Credentials& credentials)>;
 
-  /// Whether a token may go over a network unencrypted; else who is reached by no other way is not asked.
-  enum class Clear : uint8_t { never, allowed };
-
-  /// `credentials`: what they are shown; an Error is what is said of each.
-  PeerBook(Result<Credentials> credentials, Ask ask, Clear clear = Clear::never);
+  /// `credentials`: what they are shown; an Error is what is said of each. `clear`: hosts to which a token
+  /// may go over a network unencrypted; who is elsewhere, and reached by no other way, is not asked.
+  PeerBook(Result<Credentials> credentials, Ask ask, std::set<std::string> clear = {});
   ~PeerBook();
 
   /// What they said last, and lets them be asked anew. Never waits for them.
@@ -79,13 +77,13 @@ class PeerBook {
   /// Of one more of those that are asked nobody is waited for any more but who was silent before.
   void settle();
   Result<DaemonRow> ask(const Peers& peers, const Address& address);
-  bool mayAsk(const std::string& address) const;
+  bool mayAsk(const Address& address) const;
   /// A row for an address that did not answer, or may not be asked: what was there before, if anything was.
   DaemonRow away(const Peers& peers, const std::string& address, bool asked, const std::string& why);
 
   const Result<Credentials> credentials_;
   const Ask ask_;
-  const Clear clear_;
+  const std::set<std::string> clear_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
@@ -102,7 +100,6 @@ class PeerBook {
   std::set<std::string> silent_;  // addresses, at the last look
   struct Answer {
     DaemonRow row;
-    GradientRate rate;
     Clock::time_point at;
   };
   std::map<std::string, Answer> answers_;  // the last one by address, of the addresses that are asked

@@ -30,17 +30,6 @@ std::string inUrl(const std::string& host) {
 
 }  // namespace
 
-double GradientRate::next(const DaemonStatus& status) {
-  Seen now{status.pid, status.host, status.uptimeSeconds, status.counters[daemonMetrics().gradients]};
-  const bool same =
-      seen_ && seen_->pid == now.pid && seen_->host == now.host && now.gradients >= seen_->gradients;
-  const double seconds = same ? now.uptimeSeconds - seen_->uptimeSeconds : 0;
-  if (!same) rate_ = 0;
-  if (seconds > 0) rate_ = static_cast<double>(now.gradients - seen_->gradients) / seconds;
-  if (!same || seconds > 0) seen_ = std::move(now);
-  return rate_;
-}
-
 DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
   DaemonRow row;
   row.partition = status.partition ? status.partition->index : 0;
@@ -58,6 +47,7 @@ DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
   }
   row.trainers = status.trainers.size();
   row.residentBytes = status.residentBytes;
+  row.gradientsPerSecond = status.gradientsPerSecond;
   return row;
 }
 

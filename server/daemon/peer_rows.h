@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,23 +9,7 @@
 
 namespace psd {
 
-/// Gradients per second of a process between two looks at its status. Owned by one thread.
-class GradientRate {
- public:
-  double next(const DaemonStatus& status);
-
- private:
-  struct Seen {
-    uint32_t pid = 0;
-    std::string host;
-    double uptimeSeconds = 0;
-    uint64_t gradients = 0;
-  };
-  std::optional<Seen> seen_;
-  double rate_ = 0;
-};
-
-/// The row of a daemon with this status, as it is reached at `address`. The rate is not set.
+/// The row of a daemon with this status, as it is reached at `address`.
 DaemonRow rowOf(const DaemonStatus& status, const Address& address);
 
 /// By which address others know a daemon. `listed`: those of its partition in `daemons`, of a pair those of

@@ -25,7 +25,7 @@ struct DaemonRow {
   std::string waits;         ///< as in GroupStatus
   bool standbyInSync = false;
   uint64_t lagBytes = 0;          ///< as in GroupStatus
-  double gradientsPerSecond = 0;  ///< applied, between the last two looks
+  double gradientsPerSecond = 0;  ///< applied, of the last ten seconds
   uint64_t trainers = 0;          ///< that are in
   uint64_t residentBytes = 0;
 

@@ -55,6 +55,7 @@ void MemoryRegister::changed() {
 
 void MemoryEngine::setAway(bool away) {
   away_ = away;
+  trouble_.clear();  // who waits for a change hears it again
   if (away) return;
   for (auto& waiting : std::exchange(absent_, {})) waiting->fulfill();
 }
@@ -71,6 +72,7 @@ void MemoryEngine::releaseAnswers() {
 
 template <class T>
 kj::Promise<Result<T>> MemoryEngine::answer(Result<T> result) {
+  trouble_ = result.ok() ? "" : result.message();
   if (!holding_) return kj::mv(result);
   auto pair = kj::newPromiseAndFulfiller<void>();
   held_.push_back(kj::mv(pair.fulfiller));
@@ -107,12 +109,15 @@ kj::Promise<Result<Stored>> MemoryEngine::changed(std::string key, uint64_t know
     next = kj::mv(pair.promise);
   } else {
     Stored now = register_.read(key);
-    if (now.revision != knownRevision) return Result<Stored>(std::move(now));
+    if (now.revision != knownRevision) {
+      trouble_.clear();
+      return Result<Stored>(std::move(now));
+    }
     next = register_.whenChanged();
   }
   return next.then([this, key = std::move(key), knownRevision] { return changed(key, knownRevision); });
 }
 
-std::string MemoryEngine::trouble() const { return away_ ? noAnswer().message : ""; }
+std::string MemoryEngine::trouble() const { return away_ ? noAnswer().message : trouble_; }
 
 }  // namespace psd::testing

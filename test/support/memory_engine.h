@@ -67,6 +67,7 @@ class MemoryEngine final : public Engine {
 
   MemoryRegister& register_;
   bool away_ = false, holding_ = false;
+  std::string trouble_;  // the last answer was lost
   size_t lostRequests_ = 0, lostAnswers_ = 0, lateRequests_ = 0, swaps_ = 0, watches_ = 0;
   std::vector<Late> late_;
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> held_;

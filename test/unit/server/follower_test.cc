@@ -108,19 +108,23 @@ TEST_CASE("of a round that is not in all shards a follower keeps nothing when it
 }
 
 TEST_CASE("a follower that leaves takes nothing more, and what it has may still be gone on from") {
+  constexpr size_t kShards = 2;
   testing::TestLoop loop;
   testing::MemoryEnv disk;
-  const auto store = testing::makeStore(2, testing::kCounting);
-  PSD_REQUIRE_OK(saveAtRest(disk, "/saved", 1, *store, describeStore(*store, {"locked"}).groups,
+  const auto store = testing::makeStore(kShards, testing::kCounting);
+  PSD_REQUIRE_OK(saveAtRest(disk, "/saved", 1, *store, describeStore(*store, {"sync"}).groups,
                             Consistency::perShard, {}));
   Follower follower(ReplicationConfig{}, [&](Env&, const Checkpoint&) -> Result<CopyPlace> {
     return CopyPlace{store.get(), nullptr};
   });
   giveImage(follower, disk, loop);
+  PSD_REQUIRE_OK(loop.wait(follower.records(roundRecords(*store, 1, 1, kShards))));
   follower.leave();
   CHECK(follower.progress().message() == "the standby is about to end");
-  CHECK(loop.wait(follower.records(record(5, 64))).error().code == ErrorCode::shuttingDown);
+  CHECK(loop.wait(follower.records(roundRecords(*store, 2, kShards + 1, kShards))).error().code ==
+        ErrorCode::shuttingDown);
   PSD_REQUIRE_OK(follower.finish());
+  CHECK(testing::counts(*store) == std::vector<float>(kShards, 1.F));
 }
 
 TEST_CASE("a follower that is restoring a model when the run ends holds up nobody") {

@@ -107,6 +107,7 @@ TEST_CASE("a swap without an answer, and one that makes no sense of the plan, ar
   Pair pair;
   pair.one.engine.loseAnswers(1);
   CHECK_FALSE(pair.loop.wait(pair.one.plan.swap(0, {0, 1, kOne, {}}, {})).ok());
+  CHECK_FALSE(pair.one.plan.trouble().empty());
   const PlanView made = pair.read(pair.one);
   CHECK(made.primary == kOne);
   CHECK(pair.one.plan.trouble().empty());

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "common/config/json_file.h"
+#include "server/daemon/pairs_overview.h"
 #include "server/status/status_json.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
@@ -214,13 +215,24 @@ TEST_CASE("a token is not shown where others could read it") {
   CHECK(rows.at(1).answers);
 }
 
-TEST_CASE("a token goes over the network in the clear where whoever asks lets it") {
+TEST_CASE(
+    "a token goes over the network in the clear to hosts that were named, and to no other that is listed") {
   TestLoop loop;
   Daemons daemons;
-  daemons.there["tcp://elsewhere:1"] = statusOf(1);
-  PeerBook book(Credentials{.token = "secret", .tls = {}}, daemons.ask(), PeerBook::Clear::allowed);
-  const auto rows = looked(loop, book, {{.partition = 0, .addresses = {at("tcp://elsewhere:1")}}});
+  daemons.there["tcp://named:2"] = statusOf(1);
+  daemons.there["tcp://listed:1"] = statusOf(2);
+  daemons.there["tcp://over-tls:1"] = statusOf(3);
+  const auto clear = clearHostsOf({"tcp://named:1", "tls://over-tls:1", "unix:///run/psd"});
+  PeerBook book(Credentials{.token = "secret", .tls = {}}, daemons.ask(), clear);
+  const auto rows = looked(loop, book,
+                           {{.partition = 0, .addresses = {at("tcp://named:2")}},
+                            {.partition = 1, .addresses = {at("tcp://listed:1")}},
+                            {.partition = 2, .addresses = {at("tcp://over-tls:1")}}});
   CHECK(rows.at(0).answers);
+  for (const size_t other : {1, 2}) {
+    CHECK_FALSE(rows.at(other).asked);
+    CHECK(rows.at(other).why.find("not asked: the token would go there in the clear") == 0);
+  }
 }
 
 TEST_CASE("a status that is none is the daemon's fault") {
@@ -262,20 +274,17 @@ TEST_CASE("a daemon has the address by which others know it, whatever it listens
   CHECK(found(same, named, &none) == "tcp://node-1:5500");  // which of the two it is cannot be told
 }
 
-TEST_CASE("gradients are counted over the daemon's own time, and anew with a new process") {
-  GradientRate rate;
-  DaemonStatus status = statusOf(1);
-  const auto next = [&](double uptime, uint64_t gradients) {
-    status.uptimeSeconds = uptime;
-    status.counters[daemonMetrics().gradients] = gradients;
-    return rate.next(status);
-  };
-  CHECK(next(10, 100) == 0);
-  CHECK(next(12, 150) == 25);
-  CHECK(next(12, 150) == 25);
-  status.pid = 2;
-  CHECK(next(1, 5) == 0);
-  CHECK(next(2, 9) == 4);
+TEST_CASE("a row has the gradients per second that the daemon tells, and none once it is away") {
+  TestLoop loop;
+  Daemons daemons;
+  daemons.there["tcp://b:1"] = statusOf(1);
+  daemons.there["tcp://b:1"].gradientsPerSecond = 2.5;
+  PeerBook book(Credentials(), daemons.ask());
+  const std::vector<Peers> peers{{.partition = 1, .addresses = {at("tcp://b:1")}}};
+  CHECK(looked(loop, book, peers).at(0).gradientsPerSecond == 2.5);
+  daemons.away = true;
+  CHECK(loop.until([&] { return !book.rows(peers).at(0).answers; }));
+  CHECK(book.rows(peers).at(0).gradientsPerSecond == 0);
 }
 
 }  // namespace
