@@ -89,6 +89,14 @@ bool isUtf8(std::string_view text) {
   return true;
 }
 
+std::string utcText(std::time_t time) {
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
   std::string_view best;
   size_t bestDistance = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ std::string oneLine(std::string_view text, size_t bytesMax);
 std::string quotedPath(std::string_view path);
 
 bool isUtf8(std::string_view text);
+
+/// "2026-03-01T12:00:00Z"
+std::string utcText(std::time_t time);
 
 /// The candidate with the smallest edit distance to `word` (case ignored, two swapped letters count
 /// once), or empty when none is near.

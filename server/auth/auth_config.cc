@@ -19,11 +19,7 @@ AuthConfig readAuth(ObjectReader in) {
   auth.tokens = in.text("tokens", "");
   ObjectReader certificates = in.object("certificates");
   for (const std::string& glob : certificates.keys()) {
-    if (const std::string fault = globFault(glob); glob.empty()) {
-      certificates.fail(glob, "a glob of names is never empty");
-    } else if (!fault.empty()) {
-      certificates.fail(glob, fault);
-    }
+    if (const std::string fault = globFault(glob); !fault.empty()) certificates.fail(glob, fault);
     auth.certificates.push_back({glob, readRole(certificates, glob, Role::reader)});
   }
   auth.local = readRole(in, "local", kLocal);

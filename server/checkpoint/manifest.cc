@@ -400,14 +400,7 @@ std::string_view consistencyName(Consistency consistency) {
   return kConsistencies[static_cast<size_t>(consistency)];
 }
 
-std::string utcNow() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
+std::string utcNow() { return utcText(std::time(nullptr)); }
 
 std::vector<const ManifestBlock*> blocksOf(const Manifest& manifest) {
   std::vector<const ManifestBlock*> blocks;

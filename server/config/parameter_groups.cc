@@ -173,17 +173,15 @@ void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
     in.fail("policy.fragments",
             "does not go with `groups`, each of which is a fragment, as is what they "
             "leave to the top level");
-  } else if (count > std::min<size_t>(plan.period, kFragmentsMax)) {
+  } else if (count > fragmentsMost(plan)) {
     in.fail("groups",
             fmt::format("and what they leave are {} fragments, and may be at most policy.period ({}) "
                         "and {}: each is pushed once in so many steps",
                         count, plan.period, kFragmentsMax));
-  } else if (const uint64_t slot = plan.period / count; plan.delay >= slot) {
-    in.fail(
-        "policy.delay",
-        fmt::format("must be below period / fragments ({}), of which the groups make {}: what came of one "
-                    "push is taken over before the next one",
-                    slot, count));
+  } else if (const std::string fault =
+                 delayFault(plan, count, fmt::format(", of which the groups make {}", count));
+             !fault.empty()) {
+    in.fail("policy.delay", fault);
   }
   const bool early =
       std::ranges::any_of(groups, [](const GroupConfig& group) { return group.policy.local.endsEarly; });

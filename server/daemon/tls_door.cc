@@ -8,6 +8,7 @@
 
 #include "common/os/env.h"
 #include "common/os/text_file.h"
+#include "common/text/text.h"
 #include "common/tls/tls_stream.h"
 
 namespace psd {
@@ -42,11 +43,7 @@ void warnOfEnd(const TlsDoor::Files& files) {
   if (!ends || file == files.read.end()) return;
   const auto left = *ends - std::chrono::system_clock::now();
   if (left > kWarnedBefore) return;
-  const std::time_t time = std::chrono::system_clock::to_time_t(*ends);
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  char date[32];
-  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  const std::string date = utcText(std::chrono::system_clock::to_time_t(*ends));
   const bool over = left <= left.zero();
   spdlog::warn("tls.certificate: that of '{}' {} {}{}: put a new one there and reload", file->second.path,
                over ? "has expired on" : "expires on", date,

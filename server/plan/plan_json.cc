@@ -133,6 +133,7 @@ Result<Plan> readDocument(Json document) {
   plan.proposal = readHex(in, "proposal");
   plan.ended = in.boolean("ended", false);
   if (in.has("moved")) plan.moved = readMove(in.object("moved"));
+  // Its key is known; that it is empty was seen before.
   (void)in.objects("shards");
   plan.group = readPlannedGroup(in);
   plan.daemons = readPlaces(in.object("daemons"));

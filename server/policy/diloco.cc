@@ -36,13 +36,11 @@ void readFragments(ObjectReader& in, LocalPlan& local) {
   local.fragments = static_cast<uint32_t>(in.integer("fragments", 1, 1, kFragmentsMax));
   local.delay = static_cast<uint32_t>(in.integer("delay", 0, 0, kDelayMax));
   local.blend = in.number("blend", 0, {.min = 0, .max = 1, .maxExclusive = true});
-  if (local.fragments > local.period) {
+  if (local.fragments > fragmentsMost(local)) {
     in.fail("fragments",
             fmt::format("must be at most period ({}): each is pushed once in so many steps", local.period));
-  } else if (const uint64_t slot = local.period / local.fragments; local.delay >= slot) {
-    in.fail("delay", fmt::format("must be below period / fragments ({}): what came of one push is taken over "
-                                 "before the next one",
-                                 slot));
+  } else if (const std::string fault = delayFault(local, local.fragments); !fault.empty()) {
+    in.fail("delay", fault);
   }
   if (local.blend > 0 && local.delay == 0) {
     in.fail("blend", "goes with a delay: without one a trainer takes no step between a push and its result");

@@ -1,6 +1,9 @@
 #include "server/policy/policy_config.h"
 
+#include <algorithm>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "server/policy/list_help.h"
 #include "server/policy/policy_list.h"
@@ -16,6 +19,17 @@ std::string readType(ObjectReader& in) {
 }
 
 }  // namespace
+
+uint64_t fragmentsMost(const LocalPlan& plan) { return std::min(plan.period, kFragmentsMax); }
+
+std::string delayFault(const LocalPlan& plan, uint64_t fragments, const std::string& whence) {
+  const uint64_t slot = plan.period / fragments;
+  if (plan.delay < slot) return "";
+  return fmt::format(
+      "must be below period / fragments ({}){}: what came of one push is taken over before the "
+      "next one",
+      slot, whence);
+}
 
 PolicyChoice readPolicy(ObjectReader& in) {
   PolicyChoice choice;

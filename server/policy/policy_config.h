@@ -48,6 +48,13 @@ struct LocalPlan {
   uint32_t arrivals = 1;  ///< 0: as many as the optimizer's delay is
 };
 
+/// The most fragments into which trainers exchange the model by that plan: each is pushed once in a period.
+uint64_t fragmentsMost(const LocalPlan& plan);
+/// Why the plan's delay does not go with so many fragments; empty: it does. `whence`: where they come from,
+/// as
+/// ", of which …".
+std::string delayFault(const LocalPlan& plan, uint64_t fragments, const std::string& whence = "");
+
 /// What the rounds of a policy demand of the number of trainers.
 struct RoundPlan {
   uint32_t backupTrainers = 0;  ///< a round ends without so many

@@ -138,7 +138,7 @@ std::string waitingLine(const WaitingStatus& waiting, bool several) {
   if (waiting.joins > 0)
     reason += fmt::format("{}{} more trainer{} to join", reason.empty() ? "" : "; ", waiting.joins,
                           waiting.joins == 1 ? "" : "s");
-  const std::string ranks = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
+  const std::string ranks = ranksText(waiting.ranks);
   return labelledLine(
       "waiting",
       fmt::format("{} in {} ({}) for {}",
@@ -152,18 +152,15 @@ std::string waitingLine(const WaitingStatus& waiting, bool several) {
 std::string roundsLine(const RoundsStatus& rounds, bool several) {
   const std::string policy = policyText(rounds.policy, rounds.group, several);
   if (rounds.generation) {
-    const std::string ranks = joined(rounds.in, ", ", [](uint32_t rank) { return std::to_string(rank); });
+    const std::string ranks = ranksText(rounds.in);
     return labelledLine("averaging", fmt::format("{} step(s) ({}); generation {}: ranks {}", rounds.closed,
                                                  policy, *rounds.generation, ranks.empty() ? "none" : ranks));
   }
   const bool waitsForAll = rounds.policy == "sync" && !rounds.graceSeconds;
   if (rounds.closed == 0 || (waitsForAll && rounds.leftOut.empty() && rounds.late.empty())) return "";
-  const auto ranks = [](const std::vector<uint32_t>& all) {
-    return joined(all, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
-  };
   std::string text = fmt::format("{} closed ({}); last: ranks {} in {}", rounds.closed, policy,
-                                 ranks(rounds.in), durationText(rounds.openSeconds));
-  if (!rounds.late.empty()) text += fmt::format(", late: ranks {}", ranks(rounds.late));
+                                 ranksText(rounds.in), durationText(rounds.openSeconds));
+  if (!rounds.late.empty()) text += fmt::format(", late: ranks {}", ranksText(rounds.late));
   if (rounds.graceSeconds) text += fmt::format(", grace {}", durationText(*rounds.graceSeconds));
   if (!rounds.leftOut.empty()) {
     text += "; left out: " + joined(rounds.leftOut, ", ", [](const LeftOutStatus& one) {
@@ -173,7 +170,7 @@ std::string roundsLine(const RoundsStatus& rounds, bool several) {
             });
   }
   if (rounds.graceLeftSeconds) {
-    text += fmt::format("; now here: ranks {}, grace left {}", ranks(rounds.here),
+    text += fmt::format("; now here: ranks {}, grace left {}", ranksText(rounds.here),
                         durationText(*rounds.graceLeftSeconds));
   }
   return labelledLine("rounds", text);

@@ -22,6 +22,10 @@ std::string rateText(double perSecond) {
   return whole ? fmt::format("{:.0f}", perSecond) : fmt::format("{:.3g}", perSecond);
 }
 
+std::string ranksText(const std::vector<uint32_t>& ranks) {
+  return joined(ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
+}
+
 std::string alignedRows(const std::vector<TextRow>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const TextRow& row : rows) {

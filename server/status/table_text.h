@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,9 @@ std::string labelledLine(std::string_view label, std::string_view text);
 
 /// "18230", "0.25": so many per second.
 std::string rateText(double perSecond);
+
+/// "0, 2": ranks, one after the other.
+std::string ranksText(const std::vector<uint32_t>& ranks);
 
 /// Rows of cells under a heading, the first row; columns aligned, all but the first to the right.
 std::string alignedRows(const std::vector<TextRow>& rows);

@@ -60,7 +60,7 @@ std::string topWaiting(const DaemonStatus& now) {
   std::string out;
   const bool several = now.hasSeveralGroups();
   for (const WaitingStatus& waiting : now.waiting) {
-    const std::string who = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
+    const std::string who = ranksText(waiting.ranks);
     const std::string whom = joined(waiting.awaited, ", ", [](const AwaitedStatus& one) {
       return fmt::format("{} since {}", one.rank, durationText(one.waitedSeconds));
     });

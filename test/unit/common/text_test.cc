@@ -68,5 +68,10 @@ TEST_CASE("UTF-8 is told from what is none") {
   }
 }
 
+TEST_CASE("a time is written as of UTC") {
+  CHECK(utcText(0) == "1970-01-01T00:00:00Z");
+  CHECK(utcText(951'827'696) == "2000-02-29T12:34:56Z");
+}
+
 }  // namespace
 }  // namespace psd::text_test
