@@ -73,15 +73,17 @@ void OutgoingMove::tellWaiting(const MovedAway::Place& place) {
 std::string OutgoingMove::remedy() const {
   const bool kept = config_.durability.enabled();
   const std::string mark = fmt::format("'{}/{}'", config_.durability.path, kMovedName);
+  constexpr std::string_view kOld = ", to serve again what was here before the model moved away";
   if (!config_.engine) {
     return "to serve a model here again, start it " +
-           (kept ? "over an empty folder, or without " + mark : "again");
+           (kept ? fmt::format("over an empty folder, or without {}{}", mark, kOld) : "again");
   }
   return fmt::format(
       "to serve a model here again, stop both daemons of the pair, remove the key '{}/plan' from the engine, "
       "and start them {}",
       config_.engine->prefix,
-      kept ? "over empty folders, or without " + mark + " and its like of the other one" : "again");
+      kept ? fmt::format("over empty folders, or without {} and its like of the other one{}", mark, kOld)
+           : "again");
 }
 
 Error OutgoingMove::refusal() const {
