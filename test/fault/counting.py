@@ -82,6 +82,25 @@ class CountingTest(processes.ProcessTest):
 
         processes.until(f"{count} more pushes are answered {what}", more)
 
+    def until_each_more(self, what, count=30, ranks=None):
+        """So many more of each trainer; `ranks`: of these alone, of trainers that were started in their order."""
+        before = self.answered_each()
+        goals = {rank: before[rank] + count for rank in (range(len(before)) if ranks is None else ranks)}
+
+        def more():
+            now = self.answered_each()
+            return all(now[rank] >= goal for rank, goal in goals.items())
+
+        processes.until(f"{count} more pushes of each trainer are answered {what}", more)
+
+    def until_taken_over(self, daemon):
+        return daemon.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+
+    @staticmethod
+    def versions(daemon):
+        """Of its shards."""
+        return {shard["version"] for shard in daemon.status()["shards"]}
+
     def end_trainers(self):
         """They finish what is under way and leave."""
         for trainer, _ in self.trainers:

@@ -44,11 +44,6 @@ class Moves(counting.CountingTest):
     def counting(self, daemons, rank=0, world_size=1, inflight=2):
         return self.count(daemons[-1].address, rank, world_size, inflight=inflight, chunk_bytes=1 << 18)
 
-    def until_each_more(self, what, count=30):
-        goals = [answered + count for answered in self.answered_each()]
-        processes.until(f"{count} more pushes of each trainer are answered {what}",
-                        lambda: all(now >= goal for now, goal in zip(self.answered_each(), goals)))
-
     def move(self, old, new, *more):
         return self.start_psd("move", "--server", old[0].address, "--to", new[0].address, *more)
 

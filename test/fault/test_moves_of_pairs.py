@@ -68,11 +68,6 @@ class MovesOfPairs(counting.CountingTest):
         self.until_each_more("before the move")
         return pairs
 
-    def until_each_more(self, what, count=30):
-        goals = [answered + count for answered in self.answered_each()]
-        processes.until(f"{count} more pushes of each trainer are answered {what}",
-                        lambda: all(now >= goal for now, goal in zip(self.answered_each(), goals)))
-
     def move(self, old, new, *more):
         return self.start_psd("move", "--server", ",".join(daemon.address for daemon in old), "--to", ",".join(
             daemon.address for daemon in new), *more)

@@ -33,11 +33,6 @@ class SeveralCuts(counting.CountingTest):
         for rank, place in enumerate(("near", "far")):
             self.count(",".join(addresses), rank, 2, chunk_bytes=1 << 18, within=within(place))
 
-    def until_each_more(self, what, ranks=(0, 1), count=30):
-        goals = {rank: self.answered_each()[rank] + count for rank in ranks}
-        processes.until(f"{count} more pushes of the ranks {ranks} are answered {what}",
-                        lambda: all(self.answered_each()[rank] >= goal for rank, goal in goals.items()))
-
     def psd(self, *arguments):
         """From where all daemons are reached."""
         return subprocess.run([*within("near"), processes.PSD, *map(str, arguments)], capture_output=True, text=True,

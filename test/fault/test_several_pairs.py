@@ -68,7 +68,7 @@ class SeveralPairs(counting.CountingTest):
                 primary.kill()
             else:
                 primary.signal(signal.SIGSTOP)
-            standby.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+            self.until_taken_over(standby)
             self.until_more("by its standby")
             if kills:
                 primary = self.one(fault % 2, primary.address, **settings)
@@ -86,7 +86,7 @@ class SeveralPairs(counting.CountingTest):
 
     @staticmethod
     def until_takes_over(standby):
-        standby.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+        self.until_taken_over(standby)
 
     def disturb(self, fault, number, pair):
         """A fault of one pair, [primary, standby], which it leaves in their new places."""
@@ -180,7 +180,7 @@ class SeveralPairs(counting.CountingTest):
         self.until_more("before the lead dies")
         self.primaries[0].kill()
         self.primaries[0] = daemons[0, "b"]
-        self.primaries[0].until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+        self.until_taken_over(self.primaries[0])
         self.until_more("by its standby")
         new_lead, other = self.folder / "saved-0b", self.folder / "saved-1a"
         # The new lead's folder names none yet.
@@ -223,7 +223,7 @@ class SeveralPairs(counting.CountingTest):
             dies = fault % 2 == 1
             if dies:
                 joins.kill()
-            lead[1].until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+            self.until_taken_over(lead[1])
             lead[:] = [lead[1], self.one(0, lead[0].address, world_size={"min": 1, "max": 2}, membership__grace_ms=500)]
             if not dies:
                 self.assert_ends(joins)

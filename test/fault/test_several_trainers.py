@@ -31,15 +31,6 @@ class SeveralTrainers(counting.CountingTest):
         daemon.until_status(f"rank {rank} trains", lambda status: any(
             each["rank"] == rank and each["step"] > 2 for each in status["trainers"]))
 
-    def until_each_more(self, what, count=30):
-        goals = [answered + count for answered in self.answered_each()]
-        processes.until(f"{count} more pushes of each trainer are answered {what}",
-                        lambda: all(now >= goal for now, goal in zip(self.answered_each(), goals)))
-
-    @staticmethod
-    def versions(daemon):
-        return {shard["version"] for shard in daemon.status()["shards"]}
-
     def test_a_trainer_gives_up_where_a_daemon_stays_away(self):
         for away in range(2):
             with self.subTest(away=away):

@@ -63,10 +63,6 @@ class StandbyMoments(counting_pairs.CountingPairs):
         trainer.signal(signal.SIGCONT)
         return False
 
-    @staticmethod
-    def versions(daemon):
-        return {shard["version"] for shard in daemon.status()["shards"]}
-
     def test_a_primary_that_dies_under_a_half_sent_gradient_loses_nothing(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby), chunk_bytes=SMALL_SLICE)
