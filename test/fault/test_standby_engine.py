@@ -45,7 +45,8 @@ class StandbyEngine(counting_pairs.CountingPairs):
         primary.kill()
         self.until_primary(standby, 2)
         self.until_more("by the standby")
-        self.check_counts(standby)
+        self.end_trainers()
+        self.assertEqual(self.values(standby), {float(self.answered())})
 
     def test_a_damaged_plan_is_told_of_until_it_is_mended(self):
         primary, standby = self.pair_at_work()
