@@ -84,10 +84,6 @@ class SeveralPairs(counting.CountingTest):
         for daemon in [one for pair in pairs for one in pair]:
             self.assert_ends(daemon)
 
-    @staticmethod
-    def until_takes_over(standby):
-        self.until_taken_over(standby)
-
     def disturb(self, fault, number, pair):
         """A fault of one pair, [primary, standby], which it leaves in their new places."""
         primary, standby = pair
@@ -108,7 +104,7 @@ class SeveralPairs(counting.CountingTest):
             self.until_more("by a primary alone")
             pair[1] = self.one(number, standby.address)
         elif fault != "without etcd":
-            self.until_takes_over(standby)
+            self.until_taken_over(standby)
             self.until_more("by a standby")
             if fault == "freeze":
                 primary.signal(signal.SIGCONT)

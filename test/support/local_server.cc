@@ -78,7 +78,9 @@ Result<std::string> LocalServer::reload(nlohmann::ordered_json config) {
 
 LocalServer::~LocalServer() {
   loops_.clear();
-  endUnlessOk(stopDaemon(parsed(unixAddress()), "end of the test", kAdminTimeout));
+  // The test's own thread may have a loop, which a call to the daemon needs as well.
+  const auto stop = [this] { return stopDaemon(parsed(unixAddress()), "end of the test", kAdminTimeout); };
+  endUnlessOk(std::async(std::launch::async, stop).get());
   thread_.join();
 }
 

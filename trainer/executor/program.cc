@@ -57,8 +57,12 @@ struct Flags {
       app.add_option(name, values, help)->type_name("ADDRESS")->expected(1)->take_all();
     };
     app.add_option("--config", config, "Configuration file (JSON, comments allowed)")->type_name("FILE");
-    list("--server", servers,
-         "The daemon, instead of the file's; of several the first that answers; repeatable");
+    app.add_option("--server", servers,
+                   "The daemon, instead of the file's; of several, repeated or with commas between them, the "
+                   "first that answers")
+        ->type_name("ADDRESS")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     list("--listen", listen, "Address to listen on, of this machine, instead of the file's; repeatable");
     app.add_option("--module", module,
                    "What to execute, instead of the file's: " + joined(kExecutableModels, ", ") + ", FILE.pt")

@@ -76,6 +76,9 @@ DOCUMENTS = [
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
     {"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"},
      "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "quorum": 2, "grace_ms": "auto"}}, {"match": ["a"], "optimizer": {"type": "adam"}}]},
+    *({"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"},
+       "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "grace_ms": 9, "aggregator": {"type": type}, **({"late": {"rate": 0.5}} if type == "rda" else {})}}]}
+      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda")),
     {"auth": {"tokens": "tokens", "certificates": {"trainer-*": "trainer"}, "local": "reader"}},
     {"listen": ["tls://localhost:1"], "tls": {"certificate": "c.pem", "key": "c.key"}},
     {"daemons": ["tcp://10.0.0.1:5500", "unix:///run/psd.sock,tcp://10.0.0.2:5500"], "index": 1},
@@ -90,7 +93,8 @@ DOCUMENTS = [
 ]
 # Without a default in the schema: left out when not given …
 OPTIONAL = {"device", "devices", "index", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
-            "delay_compensation", "clip", "grace_ms", "grace_max_ms", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates"}
+            "delay_compensation", "clip", "grace_ms", "grace_max_ms", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates",
+            "policy", "optimizer"}  # of a group
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads", "quorum"}
 FOR_EDITORS = {"$schema"}
@@ -146,8 +150,14 @@ def walk(schema, effective, given, path=()):
                 yield from walk(child["items"], element, given[key][i], here + (i,))
 
 
+# What the model's policy may be, and a group's as well.
+POLICIES = [option for option in SCHEMA["properties"]["policy"]["oneOf"] if "$ref" in option]
+
+
 def declared(schema, path=""):
     """Every property that the schema declares, alternatives told apart by their constants."""
+    if path.startswith(".groups") and schema in POLICIES:
+        return  # those of the top level once more
     if schema.get("$ref", "").startswith("#/properties/"):
         return  # those of the top level once more
     schema = resolved(schema)

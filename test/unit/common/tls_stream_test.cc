@@ -1,5 +1,8 @@
 #include "common/tls/tls_stream.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -7,6 +10,7 @@
 #include <kj/async-io.h>
 #include <kj/debug.h>
 
+#include "common/tls/connect.h"
 #include "common/tls/refusal.h"
 #include "test/support/catch.h"
 #include "test/support/streams.h"
@@ -100,6 +104,20 @@ kj::Promise<void> receive(kj::AsyncIoStream& from, Bytes& bytes, size_t at, std:
 }
 
 }  // namespace
+
+TEST_CASE("a socket that has broken before the handshake is a daemon that is away") {
+  kj::AsyncIoContext io = kj::setupAsyncIo();
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  OwnFd fd(ends[0]);
+  close(ends[1]);
+  const auto address = parseAddress("tls://127.0.0.1:5500");
+  PSD_REQUIRE_OK(address);
+  const auto stream = streamOver(io, std::move(fd), *address, {}).wait(io.waitScope);
+  REQUIRE_FALSE(stream.ok());
+  CHECK(stream.error().code == ErrorCode::unavailable);
+  CHECK(stream.message() == "tls://127.0.0.1:5500: the connection broke in the TLS handshake");
+}
 
 TEST_CASE("TLS: what goes in comes out, both ways at once, in whatever pieces") {
   Pair pair;

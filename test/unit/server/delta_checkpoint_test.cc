@@ -106,7 +106,7 @@ void step(ParameterStore& store, Random& random, uint64_t ids, size_t count, boo
     static_cast<void>(shard.turnover().evictDue(scalars.number, part.rows));
     auto prepared = shard.turnover().prepare(part, version);
     if (!prepared.ok()) std::abort();  // several threads may be here, and Catch2's macros are for one
-    shard.update(*prepared, {}, scalars, version);
+    if (!shard.update(*prepared, {}, scalars, version).ok()) std::abort();
     shard.endUpdate();
   }
 }
