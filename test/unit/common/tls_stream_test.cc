@@ -1,14 +1,13 @@
 #include "common/tls/tls_stream.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <random>
 
 #include <kj/async-io.h>
 #include <kj/debug.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/tls/connect.h"
 #include "common/tls/refusal.h"
