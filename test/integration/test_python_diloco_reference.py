@@ -21,14 +21,14 @@ class Reference(processes.ProcessTest):
         torch.set_num_threads(1)
         self.addCleanup(torch.set_num_threads, threads)
 
-    def assert_comes_to_the_loss(self, kind, within=0.001):
+    def assert_comes_to_the_loss(self, kind):
         policy = torch_diloco.policy_of(kind, PERIOD)
         daemon = self.daemon(policy=policy.pop("type"), optimizer=torch_diloco.optimizer_of(kind), listen=(self.unix_address(),),
                              **{f"policy__{key}": value for key, value in policy.items()})
         task = torch_diloco.Task(torch_diloco.written_text(), seed=1)
         found = torch_diloco.losses(kind, daemon.address, task, PERIOD)
         print(f"{kind}, period {PERIOD}: {found}")
-        self.assertLess(abs(found["psd"] - found["torch"]), within)
+        self.assertLess(abs(found["psd"] - found["torch"]), 0.001)
         self.assertLess(found["torch"], 0.6 * found["untrained"], "it learns")
         counters = daemon.status()["counters"]
         self.assertEqual((counters["late_pushes"], counters["left_out"]), (0, 0))
@@ -37,8 +37,7 @@ class Reference(processes.ProcessTest):
         self.assert_comes_to_the_loss("rounds")
 
     def test_in_fragments(self):
-        # A learner that others wait for, as on a busy machine, pushes at an earlier step than the reference does.
-        self.assert_comes_to_the_loss("fragments", within=0.03)
+        self.assert_comes_to_the_loss("fragments")
 
     def test_without_rounds(self):
         self.assert_comes_to_the_loss("arrivals")
