@@ -206,11 +206,12 @@ def by_psd_in_rounds(server, task, period, rounds=ROUNDS):
     """The same by psd.torch.DiLoCo: learners in threads, each with a connection of its own."""
     import psd.torch
 
+    models = [task.make_model() for _ in range(LEARNERS)]  # here, as threads would draw from one generator at the same time
     failures = []
 
     def run(rank):
         try:
-            model = task.make_model()
+            model = models[rank]
             inner, batches = make_inner(model), task.batches(rank)
             with psd.torch.DiLoCo(model, inner, server, rank=rank, world_size=LEARNERS, samples=BATCH):
                 for _ in range(rounds * period):
