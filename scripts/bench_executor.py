@@ -157,7 +157,7 @@ and the most."""
             return float(re.search(r"rank 0  test .*accuracy ([0-9.]+) %", running[0].text()).group(1))
 
     def of_seeds(self, execute, value):
-        each = self.accuracies.get(execute, [value])
+        each = self.accuracies.get(execute, [value])  # without a measurement, as of a row that is asked for its name
         return f"{percent(value)} ({percent(min(each))} … {percent(max(each))})"
 
     def executed(self, weights, trainers, more=()):

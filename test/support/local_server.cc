@@ -23,6 +23,13 @@ void endUnlessOk(const Status& status) {
   std::abort();
 }
 
+/// What `call` gives, on a thread of its own: a call to the daemon needs a loop, and the test's thread may
+/// have one already.
+template <class Call>
+auto elsewhere(const Call& call) {
+  return std::async(std::launch::async, call).get();
+}
+
 Address parsed(const std::string& address) { return parseAddress(address).value(); }
 
 }  // namespace
@@ -73,20 +80,18 @@ Result<std::string> LocalServer::reload(nlohmann::ordered_json config) {
     const std::lock_guard lock(mutex_);
     next_ = completed(std::move(config));
   }
-  return reloadDaemon(parsed(unixAddress()), kAdminTimeout);
+  return elsewhere([this] { return reloadDaemon(parsed(unixAddress()), kAdminTimeout); });
 }
 
 LocalServer::~LocalServer() {
   loops_.clear();
-  // The test's own thread may have a loop, which a call to the daemon needs as well.
-  const auto stop = [this] { return stopDaemon(parsed(unixAddress()), "end of the test", kAdminTimeout); };
-  endUnlessOk(std::async(std::launch::async, stop).get());
+  endUnlessOk(
+      elsewhere([this] { return stopDaemon(parsed(unixAddress()), "end of the test", kAdminTimeout); }));
   thread_.join();
 }
 
 nlohmann::ordered_json LocalServer::status() const {
-  const auto fetch = [this] { return fetchStatusJson(parsed(unixAddress()), kAdminTimeout); };
-  auto text = std::async(std::launch::async, fetch).get();
+  const auto text = elsewhere([this] { return fetchStatusJson(parsed(unixAddress()), kAdminTimeout); });
   endUnlessOk(text.status());
   return nlohmann::ordered_json::parse(*text);
 }

@@ -52,9 +52,7 @@ Result<DaemonIdentity> Link::open(OwnFd fd, const Address& address, const Client
       return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(loggedIn));
     });
   } catch (const kj::Exception& exception) {
-    if (exception.getType() == kj::Exception::Type::DISCONNECTED) {
-      identity = Error{ErrorCode::unavailable, server + ": the connection broke"};
-    } else if (exception.getType() != kj::Exception::Type::OVERLOADED) {
+    if (exception.getType() != kj::Exception::Type::OVERLOADED) {
       identity = Error{ErrorCode::internal, exception.getDescription().cStr()};
     }
   }

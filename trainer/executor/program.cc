@@ -53,9 +53,6 @@ struct Flags {
   CredentialFlags credentials;
 
   void addConfigTo(CLI::App& app) {
-    const auto list = [&app](const char* name, std::vector<std::string>& values, const char* help) {
-      app.add_option(name, values, help)->type_name("ADDRESS")->expected(1)->take_all();
-    };
     app.add_option("--config", config, "Configuration file (JSON, comments allowed)")->type_name("FILE");
     app.add_option("--server", servers,
                    "The daemon, instead of the file's; of several, repeated or with commas between them, the "
@@ -63,7 +60,11 @@ struct Flags {
         ->type_name("ADDRESS")
         ->delimiter(',')
         ->allow_extra_args(false);
-    list("--listen", listen, "Address to listen on, of this machine, instead of the file's; repeatable");
+    app.add_option("--listen", listen,
+                   "Address to listen on, of this machine, instead of the file's; repeatable")
+        ->type_name("ADDRESS")
+        ->expected(1)
+        ->take_all();
     app.add_option("--module", module,
                    "What to execute, instead of the file's: " + joined(kExecutableModels, ", ") + ", FILE.pt")
         ->type_name("MODEL");

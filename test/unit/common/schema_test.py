@@ -77,8 +77,9 @@ DOCUMENTS = [
     {"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"},
      "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "quorum": 2, "grace_ms": "auto"}}, {"match": ["a"], "optimizer": {"type": "adam"}}]},
     *({"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"},
-       "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "grace_ms": 9, "aggregator": {"type": type}, **({"late": {"rate": 0.5}} if type == "rda" else {})}}]}
+       "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "grace_ms": 9, "aggregator": {"type": type}}}]}
       for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda")),
+    {"policy": {"type": "diloco"}, "optimizer": {"type": "sgd"}, "groups": [{"match": ["fc*"], "policy": {"type": "diloco", "late": {"rate": 0.5}}}]},
     {"auth": {"tokens": "tokens", "certificates": {"trainer-*": "trainer"}, "local": "reader"}},
     {"listen": ["tls://localhost:1"], "tls": {"certificate": "c.pem", "key": "c.key"}},
     {"daemons": ["tcp://10.0.0.1:5500", "unix:///run/psd.sock,tcp://10.0.0.2:5500"], "index": 1},
@@ -156,9 +157,7 @@ POLICIES = [option for option in SCHEMA["properties"]["policy"]["oneOf"] if "$re
 
 def declared(schema, path=""):
     """Every property that the schema declares, alternatives told apart by their constants."""
-    if path.startswith(".groups") and schema in POLICIES:
-        return  # those of the top level once more
-    if schema.get("$ref", "").startswith("#/properties/"):
+    if schema.get("$ref", "").startswith("#/properties/") or path.startswith(".groups") and schema in POLICIES:
         return  # those of the top level once more
     schema = resolved(schema)
     for option in schema.get("oneOf", []):
