@@ -323,6 +323,10 @@ void Server::openGates() {
   tellLoops([](EventLoop& loop) { loop.gate().open(); });
 }
 
+void Server::letTrainersGo() {
+  tellLoops([](EventLoop& loop) { loop.connections().letTrainersGo(); });
+}
+
 void Server::goBy(LoadedConfig loaded) {
   loaded_ = std::move(loaded);
   budgets_.follow(loaded_.config.limits);

@@ -82,6 +82,8 @@ class Server {
   /// limits.drain_ms.
   kj::Promise<bool> closeGates();
   void openGates();
+  /// Breaks the connections of all trainers.
+  void letTrainersGo();
   /// Goes by another configuration, before anybody was let in.
   void goBy(LoadedConfig loaded);
   /// For services on an event loop.

@@ -32,6 +32,8 @@ class GroupHost {
   /// in time.
   virtual kj::Promise<bool> closeGates() = 0;
   virtual void openGates() = 0;
+  /// Another daemon serves from now on: breaks the connections of trainers, who find it so at once.
+  virtual void letTrainersGo() = 0;
 
   // --- As standby ----------------------------------------------------------------------------------------
 

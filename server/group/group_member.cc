@@ -420,6 +420,7 @@ void GroupMember::act(const group_action::StepDown& down) {
                    KJ_IF_MAYBE (switched, switched_) {
                      (*switched)->fulfill(Status());
                      switched_ = nullptr;
+                     host_.letTrainersGo();
                      return timer_.afterDelay(kAnswerTime.count() * kj::MILLISECONDS);
                    }
                    return kj::Promise<void>(kj::READY_NOW);

@@ -51,6 +51,12 @@ void PeerConnections::drop(PeerConnection& connection, std::string reason) {
   }));
 }
 
+void PeerConnections::letTrainersGo() {
+  for (auto& [key, connection] : connections_) {
+    if (connection->trainers() != 0) drop(*connection, "");
+  }
+}
+
 void PeerConnections::closeAll() {
   for (auto& [key, connection] : connections_) connection->close();
   connections_.clear();

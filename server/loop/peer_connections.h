@@ -22,6 +22,8 @@ class PeerConnections final : private kj::TaskSet::ErrorHandler {
   void adopt(std::shared_ptr<PeerConnection> connection);
   /// Ends a connection as soon as the current work on it is off the stack; `reason` empty: the peer left.
   void drop(PeerConnection& connection, std::string reason);
+  /// drop() of all connections with trainers, who go on elsewhere: nobody is warned.
+  void letTrainersGo();
   /// Ends all connections at once, and whatever is looked for. Nothing may be adopted after it.
   void closeAll();
 

@@ -254,6 +254,19 @@ class Standby(counting_pairs.CountingPairs):
         fresh.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         self.assertIsNone(fresh.status()["model"])
 
+    def test_a_switch_lets_trainers_go_that_the_standby_does_not_tell(self):
+        primary, standby = self.pair()
+        trainer = self.counting((primary,))
+        primary.until_in_sync()
+        self.until_more("before the switch", 20)
+        self.psd("switch", "--server", primary.address)
+        self.until_primary(standby, 2)
+        processes.until("the old primary begins anew", lambda: "beginning anew" in primary.err)
+        told = primary.err.partition("beginning anew")[0]
+        self.assertIn("rank 0 of 1 joined", told)
+        self.assertIn("is no longer connected", told)
+        trainer.kill()
+
     def test_a_change_of_the_configuration_reaches_the_standby(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))

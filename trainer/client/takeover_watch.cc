@@ -1,5 +1,6 @@
 #include "trainer/client/takeover_watch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 
@@ -7,18 +8,24 @@
 #include <kj/async-io.h>
 #include <pthread.h>
 
+#include "common/os/random_id.h"
 #include "common/os/socket.h"
 #include "common/tls/connect.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "trainer/client/attempts.h"
 
 namespace psd {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kAttempt{1'000};  // for connecting and logging in
-constexpr milliseconds kPause{500};      // between attempts
+/// For the first attempts to connect, since the system sends what was lost on the way again after a second.
+constexpr milliseconds kFirstAttempt{200};
+/// Longer than an attempt takes: there was a connection, and what comes after it begins as at first.
+constexpr milliseconds kStood{4'000};
 
 }  // namespace
 
@@ -48,15 +55,24 @@ TakeoverWatch::~TakeoverWatch() {
 
 void TakeoverWatch::run() {
   pthread_setname_np(pthread_self(), "psd-watch");
-  do {
-    if (waitOnce()) return tell_();
-  } while (stop_.pause(kPause));
+  milliseconds attempt = kFirstAttempt;
+  Backoff backoff(drawId());
+  for (;;) {
+    const auto begun = Clock::now();
+    if (waitOnce(attempt)) return tell_();
+    attempt = std::min(2 * attempt, kAttempt);
+    if (Clock::now() - begun >= kStood) {
+      attempt = kFirstAttempt;
+      backoff = Backoff(drawId());
+    }
+    if (!stop_.pause(backoff.next())) return;
+  }
 }
 
-bool TakeoverWatch::waitOnce() {
+bool TakeoverWatch::waitOnce(milliseconds attempt) {
   const auto address = parseAddress(server_);
   if (!address.ok()) return false;
-  auto fd = connectTo(*address, kAttempt);
+  auto fd = connectTo(*address, attempt);
   if (!fd.ok()) return false;
   try {
     auto io = kj::setupAsyncIo();

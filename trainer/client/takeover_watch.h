@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,8 +27,9 @@ class TakeoverWatch {
   TakeoverWatch(const ClientOptions& options, std::string server, uint64_t known, std::function<void()> tell);
 
   void run();
-  /// One connection: whether the daemon has taken over. False: it broke, or could not be made.
-  bool waitOnce();
+  /// One connection, which is made within `attempt`: whether the daemon has taken over. False: it broke, or
+  /// could not be made.
+  bool waitOnce(std::chrono::milliseconds attempt);
 
   const std::string server_, token_;
   const TlsFiles tls_;
