@@ -213,14 +213,24 @@ void bindFragments(nb::module_& m) {
       .def_prop_ro("late", &PythonFragments::late);
 }
 
-PythonPending<PushInfo> push(PythonClient& client, nb::handle gradient, uint32_t samples,
-                             std::vector<uint64_t> basis, const PythonRows* rows, uint32_t localSteps) {
-  return client.push({gradient, {samples, localSteps}, std::move(basis), rows});
+PushArguments pushOf(nb::handle gradient, uint32_t samples, std::vector<uint64_t> basis,
+                     const PythonRows* rows, uint32_t localSteps) {
+  return {gradient, {samples, localSteps}, std::move(basis), rows};
 }
 
-PythonPartialPush beginPush(PythonClient& client, nb::handle gradient, uint32_t samples,
-                            std::vector<uint64_t> basis, const PythonRows* rows) {
-  return client.beginPush({gradient, samples, std::move(basis), rows});
+PushInfo push(PythonClient& client, nb::handle gradient, uint32_t samples, std::vector<uint64_t> basis,
+              const PythonRows* rows, uint32_t localSteps) {
+  return client.push(pushOf(gradient, samples, std::move(basis), rows, localSteps));
+}
+
+PythonPending<PushInfo> beginPush(PythonClient& client, nb::handle gradient, uint32_t samples,
+                                  std::vector<uint64_t> basis, const PythonRows* rows, uint32_t localSteps) {
+  return client.beginPush(pushOf(gradient, samples, std::move(basis), rows, localSteps));
+}
+
+PythonPartialPush partialPush(PythonClient& client, nb::handle gradient, uint32_t samples,
+                              std::vector<uint64_t> basis, const PythonRows* rows) {
+  return client.partialPush({gradient, samples, std::move(basis), rows});
 }
 
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
@@ -273,15 +283,17 @@ void bindClient(nb::module_& m) {
           },
           "model"_a, "initial"_a.none(), "rank"_a, "any_rank"_a, "world_size"_a)
       .def("observe", &PythonClient::observe, "model"_a)
-      .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none(), nb::keep_alive<0, 1>())
-      .def("push", &push, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(), "local_steps"_a,
-           nb::keep_alive<0, 1>())
+      .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none())
+      .def("begin_pull", &PythonClient::beginPull, "into"_a.none(), "rows"_a.none(), nb::keep_alive<0, 1>())
+      .def("push", &push, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(), "local_steps"_a)
+      .def("begin_push", &beginPush, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
+           "local_steps"_a, nb::keep_alive<0, 1>())
       .def(
           "round_due",
           [](PythonClient& client, uint64_t version) { return client.roundDue(Version{version}); },
           "version"_a, nb::keep_alive<0, 1>())
       .def("fragments", &PythonClient::fragments, "parameters"_a, "spare"_a, nb::keep_alive<0, 1>())
-      .def("begin_push", &beginPush, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
+      .def("partial_push", &partialPush, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
            nb::keep_alive<0, 1>())
       .def("rows", &PythonClient::rows)
       .def(

@@ -47,6 +47,11 @@ class OwnedClient {
       return call;
     });
   }
+  /// begin(), and waits for the call's answer in the same run().
+  template <class Work>
+  auto complete(Work work) {
+    return run([work = std::move(work)](Client& client) mutable { return work(client)->wait(); });
+  }
   /// run() without waiting for it.
   void post(std::function<void(Client&)> work);
 

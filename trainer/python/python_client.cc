@@ -152,74 +152,84 @@ void PythonClient::begin() {
   });
 }
 
-PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonRows* rows) {
-  using Answer = PythonPending<PullInfo>;
+PullInfo PythonClient::pull(nb::handle destination, const PythonRows* rows) {
+  return take(client_->complete(pulling(destination, rows)));
+}
+
+PythonPending<PullInfo> PythonClient::beginPull(nb::handle destination, const PythonRows* rows) {
+  return {client_, client_->begin(pulling(destination, rows))};
+}
+
+PythonClient::BeginPull PythonClient::pulling(nb::handle destination, const PythonRows* rows) {
+  using Call = PythonPending<PullInfo>::Call;
   const Values given = valuesOf(destination, "the destination of a pull", device());
-  if (memory_) return pullToDevice(given, rowBatchOf(rows));
+  if (memory_) return pullingToDevice(given, rowBatchOf(rows));
   const Values values = isAligned(given.data()) ? given : alignedArray(given.size());
-  return {client_, client_->begin([given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
-            const auto answered = [given, values, rows, newest] {
-              if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
-              if (values.size() > 0) *newest = ConstValues(values);  // not for rows alone
-              return Status();
-            };
-            return std::make_shared<Answer::Call>(
-                Answer::Call{client.pull(spanOf(values), rows.get()), answered});
-          })};
+  return [given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
+    const auto answered = [given, values, rows, newest] {
+      if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
+      if (values.size() > 0) *newest = ConstValues(values);  // not for rows alone
+      return Status();
+    };
+    return std::make_shared<Call>(Call{client.pull(spanOf(values), rows.get()), answered});
+  };
 }
 
-PythonPending<PullInfo> PythonClient::pullToDevice(const Values& destination,
-                                                   std::shared_ptr<RowBatch> rows) {
-  using Answer = PythonPending<PullInfo>;
-  return {client_, client_->begin([destination, rows = std::move(rows), newest = newest_,
-                                   memory = memory_](Client& client) {
-            const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(destination));
-            const auto answered = [destination, copy, rows, newest, memory]() -> Status {
-              if (copy) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *copy));
-              if (destination.size() > 0) *newest = ConstValues(destination);  // not for rows alone
-              return {};
-            };
-            // What computes with the values of before may still read them.
-            const Status free = memory->wait();
-            return std::make_shared<Answer::Call>(Answer::Call{
-                free.ok() ? client.pull(copy ? std::span(*copy) : spanOf(destination), rows.get())
-                          : failedCall<PullInfo>(free.error()),
-                answered, memory});
-          })};
+PythonClient::BeginPull PythonClient::pullingToDevice(const Values& destination,
+                                                      std::shared_ptr<RowBatch> rows) {
+  using Call = PythonPending<PullInfo>::Call;
+  return [destination, rows = std::move(rows), newest = newest_, memory = memory_](Client& client) {
+    const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(destination));
+    const auto answered = [destination, copy, rows, newest, memory]() -> Status {
+      if (copy) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *copy));
+      if (destination.size() > 0) *newest = ConstValues(destination);  // not for rows alone
+      return {};
+    };
+    // What computes with the values of before may still read them.
+    const Status free = memory->wait();
+    return std::make_shared<Call>(
+        Call{free.ok() ? client.pull(copy ? std::span(*copy) : spanOf(destination), rows.get())
+                       : failedCall<PullInfo>(free.error()),
+             answered, memory});
+  };
 }
 
-PythonPending<PushInfo> PythonClient::pushFromDevice(const PushArguments& arguments,
-                                                     const ConstValues& gradient) {
-  using Answer = PythonPending<PushInfo>;
-  return {client_, client_->begin([step = Step{++step_}, behind = arguments.behind, gradient,
-                                   basis = versionsOf(arguments.basis), rows = rowBatchOf(arguments.rows),
-                                   memory = memory_](Client& client) {
-            const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(gradient));
-            const Status there = copy ? memory->copy(*copy, spanOf(gradient)) : memory->wait();
-            const std::span<const float> sent = copy ? std::span<const float>(*copy) : spanOf(gradient);
-            return std::make_shared<Answer::Call>(
-                Answer::Call{there.ok() ? client.push(step, sent, behind, basis, rows.get())
-                                        : failedCall<PushInfo>(there.error()),
-                             [gradient, copy, rows] { return Status(); }, memory});
-          })};
+PushInfo PythonClient::push(const PushArguments& arguments) {
+  return take(client_->complete(pushing(arguments)));
 }
 
-PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
-  using Answer = PythonPending<PushInfo>;
+PythonPending<PushInfo> PythonClient::beginPush(const PushArguments& arguments) {
+  return {client_, client_->begin(pushing(arguments))};
+}
+
+PythonClient::BeginPush PythonClient::pushing(const PushArguments& arguments) {
+  using Call = PythonPending<PushInfo>::Call;
   checkNoneUnfinished();
   const ConstValues given = constValuesOf(arguments.gradient, "the gradient of a push", device());
-  if (memory_) return pushFromDevice(arguments, given);
+  if (memory_) return pushingFromDevice(arguments, given);
   const ConstValues gradient = aligned(given);
-  return {client_, client_->begin([step = Step{++step_}, behind = arguments.behind, gradient,
-                                   basis = versionsOf(arguments.basis),
-                                   rows = rowBatchOf(arguments.rows)](Client& client) {
-            return std::make_shared<Answer::Call>(
-                Answer::Call{client.push(step, spanOf(gradient), behind, basis, rows.get()),
-                             [gradient, rows] { return Status(); }});
-          })};
+  return [step = Step{++step_}, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
+          rows = rowBatchOf(arguments.rows)](Client& client) {
+    return std::make_shared<Call>(Call{client.push(step, spanOf(gradient), behind, basis, rows.get()),
+                                       [gradient, rows] { return Status(); }});
+  };
 }
 
-PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
+PythonClient::BeginPush PythonClient::pushingFromDevice(const PushArguments& arguments,
+                                                        const ConstValues& gradient) {
+  using Call = PythonPending<PushInfo>::Call;
+  return [step = Step{++step_}, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
+          rows = rowBatchOf(arguments.rows), memory = memory_](Client& client) {
+    const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(gradient));
+    const Status there = copy ? memory->copy(*copy, spanOf(gradient)) : memory->wait();
+    const std::span<const float> sent = copy ? std::span<const float>(*copy) : spanOf(gradient);
+    return std::make_shared<Call>(Call{there.ok() ? client.push(step, sent, behind, basis, rows.get())
+                                                  : failedCall<PushInfo>(there.error()),
+                                       [gradient, copy, rows] { return Status(); }, memory});
+  };
+}
+
+PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
   checkNoneUnfinished();
   const auto push = std::make_shared<PythonPartialPush::Push>();
   push->gradient = constValuesOf(arguments.gradient, "the gradient of a push", device());

@@ -45,6 +45,9 @@ class PythonPending {
     }
   };
 
+  /// Begins a call, on the client's thread.
+  using Begin = std::function<std::shared_ptr<Call>(Client&)>;
+
   PythonPending(std::shared_ptr<OwnedClient> client, std::shared_ptr<Call> call)
       : client_(std::move(client)), call_(std::move(call)) {}
   PythonPending(PythonPending&&) = default;
@@ -123,11 +126,13 @@ class PythonClient {
 
   JoinInfo join(const Membership& membership, const ModelSpec& model, nanobind::handle initialValues);
   JoinInfo observe(const ModelSpec& model);
-  PythonPending<PullInfo> pull(nanobind::handle destination, const PythonRows* rows);
+  PullInfo pull(nanobind::handle destination, const PythonRows* rows);
+  PythonPending<PullInfo> beginPull(nanobind::handle destination, const PythonRows* rows);
   /// Numbers the push: one more than step(), which is that of the newest push that was begun, also where a
   /// signal has ended the call.
-  PythonPending<PushInfo> push(const PushArguments& arguments);
-  PythonPartialPush beginPush(const PushArguments& arguments);
+  PushInfo push(const PushArguments& arguments);
+  PythonPending<PushInfo> beginPush(const PushArguments& arguments);
+  PythonPartialPush partialPush(const PushArguments& arguments);
   PythonPending<RoundDue> roundDue(Version version);
   /// Under a policy of fragments, after join(). `parameters`: what was joined with, and is brought to a
   /// daemon that came back without a model.
@@ -153,8 +158,12 @@ class PythonClient {
   /// Of the arrays that a call is given; throws where no call may follow, as the device's stream is gone
   /// then.
   const CudaDevice* device() const;
-  PythonPending<PullInfo> pullToDevice(const Values& destination, std::shared_ptr<RowBatch> rows);
-  PythonPending<PushInfo> pushFromDevice(const PushArguments& arguments, const ConstValues& gradient);
+  using BeginPull = PythonPending<PullInfo>::Begin;
+  using BeginPush = PythonPending<PushInfo>::Begin;
+  BeginPull pulling(nanobind::handle destination, const PythonRows* rows);
+  BeginPull pullingToDevice(const Values& destination, std::shared_ptr<RowBatch> rows);
+  BeginPush pushing(const PushArguments& arguments);
+  BeginPush pushingFromDevice(const PushArguments& arguments, const ConstValues& gradient);
 
   const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
   std::vector<TableSpec> tables_;

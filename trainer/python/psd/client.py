@@ -188,34 +188,35 @@ class Client:
 
     def pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PullInfo:
         """Fills the flat array `into` with the parameters, and `rows` with the values of their rows."""
-        info = self.begin_pull(into, rows).wait()
+        self._check_model("a pull")
+        info = self._client.pull(into, _rows(rows))
         self.versions = info.versions
         return info
 
     def begin_pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PendingPull:
         """Begins a pull. What its answer says in `versions` is the basis of gradients that are computed from it."""
         self._check_model("a pull")
-        return self._client.pull(into, _rows(rows))
+        return self._client.begin_pull(into, _rows(rows))
 
     def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
              rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PushInfo:
         """Pushes one gradient, of `samples` examples, and waits for what becomes of it. `basis`: the versions it was computed
         from; None: those of the newest pull(). `local_steps`: under a policy of local steps, how many the difference is of."""
-        return self.begin_push(gradient, samples, basis=basis, rows=rows, local_steps=local_steps).wait()
+        self._check_model("a push")
+        return self._client.push(gradient, *self._push_terms(samples, basis, rows, local_steps))
 
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                    rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PendingPush:
         """Begins a push; the arrays stay as they are until its answer is there."""
         self._check_model("a push")
-        return self._client.push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows),
-                                 _arguments.count("local_steps", local_steps))
+        return self._client.begin_push(gradient, *self._push_terms(samples, basis, rows, local_steps))
 
     def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                      rows: _psd.Rows | None = None) -> _psd.PartialPush:
         """Begins a push of a gradient that is still being computed: ready(begin, count) says which elements are final, each
         once, padding included; finish() ends it."""
         self._check_model("a push")
-        return self._client.begin_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows))
+        return self._client.partial_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows))
 
     def round_due(self) -> _psd.PendingRoundDue:
         """Under a policy whose rounds close after a grace (info.ends_early): is done when the round that began with the newest
@@ -304,6 +305,11 @@ class Client:
 
     def _basis(self, basis: Sequence[int] | None) -> list[int]:
         return self.versions if basis is None else [_arguments.integer("a version of basis", version) for version in basis]
+
+    def _push_terms(self, samples: int, basis: Sequence[int] | None, rows: _psd.Rows | None,
+                    local_steps: int) -> tuple[int, list[int], _psd.Rows | None, int]:
+        return (_arguments.count("samples", samples), self._basis(basis), _rows(rows),
+                _arguments.count("local_steps", local_steps))
 
     def _check_model(self, what: str) -> None:
         if self.info is None:
