@@ -539,6 +539,32 @@ class PythonDiLoCo(processes.ProcessTest):
                 self.assertEqual(daemon.status()["counters"]["refused_non_finite"], 0)
                 step(model, inner, x, y)  # the hooks are gone with the connection
 
+    def test_values_from_elsewhere_are_not_taken_for_steps(self):
+        daemon, model, other = self.diloco(), make_model(), make_model()
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        nn.init.ones_(other[0].weight)
+        with self.learner(daemon, model, inner, rank=0, world_size=1):
+            for module, loaded in ((model, other), (model[0], other[0])):
+                with self.assertRaisesRegex(psd.InvalidArgument, r"load_state_dict\(\) of '[\w.]+': .*psd.torch.DiLoCo is made"):
+                    module.load_state_dict(loaded.state_dict())
+            self.assertFalse(torch.equal(model[0].weight, other[0].weight))
+        model.load_state_dict(other.state_dict())
+        self.assertTrue(torch.equal(model[0].weight, other[0].weight))
+
+    def test_a_parameter_that_is_frozen_or_unfrozen_later_is_noticed(self):
+        daemon, model = self.diloco(), make_model()
+        model[2].bias.requires_grad_(False)
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        (x, y), = batches(1)
+        with self.learner(daemon, model, inner, rank=0, world_size=1):
+            for parameter, name, before, words in ((model[2].bias, "2.bias", False, "requires a gradient now"),
+                                                   (model[0].weight, "0.weight", True, "requires no gradient any more")):
+                parameter.requires_grad_(not before)
+                with self.assertRaisesRegex(psd.InvalidArgument, f"parameter '{name}' {words}.*psd.torch.DiLoCo is made"):
+                    step(model, inner, x, y)
+                parameter.requires_grad_(before)
+            step(model, inner, x, y)
+
     def test_what_does_not_go_is_refused(self):
         daemon, model = self.diloco(), make_model()
         inner = torch.optim.SGD(model.parameters(), 0.1)

@@ -11,7 +11,7 @@ import torch
 
 from . import _arguments, _psd
 from ._pace import Pace
-from ._parameters import check_dtypes
+from ._parameters import LoadRefused, check_dtypes, check_frozen
 from ._training import Training
 from .client import Client, Model
 from .errors import Error, InvalidArgument, NonFinite
@@ -67,6 +67,7 @@ class DiLoCo(Training):
         _check_kinds(model, inner_optimizer, lr_lambda)
         self.inner_optimizer = inner_optimizer
         self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
+        self._unserved = {key: value for key, value in model.named_parameters() if not value.requires_grad}
         if not self._parameters:
             raise InvalidArgument("the model has no parameter that requires a gradient")
         check_dtypes(self._parameters)
@@ -99,7 +100,10 @@ class DiLoCo(Training):
             raise
         self._pace = Pace(self.client)
         inner_optimizer._psd_learner = self  # type: ignore[attr-defined]
-        self._hooks = [inner_optimizer.register_step_post_hook(lambda *_: self._stepped())]
+        self._hooks = [inner_optimizer.register_step_pre_hook(lambda *_: check_frozen(self)),
+                       inner_optimizer.register_step_post_hook(lambda *_: self._stepped())]
+        refused = LoadRefused(self, "others would take the way to these values for what this learner's steps came to")
+        self._hooks += [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]
         if lr_lambda is not None:
             self._hooks.append(inner_optimizer.register_step_pre_hook(lambda *_: self._set_rates()))
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:

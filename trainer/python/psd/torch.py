@@ -14,7 +14,7 @@ import torch
 from . import _cuda, _psd
 from ._dealt_sampler import DealtSampler
 from ._diloco import DiLoCo
-from ._parameters import check_dtypes
+from ._parameters import LoadRefused, check_dtypes, check_frozen
 from ._psd import keep_freed_memory
 from ._training import Training
 from .client import Client, Model, Table
@@ -65,24 +65,6 @@ class _Lookup:
     rows: _psd.Rows
     leaf: torch.Tensor
     versions: list[int]
-
-
-class _LoadRefused:
-    """A hook of a module's load_state_dict(), which would bring values that the next pull undoes. A copy of the module is free."""
-
-    def __init__(self, optimizer: Optimizer | None = None):
-        self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
-
-    def __reduce__(self) -> Any:
-        return _LoadRefused, ()
-
-    def __call__(self, module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: object) -> None:
-        optimizer = self._optimizer() if self._optimizer is not None else None
-        served = {id(parameter) for parameter in optimizer._parameters.values()} if optimizer is not None else ()
-        for key, parameter in module.named_parameters(remove_duplicate=False):
-            if id(parameter) in served and prefix + key in state_dict:
-                raise InvalidArgument(f"load_state_dict() of '{prefix}{key}': the daemon has its values, and the next step would bring them "
-                                      "back; load before the psd.torch.Optimizer is made, at a daemon that has no model yet, or close() it first")
 
 
 class Optimizer(Training, torch.optim.Optimizer):
@@ -146,8 +128,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._sent: dict[str, int] = {}  # of it, by name: the version of the gradient that was sent
         self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
                        for key, parameter in self._parameters.items()] if overlap else []
-        self._hooks += [module.register_load_state_dict_pre_hook(_LoadRefused(self))
-                        for module in model.modules()]
+        refused = LoadRefused(self, "the daemon has its values, and the next step would bring them back")
+        self._hooks += [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each trainer's own: %s", ", ".join(buffers))
 
@@ -175,7 +157,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
         the optimizer was made with."""
         check_dtypes(self._parameters)
-        self._check_frozen()
+        check_frozen(self)
         if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
@@ -250,17 +232,6 @@ class Optimizer(Training, torch.optim.Optimizer):
             self._lookups.append(_Lookup(table, rows, leaf, pulled.versions))
         places = torch.from_numpy(rows.places(0).copy()).to(ids.device)
         return torch.nn.functional.embedding(places, leaf).view(*ids.shape, leaf.shape[1])
-
-    def _check_frozen(self) -> None:
-        """A parameter that was frozen since would be pushed as zeros, one that requires a gradient since would get no update."""
-        for key, parameter in self._parameters.items():
-            if not parameter.requires_grad:
-                raise InvalidArgument(f"parameter '{key}' requires no gradient any more, and is in the daemon's model: freeze it before the "
-                                      "psd.torch.Optimizer is made, at a daemon that has no model yet, or set requires_grad back")
-        for key, parameter in self._unserved.items():
-            if parameter.requires_grad:
-                raise InvalidArgument(f"parameter '{key}' requires a gradient now, and is not in the daemon's model: unfreeze it before the "
-                                      "psd.torch.Optimizer is made, at a daemon that has no model yet, or set requires_grad back")
 
     def _samples_of_step(self, given: int | None) -> int:
         dealt = self._sampler._stepping() if self._sampler is not None else None
