@@ -55,7 +55,10 @@ class LargePass final : public ForwardPass {
   explicit LargePass(uint64_t values)
       : outputs_{{"y", ElementType::f32, {values}, std::vector<std::byte>(values * sizeof(float))}} {}
   const std::vector<NamedTensor>& outputs() const override { return outputs_; }
-  Status backward(const std::vector<NamedTensor>&, std::span<float>) override { return {}; }
+  Status backward(const std::vector<NamedTensor>&, std::span<float> gradient) override {
+    std::ranges::fill(gradient, 0.0f);
+    return {};
+  }
 
  private:
   const std::vector<NamedTensor> outputs_;
@@ -88,7 +91,10 @@ class ManyOutputs final : public ForwardPass {
     }
   }
   const std::vector<NamedTensor>& outputs() const override { return outputs_; }
-  Status backward(const std::vector<NamedTensor>&, std::span<float>) override { return {}; }
+  Status backward(const std::vector<NamedTensor>&, std::span<float> gradient) override {
+    std::ranges::fill(gradient, 0.0f);
+    return {};
+  }
 
  private:
   std::vector<NamedTensor> outputs_;

@@ -1,7 +1,6 @@
 #include "trainer/executor/execution_session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <utility>
 
@@ -10,6 +9,7 @@
 
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "common/types/finite.h"
 #include "common/types/model_layout.h"
 #include "trainer/executor/gradient_tensors.h"
 #include "trainer/executor/oldest_versions.h"
@@ -29,7 +29,7 @@ Status checkFinite(std::span<const float> gradient, const ContextRows* rows, con
   for (size_t i = 0; i < spec.tensors.size(); i++) {
     const TensorPlace& place = layout.places()[i];
     const auto values = gradient.subspan(place.begin, place.count);
-    if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) continue;
+    if (allFinite(values)) continue;
     return {ErrorCode::nonFinite, "the gradient of " + spec.tensors[i].name +
                                       " holds NaN or infinity; was the learning rate too high?"};
   }
@@ -254,7 +254,6 @@ kj::Promise<Result<bool>> ExecutionSession::backward(uint64_t id, std::vector<Na
                   outputLease = context->outputLease, slot = *slot]() mutable -> Result<bool> {
                    const Executor::CallSlot held = std::move(slot);
                    const std::span<float> gradient(array.get(), elements);
-                   std::ranges::fill(gradient, 0.0f);
                    PSD_RETURN_IF_ERROR(pass->backward(given->gradients, gradient));
                    PSD_RETURN_IF_ERROR(checkFinite(gradient, rows.get(), spec));
                    return true;

@@ -242,11 +242,17 @@ class TorchPass final : public ForwardPass {
     return {ErrorCode::nonFinite, "output gradient " + gradient.toString() + " holds NaN or infinity"};
   }
 
+  /// With the padding behind it.
   void copyInto(std::span<float> gradient, size_t index, const torch::Tensor& computed) const {
-    if (!computed.defined()) return;  // no part in these outputs
-    const TensorPlace& place = shared_->layout.places()[index];
-    const torch::Tensor flat = computed.to(torch::kCPU).contiguous();
-    std::memcpy(gradient.data() + place.begin, flat.const_data_ptr<float>(), place.count * sizeof(float));
+    const std::vector<TensorPlace>& places = shared_->layout.places();
+    const uint64_t end = index + 1 < places.size() ? places[index + 1].begin : gradient.size();
+    const std::span<float> place = gradient.subspan(places[index].begin, end - places[index].begin);
+    const bool hasPart = computed.defined();  // in these outputs
+    if (hasPart) {
+      const torch::Tensor flat = computed.to(torch::kCPU).contiguous();
+      std::memcpy(place.data(), flat.const_data_ptr<float>(), places[index].count * sizeof(float));
+    }
+    std::ranges::fill(place.subspan(hasPart ? places[index].count : 0), 0.0f);
   }
 
   const std::shared_ptr<Shared> shared_;

@@ -30,10 +30,10 @@ class ForwardPass {
   virtual ~ForwardPass() = default;
 
   virtual const std::vector<NamedTensor>& outputs() const = 0;
-  /// Writes the gradients of the parameters into `gradient`, which is laid out by ModelLayout(spec()) and
-  /// zero so far, and those of its rows to where its PassRows say. `outputGradients`: of outputs by their
-  /// names; one that is left out has none. At most once, and only after a pass in training. invalidArgument:
-  /// they are not as the outputs are; nonFinite: they hold NaN.
+  /// Writes the gradients of the parameters into `gradient`, all of it, which is laid out by
+  /// ModelLayout(spec()), and those of its rows to where its PassRows say. `outputGradients`: of outputs by
+  /// their names; one that is left out has none. At most once, and only after a pass in training.
+  /// invalidArgument: they are not as the outputs are; nonFinite: they hold NaN.
   virtual Status backward(const std::vector<NamedTensor>& outputGradients, std::span<float> gradient) = 0;
 };
 

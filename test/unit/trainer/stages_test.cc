@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/types/finite.h"
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
 #include "trainer/model/execution.h"
@@ -63,10 +64,11 @@ std::unique_ptr<ForwardPass> forward(ExecutionModel& model, Weights weights, uin
 std::vector<float> backward(const ExecutionModel& model, ForwardPass& pass) {
   NamedTensor gradient = pass.outputs().at(0);
   for (size_t i = 0; float& value : gradient.values<float>()) value = 0.01f * static_cast<float>(i++ % 7);
-  std::vector<float> gradients(ModelLayout(model.spec()).totalElements());
+  std::vector<float> gradients(ModelLayout(model.spec()).totalElements(), std::nanf(""));
   if (const Status done = pass.backward({gradient}, gradients); !done.ok()) {
     throw std::runtime_error(done.message());
   }
+  if (!allFinite(gradients)) throw std::runtime_error("a part of the gradient is not written");
   return gradients;
 }
 
