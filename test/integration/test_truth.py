@@ -157,8 +157,8 @@ class Claims(TruthTest):
         def cost(words):
             """What it costs in test error that gradients are stale by seven, in the mean of the seeds."""
             alone, stale = (statistics.mean(
-                1 - self.simulate("hogwild", f"documents:samples=40000,words={words}", 4, settings={"groups": bias}, model="svm",
-                                  trainers=trainers, steps=2400, seed=seed)["score"]["accuracy"] for seed in SEEDS) for trainers in (1, 8))
+                1 - self.simulate("hogwild", f"documents:samples=20000,words={words}", 4, settings={"groups": bias}, model="svm",
+                                  trainers=trainers, steps=1600, seed=seed)["score"]["accuracy"] for seed in SEEDS) for trainers in (1, 8))
             print(f"svm, {words} words: test error {100 * alone:.1f} %, with staleness {100 * stale:.1f} %")
             return stale - alone
 
