@@ -347,7 +347,7 @@ void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   if (entry == sessions_.end() || entry->second.epoch->attachment != attachment) return;
   leases_.disconnected(session);
   const Candidate& trainer = entry->second.candidate;
-  if (end_.restarting()) {  // the trainer stays in, so that no round goes on without it
+  if (end_.restarting() || handedOver_) {  // the trainer stays in, so that no round goes on without it
     spdlog::info("{} has hung up after {} steps, to come back to the next daemon", named(trainer),
                  entry->second.process.counters->step.value());
     return;
@@ -390,7 +390,7 @@ void Coordinator::endDisconnected() {
 }
 
 void Coordinator::endExpired() {
-  if (end_.restarting()) return;
+  if (end_.restarting() || handedOver_) return;
   for (SessionId session : leases_.expired()) {
     if (session == kPriorRunTrainers) {
       giveUpPriorRunTrainers();

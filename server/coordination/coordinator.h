@@ -109,6 +109,9 @@ class Coordinator final {
   /// Before a trainer is let in that names the move by which the model came here, `moved(move)` is waited
   /// for.
   void afterMove(std::function<kj::Promise<void>(uint64_t move)> moved) { moved_ = std::move(moved); }
+  /// Another daemon serves the run from now on: a trainer that hangs up goes on there, and is not lost; nor
+  /// does the run end here.
+  void handOver() { handedOver_ = true; }
   /// In which epoch the daemon serves.
   void setEpoch(uint64_t epoch) { epoch_ = epoch; }
   uint64_t daemonId() const { return daemonId_; }
@@ -241,6 +244,7 @@ class Coordinator final {
   std::function<std::optional<Error>()> door_;
   std::function<kj::Promise<void>(uint64_t)> moved_;
   uint64_t epoch_ = 0;
+  bool handedOver_ = false;
   bool goesOn_ = false;  // PriorRun::goesOn
   DaemonEnd end_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();

@@ -142,6 +142,8 @@ kj::Promise<bool> GroupSide::closeGates() { return server_.closeGates(); }
 
 void GroupSide::openGates() { server_.openGates(); }
 
+void GroupSide::handOver() { server_.coordinator().handOver(); }
+
 void GroupSide::letTrainersGo() { server_.letTrainersGo(); }
 
 // --- As standby ----------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) override;
   kj::Promise<bool> closeGates() override;
   void openGates() override;
+  void handOver() override;
   void letTrainersGo() override;
   Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint) override;
   void showCopy() override;

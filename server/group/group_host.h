@@ -32,7 +32,10 @@ class GroupHost {
   /// in time.
   virtual kj::Promise<bool> closeGates() = 0;
   virtual void openGates() = 0;
-  /// Another daemon serves from now on: breaks the connections of trainers, who find it so at once.
+  /// Another daemon is the primary from now on. A trainer that hangs up is there, not lost.
+  virtual void handOver() = 0;
+  /// After handOver(), where the daemon waits before it begins anew: breaks the connections of trainers,
+  /// which then look for the primary. Readers stay.
   virtual void letTrainersGo() = 0;
 
   // --- As standby ----------------------------------------------------------------------------------------

@@ -409,6 +409,7 @@ void GroupMember::becomeMoved() {
 
 void GroupMember::act(const group_action::StepDown& down) {
   serving_ = 0;
+  host_.handOver();
   const std::string why =
       down.handedOver
           ? fmt::format("daemon {} is the primary from now on", hex(state_.plan().primary))

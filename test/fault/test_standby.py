@@ -234,10 +234,7 @@ class Standby(counting_pairs.CountingPairs):
             if switch == 2:
                 self.end_trainers()  # a daemon outlives its trainers, and so does its standby
             primary.until_in_sync()
-            done = self.psd("switch", "--server", primary.address)
-            # A machine that is busy may not get the answer out before the daemon begins anew.
-            self.assertTrue(done.returncode == 0 or "connection broke" in done.stderr, done.stderr)
-            self.until_primary(standby, switch + 2)
+            self.switched(primary, standby, switch + 2)
             primary, standby = standby, primary
         self.check_counts(primary)
         primary.until_in_sync()
@@ -254,18 +251,41 @@ class Standby(counting_pairs.CountingPairs):
         fresh.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         self.assertIsNone(fresh.status()["model"])
 
+    def switched(self, primary, standby, epoch):
+        done = self.psd("switch", "--server", primary.address)
+        # A machine that is busy may not get the answer out before the daemon begins anew.
+        self.assertTrue(done.returncode == 0 or "connection broke" in done.stderr, done.stderr)
+        self.until_primary(standby, epoch)
+
     def test_a_switch_lets_trainers_go_that_the_standby_does_not_tell(self):
         primary, standby = self.pair()
         trainer = self.counting((primary,))
         primary.until_in_sync()
         self.until_more("before the switch", 20)
-        self.psd("switch", "--server", primary.address)
-        self.until_primary(standby, 2)
+        self.switched(primary, standby, 2)
         processes.until("the old primary begins anew", lambda: "beginning anew" in primary.err)
         told = primary.err.partition("beginning anew")[0]
         self.assertIn("rank 0 of 1 joined", told)
-        self.assertIn("is no longer connected", told)
+        self.assertIn("has hung up", told)
         trainer.kill()
+
+    def test_trainers_that_go_with_a_switch_are_not_lost(self):
+        """Else a run that ends with its trainers would end where they were."""
+        primary, standby = self.pair(membership__grace_ms=0, exit_when_done=True)
+        self.counting((primary, standby))
+        for epoch in (2, 3):
+            primary.until_in_sync()
+            self.until_more("before the switch", 20)
+            self.switched(primary, standby, epoch)
+            self.until_more("after the switch", 20)
+            primary, standby = standby, primary
+        primary.until_in_sync()
+        self.end_trainers()
+        for daemon in (primary, standby):
+            self.assert_ends(daemon)
+        self.assertIn("all 1 trainers are done", primary.err)
+        for daemon in (primary, standby):
+            self.assertNotRegex(daemon.err, "is lost|lost on the way")
 
     def test_a_change_of_the_configuration_reaches_the_standby(self):
         primary, standby = self.pair()

@@ -313,6 +313,32 @@ TEST_CASE("Gradients of some rows are asked for by their table's name") {
   PSD_REQUIRE_OK(trainer->drop(1));
 }
 
+TEST_CASE("The gradient of a parameter without a part in the outputs is zero, whatever the memory held") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), {{"module", "mf:dim=4,decay=100"}});
+  const auto trainer = joinedTo(executor, 0, 1);
+  const Batch batch = makeBatch();
+  // Arrays of gradients that are used again.
+  for (const uint64_t context : {1, 2, 3}) {
+    const auto forward = trainer->forward(context, inputsOf(*trainer, batch), true);
+    PSD_REQUIRE_OK(forward);
+    PSD_REQUIRE_OK(trainer->backward(context, lossGradient(*trainer, *forward, batch)));
+    const auto mean = trainer->gradients(context, {"mean"});
+    PSD_REQUIRE_OK(mean);
+    REQUIRE(mean->at(0).values<float>()[0] != 0);
+  }
+  for (const uint64_t context : {1, 2, 3}) PSD_REQUIRE_OK(trainer->drop(context));
+  const auto forward = trainer->forward(4, inputsOf(*trainer, batch), true);
+  PSD_REQUIRE_OK(forward);
+  NamedTensor gradient = forward->outputs.at(0);
+  REQUIRE(gradient.name == "penalty");  // which the dense parameter has no part in
+  std::ranges::fill(gradient.values<float>(), 0.5f);
+  PSD_REQUIRE_OK(trainer->backward(4, {gradient}));
+  const auto mean = trainer->gradients(4, {"mean"});
+  PSD_REQUIRE_OK(mean);
+  CHECK(mean->at(0).values<float>()[0] == 0);
+}
+
 TEST_CASE("A gradient of rows that is not finite ends its context, and nothing of it is pushed") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"module", "mf:dim=4,decay=100"}});

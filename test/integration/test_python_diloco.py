@@ -1,5 +1,6 @@
 """psd.torch.DiLoCo: a local optimizer's steps, and one exchange after each `sync_every` of them."""
 
+import copy
 import threading
 from unittest import mock
 
@@ -541,15 +542,22 @@ class PythonDiLoCo(processes.ProcessTest):
 
     def test_values_from_elsewhere_are_not_taken_for_steps(self):
         daemon, model, other = self.diloco(), make_model(), make_model()
-        inner = torch.optim.SGD(model.parameters(), 0.1)
-        nn.init.ones_(other[0].weight)
+        model[0].bias.requires_grad_(False)
+        inner = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], 0.1)
+        for parameter in other.parameters():
+            nn.init.ones_(parameter)
         with self.learner(daemon, model, inner, rank=0, world_size=1):
-            for module, loaded in ((model, other), (model[0], other[0])):
-                with self.assertRaisesRegex(psd.InvalidArgument, r"load_state_dict\(\) of '[\w.]+': .*psd.torch.DiLoCo is made"):
+            before = {key: value.clone() for key, value in model.state_dict().items()}
+            for module, loaded in ((model, other), (model[2], other[2])):
+                with self.assertRaisesRegex(psd.InvalidArgument, r"load_state_dict\(\) of '[\w.]+': .*psd.torch.DiLoCo is made") as refused:
                     module.load_state_dict(loaded.state_dict())
-            self.assertFalse(torch.equal(model[0].weight, other[0].weight))
+                self.assertNotIn("\n", str(refused.exception))
+            changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]
+            self.assertIn(changed, ([], ["0.bias"]))  # which is this learner's own
+            copy.deepcopy(model).load_state_dict(other.state_dict())
         model.load_state_dict(other.state_dict())
-        self.assertTrue(torch.equal(model[0].weight, other[0].weight))
+        for mine, theirs in zip(model.parameters(), other.parameters()):
+            self.assertTrue(torch.equal(mine, theirs))
 
     def test_a_parameter_that_is_frozen_or_unfrozen_later_is_noticed(self):
         daemon, model = self.diloco(), make_model()

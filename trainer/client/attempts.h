@@ -54,4 +54,33 @@ class Backoff {
   std::mt19937_64 random_;
 };
 
+/// How somebody tries again and again for a peer who may be away for long, and is to be noticed soon where it
+/// is not: first attempts are short, since TCP sends a SYN that was lost again only after a second, and
+/// pauses too. Pure but for the seed; owned by one thread.
+class PatientAttempts {
+ public:
+  explicit PatientAttempts(uint64_t seed) : seed_(seed), backoff_(seed) {}
+
+  /// Most that the next attempt to connect takes.
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  /// An attempt came to nothing. Gives how long to pause.
+  std::chrono::milliseconds failed() {
+    timeout_ = std::min(timeout_ * 2, kLongest);
+    return backoff_.next();
+  }
+  /// The peer was there, and is not any more. Gives how long to pause.
+  std::chrono::milliseconds broke() {
+    timeout_ = kShortest;
+    backoff_ = Backoff(++seed_);
+    return backoff_.next();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kShortest{200}, kLongest{1'000};
+
+  uint64_t seed_;
+  Backoff backoff_;
+  std::chrono::milliseconds timeout_ = kShortest;
+};
+
 }  // namespace psd

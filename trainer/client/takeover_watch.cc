@@ -1,6 +1,5 @@
 #include "trainer/client/takeover_watch.h"
 
-#include <algorithm>
 #include <chrono>
 #include <system_error>
 
@@ -21,11 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kAttempt{1'000};  // for connecting and logging in
-/// For the first attempts to connect, since the system sends what was lost on the way again after a second.
-constexpr milliseconds kFirstAttempt{200};
-/// Longer than an attempt takes: there was a connection, and what comes after it begins as at first.
-constexpr milliseconds kStood{4'000};
+constexpr milliseconds kAttempt{1'000};  // each for TLS, and for logging in
+/// A daemon that lets the watch in and goes sooner, again and again, is tried as one that is not there.
+constexpr milliseconds kStood{500};
 
 }  // namespace
 
@@ -55,46 +52,43 @@ TakeoverWatch::~TakeoverWatch() {
 
 void TakeoverWatch::run() {
   pthread_setname_np(pthread_self(), "psd-watch");
-  milliseconds attempt = kFirstAttempt;
-  Backoff backoff(drawId());
+  PatientAttempts attempts(drawId());
   for (;;) {
-    const auto begun = Clock::now();
-    if (waitOnce(attempt)) return tell_();
-    attempt = std::min(2 * attempt, kAttempt);
-    if (Clock::now() - begun >= kStood) {
-      attempt = kFirstAttempt;
-      backoff = Backoff(drawId());
-    }
-    if (!stop_.pause(backoff.next())) return;
+    const Seen seen = waitOnce(attempts.timeout());
+    if (seen == Seen::takenOver) return tell_();
+    if (!stop_.pause(seen == Seen::broke ? attempts.broke() : attempts.failed())) return;
   }
 }
 
-bool TakeoverWatch::waitOnce(milliseconds attempt) {
+TakeoverWatch::Seen TakeoverWatch::waitOnce(milliseconds timeout) {
+  Clock::time_point letIn = Clock::time_point::max();
   const auto address = parseAddress(server_);
-  if (!address.ok()) return false;
-  auto fd = connectTo(*address, attempt);
-  if (!fd.ok()) return false;
+  if (!address.ok()) return Seen::nothing;
+  auto fd = connectTo(*address, timeout);
+  if (!fd.ok()) return Seen::nothing;
   try {
     auto io = kj::setupAsyncIo();
     wire::StopSignal::InLoop stop(stop_, io.provider->getTimer());
     const auto soon = [&](auto promise) { return stop.within(kAttempt, kj::mv(promise)); };
     auto socket = soon(streamOver(io, *std::move(fd), *address, tls_)).wait(io.waitScope);
-    if (!socket.ok()) return false;
+    if (!socket.ok()) return Seen::nothing;
     capnp::TwoPartyClient client(*socket->stream);
     auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
     wire::writeLogin("psd-trainer " PSD_VERSION, token_, login);
     auto in = soon(kj::Promise<capnp::Response<schema::LoginResult>>(login.send().dropPipeline()))
                   .wait(io.waitScope);
-    if (!in.hasReading()) return false;
+    if (!in.hasReading()) return Seen::nothing;
     auto request = in.getReading().takeoverRequest();
     request.setKnown(known_);
     using Answer = capnp::Response<schema::Reading::TakeoverResults>;
     auto gone = client.onDisconnect().then(
         []() -> kj::Promise<Answer> { return KJ_EXCEPTION(DISCONNECTED, "the standby is gone"); });
     kj::Promise<Answer> answer = request.send().dropPipeline();
-    return stop.orStopped(answer.exclusiveJoin(kj::mv(gone))).wait(io.waitScope).getEpoch() > known_;
+    letIn = Clock::now();
+    const uint64_t epoch = stop.orStopped(answer.exclusiveJoin(kj::mv(gone))).wait(io.waitScope).getEpoch();
+    return epoch > known_ ? Seen::takenOver : Seen::nothing;
   } catch (const kj::Exception&) {
-    return false;
+    return Clock::now() - kStood >= letIn ? Seen::broke : Seen::nothing;
   }
 }
 

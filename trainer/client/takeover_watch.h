@@ -27,9 +27,15 @@ class TakeoverWatch {
   TakeoverWatch(const ClientOptions& options, std::string server, uint64_t known, std::function<void()> tell);
 
   void run();
-  /// One connection, which is made within `attempt`: whether the daemon has taken over. False: it broke, or
-  /// could not be made.
-  bool waitOnce(std::chrono::milliseconds attempt);
+  /// What became of one connection.
+  enum class Seen {
+    takenOver,
+    broke,    ///< it let this watch in, stood for a while, and is gone
+    nothing,  ///< there was none, or it has no take-over to tell of
+  };
+
+  /// One connection, for which `timeout` is given.
+  Seen waitOnce(std::chrono::milliseconds timeout);
 
   const std::string server_, token_;
   const TlsFiles tls_;

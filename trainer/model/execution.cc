@@ -182,7 +182,7 @@ class TorchPass final : public ForwardPass {
         computed = torch::autograd::grad(outputs, parameters, gradients, /*retain_graph=*/false,
                                          /*create_graph=*/false, /*allow_unused=*/true);
       }
-      for (size_t i = 0; i < dense; ++i) copyInto(gradient, i, computed[i]);
+      for (size_t i = 0; i < dense; ++i) writePlace(gradient, i, computed[i]);
       if (leaves_) leaves_->putGradients(*rows_, std::span(computed).subspan(dense));
       tensors_.clear();
       return {};
@@ -242,12 +242,12 @@ class TorchPass final : public ForwardPass {
     return {ErrorCode::nonFinite, "output gradient " + gradient.toString() + " holds NaN or infinity"};
   }
 
-  /// With the padding behind it.
-  void copyInto(std::span<float> gradient, size_t index, const torch::Tensor& computed) const {
+  /// Writes the whole place of a parameter, padding included; zeros where it has no part in the outputs.
+  void writePlace(std::span<float> gradient, size_t index, const torch::Tensor& computed) const {
     const std::vector<TensorPlace>& places = shared_->layout.places();
     const uint64_t end = index + 1 < places.size() ? places[index + 1].begin : gradient.size();
     const std::span<float> place = gradient.subspan(places[index].begin, end - places[index].begin);
-    const bool hasPart = computed.defined();  // in these outputs
+    const bool hasPart = computed.defined();
     if (hasPart) {
       const torch::Tensor flat = computed.to(torch::kCPU).contiguous();
       std::memcpy(place.data(), flat.const_data_ptr<float>(), places[index].count * sizeof(float));

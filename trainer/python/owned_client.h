@@ -47,7 +47,8 @@ class OwnedClient {
       return call;
     });
   }
-  /// begin(), and waits for the call's answer in the same run().
+  /// As begin(), and gives the call's answer. The thread itself is in wait() until that is there, also where
+  /// a signal has ended the caller's wait, and so it holds the call's arrays.
   template <class Work>
   auto complete(Work work) {
     return run([work = std::move(work)](Client& client) mutable { return work(client)->wait(); });

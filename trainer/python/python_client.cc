@@ -153,17 +153,17 @@ void PythonClient::begin() {
 }
 
 PullInfo PythonClient::pull(nb::handle destination, const PythonRows* rows) {
-  return take(client_->complete(pulling(destination, rows)));
+  return take(client_->complete(makePull(destination, rows)));
 }
 
 PythonPending<PullInfo> PythonClient::beginPull(nb::handle destination, const PythonRows* rows) {
-  return {client_, client_->begin(pulling(destination, rows))};
+  return {client_, client_->begin(makePull(destination, rows))};
 }
 
-PythonClient::BeginPull PythonClient::pulling(nb::handle destination, const PythonRows* rows) {
+PythonClient::PullWork PythonClient::makePull(nb::handle destination, const PythonRows* rows) {
   using Call = PythonPending<PullInfo>::Call;
   const Values given = valuesOf(destination, "the destination of a pull", device());
-  if (memory_) return pullingToDevice(given, rowBatchOf(rows));
+  if (memory_) return makePullToDevice(given, rowBatchOf(rows));
   const Values values = isAligned(given.data()) ? given : alignedArray(given.size());
   return [given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
     const auto answered = [given, values, rows, newest] {
@@ -175,7 +175,7 @@ PythonClient::BeginPull PythonClient::pulling(nb::handle destination, const Pyth
   };
 }
 
-PythonClient::BeginPull PythonClient::pullingToDevice(const Values& destination,
+PythonClient::PullWork PythonClient::makePullToDevice(const Values& destination,
                                                       std::shared_ptr<RowBatch> rows) {
   using Call = PythonPending<PullInfo>::Call;
   return [destination, rows = std::move(rows), newest = newest_, memory = memory_](Client& client) {
@@ -195,18 +195,18 @@ PythonClient::BeginPull PythonClient::pullingToDevice(const Values& destination,
 }
 
 PushInfo PythonClient::push(const PushArguments& arguments) {
-  return take(client_->complete(pushing(arguments)));
+  return take(client_->complete(makePush(arguments)));
 }
 
 PythonPending<PushInfo> PythonClient::beginPush(const PushArguments& arguments) {
-  return {client_, client_->begin(pushing(arguments))};
+  return {client_, client_->begin(makePush(arguments))};
 }
 
-PythonClient::BeginPush PythonClient::pushing(const PushArguments& arguments) {
+PythonClient::PushWork PythonClient::makePush(const PushArguments& arguments) {
   using Call = PythonPending<PushInfo>::Call;
   checkNoneUnfinished();
   const ConstValues given = constValuesOf(arguments.gradient, "the gradient of a push", device());
-  if (memory_) return pushingFromDevice(arguments, given);
+  if (memory_) return makePushFromDevice(arguments, given);
   const ConstValues gradient = aligned(given);
   return [step = Step{++step_}, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
           rows = rowBatchOf(arguments.rows)](Client& client) {
@@ -215,7 +215,7 @@ PythonClient::BeginPush PythonClient::pushing(const PushArguments& arguments) {
   };
 }
 
-PythonClient::BeginPush PythonClient::pushingFromDevice(const PushArguments& arguments,
+PythonClient::PushWork PythonClient::makePushFromDevice(const PushArguments& arguments,
                                                         const ConstValues& gradient) {
   using Call = PythonPending<PushInfo>::Call;
   return [step = Step{++step_}, behind = arguments.behind, gradient, basis = versionsOf(arguments.basis),
@@ -223,9 +223,9 @@ PythonClient::BeginPush PythonClient::pushingFromDevice(const PushArguments& arg
     const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(gradient));
     const Status there = copy ? memory->copy(*copy, spanOf(gradient)) : memory->wait();
     const std::span<const float> sent = copy ? std::span<const float>(*copy) : spanOf(gradient);
-    return std::make_shared<Call>(Call{there.ok() ? client.push(step, sent, behind, basis, rows.get())
-                                                  : failedCall<PushInfo>(there.error()),
-                                       [gradient, copy, rows] { return Status(); }, memory});
+    return std::make_shared<Call>(Call{
+        there.ok() ? client.push(step, sent, behind, basis, rows.get()) : failedCall<PushInfo>(there.error()),
+        [gradient, copy, rows] { return Status(); }, memory});
   };
 }
 

@@ -46,7 +46,7 @@ class PythonPending {
   };
 
   /// Begins a call, on the client's thread.
-  using Begin = std::function<std::shared_ptr<Call>(Client&)>;
+  using Work = std::function<std::shared_ptr<Call>(Client&)>;
 
   PythonPending(std::shared_ptr<OwnedClient> client, std::shared_ptr<Call> call)
       : client_(std::move(client)), call_(std::move(call)) {}
@@ -128,8 +128,8 @@ class PythonClient {
   JoinInfo observe(const ModelSpec& model);
   PullInfo pull(nanobind::handle destination, const PythonRows* rows);
   PythonPending<PullInfo> beginPull(nanobind::handle destination, const PythonRows* rows);
-  /// Numbers the push: one more than step(), which is that of the newest push that was begun, also where a
-  /// signal has ended the call.
+  /// These three number the push: one more than step(), which is that of the newest push that was begun, also
+  /// where a signal has ended the call.
   PushInfo push(const PushArguments& arguments);
   PythonPending<PushInfo> beginPush(const PushArguments& arguments);
   PythonPartialPush partialPush(const PushArguments& arguments);
@@ -158,12 +158,13 @@ class PythonClient {
   /// Of the arrays that a call is given; throws where no call may follow, as the device's stream is gone
   /// then.
   const CudaDevice* device() const;
-  using BeginPull = PythonPending<PullInfo>::Begin;
-  using BeginPush = PythonPending<PushInfo>::Begin;
-  BeginPull pulling(nanobind::handle destination, const PythonRows* rows);
-  BeginPull pullingToDevice(const Values& destination, std::shared_ptr<RowBatch> rows);
-  BeginPush pushing(const PushArguments& arguments);
-  BeginPush pushingFromDevice(const PushArguments& arguments, const ConstValues& gradient);
+  /// What is left for the client's thread to do. A push has its number already.
+  using PullWork = PythonPending<PullInfo>::Work;
+  using PushWork = PythonPending<PushInfo>::Work;
+  PullWork makePull(nanobind::handle destination, const PythonRows* rows);
+  PullWork makePullToDevice(const Values& destination, std::shared_ptr<RowBatch> rows);
+  PushWork makePush(const PushArguments& arguments);
+  PushWork makePushFromDevice(const PushArguments& arguments, const ConstValues& gradient);
 
   const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
   std::vector<TableSpec> tables_;

@@ -25,6 +25,7 @@ class ServingHost final : public GroupHost {
   kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream>) override { return kj::NEVER_DONE; }
   kj::Promise<bool> closeGates() override { return true; }
   void openGates() override {}
+  void handOver() override {}
   void letTrainersGo() override {}
   Result<CopyPlace> makeCopy(Env&, const Checkpoint&) override {
     return Error{ErrorCode::internal, "it follows nobody"};

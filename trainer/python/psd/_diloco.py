@@ -11,7 +11,7 @@ import torch
 
 from . import _arguments, _psd
 from ._pace import Pace
-from ._parameters import LoadRefused, check_dtypes, check_frozen
+from ._parameters import LoadRefused, check_dtypes, check_requires_grad
 from ._training import Training
 from .client import Client, Model
 from .errors import Error, InvalidArgument, NonFinite
@@ -49,7 +49,8 @@ class DiLoCo(Training):
     waits for nobody. The training loop stays as it is: the optimizer's step() does it.
 
     Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
-    must be float32. The first learner's become the model's; the others take over what is there. Buffers and the state of
+    must be float32. The first learner's become the model's; the others take over what is there. Until close() the module's
+    load_state_dict() of served parameters is refused, and steps are where a parameter was frozen or unfrozen. Buffers and the state of
     the inner optimizer stay each learner's own, over all rounds. The daemon's `policy.inner` is for psd-trainer and means
     nothing here.
     """
@@ -100,9 +101,9 @@ class DiLoCo(Training):
             raise
         self._pace = Pace(self.client)
         inner_optimizer._psd_learner = self  # type: ignore[attr-defined]
-        self._hooks = [inner_optimizer.register_step_pre_hook(lambda *_: check_frozen(self)),
+        self._hooks = [inner_optimizer.register_step_pre_hook(lambda *_: check_requires_grad(self)),
                        inner_optimizer.register_step_post_hook(lambda *_: self._stepped())]
-        refused = LoadRefused(self, "others would take the way to these values for what this learner's steps came to")
+        refused = LoadRefused(self, "the next exchange would push the jump to these values as if this learner had trained it")
         self._hooks += [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]
         if lr_lambda is not None:
             self._hooks.append(inner_optimizer.register_step_pre_hook(lambda *_: self._set_rates()))

@@ -10,12 +10,13 @@ import torch
 from .errors import InvalidArgument
 
 
-class Serving(Protocol):
-    """What trains a model through a daemon."""
+class TrainsServed(Protocol):
+    """What trains a model whose parameters a daemon serves."""
 
     _parameters: dict[str, torch.nn.Parameter]
-    """Those that the daemon's model has."""
+    """Those that are served."""
     _unserved: dict[str, torch.nn.Parameter]
+    """Those that were frozen when this was made."""
 
 
 def check_dtypes(parameters: dict[str, torch.nn.Parameter]) -> None:
@@ -25,33 +26,33 @@ def check_dtypes(parameters: dict[str, torch.nn.Parameter]) -> None:
                                   "bits with torch.autocast)")
 
 
-def check_frozen(serving: Serving) -> None:
-    """A parameter that was frozen since would be pushed as one that does not move, one that requires a gradient since would get
-    nothing of what others came to."""
-    made = f"before the psd.torch.{type(serving).__name__} is made, at a daemon that has no model yet, or set requires_grad back"
-    for key, parameter in serving._parameters.items():
+def check_requires_grad(trainer: TrainsServed) -> None:
+    """A parameter that was frozen after `trainer` was made would be pushed as one that does not move, and one that was unfrozen would
+    get nothing of what others came to."""
+    made = f"before the psd.torch.{type(trainer).__name__} is made, at a daemon that has no model yet, or set requires_grad back"
+    for key, parameter in trainer._parameters.items():
         if not parameter.requires_grad:
             raise InvalidArgument(f"parameter '{key}' requires no gradient any more, and is in the daemon's model: freeze it {made}")
-    for key, parameter in serving._unserved.items():
+    for key, parameter in trainer._unserved.items():
         if parameter.requires_grad:
             raise InvalidArgument(f"parameter '{key}' requires a gradient now, and is not in the daemon's model: unfreeze it {made}")
 
 
 class LoadRefused:
-    """A hook of a module's load_state_dict(), whose values the daemon knows nothing of. A copy of the module is free. `then`: what
-    would become of them."""
+    """A hook of a module's load_state_dict() that refuses values of parameters that are served: the daemon knows nothing of them. In
+    a copied or unpickled module, which is not served, the hook refuses nothing. `consequence`: what would become of the values."""
 
-    def __init__(self, serving: Serving | None = None, then: str = ""):
-        self._serving = weakref.ref(serving) if serving is not None else None
-        self._then = then
+    def __init__(self, trainer: TrainsServed | None = None, consequence: str = ""):
+        self._trainer = weakref.ref(trainer) if trainer is not None else None
+        self._consequence = consequence
 
     def __reduce__(self) -> Any:
         return LoadRefused, ()
 
     def __call__(self, module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: object) -> None:
-        serving = self._serving() if self._serving is not None else None
-        served = {id(parameter) for parameter in serving._parameters.values()} if serving is not None else ()
+        trainer = self._trainer() if self._trainer is not None else None
+        served = {id(parameter) for parameter in trainer._parameters.values()} if trainer is not None else ()
         for key, parameter in module.named_parameters(remove_duplicate=False):
             if id(parameter) in served and prefix + key in state_dict:
-                raise InvalidArgument(f"load_state_dict() of '{prefix}{key}': {self._then}; load before the "
-                                      f"psd.torch.{type(serving).__name__} is made, at a daemon that has no model yet, or close() it first")
+                raise InvalidArgument(f"load_state_dict() of '{prefix}{key}': {self._consequence}; load before the "
+                                      f"psd.torch.{type(trainer).__name__} is made, at a daemon that has no model yet, or close() it first")

@@ -14,7 +14,7 @@ import torch
 from . import _cuda, _psd
 from ._dealt_sampler import DealtSampler
 from ._diloco import DiLoCo
-from ._parameters import LoadRefused, check_dtypes, check_frozen
+from ._parameters import LoadRefused, check_dtypes, check_requires_grad
 from ._psd import keep_freed_memory
 from ._training import Training
 from .client import Client, Model, Table
@@ -157,7 +157,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
         the optimizer was made with."""
         check_dtypes(self._parameters)
-        check_frozen(self)
+        check_requires_grad(self)
         if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)

@@ -1,0 +1,27 @@
+#include "test/support/catch.h"
+#include "trainer/client/attempts.h"
+
+namespace psd::client_attempts_test {
+
+using namespace std::chrono_literals;
+
+TEST_CASE("attempts for a peer who stays away take longer and longer, up to a bound") {
+  PatientAttempts attempts(1);
+  CHECK(attempts.timeout() == 200ms);
+  CHECK(attempts.failed() <= 20ms);
+  CHECK(attempts.timeout() == 400ms);
+  for (int i = 0; i < 20; i++) attempts.failed();
+  CHECK(attempts.timeout() == 1000ms);
+  CHECK(attempts.failed() >= 250ms);
+  CHECK(attempts.failed() <= 500ms);
+}
+
+TEST_CASE("who was there and is gone is tried again as soon as at first") {
+  PatientAttempts attempts(1);
+  for (int i = 0; i < 20; i++) attempts.failed();
+  CHECK(attempts.broke() <= 20ms);
+  CHECK(attempts.timeout() == 200ms);
+  CHECK(attempts.failed() <= 40ms);
+}
+
+}  // namespace psd::client_attempts_test
