@@ -123,9 +123,10 @@ interface Reading {
   # The rows of each embedding table with the most updates, as JSON. docs/operations.md lists the fields. The daemon looks at
   # all rows for it. notReady: it does so already.
 
-  takeover @4 (known :UInt64) -> (epoch :UInt64);
-  # Parked until the daemon serves as the primary of an epoch above `known`. For a trainer that is told by the standby of its
-  # daemon when to come over. A connection has one such call outstanding; another one fails.
+  takeover @4 (known :UInt64, primary :UInt64) -> (epoch :UInt64);
+  # Parked until the daemon serves as the primary of an epoch above `known`, having followed the daemon `primary`; 0: any. For a
+  # trainer that is told by the standby of its daemon when to come over. A connection has one such call outstanding; another one
+  # fails.
 
   waiters @5 () -> (ranks :List(UInt32));
   # The ranks of the trainers whose push or pull waits for other trainers as things are, ascending: of a round that is open, or

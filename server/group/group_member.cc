@@ -327,8 +327,11 @@ void GroupMember::act(const group_action::CloseGates&) {
 void GroupMember::act(const group_action::OpenGates&) {
   host_.openGates();
   KJ_IF_MAYBE (switched, switched_) {
-    (*switched)->fulfill(
-        Status(ErrorCode::notReady, "there is no standby in sync, or it could not take over in time"));
+    const std::string trouble = plan_.trouble();
+    (*switched)->fulfill(Status(
+        ErrorCode::notReady, trouble.empty()
+                                 ? "the standby did not take over in time; this daemon serves on"
+                                 : "the plan could not be changed, and this daemon serves on: " + trouble));
     switched_ = nullptr;
   }
 }
@@ -337,6 +340,11 @@ kj::Promise<Status> GroupMember::switchOver() {
   if (serving_ == 0)
     return Status(ErrorCode::standby, "this daemon is not the primary; ask " + plan_.primaryAddress());
   if (switched_ != nullptr) return Status(ErrorCode::notReady, "another switch-over is under way");
+  if (const std::string trouble = plan_.trouble(); !trouble.empty())
+    return Status(ErrorCode::notReady, "the plan cannot be changed now: " + trouble);
+  const PrimaryState* const primary = state_.primary();
+  if (primary == nullptr || !primary->mayHandOver(now()))
+    return Status(ErrorCode::notReady, "there is no standby in sync");
   auto pair = kj::newPromiseAndFulfiller<Status>();
   switched_ = kj::mv(pair.fulfiller);
   happen([&](TimePoint time) { return state_.handOver(time); });

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,8 +103,9 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   const std::vector<Address>& addresses() const { return terms_.addresses; }
   /// The epoch in which this daemon serves; 0: it does not.
   uint64_t serves() const { return serving_; }
-  /// Resolves once it serves in an epoch above `known`; gives that.
-  kj::Promise<uint64_t> whenServing(uint64_t known);
+  /// Resolves once it serves in an epoch above `known`, gives that, and has followed `primary`, where that is
+  /// named. So nobody comes over to the primary of another pair.
+  kj::Promise<uint64_t> whenServing(uint64_t known, DaemonId primary);
   /// Why trainers and readers are not let in; they are where it serves().
   Error turnedAway() const;
   GroupStatus status() const;
@@ -225,7 +227,15 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   std::string waitsFor_;                    // for people: why it does not follow yet
 
   double takeoverSeconds_ = 0;  // of the last take-over: from the last sign of the primary until it served
-  std::vector<std::pair<uint64_t, kj::Own<kj::PromiseFulfiller<uint64_t>>>> servingWaiters_;
+  /// Somebody who asked whenServing().
+  struct ServingWaiter {
+    uint64_t known;
+    DaemonId primary;
+    kj::Own<kj::PromiseFulfiller<uint64_t>> served;
+  };
+  bool hasTakenOver(uint64_t known, DaemonId primary) const;
+  std::vector<ServingWaiter> servingWaiters_;
+  std::set<DaemonId> hasFollowed_;  // primaries, by this process
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> left_;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<Status>>> switched_;
   Mailbox mailbox_;                         // from the connection's thread

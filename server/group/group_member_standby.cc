@@ -24,6 +24,7 @@ void GroupMember::act(const group_action::Follow& follow) {
   const bool same = following_ && following_->primary == follow.primary;
   if (same && connection_) return;
   following_ = follow;
+  hasFollowed_.insert(follow.primary);
   if (!same) dialPause_ = {};
   // Records that were under way are gone: what is here is of use only if the primary is dead.
   dial(hasCopy_ && same);
@@ -181,21 +182,25 @@ void GroupMember::act(const group_action::Renewed& renewed) {
 void GroupMember::beginServing(uint64_t epoch) {
   serving_ = epoch;
   waitsFor_.clear();
-  for (auto& [known, waiter] : std::exchange(servingWaiters_, {})) {
-    if (epoch > known) {
-      waiter->fulfill(uint64_t{epoch});
+  for (ServingWaiter& waiter : std::exchange(servingWaiters_, {})) {
+    if (hasTakenOver(waiter.known, waiter.primary)) {
+      waiter.served->fulfill(uint64_t{epoch});
     } else {
-      servingWaiters_.emplace_back(known, kj::mv(waiter));
+      servingWaiters_.push_back(kj::mv(waiter));
     }
   }
   happen([&](TimePoint time) { return state_.tick(time); });
 }
 
-kj::Promise<uint64_t> GroupMember::whenServing(uint64_t known) {
-  if (serving_ > known) return uint64_t{serving_};
-  std::erase_if(servingWaiters_, [](auto& entry) { return !entry.second->isWaiting(); });
+bool GroupMember::hasTakenOver(uint64_t known, DaemonId primary) const {
+  return serving_ > known && (primary == DaemonId() || hasFollowed_.contains(primary));
+}
+
+kj::Promise<uint64_t> GroupMember::whenServing(uint64_t known, DaemonId primary) {
+  if (hasTakenOver(known, primary)) return uint64_t{serving_};
+  std::erase_if(servingWaiters_, [](ServingWaiter& waiter) { return !waiter.served->isWaiting(); });
   auto pair = kj::newPromiseAndFulfiller<uint64_t>();
-  servingWaiters_.emplace_back(known, kj::mv(pair.fulfiller));
+  servingWaiters_.push_back({known, primary, kj::mv(pair.fulfiller)});
   return kj::mv(pair.promise);
 }
 

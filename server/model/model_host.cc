@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
+#include "common/types/bridge.h"
 #include "server/checkpoint/replay.h"
 #include "server/model/make_store.h"
 
@@ -25,6 +27,17 @@ bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
     return tensors;
   };
   return sorted(a) == sorted(b);
+}
+
+/// How many trainers' gradients made it. 0: none did.
+uint32_t trainersOfNewestVersion(const ParameterBlock& block) {
+  std::set<Rank> ranks;
+  for (const PushedRange& range : block.pushed().ranges()) {
+    for (const AppliedPush& push : range.pushes) {
+      if (push.version == block.version() && push.rank != kBridgeRank) ranks.insert(push.rank);
+    }
+  }
+  return static_cast<uint32_t>(ranks.size());
 }
 
 }  // namespace
@@ -232,6 +245,9 @@ std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, 
   const auto trained = [](const ParameterBlock* block) { return block->version().value > 0; };
   if (std::ranges::any_of(scope.shards(), trained) || std::ranges::any_of(scope.rowShards(), trained)) {
     scope.goesOn = std::chrono::milliseconds(config.membership.graceMs);
+    for (const Shard* shard : scope.shards()) {
+      scope.trainersBefore = std::max(scope.trainersBefore, trainersOfNewestVersion(*shard));
+    }
   }
   return config.groups[group].policy.plan.make(scope);
 }

@@ -68,7 +68,7 @@ Sync::Sync(const PolicyScope& scope, RoundOptions options)
   if (scope.started) {
     rounds_.startWithQuorum();
   } else if (scope.goesOn) {
-    rounds_.startWithin(*scope.goesOn);
+    rounds_.startWithin(*scope.goesOn, scope.trainersBefore);
   }
   for (const ParameterBlock* block : blocks()) first_.push_back(static_cast<int64_t>(block->version().value));
 }

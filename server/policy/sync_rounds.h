@@ -107,9 +107,13 @@ class SyncRounds {
   bool started() const { return started_; }
   /// Lets the first round begin with a quorum of trainers. To be called before any joins.
   void startWithQuorum() { startTrainers_ = rules_.quorum; }
-  /// From so long after the first trainer joined rounds wait for no others to begin together: some may be
-  /// done. To be called before any joins.
-  void startWithin(std::chrono::milliseconds most) { startWithin_ = most; }
+  /// The first round begins with as many trainers as there were `before`, or more by the rules. But from so
+  /// long after the first trainer joined rounds wait for no others to begin together: some may be done. To be
+  /// called before any joins.
+  void startWithin(std::chrono::milliseconds most, uint32_t before) {
+    startWithin_ = most;
+    startTrainers_ = std::max(startTrainers_, before);
+  }
 
   /// A trainer joins. Gives the end of the round, if the round only waited for the start.
   std::optional<RoundEnd> join(SessionId session, TimePoint now);

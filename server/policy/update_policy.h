@@ -36,7 +36,8 @@ struct PolicyScope {
   /// An earlier daemon began the run, and its trainers come back within this time: so long they are waited
   /// for at most. Nothing: the run begins here.
   std::optional<std::chrono::milliseconds> goesOn = {};
-  bool recorded = false;  ///< updates go to a log, on this machine's disk or another daemon's
+  uint32_t trainersBefore = 0;  ///< with goesOn: so many trainers' gradients made the newest version
+  bool recorded = false;        ///< updates go to a log, on this machine's disk or another daemon's
   /// Where closed rounds of trainers are noted; nothing: nobody asks.
   std::optional<RoundMetrics> roundMetrics = {};
 

@@ -44,6 +44,8 @@ class PrimaryState {
   /// Whose connection stands, and up to which record it holds everything.
   std::optional<DaemonId> standby() const;
   uint64_t held() const { return standby_ ? standby_->held : 0; }
+  /// Whether there is a standby in sync that was heard of lately.
+  bool mayHandOver(TimePoint now) const;
 
  private:
   /// A daemon that follows, or that the plan names while it does not.
@@ -62,7 +64,6 @@ class PrimaryState {
   bool is(DaemonId id) const { return standby_ && standby_->id == id; }
   bool mayBeNamed() const;
   bool gone(TimePoint now, std::chrono::nanoseconds silence) const;
-  bool mayHandOver(TimePoint now) const;
   void adopt(const PlanView& view, TimePoint now, GroupActions& out);
   void fenced(const PlanView& view, GroupActions& out);
   /// Does what is to be done in the state that an event has left.

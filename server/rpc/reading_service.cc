@@ -79,12 +79,12 @@ kj::Promise<void> ReadingService::waiters(WaitersContext context) {
 }
 
 kj::Promise<void> ReadingService::takeover(TakeoverContext context) {
-  const uint64_t known = context.getParams().getKnown();
+  const uint64_t known = context.getParams().getKnown(), primary = context.getParams().getPrimary();
   context.releaseParams();
   context.allowCancellation();
   if (waits_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a takeover already");
   waits_ = true;
-  return connection_->parked(administration_.whenServing(known))
+  return connection_->parked(administration_.whenServing(known, primary))
       .then([context](uint64_t epoch) mutable { context.getResults().setEpoch(epoch); })
       .attach(kj::defer([this] { waits_ = false; }));
 }

@@ -96,11 +96,11 @@ class Administration {
       if (group_) group_->feedEnded(feed, why);
     });
   }
-  /// Resolves once this daemon serves in an epoch above `known`; gives that.
-  kj::Promise<uint64_t> whenServing(uint64_t known) {
-    return control_.run([this, known](Coordinator&, ParameterHost&) -> kj::Promise<uint64_t> {
+  /// See GroupMember::whenServing().
+  kj::Promise<uint64_t> whenServing(uint64_t known, uint64_t primary) {
+    return control_.run([this, known, primary](Coordinator&, ParameterHost&) -> kj::Promise<uint64_t> {
       if (!group_) return kj::NEVER_DONE;
-      return group_->whenServing(known);
+      return group_->whenServing(known, DaemonId{primary});
     });
   }
   /// Number of this daemon's process.

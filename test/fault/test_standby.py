@@ -287,6 +287,22 @@ class Standby(counting_pairs.CountingPairs):
         for daemon in (primary, standby):
             self.assertNotRegex(daemon.err, "is lost|lost on the way")
 
+    def test_rounds_after_a_take_over_are_of_all_trainers(self):
+        """Though start_trainers is 0: the standby knows whose gradients made the newest round."""
+        primary, standby = self.pair(policy="sync")
+        for rank in range(3):
+            self.counting((primary, standby), rank, 3, inflight=0)
+        for epoch in (2, 3, 4):
+            primary.until_in_sync()
+            self.until_each_more("before the switch", 5)
+            self.switched(primary, standby, epoch)
+            self.until_each_more("after the switch", 5)
+            primary, standby = standby, primary
+            self.assertEqual(primary.counter("late_pushes"), 0)
+        self.end_trainers()
+        rounds = {shard["version"] for shard in primary.status()["shards"]}
+        self.assertEqual(self.values(primary), {float(each) for each in rounds})
+
     def test_a_change_of_the_configuration_reaches_the_standby(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))

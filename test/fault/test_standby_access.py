@@ -225,6 +225,20 @@ class StandbyAccess(processes.ProcessTest):
         primary.until_in_sync()
         self.check_counts(trainer, primary)
 
+    def test_a_trainer_is_told_that_it_could_not_go_on_at_the_standby(self):
+        self.with_tokens()
+        primary = self.by_token("a")
+        self.until_primary(primary, 1)
+        self.change_tokens("b", lambda text: "".join(line for line in text.splitlines(True) if not line.startswith("pool ")))
+        standby = self.by_token("b")
+        trainer = self.trains((primary, standby))
+        primary.until_in_sync()
+        processes.until("it is told", lambda: "does not know this token" in trainer.err)
+        self.assertIn(f"{standby.address} does not let this trainer in, which could not go on there after a take-over", trainer.err)
+        self.until_more(primary, "by the trainer all the same")
+        trainer.kill()
+        self.assertEqual(standby.err.count("refused the login"), 1)
+
     def test_a_standby_that_is_not_let_in_any_more_takes_over(self):
         self.with_tokens()
         other = self.folder / "other.token"

@@ -20,6 +20,21 @@ class StandbyEngine(counting_pairs.CountingPairs):
         self.until_more("at first")
         return primary, standby
 
+    def test_a_switch_without_etcd_is_refused_at_once(self):
+        primary, standby = self.pair_at_work()
+        self.etcd.kill()
+        primary.until_status("it misses the engine", lambda status: status["group"]["engine"])
+        done = self.psd("switch", "--server", primary.address)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the plan cannot be changed now: etcd", done.stderr)
+        self.until_more("by the primary that serves on")
+        self.assertTrue(self.etcd.start())
+        primary.until_status("it reaches the engine", lambda status: not status["group"]["engine"])
+        done = self.psd("switch", "--server", primary.address)
+        self.assertTrue(done.returncode == 0 or "connection broke" in done.stderr, done.stderr)
+        self.until_primary(standby, 2)
+        self.check_counts(standby)
+
     def test_without_etcd_a_dead_standby_makes_pushes_wait_and_pulls_go_on(self):
         self.gradients = "ones"  # so that every value counts them
         primary, standby = self.pair_at_work()

@@ -304,6 +304,16 @@ class PythonClient(processes.ProcessTest):
         del push  # gives it up
         self.assertEqual(client.push(LINE.zeros()).outcome, "applied")
 
+    def test_elements_are_reported_once(self):
+        client = self.joined(self.daemon(policy="locked"))
+        for ranges in (((0, LINE.size), (0, LINE.size)), ((0, 16), (0, 16)), ((0, 20), (16, LINE.size - 16))):
+            push = client.partial_push(LINE.zeros())
+            for begin, count in ranges:
+                push.ready(begin, count)
+            with self.subTest(ranges), self.assertRaisesRegex(psd.InvalidArgument, "elements were reported more than once"):
+                push.finish().wait()
+            client.pull(LINE.zeros())
+
     def test_the_program_may_end_while_something_waits(self):
         daemon = self.daemon(policy="locked")
         code = """

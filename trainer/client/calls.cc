@@ -91,8 +91,8 @@ void PushCall::send() {
   slices_ = links_.slices();
   coverage_ = Coverage(slices_->slices);
   std::vector<size_t> complete;
-  for (const auto& [begin, count] : reported_) {
-    const std::vector<size_t> more = coverage_.add(begin, count);
+  for (const auto& [begin, end] : reported_.ends()) {
+    const std::vector<size_t> more = coverage_.add(begin, end - begin);
     complete.insert(complete.end(), more.begin(), more.end());
   }
   sendReady(complete);
@@ -114,7 +114,10 @@ void PushCall::sendRows() const {
 }
 
 void PushCall::ready(uint64_t begin, uint64_t count) {
-  reported_.emplace_back(begin, count);
+  if (!reported_.add(begin, count)) {
+    repeated_ = true;
+    return;
+  }
   const std::vector<size_t> complete = coverage_.add(begin, count);
   if (sent()) return sendReady(complete);
   client_.sendDue();

@@ -9,6 +9,7 @@
 #include "trainer/client/client.h"
 #include "trainer/client/coverage.h"
 #include "trainer/client/links.h"
+#include "trainer/client/reported_ranges.h"
 #include "trainer/client/transport/shared_copy.h"
 
 namespace psd {
@@ -76,6 +77,8 @@ class PushCall {
   /// See PartialPush::ready().
   void ready(uint64_t begin, uint64_t count);
   uint64_t missing() const { return request_.gradient.empty() ? 0 : coverage_.missing(); }
+  /// Whether elements were reported that had been reported before, which counted for nothing.
+  bool repeated() const { return repeated_; }
   /// The gradients of the rows are final.
   void rowsReady();
   /// Sends nothing more, and waits for the answers to what was sent.
@@ -107,11 +110,12 @@ class PushCall {
 
   CallHost& client_;
   const Links& links_;
-  PushRequest request_;                                  // `dropped` is of the newest sending
-  std::vector<std::pair<uint64_t, uint64_t>> reported_;  // begin and count
-  std::shared_ptr<const DividedSlices> slices_;          // of the connection
-  Coverage coverage_;                                    // of slices_
-  uint64_t connection_ = 0;                              // connection that the call was sent on
+  PushRequest request_;  // `dropped` is of the newest sending
+  ReportedRanges reported_;
+  bool repeated_ = false;
+  std::shared_ptr<const DividedSlices> slices_;  // of the connection
+  Coverage coverage_;                            // of slices_
+  uint64_t connection_ = 0;                      // connection that the call was sent on
   bool givenUp_ = false;
   bool rowsReady_ = false;
   Answers<PushInfo> answer_;

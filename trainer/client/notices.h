@@ -1,9 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trainer/client/client.h"
 #include "trainer/client/link.h"
@@ -13,7 +16,7 @@ namespace psd {
 /// How long a call that others may hold up waits before it says so.
 inline constexpr std::chrono::milliseconds kLongWait{3'000};
 
-/// Tells a client's user what keeps it. Owned by the client's thread.
+/// Tells a client's user what keeps it. Owned by the client's thread, but for tellSoon().
 class Notices {
  public:
   using Callback = std::function<void(const ClientEvent&)>;
@@ -23,6 +26,22 @@ class Notices {
 
   void tell(ClientEvent::What what, std::string line) const {
     if (callback_) callback_({what, std::move(line)});
+  }
+  /// From any thread: to be told by the client's, at its next tellDue().
+  void tellSoon(std::string line) {
+    const std::lock_guard hold(mutex_);
+    due_.push_back(std::move(line));
+    isDue_ = true;
+  }
+  void tellDue() {
+    if (!isDue_) return;
+    std::vector<std::string> due;
+    {
+      const std::lock_guard hold(mutex_);
+      due.swap(due_);
+      isDue_ = false;
+    }
+    for (std::string& line : due) tell(ClientEvent::What::waits, std::move(line));
   }
   /// Says, once a minute at most, that the client waits long for `what`.
   void tellWait(const std::string& what) {
@@ -41,6 +60,9 @@ class Notices {
  private:
   const Callback callback_;
   std::chrono::steady_clock::time_point nextWait_{};
+  std::mutex mutex_;              // guards what follows
+  std::vector<std::string> due_;  // a few: one of each other daemon
+  std::atomic<bool> isDue_ = false;
 };
 
 }  // namespace psd

@@ -52,6 +52,10 @@ class RpcPartialPush final : public PartialPush {
   void ready(uint64_t begin, uint64_t count) override { call_->ready(begin, count); }
   Pending<PushInfo> finish() override {
     const std::shared_ptr<PushCall> call = std::move(call_);
+    if (call->repeated()) {
+      call->giveUp();
+      return failedCall<PushInfo>({ErrorCode::invalidArgument, "elements were reported more than once"});
+    }
     if (call->missing() == 0) {
       call->rowsReady();
       return Pending<PushInfo>(std::make_unique<PushAnswerPending>(call));
@@ -113,6 +117,7 @@ bool RpcClient::useDeviceMemory() {
 }
 
 Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<RowBatch> rows) {
+  notices_.tellDue();
   sendDue();
   const bool rowsAlone = destination.empty() && rows != nullptr;
   if (Status fits = session_.checkValues("the destination of a pull", destination);
@@ -133,6 +138,7 @@ Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, Be
 std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
                                                   const std::vector<Version>& basis,
                                                   std::shared_ptr<const RowBatch> rows) {
+  notices_.tellDue();
   const bool rowsAlone = gradient.empty() && rows != nullptr;
   Status fits = rowsAlone ? Status() : session_.checkValues("a gradient", gradient);
   if (fits.ok() && behind.fragment) fits = session_.checkFragment(*behind.fragment);

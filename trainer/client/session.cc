@@ -141,10 +141,16 @@ void Session::watchOthers() {
   for (size_t i = 0; i < options_.servers.size(); i++) {
     if (i == connected_) continue;
     const std::string& server = options_.servers[i];
-    auto watch = TakeoverWatch::begin(options_, server, joined_.epoch, [this, i, server] {
+    const auto takenOver = [this, i, server] {
       first_ = i;
       links_.first().failSoon({ErrorCode::unavailable, server + " has taken over"});
-    });
+    };
+    const auto refused = [this, server](const std::string& why) {
+      notices_.tellSoon(fmt::format(
+          "{} does not let this trainer in, which could not go on there after a take-over: {}", server, why));
+    };
+    auto watch =
+        TakeoverWatch::begin(options_, server, {joined_.epoch, joined_.daemon}, {takenOver, refused});
     if (watch.ok()) watches_.push_back(*std::move(watch));
   }
 }

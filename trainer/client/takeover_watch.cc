@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
@@ -10,9 +11,11 @@
 #include "common/os/random_id.h"
 #include "common/os/socket.h"
 #include "common/tls/connect.h"
+#include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
 #include "trainer/client/attempts.h"
+#include "trainer/client/transport/sanitized.h"
 
 namespace psd {
 namespace {
@@ -23,25 +26,27 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kAttempt{1'000};  // each for TLS, and for logging in
 /// A daemon that lets the watch in and goes sooner, again and again, is tried as one that is not there.
 constexpr milliseconds kStood{500};
+/// Each login that a daemon refuses costs it a line in its log.
+constexpr milliseconds kRefused{60'000};
 
 }  // namespace
 
 Result<std::unique_ptr<TakeoverWatch>> TakeoverWatch::begin(const ClientOptions& options,
-                                                            const std::string& server, uint64_t known,
-                                                            std::function<void()> tell) {
+                                                            const std::string& server,
+                                                            const ServingDaemon& from, Tell tell) {
   try {
-    return std::unique_ptr<TakeoverWatch>(new TakeoverWatch(options, server, known, std::move(tell)));
+    return std::unique_ptr<TakeoverWatch>(new TakeoverWatch(options, server, from, std::move(tell)));
   } catch (const std::system_error& error) {
     return Error{ErrorCode::overloaded, std::string("no thread to watch a standby: ") + error.what()};
   }
 }
 
-TakeoverWatch::TakeoverWatch(const ClientOptions& options, std::string server, uint64_t known,
-                             std::function<void()> tell)
+TakeoverWatch::TakeoverWatch(const ClientOptions& options, std::string server, const ServingDaemon& from,
+                             Tell tell)
     : server_(std::move(server)),
       token_(options.token),
       tls_(options.tls),
-      known_(known),
+      from_(from),
       tell_(std::move(tell)),
       thread_([this] { run(); }) {}
 
@@ -53,10 +58,16 @@ TakeoverWatch::~TakeoverWatch() {
 void TakeoverWatch::run() {
   pthread_setname_np(pthread_self(), "psd-watch");
   PatientAttempts attempts(drawId());
+  bool told = false;
   for (;;) {
     const Seen seen = waitOnce(attempts.timeout());
-    if (seen == Seen::takenOver) return tell_();
-    if (!stop_.pause(seen == Seen::broke ? attempts.broke() : attempts.failed())) return;
+    if (seen == Seen::takenOver) return tell_.takenOver();
+    milliseconds pause = seen == Seen::broke ? attempts.broke() : attempts.failed();
+    if (seen == Seen::refused) {
+      if (!std::exchange(told, true)) tell_.refused(refusal_);
+      pause = kRefused;
+    }
+    if (!stop_.pause(pause)) return;
   }
 }
 
@@ -77,16 +88,22 @@ TakeoverWatch::Seen TakeoverWatch::waitOnce(milliseconds timeout) {
     wire::writeLogin("psd-trainer " PSD_VERSION, token_, login);
     auto in = soon(kj::Promise<capnp::Response<schema::LoginResult>>(login.send().dropPipeline()))
                   .wait(io.waitScope);
-    if (!in.hasReading()) return Seen::nothing;
+    if (!in.hasReading()) {
+      const Status refused = sanitized(wire::readStatus(in.getStatus()));
+      if (refused.ok() || isRetryable(refused.error().code)) return Seen::nothing;
+      refusal_ = refused.message();
+      return Seen::refused;
+    }
     auto request = in.getReading().takeoverRequest();
-    request.setKnown(known_);
+    request.setKnown(from_.epoch);
+    request.setPrimary(from_.number);
     using Answer = capnp::Response<schema::Reading::TakeoverResults>;
     auto gone = client.onDisconnect().then(
         []() -> kj::Promise<Answer> { return KJ_EXCEPTION(DISCONNECTED, "the standby is gone"); });
     kj::Promise<Answer> answer = request.send().dropPipeline();
     letIn = Clock::now();
     const uint64_t epoch = stop.orStopped(answer.exclusiveJoin(kj::mv(gone))).wait(io.waitScope).getEpoch();
-    return epoch > known_ ? Seen::takenOver : Seen::nothing;
+    return epoch > from_.epoch ? Seen::takenOver : Seen::nothing;
   } catch (const kj::Exception&) {
     return Clock::now() - kStood >= letIn ? Seen::broke : Seen::nothing;
   }

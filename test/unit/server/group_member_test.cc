@@ -81,6 +81,21 @@ struct Serving {
                      loop.timer()};
 };
 
+TEST_CASE("nobody is told to come over to a daemon that did not follow theirs") {
+  Serving serving;
+  uint64_t epoch = 0;
+  auto any = serving.member.whenServing(0, DaemonId())
+                 .then([&](uint64_t served) { epoch = served; })
+                 .eagerlyEvaluate(nullptr);
+  REQUIRE(serving.loop.until([&] { return epoch > 0; }));
+  bool told = false;
+  auto other = serving.member.whenServing(0, DaemonId{99})
+                   .then([&](uint64_t) { told = true; })
+                   .eagerlyEvaluate(nullptr);
+  serving.hearAll();
+  CHECK_FALSE(told);
+}
+
 TEST_CASE("who has ended a run writes no plan of it again, though that is gone") {
   Serving one;
   PSD_REQUIRE_OK(one.loop.wait(one.member.endRun("all is done")));

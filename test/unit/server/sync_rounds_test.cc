@@ -120,9 +120,9 @@ TEST_CASE("with a grace a round closes so long after its quorum, or when nobody 
 }
 
 TEST_CASE("where an earlier daemon began the run, trainers that are done are not waited for") {
-  const auto restarted = [](RoundRules rules) {
+  const auto restarted = [](RoundRules rules, uint32_t before = 0) {
     SyncRounds made(rules);
-    made.startWithin(milliseconds(100));
+    made.startWithin(milliseconds(100), before);
     return made;
   };
   SyncRounds sync = restarted({.startTrainers = 3});
@@ -142,6 +142,23 @@ TEST_CASE("where an earlier daemon began the run, trainers that are done are not
   all.join(kB, at(2));
   CHECK(all.started());
   CHECK(complete(all, kB, 3).contributors == Sessions{kA, kB});
+
+  // Those that were in the last round before, whatever the rules say.
+  SyncRounds back = restarted({}, 3);
+  back.join(kA, at(0));
+  give(back, kA, 1);
+  back.join(kB, at(2));
+  give(back, kB, 3);
+  CHECK(back.joinsNeeded() == 1);
+  back.join(kC, at(50));
+  CHECK(complete(back, kC, 60).contributors == Sessions{kA, kB, kC});
+
+  SyncRounds fewer = restarted({}, 3);
+  fewer.join(kA, at(0));
+  give(fewer, kA, 1);
+  const auto alone = fewer.tick(at(100));
+  REQUIRE(alone);
+  CHECK(alone->contributors == Sessions{kA});
 
   // Without a rule of grace a quorum is needed, for however long.
   SyncRounds two = restarted({.quorum = 2, .startTrainers = 3});

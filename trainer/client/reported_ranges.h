@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <map>
+
+namespace psd {
+
+/// Ranges of a gradient's elements that were reported to be final, each element once. Owned by one thread.
+class ReportedRanges {
+ public:
+  /// False, and nothing is noted, where an element of [begin, begin + count) was reported before.
+  bool add(uint64_t begin, uint64_t count) {
+    if (count == 0) return true;
+    uint64_t end = begin + count;
+    auto next = ends_.lower_bound(begin);
+    if (next != ends_.end() && next->first < end) return false;
+    if (next != ends_.begin()) {
+      const auto before = std::prev(next);
+      if (before->second > begin) return false;
+      if (before->second == begin) {
+        begin = before->first;
+        ends_.erase(before);
+      }
+    }
+    if (next != ends_.end() && next->first == end) {
+      end = next->second;
+      ends_.erase(next);
+    }
+    ends_[begin] = end;
+    return true;
+  }
+  /// By where each begins, where it ends; no two touch.
+  const std::map<uint64_t, uint64_t>& ends() const { return ends_; }
+
+ private:
+  std::map<uint64_t, uint64_t> ends_;
+};
+
+}  // namespace psd
