@@ -68,7 +68,10 @@ class Daemon {
     PSD_REQUIRE_OK(grant);
     trainer_ = grant->trainer;
     PSD_REQUIRE_OK(loop_.wait(coordinator_.initialized(trainer_.session, Step{0})));
-    for (uint32_t i = 1; i <= updates; i++) pushRound(*model().store, Step{i});
+    ParameterStore& store = *model().store;
+    uint64_t logged = 0;
+    for (uint32_t i = 1; i <= updates; i++) logged = pushRound(store, Step{i});
+    loop_.wait(store.block(0).whenDurable(logged));  // a trainer is not answered before
   }
   /// It steps aside, until the move is over.
   void pass(kj::Duration time) {
