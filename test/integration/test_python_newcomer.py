@@ -7,6 +7,7 @@ environment first.
 
 import json
 import os
+import pathlib
 import ssl
 import subprocess
 import sys
@@ -58,13 +59,17 @@ class Newcomer(processes.ProcessTest):
         return done.stdout
 
     def python(self):
-        """The interpreter that has the package."""
+        """The interpreter that has the package, and what its environment is to have."""
         if not WHEEL:
-            return sys.executable
-        self.ran(sys.executable, "-m", "venv", "--system-site-packages", self.folder / "venv")
-        python = self.folder / "venv" / "bin" / "python"
-        self.ran(python, "-m", "pip", "install", "--no-deps", WHEEL)
-        return python
+            return sys.executable, {}
+        self.ran(sys.executable, "-m", "venv", self.folder / "venv")
+        python, alone = self.folder / "venv" / "bin" / "python", {"PYTHONPATH": ""}  # not the package of this build
+        self.ran(python, "-m", "pip", "install", "--no-deps", pathlib.Path(WHEEL).resolve(), environment=alone)
+        # PyTorch is where this interpreter has it.
+        installed = pathlib.Path(self.ran(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", environment=alone).strip())
+        (installed / "torch.pth").write_text(f"{pathlib.Path(torch.__file__).parents[1]}\n")
+        self.assertIn(str(installed), self.ran(python, "-c", "import psd; print(psd.__file__)", environment=alone))
+        return python, alone
 
     def token(self, name, role):
         """The file with a new token, whose line is in the daemon's file."""
@@ -80,7 +85,7 @@ class Newcomer(processes.ProcessTest):
             return answer.read().decode()
 
     def test_ten_minutes(self):
-        python = self.python()
+        python, environment = self.python()
         trainer_token, reader_token = self.token("pool", "trainer"), self.token("looker", "reader")
         authority = certificates.Authority(self.folder)
         certificate, key = authority.sign("server", alternatives="IP:127.0.0.1")
@@ -93,7 +98,7 @@ class Newcomer(processes.ProcessTest):
         for rank in range(WORLD):
             trainer = processes.Process(self.folder, f"trainer-{rank}",
                                         [python, program, daemon.address, trainer_token, authority.path, STEPS],
-                                        {"RANK": str(rank), "WORLD_SIZE": str(WORLD)})
+                                        {**environment, "RANK": str(rank), "WORLD_SIZE": str(WORLD)})
             self.processes.append(trainer)
             trainers.append(trainer)
 
