@@ -122,6 +122,12 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
     runOver,    ///< this daemon served nobody, and nobody's place is to be taken any more: it ends, or tells
                 ///< where the model is
   };
+  /// Somebody who asked whenServing().
+  struct ServingWaiter {
+    uint64_t known;
+    DaemonId primary;
+    kj::Own<kj::PromiseFulfiller<uint64_t>> served;
+  };
   /// A call's effect on the rules: what to do.
   using Event = std::function<GroupActions(TimePoint now)>;
 
@@ -172,6 +178,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// whether the primary lives.
   void dial(bool onlyToLook);
   void beginServing(uint64_t epoch);
+  /// What whenServing() waits for.
+  bool hasTakenOver(uint64_t known, DaemonId primary) const;
   void connectionEnded(ConnectionEnd how, const Status& ended);
   /// Why the connection to the primary came to its end, where that is what is said.
   Status causeOf(const Status& why) const;
@@ -227,13 +235,6 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   std::string waitsFor_;                    // for people: why it does not follow yet
 
   double takeoverSeconds_ = 0;  // of the last take-over: from the last sign of the primary until it served
-  /// Somebody who asked whenServing().
-  struct ServingWaiter {
-    uint64_t known;
-    DaemonId primary;
-    kj::Own<kj::PromiseFulfiller<uint64_t>> served;
-  };
-  bool hasTakenOver(uint64_t known, DaemonId primary) const;
   std::vector<ServingWaiter> servingWaiters_;
   std::set<DaemonId> hasFollowed_;  // primaries, by this process
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> left_;

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <deque>
 #include <future>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -144,6 +146,59 @@ TEST_CASE(
   auto answer = testing::join(late, 0, 1, {.incarnation = 7, .daemon = first});
   REQUIRE(answer.isError());
   CHECK(testing::statusFrom(answer.getError()).error().code == ErrorCode::rankTaken);
+}
+
+TEST_CASE("the first round after a restart waits for as many trainers as had a part in the newest one") {
+  const ModelSpec model = testing::model();
+  const size_t elements = ModelLayout(model).totalElements();
+  const std::vector<float> zeros(elements, 0.0f), ones(elements, -1.0f);
+  constexpr uint32_t kTrainers = 3;
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  // So long a grace is not over in any test.
+  const std::vector<std::string> settings = {"policy.type=sync", "optimizer.type=sgd", "optimizer.lr=1",
+                                             "membership.grace_ms=3600000",
+                                             "durability=" + saving(folder, "log")};
+  ClientOptions options;
+  options.servers = {daemon.address()};
+  std::vector<std::unique_ptr<Client>> clients;
+  std::deque<Pending<PushInfo>> open;
+  const auto joinAndPush = [&](uint32_t rank, uint64_t step) {
+    auto client = Client::connect(options);
+    PSD_REQUIRE_OK(client);
+    PSD_REQUIRE_OK((*client)->join({Rank{rank}, kTrainers}, model, [&] { return std::span(zeros); }));
+    std::vector<float> values(elements);
+    const auto pulled = (*client)->pull(values).wait();
+    PSD_REQUIRE_OK(pulled);
+    open.push_back((*client)->push(Step{step}, ones, 1, pulled->versions));
+    clients.push_back(*std::move(client));
+  };
+  const auto roundIs = [&](uint64_t version) {
+    for (; !open.empty(); open.pop_front()) {
+      const auto pushed = open.front().wait();
+      PSD_REQUIRE_OK(pushed);
+      CHECK(pushed->outcome == PushOutcome::applied);
+    }
+    for (const Json& shard : daemon.status()["shards"]) CHECK(shard["version"] == version);
+  };
+  daemon.start([&] {
+    auto first = settings;
+    first.push_back("policy.start_trainers=" + std::to_string(kTrainers));
+    return first;
+  }());
+  for (uint32_t rank = 0; rank < kTrainers; rank++) joinAndPush(rank, 1);
+  roundIs(1);
+  daemon.kill(SIGKILL);
+  clients.clear();
+
+  daemon.start(settings);
+  for (uint32_t rank = 0; rank + 1 < kTrainers; rank++) joinAndPush(rank, 2);
+  daemon.statusWhen([](const Json& status) {
+    const Json& waiting = status["waiting"];
+    return !waiting.empty() && waiting[0]["ranks"].size() == kTrainers - 1 && waiting[0]["joins"] == 1;
+  });
+  joinAndPush(kTrainers - 1, 2);
+  roundIs(2);
 }
 
 TEST_CASE("a client goes on over many deaths of the daemon, and every push is in the model once") {

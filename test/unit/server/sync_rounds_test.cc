@@ -143,7 +143,7 @@ TEST_CASE("where an earlier daemon began the run, trainers that are done are not
   CHECK(all.started());
   CHECK(complete(all, kB, 3).contributors == Sessions{kA, kB});
 
-  // Those that were in the last round before, whatever the rules say.
+  // The first round takes as many trainers as had a part in the newest one of the daemon before.
   SyncRounds back = restarted({}, 3);
   back.join(kA, at(0));
   give(back, kA, 1);
