@@ -104,14 +104,12 @@ class Programs:
     def package(self):
         return self.folder.parent / "python"
 
-    def python_client(self, socket, operation, **flags):
-        """A run of test/bench/python_client.py against a daemon of its own; a flag's name is that of the option."""
+    def python_client(self, address, operation, **flags):
+        """A run of test/bench/python_client.py against the daemon at `address`; a flag's name is that of the option."""
         flags.setdefault("seconds", self.seconds)
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "python_client.py"
         options = [item for name, value in flags.items() for item in (f"--{name}", value)]
-        with self.daemon() as daemon:
-            return self.run([self.python, script, operation, "--server", daemon.address[socket], "--package", self.package(),
-                             *options], flags["seconds"])
+        return self.run([self.python, script, operation, "--server", address, "--package", self.package(), *options], flags["seconds"])
 
     def cuda_kernels(self):
         """What psd-bench-cuda says, or None where there is no such program or no GPU."""

@@ -8,6 +8,12 @@ SOCKETS = {"unix": "Unix", "tcp": "TCP"}
 BATCH = 32
 
 
+def in_turns_of(samples):
+    """The means of C++ and of Python, of C++, Python, Python, C++."""
+    first, second, third, fourth = samples
+    return (first + fourth) / 2, (second + third) / 2
+
+
 def rate(value):
     return f"{value:,.0f} samples/s"
 
@@ -18,7 +24,9 @@ class Python(Group):
     summary = ("Python: pull, TCP", "Python: push, TCP", "Python: mnist_cnn")
     text = """One trainer, hogwild, plain SGD. Pulls and pushes of 64 MiB by `psd.Client` beside those of `psd-trainer bench`, a call for
 each as they take turns. A step of mnist_cnn, batch 32, one thread, on a Unix socket: `psd.torch.Optimizer` beside `psd-trainer`, both
-pulling, computing and pushing one after the other, and, in one process with it, beside `torch.optim.SGD`."""
+pulling, computing and pushing one after the other, and, in one process with it, beside `torch.optim.SGD`. The two clients take turns
+in each round, C++, Python, Python, C++, for transfers at the same daemon: what the machine gives changes from second to second, and
+memory from daemon to daemon, by more than the two differ."""
 
     def measurements(self):
         programs = self.programs
@@ -26,32 +34,47 @@ pulling, computing and pushing one after the other, and, in one process with it,
             self.unmeasured.append("the package: this build has none, or no python3 with torch was found")
             self.rounds_max = 1
             return {"nothing": lambda: 0}
+        self.of_python = {}  # samples of the round, taken in turns with those of C++
         work = {}
         for operation in ("pull", "push"):
             for way, (socket, transport) in {**{shown: (socket, "rpc") for socket, shown in SOCKETS.items()},
                                              "shared memory": ("unix", "shm")}.items():
-                work[f"{operation}, {way}"] = lambda o=operation, s=socket, t=transport: self.python_rate(s, o, t)
-                work[f"{operation}, {way}, C++"] = lambda o=operation, s=socket, t=transport: self.rate(s, o, transport=t)
-        seconds = 8 * programs.seconds
-        work["step"] = lambda: self.step(seconds)
-        work["step, local"] = self.local_step
-        work["step, C++"] = lambda: BATCH / programs.fresh("unix", "train", model="mnist_cnn", seconds=seconds,
-                                                           threads=1)["server_median_s"]
+                name = f"{operation}, {way}"
+                work[f"{name}, C++"] = lambda n=name, o=operation, s=socket, t=transport: self.transfers(n, o, s, t)
+                work[name] = lambda n=name: self.taken(n)
+        work["step, C++"] = lambda: self.steps(8 * programs.seconds)
+        work["step"] = lambda: self.taken("step")
+        work["step, local"] = lambda: self.taken("step, local")
         return work
 
-    def python_rate(self, socket, operation, transport):
-        report = self.programs.python_client(socket, operation, transport=transport, size=SIZE)
-        return report["bytes"] / report["median_s"]
+    def taken(self, name):
+        """Of the turns before."""
+        if name not in self.of_python:
+            raise Failed("the turns with C++ did not end well")
+        return self.of_python.pop(name)
 
-    def step(self, seconds):
-        self.report = None  # of the round before
-        self.report = self.programs.python_client("unix", "train", seconds=seconds)
-        return BATCH / self.report["server_median_s"]
+    def transfers(self, name, operation, socket, transport):
+        """Bytes per second."""
+        with self.programs.daemon() as daemon:
+            address = daemon.address[socket]
+            self.programs.trainer(address, operation, size=SIZE, transport=transport)  # whoever comes first finds new memory
+            turns = [run(address, operation, size=SIZE, transport=transport) for run in self.in_turns()]
+        cpp, self.of_python[name] = in_turns_of([turn["bytes"] / turn["median_s"] for turn in turns])
+        return cpp
 
-    def local_step(self):
-        if self.report is None:
-            raise Failed("the run that measures both did not end well")
-        return BATCH / self.report["local_median_s"]
+    def in_turns(self):
+        return (self.programs.trainer, self.programs.python_client, self.programs.python_client, self.programs.trainer)
+
+    def steps(self, seconds):
+        """Samples per second, each time at a daemon of its own, since the two name the parameters of the model otherwise."""
+        programs, turns = self.programs, []
+        for run in self.in_turns():
+            more = {"model": "mnist_cnn", "threads": 1} if run == programs.trainer else {}
+            with programs.daemon() as daemon:
+                turns.append(run(daemon.address["unix"], "train", seconds=seconds, **more))
+        cpp, self.of_python["step"] = in_turns_of([BATCH / turn["server_median_s"] for turn in turns])
+        _, self.of_python["step, local"] = in_turns_of([BATCH / turn["local_median_s"] for turn in turns])
+        return cpp
 
     def rows(self, medians):
         if "nothing" in medians:

@@ -18,15 +18,14 @@ BLOCK_STEPS = 10
 
 def transfers(arguments):
     """Seconds of each, one after the other."""
-    import numpy as np
-
     import psd
 
-    model = psd.Model("bench", {"values": (arguments.size // 4,)})
+    model = psd.Model("bench", {"weights": (arguments.size // 4,)})  # that of psd-trainer bench, so that one daemon serves both
     with psd.Client(arguments.server, transport=arguments.transport) as client:
         values = model.zeros()
         client.join(model, values, 0, 1)
-        gradient = np.full(model.size, 1e-6, np.float32)
+        gradient = model.zeros()
+        gradient.fill(1e-6)
         call = (lambda: client.pull(values)) if arguments.operation == "pull" else (lambda: client.push(gradient))
         seconds, deadline = [], None
         while len(seconds) < 3 or time.perf_counter() < deadline:

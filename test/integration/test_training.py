@@ -169,6 +169,14 @@ class Done(processes.ProcessTest):
         self.assertEqual(serving.counter("trainers_joined"), 0)
         self.assert_stops(serving)
 
+    def test_two_trainers_teach_a_residual_net(self):
+        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.1}')
+        for trainer in [self.train(daemon.address, rank, 2, "resnet20:width=4", "synthetic:1600", steps=60) for rank in range(2)]:
+            self.assert_ends(trainer)
+        report = self.evaluate(daemon.address, "resnet20:width=4", "synthetic:1600")
+        self.assertEqual((report["samples"], report["versions"]), (400, [120] * 4))
+        self.assertGreater(report["accuracy"], 0.5, "a guess is right one time in ten")
+
     def test_it_waits_for_all_of_the_world(self):
         daemon = self.daemon(exit_when_done=True)
         self.assert_ends(self.train(daemon.address, 0, 2, steps=2))
