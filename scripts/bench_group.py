@@ -2,6 +2,8 @@
 (name to a function that takes one sample) and `rows(medians)`, or `tables(medians)` where its tables look different. `summary`
 names the rows that the page's head shows."""
 
+import itertools
+
 from bench_report import table
 
 MIB = 1 << 20
@@ -23,9 +25,10 @@ class Group:
         """Of one measurement."""
         return self.programs.seconds
 
-    def tables(self, medians):
-        """Markdown."""
-        rows = self.rows(medians)
+    def tables(self, medians, rounds=()):
+        """Markdown. `rounds`: the samples of each round, by name, as `medians` has those over all; None: there was none."""
+        of_rounds = zip(*(self.rows(each) for each in rounds))
+        rows = [row.over(each) for row, each in itertools.zip_longest(self.rows(medians), of_rounds, fillvalue=())]
         return [table(rows)] if rows else []
 
     def rate(self, socket, operation, size=SIZE, config=None, **flags):

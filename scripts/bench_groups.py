@@ -358,7 +358,7 @@ The best of each transfer is bold. The defaults are a window of 4, which grows o
     def key(socket, operation, chunk, window):
         return f"{operation}, {TRANSPORTS[socket]}, {chunk} × {window}"
 
-    def tables(self, medians):
+    def tables(self, medians, rounds=()):
         lines = ["| | " + " | ".join(str(window) for window in self.windows) + " |", "|---" * (1 + len(self.windows)) + "|"]
         for socket, shown in TRANSPORTS.items():
             for operation in ("pull", "push"):

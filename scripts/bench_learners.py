@@ -12,7 +12,7 @@ import time
 
 from bench_group import Group
 from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
-from bench_report import Row, milliseconds, table
+from bench_report import Row, milliseconds
 
 LEARNERS, PERIOD = 2, 20  # with more of them torchft takes turns in who is in a round, where cores are few
 RUNS = 3
@@ -167,12 +167,14 @@ Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, wh
         first = next((place for place, (_, taking) in enumerate(steps) if int(taking) == LEARNERS), len(steps))
         return [float(end) for end, _ in steps[first:]]
 
-    def tables(self, medians):
+    def rows(self, medians):
+        return [Row.at_least(f"one of {PACED} learners {SLOWER} times slower: {name}", medians[f"paced {name}"], barrier, medians[f"paced {barrier}"],
+                             WAITING_TARGET, lambda rate: f"{rate:,.0f} samples/s")
+                for barrier, name in [WAITING] if f"paced {name}" in medians]
+
+    def tables(self, medians, rounds=()):
         lines = ["| fault of one learner | | runs | median gap of the other | longest gap | target |", "|---|---|---|---|---|---|"]
         for (fault, side), gaps in self.seen.items():
             lines.append(f"| {FAULTS[fault][0]} | {side} | {len(gaps)} | {milliseconds(statistics.median(gaps))} | {milliseconds(max(gaps))} | "
                          f"{'≤ ' + milliseconds(TARGET_S) if side == 'psd' else ''} |")
-        slow = [Row.at_least(f"one of {PACED} learners {SLOWER} times slower: {name}", medians[f"paced {name}"], barrier, medians[f"paced {barrier}"],
-                             WAITING_TARGET, lambda rate: f"{rate:,.0f} samples/s")
-                for barrier, name in [WAITING] if f"paced {name}" in medians]
-        return ["\n".join(lines), *([table(slow)] if slow else [])]
+        return ["\n".join(lines), *super().tables(medians, rounds)]

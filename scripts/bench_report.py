@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import statistics
 import subprocess
 
 BY_HAND_BEGIN = "<!-- by hand: kept when the page is generated -->"
@@ -23,8 +24,9 @@ page.
 `target` is what psd means to reach; a row without one is for orientation. A ratio is psd's figure by the reference's. Compare
 ratios within this page, not figures between machines. [What limits it](#what-limits-it) gives the reasons.
 
-**How it was measured.** A figure is the median over the rounds. Each round runs every measurement of a group and its references
-one after the other, so that what else goes on in the machine touches all of them.
+**How it was measured.** Each round runs every measurement of a group and its references one after the other, so that what else goes
+on in the machine touches all of them. A figure is the median over the rounds. A ratio is the median of the ratios within a round where
+the line under a table says so, else that of the figures.
 
 **Measure your own.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon, which must hold no other model;
 `psd-trainer bench --help` names the other operations. `scripts/bench` runs all of this in about {minutes} minutes. `--quick` is
@@ -75,6 +77,8 @@ class Row:
     ratio: str
     target: str
     met: bool | None
+    quotient: float | None = dataclasses.field(default=None, compare=False)  # that `ratio` shows; None in a row that was read
+    is_met: object = dataclasses.field(default=None, compare=False)  # of a quotient whether it meets the target; None without one
 
     @staticmethod
     def compare(what, value, name, reference, target, show, sign, passes):
@@ -82,9 +86,17 @@ class Row:
         show, show_reference = show if isinstance(show, tuple) else (show, show)
         if value is None or reference is None:
             return Row(what, "not measured" if value is None else show(value), name, "", "", None)
-        ratio = value / reference
-        return Row(what, show(value), f"{name}: {show_reference(reference)}", f"{ratio:.2f}", f"{sign} {target:g}" if target else "",
-                   passes(ratio, target) if target else None)
+        return Row(what, show(value), f"{name}: {show_reference(reference)}", "", f"{sign} {target:g}" if target else "", None,
+                   is_met=(lambda ratio: passes(ratio, target)) if target else None).with_quotient(value / reference)
+
+    def with_quotient(self, quotient):
+        return dataclasses.replace(self, quotient=quotient, ratio=f"{quotient:.2f}", met=self.is_met(quotient) if self.is_met else None)
+
+    def over(self, rounds):
+        """This row, of the medians over all rounds, with the median of the ratios of what each round has made of it: what else goes on
+        in the machine touches both sides of a round."""
+        quotients = [row.quotient for row in rounds if row.quotient is not None]
+        return self.with_quotient(statistics.median(quotients)) if self.quotient is not None and quotients else self
 
     @staticmethod
     def at_least(what, value, name, reference, target, show):
@@ -206,7 +218,7 @@ def stamp(repo, arguments, rounds, seconds):
     commit = command_line("git", "-C", str(repo), "rev-parse", "--short", "HEAD") or "unknown"
     changed = command_line("git", "-C", str(repo), "status", "--porcelain", "--untracked-files=no", "--", "*.cc", "*.h", "*.cu*")
     return (f"*Measured on {datetime.date.today().isoformat()} at commit {commit}{' with changes' if changed else ''}, parameters on "
-            f"{arguments.device}, {rounds} round(s) of {seconds:g} s a measurement"
+            f"{arguments.device}, {rounds} round(s) of {seconds:g} s a measurement, ratios within a round"
             f"{': a quick run, so take the figures as rough' if arguments.quick else ''}.*")
 
 

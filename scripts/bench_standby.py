@@ -96,12 +96,15 @@ is shown."""
             self.seen[fault] = gaps(self.programs, fault, TIMES)
         return max(self.seen[fault])
 
-    def tables(self, medians):
+    def rows(self, medians):
         if not medians:
             return []
-        rows = [Row.at_least("push, with a standby", medians["push standby"], "alone", medians["push None"], None, gigabytes),
+        return [Row.at_least("push, with a standby", medians["push standby"], "alone", medians["push None"], None, gigabytes),
                 Row.at_least("push, with a standby that is not waited for", medians["push none"], "alone", medians["push None"], None, gigabytes)]
-        return [table(rows), table([self.distribution(fault) for fault in FAULTS if fault in self.seen])]
+
+    def tables(self, medians, rounds=()):
+        distributions = [self.distribution(fault) for fault in FAULTS if fault in self.seen]
+        return [*super().tables(medians, rounds), *([table(distributions)] if distributions else [])]
 
     def distribution(self, fault):
         seen = sorted(self.seen[fault])

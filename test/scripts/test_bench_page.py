@@ -9,6 +9,7 @@ import unittest
 sys.dont_write_bytecode = True
 REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "scripts"))
+import bench_group
 import bench_groups
 import bench_report
 
@@ -91,6 +92,22 @@ class Page(unittest.TestCase):
             self.assertEqual(bench_report.Row.read(row.line()), row)
         for line in [*bench_report.table([]).splitlines(), "| a sweep's row | 0.80 |", "words", ""]:
             self.assertIsNone(bench_report.Row.read(line))
+
+    def test_a_ratio_is_the_median_of_those_within_a_round(self):
+        class Transfers(bench_group.Group):
+            def rows(self, medians):
+                return [bench_report.Row.at_least("pull", medians["pull"], "copy", medians["copy"], 0.9, bench_report.gigabytes),
+                        bench_report.Row.ceiling("rise", 3, 2, str)]
+
+        # The machine gives half as much from the third round on, in which a measurement of psd failed.
+        rounds = [{"pull": 4e9, "copy": 4e9}, {"pull": 3.8e9, "copy": 4e9}, {"pull": 2e9, "copy": 2e9}, {"pull": None, "copy": 2e9},
+                  {"pull": None, "copy": 2e9}]
+        page = Transfers(None, False).tables({"pull": 3.8e9, "copy": 2e9}, rounds)[0]
+        self.assertIn("| pull | 3.80 GB/s | copy: 2.00 GB/s | 1.00 | ≥ 0.9 | met |", page)
+        self.assertIn("| rise | 3 |", page)
+        self.assertIn("| 1.90 | ≥ 0.9 | met |", Transfers(None, False).tables({"pull": 3.8e9, "copy": 2e9})[0])
+        short = Transfers(None, False).tables({"pull": 3.8e9, "copy": 2e9}, [{"pull": 1.6e9, "copy": 2e9}])[0]
+        self.assertIn("| 0.80 | ≥ 0.9 | **not met** |", short)
 
     def test_with_nothing_measured_texts_are_new_and_figures_and_machine_stay(self):
         before = self.page(self.measured(0, 1, failures=["push: it broke"]), BY_HAND)
