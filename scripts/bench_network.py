@@ -69,7 +69,7 @@ second of a learner after the first quarter of its steps and before the last one
 bits*: `e3m0` pushed and as `deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5. *Fewer bytes*: what the kernel counts at a
 learner's link, headers and acknowledgements included, both ways and per step, over two periods. Below, 64 MiB in messages over a link of 1 Gbit/s
 at the same round trip, by `--window` and `--connections`, in the clear and over TLS."""
-    rounds_max = 1
+    rounds_max = 3
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
