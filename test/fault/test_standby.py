@@ -401,7 +401,7 @@ class Standby(counting_pairs.CountingPairs):
             primary = one("a")
             primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
             standby = one("b")
-            trainer = self.train(f"{primary.address},{standby.address}", model="mf:dim=4", steps=3_000,
+            trainer = self.train(f"{primary.address},{standby.address}", model="mf:dim=4", steps=1_200,
                                  data="ratings:samples=20000,users=500,items=300")
             primary.until_in_sync()
             if die:
