@@ -2,6 +2,7 @@
 
 import counting
 import etcd
+import processes
 
 # Longer than a busy machine lets a process wait: nobody takes over, or is left out, but for a fault.
 PATIENT = {"silence_ms": 1000, "alone_ms": 2000}
@@ -12,7 +13,7 @@ class CountingPairs(counting.CountingTest):
         super().setUp()
         self.etcd = etcd.Etcd(self)
 
-    def one(self, listen="tcp://127.0.0.1:0", policy="locked", optimizer=counting.SGD, replication=None, shards=3, **settings):
+    def one(self, listen=f"tcp://{processes.LOOPBACK}:0", policy="locked", optimizer=counting.SGD, replication=None, shards=3, **settings):
         engine = {"type": "etcd", "endpoints": self.etcd.endpoints, "prefix": "/psd/test"}
         return self.daemon(listen=(listen,), policy=policy, optimizer=optimizer, engine=engine, replication={**PATIENT, **(replication or {})},
                            shards=shards, **settings)

@@ -206,7 +206,7 @@ class Pairs(Machines):
         super().setUp()
         self.etcd = etcd.Etcd(self)
 
-    def member(self, side, listen="tcp://127.0.0.1:0"):
+    def member(self, side, listen=f"tcp://{processes.LOOPBACK}:0"):
         engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": f"/psd/{side}"}
         settings = {"engine": engine, "replication": counting_pairs.PATIENT, "shards": 2}
         if side == "root":

@@ -391,7 +391,7 @@ class Standby(counting_pairs.CountingPairs):
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_rows_of_tables_are_the_same_bits_as_without_a_death(self):
         def trained(name, die):
-            def one(folder, listen="tcp://127.0.0.1:0"):
+            def one(folder, listen=f"tcp://{processes.LOOPBACK}:0"):
                 engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": f"/psd/{name}"}
                 return self.daemon(listen=(listen,), policy="locked", optimizer='{"type":"adagrad","lr":0.05}', engine=engine, shards=2,
                                    row_shards=2, durability={"type": "checkpoint", "path": str(self.folder / name / folder)})

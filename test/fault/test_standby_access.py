@@ -66,14 +66,14 @@ class StandbyAccess(processes.ProcessTest):
         self.pool = self.token("pool", "trainer")
         self.trainers_variables = {**NOBODY, "PSD_TLS_CA": str(self.authority.path), "PSD_TOKEN_FILE": str(self.pool)}
 
-    def by_token(self, place, listen="tls://127.0.0.1:0", own=None, reached_at=(), **settings):
+    def by_token(self, place, listen=f"tls://{processes.LOOPBACK}:0", own=None, reached_at=(), **settings):
         replication = {"token_file": str(own or self.own), "tls_ca": str(self.authority.path), "addresses": list(reached_at)}
         return self.one(listen, replication, {}, {"tokens": str(self.folder / f"tokens-{place}")}, **settings)
 
     # --- Daemons and trainers ---
 
     def one(self, listen, replication, tls, auth, authority=None, engine=None, **settings):
-        certificate, key = (authority or self.authority).sign(f"server-{len(self.processes)}", alternatives="DNS:localhost,IP:127.0.0.1")
+        certificate, key = (authority or self.authority).sign(f"server-{len(self.processes)}", alternatives=f"DNS:localhost,IP:{processes.LOOPBACK}")
         tls = {"certificate": str(certificate), "key": str(key), **tls}
         return self.daemon(listen=(listen,), policy="locked", environment=NOBODY, engine=engine or self.engine, tls=tls, auth=auth,
                            replication={**PATIENT, **replication}, **settings)
@@ -142,7 +142,7 @@ class StandbyAccess(processes.ProcessTest):
         def shown(files):
             return {"PSD_TLS_CERT": str(files[0]), "PSD_TLS_KEY": str(files[1])}
 
-        def one(place, listen="tls://127.0.0.1:0", files=None, ca=self.authority.path, **settings):
+        def one(place, listen=f"tls://{processes.LOOPBACK}:0", files=None, ca=self.authority.path, **settings):
             files = files or pair[place]
             replication = {"tls_ca": str(ca), "tls_cert": str(files[0]), "tls_key": str(files[1])}
             return self.one(listen, replication, {"client_ca": str(self.authority.path), "require_client": True},
@@ -169,7 +169,7 @@ class StandbyAccess(processes.ProcessTest):
 
     def test_a_follower_that_is_no_admin_is_refused_and_says_so(self):
         self.with_tokens()
-        address = f"tls://127.0.0.1:{etcd.free_port()}"
+        address = f"tls://{processes.LOOPBACK}:{etcd.free_port()}"
         # What is said at one address is worth more than that nobody is at another.
         primary = self.by_token("a", listen=address, reached_at=[address, self.unix_address("nowhere.sock")])
         self.until_primary(primary, 1)

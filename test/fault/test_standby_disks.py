@@ -24,7 +24,7 @@ BOTH = {"wait": "standby_and_disk"}
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
 class StandbyDisks(counting_pairs.CountingPairs):
-    def over(self, folder, listen="tcp://127.0.0.1:0", **settings):
+    def over(self, folder, listen=f"tcp://{processes.LOOPBACK}:0", **settings):
         """A daemon that keeps its log in that folder of the test's."""
         settings.setdefault("replication", BOTH)
         durability = {"type": "log", "path": str(self.folder / folder), **settings.pop("durability", {})}

@@ -183,7 +183,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
         places = {}  # by folder, the address
 
         def over(folder):
-            daemon = self.one(listen=places.get(folder, "tcp://127.0.0.1:0"), durability=self.log(folder))
+            daemon = self.one(listen=places.get(folder, f"tcp://{processes.LOOPBACK}:0"), durability=self.log(folder))
             places[folder] = daemon.address
             return daemon
 

@@ -17,7 +17,7 @@ class StandbySettings(processes.ProcessTest):
     def setUp(self):
         self.etcd = etcd.Etcd(self)
 
-    def one(self, listen="tcp://127.0.0.1:0", **settings):
+    def one(self, listen=f"tcp://{processes.LOOPBACK}:0", **settings):
         engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": "/psd/test"}
         return self.daemon(listen=(listen,), policy="locked", optimizer=SGD, engine=engine, **settings)
 

@@ -16,7 +16,7 @@ ATTEMPTS = 5
 
 def free_port():
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((processes.LOOPBACK, 0))
         return probe.getsockname()[1]
 
 
@@ -28,11 +28,11 @@ class Member:
         self.test, self.name, self.process = test, name, None
         self.tls, self.flags, scheme = None, [], "http"
         if authority:
-            certificate, key = authority.sign("etcd", alternatives="DNS:localhost,IP:127.0.0.1")
+            certificate, key = authority.sign("etcd", alternatives=f"DNS:localhost,IP:{processes.LOOPBACK}")
             self.tls, scheme = ssl.create_default_context(cafile=authority.path), "https"
             self.flags = ["--cert-file", certificate, "--key-file", key]
         self.data = test.folder / f"etcd-{free_port()}"
-        self.endpoint, self.peer = (f"{each}://127.0.0.1:{free_port()}" for each in (scheme, "http"))
+        self.endpoint, self.peer = (f"{each}://{processes.LOOPBACK}:{free_port()}" for each in (scheme, "http"))
         self.cluster = f"{name}={self.peer}"
 
     def launch(self, empty=False):

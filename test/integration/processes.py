@@ -27,6 +27,9 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 FULL_MNIST = pathlib.Path(os.environ.get("PSD_MNIST") or os.devnull)  # which is no folder
 
 WAIT_S = 180  # bounds a wait for what a busy machine does in seconds
+# This process's own address of this machine. Connections come from 127.0.0.1, so that here none of them, of this test or of another, takes
+# a port from whoever is to listen on it again.
+LOOPBACK = f"127.{1 + (os.getpid() >> 16) % 254}.{(os.getpid() >> 8) % 256}.{1 + os.getpid() % 254}"
 EXIT_SKIPPED = 77
 REPORT_LINES_MAX = 40
 
