@@ -172,9 +172,10 @@ class PageTest(ProcessTest):
         self.endless_trainer(daemons[0])
         driver = self.browser(daemons[0].page)
         until("both serve, and count", lambda: self.text(driver, "daemons").count("serving") == 2 and "0/s" not in self.text(driver, "daemons").split())
-        links = [link.get_attribute("href") for link in driver.find_elements(By.CSS_SELECTOR, "#daemons a")]
+        links = driver.execute_script("return [...document.querySelectorAll('#daemons a')].map(link => link.href)")
         self.assertEqual(links, [daemons[1].pages[0]])
-        driver.find_element(By.CSS_SELECTOR, "#daemons a").click()
+        # In one step: the page renews the list every second.
+        driver.execute_script("document.querySelector('#daemons a').click()")
         until("it is the other one's page", lambda: "partition 1 of 2" in self.text(driver, "where"))
         daemons[0].kill()
         until("it is away", lambda: "1 away" in self.text(driver, "daemons-count"))
