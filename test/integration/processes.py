@@ -243,11 +243,10 @@ class Daemon(Process):
         return found["status"]
 
     def switch_over(self):
-        """By psd switch. A machine that is busy may keep etcd or the standby from answering in time, which refuses it with this
-        daemon serving on: it is asked again then."""
+        """By psd switch. It is refused where a machine that is busy has kept etcd from answering in time, and is asked again then."""
         def switched():
             done = subprocess.run([PSD, "switch", "--server", self.address], capture_output=True, text=True, timeout=WAIT_S, check=False)
-            if any(words in done.stderr for words in ("cannot be changed now: etcd", "serves on", "no standby in sync")):
+            if "cannot be changed now: etcd" in done.stderr:
                 return False
             # Such a machine may not get the answer out either before the daemon begins anew.
             if done.returncode == 0 or "connection broke" in done.stderr:

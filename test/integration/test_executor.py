@@ -345,10 +345,12 @@ class Death(ExecutorTest):
         daemon.until_status("both are in", lambda status: len(status["trainers"]) == 2)
         self.until_steps(daemon, 5)
         frozen.signal(signal.SIGSTOP)
+        made = next(each["step"] for each in daemon.status()["trainers"] if each["rank"] == 0)
         daemon.until_status("rank 0 is lost", lambda status: [each["rank"] for each in status["trainers"]] == [1])
         self.assertEqual([each["rank"] for each in self.executor_status()["trainers"]], [1])
         frozen.signal(signal.SIGCONT)
         processes.until("it is back", lambda: "back after" in frozen.err)
+        daemon.until_status("it goes on", lambda status: any(each["rank"] == 0 and each["step"] >= made + 20 for each in status["trainers"]))
         for trainer in (frozen, other):
             trainer.signal(signal.SIGINT)
             self.assert_ends(trainer, 128 + signal.SIGINT)
@@ -357,6 +359,7 @@ class Death(ExecutorTest):
             self.assertEqual(set(pushes.values()), {1})
             steps = {step for rank, step in pushes if rank == 0}
             self.assertEqual(steps, set(range(1, len(steps) + 1)))
+            self.assertGreaterEqual(len(steps), made + 20)
 
     def test_an_executor_that_comes_back_with_another_module_ends_its_trainers(self):
         daemon = self.unix_daemon()
