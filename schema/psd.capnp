@@ -152,7 +152,7 @@ interface Training {
   # has the rank goes on with its session, and the daemon knows its pushes. 0: the trainer is not recognised.
   # `daemon` is joined.daemon of the trainer's last join; 0 in its first. `anyRank`: take the lowest free rank in place of `rank`;
   # where all ranks are taken, that of a trainer that is no longer connected. `worldSize` 0: the world size of the daemon's
-  # configuration, or of the trainers that are in.
+  # configuration, or of the trainers that are in; with `anyRank`, where neither says one, 1.
   # `held`: samples that takeSamples dealt to this trainer, at this daemon or one before it, and of whose gradients no answer
   # came. Where another trainer has some of them by now, their gradient is answered `late`.
   # `averages`: the trainer goes by ModelAccess.allReduce where that is set; who does not is refused there (invalidArgument).

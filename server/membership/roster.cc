@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/types/bridge.h"
 
 namespace psd {
@@ -29,11 +31,16 @@ Status Roster::place(Candidate& candidate) const {
     return {};
   }
   if (candidate.worldSize == 0) candidate.worldSize = expected();
+  if (candidate.worldSize == 0 && candidate.anyRank) {
+    candidate.worldSize = awaited().empty() ? 1 : std::max(worldSize_, 1u);
+  }
   if (candidate.worldSize == 0) {
-    return {ErrorCode::invalidArgument,
-            "nobody says how many trainers there are: neither this trainer, nor one that is in, nor "
-            "world_size in "
-            "the daemon's config"};
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("rank {} names no world size, and neither a trainer that is in nor the daemon's config "
+                    "(world_size) does; give --world-size of psd-trainer, world_size= of Python, or "
+                    "WORLD_SIZE in the environment",
+                    candidate.rank.value)};
   }
   if (!candidate.anyRank) return {};
   std::set<Rank> taken;
@@ -47,6 +54,12 @@ Status Roster::place(Candidate& candidate) const {
   }
   for (candidate.rank = Rank{0}; taken.contains(candidate.rank); candidate.rank.value++) continue;
   if (candidate.rank.value < candidate.worldSize) return {};
+  if (candidate.worldSize == 1 && configured_ == 0) {
+    return {ErrorCode::rankTaken,
+            "the only rank is taken by a trainer whose world size is 1; close the one before, or give all "
+            "trainers the number of them: world_size of the daemon's config, --world-size of psd-trainer, "
+            "world_size= of Python, or WORLD_SIZE in the environment"};
+  }
   return {ErrorCode::rankTaken, "all " + std::to_string(candidate.worldSize) + " ranks are taken"};
 }
 

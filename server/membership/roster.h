@@ -15,7 +15,7 @@ namespace psd {
 /// A trainer that wants to join.
 struct Candidate {
   Rank rank;
-  uint32_t worldSize = 0;  ///< 0: that of the other trainers, or of the daemon's configuration
+  uint32_t worldSize = 0;  ///< 0: as Roster::place() finds it
   std::string host;
   uint32_t pid = 0;
   uint64_t incarnation = 0;    ///< a random number that names the process; 0: it has none
@@ -55,8 +55,9 @@ class Roster {
 
   /// Goes by another configured world, before anybody has joined; see the constructor.
   void configure(uint32_t worldSize, uint32_t worldSizeMin);
-  /// Fills in what the candidate leaves open: its world size, its rank. Refuses (invalidArgument, rankTaken)
-  /// where nobody knows how many trainers there are, or all ranks are taken.
+  /// Fills in what the candidate leaves open: its world size, its rank. A candidate that leaves both open is
+  /// a world of its own where no other trainer and no configuration says a size. Refuses (invalidArgument,
+  /// rankTaken) a rank without a world size, and where all ranks are taken.
   Status place(Candidate& candidate) const;
   /// Whether the candidate fits, its rank being free. Refuses (worldSizeMismatch, invalidArgument) with both
   /// sides named; and one that was in before, with whatever daemon, when its rank has had another incarnation

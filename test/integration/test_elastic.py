@@ -69,9 +69,13 @@ class Elastic(processes.ProcessTest):
         self.assert_ends(daemon)
         self.assertIn("stopping: all trainers are gone; lost on the way: 1", daemon.err)
 
-    def test_without_a_world_size_anywhere_it_is_asked_for(self):
+    def test_without_a_world_size_anywhere_a_trainer_is_alone(self):
         daemon = self.daemon()
-        self.assert_fails(self.auto(daemon), "nobody says how many trainers there are")
+        alone = self.auto(daemon)
+        self.until_ranks(daemon, 0)
+        self.assert_fails(self.auto(daemon), "the only rank is taken by a trainer whose world size is 1")
+        alone.signal(signal.SIGTERM)
+        self.assert_ends(alone, 128 + signal.SIGTERM)
         self.assert_ends(self.auto(daemon, more=("--world-size", 2, "--steps", 2)))
 
 

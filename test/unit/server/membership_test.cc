@@ -12,6 +12,7 @@
 namespace psd::membership_test {
 namespace {
 
+using Catch::Matchers::Contains;
 using testing::Random;
 
 Candidate trainer(uint32_t rank, uint32_t worldSize) {
@@ -241,11 +242,50 @@ TEST_CASE("a trainer that leaves its rank open gets the lowest that is free") {
 TEST_CASE("a world size that is left open is that of the configuration or of those that are in") {
   Roster open;
   Candidate any = trainer(0, 0);
-  CHECK(open.place(any).message().find("nobody says how many trainers there are") == 0);
+  CHECK_THAT(open.place(any).message(),
+             Contains("rank 0 names no world size") && Contains("world_size= of Python, or WORLD_SIZE"));
   joined(open, 1, 2);
   PSD_REQUIRE_OK(open.place(any));
   CHECK(any.worldSize == 2);
   CHECK(any.rank == Rank{0});
+}
+
+TEST_CASE("a trainer that leaves rank and world size open, as all others do, is a world of its own") {
+  Roster open;
+  Candidate alone = trainer(7, 0);
+  alone.anyRank = true;
+  alone.incarnation = 1;
+  Candidate second = alone, late = alone;
+  second.incarnation = 2;
+  PSD_REQUIRE_OK(open.place(alone));
+  CHECK(alone.rank == Rank{0});
+  CHECK(alone.worldSize == 1);
+  const auto session = open.join(alone);
+  PSD_REQUIRE_OK(session);
+  const Status taken = open.place(second);
+  CHECK(taken.error().code == ErrorCode::rankTaken);
+  CHECK_THAT(taken.message(), Contains("the only rank is taken") && Contains("WORLD_SIZE"));
+  open.depart(*session, Departure::left);
+  CHECK(open.everyoneDone());
+  // A world of two comes next, and then it is whole again for one that knows of nobody.
+  const SessionId one = joined(open, 1, 2);
+  second.worldSize = 0;
+  PSD_REQUIRE_OK(open.place(second));
+  CHECK(second.worldSize == 2);
+  open.depart(one, Departure::left);
+  PSD_REQUIRE_OK(open.place(late));
+  CHECK(late.worldSize == 1);
+}
+
+TEST_CASE("a trainer that leaves all open takes no world from trainers that are yet to come back") {
+  Roster again;
+  REQUIRE(again.recall(3, {}));
+  again.keep({Rank{0}, Rank{2}});
+  Candidate any = trainer(7, 0);
+  any.anyRank = true;
+  PSD_REQUIRE_OK(again.place(any));
+  CHECK(any.worldSize == 3);
+  CHECK(any.rank == Rank{1});
 }
 
 TEST_CASE("where trainers come and go, the least number of ranks makes the world complete") {
