@@ -40,8 +40,12 @@ Status checkName(const std::string& kind, const std::string& name,
     return bad(fmt::format("{} {} has a name of {} bytes; at most {} are taken", kind, quoted(name),
                            name.size(), kTensorNameBytesMax));
   }
-  if (!std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; })) {
-    return bad("a " + kind + " of the model has a name with other characters than visible ASCII");
+  const auto other = std::find_if_not(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (other != name.end()) {
+    return bad(fmt::format(
+        "{} {} has a name with other characters than visible ASCII: {} at byte {}", kind, quoted(name),
+        *other == ' ' ? "a space" : fmt::format("0x{:02x}", static_cast<unsigned char>(*other)),
+        other - name.begin()));
   }
   if (!names.insert(name).second) return bad(kind + " " + quoted(name) + " appears twice in the model");
   return {};

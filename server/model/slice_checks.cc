@@ -1,10 +1,14 @@
 #include "server/model/slice_checks.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "common/types/finite.h"
+#include "common/types/model_layout.h"
 #include "server/store/rows/row_blocks.h"
 
 namespace psd {
@@ -93,28 +97,92 @@ Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard,
   return bad(fmt::format("a gradient of {} values, and the rows have {}", values, wanted));
 }
 
-Error notFinite(uint32_t shard, uint64_t offset) {
-  return {ErrorCode::nonFinite, "the slice at element " + std::to_string(offset) + " of shard " +
-                                    std::to_string(shard) + " holds NaN or infinity"};
+namespace {
+
+const char* nameOf(float value) { return std::isnan(value) ? "nan" : "infinity"; }
+
+std::string describeElement(const ParameterStore& store, uint64_t element, float value) {
+  const ModelLayout& layout = store.layout();
+  const size_t tensor = layout.tensorAt(element);
+  const TensorPlace& place = layout.places()[tensor];
+  const std::string name = printable(store.model().tensors[tensor].name);
+  const uint64_t at = element - place.begin;
+  if (at < place.count)
+    return fmt::format("{} holds {} at element {} of {}", name, nameOf(value), at, place.count);
+  return fmt::format("the padding behind {} holds {}", name, nameOf(value));
 }
 
-Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values) {
+/// The tensors that elements [begin, begin + count) of the arena belong to.
+std::string describeTensors(const ParameterStore& store, uint64_t begin, uint64_t count) {
+  const ModelLayout& layout = store.layout();
+  const size_t first = layout.tensorAt(begin), last = layout.tensorAt(begin + count - 1);
+  const auto name = [&](size_t tensor) { return printable(store.model().tensors[tensor].name); };
+  if (first != last) return fmt::format("the tensors from {} to {}", name(first), name(last));
+  const TensorPlace& place = layout.places()[first];
+  const uint64_t end = std::min(begin + count, place.begin + place.count) - place.begin;
+  return fmt::format("{}, elements {} to {} of {}", name(first), begin - place.begin, end - 1, place.count);
+}
+
+/// Which row of which table holds NaN or infinity; empty: none does.
+std::string describeRow(const ServedModel& model, const RowShard& shard, const RowIds& rows,
+                        std::span<const float> values) {
+  std::string found;
+  forEachRun(rows, [&](const RowRun& run, std::span<const uint64_t> ids) {
+    const size_t dim = shard.table(run.table)->dim();
+    const auto ofRun = values.first(dim * ids.size());
+    values = values.subspan(ofRun.size());
+    const auto bad = std::ranges::find_if(ofRun, [](float value) { return !std::isfinite(value); });
+    if (!found.empty() || bad == ofRun.end()) return;
+    found =
+        fmt::format("{} holds {} in the row of id {}", printable(model.store->model().tables[run.table].name),
+                    nameOf(*bad), ids[static_cast<size_t>(bad - ofRun.begin()) / dim]);
+  });
+  return found;
+}
+
+}  // namespace
+
+Error notFinite(const ServedModel& model, uint32_t shard, uint64_t offset, std::span<const float> values) {
+  const ParameterStore& store = *model.store;
+  const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
+  if (bad == values.end()) return notFinite(model, shard, offset, values.size());  // changed meanwhile
+  const uint64_t at = offset + static_cast<uint64_t>(bad - values.begin());
+  return {ErrorCode::nonFinite, describeElement(store, store.shard(shard).range().begin + at, *bad)};
+}
+
+Error notFinite(const ServedModel& model, uint32_t shard, uint64_t offset, uint64_t count) {
+  const ParameterStore& store = *model.store;
+  return {ErrorCode::nonFinite,
+          fmt::format("NaN or infinity in {}",
+                      describeTensors(store, store.shard(shard).range().begin + offset, count))};
+}
+
+Status checkFinite(const ServedModel& model, uint32_t shard, uint64_t offset, std::span<const float> values) {
   if (allFinite(values)) return {};
-  return notFinite(shard, offset);
+  return notFinite(model, shard, offset, values);
 }
 
-Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient) {
-  if (!gradient.codec()) return checkFinite(shard, offset, gradient.values());
+Status checkGradient(const ServedModel& model, uint32_t shard, uint64_t offset, const Gradient& gradient) {
+  if (!gradient.codec()) return checkFinite(model, shard, offset, gradient.values());
   const Status status = gradient.codec()->check(gradient.bytes(), gradient.size());
   if (status.ok()) return {};
-  return {status.error().code, "the slice at element " + std::to_string(offset) + " of shard " +
-                                   std::to_string(shard) + ": " + status.message()};
+  const ParameterStore& store = *model.store;
+  return {status.error().code,
+          fmt::format("{}: {}",
+                      describeTensors(store, store.shard(shard).range().begin + offset, gradient.size()),
+                      status.message())};
 }
 
 Status checkRowGradient(const ServedModel& model, uint32_t shard, uint64_t first, const RowIds& rows,
                         const Gradient& gradient) {
-  if (!gradient.codec()) return checkFinite(shard, first, gradient.values());
   const RowShard& of = *rowShardOf(model, shard).value();
+  if (!gradient.codec()) {
+    if (allFinite(gradient.values())) return {};
+    const std::string where = describeRow(model, of, rows, gradient.values());
+    if (!where.empty()) return {ErrorCode::nonFinite, where};
+    return {ErrorCode::nonFinite,
+            fmt::format("NaN or infinity in rows of shard {} from row {} on", shard, first)};
+  }
   const Status status = checkRowBytes(*gradient.codec(), rowBlocks(of, rows.runs), gradient.bytes());
   if (status.ok()) return {};
   return {status.error().code,

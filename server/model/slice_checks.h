@@ -26,15 +26,17 @@ Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard,
 /// Checks rows that a peer asks for. An empty list of rows is none.
 Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard, const RowIds& rows);
 
-/// What says that the slice at `offset` of `shard` holds NaN or infinity.
-Error notFinite(uint32_t shard, uint64_t offset);
+/// Says which tensor of the slice at `offset` of `shard` holds NaN or infinity, and at which element.
+Error notFinite(const ServedModel& model, uint32_t shard, uint64_t offset, std::span<const float> values);
+/// Names the tensors of `count` elements whose values the host cannot read.
+Error notFinite(const ServedModel& model, uint32_t shard, uint64_t offset, uint64_t count);
 
 /// Checks the values of a slice that lies at `offset` of `shard`: ErrorCode::nonFinite.
-Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values);
+Status checkFinite(const ServedModel& model, uint32_t shard, uint64_t offset, std::span<const float> values);
 
 /// Checks every value of a gradient in host memory, and every byte of what a codec made: ErrorCode::nonFinite
 /// or badSlice.
-Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient);
+Status checkGradient(const ServedModel& model, uint32_t shard, uint64_t offset, const Gradient& gradient);
 
 /// Checks every value of a gradient of rows that checkRows() found right, and every byte of what a codec made
 /// of it: ErrorCode::nonFinite or badSlice.

@@ -113,7 +113,7 @@ Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
   }
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, head.shard, head.offset, head.count, head.total));
   if (slice.ring) return {};  // the copy will be checked
-  return checkGradient(slice.head.shard, slice.head.offset, slice.gradient);
+  return checkGradient(*model_, slice.head.shard, slice.head.offset, slice.gradient);
 }
 
 PushReply PushServer::refused(const Error& error) const {
@@ -146,7 +146,7 @@ kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
   if (slice.ring) {
     Shard& shard = model_->store->shard(slice.head.shard);
     const bool toDevice = takesDeviceGradient(slice);
-    return onceCopied(rings_.take(shard, home_->laneFor(model_, shard), toDevice, std::move(slice)));
+    return onceCopied(rings_.take(model_, home_->laneFor(model_, shard), toDevice, std::move(slice)));
   }
   if (ledger_.begins(slice.head.step)) {
     KJ_IF_MAYBE (opened, home_->gate().closed()) {
@@ -188,7 +188,7 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     Shard& shard = model_->store->shard(slice.head.shard);
     auto waits = ledger_.waits(slice.head.step);  // no later step overtakes it meanwhile
-    return onceCopied(RingIntake::copy(shard, home_->laneFor(model_, shard), false, std::move(slice)))
+    return onceCopied(RingIntake::copy(model_, home_->laneFor(model_, shard), false, std::move(slice)))
         .attach(kj::mv(waits));
   }
   const auto step = ledger_.stillAtWork(slice.head.step);

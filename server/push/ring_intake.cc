@@ -14,35 +14,39 @@ struct OwnGradient {
   std::shared_ptr<const void> owner;  ///< keeps it readable
 };
 
-/// Copies a slice, for element `offset` of the shard, from memory of the shard's device: to memory of the
+/// Copies a slice, for the place that `head` names, from memory of the shard's device: to memory of the
 /// device, or else to the host's. What a trainer changes in `onDevice` meanwhile is in the copy or not.
-kj::Promise<Result<OwnGradient>> copyGradient(Shard& shard, Lane& lane, uint64_t offset,
-                                              std::span<const float> onDevice, bool toDevice) {
-  const uint32_t number = shard.range().id.value;
+kj::Promise<Result<OwnGradient>> copyGradient(const std::shared_ptr<ServedModel>& model, Lane& lane,
+                                              const SliceHead& head, std::span<const float> onDevice,
+                                              bool toDevice) {
+  const uint32_t number = head.shard;
+  const uint64_t offset = head.offset, count = onDevice.size();
+  Shard& shard = model->store->shard(number);
   if (toDevice) {
     return storePromise<Result<StagedGradient>>(
                shard,
                [&](ShardStorage::StageDone done) { shard.storage().take(lane, onDevice, std::move(done)); })
-        .then([number, offset](Result<StagedGradient> copy) -> Result<OwnGradient> {
+        .then([model, number, offset, count](Result<StagedGradient> copy) -> Result<OwnGradient> {
           if (copy.ok()) return OwnGradient{Gradient::onDevice(copy->values), std::move(copy->owner)};
-          if (copy.error().code == ErrorCode::nonFinite) return notFinite(number, offset);
+          if (copy.error().code == ErrorCode::nonFinite) return notFinite(*model, number, offset, count);
           return copy.error();
         });
   }
   return storePromise<Result<ReadView>>(
              shard,
              [&](ShardStorage::ReadDone done) { shard.storage().fetch(lane, onDevice, std::move(done)); })
-      .then([number, offset](Result<ReadView> copy) -> Result<OwnGradient> {
+      .then([model, number, offset](Result<ReadView> copy) -> Result<OwnGradient> {
         if (!copy.ok()) return copy.error();
-        PSD_RETURN_IF_ERROR(checkFinite(number, offset, copy->values));
+        PSD_RETURN_IF_ERROR(checkFinite(*model, number, offset, copy->values));
         return OwnGradient{Gradient(copy->values), std::move(copy->owner)};
       });
 }
 
 }  // namespace
 
-kj::Promise<Result<PushSlice>> RingIntake::copy(Shard& shard, Lane& lane, bool toDevice, PushSlice slice) {
-  auto copied = copyGradient(shard, lane, slice.head.offset, slice.gradient.values(), toDevice);
+kj::Promise<Result<PushSlice>> RingIntake::copy(const std::shared_ptr<ServedModel>& model, Lane& lane,
+                                                bool toDevice, PushSlice slice) {
+  auto copied = copyGradient(model, lane, slice.head, slice.gradient.values(), toDevice);
   return copied.then([slice = std::move(slice)](Result<OwnGradient> copy) mutable -> Result<PushSlice> {
     if (!copy.ok()) return copy.error();
     slice.gradient = copy->gradient;
@@ -55,7 +59,8 @@ kj::Promise<Result<PushSlice>> RingIntake::copy(Shard& shard, Lane& lane, bool t
   });
 }
 
-kj::Promise<Result<PushSlice>> RingIntake::take(Shard& shard, Lane& lane, bool toDevice, PushSlice slice) {
+kj::Promise<Result<PushSlice>> RingIntake::take(const std::shared_ptr<ServedModel>& model, Lane& lane,
+                                                bool toDevice, PushSlice slice) {
   auto over = kj::newPromiseAndFulfiller<void>();
   auto fulfiller = std::make_shared<kj::Own<kj::PromiseFulfiller<void>>>(kj::mv(over.fulfiller));
   slice.turn = {nullptr, [fulfiller](const void*) { (*fulfiller)->fulfill(); }};
@@ -65,7 +70,7 @@ kj::Promise<Result<PushSlice>> RingIntake::take(Shard& shard, Lane& lane, bool t
   }
   turn_ = over.promise.fork();
   auto turn = slice.turn;  // kept until then by a slice that could not be copied, too
-  return copy(shard, lane, toDevice, std::move(slice))
+  return copy(model, lane, toDevice, std::move(slice))
       .then([before = kj::mv(before), turn = std::move(turn)](Result<PushSlice> copied) mutable {
         return before.then([copied = std::move(copied), turn = std::move(turn)]() mutable {
           turn = nullptr;

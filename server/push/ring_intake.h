@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
+
 #include <kj/async.h>
 
+#include "server/policy/served_model.h"
 #include "server/push/push_slice.h"
-#include "server/store/shard.h"
 
 namespace psd {
 
@@ -12,13 +14,16 @@ namespace psd {
 /// Belongs to an event loop.
 class RingIntake {
  public:
+  /// `lane`: for the shard of `model` that the slice is of.
   /// `slice` with its gradient copied, to memory of the shard's device or else to the host's; resolves once
   /// every slice before it has dropped its `turn`. ErrorCode::nonFinite where the gradient holds NaN or
   /// infinity.
-  kj::Promise<Result<PushSlice>> take(Shard& shard, Lane& lane, bool toDevice, PushSlice slice);
+  kj::Promise<Result<PushSlice>> take(const std::shared_ptr<ServedModel>& model, Lane& lane, bool toDevice,
+                                      PushSlice slice);
 
   /// `slice` with its gradient, which is in memory of the shard's device, copied as take() does, in no order.
-  static kj::Promise<Result<PushSlice>> copy(Shard& shard, Lane& lane, bool toDevice, PushSlice slice);
+  static kj::Promise<Result<PushSlice>> copy(const std::shared_ptr<ServedModel>& model, Lane& lane,
+                                             bool toDevice, PushSlice slice);
 
  private:
   kj::Maybe<kj::ForkedPromise<void>> turn_;  // of the next slice; null: of the first

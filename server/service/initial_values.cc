@@ -12,7 +12,7 @@ InitialValues::InitialValues(EventLoop& loop, std::shared_ptr<ServedModel> model
 
 Status InitialValues::check(uint32_t shard, uint64_t offset, std::span<const float> values) {
   PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.config().limits, shard, offset, values.size()));
-  PSD_RETURN_IF_ERROR(checkFinite(shard, offset, values));
+  PSD_RETURN_IF_ERROR(checkFinite(*model_, shard, offset, values));
   if (arrived_[shard].add(offset, values.size())) return {};
   return {ErrorCode::badSlice,
           fmt::format("initial values for element {} of shard {} came twice", offset, shard)};

@@ -20,6 +20,7 @@ namespace psd {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Catch::Matchers::Contains;
 using testing::LocalClient;
 using testing::LocalServer;
 using testing::LocalServers;
@@ -320,7 +321,9 @@ TEST_CASE("Client: what is wrong is refused, and the session goes on") {
     CHECK(refused.error().code == ErrorCode::modelMismatch);
     auto poisoned = integers(2);
     poisoned[3] = std::numeric_limits<float>::quiet_NaN();
-    CHECK(client->push(Step{1}, poisoned, 1, {}).wait().error().code == ErrorCode::nonFinite);
+    const auto notFinite = client->push(Step{1}, poisoned, 1, {}).wait();
+    CHECK(notFinite.error().code == ErrorCode::nonFinite);
+    CHECK_THAT(notFinite.message(), Contains("w holds nan at element 3 of "));
     CHECK(client->push(Step{1}, std::span(poisoned).first(8), 1, {}).wait().error().code ==
           ErrorCode::invalidArgument);
     const auto values = pulled(*client);
@@ -511,7 +514,11 @@ TEST_CASE("Client: a gradient of a row that is not finite is refused, and the se
     fillGradients(rows, 1);
     rows.gradients(1)[7] = std::numeric_limits<float>::infinity();
     const std::vector<float> gradient(initial.size());
-    CHECK(client->push(Step{1}, gradient, 1, {}, &rows).wait().error().code == ErrorCode::nonFinite);
+    const auto notFinite = client->push(Step{1}, gradient, 1, {}, &rows).wait();
+    CHECK(notFinite.error().code == ErrorCode::nonFinite);
+    const std::string id = std::to_string(rows.ids(1)[7 / rows.dim(1)]);
+    CHECK_THAT(notFinite.message(),
+               Contains(kTables.tables[1].name + " holds infinity in the row of id " + id));
     PSD_REQUIRE_OK(client->push(Step{2}, gradient, 1, {}).wait());  // a step without rows
     rows.gradients(1)[7] = 0;
     PSD_REQUIRE_OK(client->push(Step{3}, gradient, 1, {}, &rows).wait());

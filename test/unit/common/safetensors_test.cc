@@ -141,7 +141,7 @@ TEST_CASE("a file that is not of the format is refused with the reason") {
   CHECK(refusalOf(fileOf("[1]", 0)) == "its header is not a JSON object");
   CHECK(refusalOf(fileOf("{}", 0)) == "the model has neither tensors nor tables");
   CHECK(refusalOf(fileOf("{\"w x\":" + tensor("[1]", "[0,4]") + "}", 4)) ==
-        "a tensor of the model has a name with other characters than visible ASCII");
+        "tensor 'w x' has a name with other characters than visible ASCII: a space at byte 1");
 }
 
 TEST_CASE("an absurd header length is refused without memory for it") {
