@@ -87,6 +87,9 @@ class PythonStandby(processes.ProcessTest):
             pushed += count
 
         push(2)
+        reader = psd.Client([self.unix_address("a.sock"), self.unix_address("b.sock")])
+        self.addCleanup(reader.close)
+        reader.observe(MODEL)
         primary.until_status("it has its first checkpoint", lambda status: status["durability"]["checkpoints"] > 0)
         newcomer = self.one("b")
         self.assertTrue(relay.held.wait(processes.WAIT_S), "the copy has not begun")
@@ -105,9 +108,10 @@ class PythonStandby(processes.ProcessTest):
         primary.kill()
         self.until_primary(newcomer, 3)
         push(1)
-        values = MODEL.zeros()
-        client.pull(values)
-        self.assertEqual({*values.tolist()}, {float(pushed)})
+        for each in (client, reader):
+            values = MODEL.zeros()
+            each.pull(values)
+            self.assertEqual({*values.tolist()}, {float(pushed)})
 
 
 if __name__ == "__main__":

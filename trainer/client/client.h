@@ -76,12 +76,12 @@ struct ClientOptions {
   /// How gradients are to travel, as makeCodec() reads it; empty: as the daemon says. What a codec leaves out
   /// of one push is added to the next.
   std::string codec;
-  /// How parameters are to travel in messages; empty: as the daemon says.
+  /// How parameters are to travel in messages to a trainer; empty: as the daemon says.
   std::string pullCodec;
   /// Whether a trainer that comes back goes on where the daemon has lost the rows of the model's embedding
   /// tables, which no trainer can bring: they are then as they begin. Else its calls fail (unavailable).
   bool goOnWithoutRows = false;
-  /// How long a trainer whose connection broke tries to come back; 0: the first fault is final.
+  /// How long a client whose connection broke tries to come back; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
   /// The number by which daemons know this trainer's process, for who goes on where another client of the
   /// same trainer was: the daemon applies no step twice. 0: one is drawn.
@@ -288,9 +288,9 @@ inline constexpr size_t kValueAlignment = 8;
 /// (`totalElements()` long; padding elements are zero). They begin at a multiple of kValueAlignment.
 ///
 /// With ClientOptions::retryTimeout, a trainer whose connection broke, whose daemon is silent, or which the
-/// daemon gave up connects and joins again within whatever call waits, sends anew what was not answered (the
-/// daemon applies nothing twice) and goes on. Errors that come out are final: isRetryable() tells whether the
-/// trainer could be started again as it is.
+/// daemon gave up joins again within whatever call waits, sends again what was not answered (the daemon
+/// applies nothing twice) and goes on; a reader observes again, in pull(). Errors that come out are final:
+/// isRetryable() tells whether the client could be started again as it is.
 ///
 /// Owned by one thread, which makes all calls; background threads do the input and output. No
 /// exception of the RPC library leaves this class.
@@ -308,8 +308,8 @@ class Client {
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
 
-  /// Instead of join: reads without being a trainer. Fails (notReady) when the model has no values. Where the
-  /// model moves to other daemons, the next call goes on there, and a pull that the move came upon.
+  /// Instead of join: reads float32 without being a trainer. Fails with a codec (invalidArgument), and while
+  /// the model has no values (notReady). Where it moves to other daemons, a pull and later calls go on there.
   virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
 
   /// After join(), while no call is under way: the spans given to pull(), push() and beginPush() are from now
@@ -327,7 +327,7 @@ class Client {
   virtual RowBatch makeRowBatch() const { return RowBatch({}); }
 
   /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
-  /// whole. Valid as long as this object, or until the trainer is back after its connection broke, or goes on
+  /// whole. Valid as long as this object, or until the client is back after its connection broke, or goes on
   /// at other daemons, to which the model has moved; no longer changing once the daemon is gone. Empty where
   /// values travel in messages, for who observes from when the model has moved until the next pull, and while
   /// the daemon goes by a policy that forbids it: who keeps the span asks again before each use.

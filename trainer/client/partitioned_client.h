@@ -33,7 +33,11 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   /// `daemons`: all of them, in the order of their partitions. `retryTimeout`: how long to ask a daemon for a
   /// rank that the lead has given. `resumable`: as ClientOptions has it.
   PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable)
-      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable) {}
+      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable) {
+    for (const Daemon& daemon : daemons_) {
+      daemon.client->whenElsewhere([this] { return !movedTo({}).empty(); });
+    }
+  }
 
   /// By what the lead says: it is told of a move last.
   bool moveAsked() const override { return daemons_.front().client->moveAsked(); }

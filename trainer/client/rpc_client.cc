@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
+#include "common/text/text.h"
 #include "trainer/client/attempts.h"
 #include "trainer/client/failed_call.h"
 
@@ -17,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLongConnect{1'000};
 constexpr milliseconds kTakeoverPause{25};
+constexpr milliseconds kReasonTime{2'000};  // for a daemon to say why it ends
 constexpr uint64_t kPingCallsMax = 1'000'000;
 constexpr uint32_t kPingOutstandingMax = 65'536;
 
@@ -69,6 +71,23 @@ class RpcPartialPush final : public PartialPush {
   std::shared_ptr<PushCall> call_;  // until finish()
 };
 
+/// Whether who observes can use what the options say.
+Status checkReader(const ClientOptions& options) {
+  for (const std::string& codec : {options.codec, options.pullCodec}) {
+    if (codec.empty() || codec == "none") continue;
+    return {ErrorCode::invalidArgument,
+            fmt::format("codec '{}': a reader pulls float32 and pushes nothing; leave the codec out",
+                        printable(codec))};
+  }
+  return {};
+}
+
+/// Whether a daemon that answers a reader so may serve it later: it ends and may start again, or has started
+/// without a model, which trainers bring.
+bool mayReadLater(const Error& error) {
+  return error.code == ErrorCode::notReady || error.code == ErrorCode::shuttingDown;
+}
+
 /// Why a trainer that is in as `info` says cannot go on at so many other daemons; empty: it can.
 std::string whyNotMovable(const ClientOptions& options, const JoinInfo& info, bool onDevice,
                           uint32_t daemons) {
@@ -102,13 +121,22 @@ Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& 
 }
 
 Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
+  PSD_RETURN_IF_ERROR(checkReader(options_));
+  session_.becomeReader(model);
+  gaveUp_ = false;  // it is asked for again
   for (size_t tried = 1;; tried++) {
-    Result<JoinInfo> observed = session_.observe(model);
-    const bool isStandby = !observed.ok() && observed.error().code == ErrorCode::standby;
-    if (!isStandby || tried >= options_.servers.size()) return observed;
+    const uint64_t connection = links_.number();
+    const Status observed = session_.observe(milliseconds(0));
+    if (observed.ok()) break;
+    if (observed.error().code != ErrorCode::standby) {
+      PSD_RETURN_IF_ERROR(recover(connection, observed.error()));
+      break;
+    }
+    if (tried >= options_.servers.size()) return observed.error();
     session_.tryAnother();
     PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
   }
+  return session_.info();
 }
 
 bool RpcClient::useDeviceMemory() {
@@ -327,14 +355,24 @@ Status RpcClient::connect(milliseconds timeout) {
 }
 
 bool RpcClient::mayRecover(const Error& error) const {
-  return session_.hasTrainer() && !gaveUp_ && !interrupted_ && options_.retryTimeout.count() > 0 &&
-         isLost(error);
+  if (gaveUp_ || interrupted_ || options_.retryTimeout.count() == 0) return false;
+  if (session_.hasTrainer()) return isLost(error);
+  const bool ends = error.code == ErrorCode::shuttingDown;
+  return session_.reads() && (isLost(error) || ends) && !isElsewhere();
+}
+
+bool RpcClient::isElsewhere() const { return !movedTo({}).empty() || (elsewhere_ && elsewhere_()); }
+
+Status RpcClient::comeIn(milliseconds timeout) {
+  return session_.hasTrainer() ? session_.join(held_, timeout) : session_.observe(timeout);
 }
 
 Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (interrupted_) return interruptedError();
   if (!mayRecover(cause)) return cause;
   if (broken != links_.number()) return {};
+  // Why a daemon ends may come after it has refused a call: perhaps the model has moved.
+  if (cause.code == ErrorCode::shuttingDown && !movedTo(kReasonTime).empty()) return cause;
   const Clock::time_point start = Clock::now();
   const Clock::time_point since = faults_.broke(start);
   forgetSettledPushes();
@@ -348,7 +386,8 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   faults_.back(Clock::now());
   const size_t resent = resendPushes();
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-  const char* const how = session_.info().broughtInitialValues
+  const char* const how = !session_.hasTrainer() ? "reading goes on"
+                          : session_.info().broughtInitialValues
                               ? "the daemon had no model, this trainer brought its newest parameters"
                           : session_.resumed() ? "the session goes on"
                                                : "a new session";
@@ -380,12 +419,14 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
       move_ = there.move;
       return {ErrorCode::sessionEnded,
               session_.server() +
-                  ": the model has moved to other daemons while this trainer was away; start it anew"};
+                  ": the model has moved to other daemons while this client was away; start it again"};
     }
-    if (status.ok()) status = session_.join(held_, soonUntil(deadline));
+    if (status.ok()) status = comeIn(soonUntil(deadline));
     if (status.ok()) return {};
     last = status.error();
-    if (!isOutOfReach(last)) return last;
+    const bool reads = !session_.hasTrainer();
+    if (reads && isElsewhere()) return cause;
+    if (!isOutOfReach(last) && !(reads && mayReadLater(last))) return last;
     session_.tryAnother();
     if (leftUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, fmt::format("{}; no way back within {}: {}", cause.message,

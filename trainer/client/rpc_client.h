@@ -34,8 +34,12 @@ class RpcClient final : public MovableClient, private CallHost {
   const JoinInfo& info() const { return session_.info(); }
   bool moveAsked() const override { return session_.moveAsked().move() != 0; }
   DaemonPlaces movedTo(std::chrono::milliseconds within) const override {
+    if (!movedTo_.empty()) return movedTo_;
     return session_.moveHeard() ? session_.moveHeard()->within(within) : DaemonPlaces();
   }
+  /// Who observes does not come back here while this says that the model has moved, as another daemon may
+  /// have told. Called on the client's thread.
+  void whenElsewhere(std::function<bool()> elsewhere) { elsewhere_ = std::move(elsewhere); }
   /// Whether movedTo() will not change any more.
   bool heardAll() const { return session_.moveHeard() == nullptr || session_.moveHeard()->over(); }
   /// In two parts, for who steps aside at several daemons.
@@ -142,7 +146,11 @@ class RpcClient final : public MovableClient, private CallHost {
   void sendDue() override;
   void tellWait(const std::string& what) override { notices_.tellWait(what); }
 
-  /// Connects and joins again, until `deadline`.
+  /// Joins again, or reads again, within `timeout`.
+  Status comeIn(std::chrono::milliseconds timeout);
+  /// Whether who observes knows that the model is served elsewhere.
+  bool isElsewhere() const;
+  /// Connects and comes in again, until `deadline`.
   Status comeBack(const Error& cause, std::chrono::steady_clock::time_point deadline);
   /// Sends again the pushes that are not answered. Gives how many.
   size_t resendPushes();
@@ -156,10 +164,11 @@ class RpcClient final : public MovableClient, private CallHost {
   bool onDevice_ = false;  // see useDeviceMemory()
   Link& interruptible_;    // the first, for interrupt()
   std::atomic<bool> interrupted_ = false;
+  std::function<bool()> elsewhere_;              // null: what this client has heard alone counts
   std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may not be answered yet, oldest first
   std::map<Step, HeldSamples> held_;             // dealt for pushes that are not answered, or yet to come
   uint64_t move_ = 0;                            // that the trainer stepped aside for
-  DaemonPlaces movedTo_;                         // that a daemon told of that it came back to
+  DaemonPlaces movedTo_;                         // that a daemon told of that this client came back to
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };

@@ -200,16 +200,24 @@ Status Session::attach(Link& link, const SessionTerms& terms, milliseconds timeo
   });
 }
 
-Result<JoinInfo> Session::observe(const ModelSpec& model) {
-  const auto told =
-      links_.first().start<ModelSpec>([&model](Channel& channel) { return channel.observe(model); });
-  PSD_ASSIGN_OR_RETURN(const ModelSpec served, notices_.outwait(told, "the daemon's answer"));
+Status Session::observe(milliseconds timeout) {
+  const auto observe = [this](Channel& channel) { return channel.observe(*observed_); };
+  const auto answer = [&]() -> Result<ModelSpec> {
+    if (timeout.count() == 0) {
+      return notices_.outwait(links_.first().start<ModelSpec>(observe), "the daemon's answer");
+    }
+    return links_.first().call<Result<ModelSpec>>([&](Channel& channel, kj::Timer& timer) {
+      return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, observe(channel));
+    });
+  };
+  PSD_ASSIGN_OR_RETURN(ModelSpec served, answer());
   moveHeard_ = links_.first().look([](Channel& channel) { return channel.hearOfMove(); });
   elements_ = ModelLayout(served).totalElements();
   tables_ = served.tables;
   info_ = describe();
   info_.model = served;
-  return info_;
+  observed_ = std::move(served);
+  return {};
 }
 
 JoinInfo Session::describe() {

@@ -42,8 +42,9 @@ class Session {
   /// Joins over the channel as it is, and brings values if asked to. `held`: samples dealt to this trainer
   /// and not yet pushed. The daemon answers the join within `timeout`, or it fails; 0: however long it takes.
   Status join(const std::map<Step, HeldSamples>& held, std::chrono::milliseconds timeout);
-  /// What joining would have told. The model of a daemon that is observed.
-  Result<JoinInfo> observe(const ModelSpec& model);
+  /// Reads the model of the daemon over the channel as it is, as becomeReader() said. The daemon answers
+  /// within `timeout`, or it fails; 0: however long it takes.
+  Status observe(std::chrono::milliseconds timeout);
 
   /// Before join(): the trainer was in at other daemons, from which the model has moved here.
   void comeFrom(MovedFrom before) { before_ = std::move(before); }
@@ -60,6 +61,9 @@ class Session {
     trainer_->initialValues = std::move(values);
   }
   bool hasTrainer() const { return trainer_.has_value(); }
+  /// From now on observe() reads this model; an empty one: whichever the daemon has, and then that one.
+  void becomeReader(const ModelSpec& model) { observed_ = model; }
+  bool reads() const { return observed_.has_value(); }
   /// Drawn once in a trainer's life.
   uint64_t incarnation() const { return incarnation_; }
   /// Of the daemon that was connected to.
@@ -105,6 +109,7 @@ class Session {
   Notices& notices_;
   const uint64_t incarnation_;
   std::optional<Trainer> trainer_;
+  std::optional<ModelSpec> observed_;
   std::string server_;
   DaemonIdentity identity_;       // of the daemon that was connected to
   std::atomic<size_t> first_{0};  // of the servers: the one to begin with
