@@ -165,10 +165,15 @@ class PythonClient(processes.ProcessTest):
             (lambda: client.pull(np.zeros(LINE.size)), TypeError, "destination of a pull must be .*float32.*float64"),
             (lambda: client.pull(np.zeros(7, np.float32)), psd.InvalidArgument, "has 7 elements; the model's layout has 32"),
             (lambda: client.push(np.zeros((2, 16), np.float32)), TypeError, r"gradient.*shape \(2, 16\)"),
-            (lambda: client.push(np.full(LINE.size, np.nan, np.float32)), psd.NonFinite, "shard 0 holds NaN"),
+            (lambda: client.push(np.full(LINE.size, np.nan, np.float32)), psd.NonFinite, "^weight holds nan at element 0 of 1$"),
             (lambda: self.joined(daemon, rank=0, world_size=1), psd.RankTaken, "rank 0"),
             (lambda: self.joined(daemon, psd.Model("other", {"w": (3,)}), 0, 1), psd.ModelMismatch, "w f32"),
             (lambda: psd.Model("none"), psd.InvalidArgument, "neither tensors nor tables"),
+            (lambda: psd.Model("m", {"my task.weight": (1,)}), psd.InvalidArgument,
+             "^tensor 'my task.weight' has a name with other characters than visible ASCII: a space at byte 2$"),
+            (lambda: psd.Client(daemon.address, lr=0.1), psd.InvalidArgument, "^lr is no argument here.*the daemon, whose configuration says it"),
+            (lambda: psd.Client(daemon.address, retry_timout=3), TypeError, "did you mean 'retry_timeout'"),
+            (lambda: self.client(daemon).join(LINE, LINE.zeros(), rank=0), psd.InvalidArgument, "^rank 0 names no world size.*world_size= of Python"),
             (lambda: psd.Client("nonsense"), psd.InvalidArgument, "nonsense"),
             (lambda: psd.Client("unix:///nowhere/psd.sock", connect_timeout=0.1), psd.Unavailable, "nowhere"),
             (lambda: psd.Client("tcp://localhost:1", transport="pigeon"), psd.InvalidArgument, "pigeon"),
@@ -388,6 +393,95 @@ del c
         client.pull(values)
         self.assertEqual(float(LINE.views(values)["weight"][0]), 20)
         self.assertEqual(set(events), {"broke", "back"})
+
+    def test_without_a_world_size_anywhere_it_is_alone(self):
+        with unittest.mock.patch.dict("os.environ"):
+            for name in ("RANK", "WORLD_SIZE"):
+                os.environ.pop(name, None)
+            daemon = self.daemon()
+            for _ in range(2):
+                with self.client(daemon) as client:
+                    info = client.join(LINE, LINE.zeros())
+                    self.assertEqual((info.rank, info.world_size), (0, 1))
+                    with self.assertRaisesRegex(psd.RankTaken, "^the only rank is taken .*close the one before, or .* WORLD_SIZE"):
+                        self.client(daemon).join(LINE, LINE.zeros())
+            self.client(self.daemon(world_size=2)).join(LINE, LINE.zeros())
+
+    def test_answers_show_what_they_hold(self):
+        client = self.joined(self.daemon())
+        for value, words in ((client.info, "JoinInfo(rank=0, world_size=1, policy='hogwild', "), (client.pull(LINE.zeros()), "PullInfo(versions=[0"),
+                             (client.push(LINE.zeros()), "PushInfo(outcome='applied', staleness=0, versions=[1"),
+                             (client.take_samples(1, 3, 1), "DealtSamples(what='range', epoch=0, begin=0, count=1)"), (client, "<psd.Client of ")):
+            self.assertTrue(repr(value).startswith(words), repr(value))
+
+    def test_a_reader_comes_back_as_a_trainer_does(self):
+        address = self.unix_address()
+
+        def started(*folder, **options):
+            durable = {"durability__type": "log", "durability__path": str(self.folder.joinpath(*folder))}
+            return self.daemon(listen=(address,), policy="locked", optimizer='{"type":"sgd","lr":1.0}', **durable, **options)
+
+        daemon = started("saved")
+        trainer, gradient, values = self.joined(daemon), LINE.flatten({"weight": [-1], "bias": 0}), LINE.zeros()
+        events = []
+        reader = self.client(daemon, on_event=lambda what, line: events.append((what, line)))
+        reader.observe(LINE)
+        for kill in (True, False, True):
+            trainer.push(gradient)
+            before = reader.pull(values).versions
+            if kill:
+                daemon.kill()
+            else:
+                daemon.signal(signal.SIGTERM)
+                self.assert_ends(daemon)
+            daemon = started("saved")
+            self.assertEqual(reader.pull(values).versions, before)
+            self.assertEqual({what for what, _ in events}, {"broke", "back"})
+            self.assertIn("reading goes on", events[-1][1])
+            events.clear()
+        # A daemon that came back without a model has one again when a trainer has brought it.
+        newest = LINE.zeros()
+        trainer.pull(newest)
+        daemon.kill()
+        daemon = started("lost")
+        pending = threading.Thread(target=reader.pull, args=(values,), daemon=True)
+        pending.start()
+        trainer.pull(newest)
+        pending.join(processes.WAIT_S)
+        self.assertFalse(pending.is_alive())
+        self.assertEqual(float(LINE.views(values)["weight"][0]), 3)
+
+    def test_a_reader_that_gave_up_may_observe_again(self):
+        address = self.unix_address()
+        saved = {"listen": (address,), "durability__type": "log", "durability__path": str(self.folder / "saved")}
+        daemon = self.daemon(policy="locked", **saved)
+        self.joined(daemon).leave()
+        reader = self.client(daemon, retry_timeout=0.2)
+        reader.observe(LINE)
+        daemon.kill()
+        for _ in range(2):
+            with self.assertRaisesRegex(psd.Unavailable, "no way back within"):
+                reader.pull(LINE.zeros())
+            with self.assertRaises(psd.Unavailable):
+                reader.observe(LINE)
+        self.daemon(policy="locked", **saved)
+        processes.until("the reader is back", lambda: self.observes(reader))
+        reader.pull(LINE.zeros())
+
+    @staticmethod
+    def observes(reader):
+        try:
+            return reader.observe(LINE)
+        except psd.Unavailable:  # the daemon is not there yet
+            return None
+
+    def test_what_only_trainers_use_is_refused_to_a_reader(self):
+        daemon = self.daemon()
+        self.joined(daemon)
+        for options in ({"pull_codec": "nonsense"}, {"pull_codec": "bf16"}, {"codec": "bf16"}, {"connections": 2}, {"go_on_without_rows": True}):
+            with self.subTest(options), self.assertRaisesRegex(psd.InvalidArgument, f"client with {next(iter(options))}=…, which only a trainer uses"):
+                self.client(daemon, **options).observe(LINE)
+        self.client(daemon, codec="none", pull_codec="none").observe(LINE)
 
     def interrupted(self, code, daemon):
         """Seconds from a Ctrl-C to the end of a script that waits, and what it said."""

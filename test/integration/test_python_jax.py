@@ -76,6 +76,16 @@ class PythonJax(processes.ProcessTest):
         with self.assertRaisesRegex(psd.InvalidArgument, "local_sgd"):
             self.trainer(other, {"w": jnp.zeros(3)})
 
+    def test_values_that_were_at_the_daemon_are_told_of(self):
+        daemon = self.daemon(policy="locked")
+        with self.trainer(daemon, {"w": jnp.zeros(3)}) as trainer:
+            trainer.push({"w": jnp.ones(3)})
+        with self.assertLogs("psd", "WARNING") as logs:
+            self.trainer(daemon, {"w": jnp.ones(3)}).close()
+        self.assertIn("the daemon has a model already, at version 1: its values replace those of the pytree", logs.output[0])
+        with self.assertRaisesRegex(psd.InvalidArgument, "^lr is no argument here"):
+            psd.jax.Trainer({"w": jnp.zeros(3)}, daemon.address, lr=0.1)
+
     def test_no_pull_writes_into_an_array_that_never_changes(self):
         model = psd.Model("flat", {"w": (16,)})
         with psd.Client(self.daemon().address) as client:

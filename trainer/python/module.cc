@@ -80,6 +80,36 @@ void bindModel(nb::module_& m) {
       });
 }
 
+std::string shown(nb::object value) { return nb::cast<std::string>(nb::repr(value)); }
+std::string shown(const std::vector<Version>& versions) { return shown(nb::cast(numbersOf(versions))); }
+std::string shown(const std::string& text) { return shown(nb::cast(text)); }
+
+constexpr const char* kOutcomes[] = {"received", "applied", "stale", "late"};
+constexpr const char* kDealt[] = {"range", "nothing_now", "finished"};
+
+std::string describe(const JoinInfo& info) {
+  return fmt::format(
+      "JoinInfo(rank={}, world_size={}, policy={}, device={}, shards={}, brought_initial_values={})",
+      info.rank.value, info.worldSize, shown(info.policy), shown(info.device), info.shardCount,
+      info.broughtInitialValues ? "True" : "False");
+}
+
+std::string describe(const PullInfo& info) {
+  return fmt::format("PullInfo(versions={}, seconds={:.6f}, bytes={}, known_rows={})", shown(info.versions),
+                     info.seconds, info.bytes, info.knownRows);
+}
+
+std::string describe(const PushInfo& info) {
+  return fmt::format("PushInfo(outcome='{}', staleness={}, versions={}, seconds={:.6f}, bytes={})",
+                     kOutcomes[static_cast<size_t>(info.outcome)], info.staleness, shown(info.versions),
+                     info.seconds, info.bytes);
+}
+
+std::string describe(const DealtSamples& dealt) {
+  return fmt::format("DealtSamples(what='{}', epoch={}, begin={}, count={})",
+                     kDealt[static_cast<size_t>(dealt.what)], dealt.epoch, dealt.begin, dealt.count);
+}
+
 void bindAnswers(nb::module_& m) {
   nb::class_<JoinInfo>(m, "JoinInfo", "What the daemon said when the trainer joined.")
       .def_ro("brought_initial_values", &JoinInfo::broughtInitialValues)
@@ -100,31 +130,28 @@ void bindAnswers(nb::module_& m) {
       .def_prop_ro("streams", [](const JoinInfo& info) { return info.local.streams(); })
       .def_prop_ro("rank", [](const JoinInfo& info) { return info.rank.value; })
       .def_ro("world_size", &JoinInfo::worldSize)
-      .def_ro("connections", &JoinInfo::connections);
+      .def_ro("connections", &JoinInfo::connections)
+      .def("__repr__", [](const JoinInfo& info) { return describe(info); });
   nb::class_<PullInfo>(m, "PullInfo", "What a pull came to.")
       .def_prop_ro("versions", [](const PullInfo& info) { return numbersOf(info.versions); })
       .def_ro("seconds", &PullInfo::seconds)
       .def_ro("bytes", &PullInfo::bytes)
-      .def_ro("known_rows", &PullInfo::knownRows);
+      .def_ro("known_rows", &PullInfo::knownRows)
+      .def("__repr__", [](const PullInfo& info) { return describe(info); });
   nb::class_<PushInfo>(m, "PushInfo", "What became of a push.")
       .def_prop_ro("versions", [](const PushInfo& info) { return numbersOf(info.versions); })
       .def_prop_ro("outcome",
-                   [](const PushInfo& info) {
-                     constexpr const char* kNames[] = {"received", "applied", "stale", "late"};
-                     return kNames[static_cast<size_t>(info.outcome)];
-                   })
+                   [](const PushInfo& info) { return kOutcomes[static_cast<size_t>(info.outcome)]; })
       .def_ro("staleness", &PushInfo::staleness)
       .def_ro("seconds", &PushInfo::seconds)
-      .def_ro("bytes", &PushInfo::bytes);
+      .def_ro("bytes", &PushInfo::bytes)
+      .def("__repr__", [](const PushInfo& info) { return describe(info); });
   nb::class_<DealtSamples>(m, "DealtSamples", "Places [begin, begin + count) of an epoch's order.")
-      .def_prop_ro("what",
-                   [](const DealtSamples& dealt) {
-                     constexpr const char* kNames[] = {"range", "nothing_now", "finished"};
-                     return kNames[static_cast<size_t>(dealt.what)];
-                   })
+      .def_prop_ro("what", [](const DealtSamples& dealt) { return kDealt[static_cast<size_t>(dealt.what)]; })
       .def_ro("epoch", &DealtSamples::epoch)
       .def_ro("begin", &DealtSamples::begin)
-      .def_ro("count", &DealtSamples::count);
+      .def_ro("count", &DealtSamples::count)
+      .def("__repr__", [](const DealtSamples& dealt) { return describe(dealt); });
 }
 
 template <class Info>

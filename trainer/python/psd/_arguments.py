@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from .errors import InvalidArgument
@@ -11,6 +12,22 @@ from .errors import InvalidArgument
 _Kind = TypeVar("_Kind")
 _MOST = 2**64 - 1
 COUNT_MOST = 2**32 - 1
+_OF_OPTIMIZERS = frozenset(("lr", "weight_decay", "momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "alpha", "centered",
+                            "lr_decay", "maximize", "foreach", "fused", "capturable", "differentiable"))
+
+
+def options(given: Iterable[str], known: Collection[str]) -> None:
+    """Names of arguments that are handed through to psd.Client. One of a local optimizer's gets the line that says where it belongs."""
+    for name in given:
+        if name in known:
+            continue
+        if name in _OF_OPTIMIZERS:
+            raise InvalidArgument(f"{name} is no argument here: the optimizer runs at the daemon, whose configuration says it, as "
+                                  "\"optimizer\": {\"type\": \"sgd\", \"lr\": 0.1} (psd.torch.DiLoCo has an optimizer of its own as well, "
+                                  "which is made with its own numbers)")
+        close = difflib.get_close_matches(name, known, 1)
+        raise TypeError(f"psd.Client has no option {name!r}; " + (f"did you mean {close[0]!r}?" if close else
+                                                                 f"there are {', '.join(sorted(known))}"))
 
 
 def integer(name: str, value: Any, least: int = 0, most: int = _MOST) -> int:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
+import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from . import _arguments, _psd
+from . import _arguments, _psd, _served
 from ._pace import Pace
 from ._parameters import LoadRefused, check_dtypes, check_requires_grad
 from ._training import Training
-from .client import Client, Model
+from .client import Client, ClientOptions, Model, tell_replaced
 from .errors import Error, InvalidArgument, NonFinite
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger("psd")
 
@@ -36,10 +41,22 @@ def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
         if not isinstance(value, wanted):
             raise InvalidArgument(f"{what} is a {type(value).__name__}; expected a torch.{wanted.__module__.split('.')[1]}."
                                   f"{wanted.__name__}")
-    if getattr(inner_optimizer, "_psd_learner", None) is not None:
-        raise InvalidArgument("inner_optimizer is another psd.torch.DiLoCo's, which is not closed: make an optimizer for each")
     if lr_lambda is not None and not callable(lr_lambda):
         raise InvalidArgument(f"lr_lambda is a {type(lr_lambda).__name__}; expected a function of the run's progress")
+
+
+def _stepping(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer whose step() calls hooks: itself, or what it wraps, as the wrappers of accelerate and Lightning do."""
+    outermost, seen = optimizer, [optimizer]
+    while "_optimizer_step_pre_hooks" not in vars(optimizer) or not getattr(type(optimizer).step, "hooked", False):
+        inner = {id(value): value for value in vars(optimizer).values() if isinstance(value, torch.optim.Optimizer)}
+        if len(inner) != 1 or (optimizer := next(iter(inner.values()))) in seen:
+            raise InvalidArgument(f"inner_optimizer is a {type(outermost).__name__}, whose step() calls no hooks of torch.optim.Optimizer: give "
+                                  "the optimizer that it wraps")
+        seen.append(optimizer)
+    if any(isinstance(getattr(hook, "__self__", None), DiLoCo) for hook in optimizer._optimizer_step_pre_hooks.values()):
+        raise InvalidArgument("inner_optimizer is another psd.torch.DiLoCo's, which is not closed: make an optimizer for each")
+    return optimizer
 
 
 class DiLoCo(Training):
@@ -49,29 +66,35 @@ class DiLoCo(Training):
     waits for nobody. The training loop stays as it is: the optimizer's step() does it.
 
     Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
-    must be float32. The first learner's become the model's; the others take over what is there. Until close() the module's
-    load_state_dict() of served parameters is refused, and steps are where a parameter was frozen or unfrozen. Buffers and the state of
-    the inner optimizer stay each learner's own, over all rounds. The daemon's `policy.inner` is for psd-trainer and means
-    nothing here.
+    must be float32. The first learner's become the model's; the others take over what is there, and the logger "psd" says so. What the
+    parameters are at an exchange is what goes to the daemon, whoever changed them since the one before: clipping of weights and
+    constraints on them count as trained, which the logger says once. Until close() the module's load_state_dict() of served
+    parameters is refused, and steps and exchanges are where a parameter was frozen, unfrozen, replaced, or has another type or shape.
+    Buffers and the state of the inner optimizer stay each learner's own, over all rounds. The daemon's `policy.inner` is for psd-trainer
+    and means nothing here.
     """
 
     def __init__(self, model: torch.nn.Module, inner_optimizer: torch.optim.Optimizer, server: str | None = None, *,
                  sync_every: int | None = None, rank: int | None = None, world_size: int | None = None,
                  name: str | None = None, samples: int = 1, tokens: int | None = None,
-                 lr_lambda: Callable[[int], float] | None = None, **options: Any):
+                 lr_lambda: Callable[[int], float] | None = None, **options: Unpack[ClientOptions]):
         """`server`, `rank`, `world_size`: as psd.Client has them, from the environment of torchrun where None. `sync_every`:
         steps between two exchanges; the daemon's `policy.period` says it, and another number is refused. `samples`: examples
         (or tokens) behind each step, by which rounds weigh it. `tokens`: behind each step, for people alone, who are told how
         many samples, and tokens where this is given, are trained on in a second. `lr_lambda`: each step's learning rate is that with which the
         inner optimizer was made times lr_lambda(progress); unlike with LambdaLR that is the run's progress, so that who comes
-        late or comes back has the rate of the others. `options`: of psd.Client."""
+        late or comes back has the rate of the others; a rate that is set otherwise is then refused. `inner_optimizer`: a wrapper of one,
+        as accelerate makes it, stands for the optimizer that it wraps. Each of its steps counts once, however step() is overridden; one
+        that a GradScaler skips does not. `options`: of psd.Client. Where this fails, model and optimizer are as they were."""
         _check_kinds(model, inner_optimizer, lr_lambda)
-        self.inner_optimizer = inner_optimizer
+        self.inner_optimizer = inner_optimizer = _stepping(inner_optimizer)
+        self._module = model
         self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
         self._unserved = {key: value for key, value in model.named_parameters() if not value.requires_grad}
         if not self._parameters:
             raise InvalidArgument("the model has no parameter that requires a gradient")
         check_dtypes(self._parameters)
+        _served.check_free(self._parameters)
         held = {id(each) for group in inner_optimizer.param_groups for each in group["params"]}
         if not any(id(parameter) in held for parameter in self._parameters.values()):
             raise InvalidArgument("the inner optimizer has none of the model's parameters: make it of model.parameters()")
@@ -79,11 +102,16 @@ class DiLoCo(Training):
         self._late = 0
         self._last_push: _psd.PushInfo | None = None
         self._lr_lambda = lr_lambda
+        self._rates: list[Any] = []  # that lr_lambda gave last
         self._steps = self._samples = 0  # since the last exchange
         self._due: _psd.PendingRoundDue | None = None
         self._fragments: _psd.FragmentExchange | None = None  # where the policy has fragments, or a delay
         self._told: _Told | None = None  # of these, as of the newest exchange
         self._closed = False
+        self._hooks: list[Any] = []
+        self._call: types.FrameType | None = None  # of the optimizer's step(), while it is under way
+        self._versions: list[int] = []  # of the parameters, as the newest step or exchange left them
+        self._told_of_changes = False
         self.model = Model.of(name or type(model).__name__, self._parameters)
         # Where the round began, which is also what to bring to a daemon that lost its model; what the steps came to. In
         # fragments: where this learner is, as of the newest exchange; what is spare.
@@ -95,18 +123,13 @@ class DiLoCo(Training):
         try:
             self._info = self.client.join(self.model, self._start, rank, world_size)
             self._check(sync_every)
+            self._pace = Pace(self.client)
             self._begin()
+            self._attach()
         except BaseException:
-            self.client.close()
+            self._let_go()
+            self.client._abandon()
             raise
-        self._pace = Pace(self.client)
-        inner_optimizer._psd_learner = self  # type: ignore[attr-defined]
-        self._hooks = [inner_optimizer.register_step_pre_hook(lambda *_: check_requires_grad(self)),
-                       inner_optimizer.register_step_post_hook(lambda *_: self._stepped())]
-        refused = LoadRefused(self, "the next exchange would push the jump to these values as if this learner had trained it")
-        self._hooks += [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]
-        if lr_lambda is not None:
-            self._hooks.append(inner_optimizer.register_step_pre_hook(lambda *_: self._set_rates()))
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each learner's own: %s", ", ".join(buffers))
 
@@ -173,6 +196,7 @@ class DiLoCo(Training):
             return
         if self._steps == 0:
             return
+        self._check_module()
         with torch.no_grad():
             for key, parameter in self._parameters.items():
                 difference = self._difference_of[key].copy_(self._start_of[key] - parameter.detach().to("cpu"))
@@ -203,7 +227,7 @@ class DiLoCo(Training):
         self._closed = True
         for hook in self._hooks:
             hook.remove()
-        self.inner_optimizer._psd_learner = None  # type: ignore[attr-defined]
+        _served.release(self, self._parameters)
 
     def _of_fragments(self) -> _psd.FragmentExchange | _Told | None:
         return self._told if self._closed else self._fragments
@@ -225,28 +249,70 @@ class DiLoCo(Training):
         return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
 
     def _begin(self) -> None:
-        if not self._info.streams:
-            self._begin_round()
-            return
-        fragments = self.client.fragments(self._start, self._difference)
-        fragments.begin()
-        self._take(self._start_of)
-        self._fragments = fragments
-        self._note()
+        if self._info.streams:
+            fragments = self.client.fragments(self._start, self._difference)
+            fragments.begin()
+            self._fragments = fragments
+            self._note()
+        else:
+            self._pull()
+        if not self._info.brought_initial_values and not all(
+                torch.equal(self._start_of[key], parameter.detach().cpu()) for key, parameter in self._parameters.items()):
+            tell_replaced("the module", self.client.versions or [self.progress])
+        self._take()
+
+    def _attach(self) -> None:
+        _served.claim(self, self._parameters)
+        self._hooks += [self.inner_optimizer.register_step_pre_hook(self._before_step),
+                        self.inner_optimizer.register_step_post_hook(self._after_step)]
+        refused = LoadRefused(self, "the next exchange would push the jump to these values as if this learner had trained it")
+        self._hooks += _served.refuse_loading(self._module, refused)
 
     @torch.no_grad()
-    def _take(self, values: dict[str, torch.Tensor]) -> None:
+    def _take(self) -> None:
         for key, parameter in self._parameters.items():
-            parameter.copy_(values[key])
+            parameter.copy_(self._start_of[key])
+        self._note_versions()
+
+    def _check_parameters(self) -> None:
+        check_requires_grad(self)
+        check_dtypes(self._parameters)
+        for key, parameter in self._parameters.items():
+            if tuple(parameter.shape) != self.model.shapes[key]:
+                raise InvalidArgument(f"parameter '{key}' has shape {tuple(parameter.shape)} now, and {self.model.shapes[key]} in the daemon's "
+                                      "model: close() this learner, and make another at a daemon that has no model yet")
+
+    def _check_module(self) -> None:
+        """Before an exchange."""
+        self._check_parameters()
+        there = {id(parameter) for parameter in self._module.parameters()}
+        for key, parameter in self._parameters.items():
+            if id(parameter) not in there:
+                raise InvalidArgument(f"parameter '{key}' was replaced in the module since the learner was made, which trains the one before: "
+                                      "close() this learner, and make another for the module as it is")
+
+    def _note_versions(self) -> None:
+        self._versions = [parameter._version for parameter in self._parameters.values()]
+
+    def _tell_of_changes(self) -> None:
+        if self._told_of_changes:
+            return
+        for (key, parameter), version in zip(self._parameters.items(), self._versions):
+            if parameter._version != version:
+                self._told_of_changes = True
+                _log.warning("parameter '%s' was changed outside the inner optimizer's steps: what this learner exchanges includes that, as "
+                             "clipping of weights should; values from elsewhere go into the model before the learner is made", key)
+                return
 
     def _exchange_fragments(self, last: bool) -> None:
         assert self._fragments is not None
+        self._check_module()
         with torch.no_grad():
             for key, parameter in self._parameters.items():
                 if not torch.isfinite(self._start_of[key].copy_(parameter.detach())).all():
                     raise NonFinite(f"after {self.progress} step(s) of the run the parameter '{key}' is NaN or infinite")
         self._fragments.exchange(last)
-        self._take(self._start_of)
+        self._take()
         self._note()
 
     def _note(self) -> None:
@@ -254,8 +320,11 @@ class DiLoCo(Training):
         self._told = _Told(self._fragments.progress, self._fragments.late, self._fragments.last_push)
 
     def _begin_round(self) -> None:
+        self._pull()
+        self._take()
+
+    def _pull(self) -> None:
         self.client.pull(self._start)
-        self._take(self._start_of)
         self._steps = self._samples = 0
         self._due = self.client.round_due() if self._info.ends_early else None
 
@@ -271,9 +340,39 @@ class DiLoCo(Training):
 
     def _set_rates(self) -> None:
         assert self._lr_lambda is not None
+        groups = self.inner_optimizer.param_groups
+        if self._rates and any(group["lr"] != rate for group, rate in zip(groups, self._rates)):
+            raise InvalidArgument("the inner optimizer's lr was set while lr_lambda gives it: leave out the scheduler, or lr_lambda")
         factor = self._lr_lambda(self.progress)
-        for group in self.inner_optimizer.param_groups:
-            group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+        self._rates = [group.setdefault("initial_lr", group["lr"]) * factor for group in groups]
+        for group, rate in zip(groups, self._rates):
+            group["lr"] = rate
+
+    def _is_nested(self) -> bool:
+        """Whether the step() whose hooks are running is of a class that another step() of the same optimizer has called, as super()
+        does: PyTorch runs the hooks for both."""
+        frame = sys._getframe(2).f_back
+        while frame is not None and frame is not self._call:
+            frame = frame.f_back
+        return frame is not None
+
+    def _before_step(self, *_: object) -> None:
+        if self._call is not None and self._is_nested():
+            return
+        self._check_parameters()
+        self._tell_of_changes()
+        if self._lr_lambda is not None:
+            self._set_rates()
+        self._call = sys._getframe(1)
+
+    def _after_step(self, optimizer: Any, *_: object) -> None:
+        if self._call is not None and self._is_nested():
+            return
+        self._call = None
+        found = getattr(optimizer, "found_inf", None)  # of a GradScaler, for an optimizer that skips the step by itself
+        if found is None or not bool(found):
+            self._stepped()
+        self._note_versions()
 
     def _stepped(self) -> None:
         if self._fragments is not None:

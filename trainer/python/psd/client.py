@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import inspect
 import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypedDict, TypeVar, cast, overload
 
 import numpy as np
 
 from . import _arguments, _cuda, _psd
-from .errors import InvalidArgument
+from .errors import Error, InvalidArgument
 
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
@@ -119,10 +120,42 @@ def _tell(what: str, line: str) -> None:
     _log.log(logging.INFO if what == "back" else logging.WARNING, "%s", line)
 
 
+def tell_replaced(what: str, versions: Sequence[int]) -> None:
+    """Tells that a model that was at the daemon, at these versions, has replaced other values of a script."""
+    newest = max(versions, default=0)
+    _log.log(logging.WARNING if newest else logging.INFO, "the daemon has a model already, at version %d: its values replace those of %s",
+             newest, what)
+
+
+class ClientOptions(TypedDict, total=False):
+    """What psd.torch and psd.jax hand through to psd.Client, which says what each is."""
+    connect_timeout: float
+    retry_timeout: float
+    transport: str
+    connections: int
+    window: int | None
+    chunk: int | None
+    codec: str
+    pull_codec: str
+    go_on_without_rows: bool
+    on_event: Callable[[str, str], None] | None
+    token: str | None
+    token_file: str | os.PathLike[str] | None
+    tls_ca: str | os.PathLike[str] | None
+    tls_cert: str | os.PathLike[str] | None
+    tls_key: str | os.PathLike[str] | None
+    device: object
+
+
 class Client:
     """A trainer's connection to a daemon, or an observer's. Calls may come from any thread, one at a time; a signal whose
     handler raises, Ctrl-C for one, ends the wait for a call, which goes on and keeps its arrays until it has ended. With
     `with`, it leaves at the end of the block."""
+
+    def __new__(cls, *_: object, **options: object) -> Client:
+        if cls.__init__ is Client.__init__:
+            _arguments.options(options, _OPTIONS)
+        return super().__new__(cls)
 
     def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
                  retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, window: int | None = None,
@@ -134,8 +167,8 @@ class Client:
         """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path"; None: the
         environment's PSD_SERVER. `token`, or the file that holds it, tells the daemon who this is; None: PSD_TOKEN_FILE,
         PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
-        format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose
-        connection broke tries to come back. `window`: slices of `chunk` bytes (None: 1 MiB) in flight at a time on each of the
+        format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a client whose
+        connection broke, a trainer's or an observer's, tries to come back. `window`: slices of `chunk` bytes (None: 1 MiB) in flight at a time on each of the
         `connections`; None: 4, and over a network as many as fill the way to the daemon, but 4 of rows of tables, of pushes with
         rows and of initial values. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when it is "back";
         None: the logger "psd" is. `device`: where the arrays of values and gradients are that calls are given: "cuda:N", or a
@@ -166,12 +199,15 @@ class Client:
         self.versions: list[int] = []
         """That the newest pull read, of each shard: what gradients are said to be computed from."""
         self._trains = False
+        self._servers = servers if isinstance(servers, str) else ",".join(servers)
+        self._of_trainers = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
+                             "go_on_without_rows": bool(go_on_without_rows)}
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
         """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the first.
         It is kept, like the array of each pull: the newest is what this trainer brings to a daemon that came back
         without a model. `rank` None: the environment's RANK (torchrun sets it), else the lowest that is free;
-        `world_size` None: WORLD_SIZE, else as the daemon says."""
+        `world_size` None: WORLD_SIZE, else as the daemon's configuration or the trainers that are in say, else, without a rank, 1."""
         rank = _from_environment("RANK") if rank is None else rank
         world_size = _from_environment("WORLD_SIZE") if world_size is None else world_size
         spec = _arguments.instance("model", model, Model, "a psd.Model")._spec
@@ -181,7 +217,13 @@ class Client:
         return self.info
 
     def observe(self, model: Model) -> _psd.JoinInfo:
-        """Reads without being a trainer; fails (NotReady) while the model has no values."""
+        """Reads without being a trainer, in float32; fails (NotReady) while the model has no values. When the connection breaks, a
+        pull tries for `retry_timeout` to come back. Refused (InvalidArgument) where the client was made with what only trainers use:
+        `codec`, `pull_codec`, `connections` and `go_on_without_rows`."""
+        for option, given in self._of_trainers.items():
+            if given:
+                raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: leave it out, observers pull "
+                                      "float32 over one connection")
         self.info = self._client.observe(_arguments.instance("model", model, Model, "a psd.Model")._spec)
         self.model = model
         return self.info
@@ -282,6 +324,15 @@ class Client:
             self._trains = False
             self._client.leave()
 
+    def _abandon(self) -> None:
+        """Says goodbye if that can be, and closes: for a program that cannot go on and has an error to tell already."""
+        try:
+            self.leave()
+        except Error as error:
+            _log.debug("no goodbye: %s", error)
+        finally:
+            self.close()
+
     def interrupt(self) -> None:
         """Ends every call under way (Interrupted) and says goodbye in their midst. From any thread."""
         self._client.interrupt()
@@ -300,6 +351,10 @@ class Client:
         finally:
             self.close()
 
+    def __repr__(self) -> str:
+        as_what = "" if self.info is None else f", rank {self.info.rank}" if self._trains else ", observes"
+        return f"<psd.Client of {self._servers}{as_what}>"
+
     def __reduce__(self) -> Any:
         raise TypeError("a psd.Client cannot be pickled: it is a connection; make one in each process")
 
@@ -315,6 +370,9 @@ class Client:
         if self.info is None:
             raise InvalidArgument(f"{what} before join(): a trainer joins with its model first, client.join(model, values), and who "
                                   "only reads calls observe(model)")
+
+
+_OPTIONS = tuple(inspect.signature(Client.__init__).parameters)[1:]
 
 
 def _rows(rows: Any) -> _psd.Rows | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,11 @@ import numpy as np
 
 from . import _psd
 from ._training import Training
-from .client import Client, Model
+from .client import Client, ClientOptions, Model, tell_replaced
 from .errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Trainer"]
 
@@ -29,9 +32,10 @@ class Trainer(Training):
     """
 
     def __init__(self, parameters: Any, server: str | None = None, *, rank: int | None = None,
-                 world_size: int | None = None, name: str = "jax", **options: Any):
+                 world_size: int | None = None, name: str = "jax", **options: Unpack[ClientOptions]):
         """Joins, and waits until the model has values: those of `parameters`, if this is the first trainer. `server`,
-        `rank`, `world_size`: as psd.Client has them, from the environment where None; `options`: of psd.Client."""
+        `rank`, `world_size`: as psd.Client has them, from the environment where None; `options`: of psd.Client. Where the daemon has
+        other values already, the logger "psd" says so, and pull() gives those."""
         leaves, tree = jax.tree_util.tree_flatten_with_path(parameters)
         self._tree: Any = tree
         self._names = [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path, _ in leaves]
@@ -49,8 +53,13 @@ class Trainer(Training):
         try:
             info = self._info = self.client.join(self.model, self._values, rank, world_size)
             self._check_policy(info)
+            if not info.brought_initial_values:
+                versions = self.client.pull(self._gradients).versions
+                if not np.array_equal(self._gradients, self._values):
+                    tell_replaced("the pytree", versions)
+                self._gradients[:] = 0
         except BaseException:
-            self.client.close()
+            self.client._abandon()
             raise
 
     @property

@@ -1,0 +1,68 @@
+"""The parameters of PyTorch that something in this process serves, and the modules that they are in."""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ._parameters import LoadRefused
+from .errors import InvalidArgument
+
+_trainers: Any = WeakIdKeyDictionary()  # by parameter, a weak reference to what serves it
+
+
+def trainer_of(parameter: torch.nn.Parameter) -> Any:
+    """What serves it; None: nothing in this process."""
+    reference = _trainers.get(parameter)
+    return None if reference is None else reference()
+
+
+def check_free(parameters: dict[str, torch.nn.Parameter]) -> None:
+    """Refuses parameters that something else serves, whose pulls and pushes would undo each other's, and those that share memory."""
+    for key, parameter in parameters.items():
+        if (trainer := trainer_of(parameter)) is not None:
+            raise InvalidArgument(f"parameter '{key}' is served by a psd.torch.{type(trainer).__name__} already: close() that first")
+    ends: list[tuple[int, int, str]] = []
+    for key, parameter in parameters.items():
+        if parameter.numel() > 0 and parameter.device.type != "meta":
+            begin = parameter.data_ptr()
+            last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride()))
+            ends.append((begin, begin + (last + 1) * parameter.element_size(), key))
+    ends.sort()
+    for (_, end, key), (begin, _, other) in zip(ends, ends[1:]):
+        if begin < end:
+            raise InvalidArgument(f"parameters '{key}' and '{other}' share memory, and the daemon would have two values for it: tie them by "
+                                  "one torch.nn.Parameter, as in decoder.weight = encoder.weight")
+
+
+def claim(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
+    for parameter in parameters.values():
+        _trainers[parameter] = weakref.ref(trainer)
+
+
+def release(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
+    for parameter in parameters.values():
+        if trainer_of(parameter) is trainer:
+            del _trainers[parameter]
+
+
+class _HooksOfHere(collections.OrderedDict[int, Any]):
+    """A module's hooks, of which those that refuse values stay out of its copies and pickles: these serve no parameter, and are read
+    without psd."""
+
+    def __reduce__(self) -> Any:
+        others = [(key, hook) for key, hook in self.items() if not isinstance(getattr(hook, "hook", hook), LoadRefused)]
+        return collections.OrderedDict, (others,) if others else ()
+
+
+def refuse_loading(model: torch.nn.Module, refused: LoadRefused) -> list[Any]:
+    """Has load_state_dict() of the model and its modules call `refused` first. Gives the hooks, to be removed."""
+    for module in model.modules():
+        hooks = module._load_state_dict_pre_hooks
+        if not isinstance(hooks, _HooksOfHere):
+            module._load_state_dict_pre_hooks = _HooksOfHere(hooks)
+    return [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]
