@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLongConnect{1'000};
 constexpr milliseconds kTakeoverPause{25};
-constexpr milliseconds kReasonTime{2'000};  // for a daemon to say why it ends
+constexpr milliseconds kEndReasonTime{2'000};  // for a daemon to say why it ends
 constexpr uint64_t kPingCallsMax = 1'000'000;
 constexpr uint32_t kPingOutstandingMax = 65'536;
 
@@ -372,7 +372,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (!mayRecover(cause)) return cause;
   if (broken != links_.number()) return {};
   // Why a daemon ends may come after it has refused a call: perhaps the model has moved.
-  if (cause.code == ErrorCode::shuttingDown && !movedTo(kReasonTime).empty()) return cause;
+  if (cause.code == ErrorCode::shuttingDown && !movedTo(kEndReasonTime).empty()) return cause;
   const Clock::time_point start = Clock::now();
   const Clock::time_point since = faults_.broke(start);
   forgetSettledPushes();
