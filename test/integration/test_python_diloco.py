@@ -641,7 +641,7 @@ class PythonDiLoCo(processes.ProcessTest):
         with mock.patch("psd._served.refuse_loading", side_effect=KeyError), self.assertRaises(KeyError):
             psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1)
         status = daemon.status()
-        self.assertEqual((status["trainers"], status["lost_trainers"]), ([], 0))
+        self.assertEqual((status["trainers"], status["trainers_lost"]), ([], 0))
         for mine, before in zip(model.parameters(), make_model().parameters()):
             self.assertTrue(torch.equal(mine, before))
         self.assertFalse(inner._optimizer_step_pre_hooks or inner._optimizer_step_post_hooks)
