@@ -123,7 +123,14 @@ class PythonSeveralDaemons(processes.ProcessTest):
         undisturbed, rows_of_one = self.steps(self.several(1, **settings), 16, True)
         serving, moves = [self.several(1, "from", **settings)], iter((3, 2, 1))
 
+        reader, read = psd.Client(serving[0][0].address, retry_timeout=processes.WAIT_S), TABLES.zeros()
+        self.addCleanup(reader.close)
+
         def before(step):
+            if step == 1:
+                reader.observe(TABLES)
+            if step > 0:
+                reader.pull(read)
             if step % 4 == 3 and (count := next(moves, None)):
                 others = self.several(count, f"to{count}", **settings)
                 move = self.start_psd("move", "--server", serving[-1][0].address, "--to", others[0].address)
@@ -139,6 +146,8 @@ class PythonSeveralDaemons(processes.ProcessTest):
             for daemon in old:
                 self.assert_ends(daemon)
         self.assertEqual(len(ends), 3)
+        reader.pull(read)
+        np.testing.assert_array_equal(read.view(np.uint32), moved.view(np.uint32))
         np.testing.assert_array_equal(moved.view(np.uint32), undisturbed.view(np.uint32))
         for mine, other in zip(rows, rows_of_one, strict=True):
             np.testing.assert_array_equal(mine, other)

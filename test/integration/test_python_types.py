@@ -12,10 +12,12 @@ import processes
 
 EXAMPLES = processes.REPO / "trainer" / "python" / "examples"
 WRONG = """
-import psd.torch
+import psd.torch, torch
 client = psd.Client("tcp://host:5500", retry_timeout="long")
 client.pull(client.rows().values(7))
 psd.torch.Embedding("item", "64")
+psd.Client("tcp://host:5500", retry_timout=3)
+psd.torch.DiLoCo(torch.nn.Linear(1, 1), torch.optim.SGD([torch.zeros(1)]), retry_timout=3)
 """
 
 
@@ -38,7 +40,7 @@ class PythonTypes(unittest.TestCase):
                                   capture_output=True, timeout=500, check=False)
         lines = done.stdout.splitlines()
         self.assertEqual([line for line in lines if "wrong.py" not in line and "error: " in line], [], done.stderr)
-        for number in (3, 4, 5):
+        for number in (3, 4, 5, 6, 7):
             self.assertTrue(any(f"wrong.py:{number}: error: " in line for line in lines), done.stdout)
 
 
