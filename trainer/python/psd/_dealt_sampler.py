@@ -50,7 +50,7 @@ class DealtSampler(torch.utils.data.Sampler[list[int]]):
         self._newest: DealtSamples | None = None
         self._skipped = False  # the gradient of the newest batch was not finite, and has been cleared
         self._order = functools.lru_cache(maxsize=2)(self._order_of)
-        optimizer._sampler = self
+        optimizer._exchange.sampler = self
 
     @property
     def epoch(self) -> int:

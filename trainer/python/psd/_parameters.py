@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 
+from ._embedding import Embedding
 from .errors import InvalidArgument
 
 
@@ -19,11 +21,41 @@ class TrainsServed(Protocol):
     """Those that were frozen when this was made."""
 
 
-def check_dtypes(parameters: dict[str, torch.nn.Parameter]) -> None:
+def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.nn.Parameter]]:
+    """By name: those that require a gradient, and so are served, and the others. Rows of tables are among neither."""
+    rows = {id(module.rows) for module in model.modules() if isinstance(module, Embedding)}
+    named = {key: value for key, value in model.named_parameters() if id(value) not in rows}
+    return ({key: value for key, value in named.items() if value.requires_grad},
+            {key: value for key, value in named.items() if not value.requires_grad})
+
+
+def check_kinds(parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    """What can be served at all."""
+    for key, parameter in parameters.items():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            raise InvalidArgument(f"parameter '{key}' has no shape yet (a lazy module's): run one forward pass first")
+        if parameter.is_meta:
+            raise InvalidArgument(f"parameter '{key}' has no memory (device meta): load the model first")
+        if type(parameter.data) is not torch.Tensor:
+            raise InvalidArgument(f"parameter '{key}' is a {type(parameter.data).__name__}; the daemon's are whole tensors of this "
+                                  "process (no FSDP, no tensor parallelism)")
+    check_dtypes(parameters)
+
+
+def check_dtypes(parameters: Mapping[str, torch.nn.Parameter]) -> None:
     for key, parameter in parameters.items():
         if parameter.dtype != torch.float32:
             raise InvalidArgument(f"parameter '{key}' is {parameter.dtype}; the daemon's are torch.float32 (compute in fewer "
                                   "bits with torch.autocast)")
+
+
+def check_shapes(parameters: Mapping[str, torch.nn.Parameter], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """A parameter's `data` may have been replaced since the model was joined with. `shapes`: by the same names."""
+    if [parameter.shape for parameter in parameters.values()] == list(shapes.values()):
+        return
+    for key, parameter in parameters.items():
+        if parameter.shape != shapes[key]:
+            raise InvalidArgument(f"parameter '{key}' has shape {tuple(parameter.shape)} now, and {shapes[key]} in the daemon's model")
 
 
 def check_requires_grad(trainer: TrainsServed) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import os
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,36 +14,38 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ._parameters import LoadRefused
 from .errors import InvalidArgument
 
-_trainers: Any = WeakIdKeyDictionary()  # by parameter, a weak reference to what serves it
+_trainers: Any = WeakIdKeyDictionary()  # by parameter, the process that serves it and a weak reference to what does
 
 
 def trainer_of(parameter: torch.nn.Parameter) -> Any:
     """What serves it; None: nothing in this process."""
-    reference = _trainers.get(parameter)
-    return None if reference is None else reference()
+    process, reference = _trainers.get(parameter, (None, None))
+    return reference() if process == os.getpid() else None  # after a fork the parent's trainer is not the child's
 
 
-def check_free(parameters: dict[str, torch.nn.Parameter]) -> None:
-    """Refuses parameters that something else serves, whose pulls and pushes would undo each other's, and those that share memory."""
-    for key, parameter in parameters.items():
-        if (trainer := trainer_of(parameter)) is not None:
+def check_free(parameters: Mapping[str, torch.nn.Parameter], others: Mapping[str, torch.Tensor] | None = None) -> None:
+    """Refuses parameters that something else serves, whose pulls and pushes would undo each other's, and those that share memory with
+    each other, or with `others`, the frozen parameters and buffers of a model whose served ones get memory of their own."""
+    for key, served in parameters.items():
+        if (trainer := trainer_of(served)) is not None:
             raise InvalidArgument(f"parameter '{key}' is served by a psd.torch.{type(trainer).__name__} already: close() that first")
     ends: list[tuple[int, int, str]] = []
-    for key, parameter in parameters.items():
-        if parameter.numel() > 0 and parameter.device.type != "meta":
-            begin = parameter.data_ptr()
-            last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride()))
-            ends.append((begin, begin + (last + 1) * parameter.element_size(), key))
+    tensors: dict[str, torch.Tensor] = {**(others or {}), **parameters}
+    for key, tensor in tensors.items():
+        if tensor.layout == torch.strided and tensor.numel() > 0 and tensor.device.type != "meta":
+            begin = tensor.data_ptr()
+            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+            ends.append((begin, begin + (last + 1) * tensor.element_size(), key))
     ends.sort()
     for (_, end, key), (begin, _, other) in zip(ends, ends[1:]):
-        if begin < end:
+        if begin < end and (key in parameters or other in parameters):
             raise InvalidArgument(f"parameters '{key}' and '{other}' share memory, and the daemon would have two values for it: tie them by "
                                   "one torch.nn.Parameter, as in decoder.weight = encoder.weight")
 
 
 def claim(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
     for parameter in parameters.values():
-        _trainers[parameter] = weakref.ref(trainer)
+        _trainers[parameter] = os.getpid(), weakref.ref(trainer)
 
 
 def release(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:

@@ -4,67 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import weakref
 from collections.abc import Callable
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import torch
 
-from . import _cuda, _psd
+from . import _cuda, _psd, _served
 from ._dealt_sampler import DealtSampler
 from ._diloco import DiLoCo
-from ._parameters import LoadRefused, check_dtypes, check_requires_grad
+from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
+from ._numbers import Defaults, Group
+from ._parameters import LoadRefused, check_dtypes, check_kinds, check_requires_grad, check_shapes, parameters_of
 from ._psd import keep_freed_memory
 from ._training import Training
-from .client import Client, Model, Table
+from ._watch import Watch, is_shared
+from .client import Client, ClientOptions, Model, tell_replaced
 from .errors import Error, InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["DealtSampler", "DiLoCo", "Embedding", "Optimizer", "keep_freed_memory"]
 
 _log = logging.getLogger("psd")
-_NOTHING = np.zeros(0, np.float32)
 _Flat = Union[np.ndarray, torch.Tensor]
 
 
-class _Group(dict[str, Any]):
-    """A parameter group that has none of a local optimizer's numbers."""
-
-    def __missing__(self, key: str) -> Any:
-        raise InvalidArgument(f"a psd.torch.Optimizer has no {key!r}: the daemon's configuration says it, \"optimizer\" of "
-                              "the parameters' group; its \"schedule\" stands in for a scheduler")
-
-
-class Embedding(torch.nn.Module):
-    """Rows of an embedding table of the daemon, by any 64-bit ids: nn.Embedding without the table. Each forward pass pulls
-    the rows it uses; step() of the psd.torch.Optimizer of its model pushes their gradients. It has no parameter, and works
-    once that optimizer is made. Modules of one name share a table."""
-
-    def __init__(self, name: str, dim: int, *, initial: str = "uniform", scale: float = 0.01, seed: int = 1):
-        """`initial`, `scale`, `seed`: what a row begins with, see psd.Table."""
-        super().__init__()
-        self.table = Table(name, dim, initial, scale, seed)
-        self._optimizer: weakref.ref[Optimizer] | None = None
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """The rows of an int64 tensor of ids of any shape: [*ids.shape, dim]. A negative id is the unsigned one of the same
-        bits."""
-        optimizer = self._optimizer() if self._optimizer is not None else None
-        if optimizer is None:
-            raise InvalidArgument(f"embedding '{self.table.name}' has no daemon: make a psd.torch.Optimizer of the model first")
-        return optimizer._look_up(self.table.name, ids)
-
-    def extra_repr(self) -> str:
-        return f"{self.table.name!r}, dim={self.table.dim}"
-
-
 @dataclasses.dataclass
-class _Lookup:
-    """Rows that a forward pass used, whose gradients the next push takes."""
-    table: str
-    rows: _psd.Rows
-    leaf: torch.Tensor
-    versions: list[int]
+class _Exchange:
+    """What changes from step to step: of an optimizer, and of wrappers that have taken over its attributes, as Lightning's do."""
+    samples: int
+    sampler: DealtSampler | None = None
+    last_push: _psd.PushInfo | None = None
+    push: _psd.PartialPush | None = None  # that is under way while backward passes run
+    push_samples: int = 0  # of it
+    sent: dict[str, int] = dataclasses.field(default_factory=dict)  # of it, by name: the version of the gradient that was sent
 
 
 class Optimizer(Training, torch.optim.Optimizer):
@@ -74,68 +49,77 @@ class Optimizer(Training, torch.optim.Optimizer):
     Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
     must be float32. On the CPU, or all on one GPU, they become views of one flat array, and so do their gradients: nothing is
     copied here. A GPU's travel through memory of the daemon's GPUs where it shares that; on several devices they go by way
-    of host memory. The first trainer's parameters become the model's; the others take over what is there. Buffers, such as
-    BatchNorm's running means, stay each trainer's own.
+    of host memory. Parameters that are in shared memory, or laid out as channels_last, stay where they are, and pulls are copied to
+    them. The first trainer's parameters become the model's; the others take over what is there, and the logger "psd" says so. Buffers,
+    such as BatchNorm's running means, stay each trainer's own.
+
+    Parameters change by pulls alone: step() refuses values that something else has written since the newest one, and brings the
+    daemon's back.
     """
 
     def __init__(self, model: torch.nn.Module, server: str | None = None, *, rank: int | None = None,
                  world_size: int | None = None, name: str | None = None, samples: int = 1, overlap: bool = False,
-                 **options: Any):
+                 **options: Unpack[ClientOptions]):
         """`server`, `rank`, `world_size`: as psd.Client has them, from the environment of torchrun where None. `samples`:
         examples behind a gradient, by which rounds weigh it. `overlap`: each gradient leaves when the backward pass has
         made it, so that nothing may change it afterwards: no second backward pass before step(), no clipping.
-        `options`: of psd.Client; its `device` is that of the parameters, and None has those of a GPU go by way of host memory."""
+        `options`: of psd.Client; its `device` is that of the parameters, and None has those of a GPU go by way of host memory. Where
+        this fails, the model is as it was, and the daemon is told goodbye."""
         if not isinstance(model, torch.nn.Module):
             raise InvalidArgument(f"psd.torch.Optimizer is made of a module, whose parameters have names, not of a {type(model).__name__}: "
                                   "give the model itself in place of model.parameters()")
-        self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
-        self._unserved = {key: value for key, value in model.named_parameters() if not value.requires_grad}
-        embeddings = [module for module in model.modules() if isinstance(module, Embedding)]
-        _check(self._parameters, embeddings)
-        if overlap and embeddings:
-            raise InvalidArgument("overlap=True is for models without psd.torch.Embedding: gradients of rows are pushed by step()")
-        super().__init__([_Group(params=list(self._parameters.values()) or [torch.nn.Parameter(torch.zeros(0))])], {})
-        self.param_groups = [_Group(group) for group in self.param_groups]
-        self.samples = samples
+        self._parameters, self._unserved = parameters_of(model)
+        self._lookups = tables_of(model)
+        self._check(model, overlap)
+        parameters = [*self._parameters.values(), *(table.parameter for table in self._lookups)]
+        super().__init__([{"params": parameters}], {})
+        self._groups: list[dict[str, Any]] = [Group(group) for group in self.param_groups]
+        self.param_groups = self._groups
+        self.defaults = Defaults()
         self._step_supports_amp_scaling = overlap  # then a GradScaler shows itself to step(), which refuses it
-        self._sampler: DealtSampler | None = None
-        tables = {module.table.name: module.table for module in embeddings}
-        self.model = Model.of(name or type(model).__name__, self._parameters, tables.values())
-        self._lookups: list[_Lookup] = []
-        for module in embeddings:
-            module._optimizer = weakref.ref(self)
-        options.setdefault("device", _cuda_device_of(self._parameters))
-        self._values, self._gradients = self._zeros(options["device"]), self._zeros(options["device"])
+        self._exchange = _Exchange(samples)
+        self.model = Model.of(name or type(model).__name__, self._parameters, [table.table for table in self._lookups])
+        self._device = options.setdefault("device", _cuda_device_of(self._parameters))
+        self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
         self._value_of, self._gradient_of = self._views(self._values), self._views(self._gradients)
+        ends = [place.start for place in self.model.places.values()][1:] + [self.model.size]
+        self._slices = {key: (place.start, end - place.start) for (key, place), end in zip(self.model.places.items(), ends)}
         for key, parameter in self._parameters.items():
             self._value_of[key].copy_(parameter.detach())
+        self._hooks: list[Any] = []
+        self._before: list[tuple[torch.nn.Parameter, torch.Tensor, torch.Tensor | None]] = []  # while this is made
         self.client = Client(server, **options)
         try:
-            info = self._info = self.client.join(self.model, self._values, rank, world_size)
-            self._check_policy(info)
-            self._pull()
+            self._info = self.client.join(self.model, self._values, rank, world_size)
+            self._check_policy(self._info)
+            self.client.pull(self._values)
+            self._tell_replaced()
+            self._attach(model, overlap)
         except BaseException:
-            self.client.close()
+            self._restore()
+            self.client._abandon()
             raise
-        self._attach()
-        for layer in model.modules():
-            if isinstance(layer, torch.nn.RNNBase):
-                layer.flatten_parameters()  # cuDNN wants memory of its own on a GPU, which pulls are then copied to
-        self.last_push: _psd.PushInfo | None = None
-        """What became of the newest gradient: a psd.PushInfo."""
-        self._push: _psd.PartialPush | None = None  # that is under way while backward passes run
-        self._push_samples = 0  # of it
-        self._sent: dict[str, int] = {}  # of it, by name: the version of the gradient that was sent
-        self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
-                       for key, parameter in self._parameters.items()] if overlap else []
-        refused = LoadRefused(self, "the daemon has its values, and the next step would bring them back")
-        self._hooks += [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]
+        self._before.clear()
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each trainer's own: %s", ", ".join(buffers))
 
     @property
     def rank(self) -> int:
         return self._info.rank
+
+    @property
+    def samples(self) -> int:
+        """Examples behind a gradient from now on."""
+        return self._exchange.samples
+
+    @samples.setter
+    def samples(self, samples: int) -> None:
+        self._exchange.samples = samples
+
+    @property
+    def last_push(self) -> _psd.PushInfo | None:
+        """What became of the newest gradient: a psd.PushInfo."""
+        return self._exchange.last_push
 
     def close(self) -> None:
         """Says goodbye and closes the connection. The parameters keep their values, and backward passes send nothing more."""
@@ -146,53 +130,50 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._let_go()
         super().__exit__(kind, *more)
 
-    def _let_go(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._give_up()
-
+    @eager
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
         """Pushes the gradients, waits for what becomes of them, and pulls the parameters. A parameter without a gradient
         counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
         the optimizer was made with."""
-        check_dtypes(self._parameters)
-        check_requires_grad(self)
-        if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
-            for name in ("grad_scale", "found_inf"):
-                self.__dict__.pop(name, None)
-            self._give_up()
-            raise InvalidArgument("gradients have left as the backward pass made them, with the GradScaler's scale: a scaler "
-                                  "needs overlap=False")
+        self._check_exchange()
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._push is None:
+        self._check_values()
+        exchange = self._exchange
+        if exchange.push is None:
+            rows = [(table.name, taken) for table in self._lookups if (taken := table.take()) is not None]
             count = self._samples_of_step(samples)
             for key in self._parameters:
                 self._gather(key)
-            basis, rows = self._take_rows()
-            self.last_push = self.client.push(self._gradients, count, basis=basis, rows=rows)
-        elif samples is not None and samples != self._push_samples:
-            raise InvalidArgument(f"a gradient of {self._push_samples} samples has left already, and step() says {samples}: with "
+            basis, batch = self._batch_of(rows)
+            exchange.last_push = self.client.push(self._gradients, count, basis=basis, rows=batch)
+        elif samples is not None and samples != exchange.push_samples:
+            raise InvalidArgument(f"a gradient of {exchange.push_samples} samples has left already, and step() says {samples}: with "
                                   "overlap=True set optimizer.samples before the backward pass")
         else:
-            self.last_push = self._finish(self._push)
+            exchange.last_push = self._finish(exchange.push)
         self._pull()
+        for table in self._lookups:
+            table.end_step()
         return loss
 
+    @eager
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Sets the gradients to zero; they stay where they are, whatever `set_to_none` says. What a backward pass has begun to
         send is given up."""
         self._give_up()
-        if self._sampler is not None:
-            self._sampler._clearing()
+        if self._exchange.sampler is not None:
+            self._exchange.sampler._clearing()
         self._gradients[:] = 0
-        self._lookups.clear()
         for key, parameter in self._parameters.items():
             self._attach_gradient(key, parameter)
+        torch.autograd.graph.increment_version([parameter.grad for parameter in self._parameters.values() if parameter.grad is not None])
+        for table in self._lookups:
+            table.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing of value: the optimizer's state is the daemon's, which keeps it as its `durability` says."""
@@ -211,6 +192,82 @@ class Optimizer(Training, torch.optim.Optimizer):
     def __reduce__(self) -> Any:
         raise TypeError("a psd.torch.Optimizer cannot be pickled: it is a connection; make one in each process")
 
+    def _check(self, model: torch.nn.Module, overlap: bool) -> None:
+        """Before anything is joined."""
+        if not self._parameters and not self._lookups:
+            raise InvalidArgument("the model has no parameter that requires a gradient")
+        if overlap and self._lookups:
+            raise InvalidArgument("overlap=True is for models without psd.torch.Embedding: gradients of rows are pushed by step()")
+        check_kinds(self._parameters)
+        _served.check_free(self._parameters, {**self._unserved, **dict(model.named_buffers())})
+        for module in model.modules():
+            if self._lookups and isinstance(module, torch.nn.parallel.DistributedDataParallel):
+                raise InvalidArgument("the model is in DistributedDataParallel already, which would wait for gradients of psd.torch.Embedding: "
+                                      "make the psd.torch.Optimizer of the module first (psd combines gradients by itself, too)")
+
+    def _check_exchange(self) -> None:
+        """What may have changed since the newest step."""
+        check_dtypes(self._parameters)
+        check_shapes(self._parameters, self.model.shapes)
+        check_requires_grad(self)
+        if [id(group) for group in self.param_groups] != [id(group) for group in self._groups]:
+            raise InvalidArgument("param_groups was replaced, of which the daemon knows nothing: make a psd.torch.Optimizer of the whole model")
+        if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
+            for name in ("grad_scale", "found_inf"):
+                self.__dict__.pop(name, None)
+            self._give_up()
+            raise InvalidArgument("gradients have left as the backward pass made them, with the GradScaler's scale: a scaler "
+                                  "needs overlap=False")
+
+    def _check_values(self) -> None:
+        """Refuses parameters that something else than a pull has changed."""
+        key = self._watch.changed() or self._rewritten(self._watch.written())
+        if key is None:
+            return
+        self._give_up()
+        self._pull()
+        raise InvalidArgument(f"parameter '{key}' was changed by something else than this optimizer (weight clipping, max_norm, an init "
+                              "function, another optimizer, an average copied back), which the next pull would undo; the daemon's values are "
+                              "back. Change parameters before the psd.torch.Optimizer is made, at a daemon that has no model yet, or after "
+                              "close()")
+
+    def _rewritten(self, keys: list[str]) -> str | None:
+        """Of parameters that PyTorch has written, one that has not the daemon's values any more. DistributedDataParallel and others write
+        what is there already."""
+        if not keys:
+            return None
+        before, newest = list(self.client.versions), self._zeros(self._device)
+        self.client.pull(newest)
+        moved, self.client.versions = self.client.versions != before, before
+        values = self._views(newest)
+        changed = next((key for key in keys if not self._watch.holds(key, values[key])), None)
+        # Where others have pushed meanwhile, all parameters at once are written by DistributedDataParallel when it is made.
+        if changed is None or moved and len(keys) == len(self._parameters) and not any(map(is_shared, self._parameters.values())):
+            self._watch.note()
+            return None
+        return changed
+
+    def _tell_replaced(self) -> None:
+        if not self._info.brought_initial_values and any(not torch.equal(parameter.detach(), self._value_of[key].to(parameter.device))
+                                                         for key, parameter in self._parameters.items()):
+            tell_replaced("the module", self.client.versions)
+
+    def _let_go(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._give_up()
+        for table in self._lookups:
+            table.detach()
+        _served.release(self, self._parameters)
+
+    def _restore(self) -> None:
+        """Undoes what _attach() has done to the model."""
+        self._let_go()
+        for table in self._lookups:
+            table.restore()
+        for parameter, values, gradient in self._before:
+            parameter.data, parameter.grad = values, gradient
+
     def _zeros(self, device: object) -> _Flat:
         return self.model.zeros() if device is None else torch.zeros(self.model.size, device=f"cuda:{_cuda.index_of(device)}")
 
@@ -220,60 +277,66 @@ class Optimizer(Training, torch.optim.Optimizer):
             return {key: view.data for key, view in self.model.views(flat).items()}
         return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
 
-    def _look_up(self, table: str, ids: torch.Tensor) -> torch.Tensor:
-        if ids.dtype.is_floating_point or ids.dtype.is_complex:
-            raise TypeError(f"ids of table '{table}' are integers, not {ids.dtype}")
-        rows = self.client.rows()
-        rows.make([(table, ids.detach().reshape(-1).to("cpu", torch.int64).contiguous())])
-        pulled = self.client.begin_pull(_NOTHING, rows).wait()
-        leaf = torch.from_numpy(rows.values(table)).to(ids.device)
-        if torch.is_grad_enabled():
-            leaf.requires_grad_()
-            self._lookups.append(_Lookup(table, rows, leaf, pulled.versions))
-        places = torch.from_numpy(rows.places(0).copy()).to(ids.device)
-        return torch.nn.functional.embedding(places, leaf).view(*ids.shape, leaf.shape[1])
-
     def _samples_of_step(self, given: int | None) -> int:
-        dealt = self._sampler._stepping() if self._sampler is not None else None
+        sampler = self._exchange.sampler
+        dealt = sampler._stepping() if sampler is not None else None
         return next(count for count in (given, dealt, self.samples) if count is not None)
 
     def _has_non_finite_gradient(self) -> bool:
-        return any(not torch.isfinite(parameter.grad).all() for parameter in self._parameters.values()
-                   if parameter.grad is not None)
+        return any(not torch.isfinite(parameter.grad).all() for parameter in self._groups[0]["params"] if parameter.grad is not None)
 
-    def _take_rows(self) -> tuple[list[int], _psd.Rows | None]:
-        """The gradients of rows since the last push, and the versions that all gradients were computed from."""
-        used = [(lookup, lookup.leaf.grad) for lookup in self._lookups if lookup.leaf.grad is not None]
-        self._lookups.clear()
+    def _batch_of(self, taken: list[tuple[str, Rows]]) -> tuple[list[int], _psd.Rows | None]:
+        """Rows with their gradients, and the versions that all gradients were computed from."""
         basis = list(self.client.versions)
-        if not used:
+        if not taken:
             return basis, None
-        rows = self.client.rows()
-        rows.make([(lookup.table, lookup.rows.ids(lookup.table)) for lookup, _ in used])
-        for feature, (lookup, gradient) in enumerate(used):
-            gradients = torch.from_numpy(rows.gradients(lookup.table))
-            gradients.index_add_(0, torch.from_numpy(rows.places(feature).copy()), gradient.cpu())
+        batch = self.client.rows()
+        batch.make([(table, rows.ids) for table, rows in taken])
+        for feature, (table, rows) in enumerate(taken):
+            torch.from_numpy(batch.gradients(table))[torch.from_numpy(batch.places(feature).copy())] = rows.gradients
         for shard in range(self._info.shards, self._info.shards + self._info.row_shards):
-            versions = [lookup.versions[shard] for lookup, _ in used if len(lookup.versions) > shard]
+            versions = [rows.versions[shard] for _, rows in taken if len(rows.versions) > shard]
             basis += [0] * (shard + 1 - len(basis))
             basis[shard] = min(filter(None, versions), default=0)
-        return basis, rows
+        return basis, batch
 
     def _pull(self) -> None:
         self.client.pull(self._values)
-        for key, parameter in self._parameters.items():
-            if parameter.data_ptr() != self._value_of[key].data_ptr():
-                parameter.data.copy_(self._value_of[key])
+        self._note()
 
-    def _attach(self) -> None:
+    def _note(self) -> None:
+        """What the client has pulled is what the parameters are, and written as autograd sees it."""
+        for key in self._watch.elsewhere:
+            self._parameters[key].data.copy_(self._value_of[key])
+        torch.autograd.graph.increment_version(list(self._parameters.values()))
+        self._watch.note()
+
+    def _attach(self, model: torch.nn.Module, overlap: bool) -> None:
+        """Has the model's parameters be the daemon's."""
+        _served.claim(self, self._parameters)
+        for table in self._lookups:
+            table.attach(self.client)
+        if self._lookups:
+            self._hooks.append(IgnoredByDdp(model))
         for key, parameter in self._parameters.items():
-            if parameter.device == self._value_of[key].device:
+            self._before.append((parameter, parameter.data, parameter.grad))
+            if parameter.device == self._value_of[key].device and parameter.is_contiguous() and not is_shared(parameter):
                 parameter.data = self._value_of[key]
             self._attach_gradient(key, parameter)
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.RNNBase):
+                layer.flatten_parameters()  # cuDNN wants memory of its own on a GPU, which pulls are then copied to
+        self._watch = Watch(self._parameters, self._values, self._value_of, self.model.places)
+        self._note()
+        if overlap:
+            self._hooks += [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
+                            for key, parameter in self._parameters.items()]
+        refused = LoadRefused(self, "the daemon has its values, and the next step would bring them back")
+        self._hooks += _served.refuse_loading(model, refused)
 
     def _attach_gradient(self, key: str, parameter: torch.nn.Parameter) -> None:
-        if parameter.device != self._gradient_of[key].device:
-            parameter.grad = None
+        if parameter.device != self._gradient_of[key].device or not parameter.is_contiguous():
+            parameter.grad = None  # autograd makes one of the parameter's layout
         elif parameter.grad is None or parameter.grad.data_ptr() != self._gradient_of[key].data_ptr():
             parameter.grad = self._gradient_of[key].detach()  # another tensor, which Module.double() may make what it likes
 
@@ -289,39 +352,36 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def _give_up(self) -> None:
         """Sends nothing more of what a backward pass has made."""
-        self._push, self._sent = None, {}
+        self._exchange.push, self._exchange.sent = None, {}
 
+    @eager
     @torch.no_grad()
     def _send(self, key: str) -> None:
         """The backward pass has made the gradient of a parameter."""
-        if key in self._sent:
+        exchange = self._exchange
+        if key in exchange.sent:
             raise Error(f"the gradient of '{key}' was sent when the backward pass before had made it; gradients that add up "
                         "over several backward passes need overlap=False, and one that is to be forgotten zero_grad() of the optimizer")
-        if self._push is None:
-            self._push_samples = self._samples_of_step(None)
-            self._push = self.client.partial_push(self._gradients, self._push_samples)
+        if exchange.push is None:
+            exchange.push_samples = self._samples_of_step(None)
+            exchange.push = self.client.partial_push(self._gradients, exchange.push_samples)
         self._gather(key)
-        self._ready(self._push, key)
+        exchange.push.ready(*self._slices[key])
         gradient = self._parameters[key].grad
         assert gradient is not None
-        self._sent[key] = gradient._version
-
-    def _ready(self, push: _psd.PartialPush, key: str) -> None:
-        begins = [place.start for place in self.model.places.values()] + [self.model.size]
-        begin = self.model.places[key].start
-        push.ready(begin, begins[begins.index(begin) + 1] - begin)  # with the padding behind it
+        exchange.sent[key] = gradient._version
 
     def _finish(self, push: _psd.PartialPush) -> _psd.PushInfo:
-        sent = self._sent
+        sent = self._exchange.sent
         for key, parameter in self._parameters.items():
             if key not in sent:
                 self._gather(key)
-                self._ready(push, key)
+                push.ready(*self._slices[key])
             elif parameter.grad is None or parameter.grad._version != sent[key]:
                 self._give_up()
                 raise Error(f"the gradient of '{key}' was changed after it had been sent, by clipping perhaps, which needs "
                             "overlap=False (or `clip` in the daemon's configuration)")
-        self._push, self._sent = None, {}
+        self._give_up()
         return push.finish().wait()
 
 
@@ -334,13 +394,3 @@ def _cuda_device_of(parameters: dict[str, torch.nn.Parameter]) -> torch.device |
         return device
     _log.warning("parameters on %s go by way of host memory: no libcudart is found in this process", device)
     return None
-
-
-def _check(parameters: dict[str, torch.nn.Parameter], embeddings: list[Embedding]) -> None:
-    if not parameters and not embeddings:
-        raise InvalidArgument("the model has no parameter that requires a gradient")
-    tables: dict[str, Table] = {}
-    for module in embeddings:
-        if tables.setdefault(module.table.name, module.table) != module.table:
-            raise InvalidArgument(f"two embeddings of table '{module.table.name}' differ in what its rows are")
-    check_dtypes(parameters)

@@ -1,0 +1,319 @@
+"""psd.torch.Embedding, and the rows of a table that a step uses."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import torch
+
+from . import _arguments, _psd
+from .client import Client, Table
+from .errors import InvalidArgument
+
+_NOTHING = np.zeros(0, np.float32)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def eager(function: _Function) -> _Function:
+    """What torch.compile leaves to Python."""
+    return cast(_Function, torch.compiler.disable(function))
+
+
+class Embedding(torch.nn.Module):
+    """Rows of an embedding table of the daemon, by any 64-bit ids: nn.Embedding without the table. Each forward pass pulls
+    the rows it uses; step() of the psd.torch.Optimizer of its model pushes their gradients. It works once that optimizer is made,
+    until it is closed. Modules of one name share a table.
+
+    Its parameter `rows` has the rows of a step and their gradients, from the first backward pass on until step() or zero_grad();
+    otherwise it is empty. So clipping, a GradScaler, and a loop over model.parameters() treat rows as they treat any parameter. A
+    state_dict() has no rows."""
+
+    def __init__(self, name: str, dim: int, *, initial: str = "uniform", scale: float = 0.01, seed: int = 1):
+        """`initial`, `scale`, `seed`: what a row begins with, see psd.Table."""
+        super().__init__()
+        self.table = Table(name, _arguments.count("dim", dim), initial, scale, seed)
+        self.rows = torch.nn.Parameter(torch.empty(0, dim))
+        self._source: weakref.ref[TableRows] | None = None
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """The rows of an int64 tensor of ids of any shape: [*ids.shape, dim]. A negative id is the unsigned one of the same
+        bits."""
+        source = self._source() if self._source is not None else None
+        if source is None:
+            raise InvalidArgument(f"embedding '{self.table.name}' has no daemon: make a psd.torch.Optimizer of the model first")
+        return source.look_up(ids, self.rows)
+
+    def extra_repr(self) -> str:
+        return f"{self.table.name!r}, dim={self.table.dim}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connection, and without the rows of a step."""
+        rows = torch.nn.Parameter(torch.empty(0, self.table.dim), self.rows.requires_grad)
+        return {**self.__dict__, "_source": None, "_parameters": {**self._parameters, "rows": rows}}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Embedding:
+        """A copy reads the same table; its gradients are no optimizer's."""
+        copied = self.__class__.__new__(self.__class__)
+        memo[id(self)] = copied
+        copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))  # type: ignore[no-untyped-call]
+        copied._source = self._source
+        return copied
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination.pop(prefix + "rows", None)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str],
+                              unexpected_keys: list[str], error_msgs: list[str]) -> None:
+        missing: list[str] = []
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs)
+        missing_keys += [key for key in missing if key != prefix + "rows"]
+
+
+Embedding.__module__ = "psd.torch"  # under which it is imported, and pickled
+
+
+class Rows(NamedTuple):
+    """Rows with their gradients, for a push."""
+    ids: np.ndarray
+    gradients: torch.Tensor
+    versions: list[int]
+
+
+@dataclasses.dataclass(eq=False)
+class _Seen:
+    """Rows as a forward pass read them: each id once."""
+    ids: np.ndarray
+    values: torch.Tensor
+    versions: list[int]
+    step: int
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        return np.argsort(self.ids)
+
+    def places_of(self, ids: np.ndarray) -> np.ndarray:
+        """Where these rows are; −1: not here."""
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        order = self._order
+        places = np.minimum(np.searchsorted(self.ids, ids, sorter=order), len(self.ids) - 1)
+        found = order[places]
+        return np.where(self.ids[found] == ids, found, -1)
+
+
+class TableRows:
+    """The rows of one table that a step uses. All passes of a step read one version of a row, also those that activation
+    checkpointing computes again; a pass that no backward pass goes through leaves nothing behind. Used by the thread that makes the
+    steps, and by autograd's while that waits for a backward pass."""
+
+    def __init__(self, table: Table, modules: list[Embedding]):
+        self.table, self.name, self.dim = table, table.name, table.dim
+        self._modules = modules
+        self._before = [(module, module.rows, module._source) for module in modules]
+        self.parameter = modules[0].rows
+        self._client: Client | None = None
+        self._passes: list[weakref.ref[_Seen]] = []  # of this step; the graph of each keeps it
+        self._summed: _Seen | None = None  # the rows of the parameter, while that has gradients
+        self._step = 0
+        self._noted = 0  # the version of these gradients that the newest backward pass left
+        self._version = self.parameter._version
+        self._handle: torch.utils.hooks.RemovableHandle | None = None
+
+    def attach(self, client: Client) -> None:
+        self._client = client
+        needs_gradient = self.parameter.requires_grad
+        self.parameter.requires_grad_()
+        self._handle = self.parameter.register_hook(self._refuse_loss)
+        self.parameter.requires_grad_(needs_gradient)
+        for module in self._modules:
+            module.rows = self.parameter
+            module._source = weakref.ref(self)
+        self.end_step()
+
+    def detach(self) -> None:
+        """The daemon serves no rows any more."""
+        if self._client is not None:
+            self.end_step()
+        self._client = None
+        if self._handle is not None:
+            self._handle.remove()
+
+    def restore(self) -> None:
+        """Has the modules be as they were before attach()."""
+        for module, rows, source in self._before:
+            module.rows, module._source = rows, source
+
+    def end_step(self) -> None:
+        """What is read from now on is another step's."""
+        self._step += 1
+        self._passes.clear()
+        self.clear()
+
+    @torch.no_grad()
+    def clear(self) -> None:
+        """Forgets the gradients."""
+        self._summed = None
+        self.parameter.grad = None
+        self.parameter.data = torch.empty(0, self.dim, device=self.parameter.device)
+
+    @eager
+    def look_up(self, ids: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """The rows of `ids`, for a module with this parameter: that of this table, or a copy's, whose gradients go nowhere."""
+        if ids.dtype.is_floating_point or ids.dtype.is_complex:
+            raise TypeError(f"ids of table '{self.name}' are integers, not {ids.dtype}")
+        if self._client is None:
+            raise InvalidArgument(f"embedding '{self.name}': the psd.torch.Optimizer of its model is closed, and rows stay at the "
+                                  "daemon: use the model before close(), or make a psd.torch.Optimizer of it again")
+        rows = self._client.rows()
+        rows.make([(self.name, ids.detach().reshape(-1).to("cpu", torch.int64).contiguous())])
+        seen = self._read(rows, ids.device)
+        leaf = seen.values
+        if torch.is_grad_enabled() and parameter.requires_grad:
+            leaf = leaf.detach().requires_grad_()
+            if parameter is self.parameter:
+                self._check_recomputation()
+                self._passes.append(weakref.ref(seen))
+                leaf.register_post_accumulate_grad_hook(functools.partial(self._accumulate, seen))
+        places = torch.from_numpy(rows.places(0).copy()).to(ids.device)
+        return torch.nn.functional.embedding(places, leaf).view(*ids.shape, self.dim)
+
+    def take(self) -> Rows | None:
+        """The gradients of the step's rows; None: there are none."""
+        if self.parameter._version != self._version:
+            self._version = self.parameter._version
+            raise InvalidArgument(f"rows of table '{self.name}' were changed in place (weight clipping, an init function, another "
+                                  "optimizer): the daemon has them, and knows nothing of that; only their gradients may be changed")
+        gradients = self._gradients()
+        if gradients is None:
+            return None
+        assert self._summed is not None
+        return Rows(self._summed.ids, gradients.detach().cpu(), self._summed.versions)
+
+    @torch.no_grad()
+    def _read(self, rows: _psd.Rows, device: torch.device) -> _Seen:
+        """Values of this step where it has read the row, else the daemon's."""
+        assert self._client is not None
+        ids = rows.ids(self.name)
+        known, left, versions = [], np.arange(len(ids)), [0]
+        for seen in self._held():
+            found = seen.places_of(ids[left])
+            if (here := found >= 0).any():
+                known.append((left[here], seen, found[here]))
+                versions, left = _oldest(versions, seen.versions), left[~here]
+            if not len(left):
+                break
+        if len(left) or not len(ids):
+            versions = _oldest(versions, self._client.begin_pull(_NOTHING, rows).wait().versions)
+        values = torch.from_numpy(rows.values(self.name)).to(device)
+        for places, seen, found in known:
+            values[torch.from_numpy(places).to(device)] = seen.values[torch.from_numpy(found).to(seen.values.device)].to(device)
+        return _Seen(ids, values, versions, self._step)
+
+    def _held(self) -> list[_Seen]:
+        """What this step has read, and a backward pass went through or can go through."""
+        held = [seen for each in self._passes if (seen := each()) is not None]
+        self._passes = [weakref.ref(seen) for seen in held]
+        summed = self._summed
+        return held if summed is None or summed.step != self._step or self.parameter.grad is None else [summed, *held]
+
+    def _gradients(self) -> torch.Tensor | None:
+        """That the parameter has, unless whatever walks over parameters has cleared them."""
+        gradients = self.parameter.grad
+        if self._summed is None or gradients is None or len(gradients) != len(self._summed.ids):
+            return None
+        if gradients._version != self._noted and not gradients.any():
+            return None
+        return gradients
+
+    def _accumulate(self, seen: _Seen, leaf: torch.Tensor) -> None:
+        """A backward pass has made the gradients of the rows that a forward pass read."""
+        gradients, leaf.grad = leaf.grad, None
+        if self._client is None or gradients is None:
+            return
+        parameter: Any = self.parameter
+        if len(parameter._backward_hooks or ()) > 1 or parameter._post_accumulate_grad_hooks:
+            raise InvalidArgument(f"a hook is registered on the parameter of table '{self.name}', whose rows are others in each step: "
+                                  "register it on what the embedding returns")
+        total = self._gradients()
+        if total is None:
+            self._hold(seen, gradients)
+            return
+        assert self._summed is not None
+        with torch.set_grad_enabled(gradients.requires_grad or total.requires_grad):
+            gradients = gradients.to(total.device)
+            places = self._summed.places_of(seen.ids)
+            if len(new := np.flatnonzero(places < 0)):
+                places[new] = np.arange(len(new)) + len(self._summed.ids)
+                more = seen.values[torch.from_numpy(new).to(seen.values.device)].to(self._summed.values.device)
+                total = torch.cat([total, total.new_zeros(len(new), self.dim)])
+                ids, values = np.concatenate([self._summed.ids, seen.ids[new]]), torch.cat([self._summed.values, more])
+            else:
+                ids, values = self._summed.ids, self._summed.values
+            union = _Seen(ids, values, _oldest(self._summed.versions, seen.versions), min(self._summed.step, seen.step))
+            self._hold(union, total.index_add(0, torch.from_numpy(places).to(total.device), gradients))
+
+    def _hold(self, seen: _Seen, gradients: torch.Tensor) -> None:
+        self._summed = seen
+        self.parameter.grad = None
+        self.parameter.data = seen.values.to(gradients.device)
+        self.parameter.grad = gradients
+        self._noted = gradients._version
+
+    def _refuse_loss(self, _: torch.Tensor) -> None:
+        raise InvalidArgument(f"the parameter of table '{self.name}' is in a loss (a penalty on model.parameters(), perhaps), which a "
+                              "table outside of this process cannot be: take a penalty on what the embedding returns")
+
+    def _check_recomputation(self) -> None:
+        """A pass within the backward() of a function computes again what went by without a graph, and so without the rows it read."""
+        if isinstance(torch._C._current_autograd_node(), torch.autograd.function.BackwardCFunction):
+            raise InvalidArgument(f"embedding '{self.name}' is read again in a backward pass, by activation checkpointing with "
+                                  "use_reentrant=True, which keeps nothing of what the forward pass read: use_reentrant=False does")
+
+
+class IgnoredByDdp:
+    """Has a DistributedDataParallel that is made of a model pass by the rows of its tables, whose numbers differ from process to
+    process; until remove()."""
+
+    _NAME = "_ddp_params_and_buffers_to_ignore"
+
+    def __init__(self, model: torch.nn.Module):
+        self._model = model
+        self._names = [f"{name}.rows" if name else "rows" for name, module in model.named_modules() if isinstance(module, Embedding)]
+        setattr(model, self._NAME, [*getattr(model, self._NAME, ()), *self._names])
+
+    def remove(self) -> None:
+        left = [name for name in getattr(self._model, self._NAME, ()) if name not in self._names]
+        if left:
+            setattr(self._model, self._NAME, left)
+        else:
+            self._model.__dict__.pop(self._NAME, None)
+
+
+def tables_of(model: torch.nn.Module) -> list[TableRows]:
+    """Those of the psd.torch.Embedding modules of a model."""
+    modules: dict[str, list[Embedding]] = collections.defaultdict(list)
+    for module in model.modules():
+        if isinstance(module, Embedding):
+            modules[module.table.name].append(module)
+    for name, same in modules.items():
+        if any(module.table != same[0].table for module in same):
+            raise InvalidArgument(f"two embeddings of table '{name}' differ in what its rows are")
+    return [TableRows(same[0].table, same) for same in modules.values()]
+
+
+def _oldest(one: list[int], other: list[int]) -> list[int]:
+    """Of each shard, where 0 says nothing of it."""
+    shards = max(len(one), len(other))
+    pairs = zip(one + [0] * (shards - len(one)), other + [0] * (shards - len(other)))
+    return [min(filter(None, pair), default=0) for pair in pairs]
+
+
+torch.serialization.add_safe_globals([Embedding, Table])

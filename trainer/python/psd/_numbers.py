@@ -1,0 +1,69 @@
+"""The numbers of an optimizer (learning rate, momentum, …), which the daemon has: psd.torch.Optimizer shows none of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from .errors import InvalidArgument
+
+def refuse(key: object) -> NoReturn:
+    """Every read and write of a number of the optimizer ends here."""
+    raise InvalidArgument(f"a psd.torch.Optimizer has no {key!r}: the daemon's configuration says it, \"optimizer\" of the parameters' "
+                          "group, whose \"schedule\" replaces a scheduler; `psd set optimizer.lr=…` changes it while the daemon runs")
+
+
+class Group(dict[str, Any]):
+    """A parameter group: it has parameters, and none of the numbers."""
+
+    def __missing__(self, key: str) -> NoReturn:
+        refuse(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key != "params":
+            refuse(key)
+        if key in self and [id(each) for each in value] != [id(each) for each in self[key]]:
+            raise InvalidArgument("the parameters of a psd.torch.Optimizer are those of the daemon's model: make a psd.torch.Optimizer "
+                                  "of the whole model in place of changing param_groups")
+        super().__setitem__(key, value)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key]
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        return self[key]
+
+    def update(self, *others: Any, **more: Any) -> None:
+        for key, value in dict(*others, **more).items():
+            self[key] = value
+
+    def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Group:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+
+class Defaults(dict[str, Any]):
+    """An optimizer's defaults: none, and whoever asks for one gets the line that says where it is."""
+
+    def __missing__(self, key: str) -> NoReturn:
+        refuse(key)
+
+    def __contains__(self, key: object) -> bool:
+        refuse(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        refuse(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        refuse(key)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        refuse(key)
+
+    def update(self, *others: Any, **more: Any) -> None:
+        for key in dict(*others, **more):
+            refuse(key)
+
+    def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Defaults:  # type: ignore[override, misc]
+        self.update(other)
+        return self
