@@ -13,7 +13,7 @@ import torch
 
 from . import _arguments, _psd, _served
 from ._pace import Pace
-from ._parameters import LoadRefused, check_dtypes, check_requires_grad
+from ._parameters import LoadRefused, check_dtypes, check_requires_grad, parameters_of
 from ._training import Training
 from .client import Client, ClientOptions, Model, tell_replaced
 from .errors import Error, InvalidArgument, NonFinite
@@ -89,8 +89,7 @@ class DiLoCo(Training):
         _check_kinds(model, inner_optimizer, lr_lambda)
         self.inner_optimizer = inner_optimizer = _stepping(inner_optimizer)
         self._module = model
-        self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
-        self._unserved = {key: value for key, value in model.named_parameters() if not value.requires_grad}
+        self._parameters, self._unserved = parameters_of(model)
         if not self._parameters:
             raise InvalidArgument("the model has no parameter that requires a gradient")
         check_dtypes(self._parameters)
