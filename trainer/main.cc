@@ -3,6 +3,7 @@
 #include <exception>
 #include <string>
 
+#include "common/os/end_by_signal.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/signal_thread.h"
 
@@ -27,6 +28,7 @@ namespace {
 }  // namespace
 
 int main(int argc, char** argv) {
+  psd::endBySignals();
   std::set_terminate(endByLine);
   const psd::SignalThread signals;
   return psd::runProgram(argc, argv);

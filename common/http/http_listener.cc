@@ -7,6 +7,7 @@
 
 #include "common/http/http_stream.h"
 #include "common/http/visitor.h"
+#include "common/log/log_line.h"
 #include "common/tls/tls_stream.h"
 
 namespace psd {
@@ -78,7 +79,8 @@ kj::Promise<void> HttpListener::accept(kj::ConnectionReceiver& receiver, bool tl
         return accept(receiver, tls);
       },
       [this, &receiver, tls](kj::Exception&& exception) {  // out of descriptors, maybe
-        spdlog::warn("http: cannot accept a connection: {}; trying again", exception.getDescription().cStr());
+        logLine(spdlog::level::warn, {.event = "accept_failed", .limited = true},
+                "http: cannot accept a connection: {}; trying again", exception.getDescription().cStr());
         return timer_.afterDelay(kAcceptAgainAfter).then([this, &receiver, tls] {
           return accept(receiver, tls);
         });

@@ -1,9 +1,9 @@
 #include "common/http/visitor.h"
 
 #include <kj/debug.h>
-#include <spdlog/spdlog.h>
 
 #include "common/http/header_text.h"
+#include "common/log/log_line.h"
 
 namespace psd {
 namespace {
@@ -61,7 +61,8 @@ kj::Promise<void> Visitor::request(kj::HttpMethod method, kj::StringPtr url, con
 }
 
 kj::Promise<void> Visitor::failed(Response& response, const kj::Exception& exception) const {
-  spdlog::warn("a request over HTTP failed: {}", exception.getDescription().cStr());
+  logLine(spdlog::level::warn, {.event = "request_failed", .limited = true}, "a request over HTTP failed: {}",
+          exception.getDescription().cStr());
   return replies_.text(response, 500, "Internal Server Error", "something failed here; the log has it");
 }
 

@@ -1,16 +1,25 @@
 #include "common/log/log.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
+#include <poll.h>
+#include <spdlog/details/os.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "common/log/log_file.h"
+#include "common/log/log_line.h"
+#include "common/log/log_sink.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -49,8 +58,8 @@ class MessageColumn final : public spdlog::custom_flag_formatter {
   }
 };
 
-/// One JSON object per line: time (UTC, milliseconds), level, message. Owned by its sink, which calls
-/// it under the sink's lock.
+/// One JSON object per line: time (UTC, milliseconds), level, message, and the fields that the line has.
+/// Owned by its sink, which calls it under the sink's lock.
 class JsonFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
@@ -66,36 +75,109 @@ class JsonFormatter final : public spdlog::formatter {
     if (payload.size() < message.payload.size()) payload += "...";
     nlohmann::ordered_json line = {
         {"time", time}, {"level", levelName(message.level)}, {"message", std::move(payload)}};
+    if (const LogFields* fields = LogFieldsScope::current()) add(*fields, line);
     std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     out.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+
+ private:
+  static void add(const LogFields& fields, nlohmann::ordered_json& line) {
+    if (!fields.event.empty()) line["event"] = fields.event;
+    if (fields.rank) line["rank"] = *fields.rank;
+    if (!fields.process.empty()) line["process"] = fields.process;
+    if (!fields.peer.empty()) line["peer"] = fields.peer;
+    if (fields.step) line["step"] = *fields.step;
+    if (!fields.by.empty()) line["by"] = fields.by;
+  }
 };
+
+/// Whether standard error is connected to the journal, which then reads priorities. systemd states device and
+/// inode of the stream that it made; a redirection leads elsewhere.
+bool goesToJournal() {
+  const char* const stream = std::getenv("JOURNAL_STREAM");
+  struct stat info {};
+  if (stream == nullptr || fstat(STDERR_FILENO, &info) != 0) return false;
+  return stream == std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
+}
+
+bool isColorTerminal() {
+  return spdlog::details::os::in_terminal(stderr) && spdlog::details::os::is_color_terminal();
+}
+
+/// The sink of the running logger; null before initLogging().
+std::shared_ptr<LogSink> currentSink() {
+  const auto logger = spdlog::default_logger();
+  if (!logger) return nullptr;
+  for (const spdlog::sink_ptr& sink : logger->sinks()) {
+    if (auto ours = std::dynamic_pointer_cast<LogSink>(sink)) return ours;
+  }
+  return nullptr;
+}
+
+thread_local const LogFields* fieldsOfThread = nullptr;
 
 }  // namespace
 
+LogFieldsScope::LogFieldsScope(const LogFields& fields) : outer_(fieldsOfThread) { fieldsOfThread = &fields; }
+
+LogFieldsScope::~LogFieldsScope() { fieldsOfThread = outer_; }
+
+const LogFields* LogFieldsScope::current() { return fieldsOfThread; }
+
 Status initLogging(const LogOptions& options) {
-  spdlog::sink_ptr sink;
-  if (options.file.empty()) {
-    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  const bool json = options.format == "json", toFile = !options.file.empty();
+  std::unique_ptr<spdlog::formatter> formatter;
+  if (json) {
+    formatter = std::make_unique<JsonFormatter>();
   } else {
-    PSD_ASSIGN_OR_RETURN(sink, LogFile::open(options.file));
+    auto pattern = std::make_unique<spdlog::pattern_formatter>();
+    pattern->add_flag<LevelColumn>('*').add_flag<MessageColumn>('&');
+    pattern->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %&");
+    formatter = std::move(pattern);
   }
-  auto logger = std::make_shared<spdlog::logger>("psd", std::move(sink));
-  if (options.format == "json") {
-    logger->set_formatter(std::make_unique<JsonFormatter>());
-  } else {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<LevelColumn>('*').add_flag<MessageColumn>('&');
-    formatter->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %&");
-    logger->set_formatter(std::move(formatter));
-  }
-  logger->flush_on(spdlog::level::info);
+  PSD_ASSIGN_OR_RETURN(LogTarget target, LogTarget::open(options.file));
+  const LogSink::Style style{.priority = !json && !toFile && goesToJournal(),
+                             .color = !json && !toFile && isColorTerminal()};
+  auto sink = std::make_shared<LogSink>(std::move(target), std::move(formatter), style);
+  auto logger = std::make_shared<spdlog::logger>("psd", sink);
+  logger->flush_on(spdlog::level::off);  // the sink's thread writes at once
   spdlog::set_default_logger(std::move(logger));
   setLogLevel(options.level);
   return {};
 }
 
 void setLogLevel(const std::string& level) { spdlog::set_level(spdlog::level::from_str(level)); }
+
+bool flushLog(std::chrono::milliseconds most) {
+  const auto sink = currentSink();
+  return !sink || sink->flush(most);
+}
+
+Status reopenLogFile() {
+  const auto sink = currentSink();
+  return sink ? sink->reopen() : Status();
+}
+
+LogLosses logLosses() {
+  const auto sink = currentSink();
+  return sink ? sink->losses() : LogLosses();
+}
+
+void printLastLine(std::string_view line) {
+  const bool logs = currentSink() != nullptr;
+  flushLog();
+  std::string text = std::string(line) + "\n";
+  while (!text.empty()) {
+    pollfd room{STDERR_FILENO, POLLOUT, 0};
+    const int ready = poll(&room, 1, logs ? static_cast<int>(kLogWait.count()) : -1);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return;
+    // As much as a pipe takes without blocking once it has room.
+    const ssize_t written = write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (written > 0) text.erase(0, static_cast<size_t>(written));
+  }
+}
 
 }  // namespace psd

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/status/status.h"
 
@@ -9,6 +12,8 @@ namespace psd {
 
 /// Longer messages are cut. In the text format each message is made one line (common/text/text.h).
 inline constexpr size_t kMessageBytesMax = 8192;
+/// How long the end of a program waits for its log, and a reload for the file to open.
+inline constexpr std::chrono::milliseconds kLogWait{200};
 
 /// How a program logs.
 struct LogOptions {
@@ -17,11 +22,31 @@ struct LogOptions {
   std::string file;             ///< path, appended to; empty: standard error
 };
 
-/// Sets spdlog's default logger. Call once in main() before threads start; logging itself is
-/// thread-safe. Fails with the path and the reason when the file cannot be opened.
+/// Lines that are not in the log, so far. A value type.
+struct LogLosses {
+  uint64_t dropped = 0;     ///< standard error or the file was too slow, or could not be written
+  uint64_t suppressed = 0;  ///< peers without access caused too many (LogLimit)
+};
+
+/// Sets spdlog's default logger, to a LogSink. Call once in main() before threads start; logging itself is
+/// thread-safe, and waits neither for a disk nor for a reader. Fails with the path and the reason when the
+/// file cannot be opened.
 Status initLogging(const LogOptions& options);
 
 /// Changes the level of the running logger. Thread-safe.
 void setLogLevel(const std::string& level);
+
+// For the logger that initLogging() set; without one they do nothing. Thread-safe.
+
+/// Waits until all that was logged before is written; false when that takes longer than `most`.
+bool flushLog(std::chrono::milliseconds most = kLogWait);
+/// Opens the file's path again, for those who rotate logs. An Error: the previous file stays in use. An
+/// error that takes longer than kLogWait becomes a line of the log.
+Status reopenLogFile();
+LogLosses logLosses();
+
+/// Writes a line to standard error at the end of a program. Of one that logs, once its log is written, and
+/// where standard error takes nothing for kLogWait, not at all.
+void printLastLine(std::string_view line);
 
 }  // namespace psd

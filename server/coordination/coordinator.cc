@@ -6,6 +6,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "common/os/random_id.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
@@ -26,6 +27,19 @@ constexpr SessionId kPriorRunTrainers{0};
 /// "rank 3 (process 4711 on node7)"
 std::string named(const Candidate& trainer) {
   return fmt::format("{} (process {} on {})", rankText(trainer.rank), trainer.pid, trainer.host);
+}
+
+/// For the log.
+LogFields fieldsOf(std::string event, const Candidate& trainer) {
+  LogFields fields{.event = std::move(event), .process = fmt::format("{}@{}", trainer.pid, trainer.host)};
+  if (!trainer.bridges && !trainer.anyRank) fields.rank = trainer.rank.value;
+  return fields;
+}
+
+LogFields fieldsOf(std::string event, const Candidate& trainer, uint64_t step) {
+  LogFields fields = fieldsOf(std::move(event), trainer);
+  fields.step = step;
+  return fields;
 }
 
 /// For people, of a trainer that joined.
@@ -175,11 +189,19 @@ kj::Promise<Result<SessionGrant>> Coordinator::whenKeptFor(SessionGrant grant) {
       .attach(kj::mv(hungUp));
 }
 
+void Coordinator::note(spdlog::level::level_enum level, const LogFields& fields, const std::string& line) {
+  logLine(level, fields, "{}", line);
+  events_.add(fields.event, line);
+}
+
 void Coordinator::noteRefused(const Candidate& candidate, const std::string& why) {
   const std::string line = fmt::format("{} (process {} on {}): {}",
                                        candidate.anyRank ? "a trainer of any rank" : rankText(candidate.rank),
                                        candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
-  spdlog::warn("refused {}", line);
+  LogFields fields = fieldsOf("refused", candidate);
+  fields.peer = candidate.host;
+  fields.limited = true;
+  logLine(spdlog::level::warn, fields, "refused {}", line);
   events_.add("refused", line);
 }
 
@@ -237,8 +259,7 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   const std::string of = candidate.bridges ? "" : fmt::format(" of {}", candidate.worldSize);
   const std::string line = fmt::format("{}{} joined (process {} on {}){}", rankText(candidate.rank), of,
                                        candidate.pid, candidate.host, whatItBrings(grant.role, candidate));
-  spdlog::info("{}", line);
-  events_.add("joined", line);
+  note(spdlog::level::info, fieldsOf("joined", candidate), line);
   return grant;
 }
 
@@ -252,10 +273,9 @@ SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   pause_.isBack(id);
   leases_.grant(id);
   metrics_.trainersReturned.add();
-  const std::string line = fmt::format("{} is back after step {}", named(session.candidate),
-                                       session.process.counters->step.value());
-  spdlog::info("{}", line);
-  events_.add("returned", line);
+  const uint64_t step = session.process.counters->step.value();
+  note(spdlog::level::info, fieldsOf("returned", session.candidate, step),
+       fmt::format("{} is back after step {}", named(session.candidate), step));
   SessionGrant grant = describe(id, arrival_.roleOf(id));
   grant.resumed = true;
   return grant;
@@ -321,17 +341,14 @@ kj::Promise<Status> Coordinator::initialized(SessionId session, Step step) {
 
 void Coordinator::tellOfValues(const Candidate& trainer, Step step) {
   if (step.value == 0) {
-    spdlog::info("the model has its initial values");
-    events_.add("serving", "the model has its initial values");
-    return;
+    return note(spdlog::level::info, fieldsOf("serving", trainer), "the model has its initial values");
   }
   const std::string line = fmt::format(
       "the model has the parameters that {} had at its step {}; updates that it had not pulled are missing, "
       "and "
       "the optimizer's state begins anew",
       named(trainer), step.value);
-  spdlog::warn("{}", line);
-  events_.add("serving", line);
+  note(spdlog::level::warn, fieldsOf("serving", trainer, step.value), line);
 }
 
 void Coordinator::dropUnclaimed() {
@@ -348,16 +365,16 @@ void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   leases_.disconnected(session);
   const Candidate& trainer = entry->second.candidate;
   if (end_.restarting() || handedOver_) {  // the trainer stays in, so that no round goes on without it
-    spdlog::info("{} has hung up after {} steps, to come back to the next daemon", named(trainer),
-                 entry->second.process.counters->step.value());
+    const uint64_t steps = entry->second.process.counters->step.value();
+    logLine(spdlog::level::info, fieldsOf("disconnected", trainer, steps),
+            "{} has hung up after {} steps, to come back to the next daemon", named(trainer), steps);
     return;
   }
   if (end_.requested()) return depart(session, Departure::lost, "its connection closed");
   if (terms_.grace.count() != 0) {
     const std::string line = fmt::format("{} is no longer connected; it has {} to come back", named(trainer),
                                          durationText(terms_.grace));
-    spdlog::info("{}", line);
-    events_.add("disconnected", line);
+    note(spdlog::level::info, fieldsOf("disconnected", trainer), line);
   }
   endExpired();
 }
@@ -465,12 +482,10 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   if (how == Departure::left || pause_.moved()) {
     const std::string line = fmt::format("{} left after {} steps{}", rankText(gone.rank), steps,
                                          pause_.moved() ? ", for where the model is now" : "");
-    spdlog::info("{}", line);
-    events_.add("left", line);
+    note(spdlog::level::info, fieldsOf("left", gone, steps), line);
   } else {
     const std::string line = fmt::format("{} is lost after {} steps: {}", named(gone), steps, why);
-    spdlog::warn("{}", line);
-    events_.add(wasRemoved(gone) ? "removed" : "lost", line);
+    note(spdlog::level::warn, fieldsOf(wasRemoved(gone) ? "removed" : "lost", gone, steps), line);
   }
   sessions_.erase(entry);
   roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::sentAway : how);

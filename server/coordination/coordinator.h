@@ -14,6 +14,7 @@
 
 #include <kj/async.h>
 #include <kj/timer.h>
+#include <spdlog/common.h>
 
 #include "server/coordination/daemon_end.h"
 #include "server/coordination/event_log.h"
@@ -31,6 +32,8 @@
 #include "server/status/daemon_status.h"
 
 namespace psd {
+
+struct LogFields;
 
 /// What a run goes by. A value type.
 struct RunTerms {
@@ -196,6 +199,8 @@ class Coordinator final {
   };
 
   /// Logs, and tells as an event, that a trainer is not let in.
+  /// A line of the log that is an event too.
+  void note(spdlog::level::level_enum level, const LogFields& fields, const std::string& line);
   void noteRefused(const Candidate& candidate, const std::string& why);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
   std::vector<TrainerRef> trainersIn() const;

@@ -4,6 +4,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
+
 namespace psd {
 
 bool DaemonEnd::request(std::string reason, EndOf what, bool trainersIn) {
@@ -15,8 +17,8 @@ bool DaemonEnd::request(std::string reason, EndOf what, bool trainersIn) {
   }
   what_ = what;
   reason_ = std::move(reason);
-  spdlog::info("stopping: {}{}", *reason_,
-               restarting() && trainersIn ? "; trainers wait for the next daemon" : "");
+  logLine(spdlog::level::info, {.event = "stopping"}, "stopping: {}{}", *reason_,
+          restarting() && trainersIn ? "; trainers wait for the next daemon" : "");
   return true;
 }
 

@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/log/log.h"
+
 namespace psd {
 namespace {
 
@@ -70,7 +72,7 @@ void beginAnew(const std::vector<std::string>& addresses, const std::vector<std:
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  spdlog::default_logger()->flush();
+  flushLog();
   // Whatever is open closes with the change, so that addresses and folders are free.
   syscall(SYS_close_range, 3u, ~0u, static_cast<unsigned>(CLOSE_RANGE_CLOEXEC));
   sigset_t none;
@@ -79,6 +81,7 @@ void beginAnew(const std::vector<std::string>& addresses, const std::vector<std:
   setenv(kBegunAnew, "1", 1);
   execv("/proc/self/exe", argv.data());
   spdlog::error("cannot begin anew: exec failed");
+  flushLog();
   std::_Exit(1);
 }
 

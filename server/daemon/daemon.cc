@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/log/log_line.h"
 #include "common/os/text_file.h"
 #include "common/text/text.h"
 #include "server/daemon/group_side.h"
@@ -105,9 +106,10 @@ void logReady(const Server& server, const std::vector<std::string>& places, cons
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
   std::string pages;
   for (const std::string& place : places) pages += (pages.empty() ? ", page " : " ") + place;
-  spdlog::info("psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads{}",
-               PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
-               describeOptimizers(config.groups), config.threads, pages);
+  logLine(spdlog::level::info, {.event = "ready"},
+          "psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads{}",
+          PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
+          describeOptimizers(config.groups), config.threads, pages);
 }
 
 Status saveFinalModel(Env& env, const DaemonConfig& config, ParameterHost& host) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/config/json_file.h"
+#include "common/log/log_line.h"
 #include "common/os/host.h"
 #include "common/os/text_file.h"
 #include "common/text/text.h"
@@ -236,7 +237,7 @@ void GroupSide::beginAnew(const std::string& why) {
 void GroupSide::fail(const Status& why) { server_.fail(why); }
 
 void GroupSide::note(const std::string& what, const std::string& line) {
-  spdlog::info("{}", line);
+  logLine(spdlog::level::info, {.event = what}, "{}", line);
   server_.coordinator().events().add(what, line);
 }
 

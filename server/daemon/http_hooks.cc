@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <strings.h>
 
+#include "common/log/log_line.h"
 #include "server/daemon/overview.h"
 
 namespace psd {
@@ -60,7 +60,8 @@ HttpRole roleOf(Server& server, const HttpCaller& caller) {
       authenticator.byToken(std::string_view(caller.authorization).substr(kScheme.size()));
   if (!identity.ok()) {
     server.metrics().loginsRefused.add();
-    spdlog::warn("refused a request over HTTP: {}", identity.error().message);
+    logLine(spdlog::level::warn, {.event = "login_refused", .limited = true},
+            "refused a request over HTTP: {}", identity.error().message);
     return HttpRole::stranger;
   }
   return roleOf(*identity);
@@ -93,7 +94,8 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
   hooks.tls = [&server] { return server.tlsDoor().context(); };
   hooks.handshakeRefused = [&server](const std::string& why) {
     server.metrics().handshakesRefused.add();
-    spdlog::warn("refused a connection over HTTP: {}", why);
+    logLine(spdlog::level::warn, {.event = "handshake_refused", .limited = true},
+            "refused a connection over HTTP: {}", why);
   };
   Administration& administration = server.administration();
   hooks.actions["reload"] = [&administration](const Json&) { return administration.reload(); };

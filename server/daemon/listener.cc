@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "server/auth/authenticator.h"
 #include "server/limits/operator_reserve.h"
 
@@ -44,8 +45,8 @@ kj::Duration Listener::acceptWaiting(int listening) {
   for (;;) {
     auto accepted = acceptFrom(listening);
     if (!accepted.ok()) {
-      spdlog::warn("{}: cannot accept a connection: {}; trying again", address().toString(),
-                   accepted.message());
+      logLine(spdlog::level::warn, {.event = "accept_failed", .limited = true},
+              "{}: cannot accept a connection: {}; trying again", address().toString(), accepted.message());
       return 100 * kj::MILLISECONDS;
     }
     if (accepted->fd.get() < 0) return 0 * kj::SECONDS;
@@ -54,14 +55,16 @@ kj::Duration Listener::acceptWaiting(int listening) {
         Peer{.where = {}, .user = accepted->user}.ownUser() ? kLocalOperatorConnections : 0;
     if (open >= connectionsMax_ + uint64_t{kOperatorConnections} + forLocal) {
       counters_.connectionsRefused.add();
-      spdlog::warn("refused {}: limits.connections ({}) are open, and those kept for operators",
-                   accepted->peer, connectionsMax_);
+      logLine(spdlog::level::warn, {.event = "connection_refused", .peer = accepted->peer, .limited = true},
+              "refused {}: limits.connections ({}) are open, and those kept for operators", accepted->peer,
+              connectionsMax_);
       continue;
     }
     const bool reserved = open >= connectionsMax_;
     if (reserved) {
-      spdlog::warn("{}: limits.connections ({}) are open; it can only be an operator's", accepted->peer,
-                   connectionsMax_);
+      logLine(spdlog::level::warn, {.event = "connection_reserved", .peer = accepted->peer, .limited = true},
+              "{}: limits.connections ({}) are open; it can only be an operator's", accepted->peer,
+              connectionsMax_);
     }
     counters_.connectionsAccepted.add();
     counters_.connectionsOpen.add();

@@ -18,6 +18,7 @@
 #include "common/cli/text_commands.h"
 #include "common/cli/usage_error.h"
 #include "common/log/log.h"
+#include "common/os/end_by_signal.h"
 #include "common/text/text.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/file_commands.h"
@@ -364,7 +365,7 @@ psd::Result<psd::LoadedConfig> reread(psd::Env& env, const ConfigFlags& flags) {
 
 int report(const psd::Status& status) {
   if (status.ok()) return 0;
-  std::fprintf(stderr, "psd: %s\n", psd::oneLine(status.message(), psd::kMessageBytesMax).c_str());
+  psd::printLastLine("psd: " + psd::oneLine(status.message(), psd::kMessageBytesMax));
   if (status.error().code == psd::ErrorCode::deadlineExceeded) return kExitNoAnswer;
   return status.error().code == psd::ErrorCode::invalidArgument ? kExitUsage : kExitFailure;
 }
@@ -431,6 +432,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  psd::endBySignals();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
   const int status = run(argc, argv);
   return status == 0 ? report(psd::finishOutput()) : status;

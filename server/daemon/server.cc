@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "common/log/log.h"
 #include "common/os/host.h"
 #include "common/text/text.h"
 #include "server/rpc/connection.h"
@@ -420,6 +421,9 @@ DaemonStatus Server::status() const {
   status.pages = pages_;
   status.threads = loaded_.config.threads;
   status.residentBytes = residentBytes();
+  const LogLosses lost = logLosses();
+  status.logLinesDropped = lost.dropped;
+  status.logLinesSuppressed = lost.suppressed;
   status.held = {.inFlight = budgets_.inFlight->used(),
                  .rings = budgets_.rings->used(),
                  .snapshots = budgets_.snapshots->used(),

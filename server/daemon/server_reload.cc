@@ -3,7 +3,8 @@
 #include <spdlog/spdlog.h>
 
 #include "common/config/json_file.h"
-#include "common/log/log_file.h"
+#include "common/log/log.h"
+#include "common/log/log_line.h"
 #include "common/text/text.h"
 #include "server/config/live_change.h"
 #include "server/config/model_rules.h"
@@ -37,7 +38,7 @@ kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) 
 kj::Promise<Result<std::string>> Server::reload() {
   // First, so that what comes of this stands in the new file.
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
-    spdlog::warn("the log stays in the file of before: {}", reopened.message());
+    spdlog::warn("the log stays in the previous file: {}", reopened.message());
   }
   return takeOver(rereadOfFile());
 }
@@ -124,11 +125,12 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
       .then([this](Outcome outcome) {
         if (outcome.ok()) {
           counters_.reloads.add();
-          spdlog::info("reloaded the configuration: {}", *outcome);
+          logLine(spdlog::level::info, {.event = "reload"}, "reloaded the configuration: {}", *outcome);
           coordinator_.events().add("reload", *outcome);
         } else {
           counters_.reloadsRefused.add();
-          spdlog::warn("the configuration stays as it is: {}", outcome.message());
+          logLine(spdlog::level::warn, {.event = "refused"}, "the configuration stays as it is: {}",
+                  outcome.message());
           coordinator_.events().add("refused", "another configuration: " + outcome.message());
         }
         return outcome;

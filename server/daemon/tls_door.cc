@@ -6,6 +6,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "common/os/env.h"
 #include "common/os/text_file.h"
 #include "common/text/text.h"
@@ -87,7 +88,8 @@ kj::Promise<kj::Maybe<Entrant>> TlsDoor::meet(EventLoop& loop, AcceptedSocket ac
     DaemonMetrics& counters = loop.environment().counters;
     counters.handshakesRefused.add();
     counters.connectionsOpen.subtract();
-    spdlog::warn("refused {}: {}", peer, why);
+    logLine(spdlog::level::warn, {.event = "handshake_refused", .peer = peer, .limited = true},
+            "refused {}: {}", peer, why);
     return nullptr;
   };
   // A reload may have taken the key away; the address stays.

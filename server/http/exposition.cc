@@ -47,6 +47,11 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
           "whether trainers are served: the model has values, and no end has begun",
           status.state == "serving" ? 1 : 0);
   out.one("psd_resident_bytes", Type::gauge, "memory of the process", status.residentBytes);
+  out.one("psd_log_lines_dropped_total", Type::counter,
+          "lines of the daemon's log that nobody read, or no disk took, in time", status.logLinesDropped);
+  out.one("psd_log_lines_suppressed_total", Type::counter,
+          "lines of the daemon's log left out because peers without access caused too many",
+          status.logLinesSuppressed);
   const std::pair<const char*, std::pair<uint64_t, uint64_t>> held[] = {
       {"in_flight", {status.held.inFlight, status.limits.inFlight}},
       {"rings", {status.held.rings, status.limits.rings}},
@@ -86,6 +91,9 @@ void writeDurability(MetricWriter& out, const DurabilityStatus& durability) {
   if (durability.lastCheckpoint) out.sample(durability.lastCheckpoint->ageSeconds);
   out.begin("psd_last_checkpoint_duration_seconds", Type::gauge, "what the newest checkpoint took");
   if (durability.lastCheckpoint) out.sample(durability.lastCheckpoint->durationSeconds);
+  out.one("psd_checkpoint_disk_bytes", Type::gauge, "checkpoints that are kept, on the disk",
+          durability.checkpointDiskBytes);
+  out.one("psd_log_disk_bytes", Type::gauge, "the log of updates that is kept, on the disk", log.diskBytes);
   out.one("psd_durability_failing", Type::gauge, "whether the newest try to save something failed",
           durability.error.empty() && log.error.empty() ? 0 : 1);
   out.one("psd_log_records_total", Type::counter, "records written to the log", log.records);

@@ -7,6 +7,7 @@
 #include "common/config/json_file.h"
 #include "common/http/header_text.h"
 #include "common/http/metric_writer.h"
+#include "common/log/log_line.h"
 #include "common/os/address.h"
 #include "common/text/text.h"
 #include "server/http/assets.h"
@@ -184,7 +185,7 @@ kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, c
     return json(response, 400, "Bad Request",
                 {{"error", document.ok() ? "the body must be an object" : oneLine(document.message(), 500)}});
   }
-  spdlog::info("asked over HTTP: {}", name);
+  logLine(spdlog::level::info, {.event = name}, "asked over HTTP: {}", name);
   auto done = action(*document).fork();
   actions_.add(done.addBranch().ignoreResult());  // goes on when the caller hangs up
   return done.addBranch().then([this, &response](Result<std::string> outcome) {

@@ -5,6 +5,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
+
 namespace psd {
 namespace {
 
@@ -43,7 +45,9 @@ void PeerConnections::drop(PeerConnection& connection, std::string reason) {
     if (entry == connections_.end()) return;
     if (!reason.empty()) {
       counters_.connectionsDropped.add();
-      spdlog::warn("dropped {}: {}", entry->second->peer(), reason);
+      const std::string& peer = entry->second->peer();
+      logLine(spdlog::level::warn, {.event = "dropped", .peer = peer, .limited = true}, "dropped {}: {}",
+              peer, reason);
     }
     entry->second->close();
     connections_.erase(entry);

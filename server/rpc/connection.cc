@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include <kj/debug.h>
-#include <spdlog/spdlog.h>
+
+#include "common/log/log_line.h"
 
 namespace psd {
 namespace {
@@ -154,7 +155,8 @@ std::optional<std::string> Connection::mustEnd() {
 void Connection::lookAtAccess() {
   if (!stream_ || !caller_.lookAgain(loop_->now())) return;
   loop_->environment().counters.accessRevoked.add();
-  spdlog::warn("{}: {}", peer(), caller_.revoked()->message);
+  logLine(spdlog::level::warn, {.event = "access", .peer = peer()}, "{}: {}", peer(),
+          caller_.revoked()->message);
 }
 
 std::optional<std::string> Connection::unread() {

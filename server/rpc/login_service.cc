@@ -1,8 +1,8 @@
 #include "server/rpc/login_service.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "server/rpc/admin_service.h"
@@ -44,7 +44,8 @@ kj::Promise<void> LoginService::login(LoginContext context) {
         ErrorCode::protocolMismatch,
         fmt::format("protocol version {} ({}); this daemon, psd " PSD_VERSION ", speaks version {}",
                     params.getProtocolVersion(), name, wire::kProtocolVersion)};
-    spdlog::warn("refused {}: {}", connection_->peer(), error.message);
+    logLine(spdlog::level::warn, {.event = "login_refused", .peer = connection_->peer(), .limited = true},
+            "refused {}: {}", connection_->peer(), error.message);
     wire::writeError(error, results.initStatus().initError());
     return kj::READY_NOW;
   }
@@ -91,7 +92,8 @@ kj::Promise<void> LoginService::refuse(LoginContext context, const Error& error)
   context.allowCancellation();
   EventLoop& loop = connection_->loop();
   loop.environment().counters.loginsRefused.add();
-  spdlog::warn("refused the login of {}: {}", connection_->peer(), error.message);
+  logLine(spdlog::level::warn, {.event = "login_refused", .peer = connection_->peer(), .limited = true},
+          "refused the login of {}: {}", connection_->peer(), error.message);
   auto held = authenticator_.holdBack();
   if (connection_->caller().failedTooOften() || held == nullptr) {
     loop.connections().drop(*connection_, held == nullptr ? "too many failed logins wait for their answers"

@@ -1,7 +1,6 @@
 #include "server/rpc/training_service.h"
 
-#include <spdlog/spdlog.h>
-
+#include "common/log/log_line.h"
 #include "common/text/text.h"
 #include "common/types/bridge.h"
 #include "common/wire/convert.h"
@@ -62,7 +61,8 @@ kj::Promise<void> TrainingService::join(JoinContext context) {
   context.allowCancellation();  // the model may take long to load
   auto request = readRequest(params);
   if (!request.ok()) {
-    spdlog::warn("refused {}: {}", connection_->peer(), request.message());
+    logLine(spdlog::level::warn, {.event = "refused", .peer = connection_->peer(), .limited = true},
+            "refused {}: {}", connection_->peer(), request.message());
     return fail(joins_.refused(request.error()));
   }
   context.releaseParams();

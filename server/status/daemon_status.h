@@ -282,6 +282,7 @@ struct CheckpointStatus {
 struct LogStatus {
   uint64_t records = 0;
   uint64_t writtenBytes = 0;
+  uint64_t diskBytes = 0;  ///< of all segments that are kept
   uint64_t syncs = 0;
   uint64_t lost = 0;  ///< updates that were not written
   uint64_t failures = 0;
@@ -290,6 +291,7 @@ struct LogStatus {
   static void fields(auto& visit, auto& self) {
     visit("records", self.records);
     visit("written_bytes", self.writtenBytes);
+    visit("disk_bytes", self.diskBytes);
     visit("syncs", self.syncs);
     visit("lost", self.lost);
     visit("failures", self.failures);
@@ -304,6 +306,7 @@ struct DurabilityStatus {
   uint64_t checkpoints = 0;
   double checkpointPauseMaxSeconds = 0;
   uint64_t checkpointCopyBytes = 0;
+  uint64_t checkpointDiskBytes = 0;  ///< of all that are kept
   uint64_t checkpointFailures = 0;
   std::string error;             ///< empty: the newest try succeeded
   std::optional<LogStatus> log;  ///< nothing: there is none, or nothing to write to it yet
@@ -315,6 +318,7 @@ struct DurabilityStatus {
     visit("checkpoints", self.checkpoints);
     visit("checkpoint_pause_max_seconds", self.checkpointPauseMaxSeconds);
     visit("checkpoint_copy_bytes", self.checkpointCopyBytes);
+    visit("checkpoint_disk_bytes", self.checkpointDiskBytes);
     visit("checkpoint_failures", self.checkpointFailures);
     visit("error", self.error);
     visit("log", self.log);
@@ -372,7 +376,9 @@ struct DaemonStatus {
   std::vector<std::string> pages;  ///< where its page is: "http://localhost:5580/", "unix:///PATH"
   uint32_t threads = 0;
   uint64_t residentBytes = 0;
-  HeldBytes held;  ///< its fields are fields of the document
+  uint64_t logLinesDropped = 0;     ///< of the program's log: its target was too slow
+  uint64_t logLinesSuppressed = 0;  ///< of the program's log: peers without access caused too many
+  HeldBytes held;                   ///< its fields are fields of the document
   HeldLimits limits;
   std::string state;
   std::vector<std::string> movedTo;  ///< of a model that has moved away: by partition, where it is, "A,B"
@@ -410,6 +416,8 @@ struct DaemonStatus {
     visit("pages", self.pages);
     visit("threads", self.threads);
     visit("resident_bytes", self.residentBytes);
+    visit("log_lines_dropped", self.logLinesDropped);
+    visit("log_lines_suppressed", self.logLinesSuppressed);
     HeldBytes::fields(visit, self.held);
     visit("limits", self.limits);
     visit("state", self.state);

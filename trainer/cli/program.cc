@@ -21,7 +21,7 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 
 int report(const Error& error) {
-  std::cerr << "psd-trainer: " << oneLine(error.message, kMessageBytesMax) << std::endl;
+  printLastLine("psd-trainer: " + oneLine(error.message, kMessageBytesMax));
   return error.code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 
@@ -114,7 +114,7 @@ int runProgram(int argc, const char* const* argv) {
   const Status written = finishOutput();  // std::cout holds back nothing itself
   if (written.ok()) return 0;
   if (!std::holds_alternative<TrainCommand>(*command)) return report(written.error());
-  std::cerr << "psd-trainer: warning: " << written.message() << std::endl;  // what it trained is in the model
+  printLastLine("psd-trainer: warning: " + written.message());  // what it trained is in the model
   return 0;
 }
 

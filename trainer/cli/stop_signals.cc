@@ -1,5 +1,6 @@
 #include "trainer/cli/stop_signals.h"
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -8,10 +9,12 @@
 
 #include <semaphore.h>
 
+#include "common/os/end_by_signal.h"
+
 namespace psd {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM};
+constexpr std::array kSignals{SIGINT, SIGTERM};
 
 // A handler can reach nothing else.
 std::atomic<int> receivedSignal = 0;
@@ -25,8 +28,7 @@ void remember(int signal) {
   if (receivedSignal.compare_exchange_strong(none, signal)) {
     sem_post(&changed);
   } else {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);  // once this handler has returned
+    endBySignal(signal);
   }
   errno = error;
 }
@@ -55,11 +57,11 @@ StopSignals::StopSignals(Listener listener) : listener_(std::move(listener)) {
   action.sa_handler = remember;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+  for (size_t i = 0; i < kSignals.size(); i++) sigaction(kSignals[i], &action, &previous_[i]);
 }
 
 StopSignals::~StopSignals() {
-  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  for (size_t i = 0; i < kSignals.size(); i++) sigaction(kSignals[i], &previous_[i], nullptr);
   over = true;
   sem_post(&changed);
   thread_.join();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <thread>
 
@@ -29,6 +31,7 @@ class StopSignals {
   void listen() const;
 
   const Listener listener_;
+  std::array<struct sigaction, 2> previous_{};
   std::thread thread_;
 };
 

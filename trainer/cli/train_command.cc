@@ -10,6 +10,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "trainer/allreduce/gloo_group.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/setup.h"
@@ -127,10 +128,11 @@ Status finishFiles(Material& material, uint64_t steps, const Score* score) {
 
 void logStart(const TrainCommand& command, const Material& material, const JoinInfo& info,
               const Membership& membership) {
-  spdlog::info("rank {} of {} joined: policy {}, {} shard(s) on {}, pulls by {}, pushes by {}, {}",
-               membership.rank.value, membership.worldSize, info.policy, info.shardCount, info.device,
-               info.pullTransport, info.pushTransport,
-               info.broughtInitialValues ? "brought the initial values" : "the model has values");
+  logLine(spdlog::level::info, {.event = "joined", .rank = membership.rank.value},
+          "rank {} of {} joined: policy {}, {} shard(s) on {}, pulls by {}, pushes by {}, {}",
+          membership.rank.value, membership.worldSize, info.policy, info.shardCount, info.device,
+          info.pullTransport, info.pushTransport,
+          info.broughtInitialValues ? "brought the initial values" : "the model has values");
   if (command.common.client.connections > 1) {
     spdlog::info("{} connection(s) of at most {}: {} shard(s), pulls by {}, pushes by {}", info.connections,
                  command.common.client.connections, info.shardCount, info.pullTransport, info.pushTransport);

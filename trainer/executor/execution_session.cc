@@ -5,8 +5,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/types/finite.h"
@@ -89,11 +89,14 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
       rank_ = joined->rank;
       joined_ = true;
       before_ = nullptr;
-      spdlog::info("{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_,
-                   rank_.value, joined->worldSize, joined->policy, joined->pullTransport,
-                   joined->pushTransport);
+      logLine(spdlog::level::info, fields("joined"),
+              "{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_, rank_.value,
+              joined->worldSize, joined->policy, joined->pullTransport, joined->pushTransport);
     } else {
-      spdlog::warn("{}: rank {} was not let in: {}", peer_, rank_.value, joined.message());
+      LogFields refused = fields("refused");
+      refused.limited = true;
+      logLine(spdlog::level::warn, refused, "{}: rank {} was not let in: {}", peer_, rank_.value,
+              joined.message());
       close();
     }
     return joined;
@@ -355,10 +358,17 @@ kj::Promise<Result<bool>> ExecutionSession::leave() {
   if (const Status may = usable(); !may.ok()) return Result<bool>(may.error());
   contexts_.clear();
   return daemon_->leave().then([this, self = shared_from_this()](Result<bool> left) {
-    spdlog::info("{}: rank {} has left after {} step(s)", peer_, rank_.value, steps_);
+    logLine(spdlog::level::info, fields("left"), "{}: rank {} has left after {} step(s)", peer_, rank_.value,
+            steps_);
     close();
     return left;
   });
+}
+
+LogFields ExecutionSession::fields(std::string event) const {
+  LogFields fields{.event = std::move(event), .rank = rank_.value, .peer = peer_};
+  if (steps_ > 0) fields.step = steps_;
+  return fields;
 }
 
 void ExecutionSession::end(const ContextPtr& context) {
@@ -369,7 +379,7 @@ void ExecutionSession::end(const ContextPtr& context) {
 Error ExecutionSession::failed(const ContextPtr& context, const Error& error) {
   end(context);
   if (!over_ && endsSession(error.code)) {
-    spdlog::warn("{}: rank {}: {}", peer_, rank_.value, error.message);
+    logLine(spdlog::level::warn, fields("lost"), "{}: rank {}: {}", peer_, rank_.value, error.message);
     over_ = error;
     if (isRetryable(error.code)) executor_.keep(incarnation_, daemon_);  // the trainer is to come back
     close();
@@ -384,8 +394,9 @@ void ExecutionSession::dropIdle(Clock::time_point before) {
     if (context->state == Context::State::busy || context->lastCall >= before) return false;
     expired_.push_back(id);
     if (expired_.size() > kExpiredMax) expired_.pop_front();
-    spdlog::warn("{}: rank {}: context {} is dropped, no call of it came for {}", peer_, rank_.value, id,
-                 durationText(executor_.config().context));
+    logLine(spdlog::level::warn, fields("context_dropped"),
+            "{}: rank {}: context {} is dropped, no call of it came for {}", peer_, rank_.value, id,
+            durationText(executor_.config().context));
     return true;
   });
 }

@@ -16,6 +16,8 @@
 
 namespace psd {
 
+struct LogFields;
+
 /// What a forward pass is asked for.
 struct ForwardCall {
   uint64_t context = 0;
@@ -75,6 +77,8 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   /// The contexts whose gradients make one step, `context` first; an Error where one of them has none yet.
   Result<std::vector<ContextPtr>> findAll(uint64_t context, const std::vector<uint64_t>& also) const;
   Status usable() const;
+  /// For the log.
+  LogFields fields(std::string event) const;
   /// Ends the context, unless another has its number by now; gives the error, by which the session may be
   /// over, or that by which it is.
   Error failed(const ContextPtr& context, const Error& error);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/http/metric_writer.h"
+#include "common/log/log.h"
 #include "common/os/host.h"
 #include "common/text/text.h"
 
@@ -25,6 +26,12 @@ void writeExecutor(MetricWriter& out, const ExecutorStatus& status) {
                  {"weights", status.weights},
                  {"devices", joined(status.devices, ",")}});
   out.one("psd_executor_resident_bytes", Type::gauge, "memory of the process", residentBytes());
+  const LogLosses lost = logLosses();
+  out.one("psd_executor_log_lines_dropped_total", Type::counter,
+          "lines of the executor's log that nobody read, or no disk took, in time", lost.dropped);
+  out.one("psd_executor_log_lines_suppressed_total", Type::counter,
+          "lines of the executor's log left out because peers without access caused too many",
+          lost.suppressed);
   out.one("psd_executor_memory_bytes", Type::gauge,
           "inputs, outputs, stashed parameters and gradients that are held", status.memoryBytes);
   out.one("psd_executor_memory_limit_bytes", Type::gauge, "most of these, `memory_bytes`",

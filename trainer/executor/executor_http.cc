@@ -7,6 +7,7 @@
 
 #include "common/config/json_file.h"
 #include "common/http/metric_writer.h"
+#include "common/log/log_line.h"
 #include "trainer/executor/executor_exposition.h"
 
 namespace psd {
@@ -28,11 +29,16 @@ HttpListenerOptions ExecutorHttp::optionsOf(const ExecutorConfig& config,
           .connections = config.http.connections,
           .timeout = config.http.timeout,
           .tls = [tls = std::move(tls)] { return tls; },
-          .handshakeRefused = [](const std::string& why) { spdlog::warn("http: refused a peer: {}", why); },
+          .handshakeRefused =
+              [](const std::string& why) {
+                logLine(spdlog::level::warn, {.event = "handshake_refused", .limited = true},
+                        "http: refused a peer: {}", why);
+              },
           .counted = [](uint64_t) {},
           .refused =
               [most = config.http.connections] {
-                spdlog::warn("http: refused a peer: `http.connections` ({}) are open", most);
+                logLine(spdlog::level::warn, {.event = "connection_refused", .limited = true},
+                        "http: refused a peer: `http.connections` ({}) are open", most);
               }};
 }
 

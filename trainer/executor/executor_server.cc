@@ -3,8 +3,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/tls/tls_stream.h"
@@ -112,12 +112,14 @@ bool ExecutorServer::acceptWaiting(int listening, bool tls) {
   for (;;) {
     auto accepted = acceptFrom(listening);
     if (!accepted.ok()) {
-      spdlog::warn("cannot accept a connection: {}; trying again", accepted.message());
+      logLine(spdlog::level::warn, {.event = "accept_failed", .limited = true},
+              "cannot accept a connection: {}; trying again", accepted.message());
       return false;
     }
     if (accepted->fd.get() < 0) return true;
     if (const Status room = checkRoom(); !room.ok()) {
-      spdlog::warn("refused {}: {}", accepted->peer, room.message());
+      logLine(spdlog::level::warn, {.event = "connection_refused", .peer = accepted->peer, .limited = true},
+              "refused {}: {}", accepted->peer, room.message());
       continue;
     }
     endWhenVanished(accepted->fd.get(), executor_.config().silence);
@@ -132,7 +134,10 @@ bool ExecutorServer::acceptWaiting(int listening, bool tls) {
 
 kj::Promise<void> ExecutorServer::handshake(wire::Socket socket, std::string where) {
   handshakes_++;
-  const auto refused = [where](const std::string& why) { spdlog::warn("refused {}: {}", where, why); };
+  const auto refused = [where](const std::string& why) {
+    logLine(spdlog::level::warn, {.event = "handshake_refused", .peer = where, .limited = true},
+            "refused {}: {}", where, why);
+  };
   return io_.provider->getTimer()
       .timeoutAfter(executor_.config().silence.count() * kj::MILLISECONDS,
                     TlsStream::accept(kj::mv(socket.stream), tls_))
@@ -158,7 +163,9 @@ void ExecutorServer::serve(wire::Socket socket, std::string where) {
   tasks_.add(peer->whenDisconnected().then([this, number] {
     const auto gone = peers_.find(number);
     if (gone == peers_.end()) return;
-    spdlog::info("{}: gone", gone->second->where());
+    const std::string& where = gone->second->where();
+    logLine(spdlog::level::info, {.event = "disconnected", .peer = where, .limited = true}, "{}: gone",
+            where);
     peers_.erase(gone);
   }));
   peers_.emplace(number, std::move(peer));
@@ -169,7 +176,11 @@ kj::Promise<void> ExecutorServer::sweep() {
     const kj::TimePoint now = io_.provider->getTimer().now();
     std::erase_if(peers_, [&](const auto& each) {
       const auto reason = each.second->mustEnd(now);
-      if (reason) spdlog::warn("{}: dropped: {}", each.second->where(), *reason);
+      if (reason) {
+        const std::string& where = each.second->where();
+        logLine(spdlog::level::warn, {.event = "dropped", .peer = where, .limited = true}, "{}: dropped: {}",
+                where, *reason);
+      }
       return reason.has_value();
     });
     executor_.dropIdle();
@@ -178,7 +189,8 @@ kj::Promise<void> ExecutorServer::sweep() {
 }
 
 void ExecutorServer::taskFailed(kj::Exception&& exception) {
-  spdlog::warn("a connection ended: {}", exception.getDescription().cStr());
+  logLine(spdlog::level::warn, {.event = "dropped", .limited = true}, "a connection ended: {}",
+          exception.getDescription().cStr());
 }
 
 }  // namespace psd

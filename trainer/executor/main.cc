@@ -1,3 +1,7 @@
+#include "common/os/end_by_signal.h"
 #include "trainer/executor/program.h"
 
-int main(int argc, char** argv) { return psd::runExecutor(argc, argv); }
+int main(int argc, char** argv) {
+  psd::endBySignals();
+  return psd::runExecutor(argc, argv);
+}

@@ -40,7 +40,7 @@ constexpr const char* kExamples =
 
 int report(const Status& status) {
   if (status.ok()) return 0;
-  std::cerr << "psd-executor: " << oneLine(status.message(), kMessageBytesMax) << std::endl;
+  printLastLine("psd-executor: " + oneLine(status.message(), kMessageBytesMax));
   return status.error().code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 

@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "common/log/log.h"
 #include "common/os/env.h"
 #include "common/os/freed_memory.h"
 #include "common/os/text_file.h"
@@ -118,7 +119,7 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
   const Status end = untilEnd(io, prepared.executor->model());
   http = nullptr;
   server = nullptr;  // the sockets' files with it
-  spdlog::default_logger()->flush();
+  flushLog();
   // There is nothing to save, and what trainers wait for they have computed elsewhere, or anew: to wait for
   // passes and daemons would only take time.
   std::_Exit(end.ok() ? 0 : 1);
