@@ -115,15 +115,7 @@ std::shared_ptr<LogSink> currentSink() {
   return nullptr;
 }
 
-thread_local const LogFields* fieldsOfThread = nullptr;
-
 }  // namespace
-
-LogFieldsScope::LogFieldsScope(const LogFields& fields) : outer_(fieldsOfThread) { fieldsOfThread = &fields; }
-
-LogFieldsScope::~LogFieldsScope() { fieldsOfThread = outer_; }
-
-const LogFields* LogFieldsScope::current() { return fieldsOfThread; }
 
 Status initLogging(const LogOptions& options) {
   const bool json = options.format == "json", toFile = !options.file.empty();

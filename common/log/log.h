@@ -2,30 +2,22 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "common/log/log_losses.h"
 #include "common/status/status.h"
 
 namespace psd {
 
 /// Longer messages are cut. In the text format each message is made one line (common/text/text.h).
 inline constexpr size_t kMessageBytesMax = 8192;
-/// How long the end of a program waits for its log, and a reload for the file to open.
-inline constexpr std::chrono::milliseconds kLogWait{200};
 
 /// How a program logs.
 struct LogOptions {
   std::string level = "info";   ///< trace, debug, info, warn, error or off
   std::string format = "text";  ///< text (for people) or json (one object per line)
   std::string file;             ///< path, appended to; empty: standard error
-};
-
-/// Lines that are not in the log, so far. A value type.
-struct LogLosses {
-  uint64_t dropped = 0;     ///< standard error or the file was too slow, or could not be written
-  uint64_t suppressed = 0;  ///< peers without access caused too many (LogLimit)
 };
 
 /// Sets spdlog's default logger, to a LogSink. Call once in main() before threads start; logging itself is

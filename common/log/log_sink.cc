@@ -1,7 +1,9 @@
 #include "common/log/log_sink.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <csignal>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -21,7 +23,11 @@ namespace {
 
 namespace level = spdlog::level;
 
+using Clock = LogLimit::Clock;
+
 constexpr size_t kBatchBytes = 64 << 10;
+constexpr std::chrono::seconds kTurn{5};            // for the thread to get one, on a busy machine
+constexpr std::chrono::milliseconds kLookAgain{5};  // whether it is in the target's hands now
 
 /// The severity of syslog(3).
 char priorityOf(level::level_enum severity) {
@@ -58,6 +64,10 @@ struct LogSink::Shared {
   std::string render(const spdlog::details::log_msg& message) const;
   std::string render(level::level_enum severity, const std::string& sentence) const;
   void push(level::level_enum severity, std::string line);
+  /// Waits for `condition`; whether it holds. Gives up after `most`, as a rule: a thread that the machine is
+  /// too busy to let run, so that it is not in the target's hands, has kTurn.
+  bool await(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
+             const std::function<bool()>& condition);
 
   std::mutex mutex;  ///< guards all but `target`, which is the thread's
   std::condition_variable work, done;
@@ -66,15 +76,28 @@ struct LogSink::Shared {
   const Style style;
   LogBacklog backlog;
   LogLimit limit;
-  uint64_t accepted = 0, handled = 0;  ///< lines that came into the backlog, and that left it
-  uint64_t dropped = 0;                ///< in all
-  uint64_t unwritten = 0;              ///< lines that the target refused since it last took one
-  std::string reason;                  ///< why it did
-  uint64_t reopens = 0, reopened = 0;  ///< asked for, and made
-  Status reopenStatus;                 ///< of the last one made
-  bool reopenAwaited = false;          ///< else a line tells of an error
+  uint64_t accepted = 0, handled = 0;              ///< lines that came into the backlog, and that left it
+  uint64_t dropped = 0;                            ///< in all
+  uint64_t unwritten = 0;                          ///< lines that the target refused since it last took one
+  std::string reason;                              ///< why it did
+  uint64_t reopens = 0, reopened = 0;              ///< asked for, and made
+  Status reopenStatus;                             ///< of the last one made
+  bool reopenAwaited = false;                      ///< else a line tells of an error
+  std::optional<Clock::time_point> inTargetSince;  ///< the thread is in a call of it
   bool over = false, ended = false;
 };
+
+bool LogSink::Shared::await(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
+                            const std::function<bool()>& condition) {
+  const Clock::time_point start = Clock::now(),
+                          last = start + std::max<std::chrono::milliseconds>(most, kTurn);
+  while (!condition()) {
+    const Clock::time_point until = inTargetSince ? std::min(start, *inTargetSince) + most : last;
+    if (Clock::now() >= until) return false;
+    done.wait_until(lock, std::min(until, Clock::now() + kLookAgain));
+  }
+  return true;
+}
 
 std::string LogSink::Shared::render(const spdlog::details::log_msg& message) const {
   spdlog::memory_buf_t buffer;
@@ -106,9 +129,11 @@ void LogSink::Shared::writeOut(std::unique_lock<std::mutex>& lock, LogBacklog::B
     text = render(level::warn, fmt::format("{} log lines dropped: {}", unwritten, reason));
   }
   text += batch.text;
+  inTargetSince = Clock::now();
   lock.unlock();
   const Status written = target.write(text);
   lock.lock();
+  inTargetSince.reset();
   backlog.written();
   handled += batch.lines;
   if (written.ok()) {
@@ -124,9 +149,11 @@ void LogSink::Shared::writeOut(std::unique_lock<std::mutex>& lock, LogBacklog::B
 bool LogSink::Shared::step(std::unique_lock<std::mutex>& lock) {
   if (reopened != reopens) {
     const uint64_t asked = reopens;
+    inTargetSince = Clock::now();
     lock.unlock();
     Status status = target.reopen();
     lock.lock();
+    inTargetSince.reset();
     if (!status.ok() && !reopenAwaited) {
       push(level::warn, render(level::warn, "the log stays in the previous file: " + status.message()));
     }
@@ -145,7 +172,7 @@ bool LogSink::Shared::step(std::unique_lock<std::mutex>& lock) {
     writeOut(lock, {render(level::warn, sentence), 0}, lines);
     return true;
   }
-  const std::vector<std::string> sentences = limit.due(LogLimit::Clock::now());
+  const std::vector<std::string> sentences = limit.due(Clock::now());
   for (const std::string& sentence : sentences) push(level::warn, render(level::warn, sentence));
   return !sentences.empty();
 }
@@ -180,14 +207,14 @@ LogSink::~LogSink() {
   std::unique_lock lock(shared_->mutex);
   shared_->over = true;
   shared_->work.notify_all();
-  shared_->done.wait_for(lock, kLogWait, [this] { return shared_->ended; });
+  shared_->await(lock, kLogWait, [this] { return shared_->ended; });
 }
 
 void LogSink::log(const spdlog::details::log_msg& message) {
   const LogFields* const fields = LogFieldsScope::current();
   const std::lock_guard lock(shared_->mutex);
   if (fields != nullptr && fields->limited &&
-      !shared_->limit.admit(fields->event, fields->peer, LogLimit::Clock::now())) {
+      !shared_->limit.admit(fields->event, fields->peer, Clock::now())) {
     shared_->work.notify_one();  // it may have to wait for the window's end
     return;
   }
@@ -198,7 +225,7 @@ void LogSink::log(const spdlog::details::log_msg& message) {
 bool LogSink::flush(std::chrono::milliseconds most) {
   std::unique_lock lock(shared_->mutex);
   const uint64_t target = shared_->accepted;
-  return shared_->done.wait_for(lock, most, [&] { return shared_->handled >= target; });
+  return shared_->await(lock, most, [&] { return shared_->handled >= target; });
 }
 
 void LogSink::set_pattern(const std::string& pattern) {
@@ -215,7 +242,7 @@ Status LogSink::reopen() {
   const uint64_t asked = ++shared_->reopens;
   shared_->reopenAwaited = true;
   shared_->work.notify_all();
-  const bool made = shared_->done.wait_for(lock, kLogWait, [&] { return shared_->reopened >= asked; });
+  const bool made = shared_->await(lock, kLogWait, [&] { return shared_->reopened >= asked; });
   shared_->reopenAwaited = false;
   return made ? shared_->reopenStatus : Status();
 }

@@ -7,7 +7,7 @@
 #include <spdlog/formatter.h>
 #include <spdlog/sinks/sink.h>
 
-#include "common/log/log.h"
+#include "common/log/log_losses.h"
 #include "common/log/log_target.h"
 #include "common/status/status.h"
 

@@ -131,11 +131,15 @@ Result<std::unique_ptr<ReadableFile>> readStream(const std::string& path, int fd
   }
 }
 
-/// flock(): it ends with the process, however that ends, so a file that is left behind locks nobody out.
+/// flock(): it ends with the process, however that ends, so a file that is left behind locks nobody out. The
+/// folder is locked as well, so that nobody gets in who removes the file; not every file system can do that.
 class PosixFileLock final : public FileLock {
  public:
-  PosixFileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
-  ~PosixFileLock() override { ::close(fd_); }
+  PosixFileLock(std::string path, int fd, int folder) : path_(std::move(path)), fd_(fd), folder_(folder) {}
+  ~PosixFileLock() override {
+    ::close(fd_);
+    if (folder_ >= 0) ::close(folder_);
+  }
   bool inPlace() const override {
     const auto there = standsFor(path_, fd_);
     return !there.ok() || *there;
@@ -143,7 +147,7 @@ class PosixFileLock final : public FileLock {
 
  private:
   const std::string path_;
-  const int fd_;
+  const int fd_, folder_;
 };
 
 class PosixEnv final : public Env {
@@ -213,9 +217,16 @@ class PosixEnv final : public Env {
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
     int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return systemError(path, "cannot open");
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<FileLock>(new PosixFileLock(path, fd));
-    const bool taken = errno == EWOULDBLOCK;
+    bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    bool taken = !locked && errno == EWOULDBLOCK;
     Error error = systemError(path, "cannot lock");
+    const int folder = locked ? ::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (folder >= 0 && ::flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      locked = false;
+      taken = true;
+    }
+    if (locked) return std::unique_ptr<FileLock>(new PosixFileLock(path, fd, folder));
+    if (folder >= 0) ::close(folder);
     ::close(fd);
     if (taken) return Error{ErrorCode::unavailable, quotedPath(path) + ": another process has locked it"};
     return error;

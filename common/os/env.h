@@ -68,8 +68,8 @@ class Env {
   virtual Result<bool> exists(const std::string& path) = 0;
   /// Makes what was created, renamed and removed in this folder survive a crash.
   virtual Status syncFolder(const std::string& folder) = 0;
-  /// Keeps other processes out of what `path` stands for; made when it is missing. ErrorCode::unavailable
-  /// when another one has it.
+  /// Keeps other processes out of what `path` stands for, and of the folder that it lies in where the file
+  /// system can do that; made when it is missing. ErrorCode::unavailable when another one has either.
   virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path) = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "common/checksum/crc32c.h"
 #include "common/os/text_file.h"
 #include "common/safetensors/safetensors.h"
+#include "server/checkpoint/log_format.h"
 
 namespace psd {
 namespace {
@@ -27,7 +28,7 @@ std::optional<uint64_t> numberOf(std::string_view name) {
   name.remove_prefix(kPrefix.size());
   uint64_t number = 0;
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error != std::errc() || end != name.data() + name.size()) return {};
+  if (error != std::errc() || end != name.data() + name.size() || number > kFileNumberMax) return {};
   return number;
 }
 
@@ -267,6 +268,10 @@ Status removeCheckpoints(Env& env, const std::string& folder) {
 
 Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& folder, uint64_t number) {
   CheckpointWriter writer(env, checkpointPath(folder, number), number);
+  if (number > kFileNumberMax) {
+    return Error{ErrorCode::io, "'" + checkpointPath(folder, kFileNumberMax) +
+                                    "' leaves no number for another checkpoint; move it away"};
+  }
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(writer.path_));
   if (there) return Error{ErrorCode::io, "'" + writer.path_ + "' is there already"};
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, writer.path_));

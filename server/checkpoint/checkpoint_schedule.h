@@ -2,36 +2,57 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace psd {
 
-/// When the next checkpoint is due. Pure: time, in seconds from any beginning, and the number of updates are
-/// passed in. Owned by one thread.
+/// When the next checkpoint is due. Pure: time, in seconds from any beginning, and progress are passed in.
+/// Not thread-safe; its owner guards it.
 class CheckpointSchedule {
  public:
+  /// Without a number of bytes the log may grow to so many times the newest checkpoint, or to so many bytes
+  /// where that is more: then checkpoints are a small part of what is written.
+  static constexpr uint64_t kLogOfCheckpoints = 8, kLogBytesMin = 256ull << 20;
+
   struct Terms {
     double everySeconds = 0;    ///< 0: not by time
     uint64_t everyUpdates = 0;  ///< 0: not by updates
+    std::optional<uint64_t> everyBytes =
+        0;  ///< of the log; 0: not by bytes; nothing: by the checkpoint's size
+  };
+  /// How far the run is. A value type.
+  struct Progress {
+    uint64_t updates = 0;
+    uint64_t logged = 0;  ///< bytes of the log
   };
 
   explicit CheckpointSchedule(Terms terms) : terms_(terms) {}
 
-  /// Counting begins: the values as they are now are safe, or new.
-  void start(double now, uint64_t updates) { succeeded(now, updates); }
+  /// From now on by other terms.
+  void follow(Terms terms) { terms_ = terms; }
+  /// Counting begins: the values as they are now are safe, or new. `logged`: bytes of the log that are not in
+  /// any checkpoint.
+  void start(double now, Progress progress) { succeeded(now, progress, 0); }
 
   /// True if a checkpoint is due. Without updates since the last one there is nothing to save; but one that
   /// failed is tried again in any case, as a log may wait for it.
-  bool due(double now, uint64_t updates) const {
+  bool due(double now, Progress progress) const {
     if (failures_ > 0) return now >= retryAt_;
-    if (updates == savedUpdates_) return false;
+    if (progress.updates == saved_.updates) return false;
     const bool byTime = terms_.everySeconds > 0 && now >= savedAt_ + terms_.everySeconds;
-    const bool byUpdates = terms_.everyUpdates > 0 && updates >= savedUpdates_ + terms_.everyUpdates;
-    return byTime || byUpdates;
+    const bool byUpdates =
+        terms_.everyUpdates > 0 && progress.updates >= saved_.updates + terms_.everyUpdates;
+    const uint64_t bytes =
+        terms_.everyBytes.value_or(std::max(kLogBytesMin, kLogOfCheckpoints * checkpointBytes_));
+    const bool byBytes = bytes > 0 && progress.logged >= saved_.logged + bytes;
+    return byTime || byUpdates || byBytes;
   }
 
-  void succeeded(double now, uint64_t updates) {
+  /// `progress`: of what is in the checkpoint, which has so many bytes.
+  void succeeded(double now, Progress progress, uint64_t bytes) {
     savedAt_ = now;
-    savedUpdates_ = updates;
+    saved_ = progress;
+    checkpointBytes_ = bytes;
     failures_ = 0;
   }
   /// The next try comes after 1, 2, 4, … seconds, a minute at most.
@@ -41,12 +62,13 @@ class CheckpointSchedule {
   }
   /// How many tries in a row have failed.
   uint64_t failures() const { return failures_; }
-  bool unsaved(uint64_t updates) const { return updates != savedUpdates_; }
+  bool unsaved(uint64_t updates) const { return updates != saved_.updates; }
 
  private:
-  const Terms terms_;
+  Terms terms_;
   double savedAt_ = 0;
-  uint64_t savedUpdates_ = 0;
+  Progress saved_;
+  uint64_t checkpointBytes_ = 0;
   double retryAt_ = 0;
   uint64_t failures_ = 0;
 };

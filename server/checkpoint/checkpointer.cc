@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "common/text/quantity.h"
 #include "server/checkpoint/whole.h"
 
@@ -43,10 +44,10 @@ Checkpointer::Checkpointer(Env& env, DurabilityConfig config, CheckpointSource s
     : env_(env),
       config_(std::move(config)),
       source_(std::move(source)),
-      schedule_({config_.everySeconds, config_.everyUpdates * source_.store->blockCount()}),
       nextNumber_(nextNumber),
-      savedSamples_(samples()) {
-  schedule_.start(now(), updates());
+      savedSamples_(samples()),
+      schedule_(termsOf(config_)) {
+  schedule_.start(now(), {updates(), 0});
   thread_ = std::thread([this] { run(); });
 }
 
@@ -87,13 +88,38 @@ Status Checkpointer::finish() {
   return lastOne_ ? lastOutcome_ : Status();
 }
 
+void Checkpointer::follow(const DurabilityConfig& config) {
+  const std::lock_guard hold(mutex_);
+  schedule_.follow(termsOf(config));
+}
+
+CheckpointSchedule::Terms Checkpointer::termsOf(const DurabilityConfig& config) const {
+  return {.everySeconds = config.everySeconds,
+          .everyUpdates = config.everyUpdates * source_.store->blockCount(),
+          .everyBytes = source_.log ? config.everyBytes : 0};
+}
+
+CheckpointSchedule::Progress Checkpointer::progress() const {
+  return {.updates = updates(),
+          .logged = source_.log ? source_.logBytesBefore + source_.log->writtenBytes() : 0};
+}
+
+void Checkpointer::measure() {
+  const uint64_t logged = source_.log ? source_.log->writtenBytes() : 0;
+  const DiskUse disk = diskUse(env_, config_.path);
+  const std::lock_guard hold(mutex_);
+  disk_ = disk;
+  loggedAtLook_ = logged;
+}
+
 bool Checkpointer::due() const {
   const bool mendLog = source_.log && source_.log->broken() && schedule_.failures() == 0;
-  return mendLog || schedule_.due(now(), updates());
+  return mendLog || schedule_.due(now(), progress());
 }
 
 void Checkpointer::run() {
   pthread_setname_np(pthread_self(), "psd-checkpoint");
+  measure();
   std::unique_lock hold(mutex_);
   while (!ending_) {
     wake_.wait_for(hold, kPoll, [this] { return ending_ || asked_ != served_; });
@@ -125,24 +151,26 @@ Status Checkpointer::take() {
   if (!written.ok() && source_.log) source_.log->abandon(written.error());
   // The folder may be what another daemon has made anew.
   if (!written.ok() && source_.folder && source_.folder->keep().ok()) removeUnfinished(env_, config_.path);
+  measure();
   std::lock_guard hold(mutex_);
   if (!written.ok()) {
     schedule_.failed(now());
     failures_++;
     lastError_ = written.message();
-    spdlog::error(
-        "no checkpoint: {}; training goes on, older checkpoints stay, {} attempt(s) failed in a row",
-        lastError_, schedule_.failures());
+    logLine(spdlog::level::err, {.event = "failed"},
+            "no checkpoint: {}; training goes on, older checkpoints stay, {} attempt(s) failed in a row",
+            lastError_, schedule_.failures());
     return written.error();
   }
   const Report& report = **written;
-  schedule_.succeeded(now(), report.updates);
+  schedule_.succeeded(now(), report.progress, report.bytes);
   count_++;
   lastError_.clear();
   report_ = report;
   pauseSecondsMax_ = std::max(pauseSecondsMax_, report.pauseSeconds);
-  spdlog::info("checkpoint '{}': {} bytes in {}, pushes paused for at most {}", report.path, report.bytes,
-               durationText(report.seconds), durationText(report.pauseSeconds));
+  logLine(spdlog::level::info, {.event = "checkpoint"},
+          "checkpoint '{}': {} bytes in {}, pushes paused for at most {}", report.path, report.bytes,
+          durationText(report.seconds), durationText(report.pauseSeconds));
   return {};
 }
 
@@ -160,24 +188,26 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
     PSD_RETURN_IF_ERROR(source_.folder->keep());
     removeUnfinished(env_, config_.path);  // of a daemon that died
   }
+  Report report;
+  report.progress.logged = progress().logged;
   PSD_ASSIGN_OR_RETURN(const bool withLog, mayBeginLog());
   if (withLog) {
     // Rotated before the first shard is copied: every copy then holds all that is in older segments.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
     manifest.logSegment = place.segment;
     manifest.logHistory = place.history;
+    report.progress.logged = progress().logged;
   }
   PSD_ASSIGN_OR_RETURN(CheckpointWriter writer, CheckpointWriter::begin(env_, config_.path, number));
   KJ_DEFER(if (source_.samples) source_.samples->lockExclusive()->endSaving());
   const Lanes lanes = store.makeLanes();
-  Report report;
   report.path = writer.path();
   const bool goesOn = mayGoOn();
   for (const Span& span : spans) {
     std::vector<std::unique_ptr<RowsCopy>> rows;
     PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, rows, goesOn, report.pauseSeconds));
     for (size_t i = span.first; i < span.last; i++) {
-      report.updates += blockOf(manifest, i).version.value;
+      report.progress.updates += blockOf(manifest, i).version.value;
       if (i >= manifest.shards.size()) continue;
       PSD_RETURN_IF_ERROR(writer.addShard(manifest.shards[i], images_[i - span.first].planes()));
     }
@@ -398,14 +428,18 @@ DurabilityStatus Checkpointer::status() const {
                           .durationSeconds = report_->seconds,
                           .pauseSeconds = report_->pauseSeconds,
                           .writtenBytes = report_->bytes,
-                          .updates = report_->updates};
+                          .updates = report_->progress.updates};
   }
   out.checkpoints = count_;
   out.checkpointPauseMaxSeconds = pauseSecondsMax_;
   out.checkpointCopyBytes = copyBytes_;
   out.checkpointFailures = failures_;
   out.error = lastError_;
-  if (source_.log) out.log = source_.log->status();
+  out.checkpointDiskBytes = disk_.checkpoints;
+  if (source_.log) {
+    out.log = source_.log->status();
+    out.log->diskBytes = disk_.log + out.log->writtenBytes - std::min(loggedAtLook_, out.log->writtenBytes);
+  }
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include <kj/mutex.h>
 
 #include "server/checkpoint/checkpoint_schedule.h"
+#include "server/checkpoint/disk_use.h"
 #include "server/checkpoint/durability_config.h"
 #include "server/checkpoint/held_folder.h"
 #include "server/checkpoint/log_writer.h"
@@ -38,6 +39,7 @@ struct CheckpointSource {
   /// checkpointer's thread.
   std::function<std::vector<Group>()> groups;
   std::shared_ptr<LogWriter> log;           ///< null: there is no log
+  uint64_t logBytesBefore = 0;              ///< of the log before that one, which is in no checkpoint
   std::shared_ptr<GuardedSamples> samples;  ///< the plan of the samples; null: there is none
   std::shared_ptr<HeldFolder> folder;       ///< that it is saved in; null: nobody has to hold it
   std::set<uint64_t> damaged;               ///< checkpoints there that do not count
@@ -65,6 +67,8 @@ class Checkpointer {
   /// Takes a last checkpoint, if anything changed since the one before, and ends the thread. Blocks. Further
   /// calls do nothing.
   Status finish();
+  /// From now on by the `every_…` keys of this configuration.
+  void follow(const DurabilityConfig& config);
 
   /// The checkpointer's part of the status, all but the type and the path.
   DurabilityStatus status() const;
@@ -77,7 +81,8 @@ class Checkpointer {
     double seconds = 0;
     double pauseSeconds = 0;  ///< longest that an update waited for a copy
     uint64_t bytes = 0;
-    uint64_t updates = 0;  ///< in the checkpoint, of all shards together
+    /// In the checkpoint: of all shards together, and of the log up to where it goes on.
+    CheckpointSchedule::Progress progress;
   };
 
   void run();
@@ -137,13 +142,16 @@ class Checkpointer {
                    kj::WaitScope& scope, double& pauseSeconds) const;
   /// The number of updates that all shards together have made.
   uint64_t updates() const;
+  CheckpointSchedule::Progress progress() const;
+  CheckpointSchedule::Terms termsOf(const DurabilityConfig& config) const;
+  /// Looks how much of the disk the folder takes.
+  void measure();
 
   Env& env_;
   const DurabilityConfig config_;
   const CheckpointSource source_;
 
   // The thread's alone.
-  CheckpointSchedule schedule_;
   uint64_t nextNumber_;
   std::vector<Span> spans_;                   // the spans that images_ has room for
   std::vector<ShardImage> images_;            // room for the copies of one of spans_
@@ -151,6 +159,9 @@ class Checkpointer {
   std::optional<Base> base_;                  // nothing: the next checkpoint holds all rows
 
   mutable std::mutex mutex_;  // guards what follows
+  CheckpointSchedule schedule_;
+  DiskUse disk_;               // as of the newest look
+  uint64_t loggedAtLook_ = 0;  // bytes written to the log by then
   std::condition_variable wake_;
   std::condition_variable taken_;
   bool ending_ = false;

@@ -160,16 +160,12 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
                                [&](LogRecord record) { return replayer.apply(std::move(record)); }));
   PSD_RETURN_IF_ERROR(cutTornTail(env_, config_.path, end));
   *samples_->lockExclusive() = std::move(samples).finish();
-  const bool unfinished = end.torn || replayer.unfinished() > 0;
+  // A last segment that has no header yet held nothing.
+  const bool unfinished = (end.torn && end.wholeBytes > 0) || replayer.unfinished() > 0;
   spdlog::info("replayed {} of {} updates in the log{}", replayer.applied(), replayer.updates(),
                unfinished ? "; left out an unfinished one at its end, which nobody was told of" : "");
   if (direct) {
-    if (end.nextRecord == 0) {
-      spdlog::warn("the log after checkpoint '{}' is gone: there is no '{}'; updates may be missing",
-                   checkpoint.path, segmentPath(config_.path, manifest.logSegment));
-    }
-    // Where no segment is left, the contents of the log are unknown, and another history begins.
-    if (end.nextRecord > 0) logEnd_ = end;
+    logEnd_ = end;
     logHistory_ = manifest.logHistory;
     return {};
   }
@@ -263,7 +259,13 @@ bool Durability::beginWith(CheckpointSource source) {
   const bool needsBase = logs() && !logEnd_;
   if (logs()) {
     if (Status held = folder_->keep(); !held.ok()) spdlog::error("{}", held.message());
+    source.logBytesBefore = logEnd_ ? logEnd_->bytes : 0;
     source.log = openLog(*source.store);
+    // The store may keep the log for longer than the folder is this object's.
+    source.log->whileHeld([folder = std::weak_ptr(folder_)] {
+      const auto held = folder.lock();
+      return held ? held->keep() : Status();
+    });
     if (!needsBase) source.log->based();
     logEnd_.reset();
     const std::lock_guard hold(mutex_);
@@ -282,7 +284,8 @@ bool Durability::beginWith(CheckpointSource source) {
   // Where the folder cannot be read now, a later try passes over a number that is there already.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
-  setCheckpointer(std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_));
+  const std::lock_guard hold(mutex_);
+  checkpointer_ = std::make_shared<Checkpointer>(env_, now_, std::move(source), nextNumber_);
   return needsBase;
 }
 
@@ -396,6 +399,14 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
   PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
   if (manifest.logSegment != 0) return bad("with durability.type log a daemon goes on from the log's end");
   return writeWhole(env_, config_.path, whole);
+}
+
+void Durability::follow(const DurabilityConfig& config) {
+  const std::lock_guard hold(mutex_);
+  now_.everySeconds = config.everySeconds;
+  now_.everyUpdates = config.everyUpdates;
+  now_.everyBytes = config.everyBytes;
+  if (checkpointer_) checkpointer_->follow(now_);
 }
 
 DurabilityStatus Durability::status() const {

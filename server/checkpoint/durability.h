@@ -87,12 +87,15 @@ class Durability {
   /// Forgets which trainers have come and gone: the next daemon begins a run of its own. Blocks.
   Status forgetFinishedRanks();
 
+  /// From now on by the `every_…` keys of this configuration; the others stay as they were.
+  void follow(const DurabilityConfig& config);
+
   DurabilityStatus status() const;
 
  private:
   Durability(Env& env, const DurabilityConfig& config, std::shared_ptr<ByteBudget> pending,
              Histogram* syncSeconds)
-      : env_(env), config_(config), pending_(std::move(pending)), syncSeconds_(syncSeconds) {}
+      : env_(env), config_(config), pending_(std::move(pending)), syncSeconds_(syncSeconds), now_(config) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
   /// Logs which contents of the folder are not used.
@@ -131,6 +134,7 @@ class Durability {
 
   std::mutex beginning_;                        // held by begin() and finish()
   mutable std::mutex mutex_;                    // guards what follows
+  DurabilityConfig now_;                        // config_ as follow() left it
   std::shared_ptr<Checkpointer> checkpointer_;  // once there is something to save
   std::shared_ptr<LogWriter> log_;              // null without a log, and until there is something to save
   std::optional<CheckpointSource> source_;      // where others follow: what there is to copy

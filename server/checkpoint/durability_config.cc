@@ -9,6 +9,20 @@ constexpr uint64_t kUpdatesMax = 1ull << 40;
 constexpr uint64_t kKeepMax = 1'000'000;
 constexpr uint64_t kFullEveryMax = 1'000;
 
+std::optional<uint64_t> readEveryBytes(ObjectReader in) {
+  constexpr uint64_t kLeast = 1ull << 16, kMost = 1ull << 40;
+  if (!in.has("every_bytes") || in.hasText("every_bytes")) {
+    in.choice("every_bytes", "auto", {"auto"});
+    return {};
+  }
+  const uint64_t bytes = in.integer("every_bytes", 0, 0, kMost);
+  if (bytes > 0 && bytes < kLeast) {
+    in.fail("every_bytes", "must be \"auto\", 0 or an integer from " + std::to_string(kLeast) + " to " +
+                               std::to_string(kMost) + ", not " + std::to_string(bytes));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string_view durabilityName(DurabilityConfig::Type type) { return kTypes[static_cast<size_t>(type)]; }
@@ -24,7 +38,7 @@ DurabilityConfig readDurability(ObjectReader in) {
       in.refuse(key, "goes with type " + std::string(types) + ", not with '" + type + "'");
     }
   };
-  if (config.type != DurabilityConfig::Type::log) goesWith("log", {"segment_bytes"});
+  if (config.type != DurabilityConfig::Type::log) goesWith("log", {"every_bytes", "segment_bytes"});
   if (!config.enabled()) {
     goesWith("checkpoint or log", {"path", "every_seconds", "every_updates", "keep", "full_every", "resume"});
     return config;
@@ -39,6 +53,7 @@ DurabilityConfig readDurability(ObjectReader in) {
   config.resume = in.text("resume", config.resume);
   if (config.resume.empty()) in.fail("resume", "must be \"auto\", \"none\" or the path of a checkpoint");
   if (config.type == DurabilityConfig::Type::log) {
+    config.everyBytes = readEveryBytes(in);
     config.segmentBytes = in.integer("segment_bytes", config.segmentBytes, 1ull << 16, 1ull << 40);
   }
   return config;

@@ -288,7 +288,8 @@ std::optional<uint64_t> segmentOf(std::string_view name) {
   const char* end = name.data() + name.size() - kSuffix.size();
   uint64_t segment = 0;
   auto [last, error] = std::from_chars(begin, end, segment);
-  if (error != std::errc() || last != end) return {};
+  if (error != std::errc() || last != end || segment > kFileNumberMax) return {};
+  if (segmentPath("", segment) != "/" + std::string(name)) return {};  // more zeros than it has
   return segment;
 }
 

@@ -17,6 +17,9 @@
 
 namespace psd {
 
+/// Files and folders with higher numbers are none of psd's: a number that follows would wrap.
+inline constexpr uint64_t kFileNumberMax = (uint64_t{1} << 63) - 1;
+
 /// The log's bytes; docs/log_format.md describes them. All numbers are little endian.
 
 inline constexpr uint32_t kRecordFormat = 2;  ///< of what is written and sent; all before are read

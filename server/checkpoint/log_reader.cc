@@ -135,7 +135,9 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     PSD_RETURN_IF_ERROR(file->read(0, bytes));
     const auto header = parseSegmentHeader(bytes);
     if (!header) {
-      if (file->size() > kSegmentHeaderBytes) return damagedSegment(path, std::string(kBadHeader));
+      // That of the segment which the manifest names was on the disk before the manifest was.
+      if (file->size() > kSegmentHeaderBytes || segment == from)
+        return damagedSegment(path, std::string(kBadHeader));
       // The last segment could not be made, because of a crash or a full disk: nothing can have been in it.
       if (segment != segments.back()) continue;
       end.lastSegment = segment;
@@ -160,7 +162,13 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     end.nextRecord = std::max(end.nextRecord, content.nextRecord);
     end.torn = content.wholeBytes != content.fileBytes;
     end.wholeBytes = content.wholeBytes;
+    end.bytes += content.wholeBytes;
     lastPath = path;
+  }
+  if (!end.lastSegment || end.nextRecord == 0) {
+    return Error{ErrorCode::io, "'" + segmentPath(folder, from) +
+                                    "' is missing: the log that goes on from the checkpoint begins with it" +
+                                    std::string(kWithoutLog)};
   }
   return end;
 }

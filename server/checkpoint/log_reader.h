@@ -28,6 +28,7 @@ struct LogEnd {
   std::optional<uint64_t> lastSegment;  ///< of this history; none: there is no log
   uint64_t nextRecord = 0;              ///< number that the next record has
   uint64_t records = 0;                 ///< that were read
+  uint64_t bytes = 0;                   ///< of the segments that were read
   /// The last segment has bytes after its last whole record, or no whole header.
   bool torn = false;
   uint64_t wholeBytes = 0;  ///< of the last segment

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include <pthread.h>
-#include <spdlog/spdlog.h>
 
+#include "common/log/log_line.h"
 #include "common/os/random_id.h"
 #include "common/types/stopwatch.h"
 
@@ -133,11 +133,15 @@ void LogWriter::run() {
   pthread_setname_np(pthread_self(), "psd-log");
   PendingRecords batch;
   std::unique_lock hold(mutex_);
+  auto lookAt = std::chrono::steady_clock::now() + kLookEvery;
+  const auto hasWork = [this] { return ending_ || rotate_ || due_ || abandoned_; };
   while (true) {
-    if (!wake_.wait_for(hold, kLookEvery, [this] { return ending_ || rotate_ || due_ || abandoned_; })) {
+    wake_.wait_until(hold, lookAt, hasWork);
+    if (const auto now = std::chrono::steady_clock::now(); now >= lookAt) {
       look(hold);
-      continue;
+      lookAt = now + kLookEvery;
     }
+    if (!hasWork()) continue;
     if (ending_ && pending_.empty()) break;
     due_ = false;
     batch.swap(pending_);
@@ -184,8 +188,10 @@ void LogWriter::serve(std::unique_lock<std::mutex>& hold) {
 
 void LogWriter::look(std::unique_lock<std::mutex>& hold) {
   if (broken_) return;
+  const std::function<Status()> holdFolder = holdFolder_;
   hold.unlock();
-  const Status there = file_->inPlace();
+  Status there = file_->inPlace();
+  if (there.ok() && holdFolder) there = holdFolder();
   hold.lock();
   if (there.ok()) return;
   fail(there);
@@ -241,12 +247,23 @@ Status LogWriter::openSegment(SegmentHeader header) {
   // A segment that is there is never written to again, whoever made it.
   PSD_ASSIGN_OR_RETURN(const uint64_t highest, highestSegment(env_, folder_));
   header.segment = std::max(header_.segment, highest) + 1;
+  if (header.segment > kFileNumberMax) {
+    return {ErrorCode::io, "'" + segmentPath(folder_, kFileNumberMax) +
+                               "' leaves no number for another segment; move it away"};
+  }
   header_.segment = header.segment;  // not tried again, so that a failure leaves no two of one number
   const std::string path = segmentPath(folder_, header.segment);
   PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_.create(path));
-  PSD_RETURN_IF_ERROR(file->append(formatSegmentHeader(header)));
-  PSD_RETURN_IF_ERROR(file->sync());
-  PSD_RETURN_IF_ERROR(env_.syncFolder(folder_));
+  const Status made = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(file->append(formatSegmentHeader(header)));
+    PSD_RETURN_IF_ERROR(file->sync());
+    return env_.syncFolder(folder_);
+  }();
+  if (!made.ok()) {
+    // While the disk is full each try would leave an empty file. Elsewhere the name may be another process's.
+    if (file->inPlace().ok()) static_cast<void>(env_.remove(path));
+    return made;
+  }
   if (file_) static_cast<void>(file_->close());  // all of it was synced
   file_ = std::move(file);
   header_ = header;
@@ -261,9 +278,9 @@ void LogWriter::fail(const Status& status, uint64_t updates) {
   error_ = status.message();
   pending_.clear();
   pendingFrom_ = next_;
-  spdlog::error(
-      "the log is broken: {}; what is pushed from now on is not on the disk before the next checkpoint",
-      error_);
+  logLine(spdlog::level::err, {.event = "failed"},
+          "the log is broken: {}; what is pushed from now on is not on the disk before the next checkpoint",
+          error_);
 }
 
 std::vector<LogWriter::Fulfiller> LogWriter::takeServed() {
@@ -304,6 +321,16 @@ bool LogWriter::isBased() const {
 bool LogWriter::broken() const {
   std::lock_guard hold(mutex_);
   return broken_;
+}
+
+void LogWriter::whileHeld(std::function<Status()> holdFolder) {
+  std::lock_guard hold(mutex_);
+  holdFolder_ = std::move(holdFolder);
+}
+
+uint64_t LogWriter::writtenBytes() const {
+  std::lock_guard hold(mutex_);
+  return bytes_;
 }
 
 LogStatus LogWriter::status() const {

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,7 +68,12 @@ class LogWriter final : public UpdateLog {
   /// Removes the segments with a number below `segment`. Blocks.
   Status removeBefore(uint64_t segment);
 
+  /// Called once a second, on the log's thread: an Error breaks the log, as the folder is not this process's.
+  void whileHeld(std::function<Status()> holdFolder);
+
   bool broken() const;
+  /// Bytes that were written so far.
+  uint64_t writtenBytes() const;
   /// The log's part of the status.
   LogStatus status() const;
 
@@ -117,6 +123,7 @@ class LogWriter final : public UpdateLog {
   bool ending_ = false;
   bool rotate_ = false;
   bool based_ = false;
+  std::function<Status()> holdFolder_;
   std::optional<Status> abandoned_;  // why the history is to be given up
   Result<Place> place_ = Place();
   uint64_t pendingUpdates_ = 0;  // in pending_

@@ -77,6 +77,9 @@ bool mayChange(std::string_view path) {
       "limits.table_bytes",       "limits.login_timeout_ms",   "limits.arriving_bytes"};
   const std::string_view key = withoutGroup(path), ofTable = keyOfTable(path);
   if (ofTable == "max_rows" || isOrLiesIn(ofTable, "evict") || isOrLiesIn(ofTable, "admit")) return true;
+  if (path == "durability.every_seconds" || path == "durability.every_updates" ||
+      path == "durability.every_bytes")
+    return true;
   return isOrLiesIn(key, "policy") || isOrLiesIn(key, "optimizer") || path == "log.level" ||
          path == "insecure" || isOrLiesIn(path, "auth") || isOrLiesIn(path, "tls") ||
          std::find(kLimits.begin(), kLimits.end(), path) != kLimits.end();

@@ -12,6 +12,7 @@
 #include "common/text/text.h"
 #include "common/types/bridge.h"
 #include "common/types/unix_time.h"
+#include "server/coordination/trainer_text.h"
 #include "server/metrics/steady_clock.h"
 
 namespace psd {
@@ -23,31 +24,6 @@ constexpr size_t kRefusalBytesMax = 1000;  // two tensors with all that is shown
 /// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
 /// from 1.
 constexpr SessionId kPriorRunTrainers{0};
-
-/// "rank 3 (process 4711 on node7)"
-std::string named(const Candidate& trainer) {
-  return fmt::format("{} (process {} on {})", rankText(trainer.rank), trainer.pid, trainer.host);
-}
-
-/// For the log.
-LogFields fieldsOf(std::string event, const Candidate& trainer) {
-  LogFields fields{.event = std::move(event), .process = fmt::format("{}@{}", trainer.pid, trainer.host)};
-  if (!trainer.bridges && !trainer.anyRank) fields.rank = trainer.rank.value;
-  return fields;
-}
-
-LogFields fieldsOf(std::string event, const Candidate& trainer, uint64_t step) {
-  LogFields fields = fieldsOf(std::move(event), trainer);
-  fields.step = step;
-  return fields;
-}
-
-/// For people, of a trainer that joined.
-const char* whatItBrings(ModelStart::Role role, const Candidate& trainer) {
-  if (role != ModelStart::Role::bringValues) return "";
-  return trainer.lastDaemon == 0 ? " and brings the initial values"
-                                 : " and brings the parameters that it has: this daemon begins without any";
-}
 
 /// What a trainer waits for; empty: for nothing, it computes.
 const char* waitsFor(const SessionCounters& counters) {

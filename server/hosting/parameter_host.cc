@@ -117,6 +117,7 @@ Status ParameterHost::mayFollow(const DaemonConfig& config, uint32_t trainers,
 
 void ParameterHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
   config_ = std::move(config);
+  durability_->follow(config_->durability);
   models_->adopt(config_, keepPolicies);
 }
 

@@ -189,6 +189,11 @@ std::string durabilityLines(const DurabilityStatus& durability) {
                                  checkpointText(durability.lastCheckpoint));
   if (durability.checkpointFailures > 0) text += fmt::format(", {} failed", durability.checkpointFailures);
   std::string out = labelledLine("durability", text);
+  if (durability.log && durability.log->diskBytes > 0) {
+    out += labelledLine(
+        "", fmt::format("{} of log and {} of checkpoints on the disk", bytesText(durability.log->diskBytes),
+                        bytesText(durability.checkpointDiskBytes)));
+  }
   if (!durability.error.empty()) out += labelledLine("", "NOT SAVED: " + durability.error);
   if (durability.log && !durability.log->error.empty()) {
     out += labelledLine("", fmt::format("LOG BROKEN: {}, {} updates not written", durability.log->error,
@@ -283,6 +288,10 @@ std::string statusTable(const DaemonStatus& status) {
   out += durabilityLines(status.durability);
   if (status.group) out += groupLines(*status.group);
   out += heldLine(status.held, status.limits);
+  if (status.logLinesDropped + status.logLinesSuppressed > 0) {
+    out += labelledLine("log lines", fmt::format("{} DROPPED, {} of peers without access left out",
+                                                 status.logLinesDropped, status.logLinesSuppressed));
+  }
   return out + metricsLines(status);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <string>
@@ -124,7 +126,10 @@ class DaemonProcess {
                      return reloadDaemon(parsedAddress(), std::chrono::minutes(1));
                    }).get());
   }
-  std::string errors() const { return readFile(folder_.file("psd.err")); }
+  std::string errors() const {
+    untilLogWritten();
+    return readFile(folder_.file("psd.err"));
+  }
   /// Waits a minute at most until it has written that to standard error.
   void untilSaid(const std::string& text) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -135,6 +140,20 @@ class DaemonProcess {
   }
 
  private:
+  /// Returns once the thread that writes the daemon's log has written what was logged before.
+  void untilLogWritten() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    std::error_code gone;
+    const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(pid_) + "/task", gone);
+    for (auto task = begin(tasks); !gone && task != end(tasks); task.increment(gone)) {
+      std::string comm, state;
+      std::getline(std::ifstream(task->path() / "comm"), comm);
+      do {
+        std::getline(std::ifstream(task->path() / "stat"), state);
+        REQUIRE(std::chrono::steady_clock::now() < deadline);
+      } while (comm == "psd-messages" && state.find(") R ") != std::string::npos);
+    }
+  }
   static std::string program() {
     const char* const path = std::getenv("PSD_BIN");
     REQUIRE(path != nullptr);

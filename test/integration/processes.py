@@ -165,7 +165,20 @@ class Process:
 
     @property
     def err(self):
+        self.log_written()
         return self.paths[1].read_text(encoding="utf-8", errors="replace")
+
+    def log_written(self):
+        """Returns once the thread that writes the program's log has written what was logged before."""
+        def at_work(task):
+            try:
+                return (task / "comm").read_text() == "psd-messages\n" and (task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "R"
+            except OSError:
+                return False  # it has ended
+
+        if self.popen.returncode is None:
+            tasks = list(pathlib.Path(f"/proc/{self.popen.pid}/task").glob("*"))
+            until("the log is written", lambda: not any(map(at_work, tasks)), interval=0.001)
 
     def runs(self):
         return self.popen.poll() is None
@@ -186,6 +199,7 @@ class Process:
     def kill(self):
         """kill -9, as a machine's failure would."""
         if self.runs():
+            self.log_written()
             self.popen.kill()
             self.popen.wait(WAIT_S)
 

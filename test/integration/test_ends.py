@@ -1,7 +1,13 @@
 """The end of a daemon or of a trainer in the middle of the work: asked for, or by kill -9."""
 
+import fcntl
+import json
+import os
+import pathlib
 import random
+import re
 import signal
+import subprocess
 import time
 
 import processes
@@ -91,6 +97,79 @@ class OrderlyEnd(processes.ProcessTest):
         self.assertIn("stopped after 0 steps", trainer.out)
         status = daemon.until_status("it has left", lambda status: not status["trainers"])
         self.assertEqual(status["trainers_lost"], 0)
+
+
+class NobodyReadsTheLog(processes.ProcessTest):
+    def test_the_daemon_saves_answers_and_ends(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        address = self.unix_address()
+        durability = json.dumps({"type": "checkpoint", "path": "saved", "every_updates": 1})
+        with subprocess.Popen([processes.PSD, "--listen", address, "--device", "cpu", "--set", f"durability={durability}"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=writer, cwd=self.folder) as daemon:
+            os.close(writer)
+            try:
+                self.train(address, steps=10_000_000)
+                self.until_checkpoints(address, 2 * self.lines_that_fit())
+                self.assert_ends(self.start_psd("stop", "--server", address))
+                self.assertEqual(daemon.wait(processes.WAIT_S), 0)
+            finally:
+                daemon.kill()
+
+    def lines_that_fit(self):
+        return 4096 // len("2026-11-27 13:34:42.189 info  checkpoint 'saved/checkpoint-0000000001'")
+
+    def until_checkpoints(self, address, count):
+        def taken():
+            status = self.start_psd("status", "--json", "--server", address)
+            return status.wait() == 0 and json.loads(status.out)["durability"]["checkpoints"] >= count
+
+        processes.until(f"{count} checkpoints", taken, interval=0.2)
+
+
+class ProcessOne(processes.ProcessTest):
+    """As in a container, where the kernel has no default action for signals."""
+
+    def start_as_one(self, *arguments):
+        """A program as process 1 of a namespace: unshare, and the program's process once it handles signals."""
+        outer = self.start_program("unshare", "--pid", "--fork", "--kill-child", *arguments)
+
+        def ready():
+            self.assertTrue(outer.runs(), outer.err)
+            for child in pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split():
+                caught = re.search("SigCgt:\\s*([0-9a-f]+)", pathlib.Path(f"/proc/{child}/status").read_text())
+                if caught and int(caught[1], 16) & 1 << signal.SIGTERM - 1:
+                    return int(child)
+            return None
+
+        return outer, processes.until("it handles signals", ready)
+
+    def test_signals_end_what_waits_or_watches(self):
+        why = subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, text=True, check=False)
+        if why.returncode != 0:
+            self.skipTest(f"this system lets nobody make namespaces of processes: {why.stderr.strip()}")
+        daemon = self.daemon(listen=(self.unix_address(),))
+        nobody = self.unix_address("nobody")
+        waiting = ("--model", "mlp", "--data", "synthetic:100", "--connect-timeout", 3600)
+        for number, command in ((signal.SIGTERM, (processes.TRAINER, "train", "--server", nobody, "--rank", 0, "--world-size", 1, *waiting)),
+                                (signal.SIGINT, (processes.TRAINER, "eval", "--server", nobody, "--every", 5, *waiting)),
+                                (signal.SIGINT, (processes.PSD, "top", "--server", daemon.address)),
+                                (signal.SIGTERM, (processes.PSD, "status", "--watch", "--server", daemon.address)),
+                                (signal.SIGINT, (processes.PSD, "events", "--follow", "--server", daemon.address))):
+            with self.subTest(command=command[:3], signal=number):
+                outer, process = self.start_as_one(*command)
+                os.kill(process, number)
+                self.assert_ends(outer, 128 + number)
+
+    def test_the_daemon_ends_in_order(self):
+        if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this system lets nobody make namespaces of processes")
+        outer, process = self.start_as_one(processes.PSD, "--listen", self.unix_address(), "--device", "cpu")
+        processes.until("it is ready", lambda: "ready: listening" in outer.err)
+        os.kill(process, signal.SIGTERM)
+        self.assert_ends(outer)
+        self.assertIn("stopping: SIGTERM", outer.err)
 
 
 class InMidPush(processes.ProcessTest):

@@ -259,6 +259,22 @@ TEST_CASE("a lock keeps others out until it is let go") {
   PSD_REQUIRE_OK(env->lock(folder.file("lock")));
 }
 
+TEST_CASE("a lock keeps others out of the folder even if its file is removed, and notices that") {
+  const TempDir folder;
+  const auto env = makePosixEnv();
+  auto first = env->lock(folder.file("lock"));
+  PSD_REQUIRE_OK(first);
+  CHECK((*first)->inPlace());
+  REQUIRE(std::filesystem::remove(folder.file("lock")));
+  CHECK_FALSE((*first)->inPlace());
+  const auto second = env->lock(folder.file("lock"));
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().code == ErrorCode::unavailable);
+  CHECK_FALSE((*first)->inPlace());  // what is there now is not what it locked
+  first->reset();
+  PSD_REQUIRE_OK(env->lock(folder.file("lock")));
+}
+
 TEST_CASE("an atomic write to a name without a folder lands in the current one") {
   const TempDir folder;
   const std::filesystem::path before = std::filesystem::current_path();

@@ -420,6 +420,8 @@ class SchemaTest(unittest.TestCase):
             {"durability": {"type": "checkpoint"}},
             {"durability": {"path": "saved"}},
             {"durability": {"type": "checkpoint", "path": "saved", "segment_bytes": 65536}},
+            {"durability": {"type": "log", "path": "saved", "every_bytes": 1000}},
+            {"durability": {"type": "log", "path": "saved", "every_bytes": "some"}},
         ]:
             with self.subTest(document):
                 self.assertFalse(VALIDATOR.is_valid(document))

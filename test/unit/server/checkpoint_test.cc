@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/log_format.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/checkpoint/store_state.h"
@@ -260,6 +261,20 @@ TEST_CASE("the newest checkpoints are kept, unfinished ones go") {
   CHECK(listCheckpoints(env, "/data", false).value() == std::vector<uint64_t>{3, 5, 6});
   CHECK(listCheckpoints(env, "/data", true).value() == std::vector<uint64_t>{3, 5});
   CHECK(env.exists("/data/notes.txt").value());
+}
+
+TEST_CASE("numbers of checkpoints do not wrap") {
+  MemoryEnv env;
+  PSD_REQUIRE_OK(env.createFolder("/data/checkpoint-18446744073709551615"));
+  PSD_REQUIRE_OK(env.createFolder("/data/checkpoint-9223372036854775808"));
+  PSD_REQUIRE_OK(env.createFolder("/data/checkpoint-0000000007"));
+  CHECK(listCheckpoints(env, "/data", false).value() == std::vector<uint64_t>{7});
+  PSD_REQUIRE_OK(env.createFolder(checkpointPath("/data", kFileNumberMax)));
+  const uint64_t next = listCheckpoints(env, "/data", false).value().back() + 1;
+  const auto none = CheckpointWriter::begin(env, "/data", next);
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.message() ==
+        "'/data/checkpoint-9223372036854775807' leaves no number for another checkpoint; move it away");
 }
 
 TEST_CASE("a folder that is not there, or empty, holds no checkpoint") {

@@ -35,6 +35,19 @@ TEST_CASE("what a log would not replay cannot change while the daemon runs") {
         "with one value (0.1 -> 0.2)");
 }
 
+TEST_CASE("how often a checkpoint is taken can change while the daemon runs, and where it goes cannot") {
+  const auto document = [](const std::string& keys) {
+    return read(R"({"policy": {"type": "locked"}, "durability": {"type": "log", )" + keys + "}}");
+  };
+  const LoadedConfig now = document(R"("path": "saved")");
+  const LoadedConfig next =
+      document(R"("path": "saved", "every_bytes": 1048576, "every_seconds": 5, "every_updates": 9)");
+  PSD_REQUIRE_OK(checkLiveChange(now, next));
+  CHECK(describeChange(now, next).find("durability.every_bytes: \"auto\" -> 1048576") != std::string::npos);
+  CHECK(checkLiveChange(now, document(R"("path": "other")")).message() ==
+        "durability.path: cannot change while the daemon runs (\"saved\" -> \"other\")");
+}
+
 TEST_CASE("nor can a key of the policy, of which the daemon's optimizer is made") {
   const auto document = [](const std::string& durability, const std::string& momentum) {
     return read(R"({"policy": {"type": "local_sgd", "slow_momentum": )" + momentum + R"(}, "durability": )" +

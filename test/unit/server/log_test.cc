@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -252,6 +253,66 @@ TEST_CASE("what is in the folder is never written over, even when it cannot be l
   CHECK(place->history != kFirst.history);
   CHECK_FALSE(log->broken());
   CHECK(env.bytes(path) == whole);
+}
+
+TEST_CASE("the segment that a checkpoint names is there and begins with a header, or the log is refused") {
+  MemoryEnv env;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  const std::string whole = segmentOfBatches({1}), path = segmentPath("/data", 1);
+  const bool another = GENERATE(true, false);
+  if (another) env.put(segmentPath("/data", 2), "");  // as a crash leaves the one that is being made
+  const auto missing = allRecords(env);
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.message() == "'" + path +
+                                 "' is missing: the log that goes on from the checkpoint begins with it; a "
+                                 "checkpoint can be gone on from without the log: durability.resume=PATH");
+  for (const size_t bytes : {size_t{0}, size_t{10}, kSegmentHeaderBytes - 1}) {
+    const auto cut = trusted(env, whole.substr(0, bytes));
+    REQUIRE_FALSE(cut.ok());
+    CHECK(cut.message().find("'" + path + "' is damaged: ") == 0);
+  }
+  CHECK(trusted(env, whole.substr(0, kSegmentHeaderBytes)).value() == 0);
+  CHECK(trusted(env, whole).value() == 1);
+}
+
+TEST_CASE("numbers of segments do not wrap") {
+  MemoryEnv env;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  env.put("/data/log-18446744073709551615.psdlog", "");
+  env.put("/data/log-00000000009.psdlog", "");  // not as psd writes it
+  CHECK(highestSegment(env, "/data").value() == 0);
+  CHECK_FALSE(LogWriter::open(env, "/data", kFirst, 1 << 20)->broken());
+  CHECK(highestSegment(env, "/data").value() == 1);
+  env.put(segmentPath("/data", kFileNumberMax), "");
+  const auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+  CHECK(log->status().error ==
+        "'/data/log-9223372036854775807.psdlog' leaves no number for another segment; move it away");
+}
+
+TEST_CASE("while the disk is full no segments pile up") {
+  MemoryEnv env;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  const auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+  const std::string what = GENERATE("append", "sync", "syncFolder");
+  env.fail({what}, "No space left on device");
+  for (int i = 0; i < 5; i++) CHECK_FALSE(log->rotate().ok());
+  env.heal();
+  CHECK(env.list("/data").value() == std::vector<std::string>{"log-0000000001.psdlog"});
+  PSD_REQUIRE_OK(log->rotate());
+}
+
+TEST_CASE("a log breaks when its folder is another process's") {
+  MemoryEnv env;
+  TestLoop loop;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  const auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+  std::atomic<bool> ours{true};
+  log->whileHeld([&] { return ours ? Status() : Status(ErrorCode::unavailable, "another daemon's"); });
+  loop.wait(log->whenDurable(log->append(ShardId{0}, {{1, 1.}, std::vector<float>{1.f}, {}})));
+  CHECK_FALSE(log->broken());
+  ours = false;
+  REQUIRE(loop.until([&] { return log->broken(); }));
+  CHECK(log->status().error == "another daemon's");
 }
 
 }  // namespace

@@ -62,6 +62,17 @@ TEST_CASE("the table tells of a log that is broken, of checkpoints that fail, an
                "           LOG BROKEN: 'saved/log-1': No space left on device, 17 updates not written\n"));
 }
 
+TEST_CASE("the table tells what the disk holds, and which lines the log lacks") {
+  DaemonStatus status;
+  status.durability = {.type = "log", .path = "saved", .checkpointDiskBytes = 3 << 20, .log = LogStatus()};
+  status.durability.log->diskBytes = 5 << 20;
+  status.logLinesDropped = 12;
+  status.logLinesSuppressed = 3;
+  const std::string table = statusTable(status);
+  CHECK_THAT(table, Contains("           5.0 MiB of log and 3.0 MiB of checkpoints on the disk\n"));
+  CHECK_THAT(table, Contains("log lines  12 DROPPED, 3 of peers without access left out\n"));
+}
+
 TEST_CASE("the table tells of a bridge") {
   DaemonStatus status;
   CHECK_THAT(statusTable(status), !Contains("bridge"));

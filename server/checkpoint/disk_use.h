@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/os/env.h"
+
+namespace psd {
+
+/// Bytes of what psd saved in a folder. A value type.
+struct DiskUse {
+  uint64_t log = 0;
+  uint64_t checkpoints = 0;
+};
+
+/// What cannot be read now counts as nothing. Blocks.
+DiskUse diskUse(Env& env, const std::string& folder);
+
+}  // namespace psd
