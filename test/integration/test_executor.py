@@ -22,6 +22,7 @@ EXECUTOR = os.environ["PSD_EXECUTOR_BIN"]
 # The module that docs/executor.md shows, and one whose outputs fail.
 POINTS = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S).group(1)
 WRITES = POINTS.replace("        return {\"logits\"", "        if not self.training:\n            self.net[0].weight.detach().mul_(0.9)\n        return {\"logits\"")
+SELDOM = POINTS.replace("        return {\"logits\"", "        if bool((batch[\"x\"] < -1).any()):\n            self.net[0].weight.data.mul_(0.9)\n        return {\"logits\"")
 THROWS = POINTS.replace("        return {\"logits\"", "        if batch[\"x\"].size(0) > 0:\n            raise ValueError(\"not today\")\n        return {\"logits\"")
 
 
@@ -195,7 +196,24 @@ class Training(ExecutorTest):
             done = subprocess.run([EXECUTOR, "--listen", self.unix_address("executor.sock"), "--module", self.folder / "writes.pt",
                                    "--set", f'weights="{weights}"'], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
             self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertRegex(done.stderr, r"^psd-executor: module: .*may write to parameter 'net.0.weight', by aten::mul_ \(.*writes.py:\d+\)")
+            self.assertRegex(done.stderr, r"^psd-executor: module: '.*writes.pt': outputs wrote to parameter 'net.0.weight' \(.*writes.py:\d+\): ")
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_a_pass_that_writes_to_parameters_fails_and_the_executor_serves_on(self):
+        self.assertNotEqual(SELDOM, POINTS)
+        self.write("seldom.py", SELDOM)
+        subprocess.run([processes.REPO / "scripts" / "export_model", "seldom.py:Points"], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL, timeout=processes.WAIT_S)
+        right = self.write("right.csv", "x,y,label\n" + "".join(f"{x / 20},0.5,{x % 2}\n" for x in range(60)))
+        wrong = self.write("wrong.csv", "x,y,label\n" + "".join(f"{x / 20 - 9},0.5,{x % 2}\n" for x in range(60)))
+        for weights in ("live", "stashed"):
+            with self.subTest(weights=weights):
+                daemon = self.unix_daemon()
+                executor = self.executor(daemon, module=self.folder / "seldom.pt", weights=weights)
+                self.assert_fails(self.remote(data=wrong), "outputs wrote to parameter 'net.0.weight'")
+                self.assert_ends(self.remote(data=right))
+                executor.kill()
+                self.assert_stops(daemon)
 
 
 class Waits(ExecutorTest):

@@ -14,6 +14,7 @@
 
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
+#include "trainer/model/guarded_view.h"
 #include "trainer/model/model_outputs.h"
 #include "trainer/model/network.h"
 #include "trainer/model/row_leaves.h"
@@ -60,6 +61,21 @@ torch::Tensor viewOf(const float* values, torch::IntArrayRef shape, const torch:
       .options(torch::TensorOptions(torch::kFloat32).device(device))
       .target_device(device)
       .make_tensor();
+}
+
+/// Inputs of these columns for two samples: numbers that every column takes, of no meaning.
+std::vector<NamedTensor> madeUpInputs(const std::vector<ColumnSpec>& columns) {
+  constexpr uint64_t kSamples = 2, kAnyExtent = 4;
+  Batch batch;
+  std::vector<ColumnSpec> fixed = columns;
+  for (ColumnSpec& column : fixed) std::ranges::replace(column.shape, ColumnSpec::kAny, kAnyExtent);
+  batch.reshape(fixed, kSamples);
+  for (size_t i = 0; i < fixed.size(); ++i) std::ranges::fill(batch.bytesOf(i), std::byte{0});
+  for (const ColumnSpec& column : fixed) {
+    std::ranges::fill(batch.values<float>(column.name), 0.5f);
+    std::ranges::fill(batch.values<double>(column.name), 0.5);
+  }
+  return tensorsOf(batch, fixed);
 }
 
 /// Networks that no pass uses. Thread-safe; outlives passes, which share it.
@@ -219,8 +235,10 @@ class TorchPass final : public ForwardPass {
       }
       while (i >= shared_->parameterBounds[stage + 1]) ++stage;
       const StageWeights& weights = *shared_->weights[stage];
-      parameter.set_data(viewOf(placed_[stage].get() + (shared_->layout.places()[i].begin - weights.begin()),
-                                parameter.sizes(), weights.device()));
+      const float* const values =
+          placed_[stage].get() + (shared_->layout.places()[i].begin - weights.begin());
+      parameter.set_data(network_->mayWrite() ? guardedView(values, parameter.sizes(), weights.device())
+                                              : viewOf(values, parameter.sizes(), weights.device()));
     }
   }
 
@@ -283,7 +301,6 @@ class TorchExecution final : public ExecutionModel {
                          ", or a .pt file whose class has a method `outputs` (docs/executor.md)");
     }
     shared_->loss = network->outputLoss();
-    network->checkOutputsOnlyRead();
     std::vector<std::string> begins;
     for (const StageBegin& stage : options.stages) begins.push_back(stage.layer);
     if (!begins.empty()) cut(*network, choice.name, begins, options);
@@ -292,6 +309,9 @@ class TorchExecution final : public ExecutionModel {
     placeWeights(*network, begins);
     if (begins.empty()) network->placeOn(shared_->devices.torch().front());
     shared_->networks.giveBack(network);
+    if (!network->mayWrite()) return;
+    tryPasses();
+    torch::manual_seed(seed);
   }
 
   const ModelSpec& spec() const override { return shared_->spec; }
@@ -328,6 +348,44 @@ class TorchExecution final : public ExecutionModel {
   }
 
  private:
+  /// Throws where a pass, of scoring or of training, writes to a parameter. Whatever else a pass over made-up
+  /// inputs complains of may be due to these.
+  void tryPasses() {
+    const std::vector<NamedTensor> inputs = madeUpInputs(shared_->inputs);
+    for (const bool training : {false, true}) {
+      try {
+        std::vector<torch::Tensor> blocks;
+        TorchPass(shared_, initialValues(), zeroRows(inputs, training, blocks)).run(inputs, training);
+      } catch (const ParameterWritten&) {
+        throw;
+      } catch (const std::exception&) {
+      }
+    }
+  }
+
+  /// Of all lookups the same row, in `blocks`; null where there are no tables.
+  PassRows zeroRows(const std::vector<NamedTensor>& inputs, bool training,
+                    std::vector<torch::Tensor>& blocks) {
+    if (shared_->spec.tables.empty()) return nullptr;
+    const auto rows = std::make_shared<BatchRows>();
+    auto lookups = lookUp(inputs, training);
+    if (!lookups.ok()) throw NetworkError(lookups.message());
+    rows->lookups = *std::move(lookups);
+    const auto flat = [&](const torch::Tensor& block) {
+      blocks.push_back(block);
+      return std::span(block.data_ptr<float>(), static_cast<size_t>(block.numel()));
+    };
+    for (const TableSpec& table : shared_->spec.tables) {
+      rows->blocks.push_back({flat(torch::zeros(table.dim)), flat(torch::zeros(table.dim))});
+    }
+    for (RowLookup& lookup : rows->lookups) {
+      const auto count = static_cast<int64_t>(lookup.ids.size());
+      blocks.push_back(torch::zeros(count, torch::kInt64));
+      lookup.places = {blocks.back().const_data_ptr<int64_t>(), lookup.ids.size()};
+    }
+    return rows;
+  }
+
   void cut(Network& network, const std::string& name, const std::vector<std::string>& begins,
            const ExecutionOptions& options) {
     const std::vector<Layer> layers = network.layers();

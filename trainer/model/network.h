@@ -34,6 +34,12 @@ class NetworkError : public std::runtime_error {
   ErrorCode code_;
 };
 
+/// Thrown where somebody else's network has written to a parameter.
+class ParameterWritten : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
+
 /// What a training step of a network gives that computes gradients by itself.
 struct GradientStep {
   double loss = 0;
@@ -84,8 +90,8 @@ class Network : public torch::nn::Module {
   /// trained() has a layer's parameters after those of the layers before it, and the first one's name begins
   /// with the layer's and a dot. Empty: it cannot be cut.
   virtual std::vector<Layer> layers() { return {}; }
-  /// Throws NetworkError, which names the parameter, where outputs() could write to what is trained.
-  virtual void checkOutputsOnlyRead() const {}
+  /// Whether outputs() is somebody else's code, which may write to what is trained.
+  virtual bool mayWrite() const { return false; }
   /// What a loss can be computed from elsewhere, by name, each [samples, …]; gradients flow back from these.
   /// `batch` has the columns of outputInputs(), and the rows of what lookUp() takes for these.
   virtual Tensors outputs(const Tensors& /*batch*/) { throw NetworkError("the model gives no outputs"); }

@@ -32,6 +32,8 @@ template <class Call>
 auto blaming(const std::string& path, const Call& call) {
   try {
     return call();
+  } catch (const ParameterWritten& error) {
+    throw ParameterWritten(quotedPath(path) + ": " + error.what());
   } catch (const NetworkError& error) {
     throw NetworkError(quotedPath(path) + ": " + error.what(), error.code());
   }

@@ -9,12 +9,12 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include "common/text/text.h"
+#include "trainer/model/guarded_view.h"
 #include "trainer/model/load_script.h"
 #include "trainer/model/model_outputs.h"
 #include "trainer/model/network.h"
 #include "trainer/model/own_model.h"
 #include "trainer/model/row_tables.h"
-#include "trainer/model/script_writes.h"
 
 namespace psd {
 namespace {
@@ -164,14 +164,7 @@ class ScriptNetwork : public Network {
   std::vector<ColumnSpec> outputInputs() const override {
     return module_.find_method(kOutputs) ? declaration_.inputs : std::vector<ColumnSpec>();
   }
-  void checkOutputsOnlyRead() const override {
-    if (const auto write = findParameterWrite(module_, kOutputs, trained_)) {
-      throw wrong("has outputs that may write to parameter '" + write->parameter + "', by " +
-                  write->operation +
-                  ": an executor's passes share their parameters, which steps alone change; expected outputs "
-                  "that only reads them");
-    }
-  }
+  bool mayWrite() const override { return true; }
   Tensors outputs(const Tensors& batch) override {
     return blaming(path_, [&] { return call(kOutputs, withRows(batch, declaration_.inputs)); });
   }
@@ -186,6 +179,15 @@ class ScriptNetwork : public Network {
   struct Kept {
     AttributeSlot slot;
     c10::IValue copy;
+  };
+
+  /// Where a trained parameter is kept.
+  struct Trained {
+    AttributeSlot slot;
+    torch::Tensor tensor;
+    // As the call under way found it.
+    int64_t version = 0;  ///< rises with each operation that says that it writes
+    bool guarded = false;
   };
 
   NetworkError wrong(const std::string& what) const { return NetworkError(quotedPath(path_) + " " + what); }
@@ -235,6 +237,7 @@ class ScriptNetwork : public Network {
                     "' that share memory and are not the same");
       }
       slot.object->setSlot(slot.index, other);
+      trainedSlots_.push_back({slot, other});
       return;
     }
     if (tensor.scalar_type() != torch::kFloat32) {
@@ -244,6 +247,7 @@ class ScriptNetwork : public Network {
       throw wrong("has parameter '" + slot.name + "' that holds NaN or infinity");
     }
     trained_.emplace_back(slot.name, tensor);
+    trainedSlots_.push_back({slot, tensor});
   }
 
   int64_t samplesOf(const Tensors& batch) const {
@@ -276,6 +280,10 @@ class ScriptNetwork : public Network {
 
   Tensors call(const std::string& method, const Inputs& inputs) {
     Tensors outputs;
+    for (Trained& each : trainedSlots_) {
+      each.version = each.tensor._version();
+      each.guarded = isGuarded(each.tensor);
+    }
     try {
       // As the code stands: the optimiser makes the first steps slow, and the later ones no faster.
       const torch::jit::GraphOptimizerEnabledGuard plain(false);
@@ -286,8 +294,24 @@ class ScriptNetwork : public Network {
     } catch (const std::exception& exception) {
       throw NetworkError(method + " failed: " + complaintOf(exception));
     }
+    checkTrained(method);
     checkKept(method);
     return outputs;
+  }
+
+  /// What operations count as writes, what is in guarded memory now, and what stands under the name.
+  void checkTrained(const std::string& method) const {
+    for (const Trained& each : trainedSlots_) {
+      const c10::IValue& value = each.slot.value();
+      const bool same = value.isTensor() && value.toTensor().is_same(each.tensor) &&
+                        each.tensor._version() == each.version && !(each.guarded && wasWritten(each.tensor));
+      if (same) continue;
+      const std::string place = placeOfWrite(each.tensor);
+      throw ParameterWritten(method + " wrote to parameter '" + each.slot.name + "'" +
+                             (place.empty() ? "" : " (" + place + ")") +
+                             ": only steps at the daemon change parameters; expected a module that only "
+                             "reads them");
+    }
   }
 
   void checkKept(const std::string& method) const {
@@ -303,6 +327,7 @@ class ScriptNetwork : public Network {
   torch::jit::Module module_;
   const ModelDeclaration declaration_;
   std::vector<std::pair<std::string, torch::Tensor>> trained_;
+  std::vector<Trained> trainedSlots_;
   std::vector<Kept> kept_;
   std::optional<bool> mode_;  ///< whether module_ trains; nothing: as in the file
 };

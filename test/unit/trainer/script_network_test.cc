@@ -1,8 +1,10 @@
 // Models of a user's own, as TorchScript files, seen through the Model interface.
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/utils.h>
 
@@ -409,33 +411,129 @@ def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
   }
 }
 
-TEST_CASE("Outputs that could write to a parameter are refused, however it is named there") {
-  const auto made = [](const std::string& body) {
-    Written written(std::string(kLinear) + R"(
+std::string outputsWith(const std::string& body) {
+  return std::string(kLinear) + R"(
 def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
     guess = torch.mv(batch["x"], self.weight) + self.shift
-)" + body + "    return {\"guess\": guess}\n");
-    const auto choice = chooseModel(written.save());
-    PSD_REQUIRE_OK(choice);
-    return makeExecutionModel(*choice, 1).status();
-  };
+)" + body +
+         "    return {\"guess\": guess}\n";
+}
+
+/// An execution model of a module whose outputs do this as well, in `written`.
+Result<std::unique_ptr<ExecutionModel>> executing(Written& written) {
+  const auto choice = chooseModel(written.save());
+  PSD_REQUIRE_OK(choice);
+  return makeExecutionModel(*choice, 1);
+}
+
+TEST_CASE("Outputs that write to a parameter are refused, however it is named there") {
   const std::string writes = GENERATE(
       as<std::string>(), "    self.weight.mul_(0.5)\n", "    self.weight += 1\n",
       "    self.weight.detach()[0:1].zero_()\n",
       "    if not self.training:\n        self.weight.data.clamp_(-1, 1)\n",
+      "    if self.training:\n        self.weight.data.clamp_(-1, 1)\n",
       "    for i in range(2):\n        guess = guess + 1\n        both = [guess, self.weight.view(-1)]\n"
       "        both[i].add_(1)\n",
-      "    kept: List[Tensor] = []\n    kept.append(self.weight)\n    kept[0].relu_()\n",
+      "    kept: List[Tensor] = []\n    kept.append(self.weight)\n    kept[0].relu_().add_(1)\n",
       "    named: Dict[str, Tensor] = {}\n    named[\"w\"] = self.weight\n    named[\"w\"].neg_()\n",
       "    torch.add(self.weight, 1, out=self.weight)\n",
-      "    torch.embedding_renorm_(self.weight.unsqueeze(1).detach(), torch.tensor([0]), 1.0, 2.0)\n",
-      "    w = self.weight\n    if guess.size(0) > 100:\n        w = guess\n    w.copy_(w + 1)\n");
+      // Of which no number changes, as none is large.
+      "    torch.embedding_renorm_(self.weight.unsqueeze(1).detach(), torch.tensor([0]), 9.0, 2.0)\n",
+      "    w = self.weight\n    if guess.size(0) > 100:\n        w = guess\n    w.copy_(w + 1)\n",
+      "    pair = (self.weight, self.shift)\n    pair[0].detach().fill_(3)\n",
+      "    p = self.weight.detach()\n    torch.batch_norm(batch[\"x\"], None, None, p, p.exp(), True, 0.5, "
+      "1e-5, False)\n",
+      "    p = self.weight.detach()\n    torch.instance_norm(batch[\"x\"].unsqueeze(2).expand(-1, -1, 3), "
+      "None, None, "
+      "p, p.exp(), True, 0.5, 1e-5, False)\n",
+      "    self.weight.detach().reshape(2).contiguous().fill_(3)\n",
+      "    torch.split(self.weight.detach(), 1)[0].fill_(3)\n",
+      "    self.weight.detach().unbind()[0].fill_(3)\n");
   CAPTURE(writes);
-  const Status refused = made(writes);
+  Written written(outputsWith(writes));
+  const Status refused = executing(written).status();
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::invalidArgument);
-  CHECK_THAT(refused.message(), Contains("outputs that may write to parameter 'weight', by "));
+  CHECK_THAT(refused.message(), Contains("line.pt': outputs wrote to parameter 'weight'"));
   CHECK(refused.message().find('\n') == std::string::npos);
+}
+
+/// Memory that ends the process when it is written to, as that of a daemon does.
+Weights readOnly(const Weights& weights, size_t count) {
+  const size_t bytes = count * sizeof(float);
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  std::memcpy(memory, weights.get(), bytes);
+  REQUIRE(mprotect(memory, bytes, PROT_READ) == 0);
+  return {static_cast<const float*>(memory),
+          [bytes](const float* values) { munmap(const_cast<float*>(values), bytes); }};
+}
+
+TEST_CASE("A pass that writes to a parameter for its inputs fails, and changes nothing for others") {
+  const std::string writes = GENERATE(as<std::string>(), "        self.weight.detach().mul_(2)\n",
+                                      "        self.weight.data.add_(1)\n",
+                                      "        p = self.weight.detach()\n        "
+                                      "torch.batch_norm(batch[\"x\"], None, None, p, p.exp(), True, 0.5, "
+                                      "1e-5, False)\n",
+                                      "        self.weight.detach().unbind()[0].fill_(3)\n");
+  CAPTURE(writes);
+  Written written(outputsWith("    if bool((batch[\"x\"] < 0).any()):\n" + writes));
+  const auto model = executing(written);
+  PSD_REQUIRE_OK(model);
+  const Weights weights = readOnly((*model)->initialValues(), 32);
+  const auto forward = [&](float x, bool training) {
+    const Batch batch = batchOf({x, 1, x, 2}, {0, 0});
+    return (*model)->forward(weights, tensorsOf(batch, (*model)->inputs()), training);
+  };
+  for (const bool training : {true, false, true}) {
+    const auto wrote = forward(-1, training);
+    REQUIRE_FALSE(wrote.ok());
+    CHECK_THAT(wrote.message(),
+               Contains("outputs wrote to parameter 'weight'") && Contains("only steps at the daemon"));
+    CHECK(wrote.message().find('\n') == std::string::npos);
+    CHECK(weights.get()[0] == 1);
+    const auto read = forward(1, training);
+    PSD_REQUIRE_OK(read);
+    CHECK((*read)->outputs()[0].values<float>()[0] == 3.5f);
+  }
+}
+
+TEST_CASE("An operation that asks for a parameter to write to, and reads it, is none that writes") {
+  Written written(std::string(kLinear) + R"(
+def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    guess = torch.mv(batch["x"], self.weight) + self.shift
+    hidden = torch.zeros(1, 2, 2)
+    out = torch.lstm(batch["x"].unsqueeze(0), [hidden, hidden], [self.inner, self.outer], False, 1, 0.0, self.training, False, False)
+    return {"guess": guess, "out": out[0][0]}
+)");
+  for (const char* name : {"inner", "outer"}) {
+    written.module.register_parameter(name, torch::full({8, 2}, 0.25f).requires_grad_(true), false);
+  }
+  const auto model = executing(written);
+  PSD_REQUIRE_OK(model);
+  const Weights weights = readOnly((*model)->initialValues(), (*model)->spec().parameterCount() + 64);
+  for (const bool training : {true, false}) {
+    const auto pass =
+        (*model)->forward(weights, tensorsOf(batchOf({1, 1, 2, 0}, {0, 0}), (*model)->inputs()), training);
+    PSD_REQUIRE_OK(pass);
+    if (!training) continue;
+    std::vector<float> gradient(64);
+    NamedTensor ones{"out", ElementType::f32, {2, 2}, std::vector<std::byte>(16)};
+    std::ranges::fill(ones.values<float>(), 1.f);
+    PSD_REQUIRE_OK((*pass)->backward({ones}, gradient));
+    CHECK(gradient[32] != 0);
+  }
+}
+
+TEST_CASE("A module that writes to a parameter while it is trained or scored is told so") {
+  const std::string write =
+      "    torch.embedding_renorm_(self.weight.unsqueeze(1).detach(), torch.tensor([0]), 0.5, 2.0)\n";
+  const std::string text = std::string(kLinear).insert(std::string(kLinear).find("    guess"), write);
+  CHECK_THAT(complaintOf(Written(text)), Contains("forward wrote to parameter 'weight'"));
+  Written written(text);
+  const auto scored = make(written.save())->score(batchOf({1, 1}, {3}));
+  REQUIRE_FALSE(scored.ok());
+  CHECK_THAT(scored.message(), Contains("forward wrote to parameter 'weight'"));
 }
 
 TEST_CASE("Outputs that write to tensors of their own are none that write to parameters") {
