@@ -1,11 +1,10 @@
 #include "common/cli/setting.h"
 
-#include <charconv>
-#include <cmath>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "common/text/number.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -19,13 +18,11 @@ Error invalid(const Setting& setting, const std::string& expected) {
 }  // namespace
 
 Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max) {
-  uint64_t value = 0;
-  const char* end = setting.text.data() + setting.text.size();
-  const auto parsed = std::from_chars(setting.text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end || value < min || value > max) {
+  const auto value = toNumber<uint64_t>(setting.text);
+  if (!value || *value < min || *value > max) {
     return invalid(setting, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
   }
-  return value;
+  return *value;
 }
 
 Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max) {
@@ -42,24 +39,18 @@ Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max) 
 }
 
 Result<double> parseNumber(const Setting& setting, double min, double max) {
-  double value = 0;
-  const char* end = setting.text.data() + setting.text.size();
-  const auto parsed = std::from_chars(setting.text.data(), end, value);
-  if (parsed.ec == std::errc() && parsed.ptr == end && value >= min && value <= max) return value;
+  const auto value = toNumber<double>(setting.text);
+  if (value && *value >= min && *value <= max) return *value;
   return invalid(setting, fmt::format("a number from {} to {}", min, max));
 }
 
 Result<double> parseSeconds(const Setting& setting, double max, Zero zero) {
-  double value = 0;
-  const char* end = setting.text.data() + setting.text.size();
-  const auto parsed = std::from_chars(setting.text.data(), end, value);
-  const bool inRange =
-      std::isfinite(value) && (zero == Zero::allowed ? value >= 0 : value > 0) && value <= max;
-  if (parsed.ec != std::errc() || parsed.ptr != end || !inRange) {
+  const auto value = toNumber<double>(setting.text);
+  if (!value || (zero == Zero::allowed ? *value < 0 : *value <= 0) || *value > max) {
     return invalid(setting, std::string("a number of seconds ") + (zero == Zero::allowed ? "from" : "above") +
                                 " 0 and up to " + std::to_string(static_cast<uint64_t>(max)));
   }
-  return value;
+  return *value;
 }
 
 }  // namespace psd

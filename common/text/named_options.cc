@@ -1,11 +1,11 @@
 #include "common/text/named_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/text/number.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -47,11 +47,11 @@ Number NamedOptions::numberFrom(std::string_view key, Number fallback, Number mi
                                 const char* kind) {
   Number value = fallback;
   if (const std::string_view* text = take(key)) {
-    const char* const end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, value);
-    if (error != std::errc() || stop != end || !(value >= min && value <= max)) {
+    const auto given = toNumber<Number>(*text);
+    if (given && *given >= min && *given <= max) {
+      value = *given;
+    } else {
       problem(fmt::format("{} must be a {} from {} to {}, not '{}'", key, kind, min, max, printable(*text)));
-      value = fallback;
     }
   }
   keep(key, fmt::format("{}", value));

@@ -1,8 +1,8 @@
 #include "trainer/dataset/dataset_list.h"
 
-#include <charconv>
 #include <filesystem>
 
+#include "common/text/number.h"
 #include "common/text/text.h"
 #include "trainer/dataset/clicks.h"
 #include "trainer/dataset/documents.h"
@@ -26,9 +26,8 @@ Result<std::unique_ptr<Dataset>> openMnistEntry(const std::string& folder, Split
 Result<std::unique_ptr<Dataset>> openSyntheticEntry(const std::string& samples, Split split, uint64_t seed) {
   uint32_t count = kSyntheticSamplesDefault;
   if (!samples.empty()) {
-    const char* end = samples.data() + samples.size();
-    const auto parsed = std::from_chars(samples.data(), end, count);
-    if (parsed.ec != std::errc() || parsed.ptr != end || count < 1 || count > kSyntheticSamplesMax) {
+    count = toNumber<uint32_t>(samples).value_or(0);
+    if (count < 1 || count > kSyntheticSamplesMax) {
       return Error{ErrorCode::invalidArgument, "synthetic:" + samples +
                                                    ": the number of images is not a whole number from 1 to " +
                                                    std::to_string(kSyntheticSamplesMax)};

@@ -1,11 +1,11 @@
 #include "trainer/simulate/step_times.h"
 
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <utility>
 
 #include "common/text/named_options.h"
+#include "common/text/number.h"
 #include "common/text/text.h"
 
 namespace psd {
@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::string_view kRoundRobin = "round_robin", kSeed = "seed", kStraggler = "straggler";
 constexpr double kFactorMax = 1'000'000;
-
-std::optional<uint64_t> wholeNumber(std::string_view text) {
-  uint64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size()) return {};
-  return value;
-}
 
 /// Uniform in 0 ≤ x < 1.
 double uniform(Random& random) { return static_cast<double>(random.next() >> 11) * 0x1p-53; }
@@ -43,7 +36,7 @@ Result<StepTimes> StepTimes::parse(std::string_view text, uint32_t trainers) {
   const std::string_view name = text.substr(0, colon);
   const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   if (name == kSeed) {
-    const auto seed = wholeNumber(rest);
+    const auto seed = toNumber<uint64_t>(rest);
     if (seed) return StepTimes(std::string(text), trainers, *seed, true, 1);
     return Error{ErrorCode::invalidArgument,
                  "'" + printable(text) + "' has no seed; expected a whole number, as in seed:7"};

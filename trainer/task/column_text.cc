@@ -1,12 +1,12 @@
 #include "trainer/task/column_text.h"
 
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/text/number.h"
 #include "common/text/split.h"
 #include "common/text/text.h"
 
@@ -28,10 +28,8 @@ bool isWhole(ElementType type) { return type != ElementType::f32 && type != Elem
 
 /// A number from 1 that fits in 32 bits, or 63 where it is a bound; nothing else.
 std::optional<uint64_t> countOf(std::string_view text, uint64_t max) {
-  uint64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size() || value == 0 || value > max) return {};
-  return value;
+  const auto value = toNumber<uint64_t>(text);
+  return value && *value != 0 && *value <= max ? value : std::nullopt;
 }
 
 /// "1,28,28", "any,3"

@@ -17,8 +17,9 @@ TEST_CASE("seconds may have fractions and have bounds") {
 
 TEST_CASE("whole numbers are whole and in range") {
   CHECK(*parseInteger({"--n", "7"}, 1, 7) == 7);
+  CHECK(*parseInteger({"--n", "+7"}, 1, 7) == 7);
   CHECK(*parseInteger({"--n", "18446744073709551615"}, 0, UINT64_MAX) == UINT64_MAX);
-  for (const std::string text : {"0", "8", "7.0", "+7", " 7", "", "18446744073709551616"}) {
+  for (const std::string text : {"0", "+8", "7.0", "+-7", " 7", "", "18446744073709551616"}) {
     const auto parsed = parseInteger({"--n", text}, 1, 7);
     REQUIRE_FALSE(parsed.ok());
     CHECK(parsed.message() == "--n: '" + text + "' is not a whole number from 1 to 7");
