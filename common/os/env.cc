@@ -18,6 +18,9 @@ namespace {
 /// Most bytes of a pipe or device, which is read whole when it is opened.
 constexpr size_t kStreamBytesMax = 32u << 20;
 
+/// From which the umask takes away.
+constexpr mode_t kNewFileMode = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
+
 Error systemError(const std::string& path, const char* what) {
   return {ErrorCode::io, quotedPath(path) + ": " + what + ": " + std::strerror(errno)};
 }
@@ -35,6 +38,16 @@ Result<bool> standsFor(const std::string& path, int fd) {
   }
   if (::fstat(fd, &opened) != 0) return systemError(path, "cannot look at it");
   return named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+}
+
+/// Gives a file that has no other permissions than its owner's those of another one. The group's are left out
+/// where this process may not set the group: another group would get them.
+void takePermissions(int fd, const struct stat& from) {
+  mode_t mode = from.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
+  const bool taken =
+      ::fchown(fd, from.st_uid, from.st_gid) == 0 || ::fchown(fd, static_cast<uid_t>(-1), from.st_gid) == 0;
+  if (!taken) mode &= ~static_cast<mode_t>(S_IRWXG) | (mode & S_IRWXO) << 3;
+  static_cast<void>(::fchmod(fd, mode));  // some file systems have no permissions
 }
 
 class PosixWritableFile final : public WritableFile {
@@ -153,8 +166,18 @@ class PosixFileLock final : public FileLock {
 class PosixEnv final : public Env {
  public:
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
-    int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kNewFileMode);
     if (fd < 0) return systemError(path, "cannot create");
+    return std::unique_ptr<WritableFile>(new PosixWritableFile(path, fd));
+  }
+  Result<std::unique_ptr<WritableFile>> createInPlaceOf(const std::string& path,
+                                                        const std::string& replaced) override {
+    struct stat info {};
+    if (::lstat(replaced.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return create(path);
+    ::unlink(path.c_str());  // of a process that died while it wrote
+    int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (fd < 0) return systemError(path, "cannot create");
+    takePermissions(fd, info);
     return std::unique_ptr<WritableFile>(new PosixWritableFile(path, fd));
   }
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
@@ -215,7 +238,7 @@ class PosixEnv final : public Env {
     return systemError(path, "cannot look for it");
   }
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
-    int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kNewFileMode);
     if (fd < 0) return systemError(path, "cannot open");
     bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
     bool taken = !locked && errno == EWOULDBLOCK;
@@ -255,6 +278,8 @@ Error namedAfter(const std::string& path, Error error) {
 
 /// A rename would put a file in the place of a device, a pipe or a link.
 Status checkOrdinary(const std::string& path) {
+  if (path == "-")
+    return {ErrorCode::io, "'-': only files are written, not standard output; './-' names a file"};
   std::error_code ignored;
   const auto kind = std::filesystem::symlink_status(path, ignored).type();
   using Kind = std::filesystem::file_type;
@@ -280,7 +305,7 @@ Status writeFileAtomically(Env& env, const std::string& path,
   PSD_RETURN_IF_ERROR(checkOrdinary(path));
   const std::string temporary = temporaryFor(path);
   auto attempt = [&]() -> Status {
-    PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.create(temporary));
+    PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.createInPlaceOf(temporary, path));
     PSD_RETURN_IF_ERROR(write(*file));
     PSD_RETURN_IF_ERROR(file->sync());
     PSD_RETURN_IF_ERROR(file->close());

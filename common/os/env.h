@@ -52,6 +52,12 @@ class Env {
   virtual ~Env() = default;
   /// A new file, or an old one emptied.
   virtual Result<std::unique_ptr<WritableFile>> create(const std::string& path) = 0;
+  /// A new file that rename() puts in the place of `replaced`. Where that is there, the new file has its
+  /// permissions from the first byte on, and its owner and group as far as this process may set them.
+  virtual Result<std::unique_ptr<WritableFile>> createInPlaceOf(const std::string& path,
+                                                                const std::string& /*replaced*/) {
+    return create(path);
+  }
   virtual Result<std::unique_ptr<ReadableFile>> open(const std::string& path) = 0;
   /// Replaces `to`, at once for everyone who looks.
   virtual Status rename(const std::string& from, const std::string& to) = 0;
@@ -80,7 +86,8 @@ std::unique_ptr<Env> makePosixEnv();
 std::string folderOf(const std::string& path);
 
 /// Writes a file so that `path` holds either what it held before or the whole new content: a
-/// temporary name beside it, fsync, rename, fsync of the folder. Errors name `path`.
+/// temporary name beside it, fsync, rename, fsync of the folder. A file that is replaced keeps its
+/// permissions, see Env::createInPlaceOf(). Errors name `path`.
 Status writeFileAtomically(Env& env, const std::string& path,
                            const std::function<Status(WritableFile&)>& write);
 

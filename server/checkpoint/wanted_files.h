@@ -22,6 +22,10 @@ class WantedFiles final : public Env {
     if (wanted_(path)) return env_.create(path);
     return std::unique_ptr<WritableFile>(std::make_unique<Nowhere>());
   }
+  Result<std::unique_ptr<WritableFile>> createInPlaceOf(const std::string& path,
+                                                        const std::string& replaced) override {
+    return wanted_(path) ? env_.createInPlaceOf(path, replaced) : create(path);
+  }
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override { return env_.open(path); }
   Status rename(const std::string& from, const std::string& to) override { return env_.rename(from, to); }
   Status remove(const std::string& path) override { return env_.remove(path); }

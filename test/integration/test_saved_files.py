@@ -147,6 +147,15 @@ class SavedFiles(processes.ProcessTest):
         (checkpoint,) = self.saved.glob("checkpoint-*")
         self.assertEqual(self.psd("inspect", checkpoint / "manifest.json"), self.psd("inspect", checkpoint))
 
+    def test_an_export_over_a_private_file_is_private(self):
+        self.save()
+        exported = self.folder / "private.safetensors"
+        exported.touch(0o600)
+        self.psd("export", self.saved, "--to", exported)
+        self.assertEqual(exported.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(read_tensors(exported), read_tensors(self.model))
+        self.assert_fails(self.start_psd("export", self.saved, "--to", "-"), "'-': only files are written, not standard output")
+
     def test_paths_of_another_kind(self):
         self.save()
         (checkpoint,) = self.saved.glob("checkpoint-*")

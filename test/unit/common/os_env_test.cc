@@ -100,6 +100,61 @@ TEST_CASE("an atomic write replaces the content and leaves nothing beside it") {
   }
 }
 
+mode_t modeOf(const std::string& path) {
+  struct stat info {};
+  REQUIRE(::stat(path.c_str(), &info) == 0);
+  return info.st_mode & 07777;
+}
+
+TEST_CASE("a file that is replaced keeps its permissions, from the first byte of the new content on") {
+  const TempDir folder;
+  const auto env = makePosixEnv();
+  const std::string path = folder.file("data");
+  writeFile(path, "old");
+  writeFile(path + ".tmp." + std::to_string(::getpid()), "left behind, for all to read");
+  for (const mode_t mode : {0600u, 0664u, 0640u, 0604u, 0400u}) {
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+    PSD_REQUIRE_OK(writeFileAtomically(*env, path, [&](WritableFile& file) {
+      CHECK(modeOf(path + ".tmp." + std::to_string(::getpid())) == mode);
+      return writeText(file, "new");
+    }));
+    CHECK(modeOf(path) == mode);
+  }
+  if (::geteuid() != 0) return;
+  REQUIRE(::chown(path.c_str(), 12345, 54321) == 0);
+  REQUIRE(::chmod(path.c_str(), 0640) == 0);
+  PSD_REQUIRE_OK(
+      writeFileAtomically(*env, path, [&](WritableFile& file) { return writeText(file, "newer"); }));
+  struct stat info {};
+  REQUIRE(::stat(path.c_str(), &info) == 0);
+  CHECK(info.st_uid == 12345);
+  CHECK(info.st_gid == 54321);
+  CHECK((info.st_mode & 07777) == 0640);
+}
+
+TEST_CASE("a new file has the permissions that the umask leaves") {
+  const TempDir folder;
+  const auto env = makePosixEnv();
+  for (const mode_t mask : {0002u, 0022u, 0077u}) {
+    const mode_t before = ::umask(mask);
+    const std::string path = folder.file("data" + std::to_string(mask));
+    const Status written = writeFileAtomically(*env, path, [](WritableFile&) { return Status(); });
+    const Status plain = env->create(path + "2").status();
+    ::umask(before);
+    PSD_REQUIRE_OK(written);
+    PSD_REQUIRE_OK(plain);
+    CHECK(modeOf(path) == (0666u & ~mask));
+    CHECK(modeOf(path + "2") == (0666u & ~mask));
+  }
+}
+
+TEST_CASE("standard output is not taken for a file") {
+  const auto env = makePosixEnv();
+  const std::string why = "'-': only files are written, not standard output; './-' names a file";
+  CHECK(writeFileAtomically(*env, "-", [](WritableFile&) { return Status(); }).message() == why);
+  CHECK(checkWritable(*env, "-").message() == why);
+}
+
 TEST_CASE("while an atomic write goes on, the old content is there") {
   const TempDir folder;
   writeFile(folder.file("data"), "old");
