@@ -47,6 +47,10 @@ Status checkName(const std::string& kind, const std::string& name,
         *other == ' ' ? "a space" : fmt::format("0x{:02x}", static_cast<unsigned char>(*other)),
         other - name.begin()));
   }
+  if (name == kReservedName) {
+    return bad(fmt::format("{} {} has the name under which safetensors files keep their metadata; rename it",
+                           kind, quoted(name)));
+  }
   if (!names.insert(name).second) return bad(kind + " " + quoted(name) + " appears twice in the model");
   return {};
 }

@@ -44,6 +44,15 @@ TEST_CASE("dtypes go by name") {
   CHECK(unknown.message() == "unknown dtype 'f64'; psd stores f32");
 }
 
+TEST_CASE("the name that safetensors files reserve is no tensor's and no table's") {
+  const std::string why =
+      " '__metadata__' has the name under which safetensors files keep their metadata; rename it";
+  CHECK(refusalOf({{"w", DType::f32, {2}}, {"__metadata__", DType::f32, {2}}}) == "tensor" + why);
+  ModelSpec model = modelOf({{"w", DType::f32, {2}}});
+  model.tables = {{"__metadata__", 4, {}}};
+  CHECK(validateModel(model).message() == "table" + why);
+}
+
 TEST_CASE("the parameter count leaves layout padding out") {
   CHECK(
       modelOf({{"a", DType::f32, {3}}, {"b", DType::f32, {5, 2}}, {"c", DType::f32, {}}}).parameterCount() ==
