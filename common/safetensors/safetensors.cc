@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -17,67 +18,96 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
 
-struct Entry {
-  TensorSpec spec;
-  uint64_t begin = 0, end = 0;
-};
+constexpr size_t kUnreadListed = 3;
 
-/// Keys in a tree: a header has one for each tensor, of which there may be many.
-using Header = nlohmann::json;
+/// Of the types that psd knows; 0: of another one.
+uint64_t elementBytesOf(std::string_view dtype) {
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "BOOL" || dtype == "I8" || dtype == "U8" || dtype.starts_with("F8_")) return 1;
+  return 0;
+}
+
+/// Of so many elements; nothing where no file has as many.
+std::optional<uint64_t> bytesOf(const std::vector<uint64_t>& shape, uint64_t elementBytes) {
+  if (std::ranges::count(shape, uint64_t{0}) != 0) return 0;
+  uint64_t bytes = elementBytes;
+  for (const uint64_t extent : shape) {
+    if (bytes > UINT64_MAX / extent) return {};
+    bytes *= extent;
+  }
+  return bytes;
+}
 
 /// A list of whole numbers; throws nlohmann's type_error on anything else, which get() would convert.
-std::vector<uint64_t> readSizes(const Header& list) {
-  const auto& items = list.get_ref<const Header::array_t&>();
+std::vector<uint64_t> readSizes(const Json& list) {
+  const auto& items = list.get_ref<const Json::array_t&>();
   std::vector<uint64_t> sizes;
-  for (const Header& item : items) sizes.push_back(item.get_ref<const Header::number_unsigned_t&>());
+  for (const Json& item : items) sizes.push_back(item.get_ref<const Json::number_unsigned_t&>());
   return sizes;
 }
 
 /// One tensor of the header; throws nlohmann's exceptions on wrong types.
-Result<Entry> readEntry(const std::string& name, const Header& value, uint64_t dataBytes,
-                        SafetensorsReader::Takes takes) {
-  auto bad = [&](const std::string& why) {
+Result<SafetensorsEntry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes) {
+  const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "tensor '" + printable(name) + "': " + why};
   };
-  std::string dtype = value.at("dtype").get<std::string>();
-  const bool integers = takes == SafetensorsReader::Takes::floatsAndIntegers && dtype == "U64";
-  if (dtype != "F32" && !integers) return bad("dtype is " + dtype + "; psd reads F32");
-  Entry entry;
-  entry.spec = {name, integers ? DType::u64 : DType::f32, readSizes(value.at("shape"))};
-  const uint64_t elementBytes = dtypeBytes(entry.spec.dtype);
-  auto offsets = readSizes(value.at("data_offsets"));
+  SafetensorsEntry entry{name, value.at("dtype").get<std::string>(), readSizes(value.at("shape"))};
+  const std::vector<uint64_t> offsets = readSizes(value.at("data_offsets"));
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > dataBytes) {
     return bad("data_offsets lie outside the file");
   }
   entry.begin = offsets[0];
   entry.end = offsets[1];
-  if (auto status = validateModel({"", {entry.spec}}); !status.ok()) return status.error();
-  if ((entry.end - entry.begin) / elementBytes != entry.spec.elementCount() ||
-      (entry.end - entry.begin) % elementBytes != 0) {
+  const uint64_t elementBytes = elementBytesOf(entry.dtype);
+  if (elementBytes != 0 && bytesOf(entry.shape, elementBytes) != entry.end - entry.begin) {
     return bad("data_offsets do not match its shape");
   }
   return entry;
 }
 
-Result<std::vector<Entry>> readEntries(const Header& header, uint64_t dataBytes,
-                                       SafetensorsReader::Takes takes) {
-  std::vector<Entry> entries;
-  for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") continue;
-    PSD_ASSIGN_OR_RETURN(Entry entry, readEntry(name, value, dataBytes, takes));
-    entries.push_back(std::move(entry));
-  }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
-  for (size_t i = 1; i < entries.size(); i++) {
-    if (entries[i].begin < entries[i - 1].end) {
-      return Error{ErrorCode::io, "tensors '" + printable(entries[i - 1].spec.name) + "' and '" +
-                                      printable(entries[i].spec.name) + "' overlap"};
-    }
-  }
-  return entries;
+/// Why no model can have the tensor; empty where one can.
+std::string unreadable(const TensorSpec& tensor, const SafetensorsEntry& entry, bool integers) {
+  if (entry.dtype != "F32" && !(integers && entry.dtype == "U64")) return "psd reads F32";
+  const Status valid = validateModel({"", {tensor}});
+  return valid.ok() ? std::string() : valid.message();
 }
 
 }  // namespace
+
+std::string SafetensorsEntry::toString() const {
+  return printable(name) + " " + printable(dtype, 20) + "[" +
+         joined(shape, ",", [](uint64_t extent) { return std::to_string(extent); }) + "]";
+}
+
+Result<std::vector<SafetensorsEntry>> parseSafetensorsHeader(std::string_view text, uint64_t dataBytes) {
+  const auto bad = [](std::string why) { return Error{ErrorCode::io, std::move(why)}; };
+  const auto header = parseJson(text, "its header");
+  if (!header.ok()) return bad(header.message());
+  if (!header->is_object()) return bad("its header is not a JSON object");
+  std::vector<SafetensorsEntry> entries;
+  try {
+    for (const auto& [name, value] : header->items()) {
+      if (name == kReservedName) continue;
+      PSD_ASSIGN_OR_RETURN(SafetensorsEntry entry, readEntry(name, value, dataBytes));
+      entries.push_back(std::move(entry));
+    }
+  } catch (const nlohmann::json::exception&) {
+    return bad("its header is not of the safetensors form");
+  }
+  std::ranges::sort(entries, {},
+                    [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });
+  const SafetensorsEntry* before = nullptr;
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.begin == entry.end) continue;
+    if (before != nullptr && entry.begin < before->end) {
+      return bad("tensors '" + printable(before->name) + "' and '" + printable(entry.name) + "' overlap");
+    }
+    before = &entry;
+  }
+  return entries;
+}
 
 Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& path, Takes takes) {
   auto bad = [&](const std::string& why) {
@@ -94,19 +124,22 @@ Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& p
   PSD_RETURN_IF_ERROR(file->read(sizeof headerBytes, std::as_writable_bytes(std::span(text))));
   uint64_t dataBegin = sizeof headerBytes + headerBytes;
 
+  auto entries = parseSafetensorsHeader(text, file->size() - dataBegin);
+  if (!entries.ok()) return bad(entries.message());
   SafetensorsReader reader;
-  try {
-    Header header = Header::parse(text);
-    if (!header.is_object()) return bad("its header is not a JSON object");
-    auto entries = readEntries(header, file->size() - dataBegin, takes);
-    if (!entries.ok()) return bad(entries.message());
-    for (Entry& entry : *entries) {
-      reader.places_.emplace(entry.spec.name, reader.beginBytes_.size());
-      reader.beginBytes_.push_back(dataBegin + entry.begin);
-      reader.model_.tensors.push_back(std::move(entry.spec));
+  for (SafetensorsEntry& entry : *entries) {
+    TensorSpec tensor{entry.name, entry.dtype == "U64" ? DType::u64 : DType::f32, entry.shape};
+    std::string why = unreadable(tensor, entry, takes == Takes::floatsAndIntegers);
+    if (!why.empty()) {
+      reader.unread_.push_back({std::move(entry), std::move(why)});
+      continue;
     }
-  } catch (const nlohmann::json::exception&) {
-    return bad("its header is not valid JSON of the safetensors form");
+    reader.places_.emplace(tensor.name, reader.beginBytes_.size());
+    reader.beginBytes_.push_back(dataBegin + entry.begin);
+    reader.model_.tensors.push_back(std::move(tensor));
+  }
+  if (reader.model_.empty()) {
+    return bad(reader.unread_.empty() ? "it holds no tensor" : reader.describeUnread());
   }
   if (auto status = validateModel(reader.model_); !status.ok()) return bad(status.message());
   reader.model_.name = path;
@@ -115,9 +148,34 @@ Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& p
   return reader;
 }
 
+std::string SafetensorsReader::describeUnread() const {
+  std::string text = joined(
+      std::span(unread_).first(std::min(unread_.size(), kUnreadListed)), ", ",
+      [](const Unread& each) { return "tensor " + each.entry.toString() + " is not read: " + each.why; });
+  if (unread_.size() > kUnreadListed)
+    text += ", and " + std::to_string(unread_.size() - kUnreadListed) + " more";
+  return text;
+}
+
 std::optional<size_t> SafetensorsReader::find(std::string_view name) const {
   const auto found = places_.find(std::string(name));
   return found == places_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Result<size_t> SafetensorsReader::find(const TensorSpec& tensor) const {
+  const auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::modelMismatch, "tensor " + tensor.toString() + ": " + why};
+  };
+  const std::string in = "in '" + path_ + "'";
+  if (const auto index = find(std::string_view(tensor.name))) {
+    const TensorSpec& found = model_.tensors[*index];
+    if (found == tensor) return *index;
+    return bad("is " + found.toString() + " " + in);
+  }
+  const auto unread =
+      std::ranges::find(unread_, tensor.name, [](const Unread& each) { return each.entry.name; });
+  if (unread == unread_.end()) return bad("not " + in);
+  return bad("is " + unread->entry.toString() + " " + in + "; " + unread->why);
 }
 
 Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<float> into) const {

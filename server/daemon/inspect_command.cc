@@ -170,8 +170,13 @@ Status inspectSegment(Env& env, const std::string& path, Findings& out) {
 Status inspectTensors(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const SafetensorsReader reader,
                        SafetensorsReader::open(env, path, SafetensorsReader::Takes::floatsAndIntegers));
-  out.json = {{"kind", "safetensors"}, {"tensors", tensorsJson(reader.model())}};
+  out.json = {{"kind", "safetensors"}, {"tensors", tensorsJson(reader.model())}, {"unread", Json::array()}};
   out.text += "safetensors file\n" + describeModel(reader.model());
+  for (const auto& [entry, why] : reader.unread()) {
+    out.json["unread"].push_back(
+        {{"name", entry.name}, {"dtype", entry.dtype}, {"shape", entry.shape}, {"why", why}});
+    out.text += fmt::format("  {} is not read: {}\n", entry.toString(), why);
+  }
   return {};
 }
 

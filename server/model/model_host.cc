@@ -84,6 +84,8 @@ Status ModelHost::load() {
   }
   PSD_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::open(env_, config_->model->file));
   const std::string name = spec.name;
+  if (!file.unread().empty())
+    spdlog::warn("model.file: '{}': {}", config_->model->file, file.describeUnread());
   spec = file.model();
   if (!name.empty()) spec.name = name;
   PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec),

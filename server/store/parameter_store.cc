@@ -217,25 +217,19 @@ Status loadParameters(const SafetensorsReader& file, ParameterStore& store) {
   std::vector<float> values;
   for (size_t i = 0; i < store.model().tensors.size(); i++) {
     const TensorSpec& tensor = store.model().tensors[i];
-    auto bad = [&](const std::string& why) {
-      return Error{ErrorCode::modelMismatch,
-                   "tensor " + tensor.toString() + ": " + why + " '" + file.model().name + "'"};
-    };
-    auto index = file.find(tensor.name);
-    if (!index) return bad("not in");
-    if (file.model().tensors[*index] != tensor) {
-      return bad("is " + file.model().tensors[*index].toString() + " in");
-    }
-    PSD_RETURN_IF_ERROR(
-        forEachPiece(store, store.layout().places()[i],
-                     [&](Shard& shard, uint64_t offset, uint64_t element, uint64_t count) -> Status {
-                       values.resize(count);
-                       PSD_RETURN_IF_ERROR(file.read(*index, element, values));
-                       if (!allFinite(values)) return bad("holds NaN or infinity in");
-                       return await<Status>([&](auto done) {
-                         shard.storage().write(*lanes[shard.device()], offset, values, done);
-                       });
-                     }));
+    PSD_ASSIGN_OR_RETURN(const size_t index, file.find(tensor));
+    PSD_RETURN_IF_ERROR(forEachPiece(
+        store, store.layout().places()[i],
+        [&](Shard& shard, uint64_t offset, uint64_t element, uint64_t count) -> Status {
+          values.resize(count);
+          PSD_RETURN_IF_ERROR(file.read(index, element, values));
+          if (!allFinite(values)) {
+            return {ErrorCode::modelMismatch,
+                    "tensor " + tensor.toString() + ": holds NaN or infinity in '" + file.model().name + "'"};
+          }
+          return await<Status>(
+              [&](auto done) { shard.storage().write(*lanes[shard.device()], offset, values, done); });
+        }));
   }
   return {};
 }

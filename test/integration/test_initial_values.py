@@ -49,10 +49,11 @@ def expected():
 
 
 def write_safetensors(path, tensors):
+    """Of {name: (shape, values)}, or of other types {name: (shape, type, bytes)}."""
     header, data = {}, b""
-    for name, (shape, values) in tensors.items():
-        packed = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+    for name, (shape, *content) in tensors.items():
+        dtype, packed = content if len(content) == 2 else ("F32", struct.pack(f"<{len(content[0])}f", *content[0]))
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
         data += packed
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -110,6 +111,18 @@ class InitialValues(processes.ProcessTest):
     def test_safetensors(self):
         self.assert_begins_with(self.safetensors())
 
+    def test_tensors_that_the_model_does_not_take_are_of_any_type(self):
+        self.assert_begins_with(self.safetensors(**{"position_ids": ([1, 4], "I64", bytes(32)), "batches": ([], "I64", bytes(8)), "scaled": ([0], "F8_E4M3", b""),
+                                                    "half": ([2], "BF16", bytes(4)), "mask": ([3], "BOOL", bytes(3)), "a name": ([1], [7.0])}))
+
+    def test_a_daemon_takes_the_tensors_of_f32(self):
+        path = self.safetensors(position_ids=([1, 4], "I64", bytes(32)))
+        daemon = self.daemon(listen=(self.unix_address(),), model__file=str(path))
+        self.assertIn("tensor position_ids I64[1,4] is not read: psd reads F32", daemon.err)
+        shown = self.start_psd("inspect", path)
+        self.assert_ends(shown)
+        self.assertIn("position_ids I64[1,4] is not read: psd reads F32", shown.out)
+
     def test_torch_script(self):
         self.assert_begins_with(self.script())
 
@@ -125,6 +138,7 @@ class InitialValues(processes.ProcessTest):
         self.refuse(self.write("text.safetensors", "no header"))
         self.refuse(self.safetensors(**{"fc2.bias": ([11], [0.0] * 11)}), "tensor fc2.bias f32[10]: is fc2.bias f32[11] in")
         self.refuse(self.safetensors(**{"fc2.bias": ([10], [float("nan")] * 10)}), "tensor fc2.bias f32[10]: holds NaN or infinity in")
+        self.refuse(self.safetensors(**{"fc2.bias": ([10], "F16", bytes(20))}), "tensor fc2.bias f32[10]: is fc2.bias F16[10] in", "psd reads F32")
         write_safetensors(self.folder / "one.safetensors", {"fc1.bias": ([256], [0.0] * 256)})
         self.refuse(self.folder / "one.safetensors", "tensor fc1.weight f32[256,784]: not in")
 

@@ -1,11 +1,11 @@
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <memory>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "common/text/number.h"
 #include "common/text/text.h"
+#include "trainer/dataset/csv_lines.h"
 #include "trainer/dataset/stored_columns.h"
 #include "trainer/dataset/whole_file.h"
 
@@ -15,76 +15,63 @@ namespace {
 constexpr uint64_t kCsvBytesMax = 4ull << 30;
 constexpr size_t kCsvColumnsMax = 10'000;
 
-std::string_view trimmed(std::string_view text) {
-  const auto isOutside = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && isOutside(text.front())) text.remove_prefix(1);
-  while (!text.empty() && isOutside(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-template <class Number>
-bool parseNumber(std::string_view text, Number& value) {
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && stop == text.data() + text.size();
-}
-
 /// A column that is being read. `whole` and `real` hold the same numbers while all are whole.
 struct CsvColumn {
   std::string name;
   std::optional<ElementType> declared;  ///< i64 or f32; nothing: as its numbers are
+  std::string unread;                   ///< why it is passed over; empty: it is not
   bool isWhole = true;
   std::vector<int64_t> whole;
   std::vector<float> real;
 
   ElementType type() const { return declared.value_or(isWhole ? ElementType::i64 : ElementType::f32); }
+  void passOver(const Error& why) {
+    unread = why.message;
+    whole = {};
+    real = {};
+  }
 };
 
 /// The columns of a file's text. Owned by one thread.
 class CsvReader {
  public:
-  CsvReader(std::string path, std::string_view text) : path_(std::move(path)), text_(text) {
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // which some programs write
-    if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
-  }
+  CsvReader(const std::string& path, std::string_view text) : lines_(path, text) {}
 
   Result<std::vector<CsvColumn>> read() {
-    PSD_RETURN_IF_ERROR(
-        readLine([&](std::string_view name, size_t at, size_t) { return addName(name, at); }));
+    lines_.nextLine();
+    PSD_RETURN_IF_ERROR(readLine([&](size_t) { return addName(); }).status());
     const size_t count = columns_.size();
     uint64_t rows = 0;
-    while (!text_.empty()) {
-      size_t fields = 0;
-      PSD_RETURN_IF_ERROR(readLine([&](std::string_view field, size_t at, size_t index) {
-        fields = index + 1;
-        return index < count ? addNumber(columns_[index], field, at)
-                             : wrong(at, fmt::format("more than {} fields, as the names are", count));
-      }));
-      if (fields < count)
-        return wrong(0, fmt::format("{} fields; expected {}, as the names are", fields, count));
-      ++rows;
+    for (; lines_.nextLine(); ++rows) {
+      PSD_ASSIGN_OR_RETURN(
+          const size_t fields, readLine([&](size_t index) -> Status {
+            if (index == count)
+              return lines_.wrong(fmt::format("more than {} fields, as the names are", count));
+            if (columns_[index].unread.empty()) addNumber(columns_[index]);
+            return {};
+          }));
+      if (fields < count) {
+        return lines_.wrong(
+            fmt::format("{} fields; expected {}, as the names are", fields, count));
+      }
     }
-    if (rows == 0) return wrong(0, "no rows; expected names, then numbers below them");
+    if (rows == 0) return lines_.wrong("no rows; expected names, then numbers below them");
     return std::move(columns_);
   }
 
  private:
-  /// `take(field, at, index)` for each field of the next line.
+  /// `take(index)` for each field of the line; how many there are.
   template <class Take>
-  Status readLine(const Take& take) {
-    ++line_;
-    const std::string_view line = text_.substr(0, text_.find('\n'));
-    text_.remove_prefix(std::min(text_.size(), line.size() + 1));
-    size_t index = 0;
-    for (size_t begin = 0; begin <= line.size(); ++index) {
-      const size_t comma = std::min(line.find(',', begin), line.size());
-      PSD_RETURN_IF_ERROR(take(trimmed(line.substr(begin, comma - begin)), begin, index));
-      begin = comma + 1;
+  Result<size_t> readLine(const Take& take) {
+    for (size_t index = 0;; ++index) {
+      PSD_ASSIGN_OR_RETURN(const bool more, lines_.nextField());
+      if (!more) return index;
+      PSD_RETURN_IF_ERROR(take(index));
     }
-    return {};
   }
 
-  Status addName(std::string_view text, size_t at) {
-    if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  Status addName() {
+    std::string_view text = lines_.field();
     CsvColumn column;
     for (const ElementType type : {ElementType::i64, ElementType::f32}) {
       const std::string suffix = " " + std::string(elementTypeName(type));
@@ -94,41 +81,39 @@ class CsvReader {
       break;
     }
     column.name = text;
-    const bool known = std::ranges::count(columns_, column.name, &CsvColumn::name) != 0;
-    if (column.name.empty() || known || columns_.size() == kCsvColumnsMax) {
-      return wrong(at, fmt::format("'{}' is no name; expected a line of different names first, at most {}",
-                                   printable(text, 40), kCsvColumnsMax));
+    if (columns_.size() == kCsvColumnsMax) {
+      return lines_.wrong(fmt::format("more than {} columns", kCsvColumnsMax));
     }
+    if (column.name.empty()) column.passOver(lines_.wrong("a column without a name"));
+    if (const auto same = places_.find(column.name); same != places_.end()) {
+      column.passOver(lines_.wrong(fmt::format("'{}' is the name of two columns", printable(text, 40))));
+      columns_[same->second].passOver({ErrorCode::io, column.unread});
+    }
+    places_.emplace(column.name, columns_.size());
     columns_.push_back(std::move(column));
     return {};
   }
 
-  Status addNumber(CsvColumn& column, std::string_view text, size_t at) const {
-    int64_t whole = 0;
-    float real = 0;
-    const bool isWhole = parseNumber(text, whole);
-    if (column.declared == ElementType::i64 && !isWhole) {
-      return wrong(at, fmt::format("'{}' is no whole number, of which column '{}' is", printable(text, 40),
-                                   column.name));
+  void addNumber(CsvColumn& column) const {
+    const std::string_view text = lines_.field();
+    const auto whole = toNumber<int64_t>(text);
+    if (column.declared == ElementType::i64 && !whole) {
+      return column.passOver(lines_.wrong(
+          fmt::format("'{}' is no whole number, of which column '{}' is", printable(text, 40), column.name)));
     }
-    if (!parseNumber(text, real) || !std::isfinite(real)) {
-      return wrong(at, fmt::format("'{}' is no number that f32 holds", printable(text, 40)));
+    const auto real = toNumber<float>(text);
+    if (!real) {
+      return column.passOver(
+          lines_.wrong(fmt::format("'{}' is no number that f32 holds", printable(text, 40))));
     }
-    column.isWhole = column.isWhole && isWhole;
-    if (column.isWhole) column.whole.push_back(whole);
-    column.real.push_back(real);
-    return {};
+    column.isWhole = column.isWhole && whole;
+    if (column.isWhole) column.whole.push_back(*whole);
+    column.real.push_back(*real);
   }
 
-  /// `at`: bytes from the line's begin.
-  Error wrong(size_t at, const std::string& what) const {
-    return {ErrorCode::io, fmt::format("{}:{}:{}: {}", path_, line_, at + 1, what)};
-  }
-
-  const std::string path_;
-  std::string_view text_;  // that is left
-  uint64_t line_ = 0;      // from 1, of the newest
+  CsvLines lines_;
   std::vector<CsvColumn> columns_;
+  std::unordered_map<std::string, size_t> places_;  // of the columns, by name
 };
 
 }  // namespace
@@ -140,12 +125,17 @@ Result<StoredColumns> readCsvColumns(const std::string& path) {
   StoredColumns columns;
   columns.memory.push_back(kept);
   for (const CsvColumn& column : *kept) {
+    if (!column.unread.empty()) {
+      columns.unread[column.name] = column.unread;
+      continue;
+    }
     const bool isWhole = column.type() == ElementType::i64;
     PSD_RETURN_IF_ERROR(
         addColumn(columns, column.name, column.type(), "", {column.real.size()},
                   isWhole ? std::as_bytes(std::span(column.whole)) : std::as_bytes(std::span(column.real)),
                   path + ": column '" + printable(column.name, 60) + "'"));
   }
+  PSD_RETURN_IF_ERROR(finishColumns(columns));
   return columns;
 }
 

@@ -38,6 +38,9 @@ class Dataset {
 
   /// Replaces what `batch` holds by the samples named, in that order. Indices are below sampleCount().
   virtual void fill(std::span<const uint32_t> indices, Batch& batch) const = 0;
+  /// Why a column that the data have is not among columns(), as one of text; empty where they have none of
+  /// that name.
+  virtual std::string whyUnread(const std::string& /*column*/) const { return ""; }
 };
 
 /// Columns of labelled images: f32 [channels, height, width], normalised, and i64, the class.

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/split.h"
 #include "common/types/split_mix.h"
 #include "trainer/dataset/stored_columns.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::string_view kTestOption = ":test=";
 constexpr uint64_t kTestEvery = 10;
+constexpr const char *kToTrain = "to train on", *kToTest = "to test";
 
 /// Immutable, so thread-safe.
 class FileSamples : public Dataset {
@@ -30,6 +32,10 @@ class FileSamples : public Dataset {
 
   size_t sampleCount() const override { return rows_.size(); }
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
+  std::string whyUnread(const std::string& column) const override {
+    const auto found = stored_.unread.find(column);
+    return found == stored_.unread.end() ? std::string() : found->second;
+  }
   std::string describe() const override { return description_; }
 
   void fill(std::span<const uint32_t> indices, Batch& batch) const override {
@@ -74,20 +80,10 @@ uint64_t boundOf(const StoredColumn& column) {
   }
 }
 
-std::vector<std::string> filesOf(std::string_view text) {
-  std::vector<std::string> paths;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t comma = std::min(text.find(',', begin), text.size());
-    paths.emplace_back(text.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return paths;
-}
-
 Result<StoredColumns> readFiles(const std::string& text) {
   if (text.ends_with(".safetensors")) return readSafetensorsColumns(text);
   if (text.ends_with(".csv")) return readCsvColumns(text);
-  const std::vector<std::string> paths = filesOf(text);
+  const std::vector<std::string> paths = splitAtCommas(text);
   for (const std::string& path : paths) {
     if (path.ends_with(".npy")) continue;
     return Error{
@@ -98,18 +94,32 @@ Result<StoredColumns> readFiles(const std::string& text) {
   return readNpyColumns(paths);
 }
 
-/// The columns of both files with the larger bounds; the error is about one that differs.
-Result<std::vector<ColumnSpec>> commonColumns(const StoredColumns& train, const StoredColumns& test) {
-  std::vector<ColumnSpec> columns;
-  for (size_t i = 0; i < std::max(train.columns.size(), test.columns.size()); ++i) {
-    const auto textOf = [&](const StoredColumns& files) {
-      return i < files.columns.size() ? "'" + files.columns[i].column.toString() + "'" : std::string("none");
-    };
-    if (textOf(train) != textOf(test)) {
-      return Error{ErrorCode::io,
-                   fmt::format("column {} is {} to train on, but {} to test; expected the same", i + 1,
-                               textOf(train), textOf(test))};
+/// Leaves in the first those columns that the other one has alike. `is`: what is done with the first's,
+/// "to train on", and with the other's.
+void keepCommon(StoredColumns& columns, const StoredColumns& other, std::pair<const char*, const char*> is) {
+  std::erase_if(columns.columns, [&](const StoredColumn& each) {
+    const auto same = std::ranges::find(other.columns, each.column.name,
+                                        [](const StoredColumn& one) { return one.column.name; });
+    std::string& why = columns.unread[each.column.name];
+    if (same == other.columns.end()) {
+      const auto unread = other.unread.find(each.column.name);
+      why = unread != other.unread.end() ? unread->second : fmt::format("there is none {}", is.second);
+      return true;
     }
+    if (same->column.toString() != each.column.toString()) {
+      why = fmt::format("it is {} {}, but {} {}", each.column.typeText(), is.first, same->column.typeText(),
+                        is.second);
+      return true;
+    }
+    columns.unread.erase(each.column.name);
+    return false;
+  });
+}
+
+/// The columns of both files, which are alike, with the larger bounds.
+std::vector<ColumnSpec> boundedColumns(const StoredColumns& train, const StoredColumns& test) {
+  std::vector<ColumnSpec> columns;
+  for (size_t i = 0; i < train.columns.size(); ++i) {
     const uint64_t trainBound = boundOf(train.columns[i]), testBound = boundOf(test.columns[i]);
     columns.push_back(train.columns[i].column);
     if (trainBound != 0 && testBound != 0) columns.back().bound = std::max(trainBound, testBound);
@@ -148,14 +158,22 @@ Result<std::unique_ptr<Dataset>> openFiles(const std::string& argument, Split sp
   if (!splitHere) {
     PSD_ASSIGN_OR_RETURN(test, readFiles(testFiles));
     sortByName(test);
+    const StoredColumns allToTrain = train;
+    keepCommon(train, test, {kToTrain, kToTest});
+    keepCommon(test, allToTrain, {kToTest, kToTrain});
+    if (train.columns.empty()) {
+      return Error{ErrorCode::io, fmt::format("{} and {} have no column in common: '{}': {}", trainFiles,
+                                              testFiles, allToTrain.columns.front().column.name,
+                                              train.unread.at(allToTrain.columns.front().column.name))};
+    }
   }
-  PSD_ASSIGN_OR_RETURN(std::vector<ColumnSpec> columns, commonColumns(train, test));
+  std::vector<ColumnSpec> columns = boundedColumns(train, test);
   StoredColumns& chosen = split == Split::train ? train : test;
   std::vector<uint32_t> rows = rowsOf(chosen.rows, splitHere, split);
   if (rows.empty()) {
     return Error{ErrorCode::io,
-                 fmt::format("{}: none of its {} rows is to {}; expected more rows, or FILE:test=FILE",
-                             trainFiles, chosen.rows, split == Split::train ? "train on" : "test")};
+                 fmt::format("{}: none of its {} rows is {}; expected more rows, or FILE:test=FILE",
+                             trainFiles, chosen.rows, split == Split::train ? kToTrain : kToTest)};
   }
   std::string description =
       fmt::format("{} rows from {}", rows.size(), split == Split::train ? trainFiles : testFiles);

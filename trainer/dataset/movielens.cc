@@ -1,8 +1,7 @@
 #include "trainer/dataset/movielens.h"
 
+#include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <string_view>
@@ -11,88 +10,100 @@
 
 #include <fmt/format.h>
 
+#include "common/text/number.h"
 #include "common/text/text.h"
 #include "common/types/split_mix.h"
+#include "trainer/dataset/csv_lines.h"
 #include "trainer/dataset/ratings.h"
 #include "trainer/dataset/whole_file.h"
 
 namespace psd {
 namespace {
 
-constexpr std::string_view kHeader = "userId,movieId,rating,timestamp";
-constexpr size_t kFields = 4;
+/// The columns that are read, wherever they stand.
+constexpr std::array<std::string_view, 3> kFields{"userId", "movieId", "rating"};
+enum Field : size_t { kUser, kItem, kRating };
 constexpr uint64_t kFileBytesMax = 16ull << 30;
-constexpr uint64_t kWholeMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
 /// Reads a file of ratings line by line. Owned by one thread.
 class RatingsReader {
  public:
-  RatingsReader(std::string path, std::string_view text) : path_(std::move(path)), text_(text) {}
+  RatingsReader(const std::string& path, std::string_view text) : lines_(path, text) {}
 
   /// Calls `take(number, rating)` for each, from 0.
   template <class Take>
   Status read(const Take& take) {
-    if (nextLine() != kHeader) return wrong(0, fmt::format("not '{}', with which ratings begin", kHeader));
-    for (uint64_t number = 0; !text_.empty(); ++number) {
-      PSD_ASSIGN_OR_RETURN(const Rating rating, readRating(nextLine()));
+    PSD_RETURN_IF_ERROR(readHeader());
+    for (uint64_t number = 0; lines_.nextLine(); ++number) {
+      PSD_ASSIGN_OR_RETURN(const Rating rating, readRating());
       take(number, rating);
     }
     return {};
   }
 
  private:
-  std::string_view nextLine() {
-    ++line_;
-    std::string_view line = text_.substr(0, text_.find('\n'));
-    text_.remove_prefix(std::min(text_.size(), line.size() + 1));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    return line;
+  Status readHeader() {
+    lines_.nextLine();
+    for (size_t column = 0;; ++column) {
+      PSD_ASSIGN_OR_RETURN(const bool more, lines_.nextField());
+      if (!more) break;
+      const auto name = std::ranges::find(kFields, lines_.field());
+      fields_.push_back(static_cast<size_t>(name - kFields.begin()));
+      if (name == kFields.end() || std::ranges::count(fields_, fields_.back()) == 1) continue;
+      return lines_.wrong(fmt::format("'{}' is the name of two columns", *name));
+    }
+    for (size_t i = 0; i < kFields.size(); ++i) {
+      if (std::ranges::count(fields_, i) == 0) {
+        return lines_.wrong(
+            fmt::format("no column '{}'; expected a line with {} first", kFields[i], joined(kFields, ",")));
+      }
+    }
+    return {};
   }
 
-  Result<Rating> readRating(std::string_view line) const {
-    std::array<std::string_view, kFields> fields;
-    std::array<size_t, kFields> begins{};
-    size_t begin = 0;
-    for (size_t i = 0; i < kFields; ++i) {
-      begins[i] = begin;
-      const size_t comma = line.find(',', begin);
-      if ((comma == std::string_view::npos) != (i + 1 == kFields)) {
-        return wrong(i + 1 == kFields ? comma : line.size(),
-                     fmt::format("not {} fields, {}", kFields, kHeader));
-      }
-      fields[i] = line.substr(begin, comma - begin);
-      begin = comma + 1;
-    }
+  Result<Rating> readRating() {
     Rating rating;
-    uint64_t timestamp = 0;
-    const auto whole = [&](size_t i, uint64_t& value) -> Status {
-      if (parse(fields[i], value) && value <= kWholeMax) return {};
-      return wrong(begins[i],
-                   fmt::format("'{}' is no whole number from 0 to {}", printable(fields[i], 40), kWholeMax));
-    };
-    PSD_RETURN_IF_ERROR(whole(0, rating.user));
-    PSD_RETURN_IF_ERROR(whole(1, rating.item));
-    if (!parse(fields[2], rating.value) || !std::isfinite(rating.value)) {
-      return wrong(begins[2], fmt::format("'{}' is no rating; expected a number", printable(fields[2], 40)));
+    size_t column = 0;
+    for (;; ++column) {
+      PSD_ASSIGN_OR_RETURN(const bool more, lines_.nextField());
+      if (!more) break;
+      if (column == fields_.size()) return lines_.wrong(tooMany("more than"));
+      switch (fields_[column]) {
+        case kUser: PSD_RETURN_IF_ERROR(readWhole(rating.user)); break;
+        case kItem: PSD_RETURN_IF_ERROR(readWhole(rating.item)); break;
+        case kRating: PSD_RETURN_IF_ERROR(readValue(rating.value)); break;
+        default: break;  // of a column that no model takes
+      }
     }
-    PSD_RETURN_IF_ERROR(whole(3, timestamp));
+    if (column < fields_.size()) return lines_.wrong(tooMany("fewer than"));
     return rating;
   }
 
-  template <class Number>
-  static bool parse(std::string_view text, Number& value) {
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && stop == text.data() + text.size();
+  std::string tooMany(std::string_view than) const {
+    return fmt::format("{} {} fields, as the names are", than, fields_.size());
   }
 
-  /// `at`: bytes from the line's begin.
-  Error wrong(size_t at, const std::string& what) const {
-    return {ErrorCode::io, fmt::format("{}:{}:{}: {}", path_, line_, at + 1, what)};
+  Status readWhole(uint64_t& value) const {
+    const auto number = toNumber<int64_t>(lines_.field());
+    if (!number || *number < 0) {
+      return lines_.wrong(fmt::format("'{}' is no whole number from 0 to {}", printable(lines_.field(), 40),
+                                      std::numeric_limits<int64_t>::max()));
+    }
+    value = static_cast<uint64_t>(*number);
+    return {};
   }
 
-  const std::string path_;
-  std::string_view text_;  // that is left
-  uint64_t line_ = 0;      // from 1, of the newest
+  Status readValue(float& value) const {
+    const auto number = toNumber<float>(lines_.field());
+    if (!number) {
+      return lines_.wrong(fmt::format("'{}' is no rating; expected a number", printable(lines_.field(), 40)));
+    }
+    value = *number;
+    return {};
+  }
+
+  CsvLines lines_;
+  std::vector<size_t> fields_;  // of the columns: an index into kFields, or its size
 };
 
 }  // namespace

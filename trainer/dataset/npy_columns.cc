@@ -52,6 +52,7 @@ std::optional<NpyHeader> parseNpyHeader(std::string_view text) {
     if (error != std::errc()) return {};
     header.extents.push_back(extent);
     shape.remove_prefix(static_cast<size_t>(stop - shape.data()));
+    if (shape.starts_with('L')) shape.remove_prefix(1);  // a long integer of Python 2
     while (!shape.empty() && (shape[0] == ',' || shape[0] == ' ')) shape.remove_prefix(1);
   }
   return header;
@@ -72,18 +73,19 @@ Status addNpy(StoredColumns& columns, const std::string& path) {
   if (length > bytes.size() - begin) return none;
   const auto header = parseNpyHeader({reinterpret_cast<const char*>(bytes.data() + begin), length});
   if (!header) return none;
-  if (header->fortran && header->extents.size() > 1) {
-    return Error{ErrorCode::io, path + ": its order is Fortran's; expected C's (numpy.ascontiguousarray)"};
-  }
   std::optional<ElementType> type;
   for (const StoredType& known : kNpyTypes) {
     if (known.name == header->type) type = known.type;
   }
   const std::string name = std::filesystem::path(path).stem();
   const auto taken = [&](const StoredColumn& each) { return each.column.name == name; };
-  if (std::ranges::any_of(columns.columns, taken)) {
+  if (std::ranges::any_of(columns.columns, taken) || columns.unread.contains(name)) {
     return Error{ErrorCode::io,
                  fmt::format("{}: a second column '{}'; expected files of different names", path, name)};
+  }
+  if (header->fortran && header->extents.size() > 1) {
+    columns.unread[name] = path + ": its order is Fortran's; expected C's (numpy.ascontiguousarray)";
+    return {};
   }
   columns.memory.push_back(file);
   return addColumn(columns, name, type, header->type, header->extents, bytes.subspan(begin + length),
@@ -95,6 +97,7 @@ Status addNpy(StoredColumns& columns, const std::string& path) {
 Result<StoredColumns> readNpyColumns(const std::vector<std::string>& paths) {
   StoredColumns columns;
   for (const std::string& path : paths) PSD_RETURN_IF_ERROR(addNpy(columns, path));
+  PSD_RETURN_IF_ERROR(finishColumns(columns));
   return columns;
 }
 

@@ -1,10 +1,6 @@
-#include <algorithm>
 #include <cstring>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "common/config/json_file.h"
+#include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
 #include "trainer/dataset/mapped_file.h"
 #include "trainer/dataset/stored_columns.h"
@@ -17,27 +13,11 @@ constexpr StoredType kTensorTypes[] = {{"F32", ElementType::f32}, {"F64", Elemen
                                        {"I32", ElementType::i32}, {"I64", ElementType::i64},
                                        {"U8", ElementType::u8},   {"BOOL", ElementType::u8}};
 
-/// Throws nlohmann's exceptions on wrong types.
-Status addTensor(StoredColumns& columns, const std::string& name, const nlohmann::ordered_json& entry,
-                 std::span<const std::byte> data) {
-  const std::string what = "tensor '" + printable(name, 60) + "'";
-  const auto sizes = [&](const char* key) {
-    std::vector<uint64_t> list;
-    for (const auto& each : entry.at(key))
-      list.push_back(each.get_ref<const nlohmann::ordered_json::number_unsigned_t&>());
-    return list;
-  };
-  const auto type = entry.at("dtype").get<std::string>();
-  const std::vector<uint64_t> offsets = sizes("data_offsets");
-  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data.size()) {
-    return {ErrorCode::io, what + " lies outside the file"};
-  }
-  std::optional<ElementType> known;
+std::optional<ElementType> elementTypeOf(std::string_view dtype) {
   for (const StoredType& each : kTensorTypes) {
-    if (each.name == type) known = each.type;
+    if (each.name == dtype) return each.type;
   }
-  return addColumn(columns, name, known, type, sizes("shape"),
-                   data.subspan(offsets[0], offsets[1] - offsets[0]), what);
+  return {};
 }
 
 }  // namespace
@@ -54,21 +34,18 @@ Result<StoredColumns> readSafetensorsColumns(const std::string& path) {
   if (headerBytes > kHeaderBytesMax || headerBytes > bytes.size() - sizeof headerBytes) {
     return bad("its header length does not fit the file");
   }
-  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + sizeof headerBytes,
-                                headerBytes);
-  const auto document = parseJson(header, "its header");
-  if (!document.ok()) return bad(document.message());
+  const auto data = bytes.subspan(sizeof headerBytes + headerBytes);
+  const auto entries = parseSafetensorsHeader(
+      {reinterpret_cast<const char*>(bytes.data()) + sizeof headerBytes, headerBytes}, data.size());
+  if (!entries.ok()) return bad(entries.message());
+  if (entries->empty()) return bad("it holds no tensor");
   StoredColumns columns;
-  try {
-    for (const auto& [name, entry] : document->items()) {
-      if (name == "__metadata__") continue;
-      const Status added = addTensor(columns, name, entry, bytes.subspan(sizeof headerBytes + headerBytes));
-      if (!added.ok()) return bad(added.message());
-    }
-  } catch (const nlohmann::json::exception&) {
-    return bad("its header is not of the safetensors form");
+  for (const SafetensorsEntry& entry : *entries) {
+    PSD_RETURN_IF_ERROR(addColumn(columns, entry.name, elementTypeOf(entry.dtype), entry.dtype, entry.shape,
+                                  data.subspan(entry.begin, entry.end - entry.begin),
+                                  path + ": tensor '" + printable(entry.name, 60) + "'"));
   }
-  if (columns.columns.empty()) return bad("it holds no tensor");
+  PSD_RETURN_IF_ERROR(finishColumns(columns));
   columns.memory.push_back(file);
   return columns;
 }

@@ -12,26 +12,21 @@
 namespace psd {
 namespace {
 
-/// What a file holds under a name, and its elements.
-struct NamedTensors {
-  std::function<std::optional<TensorSpec>(const std::string& name)> find;
-  std::function<Status(const std::string& name, std::span<float> into)> read;
-};
+/// Reads the elements of a tensor. The error, which is about the tensor, names the file.
+using ReadTensor = std::function<Status(const TensorSpec& tensor, std::span<float> into)>;
 
-Status fill(Model& model, const std::string& path, const NamedTensors& file) {
+Error mismatch(const TensorSpec& tensor, const std::string& why, const std::string& path) {
+  return {ErrorCode::modelMismatch, "tensor " + tensor.toString() + ": " + why + " '" + path + "'"};
+}
+
+Status fill(Model& model, const std::string& path, const ReadTensor& read) {
   const ModelLayout layout(model.spec());
   for (size_t i = 0; i < model.spec().tensors.size(); ++i) {
     const TensorSpec& tensor = model.spec().tensors[i];
-    const auto bad = [&](const std::string& why) {
-      return Error{ErrorCode::modelMismatch, "tensor " + tensor.toString() + ": " + why + " '" + path + "'"};
-    };
-    const std::optional<TensorSpec> found = file.find(tensor.name);
-    if (!found) return bad("not in");
-    if (*found != tensor) return bad("is " + found->toString() + " in");
     const TensorPlace& place = layout.places()[i];
     const std::span<float> values = model.parameters().subspan(place.begin, place.count);
-    if (Status read = file.read(tensor.name, values); !read.ok()) return bad(read.message() + " in");
-    if (!allFinite(values)) return bad("holds NaN or infinity in");
+    PSD_RETURN_IF_ERROR(read(tensor, values));
+    if (!allFinite(values)) return mismatch(tensor, "holds NaN or infinity in", path);
   }
   return {};
 }
@@ -41,21 +36,21 @@ Status fill(Model& model, const std::string& path, const NamedTensors& file) {
 Status loadInitialValues(Model& model, Env& env, const std::string& path) {
   if (path.ends_with(".safetensors")) {
     PSD_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::open(env, path));
-    return fill(model, path,
-                {[&](const std::string& name) -> std::optional<TensorSpec> {
-                   const auto index = file.find(name);
-                   return index ? std::optional(file.model().tensors[*index]) : std::nullopt;
-                 },
-                 [&](const std::string& name, std::span<float> into) {
-                   return file.read(*file.find(name), 0, into);
-                 }});
+    return fill(model, path, [&](const TensorSpec& tensor, std::span<float> into) -> Status {
+      PSD_ASSIGN_OR_RETURN(const size_t index, file.find(tensor));
+      return file.read(index, 0, into);
+    });
   }
   // So that a file which is not there is told of as everywhere.
   PSD_RETURN_IF_ERROR(env.open(path).status());
   PSD_ASSIGN_OR_RETURN(const TorchScriptFile file, TorchScriptFile::open(path));
-  return fill(model, path,
-              {[&](const std::string& name) { return file.find(name); },
-               [&](const std::string& name, std::span<float> into) { return file.read(name, into); }});
+  return fill(model, path, [&](const TensorSpec& tensor, std::span<float> into) -> Status {
+    const std::optional<TensorSpec> found = file.find(tensor.name);
+    if (!found) return mismatch(tensor, "not in", path);
+    if (*found != tensor) return mismatch(tensor, "is " + found->toString() + " in", path);
+    const Status read = file.read(tensor.name, into);
+    return read.ok() ? read : Status(mismatch(tensor, read.message() + " in", path));
+  });
 }
 
 }  // namespace psd

@@ -92,7 +92,7 @@ TEST_CASE("arrays of numpy are columns by their files' names") {
   writeFile(folder.file("x.npy"), npy("<f8", "20, 2, 1", bytesOf(std::vector<double>(40, 1.5))));
   std::vector<int32_t> numbers(20);
   for (int32_t i = 0; i < 20; ++i) numbers[static_cast<size_t>(i)] = i;
-  writeFile(folder.file("n.npy"), npy("<i4", "20,", bytesOf(numbers), "True"));
+  writeFile(folder.file("n.npy"), npy("<i4", "20L,", bytesOf(numbers), "True"));  // as Python 2 wrote it
   const std::string files = folder.file("x.npy") + "," + folder.file("n.npy");
   const auto train = open(files), test = open(files, Split::test);
   CHECK(describeColumns(train->columns()) == "n i32 below 20, x f64[2,1]");
@@ -120,21 +120,55 @@ TEST_CASE("a file of numbers with commas has the columns of its first line") {
   CHECK(valuesOf<int64_t>(*data, "big", {0}) == std::vector<int64_t>{9007199254740993});
 }
 
+TEST_CASE("numbers and lines are read as programs write them") {
+  const TempDir folder;
+  const std::string path = folder.file("a.csv");
+  writeFile(path,
+            "\xef\xbb\xbf,\"a, \"\"b\"\"\", y\t,text\r\n0, +0.5,\"-1\",\"one\ntwo, \"\"three\"\"\"\r\n"
+            "1,1e-46 ,+2,\r\n2,4.9406564584124654e-324,3,5\" disk\n\r\n \n");
+  const auto data = open(path + ":test=" + path);
+  CHECK(describeColumns(data->columns()) == "a, \"b\" f32, y i64");
+  CHECK(valuesOf<float>(*data, "a, \"b\"", {0, 1, 2}) == std::vector<float>{0.5, 0, 0});
+  CHECK(valuesOf<int64_t>(*data, "y", {0, 1, 2}) == std::vector<int64_t>{-1, 2, 3});
+  CHECK(data->whyUnread("text") == path + ":2:14: 'one?two, \"three\"' is no number that f32 holds");
+  CHECK(data->whyUnread("y").empty());
+}
+
+TEST_CASE("a column that cannot be read is passed over, and why is known") {
+  const TempDir folder;
+  const std::string path = folder.file("a.csv");
+  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
+           {"a,b\n1,2\n3,x\n", ":3:3: 'x' is no number that f32 holds"},
+           {"a,b\n1,2\n3,\n", ":3:3: '' is no number that f32 holds"},
+           {"b,a\nnan,2\n", ":2:1: 'nan' is no number that f32 holds"},
+           {"b,a\n1e39,2\n", ":2:1: '1e39' is no number that f32 holds"},
+           {"b i64,a\n1.5,2\n", ":2:1: '1.5' is no whole number, of which column 'b' is"},
+           {"b,a,b\n1,2,3\n", ":1:5: 'b' is the name of two columns"}}) {
+    INFO(text);
+    writeFile(path, text);
+    const auto data = open(path + ":test=" + path);
+    CHECK(data->columns().size() == 1);
+    CHECK(data->whyUnread("b") == path + why);
+    CHECK(data->whyUnread("c").empty());
+  }
+}
+
 TEST_CASE("what is wrong with a file of numbers is named by line and column") {
   const TempDir folder;
   const std::string path = folder.file("a.csv");
   for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
-           {"a,b\n1,2\n3,x\n", ":3:3: 'x' is no number that f32 holds"},
-           {"a,b\n1,2\n3,\n", ":3:3: '' is no number"},
            {"a,b\n1\n", ":2:1: 1 fields; expected 2, as the names are"},
            {"a,b\n1,2,3\n", ":2:5: more than 2 fields"},
            {"a,b\n", "no rows"},
-           {"", ":1:1: '' is no name"},
-           {"a,a\n1,2\n", ":1:3: 'a' is no name; expected a line of different names"},
-           {"a i64\n1.5\n", ":2:1: '1.5' is no whole number, of which column 'a' is"},
-           {"a\nnan\n", ":2:1: 'nan' is no number that f32 holds"},
+           {"", ":1:1: no rows"},
+           {"\n\n", ":1:1: no rows"},
+           {"a,a\n1,2\n", ":1:3: 'a' is the name of two columns"},
            {"a\n1e99\n", ":2:1: '1e99' is no number that f32 holds"},
-           {"a\n1\n\n2\n", ":3:1: '' is no number"}}) {
+           {"a,b\n1,2\n\n3,4\n", ":3:1: 1 fields"},
+           {"a\n1\n\n2\n", ":3:1: '' is no number"},
+           {"a,b\n1,\"2\n3,4\n", ":2:3: a quote begins a field, and none ends it"},
+           {"a,b\n\"1\"2,3\n", ":2:1: a quote ends a field, and more follows"}}) {
+    INFO(text);
     writeFile(path, text);
     CHECK_THAT(problemOf(path), Contains(path + words) || Contains(words));
   }
@@ -157,21 +191,54 @@ TEST_CASE("what is wrong with a safetensors file is named") {
       {R"({"x":{"dtype":"F32","shape":[6],"data_offsets":[0,24]},"x":{}})", "its header: x: appears twice"},
       {"{}", "it holds no tensor"},
       {R"({"x":{"dtype":"BF16","shape":[12],"data_offsets":[0,24]}})", "tensor 'x' is of BF16; expected f32"},
-      {R"({"x":{"dtype":"F32","shape":[5],"data_offsets":[0,24]}})", "has 24 bytes; expected 20"},
-      {R"({"x":{"dtype":"F32","shape":[6],"data_offsets":[0,28]}})", "lies outside the file"},
+      {R"({"x":{"dtype":"F32","shape":[5],"data_offsets":[0,24]}})",
+       "tensor 'x': data_offsets do not match its shape"},
+      {R"({"x":{"dtype":"F32","shape":[6],"data_offsets":[0,28]}})",
+       "tensor 'x': data_offsets lie outside the file"},
       {R"({"x":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", "has no rows"},
       {R"({"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", "has no rows"},
       {R"({"x":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,24]}})",
-       "is larger than the file"},
-      {R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})", "is not of the safetensors form"},
-      {R"({"x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
-       R"("y":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})",
-       "tensor 'y' has 2 rows, but column 'x' has 4"},
+       "data_offsets do not match its shape"},
+      {R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})",
+       "its header is not of the safetensors form"},
   };
   for (const auto& [header, problem] : wrong) {
     INFO(header);
     CHECK_THAT(problemWith(header), Contains(problem));
   }
+}
+
+TEST_CASE("tensors that are no columns beside others are passed over, and why is known") {
+  const TempDir folder;
+  const std::string path = folder.file("a.safetensors");
+  writeFile(path, safetensors(R"({"x":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},)"
+                              R"("y":{"dtype":"U8","shape":[3],"data_offsets":[12,15]},)"
+                              R"("half":{"dtype":"BF16","shape":[3],"data_offsets":[15,21]},)"
+                              R"("none":{"dtype":"F32","shape":[0],"data_offsets":[21,21]},)"
+                              R"("one":{"dtype":"F32","shape":[],"data_offsets":[21,25]},)"
+                              R"("mean":{"dtype":"F32","shape":[2],"data_offsets":[25,33]}})",
+                              std::string(33, '\0')));
+  const auto data = open(path + ":test=" + path);
+  CHECK(describeColumns(data->columns()) == "x f32, y u8 below 1");
+  CHECK(data->whyUnread("half") ==
+        path + ": tensor 'half' is of BF16; expected f32, f64, i32, i64, u8 or bool");
+  CHECK_THAT(data->whyUnread("none"), Contains("tensor 'none' has no rows"));
+  CHECK_THAT(data->whyUnread("one"), Contains("tensor 'one' has no rows"));
+  CHECK(data->whyUnread("mean") == "it has 2 rows, but most columns have 3");
+}
+
+TEST_CASE("columns that the files of the two splits have otherwise are passed over, and why is known") {
+  const TempDir folder;
+  const std::string train = folder.file("train.csv"), test = folder.file("test.csv");
+  writeFile(train, "x,mine,kind,text\n1,2,3,a\n2,3,4,b\n");
+  writeFile(test, "yours,x,kind,text\n1,2,0.5,1\n");
+  const auto data = open(train + ":test=" + test), tests = open(train + ":test=" + test, Split::test);
+  CHECK(describeColumns(data->columns()) == "x i64 below 3");
+  CHECK(valuesOf<int64_t>(*tests, "x", {0}) == std::vector<int64_t>{2});
+  CHECK(data->whyUnread("mine") == "there is none to test");
+  CHECK(tests->whyUnread("yours") == "there is none to train on");
+  CHECK(data->whyUnread("kind") == "it is i64 to train on, but f32 to test");
+  CHECK(tests->whyUnread("text") == train + ":2:7: 'a' is no number that f32 holds");
 }
 
 TEST_CASE("what is wrong with an array, or with two files together, is named") {
@@ -196,10 +263,8 @@ TEST_CASE("what is wrong with an array, or with two files together, is named") {
   CHECK_THAT(problemOf(a + "," + a), Contains("a second column 'a'"));
   CHECK_THAT(problemOf(a + "," + folder.file("b.csv") + "," + a), Contains("b.csv' is no file of samples"));
   writeFile(b, npy("<f4", "2, 3", std::string(24, '\0')));
-  CHECK_THAT(problemOf(a + ":test=" + b),
-             Contains("column 1 is 'a f32' to train on, but 'b f32[3]' to test"));
-  CHECK_THAT(problemOf(a + ":test=" + a + "," + b),
-             Contains("column 2 is none to train on, but 'b f32[3]' to test"));
+  CHECK(problemOf(a + ":test=" + b) ==
+        a + " and " + b + " have no column in common: 'a': there is none to test");
   CHECK_THAT(problemOf("files:"), Contains("is no file of samples; expected FILE.safetensors"));
 }
 

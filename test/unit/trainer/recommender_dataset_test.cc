@@ -85,26 +85,49 @@ TEST_CASE("MovieLens's ratings are read, a tenth of them to test") {
 
 TEST_CASE("what is wrong in a file of ratings is named by line and column") {
   const std::string good = kHeader + "1,1,4.0,964982703\n";
-  CHECK(problemOf("") == "ratings.csv:1:1: not 'userId,movieId,rating,timestamp', with which ratings begin");
-  CHECK_THAT(problemOf("userId,movieId,rating\n"), Contains("ratings.csv:1:1: not '"));
+  const std::string first = "; expected a line with userId,movieId,rating first";
+  CHECK(problemOf("") == "ratings.csv:1:1: no column 'userId'" + first);
+  CHECK(problemOf("userId,rating,when\n") == "ratings.csv:1:15: no column 'movieId'" + first);
+  CHECK(problemOf("userId,movieId,rating,userId\n") ==
+        "ratings.csv:1:23: 'userId' is the name of two columns");
   CHECK_THAT(problemOf(kHeader), Contains("0 ratings to train on; expected 1 to"));
-  CHECK(problemOf(good + "1,3,4.0\n") == "ratings.csv:3:8: not 4 fields, userId,movieId,rating,timestamp");
-  CHECK(problemOf(good + "1,3,4.0,9,\n") ==
-        "ratings.csv:3:10: not 4 fields, userId,movieId,rating,timestamp");
-  CHECK(problemOf(good + "\n" + good) == "ratings.csv:3:1: not 4 fields, userId,movieId,rating,timestamp");
+  CHECK(problemOf(good + "1,3,4.0\n") == "ratings.csv:3:5: fewer than 4 fields, as the names are");
+  CHECK(problemOf(good + "1,3,4.0,9,\n2,2,2,2") == "ratings.csv:3:11: more than 4 fields, as the names are");
+  CHECK(problemOf(good + "\n" + good) ==
+        "ratings.csv:3:1: '' is no whole number from 0 to 9223372036854775807");
   CHECK(problemOf(good + "x,3,4.0,9\n") ==
         "ratings.csv:3:1: 'x' is no whole number from 0 to 9223372036854775807");
   CHECK_THAT(problemOf(good + "1,-3,4.0,9\n"), Contains("ratings.csv:3:3: '-3' is no whole number"));
   CHECK_THAT(problemOf(good + "1,9223372036854775808,4.0,9\n"), Contains("ratings.csv:3:3: '92233"));
-  CHECK_THAT(problemOf(good + "1, 3,4.0,9\n"), Contains("ratings.csv:3:3: ' 3' is no whole number"));
+  CHECK_THAT(problemOf(good + "1,3 3,4.0,9\n"), Contains("ratings.csv:3:3: '3 3' is no whole number"));
   CHECK(problemOf(good + "1,3,good,9\n") == "ratings.csv:3:5: 'good' is no rating; expected a number");
   CHECK_THAT(problemOf(good + "1,3,,9\n"), Contains("ratings.csv:3:5: '' is no rating"));
   CHECK_THAT(problemOf(good + "1,3,nan,9\n"), Contains("ratings.csv:3:5: 'nan' is no rating"));
   CHECK_THAT(problemOf(good + "1,3,1e99,9\n"), Contains("ratings.csv:3:5: '1e99' is no rating"));
-  CHECK_THAT(problemOf(good + "1,3,4.0,\x1b[2J\n"), Contains("ratings.csv:3:9: '?[2J' is no whole number"));
+  CHECK_THAT(problemOf(good + "1,\x1b[2J,4.0,9\n"), Contains("ratings.csv:3:3: '?[2J' is no whole number"));
   CHECK_THAT(openDataset("movielens:/nowhere", Split::train, 1).message(),
              Contains("/nowhere/ratings.csv: No such file"));
   CHECK_THAT(openDataset("movielens", Split::train, 1).message(), Contains("expected movielens:DIR"));
+}
+
+TEST_CASE("ratings are read as programs write them") {
+  const TempDir folder;
+  std::string plain = kHeader, other = "\xef\xbb\xbf\"\",timestamp,rating,\"movieId\",userId,comment\r\n";
+  for (int i = 0; i < 30; ++i) {
+    const std::string item = std::to_string(i % 7), value = i == 0 ? "1e-46" : "0.5";
+    plain += "3," + item + "," + value + ",9\n";
+    other +=
+        std::to_string(i) + ",yesterday,+" + value + ", " + item + " ,\"3\",\"good, or\n\"\"so\"\"\"\r\n";
+  }
+  writeFile(folder.file("ratings.csv"), plain);
+  const Batch expected = all(*open("movielens:" + folder.path()));
+  writeFile(folder.file("ratings.csv"), other + "\r\n\n");
+  const Batch batch = all(*open("movielens:" + folder.path()));
+  CHECK(expected.size() > 20);
+  for (const char* name : {"user", "item"}) {
+    CHECK(column<int64_t>(batch, name) == column<int64_t>(expected, name));
+  }
+  CHECK(column<float>(batch, "rating") == column<float>(expected, "rating"));
 }
 
 TEST_CASE("made-up ratings are a function of the seed, and users and items have ids of any size") {

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "test/support/catch.h"
+#include "test/support/temp_dir.h"
 #include "test/unit/trainer/fake_client.h"
 #include "test/unit/trainer/softmax_model.h"
+#include "trainer/dataset/dataset_list.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/eval/evaluate.h"
 #include "trainer/loop/fit.h"
@@ -291,6 +293,14 @@ TEST_CASE("a model that does not fit the data is refused with the columns of bot
              Contains("column 'weight' is not there; expected f32: the data (10 synthetic images) has"));
   CHECK_FALSE(checkFit(Other({{"image", ElementType::f32, {3, 32, 32}}}), *data).ok());
   CHECK_FALSE(checkFit(Other({{"label", ElementType::i32, {}, 10}}), *data).ok());
+  const testing::TempDir folder;
+  testing::writeFile(folder.file("a.csv"), "x,name\n1,one\n");
+  const auto files = openDataset(folder.file("a.csv") + ":test=" + folder.file("a.csv"), Split::train, 1);
+  PSD_REQUIRE_OK(files);
+  CHECK(checkFit(Other({{"x", ElementType::i64, {}}}), **files).ok());
+  CHECK(checkFit(Other({{"name", ElementType::f32, {}}}), **files).message() ==
+        "column 'name' cannot be read: " + folder.file("a.csv") +
+            ":2:3: 'one' is no number that f32 holds; the model softmax takes name f32");
 }
 
 TEST_CASE("parameters that are not finite are named, not evaluated") {
