@@ -132,7 +132,9 @@ void Checkpointer::run() {
     served_ = serving;
     taken_.notify_all();
   }
-  if (!lastOne_ || (!schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
+  // One that was asked for and did not come to it is the first of all, perhaps.
+  const bool owed = asked_ != served_;
+  if (!lastOne_ || (!owed && !schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
   hold.unlock();
   const Status status = take();
   hold.lock();
