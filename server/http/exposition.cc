@@ -233,6 +233,10 @@ void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
        [](auto& g) { return g.wait == "standby_and_disk" ? 1 : 0; });
   each("psd_group_primary", "whether the daemon is the primary of its group; only with an engine",
        [](auto& g) { return g.role == "primary" ? 1 : 0; });
+  each("psd_group_standby", "whether the daemon is the standby in sync, which could take over",
+       [](auto& g) { return g.role == "standby" ? 1 : 0; });
+  each("psd_group_waits", "whether the daemon waits for something before it serves or follows",
+       [](auto& g) { return g.waits.empty() ? 0 : 1; });
   each("psd_group_epoch", "epoch of the group, one more with each take-over",
        [](auto& g) { return g.epoch; });
   each("psd_group_waits_for_standby", "whether pushes are answered when a standby holds them",

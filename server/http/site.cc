@@ -198,7 +198,8 @@ kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, c
 
 kj::Promise<void> Site::ready(Response& response) const {
   const std::string state = hooks_.status().state;
-  const bool ready = state == "serving";
+  // A standby in sync does what it is there for.
+  const bool ready = state == "serving" || state == "standby";
   return replies_.text(response, ready ? 200 : 503, ready ? "OK" : "Service Unavailable", state);
 }
 

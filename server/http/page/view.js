@@ -41,6 +41,9 @@ export function judge(status, daemons, silentFor) {
   if (status.state === "stopping") return ["warn", "Stopping", "what has begun is finished and saved"];
   if (status.state === "moved") return ["warn", "Moved", `the model is at ${status.moved_to.join(" ")} now`];
   const name = status.model?.name ?? "a model";
+  if (status.state === "standby") return ["good", `Standby of ${name}`, "in sync: it takes over where the primary dies"];
+  if (status.state === "following") return ["warn", "Following", "not in sync yet: it could not take over"];
+  if (status.state === "waiting") return ["warn", "Waiting", status.group.waits];
   if (status.state !== "serving") return ["warn", "Waiting for a model", status.model ? `the first trainer brings the values of ${name}` : "the first trainer brings it"];
   const away = trainers.filter((trainer) => !trainer.connected);
   if (away.length) return ["warn", `Serving ${name}`, `rank ${away.map((each) => each.rank).join(", ")} is not connected`];
@@ -282,7 +285,7 @@ function showDurability(status) {
 
 function answering(daemon) {
   if (!daemon.asked) return node("span", daemon.why, "badge");
-  if (daemon.answers) return node("span", daemon.state, `badge ${daemon.state === "serving" ? "good" : "warn"}`);
+  if (daemon.answers) return node("span", daemon.state, `badge ${["serving", "standby"].includes(daemon.state) ? "good" : "warn"}`);
   const silent = daemon.silent_seconds ? `away, since ${duration(daemon.silent_seconds)}` : "away";
   const badge = node("span", silent, "badge bad");
   badge.title = daemon.why;
