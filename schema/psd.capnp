@@ -548,12 +548,14 @@ interface Admin {
   # What happened after the event with that number, of the 256 newest, as JSON. docs/operations.md lists the fields. With `wait`
   # the call is parked until there is something. A connection has one such call outstanding; another one fails.
 
-  replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink, records :UInt32) -> ReplicateResult;
+  replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink, records :UInt32, folderEpoch :UInt64)
+      -> ReplicateResult;
   # A daemon, `follower`, becomes the standby of this one: `sink` gets the model, and from then on every update, until it or the
   # connection is dropped. `primary`: the number of the daemon that is meant. `name`, for people, and `addresses` are the caller's.
   # `records`: the newest format of log records that it reads, as in docs/log_format.md; 0: not said, as by psd of before PSDLOG2.
   # invalidArgument: no engine is configured here, or the caller does not read the records of this daemon. standby: this daemon serves nobody, or is another one. notReady: it has no values
   # yet, or another standby. unavailable: it is about to end. `follower` 0 asks for `daemon` alone, and gets notReady.
+  # `folderEpoch`: of the caller, as in ReplicateResult. Where both wait for a primary that is dead, each can tell which has the newer state.
 
   switchOver @7 () -> (status :Acknowledgement);
   # The standby becomes the primary, and this daemon its standby. The connection ends with that, maybe before the answer. notReady:

@@ -80,9 +80,17 @@ kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first 
       });
 }
 
+constexpr size_t kStateBytesMax = 400;
+
 /// For the service manager.
 std::string stateOf(Server& server) {
   if (server.coordinator().end().requested()) return "finishing what has begun";
+  if (const GroupMember* const member = server.group()) {
+    const GroupStatus group = member->status();
+    const std::string state = group.stateBesidePrimary();
+    if (state == "waiting") return "waiting: " + oneLine(group.waits, kStateBytesMax);
+    if (!state.empty()) return state;
+  }
   const auto model = server.host().models().model();
   return model ? "serving " + printable(model->store->model().name) : "waiting for a model";
 }

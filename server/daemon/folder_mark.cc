@@ -20,13 +20,13 @@ constexpr std::string_view kMarkFormat = "psd primary", kMarkChecksum = "crc32c"
 constexpr uint64_t kMarkBytesMax = 4096;
 
 /// Who saved what is in a folder.
-Result<Continued> readMark(Env& env, const std::string& path) {
+Result<FolderRecord> readMark(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kMarkBytesMax, "the mark of a primary"));
   PSD_ASSIGN_OR_RETURN(Json document, openSealedJson(text, kMarkChecksum));
   ObjectReader in(std::move(document));
   if (in.text("format", "") != kMarkFormat) in.fail("format", "must be \"" + std::string(kMarkFormat) + "\"");
   const std::string daemon = in.text("daemon", "");
-  Continued mark;
+  FolderRecord mark;
   mark.standby = in.boolean("standby", false);
   mark.epoch = in.integer("epoch", 0, mark.standby ? 0 : 1, UINT64_MAX);
   in.text(kMarkChecksum, "");
@@ -66,26 +66,29 @@ Status FolderMark::renew() {
   return write();
 }
 
-Status FolderMark::writeAsStandby() const { return write({.daemon = me_, .standby = true}); }
+Status FolderMark::writeAsStandby(uint64_t epoch) const {
+  return write({.daemon = me_, .epoch = epoch, .standby = true});
+}
 
-Status FolderMark::write(const Continued& mark) const {
+Status FolderMark::write(const FolderRecord& mark) const {
   Json text = {{"format", kMarkFormat}, {"daemon", hex(mark.daemon)}, {"epoch", mark.epoch}};
   if (mark.standby) text["standby"] = true;
   return writeTextAtomically(env_, path(), sealJson(text, kMarkChecksum));
 }
 
-std::optional<Continued> FolderMark::read() const {
-  if (!durability_.enabled() || durability_.resume != "auto") return {};
+SavedFolder FolderMark::read() const {
+  if (!durability_.enabled()) return {};
+  if (durability_.resume != "auto") return {.record = {}, .chosen = true};
   const auto there = env_.exists(path());
   if (there.ok() && !*there) return {};
   auto mark = readMark(env_, path());
   if (!mark.ok()) {
-    spdlog::error("it is not known whose state the folder has, so it is not gone on from: {}",
+    spdlog::error("it is not known whose state the folder has, so it is not gone on from by itself: {}",
                   mark.message());
-    return {};
+    return {.record = FolderRecord()};
   }
   mark->complete = durability_.type == DurabilityConfig::Type::log;
-  return *mark;
+  return {.record = *mark};
 }
 
 }  // namespace psd

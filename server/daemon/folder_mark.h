@@ -7,7 +7,7 @@
 
 #include "common/os/env.h"
 #include "server/checkpoint/durability_config.h"
-#include "server/group/group_member.h"
+#include "server/replica/folder_record.h"
 
 namespace psd {
 
@@ -26,13 +26,13 @@ class FolderMark final {
   Status write();
   /// write(), where a mark of an epoch before tells of what is there. Blocks.
   Status renew();
-  /// What is in the folder is of this daemon while it follows another one. Blocks.
-  Status writeAsStandby() const;
-  /// Whose state the folder has; nothing where that is not known, or not to be gone on from. Blocks.
-  std::optional<Continued> read() const;
+  /// What is in the folder is of this daemon while it follows another one in that epoch. Blocks.
+  Status writeAsStandby(uint64_t epoch) const;
+  /// Whose state the folder has, as far as a start would go on from it. Blocks.
+  SavedFolder read() const;
 
  private:
-  Status write(const Continued& mark) const;
+  Status write(const FolderRecord& mark) const;
   std::string path() const;
 
   Env& env_;

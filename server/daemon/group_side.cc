@@ -127,6 +127,8 @@ void GroupSide::noteMark(const Status& written) {
     spdlog::error("a daemon that is started over this folder would wait: {}", written.message());
 }
 
+bool GroupSide::saves() const { return server_.loaded().config.durability.enabled(); }
+
 bool GroupSide::hasValues() const {
   // A model that may not count is nobody's to go on with.
   return server_.host().models().ready() && !server_.moveUnderWay();
@@ -175,7 +177,7 @@ void GroupSide::keepOwn(const Json& effective) {
   own_ = effective;
 }
 
-Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint) {
+Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t epoch) {
   PSD_ASSIGN_OR_RETURN(const std::string text,
                        readText(files, kConfigFile, kConfigBytesMax, "a configuration"));
   PSD_ASSIGN_OR_RETURN(const Json primarys, parseJson(text, "the primary's configuration"));
@@ -186,7 +188,8 @@ Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint) 
   PSD_ASSIGN_OR_RETURN(auto model, server_.host().makeCopy(files, checkpoint, config.config));
   CopyPlace place{model->store.get(), nullptr};
   if (onDisk) {
-    place.disk = server_.host().makeDisk(model, [mark = mark_] { return mark->writeAsStandby(); });
+    place.disk =
+        server_.host().makeDisk(model, [mark = mark_, epoch] { return mark->writeAsStandby(epoch); });
   }
   const std::lock_guard hold(mutex_);
   copy_ = Copy{std::move(model), std::move(config)};

@@ -39,13 +39,14 @@ class GroupSide final : public ServerGroup, public GroupHost {
 
   Status serve(uint64_t epoch) override;
   void serveOn(uint64_t epoch) override;
+  bool saves() const override;
   bool hasValues() const override;
   kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) override;
   kj::Promise<bool> closeGates() override;
   void openGates() override;
   void handOver() override;
   void letTrainersGo() override;
-  Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint) override;
+  Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t epoch) override;
   void showCopy() override;
   void serveCopy(Followed followed, uint64_t epoch) override;
   void movedAway(const PlannedMove& moved) override;

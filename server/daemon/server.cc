@@ -11,6 +11,7 @@
 #include "common/log/log.h"
 #include "common/os/host.h"
 #include "common/text/text.h"
+#include "server/daemon/folder_mark.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/login_service.h"
 #include "server/rpc/move_outcome_client.h"
@@ -170,6 +171,14 @@ Status Server::prepare() {
 
 Status Server::prepareAlone() {
   PSD_RETURN_IF_ERROR(outgoing_.look());
+  const DurabilityConfig& durability = loaded_.config.durability;
+  if (FolderMark(env_, durability, DaemonId{}).read().record) {
+    spdlog::warn(
+        "the folder '{}' is of a daemon of a pair, and no engine is configured: it is not known whether the "
+        "other one "
+        "has newer state",
+        durability.path);
+  }
   if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(goOn());
   keepDoor(nullptr);
   return {};
@@ -447,6 +456,9 @@ DaemonStatus Server::status() const {
   if (group_) status.group = group_->member().status();
   status.gradientsPerSecond = gradientRate_.perSecond(counters_.gradients.value(), steadyMs());
   status.movedFrom = incoming_.cameFrom();
+  if (status.group && status.state != "stopping") {
+    if (const std::string state = status.group->stateBesidePrimary(); !state.empty()) status.state = state;
+  }
   if (outgoing_.moved()) {
     status.state = "moved";
     for (const auto& addresses : environment_.movedAway.get().to) {

@@ -23,6 +23,8 @@ class GroupHost {
   virtual Status serve(uint64_t epoch) = 0;
   /// It goes on serving, in another epoch.
   virtual void serveOn(uint64_t epoch) = 0;
+  /// Whether the model is kept on the disk of this daemon.
+  virtual bool saves() const = 0;
   /// Whether the model has its values, so that another daemon can follow.
   virtual bool hasValues() const = 0;
   /// Writes the configuration and a checkpoint of the model to the stream, on a thread of its own; gives its
@@ -40,8 +42,8 @@ class GroupHost {
 
   // --- As standby ----------------------------------------------------------------------------------------
 
-  /// Makes a place for a primary's checkpoint, with its values. On any thread; blocks.
-  virtual Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint) = 0;
+  /// Makes a place for a checkpoint of the primary of that epoch, with its values. On any thread; blocks.
+  virtual Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t epoch) = 0;
   /// The copy is in place and follows the primary from now on.
   virtual void showCopy() = 0;
   /// The copy is the model from now on, and the daemon serves.

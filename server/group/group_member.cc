@@ -55,8 +55,8 @@ void GroupMember::taskFailed(kj::Exception&& exception) {
   spdlog::error("replication: {}", exception.getDescription().cStr());
 }
 
-void GroupMember::start(std::optional<Continued> continued, bool begunAnew) {
-  continued_ = continued;
+void GroupMember::start(SavedFolder folder, bool begunAnew) {
+  folder_ = std::move(folder);
   begunAnew_ = begunAnew;
   tasks_.add(plan_.read().then([this](Result<PlanView> plan) -> kj::Promise<void> {
     if (!plan.ok()) return retryStart(plan.error());
@@ -71,7 +71,11 @@ void GroupMember::start(std::optional<Continued> continued, bool begunAnew) {
     }
     life_ = Life::atWork;
     startedAt_ = now();
-    happen([&](TimePoint time) { return state_.start(*plan, 0, time); });
+    if (folder_.chosen && plan->ended) {
+      spdlog::warn("durability.resume says what to begin with: what the run before saved, at {}, is left out",
+                   plan_.addressOf(plan->ended->primary));
+    }
+    happen([&](TimePoint time) { return state_.start(*plan, 0, time, folder_); });
     tasks_.add(keepTicking());
     tasks_.add(keepWatching());
     return kj::READY_NOW;
@@ -82,7 +86,7 @@ kj::Promise<void> GroupMember::retryStart(const Error& error) {
   if (waitsFor_ != error.message) spdlog::warn("waiting for the plan: {}", error.message);
   waitsFor_ = error.message;
   return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS).then([this] {
-    start(continued_, begunAnew_);
+    start(folder_, begunAnew_);
   });
 }
 
@@ -124,6 +128,7 @@ void GroupMember::tick() {
   }
   happen([&](TimePoint time) { return state_.tick(time); });
   claimWhatIsOurs();
+  tellUndecided();
 }
 
 void GroupMember::listenToFollower() {
@@ -152,15 +157,14 @@ void GroupMember::tellHeld() {
 }
 
 void GroupMember::claimWhatIsOurs() {
-  if (!continued_ || state_.role() != GroupRole::newcomer) return;
+  if (!mayClaim_ || !folder_.record || state_.role() != GroupRole::newcomer) return;
   const PlanView& plan = state_.plan();
   if (plan.vacant()) return;
-  const Continued& ours = *continued_;
-  const bool primarys = plan.primary == ours.daemon && (ours.standby || plan.epoch == ours.epoch);
+  const FolderRecord& ours = *folder_.record;
   // Who is named as in sync has on its disk whatever was answered, as long as it is named.
   const bool standbys = ours.standby && plan.standby == ours.daemon;
-  if (!primarys && !standbys) {
-    continued_.reset();  // somebody else went on, or may have more
+  if (!isOfPrimary(ours, plan.primary, plan.epoch) && !standbys) {
+    mayClaim_ = false;  // somebody else went on, or may have more
     return;
   }
   const auto wait = milliseconds(2 * terms_.replication.aloneMs);
@@ -180,7 +184,6 @@ void GroupMember::learn(const Result<PlanView>& plan) {
     host_.note("engine", plan_.trouble());
   }
   if (plan_.moved() && serving_ == 0) return becomeMoved();
-  if (plan_.ended() && serving_ == 0) return endWithRun("the plan says that the run is over");
   happen([&](TimePoint time) { return state_.planRead(*plan, time); });
 }
 
@@ -217,6 +220,8 @@ void GroupMember::act(const group_action::Swap& swap) {
 Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
                                                  std::shared_ptr<EventLoop> loop) {
   if (request.primary != state_.me()) {
+    if (serving_ == 0 && !request.addresses.empty() && !isHere(request.addresses))
+      peer_ = PeerFolder{request.addresses.front().toString(), request.folderEpoch};
     return Error{ErrorCode::standby,
                  fmt::format("this is daemon {}, not {}", hex(state_.me()), hex(request.primary))};
   }
@@ -419,7 +424,8 @@ void GroupMember::act(const group_action::StepDown& down) {
   serving_ = 0;
   host_.handOver();
   const std::string why =
-      down.handedOver
+      plan_.ended() ? std::string("another daemon was the primary, and has ended the run")
+      : down.handedOver
           ? fmt::format("daemon {} is the primary from now on", hex(state_.plan().primary))
           : fmt::format(
                 "daemon {} is the primary in epoch {}: what is here and nobody was told of is thrown away",
@@ -440,6 +446,8 @@ void GroupMember::act(const group_action::StepDown& down) {
 void GroupMember::act(const group_action::Ended&) {
   tasks_.add(whenLastWordSaid().then([this] { tellLeft(); }));
 }
+
+void GroupMember::act(const group_action::RunOver&) { endWithRun("the plan says that the run is over"); }
 
 void GroupMember::tellLeft() {
   KJ_IF_MAYBE (left, left_) {
@@ -494,7 +502,7 @@ kj::Promise<Status> GroupMember::endPlan(TimePoint until) {
   // A swap that is under way may yet win, and one that is wanted later would write the plan again.
   return whenNothingAsked(until).then([this](bool) {
     happen([&](TimePoint) { return state_.endRun(); });
-    return plan_.end();
+    return plan_.end(host_.saves());
   });
 }
 
@@ -510,6 +518,7 @@ Error GroupMember::turnedAway() const {
     if (state_.plan().primary == state_.me()) return {ErrorCode::standby, "this daemon is about to end"};
     return {ErrorCode::standby, "this daemon has stepped down; the primary is " + plan_.primaryAddress()};
   }
+  if (undecided_) return {ErrorCode::standby, "this daemon serves nobody: " + waitsFor_};
   const std::string primary = plan_.primaryAddress();
   const bool own = std::ranges::any_of(terms_.addresses,
                                        [&](const Address& address) { return address.toString() == primary; });
@@ -527,6 +536,8 @@ std::vector<Address> GroupMember::others() const {
   };
   const PlanView& plan = state_.plan();
   if (!plan.vacant() && plan.primary != state_.me()) add(plan_.addressesOf(plan.primary));
+  if (plan.ended && plan_.addressesOf(plan.ended->primary) != terms_.addresses)
+    add(plan_.addressesOf(plan.ended->primary));
   if (plan.standby && *plan.standby != state_.me()) add(plan_.addressesOf(*plan.standby));
   add(feed_ ? followerAddresses_ : waitingAddresses_);
   return all;
@@ -542,7 +553,10 @@ GroupStatus GroupMember::status() const {
     out.epoch = plan.epoch;
     out.primary = hex(plan.primary);
     if (plan.standby) out.standby = hex(*plan.standby);
+  } else if (plan.ended) {
+    out.epoch = plan.ended->epoch;
   }
+  if (folder_.record) out.folderEpoch = folder_.record->epoch;
   for (const Address& address : others()) out.others.push_back(address.toString());
   out.wait = describe(terms_.replication.wait);
   out.engine = plan_.trouble();

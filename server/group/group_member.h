@@ -16,19 +16,12 @@
 #include "server/group/mailbox.h"
 #include "server/group/primary_connection.h"
 #include "server/loop/background.h"
+#include "server/replica/folder_record.h"
 #include "server/replica/group_state.h"
 #include "server/replica/replicator.h"
 #include "server/status/group_status.h"
 
 namespace psd {
-
-/// Whose saved state a daemon goes on from, where that process is certainly dead. A value type.
-struct Continued {
-  DaemonId daemon;
-  uint64_t epoch = 0;     ///< in which it was the primary; of a standby 0
-  bool standby = false;   ///< it kept on its disk what it held as a standby, and as primary after that
-  bool complete = false;  ///< nothing that was answered is missing
-};
 
 /// A daemon that asks to follow this one. A value type.
 struct FollowerRequest {
@@ -36,7 +29,15 @@ struct FollowerRequest {
   DaemonId primary;   ///< the daemon that it means
   std::string name;   ///< for people
   std::vector<Address> addresses;
-  uint32_t records = 0;  ///< the newest format of records that it reads; 0: it did not say
+  uint32_t records = 0;      ///< the newest format of records that it reads; 0: it did not say
+  uint64_t folderEpoch = 0;  ///< whose state its folder has (ReplicateResult in the schema)
+};
+
+/// A daemon that waits for the same dead primary, and of which epoch its folder has the state; 0: of none. A
+/// value type.
+struct PeerFolder {
+  std::string address;
+  uint64_t epoch = 0;
 };
 
 /// What a group member goes by. A value type.
@@ -59,11 +60,10 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
               std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer);
   ~GroupMember() noexcept(false);
 
-  /// Begins. `continued`: nothing where this daemon has nothing saved, or is not known to have gone on from
-  /// it.
+  /// Begins. `folder`: what it would begin with.
   /// `begunAnew`: this process was a daemon of the run before it threw its state away; it ends where the run
   /// has ended meanwhile, in place of beginning another one.
-  void start(std::optional<Continued> continued, bool begunAnew = false);
+  void start(SavedFolder folder, bool begunAnew = false);
   /// In place of start(), where the model has moved away from here: takes no part, and asks for no plan.
   void startMoved() { life_ = Life::movedAway; }
 
@@ -99,6 +99,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> switchOver();
 
   DaemonId me() const { return state_.me(); }
+  /// Of which epoch the folder has the state that this daemon would begin with; 0: of none.
+  uint64_t folderEpoch() const { return folder_.record ? folder_.record->epoch : 0; }
   /// Where others reach this daemon, as the plan has it.
   const std::vector<Address>& addresses() const { return terms_.addresses; }
   /// The epoch in which this daemon serves; 0: it does not.
@@ -151,6 +153,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void act(const group_action::Renewed& renewed);
   void act(const group_action::StepDown& down);
   void act(const group_action::Ended& ended);
+  void act(const group_action::RunOver&);
 
   kj::Promise<void> keepTicking();
   void tick();
@@ -189,8 +192,18 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> learnOfMove();
   /// Where nobody takes over by itself: what people can do.
   Status withAdvice(const Status& primaryDead) const;
+  std::string adviceOf(const PlanView& plan) const;
+  bool isHere(const std::vector<Address>& addresses) const;
   /// Tells people why this daemon does not follow yet.
   void waitFor(const Status& why);
+  /// Tells people what it waits for where nobody serves, or it may not follow who does.
+  void tellUndecided();
+  std::string undecided() const;
+  std::string undecided(const EndedRun& run) const;
+  /// "psd recover --server …"
+  std::string recoverHere() const;
+  /// "the state of epoch 7"
+  std::string whatIsHere() const;
   void caughtUp();
   kj::Promise<Status> tellPlanChanged();
   void close(FeedHandle& feed, const std::string& why);
@@ -209,7 +222,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   GroupState state_;
   Life life_ = Life::begins;
   TimePoint startedAt_;
-  std::optional<Continued> continued_;
+  SavedFolder folder_;
+  bool mayClaim_ = true;  // the folder may be that of the plan's primary or standby
   bool begunAnew_ = false;
   bool leaving_ = false;  // the process is about to end, in whatever life
   uint64_t serving_ = 0;
@@ -233,6 +247,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   uint64_t heardTold_ = 0;
   std::chrono::milliseconds dialPause_{0};  // before it dials again
   std::string waitsFor_;                    // for people: why it does not follow yet
+  bool undecided_ = false;                  // that is what undecided() says
+  std::optional<PeerFolder> peer_;          // of another daemon that waits for the same primary
 
   double takeoverSeconds_ = 0;  // of the last take-over: from the last sign of the primary until it served
   std::vector<ServingWaiter> servingWaiters_;

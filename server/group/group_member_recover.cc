@@ -1,8 +1,11 @@
-// How people let a GroupMember take the place of a primary that is dead.
+// What a GroupMember waits for where nobody serves, and how an operator lets it serve.
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "server/group/group_member.h"
 #include "server/group/group_text.h"
@@ -33,11 +36,13 @@ kj::Promise<Status> GroupMember::recover() {
       .then([this](Result<PlanView> plan) -> kj::Promise<Status> {
         if (!plan.ok()) return Status(plan.error());
         learn(plan);
-        if (state_.plan().vacant()) {
+        const PlanView now = state_.plan();
+        if (now.vacant() && now.ended && (now.ended->guessed() || hasFollowed_.empty()))
+          return wouldRefuse(now.ended->primary, "the last primary");
+        if (now.vacant()) {
           return Status(ErrorCode::notReady,
                         "there is no plan; who knows it from before writes it again: " + plan_.trouble());
         }
-        const PlanView now = state_.plan();
         auto asked = wouldRefuse(now.primary, "the primary");
         if (!now.standby || *now.standby == state_.me()) return asked;
         return asked.then([this, standby = *now.standby](Status refused) -> kj::Promise<Status> {
@@ -83,6 +88,106 @@ kj::Promise<Status> GroupMember::wouldRefuse(DaemonId daemon, std::string what) 
   return timer_.timeoutAfter(terms_.replication.aloneMs * kj::MILLISECONDS, kj::mv(pair.promise))
       .catch_([](kj::Exception&&) { return Status(); })
       .attach(kj::mv(look));
+}
+
+// --- What is waited for --------------------------------------------------------------------------------
+
+std::string GroupMember::recoverHere() const {
+  std::string command = "psd recover";
+  if (!terms_.addresses.empty()) command += " --server " + terms_.addresses.front().toString();
+  return command;
+}
+
+std::string GroupMember::whatIsHere() const {
+  if (!folder_.record) return "no state of it";
+  if (folder_.record->epoch == 0) return "a state of an unknown epoch";
+  return fmt::format("the state of epoch {}", folder_.record->epoch);
+}
+
+bool GroupMember::isHere(const std::vector<Address>& addresses) const {
+  return std::ranges::any_of(addresses, [this](const Address& address) {
+    return std::ranges::find(terms_.addresses, address) != terms_.addresses.end();
+  });
+}
+
+std::string GroupMember::adviceOf(const PlanView& plan) const {
+  const uint64_t here = folderEpoch();
+  const bool primaryWasHere = isHere(plan_.addressesOf(plan.primary));
+  const bool noneHasIt = peer_ && std::max(peer_->epoch, here) < plan.epoch;
+  if (noneHasIt && peer_->epoch != here) {
+    const bool oursIsNewer = here > peer_->epoch;
+    return fmt::format(
+        "that primary, of epoch {}, saved nothing before it died: no folder here or at {} has its state; the "
+        "newest that is left is that of epoch {}: psd recover{}",
+        plan.epoch, peer_->address, std::max(peer_->epoch, here),
+        oursIsNewer ? recoverHere().substr(std::string_view("psd recover").size())
+                    : " --server " + peer_->address);
+  }
+  const std::string have = here > 0 ? "what it has, " + whatIsHere() : "what it has";
+  if (primaryWasHere && here < plan.epoch && here > 0) {
+    return fmt::format(
+        "the folder here has no state of epoch {}, in which that primary served; start the other daemon of "
+        "the pair, whose folder may have a newer one than {}, or let this daemon go on with that: {}",
+        plan.epoch, whatIsHere(), recoverHere());
+  }
+  return fmt::format("start the primary again, or, where that cannot be, let this daemon go on with {}: {}",
+                     have, recoverHere());
+}
+
+std::string GroupMember::undecided() const {
+  const PlanView& plan = state_.plan();
+  if (state_.contradicts()) {
+    return fmt::format(
+        "the run of {} (epoch {}) began without what the folder here has, {}, which following it would "
+        "replace: start with another folder to follow it; or end that run, and go on with what is here: {}",
+        plan_.primaryAddress(), plan.epoch, whatIsHere(), recoverHere());
+  }
+  const bool waits = plan.ended && state_.role() == GroupRole::newcomer &&
+                     (plan.ended->guessed() || hasFollowed_.empty()) &&
+                     !beginsAfter(*plan.ended, folder_, GroupRules());
+  return waits ? undecided(*plan.ended) : "";
+}
+
+std::string GroupMember::undecided(const EndedRun& run) const {
+  const bool sameAddress = isHere(plan_.addressesOf(run.primary));
+  const std::string at = plan_.addressOf(run.primary);
+  if (run.guessed()) {
+    const std::string none = fmt::format("there is no plan in the engine ({})", plan_.key());
+    if (hasCopy_) {
+      return fmt::format(
+          "{}; a copy of what the primary at {} had in epoch {} is here: start that one again, or go on with "
+          "the copy: {}",
+          none, at, run.epoch, recoverHere());
+    }
+    if (!sameAddress) {
+      return fmt::format(
+          "{}; of the daemons that were started {} has the newest state, that of epoch {}; here is {}: psd "
+          "recover --server {}",
+          none, at, run.epoch, whatIsHere(), at);
+    }
+    return fmt::format(
+        "{}; of the daemons that were started this one has the newest state, {}: where no other folder has a "
+        "newer one, go on with it: {}",
+        none, whatIsHere(), recoverHere());
+  }
+  if (!run.saved) {
+    return fmt::format(
+        "the run is over, and its last primary, of epoch {} at {}, saved nothing; here is {}: to go on with "
+        "that: {}",
+        run.epoch, at, whatIsHere(), recoverHere());
+  }
+  return fmt::format(
+      "the run is over, and its last primary, at {}, has its state, that of epoch {}; here is {}: start the "
+      "daemon over {}, or, where that cannot be, go on with what is here: {}",
+      at, run.epoch, whatIsHere(), sameAddress ? "that primary's folder" : "its folder there", recoverHere());
+}
+
+void GroupMember::tellUndecided() {
+  const std::string why = undecided();
+  if (why.empty() && !std::exchange(undecided_, false)) return;
+  undecided_ = !why.empty();
+  if (undecided_ && waitsFor_ != why) spdlog::warn("waiting: {}", why);
+  waitsFor_ = why;
 }
 
 Status GroupMember::claimAfterAll() {

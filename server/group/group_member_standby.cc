@@ -36,9 +36,10 @@ void GroupMember::dial(bool onlyToLook) {
   if (!onlyToLook) {
     // The plan may count on what is here.
     if (hasCopy_) host_.beginAnew("another primary is to be followed");
-    copy_ = std::make_shared<Follower>(terms_.replication, [this](Env& files, const Checkpoint& checkpoint) {
-      return host_.makeCopy(files, checkpoint);
-    });
+    copy_ = std::make_shared<Follower>(
+        terms_.replication, [this, epoch = following_->epoch](Env& files, const Checkpoint& checkpoint) {
+          return host_.makeCopy(files, checkpoint, epoch);
+        });
   }
   const uint64_t number = ++connections_;
   const auto on = [this, number](auto handler) {
@@ -53,11 +54,17 @@ void GroupMember::dial(bool onlyToLook) {
   order.primary = following_->primary.value;
   order.follower = state_.me().value;
   order.ownAddresses = terms_.addresses;
+  order.folderEpoch = folderEpoch();
   order.name = terms_.name;
   if (!onlyToLook) order.copy = copy_;
   order.heardMs = heardMs_;
   order.events.caughtUp = on([this] { caughtUp(); });
   order.events.planChanged = on([this] { act(group_action::Read{}); });
+  order.events.another = on([this](uint64_t folderEpoch) {
+    // At this address: this process itself.
+    if (!isHere(plan_.addressesOf(following_->primary)))
+      peer_ = PeerFolder{plan_.primaryAddress(), folderEpoch};
+  });
   order.events.runEnded = on([this](const std::string& reason) { endWithRun(reason); });
   order.events.troubled = on([this](bool, const Status& why) { waitFor(causeOf(why)); });
   order.events.ended = on([this](ConnectionEnd how, const Status& why) { connectionEnded(how, why); });
@@ -100,13 +107,7 @@ Status GroupMember::causeOf(const Status& why) const {
 }
 
 Status GroupMember::withAdvice(const Status& primaryDead) const {
-  std::string recover = "psd recover";
-  if (!terms_.addresses.empty()) recover += " --server " + terms_.addresses.front().toString();
-  return {
-      primaryDead.error().code,
-      primaryDead.message() +
-          "; start the primary again, or, where that cannot be, let this daemon go on with what it has: " +
-          recover};
+  return {primaryDead.error().code, primaryDead.message() + "; " + adviceOf(state_.plan())};
 }
 
 void GroupMember::waitFor(const Status& why) {

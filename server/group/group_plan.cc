@@ -1,5 +1,6 @@
 #include "server/group/group_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/os/random_id.h"
@@ -12,9 +13,12 @@ GroupPlan::GroupPlan(Engine& engine, std::string key, DaemonId me, std::vector<A
     : engine_(engine), key_(std::move(key)), me_(me), addresses_(std::move(addresses)) {}
 
 PlanView GroupPlan::view() const {
-  if (plan_ && plan_->ended) return {};
   if (!plan_) return {.revision = before_ + revision_};
   const PlannedGroup& group = plan_->group;
+  if (plan_->ended) {
+    return {.revision = before_ + revision_,
+            .ended = EndedRun{group.epoch, group.primary, group.standby, plan_->saved, plan_->source}};
+  }
   return {before_ + revision_, group.epoch, group.primary, group.standby};
 }
 
@@ -38,9 +42,9 @@ Result<PlanView> GroupPlan::take(const Result<Stored>& stored, Asked asked) {
     news_ += stored->revision != revision_;
     plan_ = *std::move(plan);
     revision_ = stored->revision;
-    if (plan_) last_ = plan_->ended ? std::nullopt : plan_;
+    if (!gone()) last_ = plan_->ended ? std::nullopt : plan_;
   }
-  if (!plan_ && last_) {
+  if (gone() && last_) {
     trouble_ = "the plan is gone: there is no key " + key_ + " any more, as if what the engine held was lost";
   }
   return view();
@@ -59,7 +63,19 @@ kj::Promise<Result<PlanView>> GroupPlan::changed() {
 
 Result<Plan> GroupPlan::planFor(const PlanView& wanted, const std::vector<Address>& standbyAt) const {
   const uint64_t proposal = drawId();
-  if (!plan_ && last_) {
+  if (wanted.ended) {
+    Plan plan;
+    plan.proposal = proposal;
+    plan.group = {
+        .epoch = wanted.ended->epoch, .primary = wanted.ended->primary, .standby = {}, .history = drawId()};
+    const std::vector<Address> known = addressesOf(plan.group.primary);
+    plan.daemons[plan.group.primary] = known.empty() ? addresses_ : known;
+    plan.ended = true;
+    plan.source = wanted.ended->source;
+    PSD_RETURN_IF_ERROR(validatePlan(plan));
+    return plan;
+  }
+  if (gone() && last_) {
     Plan plan = *last_;
     plan.proposal = proposal;
     plan.group = {
@@ -71,7 +87,7 @@ Result<Plan> GroupPlan::planFor(const PlanView& wanted, const std::vector<Addres
   if (!plan_ || plan_->ended) {
     Plan plan;
     plan.proposal = proposal;
-    const uint64_t epoch = plan_ ? plan_->group.epoch + 1 : 1;
+    const uint64_t epoch = std::max(wanted.epoch, plan_ ? plan_->group.epoch + 1 : 1);
     plan.group = {.epoch = epoch, .primary = me_, .standby = {}, .history = drawId()};
     plan.daemons[me_] = addresses_;
     return plan;
@@ -93,9 +109,8 @@ kj::Promise<Result<GroupPlan::Outcome>> GroupPlan::swap(uint64_t expectedRevisio
   // The plan has changed since: what it is now says more.
   if (!plan.ok()) return Answer(plan.error());
   const Error lost{ErrorCode::unavailable, "the plan was lost meanwhile"};
-  if (!ended() && expectedRevision < before_) return Answer(lost);
-  const uint64_t expected = ended() && expectedRevision == 0 ? revision_ : expectedRevision - before_;
-  return engine_.swap(key_, expected, planText(*plan))
+  if (expectedRevision < before_) return Answer(lost);
+  return engine_.swap(key_, expectedRevision - before_, planText(*plan))
       .then([this, lost, then = asked()](const Result<Swapped>& swapped) -> Answer {
         PSD_ASSIGN_OR_RETURN(
             const PlanView now,
@@ -123,8 +138,8 @@ kj::Promise<GroupPlan::Moving> GroupPlan::moveAway(PlannedMove moved) {
   });
 }
 
-kj::Promise<Status> GroupPlan::end() {
-  return read().then([this](const Result<PlanView>& view) -> kj::Promise<Status> {
+kj::Promise<Status> GroupPlan::end(bool saved) {
+  return read().then([this, saved](const Result<PlanView>& view) -> kj::Promise<Status> {
     if (!view.ok()) return view.status();
     if (!plan_ || plan_->ended) return Status();
     if (plan_->group.primary != me_) {
@@ -132,26 +147,29 @@ kj::Promise<Status> GroupPlan::end() {
     }
     Plan ended = *plan_;
     ended.ended = true;
+    ended.saved = saved;
     ended.proposal = drawId();
     return engine_.swap(key_, revision_, planText(ended))
-        .then([this, then = asked()](const Result<Swapped>& swapped) -> kj::Promise<Status> {
+        .then([this, saved, then = asked()](const Result<Swapped>& swapped) -> kj::Promise<Status> {
           if (!swapped.ok()) return swapped.status();
           static_cast<void>(take(Result<Stored>(swapped->now), then));
-          return swapped->won ? kj::Promise<Status>(Status()) : end();  // it has changed meanwhile
+          return swapped->won ? kj::Promise<Status>(Status()) : end(saved);  // it has changed meanwhile
         });
   });
 }
 
 std::vector<Address> GroupPlan::addressesOf(DaemonId daemon) const {
-  const std::optional<Plan>& plan = plan_ ? plan_ : last_;
-  if (!plan) return {};
-  const auto found = plan->daemons.find(daemon);
-  return found == plan->daemons.end() ? std::vector<Address>() : found->second;
+  for (const std::optional<Plan>* plan : {&plan_, &last_}) {
+    if (!*plan) continue;
+    const auto found = (*plan)->daemons.find(daemon);
+    if (found != (*plan)->daemons.end()) return found->second;
+  }
+  return {};
 }
 
 std::vector<Address> GroupPlan::addressesOfAll() const {
   std::vector<Address> all;
-  const std::optional<Plan>& plan = plan_ ? plan_ : last_;
+  const std::optional<Plan>& plan = gone() && last_ ? last_ : plan_;
   if (!plan) return all;
   for (const auto& [daemon, addresses] : plan->daemons)
     all.insert(all.end(), addresses.begin(), addresses.end());
@@ -159,11 +177,13 @@ std::vector<Address> GroupPlan::addressesOfAll() const {
 }
 
 std::string GroupPlan::primaryAddress() const {
-  const std::optional<Plan>& plan = plan_ ? plan_ : last_;
-  if (!plan || plan->ended) return "nobody";
-  const DaemonId primary = plan->group.primary;
-  const auto addresses = addressesOf(primary);
-  return addresses.empty() ? "daemon " + hex(primary) : addresses.front().toString();
+  const std::optional<Plan>& plan = gone() && last_ ? last_ : plan_;
+  return !plan || plan->ended ? "nobody" : addressOf(plan->group.primary);
+}
+
+std::string GroupPlan::addressOf(DaemonId daemon) const {
+  const auto addresses = addressesOf(daemon);
+  return addresses.empty() ? "daemon " + hex(daemon) : addresses.front().toString();
 }
 
 }  // namespace psd

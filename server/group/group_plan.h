@@ -14,7 +14,7 @@
 namespace psd {
 
 /// The plan in the engine, as a daemon sees it whose model is of one group. A run that is over leaves its
-/// place to the next one: its plan counts as none. Where the engine has lost what it held, revisions begin
+/// place to the next one: nobody serves in its plan. Where the engine has lost what it held, revisions begin
 /// anew; those of the views go on rising all the same. Owned by the control loop's thread; its promises do
 /// not outlive it.
 class GroupPlan {
@@ -41,13 +41,13 @@ class GroupPlan {
   enum class Moving : uint8_t { counts, stays, unknown };
   kj::Promise<Moving> moveAway(PlannedMove moved);
   /// Writes down that the run is over, whatever the plan has become meanwhile; nothing where there is none.
-  /// Who does so serves.
-  kj::Promise<Status> end();
+  /// Who does so serves. `saved`: it keeps the model on its disk.
+  kj::Promise<Status> end(bool saved);
 
   /// As it was last seen:
 
-  /// Whether the run of the plan is over.
-  bool ended() const { return plan_ && plan_->ended; }
+  /// Whether the run of the plan is over, as who served in it has written down.
+  bool ended() const { return plan_ && plan_->ended && !plan_->fromFolder(); }
   /// How the model has moved to other daemons; null: it has not.
   const PlannedMove* moved() const { return plan_ && plan_->moved ? &*plan_->moved : nullptr; }
   /// Why the engine did not answer, or not with a plan, when it was asked last; empty: it did.
@@ -60,6 +60,9 @@ class GroupPlan {
   std::vector<Address> addressesOfAll() const;
   /// Where the primary is, for people.
   std::string primaryAddress() const;
+  /// Where a daemon is that the plan knows, for people.
+  std::string addressOf(DaemonId daemon) const;
+  const std::string& key() const { return key_; }
 
  private:
   /// What was known when something was asked.
@@ -70,6 +73,8 @@ class GroupPlan {
   Result<PlanView> take(const Result<Stored>& stored, Asked asked);
   PlanView view() const;
   Result<Plan> planFor(const PlanView& wanted, const std::vector<Address>& standbyAt) const;
+  /// Whether there is no plan of who took part: none at all, or what a folder says.
+  bool gone() const { return !plan_ || plan_->fromFolder(); }
 
   Engine& engine_;
   const std::string key_;

@@ -22,7 +22,9 @@ enum class ConnectionEnd : uint8_t {
 
 /// What a standby hears of its primary. Called on the connection's thread.
 struct PrimaryEvents {
-  std::function<void()> caughtUp;     ///< the model is in place
+  std::function<void()> caughtUp;  ///< the model is in place
+  /// Another process has the primary's address; of which epoch its folder has the state, 0: of none.
+  std::function<void(uint64_t folderEpoch)> another;
   std::function<void()> planChanged;  ///< see ReplicaSink in the schema
   std::function<void(std::string reason)> runEnded;
   /// Nobody has said yet who is there, and it goes on trying. `answers`: somebody is there, whom it cannot
@@ -37,7 +39,8 @@ struct PrimaryDial {
   uint64_t primary = 0;            ///< number of the process that is meant
   uint64_t follower = 0;           ///< this process' own
   std::vector<Address> ownAddresses;
-  std::string name;  ///< what this one is, for people
+  std::string name;          ///< what this one is, for people
+  uint64_t folderEpoch = 0;  ///< of which epoch its folder has the state; 0: of none
   std::shared_ptr<Follower>
       copy;  ///< what comes goes there; null: nothing is to come, only who is there is found out
   std::shared_ptr<std::atomic<uint64_t>> heardMs;  ///< when the primary was last heard, on the steady clock

@@ -87,6 +87,8 @@ Result<Plan> checked(Plan plan) {
 
 Status validatePlan(const Plan& plan) {
   if (plan.proposal == 0) return wrongPlan("proposal", "0 is no proposal");
+  if (plan.fromFolder() && (!plan.ended || plan.moved))
+    return wrongPlan("from_folder_of", "goes with a run that is over (ended), and has not moved");
   PSD_RETURN_IF_ERROR(validateDaemons(plan));
   PSD_RETURN_IF_ERROR(validateGroup(plan));
   return validateMove(plan);

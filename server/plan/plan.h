@@ -36,6 +36,13 @@ struct PlannedMove {
   bool operator==(const PlannedMove&) const = default;
 };
 
+/// Who wrote a plan down. Only daemons that take part decide; one over a folder tells what that says.
+enum class PlanSource : uint8_t {
+  daemons,        ///< who serves, or takes over
+  primaryFolder,  ///< there was no plan: a daemon whose folder has the state of a primary
+  standbyFolder,  ///< the same, of a standby
+};
+
 /// Who serves a model, or a partition of it: what its daemons agree on, by changing it all at once. A value
 /// type.
 struct Plan {
@@ -43,8 +50,11 @@ struct Plan {
   PlannedGroup group;
   std::map<DaemonId, std::vector<Address>> daemons;  ///< where to dial those of the group, and perhaps others
   bool ended = false;                                ///< the run is over: nobody serves it any more
-  std::optional<PlannedMove> moved = {};             ///< of a run that is over here alone: others serve it
+  bool saved = true;  ///< of a run that is over: its last primary keeps the model on its disk
+  PlanSource source = PlanSource::daemons;  ///< another one: `ended`, and no more than a guess
+  std::optional<PlannedMove> moved = {};    ///< of a run that is over here alone: others serve it
   bool operator==(const Plan&) const = default;
+  bool fromFolder() const { return source != PlanSource::daemons; }
 };
 
 /// Whether it holds together. Errors name the place by its path in the document (plan_json.h).

@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPlanFormat = "psd plan";
 constexpr uint64_t kPlanVersion = 1;
+constexpr std::string_view kOfPrimary = "primary", kOfStandby = "standby";
 constexpr uint64_t kPlanNumberMax = uint64_t{1} << 53;
 
 std::string numberInHex(uint64_t number) { return fmt::format("{:016x}", number); }
@@ -96,6 +97,14 @@ PlannedMove readMove(ObjectReader in) {
   return moved;
 }
 
+PlanSource readSource(ObjectReader& in) {
+  if (!in.has("from_folder_of")) return PlanSource::daemons;
+  const std::string of = in.text("from_folder_of", "");
+  if (of == kOfPrimary) return PlanSource::primaryFolder;
+  if (of != kOfStandby) in.fail("from_folder_of", "must be \"primary\" or \"standby\"");
+  return PlanSource::standbyFolder;
+}
+
 /// A document of another kind or of a later version is told first, whatever else is in it.
 Status checkFormat(const Json& document) {
   const auto wrong = [](const std::string& message) { return Status(ErrorCode::invalidArgument, message); };
@@ -132,6 +141,8 @@ Result<Plan> readDocument(Json document) {
   need(in, {"proposal", "ended", "groups", "daemons"});
   plan.proposal = readHex(in, "proposal");
   plan.ended = in.boolean("ended", false);
+  plan.saved = in.boolean("saved", true);
+  plan.source = readSource(in);
   if (in.has("moved")) plan.moved = readMove(in.object("moved"));
   // Its key is known; that it is empty was seen before.
   (void)in.objects("shards");
@@ -148,6 +159,10 @@ std::string planText(const Plan& plan) {
   Json document = {
       {"format", kPlanFormat}, {"format_version", kPlanVersion}, {"proposal", numberInHex(plan.proposal)}};
   document["ended"] = plan.ended;
+  if (plan.ended && !plan.moved) document["saved"] = plan.saved;
+  if (plan.fromFolder()) {
+    document["from_folder_of"] = plan.source == PlanSource::primaryFolder ? kOfPrimary : kOfStandby;
+  }
   if (plan.moved) {
     Json to = Json::array();
     for (const auto& addresses : plan.moved->to) to.push_back(joined(addresses, ","));

@@ -15,7 +15,9 @@ namespace psd {
 ///      "unix:///run/psd.sock"]}}
 ///
 /// Numbers that are drawn are 16 hexadecimal digits. `standby` is left out where there is none; there is one
-/// group, and `shards` is empty. `plan` is a valid one.
+/// group, and `shards` is empty. With `ended` true and no move, `saved` tells whether the last primary keeps
+/// the model on its disk (left out, as older versions do: it does), and `from_folder_of` ("primary" or
+/// "standby") that a daemon over such a folder wrote this where there was no plan. `plan` is a valid one.
 std::string planText(const Plan& plan);
 
 /// Reads a document, of which nothing is passed over. The error, on one line, begins with "the plan: " and

@@ -70,6 +70,8 @@ struct StepDown {
 struct Ended {
   bool alone;
 };
+/// The run that this daemon took part in, or waited for, is over: it ends, too.
+struct RunOver {};
 
 }  // namespace group_action
 
@@ -78,7 +80,7 @@ using GroupAction =
                  group_action::TellTakeOver, group_action::DropStandby, group_action::CloseGates,
                  group_action::OpenGates, group_action::Follow, group_action::CloseReplication,
                  group_action::TellLeaving, group_action::Promote, group_action::Renewed,
-                 group_action::StepDown, group_action::Ended>;
+                 group_action::StepDown, group_action::Ended, group_action::RunOver>;
 using GroupActions = std::vector<GroupAction>;
 
 }  // namespace psd

@@ -41,9 +41,10 @@ void GroupState::becomePrimary(TimePoint now, GroupActions& out) {
   if (standby.leaving()) primary.leave(now, out);
 }
 
-GroupActions GroupState::start(const PlanView& view, uint64_t number, TimePoint now) {
-  return asFollower(now,
-                    [&](StandbyState& state, GroupActions& out) { state.start(view, number, now, out); });
+GroupActions GroupState::start(const PlanView& view, uint64_t number, TimePoint now, SavedFolder folder) {
+  return asFollower(now, [&](StandbyState& state, GroupActions& out) {
+    state.start(view, number, std::move(folder), now, out);
+  });
 }
 
 GroupActions GroupState::tick(TimePoint now) {
@@ -142,6 +143,12 @@ GroupRole GroupState::role() const {
   const auto& standby = std::get<StandbyState>(state_);
   if (standby.over()) return GroupRole::over;
   return standby.inSync() ? GroupRole::standby : GroupRole::newcomer;
+}
+
+bool GroupState::contradicts() const {
+  const auto* standby = std::get_if<StandbyState>(&state_);
+  return standby != nullptr && role() == GroupRole::newcomer && !plan().vacant() &&
+         !leadsOn(plan(), standby->folder());
 }
 
 const PlanView& GroupState::plan() const {

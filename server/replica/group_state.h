@@ -52,10 +52,16 @@ enum class GroupRole {
 ///     Without: a daemon alone stands still whenever the engine is away.
 ///
 /// 10. A plan that is gone is written again by who served in it, in an epoch that nobody had: with the
-///     standby that it waits for, if it hears that one. All others write it as they knew it and without a
-///     standby, and nobody makes itself primary of it.
-///     Without: whoever comes first begins with nothing beside the ones who have the group, or a standby
-///     takes over that was removed before the plan was lost.
+///     standby that it waits for, if it hears that one. All others write what they know of it as a guess, and
+///     nobody makes itself primary of that. Without: whoever comes first begins with nothing beside the ones
+///     who have the group, or a standby takes over that was removed before the plan was lost, or who missed
+///     the last epochs brings back an old one.
+///
+/// 11. A run that is over is gone on from by a daemon over a folder that has all of it, or by an operator's
+/// decision
+///     (folder_record.h). Where there is no plan, and nobody who served in it, a daemon over a folder with
+///     state writes that down, and an operator decides. Without: whoever is started first goes on from what
+///     it has, however old, and the others follow.
 ///
 /// No rule uses a clock: times only decide when something is tried. With GroupRules::Wait::none rule 1 does
 /// not wait for the standby, and what was answered may be lost with the primary; all else holds.
@@ -88,7 +94,9 @@ class GroupState {
   /// First of all, once: the plan as it was read, and the last record of what this daemon holds (0: nothing).
   /// With no plan it makes one with itself as primary, once nobody else has done so for `absence`; of two
   /// that do, one wins and the other follows.
-  GroupActions start(const PlanView& view, uint64_t number, TimePoint now);
+  /// Where the plan's run is over beginsAfter() says who begins the next one, and `folder` is what this
+  /// daemon would begin with.
+  GroupActions start(const PlanView& view, uint64_t number, TimePoint now, SavedFolder folder = {});
   /// To be called every `beat`.
   GroupActions tick(TimePoint now);
   /// The plan: as a Read, a watch or another daemon (TellInSync, TellTakeOver) gave it. Welcome at any time.
@@ -143,12 +151,15 @@ class GroupState {
   /// for someone who knows that the primary is dead and that nobody may take over who holds more: neither is
   /// known here, and what only they hold is lost. No actions: not a newcomer, `view` out of date, or a swap
   /// under way.
+  /// Of a plan whose run is over it begins the next one.
   GroupActions claim(const PlanView& view, TimePoint now);
 
   // --- What it is ---
 
   DaemonId me() const { return me_; }
   GroupRole role() const;
+  /// Whether it is a newcomer that does not follow, as its folder has what the plan does not lead on from.
+  bool contradicts() const;
   /// The plan as it is known here.
   const PlanView& plan() const;
   /// The primary's part, while it is one, for people: whom it waits for, what they hold.

@@ -4,8 +4,20 @@
 #include <optional>
 
 #include "common/types/daemon_id.h"
+#include "server/plan/plan.h"
 
 namespace psd {
+
+/// A run that is over, as the plan tells of it. A value type.
+struct EndedRun {
+  uint64_t epoch = 0;                       ///< the last one
+  DaemonId primary;                         ///< who served in it
+  std::optional<DaemonId> standby;          ///< who held all that was answered, too
+  bool saved = true;                        ///< the primary keeps the model on its disk
+  PlanSource source = PlanSource::daemons;  ///< another one: what a folder says, where there was no plan
+  bool operator==(const EndedRun&) const = default;
+  bool guessed() const { return source != PlanSource::daemons; }
+};
 
 /// What the plan, the document that the engine keeps, says of one group of shards: who serves, or that there
 /// is no plan. A value type.
@@ -16,12 +28,14 @@ struct PlanView {
   DaemonId primary;       ///< who answers pushes; nobody: there is no plan
   std::optional<DaemonId>
       standby;  ///< who holds all answered pushes and may take over; nobody: the primary is alone
+  std::optional<EndedRun> ended = {};  ///< nobody serves: the run before; nothing: no plan tells of one
   bool operator==(const PlanView&) const = default;
-  /// Whether there is no plan: none yet, or none any more.
+  /// Whether nobody serves: there is no plan, none any more, or its run is over.
   bool vacant() const { return primary == DaemonId{}; }
   /// Whether both say the same of the group, whatever became of the rest of the document.
   bool sameGroup(const PlanView& other) const {
-    return epoch == other.epoch && primary == other.primary && standby == other.standby;
+    return epoch == other.epoch && primary == other.primary && standby == other.standby &&
+           ended == other.ended;
   }
 };
 

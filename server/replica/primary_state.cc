@@ -137,6 +137,7 @@ bool PrimaryState::mayHandOver(TimePoint now) const {
 
 void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out) {
   if (!talk_.learn(view, now)) return settle(now, out);
+  if (view.ended && !view.ended->guessed()) return fenced(view, out);
   if (view.vacant()) {
     if (!vacantSince_) vacantSince_ = now;
     if (standby_) standby_->told = false;

@@ -1,11 +1,14 @@
 #include "server/replica/standby_state.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace psd {
 
-void StandbyState::start(const PlanView& view, uint64_t number, TimePoint now, GroupActions& out) {
+void StandbyState::start(const PlanView& view, uint64_t number, SavedFolder folder, TimePoint now,
+                         GroupActions& out) {
   number_ = number;
+  folder_ = std::move(folder);
   adopt(view, now, out);
 }
 
@@ -60,10 +63,15 @@ void StandbyState::tick(TimePoint now, GroupActions& out) {
 }
 
 void StandbyState::claim(const PlanView& view, TimePoint now, GroupActions& out) {
-  if (view.vacant() || view.primary == me_ || inSync() || deciding_) return;
+  if (view.vacant() && (!view.ended || (named_ && !view.ended->guessed()))) return;
+  if (view.primary == me_ || inSync() || deciding_) return;
   if (!talk_.learn(view, now) || talk_.busy()) return;
   claimed_ = view;
-  takeOver(out);
+  if (view.vacant()) {
+    begin(out);
+  } else {
+    takeOver(out);
+  }
 }
 
 void StandbyState::leave(TimePoint now, GroupActions& out) {
@@ -83,10 +91,16 @@ void StandbyState::adopt(const PlanView& view, TimePoint now, GroupActions& out)
   if (!talk_.learn(view, now)) return;
   if (view.vacant()) {
     if (!vacantSince_ || view.revision > before) vacantSince_ = now;
+    if (claimed_ && !claimed_->sameGroup(view)) claimed_.reset();
+    if (named_ && view.ended && !view.ended->guessed()) {
+      over_ = true;
+      out.push_back(group_action::RunOver{});
+      return;
+    }
     return settleVacant(now, out);
   }
   vacantSince_.reset();
-  named_ = view;
+  if (leadsOn(view, folder_)) named_ = view;
   if (view.primary == me_) return promote(view, out);
   if (claimed_) {
     if (claimed_->sameGroup(view)) {
@@ -118,6 +132,7 @@ void StandbyState::promote(const PlanView& view, GroupActions& out) {
 }
 
 void StandbyState::follow(TimePoint now, GroupActions& out) {
+  if (!leadsOn(plan(), folder_)) return;  // an operator decides
   followed_ = named_;
   heard_ = now;
   refuses_ = false;
@@ -127,17 +142,36 @@ void StandbyState::follow(TimePoint now, GroupActions& out) {
 void StandbyState::settleVacant(TimePoint now, GroupActions& out) {
   if (talk_.busy()) return;
   const auto since = now - *vacantSince_;
-  if (!named_) {
-    if (since >= rules_.absence) talk_.swap({0, 1, me_, std::nullopt}, out);
-    return;
+  // Who served in a plan that is gone writes it again.
+  if (named_ && (!silent(now) || since < rules_.absence / 2)) return talk_.readLater(now);
+  const std::optional<EndedRun>& run = plan().ended;
+  const auto after = run && !named_ ? beginsAfter(*run, folder_, rules_) : std::nullopt;
+  if (claimed_ || (after && since >= *after)) return begin(out);
+  const std::optional<EndedRun> ours = lastKnown();
+  if (ours && (!run || (run->guessed() && isNewer(*ours, *run)))) {
+    return talk_.swap({0, 0, {}, {}, ours}, out);
   }
-  // Before anybody who never saw a plan begins one.
-  if (!silent(now) || since < rules_.absence / 2) return talk_.readLater(now);
-  talk_.swap({0, named_->epoch, named_->primary, std::nullopt}, out);
+  if (run) return talk_.readLater(now);
+  if (since >= rules_.absence) begin(out);
+}
+
+std::optional<EndedRun> StandbyState::lastKnown() const {
+  std::optional<EndedRun> known;
+  if (named_) known = EndedRun{named_->epoch, named_->primary, {}, true, PlanSource::primaryFolder};
+  if (!folder_.record || folder_.chosen) return known;
+  const EndedRun record = asEndedRun(*folder_.record, me_);
+  return known && !isNewer(record, *known) ? known : record;
+}
+
+void StandbyState::begin(GroupActions& out) {
+  const std::optional<EndedRun>& run = plan().ended;
+  const uint64_t known = std::max(run ? run->epoch : 0, folder_.record ? folder_.record->epoch : 0);
+  talk_.swap({0, known + 1, me_, std::nullopt}, out);
 }
 
 void StandbyState::settle(TimePoint now, GroupActions& out) {
   if (vacantSince_) return settleVacant(now, out);
+  if (!followed_ && !claimed_ && !plan().vacant()) return talk_.readLater(now);
   if (!followed_ || claimed_ || !silent(now)) return;
   if (!inSync()) return talk_.readLater(now);  // the plan may name another primary by now, or this daemon
   if (deciding_ || talk_.busy()) return;

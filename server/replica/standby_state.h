@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "server/replica/folder_record.h"
 #include "server/replica/plan_talk.h"
 
 namespace psd {
@@ -15,7 +16,7 @@ class StandbyState {
   StandbyState(DaemonId me, GroupRules rules, TimePoint now)
       : me_(me), rules_(rules), talk_(rules), heard_(now), ticked_(now) {}
 
-  void start(const PlanView& view, uint64_t number, TimePoint now, GroupActions& out);
+  void start(const PlanView& view, uint64_t number, SavedFolder folder, TimePoint now, GroupActions& out);
   void primaryHeard(TimePoint now);
   void recordsHeld(uint64_t number, TimePoint now);
   void primaryConnectionGone(TimePoint now, GroupActions& out);
@@ -34,6 +35,7 @@ class StandbyState {
   bool promoted() const { return promoted_; }
   bool over() const { return over_; }
   bool leaving() const { return leavesBy_.has_value(); }
+  const SavedFolder& folder() const { return folder_; }
   /// Whether the plan, as far as it is known here, lets it take over.
   bool inSync() const { return held_ && plan().standby == me_; }
   /// Whether records of this primary and epoch are to be taken.
@@ -47,6 +49,10 @@ class StandbyState {
   void follow(TimePoint now, GroupActions& out);
   /// Does what is to be done where there is no plan.
   void settleVacant(TimePoint now, GroupActions& out);
+  /// What it knows of the last run: from its folder, or a plan that is gone. Nothing: nothing.
+  std::optional<EndedRun> lastKnown() const;
+  /// Begins a run in the place of the plan that is over, or of none.
+  void begin(GroupActions& out);
   /// Does what silence or certain death of the primary asks for.
   void settle(TimePoint now, GroupActions& out);
   void takeOver(GroupActions& out);
@@ -56,7 +62,8 @@ class StandbyState {
   const DaemonId me_;
   const GroupRules rules_;
   PlanTalk talk_;
-  std::optional<PlanView> named_;  // the newest plan that was seen
+  SavedFolder folder_;
+  std::optional<PlanView> named_;  // the newest plan that was seen of the run that it takes part in
   std::optional<TimePoint> vacantSince_;
   bool over_ = false;
   bool promoted_ = false;

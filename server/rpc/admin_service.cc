@@ -112,7 +112,8 @@ Result<FollowerRequest> readFollower(schema::Admin::ReplicateParams::Reader para
                           DaemonId{params.getPrimary()},
                           printable(wire::textIn(params.getName()), 200),
                           {},
-                          params.getRecords()};
+                          params.getRecords(),
+                          params.getFolderEpoch()};
   const auto addresses = params.getAddresses();
   if (addresses.size() > kAddressesMax) {
     return Error{ErrorCode::invalidArgument,
@@ -139,16 +140,17 @@ kj::Promise<void> AdminService::replicate(ReplicateContext context) {
   if (!hasSink) request->follower = DaemonId{};
   context.releaseParams();
   std::shared_ptr<EventLoop> loop = connection_->loop().shared_from_this();
-  return administration_.daemonId().then(
-      [this, context, request = *std::move(request), link = kj::mv(link), loop](uint64_t daemon) mutable {
-        context.getResults().setDaemon(daemon);
-        return administration_.admit(std::move(request), loop)
-            .then([this, context, link = kj::mv(link), loop](Result<GroupMember::Admitted> admitted) mutable {
-              if (!admitted.ok()) return wire::writeError(admitted.error(), context.getResults().initError());
-              context.getResults().setFollowing(admitted->epoch);
-              feed(*std::move(admitted), kj::mv(link), *loop);
-            });
-      });
+  return administration_.identity().then([this, context, request = *std::move(request), link = kj::mv(link),
+                                          loop](Administration::Identity here) mutable {
+    context.getResults().setDaemon(here.daemon);
+    context.getResults().setFolderEpoch(here.folderEpoch);
+    return administration_.admit(std::move(request), loop)
+        .then([this, context, link = kj::mv(link), loop](Result<GroupMember::Admitted> admitted) mutable {
+          if (!admitted.ok()) return wire::writeError(admitted.error(), context.getResults().initError());
+          context.getResults().setFollowing(admitted->epoch);
+          feed(*std::move(admitted), kj::mv(link), *loop);
+        });
+  });
 }
 
 void AdminService::feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop) {

@@ -178,6 +178,7 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     request.setPrimary(dial_.primary);
     request.setName(dial_.name.c_str());
     request.setRecords(kRecordFormat);
+    request.setFolderEpoch(dial_.folderEpoch);
     auto own = request.initAddresses(static_cast<unsigned>(dial_.ownAddresses.size()));
     for (unsigned i = 0; i < own.size(); i++) own.set(i, dial_.ownAddresses[i].toString().c_str());
     auto released = kj::newPromiseAndFulfiller<void>();
@@ -185,6 +186,7 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     auto taken = soon(kj::Promise<capnp::Response<schema::ReplicateResult>>(request.send().dropPipeline()))
                      .wait(io.waitScope);
     if (taken.getDaemon() != dial_.primary) {
+      if (dial_.events.another) dial_.events.another(taken.getFolderEpoch());
       return {
           ConnectionEnd::dead, {ErrorCode::standby, at("another process has the primary's address")}, true};
     }

@@ -103,9 +103,15 @@ class Administration {
       return group_->whenServing(known, DaemonId{primary});
     });
   }
-  /// Number of this daemon's process.
-  kj::Promise<uint64_t> daemonId() {
-    return control_.run([](Coordinator& coordinator, ParameterHost&) { return coordinator.daemonId(); });
+  /// Number of this daemon's process, and GroupMember::folderEpoch().
+  struct Identity {
+    uint64_t daemon = 0;
+    uint64_t folderEpoch = 0;
+  };
+  kj::Promise<Identity> identity() {
+    return control_.run([this](Coordinator& coordinator, ParameterHost&) {
+      return Identity{coordinator.daemonId(), group_ ? group_->folderEpoch() : 0};
+    });
   }
   /// The standby becomes the primary, and this daemon its standby.
   kj::Promise<Status> switchOver() {

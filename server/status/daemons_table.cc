@@ -57,6 +57,9 @@ std::string groupLines(const GroupStatus& group) {
   if (group.takeoverSeconds > 0)
     text += fmt::format(", took over in {}", durationText(group.takeoverSeconds));
   std::string out = labelledLine("group", text);
+  if (group.role != "primary" && group.folderEpoch > 0)
+    out += labelledLine(
+        "", fmt::format("its folder had the state of epoch {} when it started", group.folderEpoch));
   if (!group.waits.empty()) out += labelledLine("", "WAITS: " + group.waits);
   if (!group.engine.empty()) out += labelledLine("", "ENGINE: " + group.engine);
   return out;

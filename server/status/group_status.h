@@ -26,9 +26,18 @@ struct GroupStatus {
       0;               ///< of the last take-over, from the last sign of the primary until this daemon served
   std::string engine;  ///< why the engine does not answer; empty: it does
   std::string waits;   ///< what the daemon waits for before it serves or follows
+  uint64_t folderEpoch = 0;  ///< whose state its folder had when it started: that of this epoch; 0: none
 
   /// Of a primary: whether its follower could take over.
   bool inSync() const { return !standby.empty() && standby == follower; }
+
+  /// Of one that does not serve: "standby", in sync; "following", not in sync yet; "waiting", as `waits`
+  /// says. Empty: it serves, or its part is over.
+  std::string stateBesidePrimary() const {
+    if (role == "primary" || role == "over") return "";
+    if (role == "standby") return "standby";
+    return waits.empty() ? "following" : "waiting";
+  }
 
   static void fields(auto& visit, auto& self) {
     visit("daemon", self.daemon);
@@ -46,6 +55,7 @@ struct GroupStatus {
     visit("takeover_seconds", self.takeoverSeconds);
     visit("engine", self.engine);
     visit("waits", self.waits);
+    visit("folder_epoch", self.folderEpoch);
   }
 };
 

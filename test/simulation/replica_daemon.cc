@@ -7,13 +7,23 @@ namespace psd::testing {
 namespace action = group_action;
 
 ReplicaDaemon::ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const GroupRules& rules,
-                             ReplicaLog log, std::optional<Origin> origin)
+                             ReplicaDisk disk, std::optional<Origin> origin)
     : host_(host),
       place_(place),
       id_(id),
+      rules_(rules),
       state_(id, rules, host.network().now()),
-      log_(std::move(log)),
+      log_(disk.log),
+      begunWith_(std::move(disk)),
       origin_(origin) {}
+
+ReplicaDisk ReplicaDaemon::disk() const {
+  if (host_.saving() == Saving::log) return {log_, {}};
+  if (!saved_) return begunWith_;
+  if (state_.role() == GroupRole::primary || epoch_ > 0)
+    return {log_, FolderRecord{.daemon = id_, .epoch = epoch_, .complete = true}};
+  return {log_, FolderRecord{.daemon = id_, .epoch = heldEpoch_, .standby = true, .complete = true}};
+}
 
 void ReplicaDaemon::run(const std::function<void()>& event) {
   if (!alive_) return;
@@ -58,6 +68,7 @@ void ReplicaDaemon::die() {
 void ReplicaDaemon::tick() {
   if (host_.finished()) return;
   perform(state_.tick(now()));
+  if (alive_ && started_) claimWhatIsOurs();
   if (state_.role() == GroupRole::primary) beat();
   after(15, [this] { tick(); });
 }
@@ -114,7 +125,11 @@ void ReplicaDaemon::act(const action::Read&) {
       if (reads_ != mine) return;
       reads_++;
       const bool first = !std::exchange(started_, true);
-      perform(first ? state_.start(plan, log_.size(), now()) : state_.planRead(plan, now()));
+      if (!first) return perform(state_.planRead(plan, now()));
+      startedAt_ = now();
+      SavedFolder folder{begunWith_.record, false};
+      if (host_.broken() == Broken::anyFolderBegins) folder = {{}, true};
+      perform(state_.start(plan, log_.size(), now(), folder));
     });
   });
   after(kEngineTimeoutMs, [this, mine] {
@@ -133,6 +148,45 @@ void ReplicaDaemon::act(const action::Promote& promote) {
   answered_ = log_.size();
   history_ = epoch_;
   origin_ = Origin{id_, history_};
+  const Saving saving = host_.saving();
+  if (saving == Saving::none || saving == Saving::log) return;
+  // Over its own folder it goes on there; with what it held it takes a first checkpoint.
+  saved_ = saved_ || heldEpoch_ == 0;
+  after(random().between(0, 150), [this] { saved_ = true; });
+}
+
+void ReplicaDaemon::claimWhatIsOurs() {
+  const PlanView& plan = state_.plan();
+  const auto& record = begunWith_.record;
+  if (!record || state_.role() != GroupRole::newcomer || plan.vacant()) return;
+  const bool primarys = isOfPrimary(*record, plan.primary, plan.epoch);
+  const bool standbys = isOfStandby(*record, plan.standby);
+  if (!primarys && !standbys) return;
+  if (plan.standby && now() - startedAt_ < 2 * rules_.alone) return;
+  if (standbys && (heldEpoch_ > 0 || now() - heardAt_ < 2 * rules_.alone)) return;
+  perform(state_.claim(plan, now()));
+}
+
+void ReplicaDaemon::endRun() {
+  if (state_.role() != GroupRole::primary) return;
+  gatesOpen_ = false;
+  after(random().between(0, 30), [this] {
+    if (state_.role() != GroupRole::primary) return;
+    const bool saves = host_.saving() != Saving::none;
+    saved_ = saves;
+    for (const auto& [id, connection] : followers_) {
+      ReplicaDaemon* standby = host_.living(id);
+      if (standby == nullptr) continue;
+      connection->send(1, [standby, connection = connection] {
+        standby->run([standby, connection] {
+          if (standby->isOf(connection)) standby->host_.ended(*standby);
+        });
+      });
+    }
+    perform(state_.endRun());
+    host_.engine().end(place_, id_, saves);
+    after(random().between(1, 100), [this] { host_.ended(*this); });
+  });
 }
 
 void ReplicaDaemon::push(const ReplicaPush& push) {
@@ -308,6 +362,8 @@ void ReplicaDaemon::image(const Connection& connection, const Origin& origin, co
   if (!isOf(connection) || !state_.takes(origin.primary, origin.epoch)) return;
   log_ = log;
   origin_ = origin;
+  heldEpoch_ = origin.epoch;
+  saved_ = host_.saving() == Saving::both;
   holds();
 }
 
@@ -321,6 +377,7 @@ void ReplicaDaemon::record(const Connection& connection, const Origin& origin, u
 
 void ReplicaDaemon::beaten(const Connection& connection, const Origin& origin) {
   if (!isOf(connection) || !state_.takes(origin.primary, origin.epoch)) return;
+  heardAt_ = now();
   perform(state_.primaryHeard(now()));
   if (origin_ == origin) holds();
 }

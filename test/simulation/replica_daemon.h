@@ -23,6 +23,21 @@ enum class Broken {
   sameName,          ///< goes on under its number after it died
   keepsState,        ///< steps down and keeps what it has
   beginsAtOnce,      ///< makes a plan where there is none without waiting for who served
+  anyFolderBegins,   ///< begins the next run, or a first one, with whatever its folder has
+};
+
+/// What a process leaves on its disk. A value type.
+struct ReplicaDisk {
+  ReplicaLog log;
+  std::optional<FolderRecord> record;
+};
+
+/// Where a daemon keeps what it has.
+enum class Saving {
+  log,    ///< all that it has when it dies, whoever it is
+  group,  ///< as durability.type log: of a primary, once its first checkpoint is whole
+  both,   ///< so, and of a standby from its image on: replication.wait is standby_and_disk
+  none,   ///< nothing
 };
 
 class ReplicaDaemon;
@@ -34,6 +49,7 @@ class ReplicaHost {
   virtual ReplicaNetwork& network() = 0;
   virtual ReplicaEngine& engine() = 0;
   virtual Broken broken() const = 0;
+  virtual Saving saving() const = 0;
   virtual bool finished() const = 0;
   /// The process of that number, if it lives.
   virtual ReplicaDaemon* living(DaemonId id) = 0;
@@ -54,12 +70,14 @@ class ReplicaDaemon {
     bool operator==(const Origin&) const = default;
   };
 
-  ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const GroupRules& rules, ReplicaLog log,
+  ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const GroupRules& rules, ReplicaDisk disk,
                 std::optional<Origin> origin);
 
   DaemonId id() const { return id_; }
   size_t place() const { return place_; }
   const ReplicaLog& log() const { return log_; }
+  /// What it leaves on its disk if it dies now.
+  ReplicaDisk disk() const;
   const GroupState& state() const { return state_; }
   bool gatesClosed() const { return !gatesOpen_; }
   bool standsStill() const { return now() < pausedTill_; }
@@ -73,6 +91,8 @@ class ReplicaDaemon {
   void push(const ReplicaPush& push);
   void handOver() { perform(state_.handOver(now())); }
   void leave() { perform(state_.leave(now())); }
+  /// The run is to end, as by `psd stop`, at its primary.
+  void endRun();
   /// The plan, as a watch tells it.
   void learn(const PlanView& plan) {
     if (started_) perform(state_.planRead(plan, now()));
@@ -105,10 +125,13 @@ class ReplicaDaemon {
   void act(const group_action::TellLeaving&);
   void act(const group_action::Promote& promote);
   void act(const group_action::Renewed& renewed) { epoch_ = renewed.epoch; }
+  void act(const group_action::RunOver&) { host_.ended(*this); }
   void act(const group_action::StepDown& down) { host_.steppedDown(*this, down.handedOver); }
   void act(const group_action::Ended&) { host_.ended(*this); }
 
   void answerUpTo(uint64_t number);
+  /// Becomes primary where its folder has the state of the plan's, or of its standby, and that is dead.
+  void claimWhatIsOurs();
   void tellPlan(DaemonId to, const PlanView& plan);
   void swapTimedOut();
 
@@ -132,8 +155,14 @@ class ReplicaDaemon {
   ReplicaHost& host_;
   const size_t place_;
   const DaemonId id_;
+  const GroupRules rules_;
   GroupState state_;
   ReplicaLog log_;
+  const ReplicaDisk begunWith_;
+  bool saved_ = false;      // its disk has what it has
+  uint64_t heldEpoch_ = 0;  // of the primary whose image is here
+  TimePoint startedAt_{};
+  TimePoint heardAt_{};
   std::optional<Origin> origin_;  // of log_, where it is whole and goes on
   bool started_ = false;
   bool alive_ = true;

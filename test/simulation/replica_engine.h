@@ -33,6 +33,13 @@ class ReplicaEngine {
       if (!away_ && losses == losses_) reply(from, [answer, plan = plan_] { answer(plan); });
     });
   }
+  /// The primary `id` ends its run.
+  void end(size_t from, DaemonId id, bool saved) {
+    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
+      if (away_ || losses != losses_ || plan_.vacant() || plan_.primary != id) return;
+      write({.ended = EndedRun{plan_.epoch, plan_.primary, plan_.standby, saved}});
+    });
+  }
   /// Another group's part of the document changes.
   void touch() {
     if (!plan_.vacant()) write(plan_);

@@ -36,6 +36,8 @@ class ReplicaLog {
   }
   /// Whether a push was applied twice.
   bool twice() const { return twice_; }
+  /// Each trainer's steps without a gap from the first on.
+  const std::array<uint64_t, kReplicaTrainers>& whole() const { return whole_; }
   /// Whether each trainer's first `steps` pushes are all here.
   bool holds(const std::array<uint64_t, kReplicaTrainers>& steps) const {
     for (size_t i = 0; i < kReplicaTrainers; i++) {

@@ -10,6 +10,7 @@ using testing::Broken;
 using testing::Random;
 using testing::ReplicaCounts;
 using testing::ReplicaWorld;
+using testing::Saving;
 using Wait = GroupRules::Wait;
 
 void add(ReplicaCounts& sum, const ReplicaCounts& more) {
@@ -22,6 +23,12 @@ void add(ReplicaCounts& sum, const ReplicaCounts& more) {
   sum.claims += more.claims;
   sum.steppedDown += more.steppedDown;
   sum.renewed += more.renewed;
+  sum.ends += more.ends;
+  sum.begun += more.begun;
+  sum.decided += more.decided;
+  sum.guessed += more.guessed;
+  sum.contradicted += more.contradicted;
+  sum.given += more.given;
 }
 
 std::string describe(const ReplicaCounts& counts) {
@@ -29,13 +36,17 @@ std::string describe(const ReplicaCounts& counts) {
          std::to_string(counts.added) + " standbys added, " + std::to_string(counts.removed) + " removed, " +
          std::to_string(counts.failovers) + " failovers, " + std::to_string(counts.handovers) +
          " hand-overs, " + std::to_string(counts.claims) + " claims, " + std::to_string(counts.steppedDown) +
-         " stepped down, " + std::to_string(counts.renewed) + " plans written again";
+         " stepped down, " + std::to_string(counts.renewed) + " plans written again, " +
+         std::to_string(counts.ends) + " runs ended, " + std::to_string(counts.begun) +
+         " begun after that, " + std::to_string(counts.decided) + " by an operator, who gave up " +
+         std::to_string(counts.given) + " pushes, " + std::to_string(counts.contradicted) +
+         " did not follow, " + std::to_string(counts.guessed) + " plans from folders";
 }
 
-ReplicaCounts simulate(uint64_t schedules, Wait wait) {
+ReplicaCounts simulate(uint64_t schedules, Wait wait, Saving saving = Saving::log) {
   ReplicaCounts sum;
   testing::runSchedules(schedules, [&](Random& random) {
-    ReplicaWorld world(random, Broken::nothing, wait);
+    ReplicaWorld world(random, Broken::nothing, wait, saving);
     const std::string violation = world.run();
     REQUIRE(violation == "");
     add(sum, world.counts());
@@ -44,10 +55,10 @@ ReplicaCounts simulate(uint64_t schedules, Wait wait) {
 }
 
 /// The seed of the first schedule that shows the fault, up to `seeds`; 0: none does.
-uint64_t caughtAt(Broken broken, uint64_t seeds) {
+uint64_t caughtAt(Broken broken, uint64_t seeds, Saving saving = Saving::log) {
   for (uint64_t seed = 1; seed <= seeds; seed++) {
     Random random(seed);
-    ReplicaWorld world(random, broken, Wait::standby);
+    ReplicaWorld world(random, broken, Wait::standby, saving);
     if (!world.run().empty()) return seed;
   }
   return 0;
@@ -74,6 +85,25 @@ TEST_CASE(
   if (std::getenv("PSD_SIMULATION_SEED") == nullptr) CHECK(counts.failovers > 0);
 }
 
+TEST_CASE("replica: runs end, plans go and all die, and who begins by itself has all that was answered") {
+  const Saving saving = GENERATE(Saving::group, Saving::both);
+  const ReplicaCounts counts = simulate(2000, Wait::standby, saving);
+  WARN(describe(counts));
+  if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
+  CHECK(counts.ends > 0);
+  CHECK(counts.begun > 0);
+  CHECK(counts.decided > 0);
+  CHECK(counts.guessed > 0);
+  // Where all died before the first checkpoint after a take-over, or an operator was to choose between two.
+  CHECK(counts.given < counts.answered / (saving == Saving::both ? 1000 : 100));
+}
+
+TEST_CASE("replica: where nothing is saved the next run begins by itself, by one daemon") {
+  const ReplicaCounts counts = simulate(500, Wait::standby, Saving::none);
+  WARN(describe(counts));
+  if (std::getenv("PSD_SIMULATION_SEED") == nullptr) CHECK(counts.begun > 0);
+}
+
 TEST_CASE("replica: the simulation catches daemons that break a rule") {
   SECTION("2: the plan first, then the wait") { CHECK(caughtAt(Broken::addThenWait, 2500) > 0); }
   SECTION("3: answers first, then the plan") { CHECK(caughtAt(Broken::answerThenRemove, 600) > 0); }
@@ -83,6 +113,9 @@ TEST_CASE("replica: the simulation catches daemons that break a rule") {
   SECTION("8: deposed, and keeps what it has") { CHECK(caughtAt(Broken::keepsState, 2500) > 0); }
   SECTION("10: a plan of one's own in the place of one that is gone") {
     CHECK(caughtAt(Broken::beginsAtOnce, 2500) > 0);
+  }
+  SECTION("11: a run begun from any folder") {
+    CHECK(caughtAt(Broken::anyFolderBegins, 600, Saving::group) > 0);
   }
 }
 

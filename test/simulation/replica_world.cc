@@ -13,8 +13,8 @@ std::string text(DaemonId id) { return std::to_string(id.value); }
 
 }  // namespace
 
-ReplicaWorld::ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait)
-    : random_(random), broken_(broken), network_(random, time_), engine_(network_) {
+ReplicaWorld::ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait, Saving saving)
+    : random_(random), broken_(broken), saving_(saving), network_(random, time_), engine_(network_) {
   using std::chrono::milliseconds;
   rules_ = {milliseconds(15), milliseconds(60), milliseconds(150), wait,
             milliseconds(broken == Broken::beginsAtOnce ? 0 : kAbsenceMs)};
@@ -42,14 +42,14 @@ ReplicaDaemon* ReplicaWorld::living(DaemonId id) {
   return daemon != nullptr && daemon->id() == id ? daemon : nullptr;
 }
 
-void ReplicaWorld::start(size_t place, ReplicaLog log, std::optional<ReplicaDaemon::Origin> origin) {
+void ReplicaWorld::start(size_t place, ReplicaDisk disk, std::optional<ReplicaDaemon::Origin> origin) {
   Place& here = places_[place];
   const bool same = broken_ == Broken::sameName && here.lastId.value != 0;
   const DaemonId id = same ? here.lastId : DaemonId{++lastId_};
   placesOfIds_[id] = place;
   here.lastId = id;
   daemons_.push_back(std::make_unique<ReplicaDaemon>(static_cast<ReplicaHost&>(*this), place, id, rules_,
-                                                     std::move(log), origin));
+                                                     std::move(disk), origin));
   here.daemon = daemons_.back().get();
   here.daemon->begin();
 }
@@ -57,14 +57,14 @@ void ReplicaWorld::start(size_t place, ReplicaLog log, std::optional<ReplicaDaem
 /// A process begins with what the last one there left on its disk, as the log of updates would have it.
 void ReplicaWorld::restart(size_t place) {
   if (places_[place].daemon != nullptr || finished()) return;
-  start(place, broken_ == Broken::sameName ? ReplicaLog() : std::move(places_[place].disk), std::nullopt);
+  start(place, broken_ == Broken::sameName ? ReplicaDisk() : places_[place].disk, std::nullopt);
 }
 
 void ReplicaWorld::die(size_t place) {
   Place& here = places_[place];
   if (here.daemon == nullptr) return;
   here.daemon->die();
-  here.disk = here.daemon->log();
+  here.disk = here.daemon->disk();
   here.daemon = nullptr;
   network_.after(random_.between(5, 600), [this, place] { restart(place); });
 }
@@ -76,10 +76,13 @@ void ReplicaWorld::steppedDown(ReplicaDaemon& daemon, bool handedOver) {
   const bool keeps = broken_ == Broken::keepsState || (handedOver && random_.oneIn(2));
   daemon.die();
   places_[place].daemon = nullptr;
-  if (keeps) {
-    start(place, daemon.log(), ReplicaDaemon::Origin{plan.primary, plan.epoch});
+  if (saving_ != Saving::log) {
+    places_[place].disk = daemon.disk();
+    start(place, places_[place].disk, std::nullopt);
+  } else if (keeps) {
+    start(place, {daemon.log(), {}}, ReplicaDaemon::Origin{plan.primary, plan.epoch});
   } else {
-    start(place, ReplicaLog(), std::nullopt);
+    start(place, {}, std::nullopt);
   }
 }
 
@@ -90,7 +93,9 @@ void ReplicaWorld::mishap() {
   const uint64_t losses = losses_;
   const uint64_t kind = random_.between(0, 99);
   const size_t place = random_.below(places_.size());
-  if (kind < 52) {
+  if (saving_ != Saving::log && random_.oneIn(3)) {
+    endSomething(kind);
+  } else if (kind < 52) {
     cutSomething(kind);
   } else if (kind < 67) {
     if (places_[place].daemon != nullptr) places_[place].daemon->pause(random_.between(20, 700));
@@ -113,6 +118,71 @@ void ReplicaWorld::mishap() {
   // What is lost and then cut off is for people to mend.
   const uint64_t quiet = losses_ > losses ? 800 : 0;
   network_.after(quiet + random_.between(20, 500), [this] { mishap(); });
+}
+
+/// The run, all daemons, the plan of those that are dead.
+void ReplicaWorld::endSomething(uint64_t kind) {
+  if (kind < 40) {
+    const ReplicaDaemon* primary = living(engine_.plan().primary);
+    if (primary != nullptr) onPrimary(&ReplicaDaemon::endRun);
+  } else if (kind < 60) {
+    for (size_t place = 0; place < places_.size(); place++) die(place);
+  } else if (kind < 70) {
+    if (places_.front().daemon != nullptr) die(random_.below(places_.size()));
+  } else if (kind < 85) {
+    const bool anyServes = std::any_of(places_.begin(), places_.end(), [](const Place& place) {
+      if (place.daemon == nullptr) return false;
+      const GroupRole role = place.daemon->state().role();
+      return role == GroupRole::primary || role == GroupRole::standby;
+    });
+    if (anyServes) return;
+    losses_++;
+    engine_.lose();
+    answerers_.clear();  // epochs may come again
+    tellAll(10);
+  } else {
+    decide();
+  }
+}
+
+void ReplicaWorld::decide() {
+  // A run began before the folder was there that has the state of another one.
+  for (size_t place = 0; place < places_.size(); place++) {
+    ReplicaDaemon* daemon = places_[place].daemon;
+    if (daemon == nullptr || !daemon->state().contradicts()) continue;
+    counts_.contradicted++;
+    die(place);
+    places_[place].disk = {};
+    return;
+  }
+  const PlanView& plan = engine_.plan();
+  if (!plan.vacant() && (living(plan.primary) || (plan.standby && living(*plan.standby)))) return;
+  if (plan.vacant() && !plan.ended) return;
+  ReplicaDaemon* best = nullptr;
+  const auto sum = [](const ReplicaDaemon& daemon) {
+    uint64_t steps = 0;
+    for (const uint64_t whole : daemon.log().whole()) steps += whole;
+    return steps;
+  };
+  for (const Place& place : places_) {
+    // Who is not there yet may have more.
+    if (place.daemon == nullptr || !place.daemon->started() || place.daemon->standsStill()) return;
+    if (place.daemon->state().role() != GroupRole::newcomer) return;
+    if (best == nullptr || sum(*place.daemon) > sum(*best)) best = place.daemon;
+  }
+  decided_ = best->id();
+  best->run([best, plan] { best->claim(plan); });
+}
+
+/// What is not in there is lost, and that was decided or said.
+void ReplicaWorld::giveUp(const ReplicaLog& log) {
+  for (size_t i = 0; i < answered_.size(); i++) {
+    if (answered_[i] <= log.whole()[i]) continue;
+    counts_.given += answered_[i] - log.whole()[i];
+    answered_[i] = log.whole()[i];
+    trainers_[i] = {.step = answered_[i]};
+    givenUp_++;
+  }
 }
 
 void ReplicaWorld::cutSomething(uint64_t kind) {
@@ -225,6 +295,7 @@ void ReplicaWorld::settle() {
     return violated(what);
   }
   claimIfDead();
+  if (saving_ != Saving::log && random_.oneIn(5)) decide();
   network_.after(100, [this] { settle(); });
 }
 
@@ -240,9 +311,12 @@ void ReplicaWorld::train(size_t trainer) {
   }
   for (size_t place = 0; place < places_.size(); place++) {
     network_.send(ReplicaNetwork::kTrainers, place, network_.delay(),
-                  [this, place, push = ReplicaPush{trainer, self.step}] {
+                  [this, place, push = ReplicaPush{trainer, self.step}, givenUp = givenUp_] {
                     ReplicaDaemon* daemon = places_[place].daemon;
-                    if (daemon != nullptr) daemon->run([daemon, push] { daemon->push(push); });
+                    if (daemon == nullptr) return;
+                    daemon->run([this, daemon, push, givenUp] {
+                      if (givenUp == givenUp_) daemon->push(push);
+                    });
                   });
   }
   network_.after(random_.between(8, 30), [this, trainer] { train(trainer); });
@@ -262,17 +336,30 @@ void ReplicaWorld::answered(ReplicaDaemon& daemon, uint64_t epoch, const Replica
     counts_.answered++;
   }
   check("after an answer by " + text(daemon.id()));
-  network_.send(daemon.place(), ReplicaNetwork::kTrainers, network_.delay(), [this, push] {
-    Trainer& trainer = trainers_[push.trainer];
-    if (trainer.step == push.step) trainer.open = false;
-  });
+  network_.send(daemon.place(), ReplicaNetwork::kTrainers, network_.delay(),
+                [this, push, givenUp = givenUp_] {
+                  Trainer& trainer = trainers_[push.trainer];
+                  if (givenUp == givenUp_ && trainer.step == push.step) trainer.open = false;
+                });
 }
 
 void ReplicaWorld::written(const PlanView& before) {
   const PlanView& plan = engine_.plan();
   if (plan.sameGroup(before)) return;
   counts_.swaps++;
-  if (plan.epoch == before.epoch) {
+  if (plan.ended) {
+    (plan.ended->guessed() ? counts_.guessed : counts_.ends)++;
+    return;
+  }
+  const bool decided = decided_ == plan.primary && plan.epoch != before.epoch;
+  // Without a plan nobody knows of a folder whose daemon is not there.
+  const bool fresh = saving_ != Saving::log && before.vacant() && !before.ended && plan.epoch == 1;
+  const bool savedNothing = fresh || (saving_ == Saving::none && plan.epoch != before.epoch);
+  if (ReplicaDaemon* primary = living(plan.primary); primary != nullptr && (decided || savedNothing))
+    giveUp(primary->log());
+  if (before.ended) {
+    (decided ? counts_.decided : counts_.begun)++;
+  } else if (plan.epoch == before.epoch) {
     counts_.added += plan.standby.has_value();
     counts_.removed += !plan.standby;
   } else if (before.vacant()) {

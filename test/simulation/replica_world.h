@@ -21,7 +21,13 @@ struct ReplicaCounts {
   uint64_t handovers = 0;  ///< planned
   uint64_t claims = 0;     ///< by decision, after primary and standby had died
   uint64_t steppedDown = 0;
-  uint64_t renewed = 0;  ///< plans that were gone, by who served
+  uint64_t renewed = 0;       ///< plans that were gone, by who served
+  uint64_t ends = 0;          ///< of runs
+  uint64_t begun = 0;         ///< runs after one that had ended, by a daemon itself
+  uint64_t decided = 0;       ///< the same, by an operator
+  uint64_t guessed = 0;       ///< plans that a folder told of
+  uint64_t contradicted = 0;  ///< daemons that did not follow, as the run began without their state
+  uint64_t given = 0;         ///< pushes that an operator gave up: no folder had them
 };
 
 /// Two or three daemons that hold one group, an engine, and trainers that push, over a network; crashes,
@@ -29,7 +35,8 @@ struct ReplicaCounts {
 /// after every swap and every answer. Owned by one thread.
 class ReplicaWorld : private ReplicaHost {
  public:
-  ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait);
+  /// `saving`: another one than `log` has runs end, plans removed and all daemons die at once, too.
+  ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait, Saving saving = Saving::log);
 
   /// Mishaps for a while, then none, until every push is answered and the group is kept twice. Empty: all is
   /// well; else what is not.
@@ -39,7 +46,7 @@ class ReplicaWorld : private ReplicaHost {
  private:
   struct Place {
     ReplicaDaemon* daemon = nullptr;  // that runs there
-    ReplicaLog disk;                  // what the last process left
+    ReplicaDisk disk;                 // what the last process left
     DaemonId lastId;
   };
   struct Trainer {
@@ -50,6 +57,7 @@ class ReplicaWorld : private ReplicaHost {
   ReplicaNetwork& network() override { return network_; }
   ReplicaEngine& engine() override { return engine_; }
   Broken broken() const override { return broken_; }
+  Saving saving() const override { return saving_; }
   bool finished() const override { return finished_ || !violation_.empty(); }
   ReplicaDaemon* living(DaemonId id) override;
   size_t placeOf(DaemonId id) const override { return placesOfIds_.at(id); }
@@ -57,7 +65,7 @@ class ReplicaWorld : private ReplicaHost {
   void steppedDown(ReplicaDaemon& daemon, bool handedOver) override;
   void ended(ReplicaDaemon& daemon) override { die(daemon.place()); }
 
-  void start(size_t place, ReplicaLog log, std::optional<ReplicaDaemon::Origin> origin);
+  void start(size_t place, ReplicaDisk disk, std::optional<ReplicaDaemon::Origin> origin);
   void restart(size_t place);
   void die(size_t place);
   void mishap();
@@ -65,6 +73,10 @@ class ReplicaWorld : private ReplicaHost {
   void crash(size_t place);
   void onPrimary(void (ReplicaDaemon::*call)());
   void claimIfDead();
+  void endSomething(uint64_t kind);
+  /// An operator decides, where daemons wait, who goes on: the one that has the most.
+  void decide();
+  void giveUp(const ReplicaLog& log);
   void loseThePlan();
   void tellAll(uint64_t times);
   void heal();
@@ -80,6 +92,7 @@ class ReplicaWorld : private ReplicaHost {
 
   Random& random_;
   const Broken broken_;
+  const Saving saving_;
   GroupRules rules_;
   VirtualTime time_;
   ReplicaNetwork network_;
@@ -91,7 +104,9 @@ class ReplicaWorld : private ReplicaHost {
   std::array<uint64_t, kReplicaTrainers> answered_{};  // the last step of each
   std::map<uint64_t, DaemonId> answerers_;             // by epoch
   uint64_t lastId_ = 0;
-  uint64_t losses_ = 0;  // of the plan
+  uint64_t losses_ = 0;              // of the plan
+  std::optional<DaemonId> decided_;  // by an operator
+  uint64_t givenUp_ = 0;             // how often trainers were to go on from an older state
   bool mishaps_ = true;
   bool finished_ = false;
   std::string violation_;

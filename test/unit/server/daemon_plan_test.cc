@@ -70,6 +70,19 @@ TEST_CASE("a plan is written and read as it is") {
   const auto again = parsePlan(planText(first));
   PSD_REQUIRE_OK(again);
   CHECK(*again == first);
+
+  for (const PlanSource source :
+       {PlanSource::daemons, PlanSource::primaryFolder, PlanSource::standbyFolder}) {
+    first.source = source;
+    first.saved = source != PlanSource::daemons;
+    const auto told = parsePlan(planText(first));
+    PSD_REQUIRE_OK(told);
+    CHECK(*told == first);
+  }
+  // Of an older version, which did not say so.
+  const auto older = parsePlan(replaced(kText, "\"ended\": false", "\"ended\": true"));
+  PSD_REQUIRE_OK(older);
+  CHECK(older->saved);
 }
 
 TEST_CASE("each wrong document has its one line") {
@@ -79,6 +92,10 @@ TEST_CASE("each wrong document has its one line") {
        "format_version: must be 1, not 2: it was written by another version of psd"},
       {"\"ended\"", "\"endet\"", "endet: unknown key; did you mean 'ended'?"},
       {" \"ended\": false,\n", "", "ended: is needed"},
+      {"\"ended\": false", "\"ended\": true, \"from_folder_of\": \"x\"",
+       "from_folder_of: must be \"primary\" or \"standby\""},
+      {"\"ended\": false", "\"ended\": false, \"from_folder_of\": \"primary\"",
+       "from_folder_of: goes with a run that is over (ended), and has not moved"},
       {"\"proposal\": \"0000000000005be1\"", "\"proposal\": \"5be1\"",
        "proposal: must be 16 hexadecimal digits, not all 0, not \"5be1\""},
       {"0000000000005be1", "0000000000005BE1",

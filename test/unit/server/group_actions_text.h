@@ -8,6 +8,10 @@
 namespace psd::testing {
 
 inline std::string text(const PlanView& plan) {
+  if (plan.ended) {
+    return std::string(plan.ended->guessed() ? "guess " : "ended ") + std::to_string(plan.ended->epoch) +
+           ":" + std::to_string(plan.ended->primary.value);
+  }
   return std::to_string(plan.epoch) + ":" + std::to_string(plan.primary.value) + "+" +
          (plan.standby ? std::to_string(plan.standby->value) : "none");
 }
@@ -46,6 +50,7 @@ struct ActionText {
   std::string operator()(const group_action::StepDown& it) const {
     return it.handedOver ? "step down whole" : "step down";
   }
+  std::string operator()(const group_action::RunOver&) const { return "run over"; }
   std::string operator()(const group_action::Ended& it) const { return it.alone ? "ended alone" : "ended"; }
 };
 

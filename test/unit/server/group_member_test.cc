@@ -27,7 +27,8 @@ class ServingHost final : public GroupHost {
   void openGates() override {}
   void handOver() override {}
   void letTrainersGo() override {}
-  Result<CopyPlace> makeCopy(Env&, const Checkpoint&) override {
+  bool saves() const override { return saved; }
+  Result<CopyPlace> makeCopy(Env&, const Checkpoint&, uint64_t) override {
     return Error{ErrorCode::internal, "it follows nobody"};
   }
   void showCopy() override {}
@@ -40,6 +41,7 @@ class ServingHost final : public GroupHost {
 
   std::optional<PlannedMove> moved;
   bool ended = false;
+  bool saved = false;
 };
 
 /// The first daemon of a pair, which serves alone. Owned by one thread.
@@ -241,6 +243,115 @@ TEST_CASE("a follower that does not read the records of its primary is told whic
   CHECK(one.member.status().follower == "");
   request.records = kRecordFormat;
   CHECK(one.member.admit(request, nullptr).ok());
+}
+
+/// A daemon that is started over `folder` where the plan is that text. Owned by one thread.
+struct Stranger {
+  Stranger(const std::string& text, const SavedFolder& folder) {
+    all.put(kKey, text);
+    member.start(folder);
+  }
+  bool says(const std::string& words) {
+    return loop.until([&] { return member.status().waits.find(words) != std::string::npos; });
+  }
+
+  TestLoop loop;
+  MemoryRegister all;
+  MemoryEngine engine{all};
+  ServingHost host;
+  std::optional<PrimaryEvents> primary;
+  GroupMember member{Serving::terms(),
+                     DaemonId{7},
+                     engine,
+                     host,
+                     std::make_shared<Replicator>(ReplicationConfig{}),
+                     [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
+                       primary = dial.events;
+                       return std::make_unique<SilentConnection>();
+                     },
+                     loop.timer()};
+};
+
+Plan endedPlan() {
+  Plan plan;
+  plan.proposal = 1;
+  plan.group = {.epoch = 2, .primary = DaemonId{3}, .standby = {}, .history = 5};
+  plan.daemons[DaemonId{3}] = {parseAddress("tcp://three:1").value()};
+  plan.ended = true;
+  return plan;
+}
+
+TEST_CASE("who waits after the end of a run says for whom, and how an operator lets it go on") {
+  Stranger one(planText(endedPlan()), {FolderRecord{DaemonId{5}, 1, false, true}});
+  CHECK(
+      one.says("the run is over, and its last primary, at tcp://three:1, has its state, that of epoch 2; "
+               "here is the state of "
+               "epoch 1: start the daemon over its folder there, or, where that cannot be, go on with what "
+               "is here: psd "
+               "recover --server tcp://one:1"));
+  const GroupStatus status = one.member.status();
+  CHECK(status.stateBesidePrimary() == "waiting");
+  CHECK(status.epoch == 2);
+  CHECK(status.folderEpoch == 1);
+  CHECK(status.others == std::vector<std::string>{"tcp://three:1"});
+  CHECK(one.member.turnedAway().message.find("this daemon serves nobody: the run is over") == 0);
+  SECTION("somebody begins, and it follows") {
+    Plan next = endedPlan();
+    next.proposal = 2;
+    next.ended = false;
+    next.group.epoch = 3;
+    one.all.put(kKey, planText(next));
+    CHECK(one.loop.until([&] { return one.primary.has_value() && one.member.status().waits.empty(); }));
+    CHECK(one.member.status().stateBesidePrimary() == "following");
+    CHECK_FALSE(one.host.ended);
+  }
+  SECTION("the operator does") {
+    auto recovered = one.member.recover();
+    REQUIRE(one.loop.until([&] { return one.primary.has_value(); }));
+    one.primary->ended(ConnectionEnd::dead, Status(ErrorCode::unavailable, "nobody is there"));
+    PSD_REQUIRE_OK(one.loop.wait(kj::mv(recovered)));
+    CHECK(one.loop.until([&] { return one.member.serves() == 3; }));
+    CHECK(one.member.status().waits == "");
+  }
+}
+
+TEST_CASE("after the end of a run the last primary's folder begins the next one") {
+  Stranger one(planText(endedPlan()), {FolderRecord{DaemonId{3}, 2, false, true}});
+  CHECK(one.loop.until([&] { return one.member.serves() == 3; }));
+  one.host.saved = true;
+  PSD_REQUIRE_OK(one.loop.wait(one.member.endRun("all is done")));
+  const auto plan = parsePlan(one.all.read(kKey).text);
+  PSD_REQUIRE_OK(plan);
+  CHECK(plan->saved);
+}
+
+TEST_CASE("of two that wait for a dead primary each says which folder is left") {
+  Plan plan = endedPlan();
+  plan.ended = false;
+  Stranger one(planText(plan), {FolderRecord{DaemonId{5}, 1, false, true}});
+  REQUIRE(one.loop.until([&] { return one.primary.has_value(); }));
+  std::string expected;
+  SECTION("its own") {
+    one.primary->another(0);
+    expected =
+        "no folder here or at tcp://three:1 has its state; the newest that is left is that of epoch 1: psd "
+        "recover --server tcp://one:1";
+  }
+  SECTION("the other one's, which asks here") {
+    const FollowerRequest request{.follower = DaemonId{9},
+                                  .primary = DaemonId{3},
+                                  .name = "other",
+                                  .addresses = {parseAddress("tcp://other:1").value()},
+                                  .folderEpoch = 2};
+    plan.group.epoch = 4;
+    plan.proposal = 2;
+    one.all.put(kKey, planText(plan));
+    REQUIRE(one.loop.until([&] { return one.member.status().epoch == 4; }));
+    CHECK_FALSE(one.member.admit(request, nullptr).ok());
+    expected = "the newest that is left is that of epoch 2: psd recover --server tcp://other:1";
+  }
+  one.primary->ended(ConnectionEnd::dead, Status(ErrorCode::standby, "another process has the address"));
+  CHECK(one.says(expected));
 }
 
 TEST_CASE("who is started where the model has moved away takes no part") {

@@ -78,10 +78,13 @@ TEST_CASE("a standby is named with its addresses, takes over, and the primary be
 TEST_CASE("a run that is over leaves its place to the next one, in the next epoch") {
   Pair pair;
   pair.swapped(pair.one, 0, {0, 1, kOne, {}});
-  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end()));
-  CHECK(pair.read(pair.other) == PlanView{});
+  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end(true)));
+  const PlanView over = pair.read(pair.other);
+  CHECK(over.vacant());
+  CHECK(over.ended == EndedRun{1, kOne, {}, true});
   CHECK(pair.other.plan.ended());
-  const auto next = pair.swapped(pair.other, 0, {0, 1, kOther, {}});
+  CHECK(pair.other.plan.addressOf(kOne) == "tcp://one:1");
+  const auto next = pair.swapped(pair.other, over.revision, {0, 2, kOther, {}});
   CHECK(next.won);
   CHECK(next.plan.epoch == 2);
   CHECK_FALSE(pair.other.plan.ended());
@@ -93,14 +96,41 @@ TEST_CASE(
   const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   pair.read(pair.other);
   pair.swapped(pair.other, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2"));  // as it were
-  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end()));
-  CHECK(pair.read(pair.other) == PlanView{});
+  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end(true)));
+  const PlanView over = pair.read(pair.other);
+  CHECK(over.ended == EndedRun{1, kOne, kOther, true});
   CHECK(pair.other.plan.ended());
-  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end()));
-  const PlanView next = pair.swapped(pair.other, 0, {0, 1, kOther, {}}).plan;
-  const Status late = pair.loop.wait(pair.one.plan.end());
+  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end(true)));
+  const PlanView next = pair.swapped(pair.other, over.revision, {0, 2, kOther, {}}).plan;
+  const Status late = pair.loop.wait(pair.one.plan.end(true));
   CHECK(late.message() == "the primary is another one by now: tcp://other:2");
   CHECK(pair.read(pair.other) == next);
+}
+
+TEST_CASE(
+    "where there is no plan a folder's state is written down, which who served in the one before replaces") {
+  Pair pair;
+  const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  pair.all.erase(kKey);
+  const PlanView gone = pair.loop.wait(pair.one.plan.changed()).value();
+  CHECK(gone.vacant());
+  CHECK_FALSE(gone.ended);
+  const PlanView nothing = pair.read(pair.other);
+  const DaemonId saved{77};
+  const EndedRun told{3, saved, {}, true, PlanSource::primaryFolder};
+  const auto guess = pair.swapped(pair.other, nothing.revision, {0, 0, {}, {}, told});
+  CHECK(guess.won);
+  CHECK(guess.plan.ended == told);
+  CHECK_FALSE(pair.other.plan.ended());
+  CHECK(pair.other.plan.addressesOf(saved) == at("tcp://other:2"));
+  const PlanView seen = pair.read(pair.one);
+  CHECK(seen.revision > made.revision);
+  CHECK(seen.ended == told);
+  CHECK(pair.one.plan.trouble().find("the plan is gone") == 0);
+  const auto again = pair.swapped(pair.one, seen.revision, {0, 3, kOne, {}});
+  CHECK(again.won);
+  CHECK(again.plan.primary == kOne);
+  CHECK(again.plan.epoch == 3);
 }
 
 TEST_CASE("a swap without an answer, and one that makes no sense of the plan, are not known to have failed") {

@@ -52,18 +52,20 @@ TEST_CASE("replica, rule 10: nobody makes itself primary of a plan that is gone"
     CHECK(one.state.takes(kPrimary, 1));
     CHECK(one.refuses() == "close replication, swap 4 4:9+none");
   }
-  SECTION("it is dead: the plan as it was, without a standby, and people decide") {
-    CHECK(one.refuses() == "swap 3 1:7+none");
-    CHECK(text(one.state.swapWon({4, 1, kPrimary, {}}, one.now)) == "");
+  const PlanView guess{4, 0, {}, {}, EndedRun{1, kPrimary, {}, true, PlanSource::primaryFolder}};
+  SECTION("it is dead: what is known of the plan, and an operator decides") {
+    CHECK(one.refuses() == "swap 3 guess 1:7");
+    CHECK(text(one.state.swapWon(guess, one.now)) == "");
     CHECK(one.state.role() == GroupRole::newcomer);
-    CHECK(text(one.state.claim({4, 1, kPrimary, {}}, one.now)) == "swap 4 2:9+none");
+    CHECK(text(one.state.claim(guess, one.now)) == "swap 4 2:9+none");
+    CHECK(text(one.state.swapWon({5, 2, kMe, {}}, one.now)) == "close replication, promote 2");
   }
   SECTION("it was about to take over") {
     Follower late;
     late.inSync(3);
     CHECK(late.refuses() == "close replication, swap 2 2:9+none");
-    CHECK(late.refused({3, 0, {}, {}}) == "swap 3 1:7+none");
-    CHECK(text(late.state.swapWon({4, 1, kPrimary, {}}, late.now)) == "follow 7 in 1");
+    CHECK(late.refused({3, 0, {}, {}}) == "swap 3 guess 1:7");
+    CHECK(text(late.state.swapWon(guess, late.now)) == "");
   }
 }
 

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Pairs whose run has ended, or whose plan is gone, and which are started again in any order: who has all that was answered goes on,
+and everybody else waits and says for whom."""
+
+import shutil
+import signal
+import unittest
+import urllib.error
+import urllib.request
+
+import counting_pairs
+import etcd
+import processes
+
+BOTH = "standby_and_disk"
+
+
+@unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+class StandbyEnds(counting_pairs.CountingPairs):
+    case = 0
+
+    def one(self, listen=f"tcp://{processes.LOOPBACK}:0", wait="standby", folder=None, **settings):
+        """A daemon with a log in a folder of its own for each case; None: it saves nothing."""
+        durability = {"type": "none"}
+        if folder:
+            durability = {"type": "log", "path": str(self.at(folder)), "every_seconds": 0, **settings.pop("durability", {})}
+        engine = {"type": "etcd", "endpoints": self.etcd.endpoints, "prefix": f"/psd/case-{self.case}"}
+        return self.daemon(listen=(listen,), policy="locked", optimizer=counting_pairs.counting.SGD, engine=engine, shards=2,
+                           replication={**counting_pairs.PATIENT, "wait": wait}, durability=durability, **settings)
+
+    def at(self, folder):
+        return self.folder / f"{folder}-{self.case}"
+
+    @property
+    def key(self):
+        return f"/psd/case-{self.case}/plan"
+
+    def next_case(self):
+        self.case += 1
+        self.trainers = []
+
+    def waits(self, daemon, *words):
+        """Until it says that it waits, with these words; so does the table of all."""
+        daemon.until_status(f"it waits: {words}", lambda status: status["state"] == "waiting"
+                            and all(word in status["group"]["waits"] for word in words))
+        self.assertIn("WAITS: ", self.psd("status", "--server", daemon.address).stdout)
+
+    def taken_over(self, wait="standby", **settings):
+        """A daemon that has died, and the other one, which serves in epoch 2 and has answered more."""
+        old = self.one(folder="old", wait=wait, **settings)
+        self.until_primary(old, 1)
+        last = self.one(folder="last", wait=wait, **settings)
+        self.counting((old, last))
+        old.until_in_sync()
+        self.until_more("before the primary is killed", 20)
+        old.kill()
+        self.until_primary(last, 2)
+        self.until_more("by the one that took over", 20)
+        return old, last
+
+    def ended(self, how="stop", **settings):
+        """As taken_over(); then the run ends in an orderly way."""
+        old, last = self.taken_over(**settings, **({"exit_when_done": True} if how == "done" else {}))
+        self.end_trainers()
+        if how == "stop":
+            done = self.psd("stop", "--server", last.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        elif how == "int":
+            last.signal(signal.SIGINT)
+        self.assert_ends(last)
+        return old, last
+
+    def recover(self, daemon):
+        # Refused as long as something answers there that may be the primary.
+        processes.until("it is let go on", lambda: self.psd("recover", "--server", daemon.address).returncode == 0)
+
+    def goes_on(self, last, old, epoch=3):
+        """With all that was answered; the other one follows."""
+        self.until_primary(last, epoch)
+        self.check_model(last.address)
+        if old:
+            old.until_status("it follows", lambda status: status["group"]["role"] != "primary" and status["group"]["epoch"] == epoch
+                             and "the run is over" not in status["group"]["waits"])
+
+    def test_after_an_end_the_last_primarys_folder_goes_on_and_an_older_one_waits(self):
+        for how, wait in (("stop", "standby"), ("int", BOTH), ("done", "standby"), ("stop", BOTH)):
+            with self.subTest(how=how, wait=wait):
+                self.next_case()
+                old, last = self.ended(how, wait=wait)
+                older = self.one(listen=old.address, folder="old", wait=wait)
+                self.waits(older, "the run is over", last.address, "of epoch 2", "here is the state of epoch 1",
+                           f"psd recover --server {older.address}")
+                self.assertEqual(older.status()["group"]["epoch"], 2)
+                newest = self.one(listen=last.address, folder="last", wait=wait)
+                self.goes_on(newest, older)
+                trainer = self.counting((newest, older), pushes=5, rank=1, world_size=2)
+                self.assert_ends(trainer)
+                newest.until_in_sync()
+                older.until_status("it is the standby", lambda status: status["state"] == "standby")
+
+    def test_after_an_end_the_last_primarys_folder_needs_nobody(self):
+        old, last = self.ended()
+        newest = self.one(listen=last.address, folder="last")
+        older = self.one(listen=old.address, folder="old")
+        self.goes_on(newest, older)
+
+    def test_where_the_newest_folder_is_lost_an_operator_decides(self):
+        old, last = self.ended()
+        shutil.rmtree(self.at("last"))
+        empty = self.one(listen=last.address, folder="last")
+        self.waits(empty, "the run is over", "here is no state of it")
+        older = self.one(listen=old.address, folder="old")
+        self.waits(older, last.address, "here is the state of epoch 1")
+        self.recover(older)
+        self.until_primary(older, 3)
+        empty.until_status("it follows", lambda status: not status["group"]["waits"] or "no values" in status["group"]["waits"])
+
+    def test_durability_resume_is_a_decision(self):
+        old, last = self.ended()
+        fresh = self.one(listen=old.address, folder="old", durability={"resume": "none"})
+        self.until_primary(fresh, 3)
+        self.assertIn(f"what the run before saved, at {last.address}, is left out", fresh.err)
+
+    def test_a_plan_that_is_removed_is_for_an_operator_to_decide(self):
+        old, last = self.ended()
+        self.etcd.put(self.key, b"{}")
+        waiting = self.one(listen=old.address, folder="old")
+        waiting.until_status("it waits", lambda status: "this is no plan of psd" in status["group"]["waits"])
+        waiting.kill()
+        self.assertEqual(self.etcd.remove(self.key), 1)
+        # Nobody tells an older folder that there is a newer one, until that is there.
+        older = self.one(listen=old.address, folder="old")
+        self.waits(older, f"there is no plan in the engine ({self.key})", "this one has the newest state, the state of epoch 1")
+        empty = self.one()
+        self.waits(empty, f"{older.address} has the newest state, that of epoch 1; here is no state of it")
+        newest = self.one(listen=last.address, folder="last")
+        self.waits(older, f"{newest.address} has the newest state, that of epoch 2", f"psd recover --server {newest.address}")
+        self.waits(newest, "this one has the newest state, the state of epoch 2")
+        self.recover(newest)
+        self.goes_on(newest, older)
+
+    def test_who_has_what_a_run_began_without_does_not_follow_it(self):
+        _, last = self.ended()
+        self.assertEqual(self.etcd.remove(self.key), 1)
+        fresh = self.one()
+        self.until_primary(fresh, 1)
+        newest = self.one(listen=last.address, folder="last")
+        self.waits(newest, f"the run of {fresh.address} (epoch 1) began without what the folder here has, the state of epoch 2")
+        self.assertEqual(self.psd("stop", "--server", fresh.address).returncode, 0)
+        self.assert_ends(fresh)
+        self.waits(newest, f"of epoch 1 at {fresh.address}, saved nothing; here is the state of epoch 2")
+        self.recover(newest)
+        self.goes_on(newest, None)
+
+    def test_who_died_before_a_first_checkpoint_says_which_folder_is_left(self):
+        """Its log has updates that no checkpoint leads to: nobody may go on by itself."""
+        old = self.one(folder="old")
+        self.until_primary(old, 1)
+        last = self.one(folder="last")
+        self.counting((old, last))
+        old.until_in_sync()
+        self.until_more("before the primary is killed", 20)
+        self.at("last").mkdir(exist_ok=True)
+        (self.at("last") / f"primary.json.tmp.{last.pid}").mkdir()  # so that the folder never says whose it is
+        old.kill()
+        self.until_primary(last, 2)
+        last.kill()
+        for trainer, _ in self.trainers:
+            trainer.kill()
+        shutil.rmtree(self.at("last"))
+        lost = self.one(listen=last.address, folder="last")
+        left = self.one(listen=old.address, folder="old")
+        for daemon in (left, lost):
+            self.waits(daemon, "of epoch 2, saved nothing before it died", f"that of epoch 1: psd recover --server {left.address}")
+        self.recover(left)
+        self.until_primary(left, 3)
+
+    def test_a_standby_is_ready_and_one_that_waits_is_not(self):
+        http = {"listen": ["tcp://127.0.0.1:0"]}
+        primary = self.one(folder="old", http=http)
+        self.until_primary(primary, 1)
+        standby = self.one(folder="last", http=http)
+        self.waits(standby, "the model has no values yet")
+        self.assertEqual(self.ready(standby), (503, "waiting\n"))
+        self.assert_ends(self.counting((primary, standby), pushes=1))
+        primary.until_in_sync()
+        standby.until_status("it is the standby", lambda status: status["state"] == "standby")
+        self.assertEqual([self.ready(each) for each in (primary, standby)], [(200, "serving\n"), (200, "standby\n")])
+        self.assertEqual(self.metrics(standby, "psd_serving", "psd_group_standby", "psd_group_waits"), [0, 1, 0])
+        self.assertIn("standby of epoch 1", self.psd("status", "--server", standby.address).stdout)
+
+    def ready(self, daemon):
+        try:
+            with urllib.request.urlopen(f"{daemon.page}/readyz", timeout=processes.WAIT_S) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metrics(self, daemon, *names):
+        with urllib.request.urlopen(f"{daemon.page}/metrics", timeout=processes.WAIT_S) as answer:
+            lines = dict(line.split(" ") for line in answer.read().decode().splitlines() if line[0] != "#" and " " not in line.split(" ", 1)[1])
+        return [float(lines[name]) for name in names]
+
+    def test_without_an_engine_a_folder_of_a_pair_is_told_of(self):
+        old, _ = self.ended()
+        alone = self.daemon(listen=(old.address,), policy="locked", optimizer=counting_pairs.counting.SGD, shards=2,
+                            durability={"type": "log", "path": str(self.at("old"))})
+        self.assertIn("is of a daemon of a pair, and no engine is configured", alone.err)
+
+
+if __name__ == "__main__":
+    processes.main()

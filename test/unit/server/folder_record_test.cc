@@ -1,0 +1,179 @@
+#include "server/replica/folder_record.h"
+
+#include <optional>
+
+#include "server/replica/group_state.h"
+#include "test/support/catch.h"
+#include "test/unit/server/group_actions_text.h"
+
+namespace psd::folder_record_test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::text;
+
+constexpr DaemonId kMe{9}, kPrimary{7}, kStandby{11}, kOther{13};
+constexpr GroupRules kRules{milliseconds(50), milliseconds(300), milliseconds(1500),
+                            GroupRules::Wait::standby, milliseconds(1000)};
+const EndedRun kRun{3, kPrimary, kStandby, true};
+
+SavedFolder primarys(DaemonId daemon, uint64_t epoch) { return {FolderRecord{daemon, epoch, false, true}}; }
+SavedFolder standbys(DaemonId daemon, bool complete = true) {
+  return {FolderRecord{daemon, 3, true, complete}};
+}
+
+/// A daemon that is started, and what it wants at once and later.
+struct Started {
+  Started(const PlanView& plan, const SavedFolder& folder, const std::string& wants = "")
+      : state(kMe, kRules, now) {
+    CHECK(text(state.start(plan, 0, now, folder)) == wants);
+  }
+  /// What it wants of the plan in that time, reads left out.
+  std::string after(milliseconds time) {
+    GroupActions all;
+    for (; time.count() > 0; time -= milliseconds(50)) {
+      now += milliseconds(50);
+      for (auto& one : state.tick(now)) {
+        if (std::holds_alternative<group_action::Read>(one)) {
+          static_cast<void>(state.readUnknown(now));
+        } else {
+          all.push_back(one);
+        }
+      }
+    }
+    return text(all);
+  }
+  TimePoint now{};
+  GroupState state;
+};
+
+TEST_CASE("who begins after a run that is over is who has all of it") {
+  CHECK(beginsAfter(kRun, primarys(kPrimary, 3), kRules) == milliseconds(0));
+  CHECK(beginsAfter(kRun, standbys(kPrimary), kRules) == milliseconds(0));  // it took over after that
+  CHECK(beginsAfter(kRun, standbys(kStandby), kRules) == milliseconds(3000));
+  CHECK(beginsAfter(kRun, {.record = {}, .chosen = true}, kRules) == milliseconds(0));
+  // Another process, another epoch, a standby that was removed, or whose log may lack something.
+  CHECK_FALSE(beginsAfter(kRun, primarys(kOther, 3), kRules));
+  CHECK_FALSE(beginsAfter(kRun, primarys(kPrimary, 2), kRules));
+  CHECK_FALSE(beginsAfter(kRun, primarys(kOther, 4), kRules));
+  CHECK_FALSE(beginsAfter(kRun, standbys(kOther), kRules));
+  CHECK_FALSE(beginsAfter(kRun, standbys(kStandby, false), kRules));
+  CHECK_FALSE(beginsAfter(kRun, {FolderRecord()}, kRules));  // cannot be read
+  CHECK_FALSE(beginsAfter(kRun, {}, kRules));
+  EndedRun nothing = kRun;
+  nothing.saved = false;
+  CHECK(beginsAfter(nothing, {}, kRules) == milliseconds(1000));
+  CHECK_FALSE(beginsAfter(nothing, primarys(kOther, 1), kRules));
+}
+
+TEST_CASE("from a plan that a folder told of nobody begins by itself") {
+  EndedRun guess = kRun;
+  guess.source = PlanSource::primaryFolder;
+  CHECK_FALSE(beginsAfter(guess, primarys(kPrimary, 3), kRules));
+  CHECK_FALSE(beginsAfter(guess, {}, kRules));
+  CHECK(beginsAfter(guess, {.record = {}, .chosen = true}, kRules) == milliseconds(0));
+  const auto isNewerThan = [&](const FolderRecord& record) {
+    return isNewer(asEndedRun(record, kMe), guess);
+  };
+  CHECK(isNewerThan({kOther, 4}));
+  CHECK_FALSE(isNewerThan({kOther, 3}));
+  CHECK_FALSE(isNewerThan({kOther, 3, true}));
+  guess.source = PlanSource::standbyFolder;
+  CHECK(isNewerThan({kOther, 3}));
+  CHECK_FALSE(isNewerThan({kOther, 3, true}));
+  CHECK_FALSE(isNewerThan({}));  // cannot be read
+}
+
+TEST_CASE("a plan leads on from a folder's state where it is later, or the same primary's") {
+  const PlanView plan{5, 3, kPrimary, {}};
+  CHECK(leadsOn(plan, {}));
+  CHECK(leadsOn(plan, primarys(kPrimary, 3)));
+  CHECK(leadsOn(plan, primarys(kOther, 2)));
+  CHECK(leadsOn(plan, standbys(kOther)));
+  CHECK_FALSE(leadsOn(plan, primarys(kOther, 3)));
+  CHECK_FALSE(leadsOn(plan, primarys(kOther, 7)));
+  CHECK(leadsOn(plan, {.record = {}, .chosen = true}));
+}
+
+TEST_CASE("replica, rule 11: after a run that is over") {
+  const PlanView over{.revision = 8, .ended = kRun};
+  SECTION("the last primary's folder begins the next one at once") {
+    GroupState state(kMe, kRules, TimePoint{});
+    CHECK(text(state.start(over, 0, TimePoint{}, primarys(kPrimary, 3))) == "swap 8 4:9+none");
+    CHECK(text(state.swapWon({9, 4, kMe, {}}, TimePoint{})) == "promote 4");
+  }
+  SECTION("its standby's does, when the primary's has not for a while") {
+    Started standby(over, standbys(kStandby));
+    CHECK(standby.after(milliseconds(2950)) == "");
+    CHECK(standby.after(milliseconds(50)) == "swap 8 4:9+none");
+    CHECK(text(standby.state.swapRefused({9, 4, kOther, {}}, standby.now)) == "follow 13 in 4");
+  }
+  SECTION("an older one waits, and follows who begins") {
+    Started older(over, primarys(kOther, 1));
+    CHECK(older.after(milliseconds(60'000)) == "");
+    CHECK(text(older.state.planRead({9, 4, kStandby, {}}, older.now)) == "follow 11 in 4");
+  }
+  SECTION("an operator lets it begin") {
+    Started older(over, primarys(kOther, 1));
+    CHECK(text(older.state.claim(over, older.now)) == "swap 8 4:9+none");
+    CHECK(text(older.state.swapWon({9, 4, kMe, {}}, older.now)) == "promote 4");
+  }
+  SECTION("one without any state waits, too") {
+    Started empty(over, {});
+    CHECK(empty.after(milliseconds(60'000)) == "");
+  }
+  SECTION("and begins where nothing was saved") {
+    PlanView nothing = over;
+    nothing.ended->saved = false;
+    Started empty(nothing, {});
+    CHECK(empty.after(milliseconds(950)) == "");
+    CHECK(empty.after(milliseconds(50)) == "swap 8 4:9+none");
+  }
+}
+
+TEST_CASE("replica, rule 11: where there is no plan") {
+  SECTION("a folder's state is written down before anybody begins without it") {
+    Started stranger({}, primarys(kOther, 4), "swap 0 guess 4:13");
+    PlanView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, PlanSource::primaryFolder}};
+    CHECK(text(stranger.state.swapWon(told, stranger.now)) == "");
+    CHECK(stranger.after(milliseconds(60'000)) == "");
+    SECTION("and an operator decides") {
+      CHECK(text(stranger.state.claim(told, stranger.now)) == "swap 1 5:9+none");
+    }
+    SECTION("or who served in the plan that is gone") {
+      CHECK(text(stranger.state.planRead({2, 6, kPrimary, {}}, stranger.now)) == "follow 7 in 6");
+    }
+  }
+  SECTION("a later state takes the place of another one") {
+    PlanView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, PlanSource::primaryFolder}};
+    GroupState state(kMe, kRules, TimePoint{});
+    CHECK(text(state.start(told, 0, TimePoint{}, primarys(kPrimary, 5))) == "swap 1 guess 5:7");
+  }
+  SECTION("one without any state begins") {
+    Started empty({}, {});
+    CHECK(empty.after(milliseconds(950)) == "");
+    CHECK(empty.after(milliseconds(50)) == "swap 0 1:9+none");
+  }
+}
+
+TEST_CASE("replica, rule 11: who has what the plan does not lead on from does not follow") {
+  Started other({5, 2, kPrimary, {}}, primarys(kOther, 6));
+  CHECK(other.state.contradicts());
+  CHECK(other.after(milliseconds(5000)) == "");
+  CHECK(text(other.state.planRead({6, 7, kStandby, {}}, other.now)) == "follow 11 in 7");
+  CHECK_FALSE(other.state.contradicts());
+}
+
+TEST_CASE("replica: who took part in a run ends with it, whoever has written that down") {
+  const PlanView over{.revision = 8, .ended = kRun};
+  GroupState follower(kMe, kRules, TimePoint{});
+  CHECK(text(follower.start({1, 3, kPrimary, {}}, 0, TimePoint{})) == "follow 7 in 3");
+  CHECK(text(follower.planRead(over, TimePoint{})) == "run over");
+  CHECK(follower.role() == GroupRole::over);
+  GroupState primary(kMe, kRules, TimePoint{});
+  CHECK(text(primary.start({1, 2, kMe, {}}, 0, TimePoint{})) == "promote 2");
+  CHECK(text(primary.planRead(over, TimePoint{})) == "step down");
+}
+
+}  // namespace
+}  // namespace psd::folder_record_test
