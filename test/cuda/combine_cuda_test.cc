@@ -19,6 +19,10 @@ TEST_CASE("any number of gradients is combined on CUDA as a reference in double 
     testing::checkCombinations(*cuda, 5, elements, false);
 }
 
+TEST_CASE("medians and trimmed means of the largest values do not overflow on CUDA") {
+  testing::checkLargestValues(*deviceOrSkip());
+}
+
 TEST_CASE("combining gives the same bits on CUDA and on the CPU") {
   const auto cuda = deviceOrSkip();
   const auto cpu = makeCpuBackend();

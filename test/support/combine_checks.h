@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -134,6 +135,21 @@ inline Combination drawRanges(Random& random, size_t count, uint64_t elements) {
     at += run;
   }
   return drawn;
+}
+
+/// Medians and trimmed means of finite values are finite, however large the values are, and no larger.
+inline void checkLargestValues(Backend& backend) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr size_t kElements = 200;
+  for (const size_t count : {2, 4, 5, 9, 16}) {
+    std::vector<std::vector<float>> rows(count, std::vector<float>(kElements, kMost));
+    for (auto& row : rows) std::fill(row.begin() + kElements / 2, row.end(), -kMost);
+    CombineBench bench(backend, rows);
+    for (uint32_t trim = 0; 2 * trim < count; trim++) {
+      INFO(count << " gradients, trim " << trim);
+      CHECK(bench.combined({.kind = Combination::Kind::trimmedMean, .weights = {}, .trim = trim}) == rows[0]);
+    }
+  }
 }
 
 /// Holds a backend to the reference for `count` gradients of `elements`.

@@ -27,7 +27,8 @@ PSD_INLINE void addScaledLoop(uint64_t n, float weight, const float* __restrict 
 }
 
 /// `tile`: rows of kTileElements, one per gradient. out = mean of rows first … last − 1 once the columns are
-/// sorted.
+/// sorted. The sums are in double: no sum of floats overflows there, and their mean is no larger than they
+/// are.
 PSD_INLINE void sortTileLoop(std::span<const Comparator> network, float* __restrict tile, uint32_t first,
                              uint32_t last, float* __restrict out) {
   for (const Comparator comparator : network) {
@@ -39,12 +40,13 @@ PSD_INLINE void sortTileLoop(std::span<const Comparator> network, float* __restr
       high[i] = a < b ? b : a;
     }
   }
-  const auto kept = static_cast<float>(last - first);
-  for (uint64_t i = 0; i < kTileElements; ++i) out[i] = tile[first * kTileElements + i];
+  const auto kept = static_cast<double>(last - first);
+  double sums[kTileElements];
+  for (uint64_t i = 0; i < kTileElements; ++i) sums[i] = tile[first * kTileElements + i];
   for (uint32_t row = first + 1; row < last; ++row) {
-    for (uint64_t i = 0; i < kTileElements; ++i) out[i] += tile[row * kTileElements + i];
+    for (uint64_t i = 0; i < kTileElements; ++i) sums[i] += tile[row * kTileElements + i];
   }
-  for (uint64_t i = 0; i < kTileElements; ++i) out[i] /= kept;
+  for (uint64_t i = 0; i < kTileElements; ++i) out[i] = static_cast<float>(sums[i] / kept);
 }
 
 /// n: a multiple of kLanes, at most kDistanceElements. sums[0 … kLanes) = parts of Σ (a − b)².

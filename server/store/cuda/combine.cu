@@ -40,7 +40,8 @@ __global__ void weightedSumKernel(const Gradients gradients, uint64_t n, bool mo
   }
 }
 
-/// At most kCapacity gradients, a power of two. One element per thread, sorted in registers.
+/// At most kCapacity gradients, a power of two. One element per thread, sorted in registers; the sum is in
+/// double, as on the CPU.
 template <uint32_t kCapacity>
 __global__ void trimmedMeanKernel(const Gradients gradients, uint64_t n, uint32_t trim, float* out) {
   const uint32_t last = gradients.count - trim;
@@ -52,7 +53,7 @@ __global__ void trimmedMeanKernel(const Gradients gradients, uint64_t n, uint32_
       values[row] = row < gradients.count ? gradients.at[row][i] : INFINITY;
     }
     sortByNetwork<kCapacity>(values);
-    float sum = 0;
+    double sum = 0;
     bool begun = false;
 #pragma unroll
     for (uint32_t row = 0; row < kCapacity; ++row) {
@@ -60,7 +61,7 @@ __global__ void trimmedMeanKernel(const Gradients gradients, uint64_t n, uint32_
       sum = begun ? sum + values[row] : values[row];
       begun = true;
     }
-    out[i] = sum / static_cast<float>(last - trim);
+    out[i] = static_cast<float>(sum / static_cast<double>(last - trim));
   }
 }
 

@@ -13,6 +13,10 @@ TEST_CASE("any number of gradients is combined as a reference in double does it"
   testing::checkCombinations(*backend, 100, 130, false);
 }
 
+TEST_CASE("medians and trimmed means of the largest values do not overflow") {
+  testing::checkLargestValues(*makeCpuBackend());
+}
+
 TEST_CASE("gradients of any length are combined to their last element") {
   const auto backend = makeCpuBackend();
   for (size_t elements : {1, 2, 15, 16, 17, 63, 64, 65, 4095, 4096, 4097, 10007}) {
