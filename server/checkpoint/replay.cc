@@ -203,12 +203,12 @@ Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gr
 }
 
 Status Replayer::applyRows(RowShard& shard, const LogRecord& record, const UpdateScalars& scalars) {
-  PSD_RETURN_IF_ERROR(shard.turnover().repeat(record.beside()));
   const StagedRows all{record.rows(), record.gradient().values(), nullptr};
   // Only a push that is applied by itself can be in some rows already.
   const bool divided = shard.divided() && record.part == UpdatePart::whole && record.sources.size() == 1;
-  if (!divided) return shard.update(all, {}, scalars);
-  return shard.update(shard.rowsIn(all, shard.pushed().lacking(record.sources.front())), {}, scalars);
+  if (!divided) return shard.repeat(all, record.beside(), scalars);
+  const StagedRows lacking = shard.rowsIn(all, shard.pushed().lacking(record.sources.front()));
+  return shard.repeat(lacking, record.beside(), scalars);
 }
 
 bool sameShape(const Manifest& manifest, const ParameterStore& store) {

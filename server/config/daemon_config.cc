@@ -206,6 +206,7 @@ Limits readLimits(ObjectReader in) {
   limits.ringBytes = in.integer("ring_bytes", limits.ringBytes, 0, kTiB);
   limits.allRingsBytes = in.integer("all_rings_bytes", limits.allRingsBytes, 0, kTiB);
   limits.tableBytes = in.integer("table_bytes", limits.tableBytes, 1, uint64_t{1} << 50);
+  limits.sessionsBytes = in.integer("sessions_bytes", limits.sessionsBytes, 64 * kKiB, uint64_t{1} << 50);
   limits.arrivingBytes = in.integer("arriving_bytes", limits.arrivingBytes, 64 * kKiB, uint64_t{1} << 50);
   limits.modelBytes = in.integer("model_bytes", limits.modelBytes, 0, kModelElementsMax * sizeof(float));
 

@@ -54,8 +54,9 @@ struct Limits {
   uint64_t drainMs = 5'000;          ///< for what is in flight at shutdown
   uint64_t ringBytes = 64ull << 20;  ///< memory through which one trainer may push; 0: none
   uint64_t allRingsBytes = 1ull << 30;  ///< of that, all trainers together
-  uint64_t modelBytes = 0;              ///< of float32 weights that a trainer may bring; 0: what fits
-  uint64_t tableBytes = 16ull << 30;  ///< of the rows of all embedding tables, with index and optimizer state
+  uint64_t modelBytes = 0;  ///< of a model's float32 weights, tensors and shards, of a trainer; 0: what fits
+  uint64_t tableBytes = 16ull << 30;  ///< of all embedding tables: rows with optimizer state, index, filters
+  uint64_t sessionsBytes = 16ull << 30;  ///< of what is known of each trainer's pushes to each shard
   uint64_t arrivingBytes = 16ull << 30;  ///< of what other daemons give of a model that moves here
 };
 

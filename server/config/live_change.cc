@@ -74,7 +74,8 @@ bool mayChange(std::string_view path) {
       "limits.outgoing_bytes",    "limits.read_timeout_ms",    "limits.write_timeout_ms",
       "limits.drain_ms",          "limits.model_bytes",        "limits.snapshot_bytes",
       "limits.log_pending_bytes", "limits.all_outgoing_bytes", "limits.pull_timeout_ms",
-      "limits.table_bytes",       "limits.login_timeout_ms",   "limits.arriving_bytes"};
+      "limits.table_bytes",       "limits.login_timeout_ms",   "limits.arriving_bytes",
+      "limits.sessions_bytes"};
   const std::string_view key = withoutGroup(path), ofTable = keyOfTable(path);
   if (ofTable == "max_rows" || isOrLiesIn(ofTable, "evict") || isOrLiesIn(ofTable, "admit")) return true;
   if (path == "durability.every_seconds" || path == "durability.every_updates" ||

@@ -152,8 +152,24 @@ Result<std::shared_ptr<ServedModel>> ParameterHost::observe(const ModelSpec& mod
 
 Status ParameterHost::mayTrain(const TrainerProcess& process, uint32_t worldSize) const {
   PSD_RETURN_IF_ERROR(checkRounds(*config_, backends_, worldSize));
+  PSD_RETURN_IF_ERROR(checkSessions(process));
   if (!models_->superseded(process)) return {};
   return {ErrorCode::rankTaken, fmt::format("rank {} was taken over by another process", process.rank.value)};
+}
+
+Status ParameterHost::checkSessions(const TrainerProcess& process) const {
+  if (models_->model() == nullptr) return {};
+  const auto itself = [&](const auto& each) {
+    return each.second.process.rank == process.rank && each.second.process.incarnation == process.incarnation;
+  };
+  if (process.incarnation != 0 && std::ranges::any_of(processes_, itself)) return {};
+  const uint64_t trainers = processes_.size() + 1, shards = models_->model()->store->blockCount();
+  const uint64_t bytes = trainers * shards * PushServer::kShardBytes, most = config_->limits.sessionsBytes;
+  if (bytes <= most) return {};
+  return {ErrorCode::overloaded,
+          fmt::format("the pushes of {} trainers to {} shards and row shards may take {} bytes, and "
+                      "limits.sessions_bytes is {}: raise it, or lower shards and row_shards",
+                      trainers, shards, bytes, most)};
 }
 
 void ParameterHost::processBegan(ProcessId id, const TrainerProcess& process,

@@ -152,6 +152,8 @@ class ParameterHost final : public Hosting {
   };
 
   Process* find(ProcessId id);
+  /// Whether limits.sessions_bytes has room for what the process pushes. ErrorCode::overloaded.
+  Status checkSessions(const TrainerProcess& process) const;
   /// Whether there is a folder for checkpoints. ErrorCode::invalidArgument.
   Status checkKeeps() const;
 

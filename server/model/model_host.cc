@@ -12,6 +12,7 @@
 #include "common/types/bridge.h"
 #include "server/checkpoint/replay.h"
 #include "server/model/make_store.h"
+#include "server/optimizer/optimizer_config.h"
 
 namespace psd {
 namespace {
@@ -295,11 +296,8 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
     const bool reorder =
         !listed && untrained() && mine.signature() != model.signature() && sameTensors(mine, model);
     if (!reorder) return checkSameModel(mine, model);
-  } else if (config_->limits.modelBytes != 0 &&
-             model.parameterCount() * sizeof(float) > config_->limits.modelBytes) {
-    return Status(ErrorCode::overloaded,
-                  "the model's weights take " + std::to_string(model.parameterCount() * sizeof(float)) +
-                      " bytes; limits.model_bytes is " + std::to_string(config_->limits.modelBytes));
+  } else if (Status room = checkLimits(*config_, model, backends_.size()); !room.ok()) {
+    return room;
   }
   auto made = background_
                   .run<Result<std::shared_ptr<ServedModel>>>(
@@ -396,7 +394,11 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   if (const auto tables = assignTables(store.model(), config_->tables); tables.ok()) {
     for (uint32_t i = 0; i < tables->size(); i++) store.setRowRules(i, (*tables)[i].rules);
   }
-  for (uint32_t i = 0; i < config_->groups.size(); i++) store.setOptimizer(i, config_->groups[i].optimizer);
+  for (uint32_t i = 0; i < config_->groups.size(); i++) {
+    const Optimizer& next = config_->groups[i].optimizer;
+    // A standby has its primary's optimizers, and applies records while its own limits change.
+    if (writeOptimizer(next) != writeOptimizer(store.optimizer(i))) store.setOptimizer(i, next);
+  }
   const Policies before = model_->policies();
   Policies after = before;
   bool live = true;

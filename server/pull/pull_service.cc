@@ -22,8 +22,7 @@ PullService::PullService(EventLoop& loop, std::shared_ptr<ServedModel> model,
       model_(std::move(model)),
       trainer_(trainer),
       counters_(std::move(counters)),
-      codec_(codec),
-      pulls_(model_->store->shardCount()) {}
+      codec_(codec) {}
 
 Result<const Codec*> PullService::agreedCodec(std::string_view name) const {
   if (name.empty()) return nullptr;
@@ -43,7 +42,8 @@ Status PullService::check(const PullRequest& request) const {
   PSD_RETURN_IF_ERROR(mayRead());
   const Limits& limits = loop_.config().limits;
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, request.shard, request.offset, request.count));
-  const auto& current = pulls_[request.shard];
+  const auto found = pulls_.find(request.shard);
+  const Reading* const current = found == pulls_.end() ? nullptr : found->second.get();
   if (!current || current->pull != request.pull || !current->letGo) return {};
   return {ErrorCode::deadlineExceeded, "pull " + std::to_string(request.pull) + " of shard " +
                                            std::to_string(request.shard) +

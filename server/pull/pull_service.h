@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -115,8 +116,8 @@ class PullService {
   const std::shared_ptr<SessionCounters> counters_;
   const Codec* const codec_;
   SliceEncoder encoder_;
-  std::vector<std::shared_ptr<Reading>> pulls_;  // the newest of each shard
-  std::set<uint32_t> holding_;                   // shards whose pull holds a snapshot
+  std::map<uint32_t, std::shared_ptr<Reading>> pulls_;  // the newest of each shard that was asked for
+  std::set<uint32_t> holding_;                          // shards whose pull holds a snapshot
 };
 
 }  // namespace psd

@@ -19,6 +19,12 @@ namespace psd {
 /// hold it; the last one's letting go ends it at home.
 class PushServer : public std::enable_shared_from_this<PushServer> {
  public:
+  /// That is held at most of what a trainer has pushed to a shard, and pulled from it, in its session and
+  /// policy: AnsweredPushes::kMost answers, and the parts of the steps under way.
+  static constexpr uint64_t kShardBytes = 4096;
+  static_assert(AnsweredPushes<PushAnswer>::kMost * sizeof(AnsweredPushes<PushAnswer>::Entry) + 768 <=
+                kShardBytes);
+
   /// By shard, what each of its ranges has of this trainer, as a daemon before this one saved it.
   using Saved = std::vector<std::vector<AppliedPush>>;
 

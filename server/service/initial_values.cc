@@ -8,11 +8,12 @@
 namespace psd {
 
 InitialValues::InitialValues(EventLoop& loop, std::shared_ptr<ServedModel> model)
-    : loop_(loop), model_(std::move(model)), arrived_(model_->store->shardCount()) {}
+    : loop_(loop), model_(std::move(model)) {}
 
 Status InitialValues::check(uint32_t shard, uint64_t offset, std::span<const float> values) {
   PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.config().limits, shard, offset, values.size()));
   PSD_RETURN_IF_ERROR(checkFinite(*model_, shard, offset, values));
+  if (arrived_.empty()) arrived_.resize(model_->store->shardCount());
   if (arrived_[shard].add(offset, values.size())) return {};
   return {ErrorCode::badSlice,
           fmt::format("initial values for element {} of shard {} came twice", offset, shard)};
@@ -55,11 +56,12 @@ kj::Maybe<kj::Promise<void>> InitialValues::whenWritten() {
 
 Status InitialValues::complete() const {
   if (failed_) return *failed_;
-  for (size_t i = 0; i < arrived_.size(); i++) {
+  for (size_t i = 0; i < model_->store->shardCount(); i++) {
     const uint64_t elements = model_->store->shard(i).range().count;
-    if (arrived_[i].covered() == elements) continue;
-    return {ErrorCode::badSlice, fmt::format("shard {} has initial values for {} of its {} elements", i,
-                                             arrived_[i].covered(), elements)};
+    const uint64_t arrived = arrived_.empty() ? 0 : arrived_[i].covered();
+    if (arrived == elements) continue;
+    return {ErrorCode::badSlice,
+            fmt::format("shard {} has initial values for {} of its {} elements", i, arrived, elements)};
   }
   return {};
 }

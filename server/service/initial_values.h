@@ -29,7 +29,7 @@ class InitialValues {
 
   EventLoop& loop_;
   const std::shared_ptr<ServedModel> model_;
-  std::vector<RangeSet> arrived_;  // per shard
+  std::vector<RangeSet> arrived_;  // per shard; empty before the first slice
   uint64_t writing_ = 0;           // slices that a device is at work on
   std::optional<Error> failed_;    // why some are not in the model
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> waiters_;

@@ -134,5 +134,68 @@ TEST_CASE("Memory: what peers make the daemon hold stays within its limits, what
   CHECK(daemon.status()["shards"][0]["version"] == kTrainers * kPushes);
 }
 
+/// Joins with a model of one small tensor and so many tables; stays in as long as the client lives.
+Result<std::unique_ptr<Client>> joinWith(const std::string& address, uint32_t rank, uint32_t worldSize,
+                                         ModelSpec model) {
+  const std::vector<float> values(ModelLayout(model).totalElements());
+  ClientOptions options;
+  options.servers = {address};
+  PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
+  PSD_RETURN_IF_ERROR(client->join({Rank{rank}, worldSize}, std::move(model),
+                                   [&] { return std::span<const float>(values); }));
+  return client;
+}
+
+ModelSpec manyTables(uint32_t count) {
+  ModelSpec model{"tables", {{"w", DType::f32, {4}}}, {}};
+  for (uint32_t i = 0; i < count; i++) model.tables.push_back({"t" + std::to_string(i), 4, {}});
+  return model;
+}
+
+TEST_CASE("Memory: tables without rows count in limits.table_bytes before a model is made of them") {
+  const TempDir folder, other;
+  DaemonProcess daemon(folder), roomy(other);
+  constexpr uint64_t kMost = 384 * kMiB;
+  const auto start = [](DaemonProcess& daemon, uint64_t most) {
+    daemon.start(
+        {"policy.type=locked", "row_shards=32", "threads=1", "limits.table_bytes=" + std::to_string(most)});
+    return daemon.status()["resident_bytes"].get<uint64_t>();
+  };
+  uint64_t before = start(daemon, kMiB);
+  const auto refused = joinWith(daemon.address(), 0, 1, manyTables(4096));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::overloaded);
+  CHECK(refused.message().find("limits.table_bytes is 1048576: raise it, or lower row_shards") !=
+        std::string::npos);
+  if (!kSanitized) CHECK(daemon.status()["resident_bytes"].get<uint64_t>() < before + 32 * kMiB);
+  before = start(roomy, kMost);
+  const auto joined = joinWith(roomy.address(), 0, 1, manyTables(4096));
+  PSD_REQUIRE_OK(joined);
+  const uint64_t after = roomy.status()["resident_bytes"].get<uint64_t>();
+  INFO("from " << before / kMiB << " to " << after / kMiB << " MiB");
+  if (!kSanitized) CHECK(after < before + kMost + kOfLoop);
+}
+
+TEST_CASE("Memory: what trainers may come to at each shard counts in limits.sessions_bytes") {
+  const TempDir folder;
+  DaemonProcess daemon(folder);
+  constexpr uint32_t kShards = 10'000, kSessions = 3;
+  constexpr uint64_t kMost = uint64_t{kSessions} * kShards * 4096;
+  daemon.start({"policy.type=locked", "shards=" + std::to_string(kShards), "threads=1",
+                "limits.sessions_bytes=" + std::to_string(kMost)});
+  const ModelSpec model{"shards", {{"w", DType::f32, {kShards * 16}}}};
+  std::vector<std::unique_ptr<Client>> in;
+  for (uint32_t rank = 0; rank < kSessions; rank++) {
+    auto joined = joinWith(daemon.address(), rank, kSessions + 1, model);
+    PSD_REQUIRE_OK(joined);
+    in.push_back(*std::move(joined));
+  }
+  const auto refused = joinWith(daemon.address(), kSessions, kSessions + 1, model);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::overloaded);
+  CHECK(refused.message().find("limits.sessions_bytes is " + std::to_string(kMost)) != std::string::npos);
+  CHECK(daemon.status()["trainers"].size() == kSessions);
+}
+
 }  // namespace
 }  // namespace psd::memory_test

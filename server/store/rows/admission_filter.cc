@@ -17,7 +17,7 @@ AdmissionFilter::Terms AdmissionFilter::Terms::of(uint32_t pushes, uint64_t byte
 }
 
 AdmissionFilter::AdmissionFilter(Terms terms, HashRange range)
-    : terms_(terms), first_(blockOf(range.first)), blocks_(blockOf(range.last) - first_ + 1) {}
+    : terms_(terms), first_(blockOf(range.first)), blocks_(blocksOf(terms, range)) {}
 
 AdmissionFilter::Places AdmissionFilter::placesOf(uint64_t hash) {
   constexpr uint32_t kBits = 21;

@@ -37,7 +37,13 @@ class AdmissionFilter {
   /// A filter that has counted nothing, for ids whose hashes lie in the range.
   AdmissionFilter(Terms terms, HashRange range);
 
+  /// Bytes that one takes.
+  static uint64_t bytesOf(const Terms& terms, HashRange range) {
+    return blocksOf(terms, range) * kBlockBytes;
+  }
+
   const Terms& terms() const { return terms_; }
+  uint64_t bytes() const { return blocks_.size() * kBlockBytes; }
   /// How often an id with that hash was counted.
   uint32_t count(uint64_t hash) const;
   void add(uint64_t hash);
@@ -56,9 +62,13 @@ class AdmissionFilter {
   static_assert(sizeof(Block) == kBlockBytes);
   using Places = std::array<uint32_t, 3>;  // of an id in its block
 
-  uint64_t blockOf(uint64_t hash) const {
-    return terms_.blockBits == 0 ? 0 : hash >> (64 - terms_.blockBits);
+  static uint64_t blockOf(const Terms& terms, uint64_t hash) {
+    return terms.blockBits == 0 ? 0 : hash >> (64 - terms.blockBits);
   }
+  static uint64_t blocksOf(const Terms& terms, HashRange range) {
+    return blockOf(terms, range.last) - blockOf(terms, range.first) + 1;
+  }
+  uint64_t blockOf(uint64_t hash) const { return blockOf(terms_, hash); }
   static Places placesOf(uint64_t hash);
 
   Terms terms_;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <utility>
 
@@ -25,7 +25,7 @@ class Retired {
   bool empty() const { return things_.empty(); }
 
  private:
-  std::deque<std::pair<uint64_t, Thing>> things_;
+  std::list<std::pair<uint64_t, Thing>> things_;  // empty, it takes no memory of its own
 };
 
 }  // namespace psd

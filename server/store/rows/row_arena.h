@@ -7,8 +7,8 @@
 
 #include "common/status/status.h"
 #include "server/store/rows/mapped_block.h"
+#include "server/store/rows/pointer_list.h"
 #include "server/store/rows/row_layout.h"
-#include "server/store/rows/zeroed.h"
 
 namespace psd {
 
@@ -17,13 +17,13 @@ namespace psd {
 /// thread, for rows whose chunk is open.
 class RowArena {
  public:
-  explicit RowArena(const RowLayout& layout);
+  explicit RowArena(const RowLayout& layout) : layout_(layout) {}
 
   /// ErrorCode::overloaded, naming the bytes, when the system refuses. `touched`: made resident at once.
   Status open(uint32_t chunk, bool touched);
   void close(uint32_t chunk);
 
-  /// What row loops need to find rows. A value type.
+  /// What row loops need to find rows that are there when it is asked for. A value type.
   struct Places {
     const std::atomic<float*>* chunks;
     uint32_t chunkBits, stride;
@@ -35,12 +35,12 @@ class RowArena {
     }
     uint32_t inChunk(uint32_t number) const { return number & ((uint32_t{1} << chunkBits) - 1); }
   };
-  Places places() const { return {chunks_.get(), layout_.chunkBits(), layout_.stride()}; }
+  Places places() const { return {chunks_.all(), layout_.chunkBits(), layout_.stride()}; }
 
  private:
   const RowLayout& layout_;
-  const ZeroedArray<std::atomic<float*>> chunks_;  // all that can be; null: not open
-  std::map<uint32_t, MappedBlock> blocks_;         // of open chunks
+  PointerList<float> chunks_;               // null: not open
+  std::map<uint32_t, MappedBlock> blocks_;  // of open chunks
 };
 
 }  // namespace psd

@@ -1,5 +1,6 @@
 #include "server/store/rows/row_gate.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace psd {
@@ -17,19 +18,27 @@ bool RowGate::follow() {
   followed_ = newest;
   const std::lock_guard lock(mutex_);
   rules_ = next_;
-  if (rules_.admit.counts()) {
-    filterOf(AdmissionFilter::Terms::of(rules_.admit.pushes, rules_.admit.counters));
-  } else {
-    filter_.reset();
-  }
+  counting_.reset();
+  if (rules_.admit.counts())
+    counting_ = AdmissionFilter::Terms::of(rules_.admit.pushes, rules_.admit.counters);
   return true;
 }
 
 bool RowGate::admits(uint64_t id, uint64_t number) const {
-  if (rules_.admit.counts() && filter_->count(rowHash(id)) + 1 < rules_.admit.pushes) return false;
+  if (counting_) {
+    const bool knows = filter_ && filter_->terms() == *counting_;
+    const uint32_t before = knows ? filter_->count(rowHash(id)) : 0;
+    if (before + 1 < counting_->pushes) return false;
+  }
   if (rules_.admit.probability >= 1) return true;
   const uint64_t drawn = splitMix(splitMix(seed_ ^ rowHash(id)) + number);
   return std::ldexp(static_cast<double>(drawn >> 11), -53) < rules_.admit.probability;
+}
+
+uint64_t RowGate::bytesToCount() const {
+  if (!counting_ || (filter_ && filter_->terms() == *counting_)) return 0;
+  const uint64_t then = AdmissionFilter::bytesOf(*counting_, range_);
+  return then - std::min(then, bytes());
 }
 
 void RowGate::count(uint64_t id, const AdmissionFilter::Terms& terms) { filterOf(terms).add(rowHash(id)); }

@@ -29,14 +29,21 @@ class RowGate {
   bool sweeps() const { return sweeps_.load(std::memory_order_relaxed); }
 
   /// Whether rows have to be admitted at all.
-  bool selects() const { return rules_.admit.counts() || rules_.admit.probability < 1; }
+  bool selects() const { return counting_ || rules_.admit.probability < 1; }
+  /// The terms of the filter that counts under these rules; nothing: the rules count nothing.
+  const std::optional<AdmissionFilter::Terms>& counting() const { return counting_; }
   /// Whether update `number`, the first after what was counted, makes the row that is not there. Pure.
   bool admits(uint64_t id, uint64_t number) const;
   /// Counts an update of a row that is not there, for a filter with these terms: one with others is
   /// forgotten.
   void count(uint64_t id, const AdmissionFilter::Terms& terms);
-  /// What counts; null: nothing does.
+  /// What was counted last, which count() and filterOf() alone change: the rules of a daemon have no part in
+  /// it, so that whoever repeats a log has the same. Null: nothing was counted.
   const AdmissionFilter* filter() const { return filter_ ? &*filter_ : nullptr; }
+  /// Memory that the filter takes.
+  uint64_t bytes() const { return filter_ ? filter_->bytes() : 0; }
+  /// Memory that it takes more once something is counted under the rules.
+  uint64_t bytesToCount() const;
   /// A filter with these terms, the one that is there if it has them.
   AdmissionFilter& filterOf(const AdmissionFilter::Terms& terms);
 
@@ -44,6 +51,7 @@ class RowGate {
   const uint64_t seed_;
   const HashRange range_;
   RowRules rules_;
+  std::optional<AdmissionFilter::Terms> counting_;
   std::optional<AdmissionFilter> filter_;
   uint64_t followed_ = 0;
 

@@ -13,8 +13,7 @@ RowNumbers::RowNumbers(RowStorage& storage, std::shared_ptr<Epochs> epochs)
       chunkBits_(storage.layout().chunkBits()),
       rowsPerChunk_(storage.layout().rowsPerChunk()),
       bytesPerRow_(storage.layout().rowBytes() + kMetaBytes),
-      wholeChunks_(storage.takesWholeChunks()),
-      words_(zeroedArray<std::atomic<Word*>>(storage.layout().chunksMax())) {}
+      wholeChunks_(storage.takesWholeChunks()) {}
 
 Status RowNumbers::prepare(uint64_t count, bool touched) {
   reclaim();
@@ -47,7 +46,7 @@ Status RowNumbers::openChunk(bool touched) {
   PSD_RETURN_IF_ERROR(storage_.open(number, touched));
   if (number == chunks_.size()) chunks_.emplace_back();
   closed_.erase(number);
-  words_[number].store(reinterpret_cast<Word*>(words->data()), std::memory_order_relaxed);
+  words_.set(number, reinterpret_cast<Word*>(words->data()));
   chunks_[number].words = std::move(words);
   roomy_.insert(number);
   if (wholeChunks_) touchedRows_.fetch_add(rowsPerChunk_, std::memory_order_relaxed);
@@ -62,7 +61,7 @@ void RowNumbers::closeChunk(uint32_t number) {
   freeRows_ -= chunk.free.size();
   touchedRows_.fetch_sub(wholeChunks_ ? rowsPerChunk_ : chunk.fresh, std::memory_order_relaxed);
   chunk = Chunk{};
-  words_[number].store(nullptr, std::memory_order_relaxed);
+  words_.set(number, nullptr);
   roomy_.erase(number);
   closed_.insert(number);
   storage_.close(number);

@@ -11,10 +11,10 @@
 #include "common/status/status.h"
 #include "server/store/rows/epochs.h"
 #include "server/store/rows/mapped_block.h"
+#include "server/store/rows/pointer_list.h"
 #include "server/store/rows/retired.h"
 #include "server/store/rows/row_meta.h"
 #include "server/store/rows/row_storage.h"
-#include "server/store/rows/zeroed.h"
 
 namespace psd {
 
@@ -64,9 +64,7 @@ class RowNumbers {
     uint32_t used = 0;           // rows in use, or retired
   };
 
-  Word& word(uint32_t row) const {
-    return words_[row >> chunkBits_].load(std::memory_order_relaxed)[row & (rowsPerChunk_ - 1)];
-  }
+  Word& word(uint32_t row) const { return words_.get(row >> chunkBits_)[row & (rowsPerChunk_ - 1)]; }
   Status openChunk(bool touched);
   void closeChunk(uint32_t chunk);
 
@@ -75,7 +73,7 @@ class RowNumbers {
   const uint32_t chunkBits_, rowsPerChunk_;
   const uint64_t bytesPerRow_;
   const bool wholeChunks_;
-  const ZeroedArray<std::atomic<Word*>> words_;  // of each chunk that can be
+  PointerList<Word> words_;  // of each chunk; null: not open
   std::vector<Chunk> chunks_;
   std::set<uint32_t> roomy_;   // chunks that are open and not full: the first is filled first
   std::set<uint32_t> closed_;  // those of chunks_ that are not open

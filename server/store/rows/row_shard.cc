@@ -117,6 +117,13 @@ Status RowShard::update(PreparedRows& prepared, const RowChange& change, const U
   return state();
 }
 
+Status RowShard::repeat(const StagedRows& part, const RowsBeside& beside, const UpdateScalars& update) {
+  const Version version{update.number};
+  PSD_RETURN_IF_ERROR(turnover_.repeat(part.rows, beside, version));
+  apply(part.rows, part.gradients, {}, update, version, nullptr);
+  return state();
+}
+
 Status RowShard::update(const StagedRows& part, const RowChange& change, const UpdateScalars& update) {
   PSD_ASSIGN_OR_RETURN(PreparedRows prepared, turnover_.prepare(part, Version{update.number}));
   return this->update(prepared, change, update, Version{update.number});

@@ -16,12 +16,13 @@ RowTable::RowTable(Options options, std::unique_ptr<RowStorage> storage, std::sh
 
 RowTableSize RowTable::size() const {
   const uint64_t rows = index_.entries(), places = index_.segments() * RowSegment::kCapacity;
-  return {.rows = rows,
-          .bytes = numbers_.bytes(),
-          .indexBytes = index_.bytes(),
-          .places = places,
-          .load = places == 0 ? 0 : static_cast<double>(rows) / static_cast<double>(places),
-          .splits = index_.splits()};
+  return {
+      .rows = rows,
+      .bytes = numbers_.bytes(),
+      .indexBytes = kEmptyBytes + index_.bytes() + (places == 0 ? 0 : kFirstRowBytes - sizeof(RowSegment)),
+      .places = places,
+      .load = places == 0 ? 0 : static_cast<double>(rows) / static_cast<double>(places),
+      .splits = index_.splits()};
 }
 
 template <class Use>
@@ -121,13 +122,18 @@ Result<uint64_t> RowTable::insertMissing(std::span<const uint64_t> ids, Version 
     wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
     PSD_RETURN_IF_ERROR(checkRoom(wanted.size()));
   }
+  return insert(wanted, version);
+}
+
+Result<uint64_t> RowTable::insert(std::span<const uint64_t> wanted, Version version) {
+  if (wanted.empty()) return uint64_t{0};
   PSD_RETURN_IF_ERROR(numbers_.prepare(wanted.size()));
   std::vector<uint64_t> made;
   made.reserve(wanted.size());
   std::vector<uint32_t> rows(std::min<size_t>(storage_->batchRows(), wanted.size()));
   for (size_t first = 0; first < wanted.size(); first += rows.size()) {
     const size_t count = std::min(rows.size(), wanted.size() - first);
-    const auto some = std::span(wanted).subspan(first, count);
+    const auto some = wanted.subspan(first, count);
     if (insertBatch(some, std::span(rows).first(count), version, made)) continue;
     PSD_RETURN_IF_ERROR(erase(made));
     PSD_RETURN_IF_ERROR(state());
@@ -188,7 +194,7 @@ void RowTable::nextWhere(RowCursor& cursor, std::vector<RowEntry>& out,
 
 Status RowTable::restore(std::span<const uint64_t> ids, std::span<const RowMeta> metas,
                          std::span<const std::span<const float>> planes) {
-  const auto made = insertMissing(ids, Version{0});
+  const auto made = insertRecorded(ids, Version{0});
   if (!made.ok()) return made.error();
   std::vector<uint32_t> rows(ids.size());
   find(ids, rows);

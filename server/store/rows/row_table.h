@@ -27,7 +27,7 @@ struct RowLimits {
 struct RowTableSize {
   uint64_t rows = 0;
   uint64_t bytes = 0;       ///< of rows, slots and meta words, those of erased rows included until given back
-  uint64_t indexBytes = 0;  ///< of the index
+  uint64_t indexBytes = 0;  ///< of the index, and what a table takes without rows
   uint64_t places = 0;      ///< for entries in the index
   double load = 0;          ///< of these in use, 0 … 1
   uint64_t splits = 0;      ///< of the index's segments so far
@@ -55,6 +55,9 @@ class RowTable {
     RowLimits limits;
   };
 
+  /// That a table takes without rows at most, with its storage, its gate and its counts.
+  static constexpr uint64_t kEmptyBytes = 2048;
+
   /// A table without rows. `epochs` is shared by the tables that one call may visit.
   RowTable(Options options, std::unique_ptr<RowStorage> storage, std::shared_ptr<Epochs> epochs);
 
@@ -66,8 +69,12 @@ class RowTable {
   void setOptimizer(const Optimizer& optimizer) { storage_->setOptimizer(optimizer); }
   /// What is there stays, even if it is more.
   void setLimits(const RowLimits& limits) { options_.limits = limits; }
-  /// Memory that `rows` new rows take, without the index. The writer's.
-  uint64_t bytesFor(uint64_t rows) const { return numbers_.bytesFor(rows); }
+  /// Memory that `rows` new rows take, without what the index grows by once the table has a row. The
+  /// writer's.
+  uint64_t bytesFor(uint64_t rows) const {
+    const bool first = rows > 0 && index_.segments() == 0;
+    return numbers_.bytesFor(rows) + (first ? kFirstRowBytes : 0);
+  }
   RowTableSize size() const;
   /// RowStorage::state(). Of what was gathered, applied or read as a plane nothing counts unless this is ok
   /// afterwards.
@@ -88,6 +95,11 @@ class RowTable {
   /// may repeat. Returns how many it made. All or none: ErrorCode::overloaded, naming the limit, when not all
   /// fit.
   Result<uint64_t> insertMissing(std::span<const uint64_t> ids, Version version);
+  /// insertMissing() of rows that a log or a checkpoint has: they were admitted once, and the limits that
+  /// hold here have no say.
+  Result<uint64_t> insertRecorded(std::span<const uint64_t> ids, Version version) {
+    return insert(missing(ids), version);
+  }
   /// One optimizer step per id, in order, with its gradient; an id that comes twice has two steps, the second
   /// after the first. Ids that are not there are passed over. `rowSteps`: update.number is the row's own
   /// count of updates, from 1 (update.before is 0 then); else it is what the caller says. Each row's meta
@@ -134,17 +146,23 @@ class RowTable {
   void nextWhere(RowCursor& cursor, std::vector<RowEntry>& out,
                  const std::function<bool(RowMeta)>& wanted) const;
   /// Rows as they were read: ids[i] with metas[i] and planes[p][i · width …], which are made or overwritten.
-  /// Ids may not repeat. Fails as insertMissing().
+  /// Ids may not repeat. Fails as insertRecorded().
   Status restore(std::span<const uint64_t> ids, std::span<const RowMeta> metas,
                  std::span<const std::span<const float>> planes);
 
   Epochs& epochs() const { return *epochs_; }
 
  private:
+  /// That the first row takes beside its own bytes: a segment of the index, a page of rows, one of meta
+  /// words.
+  static constexpr uint64_t kFirstRowBytes = sizeof(RowSegment) + 2 * 4096;
+
   /// Looks all ids up, and calls use(first, rows, next) as RowIndex::pipeline() does, with as many rows at a
   /// time as the storage wants.
   template <class Use>
   void eachBatch(std::span<const uint64_t> ids, const Use& use) const;
+  /// Makes rows of ids that are not there, and may repeat. Returns how many it made; all or none.
+  Result<uint64_t> insert(std::span<const uint64_t> wanted, Version version);
   /// Makes rows of some ids, and appends those that were not there to `made`. False when the index has no
   /// room for all of them, or the storage has failed. `rows`: room for as many row numbers.
   bool insertBatch(std::span<const uint64_t> ids, std::span<uint32_t> rows, Version version,

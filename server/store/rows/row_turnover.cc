@@ -60,19 +60,24 @@ std::vector<CreatedRows> RowTurnover::missing(const RowIds& rows) const {
 }
 
 Status RowTurnover::evict(const RowShardTable& table, const std::vector<uint64_t>& ids) {
-  if (ids.empty()) return {};
-  const RowRun run{table.index, static_cast<uint32_t>(ids.size())};
-  if (observer_) observer_->beforeChange({{&run, 1}, ids});
-  const auto erased = table.rows->erase(ids);
   std::vector<uint64_t> gone = ids;
-  if (!erased.ok()) {
-    std::erase_if(gone, [&](uint64_t id) { return table.rows->missing({&id, 1}).empty(); });
-  }
-  table.counts->evicted += gone.size();
+  const Status erased = erase(table, gone);
   if (block_.logs() && !gone.empty()) {
     evictedRuns_.push_back({table.index, static_cast<uint32_t>(gone.size())});
     evictedIds_.insert(evictedIds_.end(), gone.begin(), gone.end());
   }
+  return erased;
+}
+
+Status RowTurnover::erase(const RowShardTable& table, std::vector<uint64_t>& gone) {
+  if (gone.empty()) return {};
+  const RowRun run{table.index, static_cast<uint32_t>(gone.size())};
+  if (observer_) observer_->beforeChange({{&run, 1}, gone});
+  const auto erased = table.rows->erase(gone);
+  if (!erased.ok()) {
+    std::erase_if(gone, [&](uint64_t id) { return table.rows->missing({&id, 1}).empty(); });
+  }
+  table.counts->evicted += gone.size();
   if (taken_) {
     auto& ofTable = (*taken_)[static_cast<size_t>(&table - tables_.data())];
     ofTable.insert(ofTable.end(), gone.begin(), gone.end());
@@ -106,7 +111,7 @@ Result<PreparedRows> RowTurnover::prepare(const StagedRows& part, Version versio
   std::vector<CreatedRows> wanted = missing(part.rows);
   if (wanted.empty()) return prepared;
   select(wanted, prepared, version);
-  const Status made = makeRows(wanted, part.rows, version);
+  const Status made = makeRows(wanted, filterBytesFor(prepared.counted), part.rows, version);
   if (!made.ok()) {
     for (const CreatedRows& of : wanted) of.table->counts->refused += of.ids.size();
     return made.error();
@@ -121,8 +126,8 @@ void RowTurnover::select(std::vector<CreatedRows>& wanted, PreparedRows& prepare
     RowGate& gate = *of.table->gate;
     if (!gate.selects()) continue;
     leaveOnce(of.ids);
-    if (const AdmissionFilter* const filter = gate.filter()) {
-      const auto& [pushes, blockBits] = filter->terms();
+    if (gate.counting()) {
+      const auto& [pushes, blockBits] = *gate.counting();
       prepared.counted.push_back({of.table->index, static_cast<uint32_t>(of.ids.size()), pushes, blockBits});
       prepared.countedIds.insert(prepared.countedIds.end(), of.ids.begin(), of.ids.end());
     }
@@ -165,10 +170,11 @@ Status RowTurnover::makeRoom(const std::vector<CreatedRows>& wanted, const RowId
   return {};
 }
 
-Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, const RowIds& spared, Version version) {
+Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared,
+                              Version version) {
   uint64_t bytes = 0;
   const auto take = [&] {
-    bytes = 0;
+    bytes = filters;
     for (const CreatedRows& of : wanted) bytes += of.table->rows->bytesFor(of.ids.size());
     const bool taken = bytes_->take(bytes);
     if (taken) counted_ += bytes;
@@ -177,7 +183,7 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, const RowIds& sp
   if (take()) return {};
   for (CreatedRows& of : wanted) leaveOnce(of.ids);
   if (take()) return {};
-  uint64_t stillNeeded = 0;
+  uint64_t stillNeeded = filters;
   for (const CreatedRows& of : wanted) {
     const EvictRule& rule = of.table->gate->rules().evict;
     std::vector<uint64_t> ids;
@@ -199,9 +205,10 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, const RowIds& sp
                       bytes_->taken(), bytes, bytes_->most())};
 }
 
-Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, const RowIds& spared, Version version) {
+Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared,
+                             Version version) {
   PSD_RETURN_IF_ERROR(makeRoom(wanted, spared, version));
-  PSD_RETURN_IF_ERROR(takeBytes(wanted, spared, version));
+  PSD_RETURN_IF_ERROR(takeBytes(wanted, filters, spared, version));
   // Before the first row is there, which updates without a lock would find and then lose with those taken
   // back.
   Status status = checkRoom(wanted);
@@ -245,21 +252,31 @@ Status RowTurnover::takeOut(const std::vector<CreatedRows>& created) {
 }
 
 void RowTurnover::countBytes() {
-  uint64_t now = 0;
+  uint64_t now = kEmptyRowShardBytes;
   for (const RowShardTable& table : tables_) {
     const RowTableSize size = table.rows->size();
-    now += size.bytes + size.indexBytes;
+    now += size.bytes + size.indexBytes + table.gate->bytes();
   }
   bytes_->change(counted_, now);
   counted_ = now;
 }
 
-void RowTurnover::count(std::span<const CountedRun> runs, std::span<const uint64_t> ids) const {
+uint64_t RowTurnover::filterBytesFor(std::span<const CountedRun> runs) const {
+  uint64_t bytes = 0;
+  for (const CountedRun& run : runs) bytes += findTable(tables_, run.table)->gate->bytesToCount();
+  return bytes;
+}
+
+void RowTurnover::count(std::span<const CountedRun> runs, std::span<const uint64_t> ids) {
   size_t at = 0;
+  bool resized = false;
   for (const CountedRun& run : runs) {
     RowGate& gate = *findTable(tables_, run.table)->gate;
+    const uint64_t before = gate.bytes();
     for (uint32_t i = 0; i < run.count; i++) gate.count(ids[at++], {run.pushes, run.blockBits});
+    resized = resized || gate.bytes() != before;
   }
+  if (resized) countBytes();
 }
 
 void RowTurnover::commit(PreparedRows& prepared) {
@@ -271,14 +288,22 @@ void RowTurnover::commit(PreparedRows& prepared) {
   prepared.evictedIds = std::exchange(evictedIds_, {});
 }
 
-Status RowTurnover::repeat(const RowsBeside& beside) {
+Status RowTurnover::repeat(const RowIds& rows, const RowsBeside& beside, Version version) {
   Status status;
   forEachRun(beside.evicted, [&](const RowRun& run, std::span<const uint64_t> ids) {
-    const Status gone = evict(tableOf(run), {ids.begin(), ids.end()});
-    if (status.ok()) status = gone;
+    std::vector<uint64_t> gone(ids.begin(), ids.end());
+    const Status erased = erase(tableOf(run), gone);
+    if (status.ok()) status = erased;
   });
+  PSD_RETURN_IF_ERROR(status);
   count(beside.counted, beside.countedIds);
-  return status;
+  for (const CreatedRows& of : missing(rows)) {
+    PSD_ASSIGN_OR_RETURN(const uint64_t made, of.table->rows->insertRecorded(of.ids, version));
+    of.table->counts->created += made;
+  }
+  countBytes();
+  if (observer_) observer_->beforeChange(rows);
+  return {};
 }
 
 }  // namespace psd

@@ -16,6 +16,9 @@
 
 namespace psd {
 
+/// That a row shard takes beside its tables at most.
+inline constexpr uint64_t kEmptyRowShardBytes = 8192;
+
 /// Who must know what rows are about to change. Its calls come with the shard's lock held.
 class RowsObserver {
  public:
@@ -52,7 +55,9 @@ class RowTurnover {
   /// `block`, the shard, and its `tables` outlive this.
   RowTurnover(const ParameterBlock& block, const std::vector<RowShardTable>& tables,
               std::shared_ptr<TableBytes> bytes)
-      : block_(block), tables_(tables), bytes_(std::move(bytes)) {}
+      : block_(block), tables_(tables), bytes_(std::move(bytes)) {
+    countBytes();
+  }
   ~RowTurnover() { bytes_->change(counted_, 0); }
   RowTurnover(const RowTurnover&) = delete;
   RowTurnover& operator=(const RowTurnover&) = delete;
@@ -72,11 +77,12 @@ class RowTurnover {
   /// What was prepared is about to be updated: counts what was created and what was not admitted, tells the
   /// observer, and sets what has to be written down beside the update.
   void commit(PreparedRows& prepared);
-  /// Does again what the log says of an update's rows; before that update. Before anybody else uses the
-  /// shard.
-  Status repeat(const RowsBeside& beside);
+  /// Makes ready for update `version` of these rows as the log has it: takes out and counts what is recorded
+  /// beside the update, and creates those of its rows that are not there. Follows no rule, keeps to no limit
+  /// and records nothing.
+  Status repeat(const RowIds& rows, const RowsBeside& beside, Version version);
 
-  /// Counts the memory of the rows anew, after they were restored.
+  /// Counts the memory of rows and filters, after they were restored.
   void countBytes();
   /// Evicted rows that are remembered for takeEvicted().
   static constexpr uint64_t kEvictedMax = uint64_t{1} << 20;
@@ -98,16 +104,22 @@ class RowTurnover {
   void select(std::vector<CreatedRows>& wanted, PreparedRows& prepared, Version version) const;
   /// Evicts rows where the tables of `wanted` have no room for it.
   Status makeRoom(const std::vector<CreatedRows>& wanted, const RowIds& spared, Version version);
-  /// Takes room in limits.table_bytes for the rows of `wanted`, which may be evicted rows' room.
-  Status takeBytes(std::vector<CreatedRows>& wanted, const RowIds& spared, Version version);
+  /// Takes room in limits.table_bytes for the rows of `wanted`, which may be evicted rows' room, and for
+  /// `filters` bytes.
+  Status takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared, Version version);
   /// Whether the tables have room for the rows of `wanted`, of each of which it may leave one.
   static Status checkRoom(std::vector<CreatedRows>& wanted);
   /// Makes the rows of `wanted` and sets their counts; all or none.
-  Status makeRows(std::vector<CreatedRows>& wanted, const RowIds& spared, Version version);
+  Status makeRows(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared, Version version);
   Status takeOut(const std::vector<CreatedRows>& created);
+  /// Takes rows out by a rule, which the next update's record tells of.
   Status evict(const RowShardTable& table, const std::vector<uint64_t>& ids);
+  /// Takes out the rows of `gone`, and leaves in it those that are out.
+  Status erase(const RowShardTable& table, std::vector<uint64_t>& gone);
+  /// Bytes that the filters grow by once these runs are counted.
+  uint64_t filterBytesFor(std::span<const CountedRun> runs) const;
   /// Counts updates of rows that are not there for admission.
-  void count(std::span<const CountedRun> runs, std::span<const uint64_t> ids) const;
+  void count(std::span<const CountedRun> runs, std::span<const uint64_t> ids);
 
   const ParameterBlock& block_;
   const std::vector<RowShardTable>& tables_;

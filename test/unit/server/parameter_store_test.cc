@@ -4,6 +4,8 @@
 #include <numeric>
 #include <vector>
 
+#include <malloc.h>
+
 #include "test/support/catch.h"
 #include "test/support/random.h"
 #include "test/support/storage_calls.h"
@@ -127,6 +129,27 @@ TEST_CASE("parameters are saved and loaded by name, however many shards there ar
     }
   }
 }
+
+#if defined(__GLIBC__) && !defined(PSD_SANITIZE_ADDRESS) && !defined(PSD_SANITIZE_THREAD)
+TEST_CASE("tables without rows take no more than they count with") {
+  constexpr uint32_t kTables = 300, kRowShards = 16;
+  ModelSpec model{"", {}, {}};
+  for (uint32_t i = 0; i < kTables; i++) model.tables.push_back({std::to_string(i), 1 + i % 40 * 100, {}});
+  const StoreGroups groups{{}, {{Adam{}, 1.0, {}}}, std::vector<uint32_t>(kTables, 0), kRowShards};
+  const auto inUse = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const uint64_t before = inUse();
+  const auto store = ParameterStore::create(model, 1, {makeCpuBackend()}, groups);
+  PSD_REQUIRE_OK(store);
+  const uint64_t taken = inUse() - before,
+                 empty = kRowShards * (kTables * RowTable::kEmptyBytes + kEmptyRowShardBytes);
+  INFO(taken << " bytes for " << kTables * kRowShards << " tables in row shards");
+  CHECK(taken < empty);
+  CHECK((*store)->rowShard(0).size().indexBytes >= kTables * RowTable::kEmptyBytes);
+}
+#endif
 
 TEST_CASE("large tensors are saved and loaded piece by piece") {
   const ModelSpec model{"", {{"small", DType::f32, {5}}, {"large", DType::f32, {3, 1'000'003}}}};

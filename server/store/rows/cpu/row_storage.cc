@@ -14,7 +14,7 @@ constexpr uint32_t kCpuBatchRows = 32;
 class CpuRowStorage : public RowStorage {
  public:
   CpuRowStorage(uint32_t dim, const Optimizer& optimizer)
-      : layout_(dim, optimizer.slots()), optimizer_(optimizer), arena_(layout_), places_(arena_.places()) {}
+      : layout_(dim, optimizer.slots()), optimizer_(optimizer), arena_(layout_) {}
 
   const RowLayout& layout() const override { return layout_; }
   const Optimizer& optimizer() const override { return optimizer_; }
@@ -26,47 +26,50 @@ class CpuRowStorage : public RowStorage {
   void close(uint32_t chunk) override { arena_.close(chunk); }
 
   void gather(Rows rows, std::span<float> out, Rows next) const override {
-    racyGatherRows(places_, layout_.dim(), rows, out.data(), next);
+    racyGatherRows(arena_.places(), layout_.dim(), rows, out.data(), next);
   }
 
   void create(Rows rows, std::span<const uint64_t> ids, const RowInitial& initial) override {
     const uint32_t dim = layout_.dim();
+    const RowArena::Places places = arena_.places();
     for (size_t i = 0; i < rows.size(); ++i) {
-      initial.fill(ids[i], {places_.row(rows[i]), dim});
+      initial.fill(ids[i], {places.row(rows[i]), dim});
       for (uint32_t plane = 1; plane < layout_.planeCount(); ++plane) {
-        std::fill_n(planeOf(plane, rows[i]), layout_.width(plane), layout_.slots()[plane - 1].initialValue);
+        std::fill_n(planeOf(places, plane, rows[i]), layout_.width(plane),
+                    layout_.slots()[plane - 1].initialValue);
       }
     }
   }
 
   void apply(Rows rows, std::span<const float> gradients, const RowUpdate& update, Rows next) override {
-    racyApplyRows(optimizer_, update, layout_, places_, rows, gradients.data(), next);
+    racyApplyRows(optimizer_, update, layout_, arena_.places(), rows, gradients.data(), next);
   }
 
   void readPlane(uint32_t plane, Rows rows, std::span<float> out) const override {
     const uint32_t width = layout_.width(plane);
+    const RowArena::Places places = arena_.places();
     for (size_t i = 0; i < rows.size(); ++i) {
-      racyCopyRow(width, planeOf(plane, rows[i]), out.data() + i * width);
+      racyCopyRow(width, planeOf(places, plane, rows[i]), out.data() + i * width);
     }
   }
 
   void writePlane(uint32_t plane, Rows rows, std::span<const float> values) override {
     const uint32_t width = layout_.width(plane);
+    const RowArena::Places places = arena_.places();
     for (size_t i = 0; i < rows.size(); ++i) {
-      racyCopyRow(width, values.data() + i * width, planeOf(plane, rows[i]));
+      racyCopyRow(width, values.data() + i * width, planeOf(places, plane, rows[i]));
     }
   }
 
  private:
-  float* planeOf(uint32_t plane, uint32_t row) const {
-    const uint64_t before = uint64_t{places_.inChunk(row)} * layout_.planeStride(plane);
-    return places_.chunk(row) + layout_.planeBegin(plane) + before;
+  float* planeOf(const RowArena::Places& places, uint32_t plane, uint32_t row) const {
+    const uint64_t before = uint64_t{places.inChunk(row)} * layout_.planeStride(plane);
+    return places.chunk(row) + layout_.planeBegin(plane) + before;
   }
 
   const RowLayout layout_;
   Optimizer optimizer_;
   RowArena arena_;
-  const RowArena::Places places_;
 };
 
 }  // namespace

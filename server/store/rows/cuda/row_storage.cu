@@ -53,8 +53,7 @@ CudaRowStorage::CudaRowStorage(int device, uint64_t freeBytesMin, uint32_t dim, 
       freeBytesMin_(freeBytesMin),
       layout_(dim, optimizer.slots(), kChunkBytes),
       optimizer_(optimizer),
-      streams_(std::move(streams)),
-      chunks_(zeroedArray<std::atomic<float*>>(layout_.chunksMax())) {}
+      streams_(std::move(streams)) {}
 
 Status CudaRowStorage::open(uint32_t chunk, bool /*touched*/) {
   PSD_RETURN_IF_ERROR(check("cudaSetDevice", cudaSetDevice(device_)));
@@ -69,20 +68,20 @@ Status CudaRowStorage::open(uint32_t chunk, bool /*touched*/) {
   PSD_ASSIGN_OR_RETURN(auto floats, DeviceFloats::allocate(device_, layout_.chunkBytes() / sizeof(float)));
   // Zeroed on the default stream, for which others do not wait.
   PSD_RETURN_IF_ERROR(check("cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
-  chunks_[chunk].store(floats->data(), std::memory_order_relaxed);
+  chunks_.set(chunk, floats->data());
   open_[chunk] = std::move(floats);
   return {};
 }
 
 void CudaRowStorage::close(uint32_t chunk) {
-  chunks_[chunk].store(nullptr, std::memory_order_relaxed);
+  chunks_.set(chunk, nullptr);
   open_.erase(chunk);
 }
 
 float* CudaRowStorage::placeOf(uint32_t plane, uint32_t row) const {
   if (row == kNoRow) return nullptr;
   const uint64_t inChunk = row & (layout_.rowsPerChunk() - 1);
-  return chunks_[row >> layout_.chunkBits()].load(std::memory_order_relaxed) + layout_.planeBegin(plane) +
+  return chunks_.get(row >> layout_.chunkBits()) + layout_.planeBegin(plane) +
          inChunk * layout_.planeStride(plane);
 }
 

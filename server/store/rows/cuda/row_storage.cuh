@@ -8,8 +8,8 @@
 
 #include "server/store/cuda/device.cuh"
 #include "server/store/rows/cuda/row_streams.cuh"
+#include "server/store/rows/pointer_list.h"
 #include "server/store/rows/row_storage.h"
-#include "server/store/rows/zeroed.h"
 
 namespace psd {
 
@@ -67,7 +67,7 @@ class CudaRowStorage final : public RowStorage {
   const RowLayout layout_;
   Optimizer optimizer_;
   const std::shared_ptr<RowStreams> streams_;
-  const ZeroedArray<std::atomic<float*>> chunks_;           // all that can be; null: not open
+  PointerList<float> chunks_;                               // null: not open
   std::map<uint32_t, std::shared_ptr<DeviceFloats>> open_;  // their memory
 };
 
