@@ -33,6 +33,26 @@ Json underRules(const Json& rules, const Json& own) {
   return merged;
 }
 
+std::vector<std::string> limitsBelow(const Json& primarys, const Json& own) {
+  std::vector<std::string> below;
+  const auto theirs = primarys.find("limits"), mine = own.find("limits");
+  if (theirs == primarys.end() || mine == own.end() || !theirs->is_object() || !mine->is_object())
+    return below;
+  for (const auto& [key, value] : mine->items()) {
+    const auto other = theirs->find(key);
+    // Times are no room.
+    if (key.ends_with("_ms") || other == theirs->end()) continue;
+    if (!value.is_number_integer() || !other->is_number_integer()) continue;
+    const auto least = value.get<uint64_t>(), most = other->get<uint64_t>();
+    const bool unlimited = key == "model_bytes" && most == 0 && least != 0;
+    const bool less = key == "model_bytes" ? least != 0 && least < most : least < most;
+    if (!unlimited && !less) continue;
+    below.push_back("limits." + key + " " + std::to_string(least) + " (primary: " + std::to_string(most) +
+                    ")");
+  }
+  return below;
+}
+
 std::string rulesText(const Json& effective) {
   std::string text;
   for (const auto& [key, value] : effective.items()) {

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -19,6 +20,11 @@ bool isOfOneDaemon(std::string_view key);
 /// The configuration of a daemon that goes by another's rules: of `own` the keys of one daemon, of `rules`
 /// all others.
 nlohmann::ordered_json underRules(const nlohmann::ordered_json& rules, const nlohmann::ordered_json& own);
+
+/// Where a daemon that follows another one has less room, by their configurations with all defaults: of the
+/// limits of `own` those below what `primarys` has, as "limits.table_bytes 1048576 (primary: 17179869184)".
+std::vector<std::string> limitsBelow(const nlohmann::ordered_json& primarys,
+                                     const nlohmann::ordered_json& own);
 
 /// What daemons that serve a model together agree in, of a configuration with its defaults: a line
 /// "policy.type: \"sync\"" for each key, in the order of the configuration.

@@ -173,8 +173,32 @@ Result<LoadedConfig> GroupSide::asPrimarys(const Json& rules) const {
 bool GroupSide::follows() const { return member_->serves() == 0; }
 
 void GroupSide::keepOwn(const Json& effective) {
+  {
+    const std::lock_guard hold(mutex_);
+    own_ = effective;
+  }
+  warnOfLimits();
+}
+
+std::vector<std::string> GroupSide::limitsBelow() const {
+  if (!follows()) return {};
   const std::lock_guard hold(mutex_);
-  own_ = effective;
+  return psd::limitsBelow(primarys_, own_);
+}
+
+void GroupSide::warnOfLimits() {
+  std::vector<std::string> below = limitsBelow();
+  {
+    const std::lock_guard hold(mutex_);
+    if (below == warned_) return;
+    warned_ = below;
+  }
+  if (below.empty()) return;
+  const std::string line =
+      "this standby has less room than its primary: " + joined(below, ", ") +
+      "; it follows all the same, and keeps to its own limits once it is the primary: give it the same ones";
+  spdlog::warn("{}", line);
+  server_.coordinator().events().add("standby", line);
 }
 
 Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t epoch) {
@@ -192,6 +216,7 @@ Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint, 
         server_.host().makeDisk(model, [mark = mark_, epoch] { return mark->writeAsStandby(epoch); });
   }
   const std::lock_guard hold(mutex_);
+  primarys_ = primarys;
   copy_ = Copy{std::move(model), std::move(config)};
   return place;
 }
@@ -206,6 +231,7 @@ void GroupSide::showCopy() {
   server_.host().showCopy(std::move(copy->model),
                           std::make_shared<const DaemonConfig>(server_.loaded().config));
   note("standby", "the model of " + member_->status().primary + " is here, and follows it");
+  warnOfLimits();
 }
 
 void GroupSide::serveCopy(Followed followed, uint64_t epoch) {

@@ -27,6 +27,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   bool goesOnElsewhere() const override;
   bool follows() const override;
   void keepOwn(const nlohmann::ordered_json& effective) override;
+  std::vector<std::string> limitsBelow() const override;
 
  private:
   /// A primary's model as it was copied, and the configuration that it goes by.
@@ -60,14 +61,18 @@ class GroupSide final : public ServerGroup, public GroupHost {
   /// This daemon's configuration with all that its primary's says of the model.
   Result<LoadedConfig> asPrimarys(const nlohmann::ordered_json& primarys) const;
   static void noteMark(const Status& written);
+  /// Warns where limits are below the primary's, unless that was said before.
+  void warnOfLimits();
 
   Server& server_;
   Env& env_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GroupMember> member_;
   const std::shared_ptr<FolderMark> mark_;
-  mutable std::mutex mutex_;    // guards what follows
-  nlohmann::ordered_json own_;  // this daemon's configuration, of which only kKeysOfOneDaemon are used
+  mutable std::mutex mutex_;         // guards what follows
+  nlohmann::ordered_json own_;       // this daemon's configuration, of which only kKeysOfOneDaemon are used
+  nlohmann::ordered_json primarys_;  // the configuration of the primary whose copy this is; null: none
+  std::vector<std::string> warned_;  // limitsBelow(), as the log says
   std::optional<Copy> copy_;
 };
 

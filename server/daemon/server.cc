@@ -453,7 +453,10 @@ DaemonStatus Server::status() const {
   }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
-  if (group_) status.group = group_->member().status();
+  if (group_) {
+    status.group = group_->member().status();
+    status.group->limitsBelow = group_->limitsBelow();
+  }
   status.gradientsPerSecond = gradientRate_.perSecond(counters_.gradients.value(), steadyMs());
   status.movedFrom = incoming_.cameFrom();
   if (status.group && status.state != "stopping") {

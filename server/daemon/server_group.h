@@ -18,6 +18,8 @@ class ServerGroup {
   virtual bool follows() const = 0;
   /// The keys of one daemon are as in this configuration from now on, whoever rules the model.
   virtual void keepOwn(const nlohmann::ordered_json& effective) = 0;
+  /// Of a standby: its limits that are below its primary's, see psd::limitsBelow().
+  virtual std::vector<std::string> limitsBelow() const = 0;
 };
 
 }  // namespace psd

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/text/quantity.h"
+#include "common/text/text.h"
 #include "server/status/table_text.h"
 
 namespace psd {
@@ -62,6 +63,9 @@ std::string groupLines(const GroupStatus& group) {
         "", fmt::format("its folder had the state of epoch {} when it started", group.folderEpoch));
   if (!group.waits.empty()) out += labelledLine("", "WAITS: " + group.waits);
   if (!group.engine.empty()) out += labelledLine("", "ENGINE: " + group.engine);
+  if (!group.limitsBelow.empty()) {
+    out += labelledLine("", "LESS ROOM: " + joined(group.limitsBelow, ", "));
+  }
   return out;
 }
 

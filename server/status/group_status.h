@@ -27,6 +27,7 @@ struct GroupStatus {
   std::string engine;  ///< why the engine does not answer; empty: it does
   std::string waits;   ///< what the daemon waits for before it serves or follows
   uint64_t folderEpoch = 0;  ///< whose state its folder had when it started: that of this epoch; 0: none
+  std::vector<std::string> limitsBelow;  ///< of a standby: its limits that are below its primary's
 
   /// Of a primary: whether its follower could take over.
   bool inSync() const { return !standby.empty() && standby == follower; }
@@ -56,6 +57,7 @@ struct GroupStatus {
     visit("engine", self.engine);
     visit("waits", self.waits);
     visit("folder_epoch", self.folderEpoch);
+    visit("limits_below", self.limitsBelow);
   }
 };
 

@@ -1,9 +1,11 @@
 #include "server/config/live_change.h"
 
 #include <string>
+#include <vector>
 
 #include "common/config/json_file.h"
 #include "server/config/daemon_config.h"
+#include "server/config/model_rules.h"
 #include "test/support/catch.h"
 
 namespace psd::live_change_test {
@@ -103,6 +105,22 @@ TEST_CASE("the rules of tables can change, those of admission not under a log") 
       "tables[0].admit: cannot change while the daemon runs with durability.type log, which replays with one "
       R"(value (none -> {"after_pushes":3,"counters":4194304}))");
   CHECK_FALSE(change(kCheckpoint, R"("row_steps": false)").ok());
+}
+
+TEST_CASE("a standby's limits that are below its primary's are named") {
+  const auto below = [](const std::string& primarys, const std::string& own) {
+    return limitsBelow(read(R"({"limits": )" + primarys + "}").effective,
+                       read(R"({"limits": )" + own + "}").effective);
+  };
+  using Lines = std::vector<std::string>;
+  CHECK(below("{}", "{}") == Lines{});
+  CHECK(below(R"({"table_bytes": 1000})", R"({"table_bytes": 2000, "drain_ms": 1})") == Lines{});
+  CHECK(below(R"({"table_bytes": 2000})", R"({"table_bytes": 1000})") ==
+        Lines{"limits.table_bytes 1000 (primary: 2000)"});
+  CHECK(below("{}", R"({"model_bytes": 1000})") == Lines{"limits.model_bytes 1000 (primary: 0)"});
+  CHECK(below(R"({"model_bytes": 1000})", "{}") == Lines{});  // 0: what fits
+  CHECK(below("{}", R"({"connections": 10, "staged_bytes": 65536})") ==
+        Lines{"limits.connections 10 (primary: 4096)", "limits.staged_bytes 65536 (primary: 1073741824)"});
 }
 
 }  // namespace psd::live_change_test
