@@ -258,6 +258,21 @@ class DamagedLog(processes.ProcessTest):
                 (folder / missing).unlink()
                 self.assert_refused(folder, "is missing", "goes on after it")
 
+    def test_the_segment_that_the_newest_checkpoint_names_is_missing_or_empty(self):
+        newest = max(self.saved.glob("checkpoint-*"))
+        named = json.loads((newest / "manifest.json").read_text())["log_segment"]
+        first = f"log-{named:010}.psdlog"
+        for words in (("is missing",), ("is damaged", "its header, bytes 0 to 63, is not whole")):
+            with self.subTest(words=words):
+                folder = self.copied("named-" + words[0].replace(" ", "-"))
+                for segment in self.segments:
+                    if segment >= first:
+                        (folder / segment).unlink()
+                if words != ("is missing",):
+                    (folder / first).touch()
+                self.assert_refused(folder, first, *words, "durability.resume=PATH")
+                self.start(folder, resume=str(folder / newest.name))
+
     def test_what_a_crash_cuts_off_at_the_end_is_no_damage(self):
         # The newest segment has no record yet.
         last = self.saved / self.segments[-2]
