@@ -8,6 +8,7 @@
 #include "common/http/http_stream.h"
 #include "common/http/visitor.h"
 #include "common/log/log_line.h"
+#include "common/os/peer_socket.h"
 #include "common/tls/tls_stream.h"
 
 namespace psd {
@@ -90,7 +91,12 @@ kj::Promise<void> HttpListener::accept(kj::ConnectionReceiver& receiver, bool tl
 void HttpListener::admit(kj::Own<kj::AsyncIoStream> stream, bool tls) {
   if (open_ >= options_.connections) return options_.refused();
   options_.counted(++open_);
-  auto served = tls ? meet(kj::mv(stream)) : serve(kj::mv(stream), {});
+  HttpPeer peer;
+  KJ_IF_MAYBE (fd, stream->getFd()) {
+    peer.where = peerOf(*fd);
+    peer.user = userOf(*fd);
+  }
+  auto served = tls ? meet(kj::mv(stream), std::move(peer)) : serve(kj::mv(stream), std::move(peer));
   connections_.add(served.attach(kj::defer([this] { options_.counted(--open_); })));
 }
 
@@ -98,7 +104,7 @@ kj::Promise<void> HttpListener::serve(kj::Own<kj::AsyncIoStream> stream, HttpPee
   return server_.listenHttp(kj::heap<HttpStream>(kj::mv(stream), std::move(peer)));
 }
 
-kj::Promise<void> HttpListener::meet(kj::Own<kj::AsyncIoStream> stream) {
+kj::Promise<void> HttpListener::meet(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer) {
   // A reload may have taken the key away; the address stays.
   auto context = options_.tls();
   if (context == nullptr) {
@@ -109,10 +115,11 @@ kj::Promise<void> HttpListener::meet(kj::Own<kj::AsyncIoStream> stream) {
       .timeoutAfter(options_.timeout.count() * kj::MILLISECONDS,
                     TlsStream::accept(kj::mv(stream), std::move(context)))
       .then(
-          [this](Result<kj::Own<TlsStream>> met) -> kj::Promise<void> {
+          [this, peer = std::move(peer)](Result<kj::Own<TlsStream>> met) mutable -> kj::Promise<void> {
             if (met.ok()) {
-              auto names = (*met)->peerNames();
-              return serve(*kj::mv(met), {.encrypted = true, .certificateNames = std::move(names)});
+              peer.encrypted = true;
+              peer.certificateNames = (*met)->peerNames();
+              return serve(*kj::mv(met), std::move(peer));
             }
             options_.handshakeRefused(met.message());
             return kj::READY_NOW;

@@ -49,7 +49,7 @@ class HttpListener final : private kj::TaskSet::ErrorHandler, private kj::HttpSe
   void admit(kj::Own<kj::AsyncIoStream> stream, bool tls);
   kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
   /// Shakes hands, within the timeout, and serves.
-  kj::Promise<void> meet(kj::Own<kj::AsyncIoStream> stream);
+  kj::Promise<void> meet(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
   void taskFailed(kj::Exception&& exception) override;
   /// Of what kj-http could not read, and of answers that broke off.
   kj::Promise<void> handleApplicationError(kj::Exception exception,

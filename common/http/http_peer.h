@@ -1,7 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <sys/types.h>
 
 namespace psd {
 
@@ -9,6 +12,8 @@ namespace psd {
 struct HttpPeer {
   bool encrypted = false;                     ///< over TLS
   std::vector<std::string> certificateNames;  ///< of a client's certificate that was checked
+  std::string where;                          ///< for people, as "127.0.0.1:53211"
+  std::optional<uid_t> user;                  ///< of a Unix socket: whose process it is
 };
 
 }  // namespace psd

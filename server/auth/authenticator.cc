@@ -18,6 +18,12 @@ Error unknown(std::string message) { return {ErrorCode::unauthenticated, std::mo
 
 std::string numberOf(uid_t user) { return "user " + std::to_string(user); }
 
+Identity byTokenOf(const KnownToken& token) { return {token.name, token.role, "token '" + token.name + "'"}; }
+
+Identity byCertificateOf(const std::string& name, Role role) {
+  return {name, role, "certificate '" + printable(name) + "'"};
+}
+
 }  // namespace
 
 bool Peer::ownUser() const { return user && (*user == geteuid() || *user == 0); }
@@ -49,19 +55,22 @@ Result<Access> AuthRules::byToken(std::string_view token) const {
   PSD_ASSIGN_OR_RETURN(const Sha256 digest, hasher_->sha256(token));
   const KnownToken* const known = find(digest);
   if (known == nullptr) return stranger;
-  return Access{{known->name, known->role}, digest};
+  return Access{byTokenOf(*known), digest};
 }
 
 Result<Access> AuthRules::byPeer(const Peer& peer) const {
-  if (!config_) {  // a name is for the log alone
-    return Access{{peer.certificateNames.empty() ? "" : peer.certificateNames.front(), Role::admin}};
+  if (!config_) {
+    if (!peer.certificateNames.empty()) {
+      return Access{byCertificateOf(peer.certificateNames.front(), Role::admin)};
+    }
+    return Access{{"", Role::admin, peer.user ? numberOf(*peer.user) : ""}};
   }
   for (const CertificateRole& each : config_->certificates) {
     for (const std::string& name : peer.certificateNames) {
-      if (fnmatch(each.glob.c_str(), name.c_str(), 0) == 0) return Access{{name, each.role}};
+      if (fnmatch(each.glob.c_str(), name.c_str(), 0) == 0) return Access{byCertificateOf(name, each.role)};
     }
   }
-  if (peer.ownUser()) return Access{{numberOf(*peer.user), config_->local}};
+  if (peer.ownUser()) return Access{{numberOf(*peer.user), config_->local, numberOf(*peer.user)}};
   std::string what = "the daemon asks who this is: give a token (--token-file, PSD_TOKEN_FILE or PSD_TOKEN)";
   if (!config_->certificates.empty()) what += " or a certificate (--tls-cert, --tls-key)";
   if (!peer.certificateNames.empty()) {
@@ -75,7 +84,7 @@ Result<Identity> AuthRules::lookAgain(const Access& access, const Peer& peer) co
   if (config_ && access.token) {
     const KnownToken* const known = find(*access.token);
     if (known == nullptr) return unknown("the token of '" + access.identity.name + "' is not valid any more");
-    return Identity{known->name, known->role};
+    return byTokenOf(*known);
   }
   PSD_ASSIGN_OR_RETURN(const Access now, byPeer(peer));
   return now.identity;

@@ -31,6 +31,9 @@ struct Peer {
 struct Identity {
   std::string name;
   Role role = Role::reader;
+  /// Tells callers apart and names them: "token 'ops'", "certificate 'node-7'", "user 1000"; empty: a caller
+  /// of which the connection tells nothing.
+  std::string caller = {};
 };
 
 /// How somebody came in, to be looked at again when the rules change.

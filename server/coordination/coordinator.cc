@@ -1,7 +1,6 @@
 #include "server/coordination/coordinator.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
@@ -13,7 +12,6 @@
 #include "common/types/bridge.h"
 #include "common/types/unix_time.h"
 #include "server/coordination/trainer_text.h"
-#include "server/metrics/steady_clock.h"
 
 namespace psd {
 namespace {
@@ -24,46 +22,6 @@ constexpr size_t kRefusalBytesMax = 1000;  // two tensors with all that is shown
 /// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
 /// from 1.
 constexpr SessionId kPriorRunTrainers{0};
-
-/// What a trainer waits for; empty: for nothing, it computes.
-const char* waitsFor(const SessionCounters& counters) {
-  if (counters.waitForModel.value() != 0) return "model";
-  if (counters.waitForSamples.value() != 0) return "samples";
-  if (counters.waitForPush.value() != 0) return "push";
-  return counters.waitForParameters.value() != 0 ? "pull" : "";
-}
-
-/// A trainer's status but for what its lease and its samples add.
-TrainerStatus statusOf(const Candidate& trainer, const SessionCounters& counters) {
-  const uint64_t now = steadyMs(), seen = counters.lastSeenMs.value();
-  return {.rank = trainer.rank.value,
-          .host = trainer.host,
-          .pid = trainer.pid,
-          .incarnation = fmt::format("{:016x}", trainer.incarnation),
-          .step = counters.step.value(),
-          .staleness = counters.staleness.value(),
-          .stalenessHistogram = counters.allStaleness.value(),
-          .batch = counters.samples.value(),
-          .pulledBytes = counters.bytesPulled.value(),
-          .pushedBytes = counters.bytesPushed.value(),
-          .pulledValueBytes = counters.valueBytesPulled.value(),
-          .pushedValueBytes = counters.valueBytesPushed.value(),
-          .codec = trainer.codec,
-          .pullCodec = trainer.pullCodec,
-          .lastSeenSeconds = static_cast<double>(now > seen ? now - seen : 0) / 1000,
-          .waitsFor = waitsFor(counters),
-          .connections = counters.connections.value()};
-}
-
-BridgeStatus bridgeStatusOf(const Candidate& bridge, const SessionCounters& counters, bool connected) {
-  const uint64_t now = steadyMs(), seen = counters.lastSeenMs.value();
-  return {.host = bridge.host,
-          .pid = bridge.pid,
-          .incarnation = fmt::format("{:016x}", bridge.incarnation),
-          .differences = counters.step.value(),
-          .lastSeenSeconds = static_cast<double>(now > seen ? now - seen : 0) / 1000,
-          .connected = connected};
-}
 
 }  // namespace
 
@@ -124,7 +82,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
     Status fits = roster_.place(asked);
     if (fits.ok()) fits = roster_.mayJoin(asked);
     if (!fits.ok()) {
-      noteRefused(candidate, fits.message());
+      noteRefused(candidate, fits.error());
       return Result<SessionGrant>(fits.error());
     }
   }
@@ -144,7 +102,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
         Result<SessionGrant> admitted =
             status.ok() ? admit(candidate, held) : Result<SessionGrant>(status.error());
         if (!admitted.ok()) {
-          noteRefused(candidate, admitted.message());
+          noteRefused(candidate, admitted.error());
           dropUnclaimed();
           return admitted;
         }
@@ -167,29 +125,46 @@ kj::Promise<Result<SessionGrant>> Coordinator::whenKeptFor(SessionGrant grant) {
 
 void Coordinator::note(spdlog::level::level_enum level, const LogFields& fields, const std::string& line) {
   logLine(level, fields, "{}", line);
-  events_.add(fields.event, line);
+  events_.add(fields.event, line, fields.by);
 }
 
-void Coordinator::noteRefused(const Candidate& candidate, const std::string& why) {
-  const std::string line = fmt::format("{} (process {} on {}): {}",
-                                       candidate.anyRank ? "a trainer of any rank" : rankText(candidate.rank),
-                                       candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
+void Coordinator::noteRefused(const Candidate& candidate, const Error& why) {
+  std::string line = fmt::format("{} (process {} on {}): {}",
+                                 candidate.anyRank ? "a trainer of any rank" : rankText(candidate.rank),
+                                 candidate.pid, candidate.host, oneLine(why.message, kRefusalBytesMax));
+  if (why.code == ErrorCode::forbidden) line += "; asked by " + candidate.asker;
   LogFields fields = fieldsOf("refused", candidate);
   fields.peer = candidate.host;
   fields.limited = true;
   logLine(spdlog::level::warn, fields, "refused {}", line);
-  events_.add("refused", line);
+  events_.add("refused", line, candidate.asker);
+}
+
+Error Coordinator::noteForeign(const AttachRequest& request) {
+  const Error error{ErrorCode::forbidden,
+                    fmt::format("the session of rank {} belongs to another caller; only the token, "
+                                "certificate or user that began a session may attach to it",
+                                request.rank.value)};
+  const std::string line = fmt::format("another connection of rank {}: {}; asked by {}", request.rank.value,
+                                       error.message, request.asker);
+  logLine(spdlog::level::warn,
+          {.event = "refused", .rank = request.rank.value, .peer = request.asker, .limited = true},
+          "refused {}", line);
+  events_.add("refused", line, request.asker);
+  return error;
 }
 
 Result<SessionGrant> Coordinator::admit(Candidate candidate, const std::vector<HeldSamples>& held) {
   if (end_.requested()) return end_.error();
-  if (wasRemoved(candidate)) {
-    return Error{ErrorCode::rankTaken,
-                 "this trainer was removed by an operator; a new process may take its rank"};
+  if (const std::string* by = removerOf(candidate)) {
+    return Error{
+        ErrorCode::rankTaken,
+        fmt::format("this trainer was removed by an operator ({}); a new process may take its rank", *by)};
   }
   const auto itself = roster_.holderOf(candidate.rank);
   const bool resumes = itself && candidate.incarnation != 0 &&
-                       roster_.sessions().at(*itself).incarnation == candidate.incarnation;
+                       roster_.sessions().at(*itself).incarnation == candidate.incarnation &&
+                       maySucceed(roster_.sessions().at(*itself).owner, candidate.owner);
   if (const auto why = pause_.refusal(resumes)) return *why;
   if (roster_.needsRoom(candidate)) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
@@ -235,12 +210,15 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   const std::string of = candidate.bridges ? "" : fmt::format(" of {}", candidate.worldSize);
   const std::string line = fmt::format("{}{} joined (process {} on {}){}", rankText(candidate.rank), of,
                                        candidate.pid, candidate.host, whatItBrings(grant.role, candidate));
-  note(spdlog::level::info, fieldsOf("joined", candidate), line);
+  LogFields fields = fieldsOf("joined", candidate);
+  fields.by = candidate.asker;
+  note(spdlog::level::info, fields, line);
   return grant;
 }
 
 SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   Session& session = sessions_.at(id);
+  roster_.setOwner(id, candidate.owner);
   session.candidate.codec = candidate.codec;  // a connection's own affair
   session.candidate.pullCodec = candidate.pullCodec;
   session.candidate.ownCodec = candidate.ownCodec;
@@ -250,8 +228,9 @@ SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   leases_.grant(id);
   metrics_.trainersReturned.add();
   const uint64_t step = session.process.counters->step.value();
-  note(spdlog::level::info, fieldsOf("returned", session.candidate, step),
-       fmt::format("{} is back after step {}", named(session.candidate), step));
+  LogFields fields = fieldsOf("returned", session.candidate, step);
+  fields.by = candidate.asker;
+  note(spdlog::level::info, fields, fmt::format("{} is back after step {}", named(session.candidate), step));
   SessionGrant grant = describe(id, arrival_.roleOf(id));
   grant.resumed = true;
   return grant;
@@ -267,6 +246,7 @@ Result<SessionGrant> Coordinator::attach(const AttachRequest& request) {
                  fmt::format("rank {} has not joined as the one that asks for another connection",
                              request.rank.value)};
   }
+  if (!maySucceed(roster_.sessions().at(*holder).owner, request.owner)) return noteForeign(request);
   SessionGrant grant = describe(*holder, arrival_.roleOf(*holder));
   grant.further = true;
   return grant;
@@ -410,33 +390,34 @@ kj::Promise<void> Coordinator::leave(SessionId session) {
   return whenFinishedRanksKept();
 }
 
-void Coordinator::depart(SessionId session, Departure how, const std::string& why) {
+void Coordinator::depart(SessionId session, Departure how, const std::string& why, const std::string& by) {
   if (sessions_.count(session) == 0) return;
-  forget(session, how, why);
+  forget(session, how, why, by);
   dropUnclaimed();
   // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
   if (roster_.trainers() == 0 && !terms_.exitWhenDone) samples_.closeFinished();
   keepFinishedRanks();
 }
 
-bool Coordinator::wasRemoved(const Candidate& candidate) const {
-  if (candidate.incarnation == 0) return false;
+const std::string* Coordinator::removerOf(const Candidate& candidate) const {
+  if (candidate.incarnation == 0) return nullptr;
   // A process that goes on where another was, as a bridge with the same state, has its incarnation too.
-  return std::any_of(removed_.begin(), removed_.end(), [&](const Candidate& gone) {
-    return gone.incarnation == candidate.incarnation && gone.pid == candidate.pid &&
-           gone.host == candidate.host;
+  const auto found = std::find_if(removed_.begin(), removed_.end(), [&](const Removed& gone) {
+    return gone.trainer.incarnation == candidate.incarnation && gone.trainer.pid == candidate.pid &&
+           gone.trainer.host == candidate.host;
   });
+  return found == removed_.end() ? nullptr : &found->by;
 }
 
-Result<std::string> Coordinator::remove(Rank rank) {
+Result<std::string> Coordinator::remove(Rank rank, const std::string& by) {
   const auto holder = roster_.holderOf(rank);
   if (!holder) {
     return Error{ErrorCode::invalidArgument, fmt::format("no trainer has rank {}", rank.value)};
   }
   const Candidate trainer = sessions_.at(*holder).candidate;
   if (removed_.size() == kRemovedMax) removed_.pop_front();
-  removed_.push_back(trainer);
-  depart(*holder, Departure::lost, "removed by an operator");
+  removed_.push_back({trainer, by});
+  depart(*holder, Departure::lost, fmt::format("removed by an operator ({})", by), by);
   return named(trainer);
 }
 
@@ -447,9 +428,9 @@ Status Coordinator::report(SessionId session, uint64_t step, std::span<const Nam
   return {};
 }
 
-void Coordinator::forget(SessionId session, Departure how, const std::string& why) {
+void Coordinator::forget(SessionId session, Departure how, const std::string& why, const std::string& by) {
   auto entry = sessions_.find(session);
-  entry->second.epoch->attachment = SessionEpoch::kEnded;
+  entry->second.epoch->end(why);
   const TrainerProcesses::Process process = entry->second.process;
   const Candidate gone = entry->second.candidate;
   hosting_.sessionEnded(process.id);
@@ -461,7 +442,9 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
     note(spdlog::level::info, fieldsOf("left", gone, steps), line);
   } else {
     const std::string line = fmt::format("{} is lost after {} steps: {}", named(gone), steps, why);
-    note(spdlog::level::warn, fieldsOf(wasRemoved(gone) ? "removed" : "lost", gone, steps), line);
+    LogFields fields = fieldsOf(by.empty() ? "lost" : "removed", gone, steps);
+    fields.by = by;
+    note(spdlog::level::warn, fields, line);
   }
   sessions_.erase(entry);
   roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::sentAway : how);
@@ -535,12 +518,16 @@ void Coordinator::endIfDone() {
                           lost == 0 ? "done" : fmt::format("gone; lost on the way: {}", lost)));
 }
 
-void Coordinator::requestStop(std::string reason, EndOf what) {
+void Coordinator::noteAsked(const std::string& what, const std::string& by) {
+  note(spdlog::level::info, {.event = "asked", .by = by}, fmt::format("{}, asked by {}", what, by));
+}
+
+void Coordinator::requestStop(std::string reason, EndOf what, const std::string& by) {
   const bool begins = end_.request(std::move(reason), what, !sessions_.empty());
   samples_.endWaits(end_.error());
   endMove({});
   if (!begins) return;
-  events_.add("stopping", end_.error().message);
+  events_.add("stopping", end_.error().message, by);
   arrival_.endWaits(end_.error());
   ranksPair_.fulfiller->fulfill();
   if (!end_.restarting()) endDisconnected();
@@ -561,31 +548,6 @@ std::vector<std::pair<Rank, std::string>> Coordinator::pushCodecs() const {
     codecs.emplace_back(session.candidate.rank, session.candidate.codec);
   }
   return codecs;
-}
-
-void Coordinator::fillStatus(DaemonStatus& status) const {
-  status.state = end_.requested() ? "stopping" : arrival_.ready() ? "serving" : "waiting for a model";
-  status.worldSize = roster_.worldSize();
-  status.worldSizeMin = roster_.worldSizeMin();
-  status.trainersLost = roster_.lostCount();
-  for (const auto& [id, session] : sessions_) {
-    if (session.candidate.bridges) {
-      status.bridge = bridgeStatusOf(session.candidate, *session.process.counters, leases_.connected(id));
-      continue;
-    }
-    TrainerStatus trainer = statusOf(session.candidate, *session.process.counters);
-    trainer.nominalBatch = samples_.nominalOf(id);
-    trainer.connected = leases_.connected(id);
-    trainer.leaseLeftSeconds = static_cast<double>(leases_.left(id).count()) / 1000;
-    if (const ReportBook::Entry* reported = reports_.find(session.candidate.rank)) {
-      trainer.reportedStep = reported->step;
-      for (const auto& [name, value] : reported->newest) {
-        trainer.reports.push_back({name, std::isfinite(value) ? std::optional(value) : std::nullopt});
-      }
-    }
-    status.trainers.push_back(std::move(trainer));
-  }
-  status.samples = samples_.status();
 }
 
 }  // namespace psd

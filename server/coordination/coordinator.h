@@ -89,6 +89,8 @@ struct AttachRequest {
   Rank rank;
   uint64_t incarnation = 0;
   uint32_t attachment = 0;  ///< SessionGrant::attachment of its join
+  std::string owner = {};   ///< as Candidate has it, like the next
+  std::string asker = {};
 };
 
 /// Decides who is in: trainers that join, come back, are lost or leave, their leases, who brings the first
@@ -140,16 +142,17 @@ class Coordinator final {
   /// What the trainer tells of its training; `values`: of checkReported().
   Status report(SessionId session, uint64_t step, std::span<const NamedValue> values);
   /// Ends the session of the rank's trainer, which counts as lost; its process is not let in again. Names it
-  /// for people.
-  Result<std::string> remove(Rank rank);
+  /// for people. `by`: who asks.
+  Result<std::string> remove(Rank rank, const std::string& by);
   /// The trainer's connection is gone; so is the trainer, unless it comes back within the grace.
   void disconnected(SessionId session, uint32_t attachment);
   /// Ends the sessions of trainers whose lease or grace has run out. Gives how soon it is to be called again.
   /// `now`: see Leases::advance().
   std::chrono::milliseconds lookAtLeases(std::chrono::milliseconds now);
 
-  /// Begins to end the daemon, see DaemonEnd::request(): answers what waits here.
-  void requestStop(std::string reason, EndOf what = EndOf::run);
+  /// Begins to end the daemon, see DaemonEnd::request(): answers what waits here. `by`: who asks, if
+  /// somebody.
+  void requestStop(std::string reason, EndOf what = EndOf::run, const std::string& by = {});
   /// The daemon ends: nobody is waited for to come back.
   void endDisconnected();
   /// The parameters are about to be saved for the last time. Whether the run is over, so that the next daemon
@@ -172,10 +175,15 @@ class Coordinator final {
   /// The ranks of trainers that a daemon before this one had, and that are not back.
   std::set<Rank> awaited() const { return roster_.awaited(); }
 
+  /// Logs, and tells as an event, that an operator has asked for something.
+  void noteAsked(const std::string& what, const std::string& by);
+
   SampleAssigner& samples() { return samples_; }
   EventLog& events() { return events_; }
   const ReportBook& reports() const { return reports_; }
   uint32_t worldSize() const { return roster_.worldSize(); }
+  /// How many are in, with a bridge.
+  size_t present() const { return roster_.present(); }
   /// The codec that each trainer which is in pushes with.
   std::vector<std::pair<Rank, std::string>> pushCodecs() const;
   /// What those that are in have asked for, each once.
@@ -201,7 +209,9 @@ class Coordinator final {
   /// Logs, and tells as an event, that a trainer is not let in.
   /// A line of the log that is an event too.
   void note(spdlog::level::level_enum level, const LogFields& fields, const std::string& line);
-  void noteRefused(const Candidate& candidate, const std::string& why);
+  void noteRefused(const Candidate& candidate, const Error& why);
+  /// Likewise of a connection that a caller wants to add to another one's session; gives the answer.
+  Error noteForeign(const AttachRequest& request);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
   std::vector<TrainerRef> trainersIn() const;
   /// The grant, once who has come and gone is kept. A trainer that does not wait for it has hung up.
@@ -216,11 +226,12 @@ class Coordinator final {
   /// Drops the model if nobody is in and it never got its values.
   void dropUnclaimed();
   /// Ends a session as forget() does, and what nobody needs then: a model without values, a finished plan of
-  /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: ".
-  void depart(SessionId session, Departure how, const std::string& why);
-  bool wasRemoved(const Candidate& candidate) const;
+  /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: "; `by`: who asked for that.
+  void depart(SessionId session, Departure how, const std::string& why, const std::string& by = {});
+  /// Who removed the trainer; null: it was not removed.
+  const std::string* removerOf(const Candidate& candidate) const;
   /// Ends a session and frees its rank, without what depart() does besides. `why`: see depart().
-  void forget(SessionId session, Departure how, const std::string& why);
+  void forget(SessionId session, Departure how, const std::string& why, const std::string& by = {});
   /// Keeps who has come and gone, if that changed, and begins to end if those are all.
   void keepFinishedRanks();
   /// With exitWhenDone begins to end where all have come and gone.
@@ -244,7 +255,11 @@ class Coordinator final {
   EventLog events_;
   ReportBook reports_;
   std::map<SessionId, Session> sessions_;
-  std::deque<Candidate> removed_;  // the newest
+  struct Removed {
+    Candidate trainer;
+    std::string by;
+  };
+  std::deque<Removed> removed_;  // the newest
   const uint64_t daemonId_;
   std::function<std::optional<Error>()> door_;
   std::function<kj::Promise<void>(uint64_t)> moved_;

@@ -7,9 +7,10 @@
 
 namespace psd {
 
-void EventLog::add(std::string_view kind, std::string_view text) {
+void EventLog::add(std::string_view kind, std::string_view text, std::string_view by) {
   if (events_.size() == kEventsMax) events_.pop_front();
-  events_.push_back({++newest_, unixTimeNow(), std::string(kind), oneLine(text, kTextBytesMax)});
+  events_.push_back({++newest_, unixTimeNow(), std::string(kind), oneLine(text, kTextBytesMax),
+                     oneLine(by, kTextBytesMax)});
   auto pair = kj::newPromiseAndFulfiller<void>();
   auto due = std::exchange(pair_.fulfiller, kj::mv(pair.fulfiller));
   added_ = pair.promise.fork();

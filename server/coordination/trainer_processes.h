@@ -2,7 +2,11 @@
 
 #include <map>
 #include <memory>
+#include <string>
 
+#include <spdlog/fmt/fmt.h>
+
+#include "common/os/random_id.h"
 #include "server/coordination/hosting.h"
 
 namespace psd {
@@ -14,6 +18,7 @@ class TrainerProcesses {
   struct Process {
     ProcessId id;
     uint64_t incarnation = 0;
+    std::string tag;  ///< tells it from other processes; unlike the incarnation it may be shown
     std::shared_ptr<SessionCounters> counters;
   };
 
@@ -31,7 +36,7 @@ class TrainerProcesses {
     if (knows(candidate)) return ofRank_[candidate.rank];
     end(candidate.rank);
     Process& process = ofRank_[candidate.rank];
-    process = {ProcessId{++last_}, candidate.incarnation, std::make_shared<SessionCounters>()};
+    process = {ProcessId{++last_}, candidate.incarnation, drawTag(), std::make_shared<SessionCounters>()};
     hosting_.processBegan(process.id, candidate, process.counters);
     return process;
   }
@@ -48,6 +53,9 @@ class TrainerProcesses {
   }
 
  private:
+  /// Drawn, and not made of the incarnation, from which that could be found.
+  static std::string drawTag() { return fmt::format("{:08x}", drawId() >> 32); }
+
   Hosting& hosting_;
   std::map<Rank, Process> ofRank_;
   uint64_t last_ = 0;

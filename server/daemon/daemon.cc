@@ -100,7 +100,7 @@ kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server, ServiceMana
   return port.onSignal(SIGHUP)
       .then([&server, &manager](siginfo_t) {
         manager.reloading();
-        return server.reload();
+        return server.reload("SIGHUP");
       })
       .then([&port, &server, &manager](Result<std::string>) {
         manager.ready(stateOf(server));

@@ -41,30 +41,36 @@ std::string jsonOfReports(const ReportBook& reports) {
   return text + "}";
 }
 
-HttpRole roleOf(const Identity& identity) {
-  return identity.role == Role::admin ? HttpRole::admin : HttpRole::reader;
+HttpAccess accessOf(const Identity& identity, const HttpPeer& peer) {
+  return {identity.role == Role::admin ? HttpRole::admin : HttpRole::reader,
+          (identity.caller.empty() ? "" : identity.caller + " at ") + peer.where + " over HTTP"};
 }
 
 /// Where callers must show who they are: by a token, which decides alone, or by a certificate.
-HttpRole roleOf(Server& server, const HttpCaller& caller) {
+HttpAccess accessOf(Server& server, const HttpCaller& caller) {
   constexpr std::string_view kScheme = "Bearer ";
   const Authenticator& authenticator = server.authenticator();
-  if (!authenticator.asks()) return HttpRole::admin;
+  const HttpPeer& peer = caller.peer;
+  if (!authenticator.asks()) {
+    const Result<Access> access =
+        authenticator.logIn({}, {.where = {}, .user = peer.user, .certificateNames = peer.certificateNames});
+    return accessOf(access.ok() ? access->identity : Identity{{}, Role::admin}, peer);
+  }
   if (strncasecmp(caller.authorization.c_str(), kScheme.data(), kScheme.size()) != 0) {
-    const std::vector<std::string>& names = caller.peer.certificateNames;
-    if (names.empty()) return HttpRole::none;
+    const std::vector<std::string>& names = peer.certificateNames;
+    if (names.empty()) return {};
     const Result<Access> access = authenticator.logIn({}, {.where = {}, .certificateNames = names});
-    return access.ok() ? roleOf(access->identity) : HttpRole::none;
+    return access.ok() ? accessOf(access->identity, peer) : HttpAccess();
   }
   const Result<Identity> identity =
       authenticator.byToken(std::string_view(caller.authorization).substr(kScheme.size()));
   if (!identity.ok()) {
     server.metrics().loginsRefused.add();
-    logLine(spdlog::level::warn, {.event = "login_refused", .limited = true},
-            "refused a request over HTTP: {}", identity.error().message);
-    return HttpRole::stranger;
+    logLine(spdlog::level::warn, {.event = "login_refused", .peer = peer.where, .limited = true},
+            "refused a request over HTTP from {}: {}", peer.where, identity.error().message);
+    return {HttpRole::stranger, {}};
   }
-  return roleOf(*identity);
+  return accessOf(*identity, peer);
 }
 
 /// The integer `key` of an action's arguments, and no other.
@@ -90,7 +96,8 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
     hooks.whenDaemonsSeen = [overview] { return overview->whenSeen(); };
     hooks.daemonsSeen = [overview](const DaemonStatus& status) { return overview->seen(status); };
   }
-  hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server, caller); };
+  hooks.accessOf = [&server](const HttpCaller& caller) { return accessOf(server, caller); };
+  hooks.roomFor = [&server](uint64_t bytes) { return server.roomForAnswer(bytes); };
   hooks.tls = [&server] { return server.tlsDoor().context(); };
   hooks.handshakeRefused = [&server](const std::string& why) {
     server.metrics().handshakesRefused.add();
@@ -98,23 +105,26 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
             "refused a connection over HTTP: {}", why);
   };
   Administration& administration = server.administration();
-  hooks.actions["reload"] = [&administration](const Json&) { return administration.reload(); };
-  hooks.actions["checkpoint"] = [&administration](const Json&) {
-    return administration.checkpoint().then([](Outcome path) -> Outcome {
+  hooks.actions["reload"] = [&administration](const Json&, const std::string& by) {
+    return administration.reload(by);
+  };
+  hooks.actions["checkpoint"] = [&administration](const Json&, const std::string& by) {
+    return administration.checkpoint(by).then([](Outcome path) -> Outcome {
       if (!path.ok()) return path;
       return *path + " is complete";
     });
   };
-  hooks.actions["remove"] = [&administration](const Json& arguments) -> kj::Promise<Outcome> {
+  hooks.actions["remove"] = [&administration](const Json& arguments,
+                                              const std::string& by) -> kj::Promise<Outcome> {
     const Result<uint32_t> rank = onlyInteger(arguments, "rank");
     if (!rank.ok()) return Outcome(rank.error());
-    return administration.removeTrainer(Rank{*rank}).then([](Outcome removed) -> Outcome {
+    return administration.removeTrainer(Rank{*rank}, by).then([](Outcome removed) -> Outcome {
       if (!removed.ok()) return removed;
       return *removed + " was removed";
     });
   };
-  hooks.actions["stop"] = [&administration](const Json&) {
-    return administration.stop("asked over HTTP", false).then([](const Status& status) {
+  hooks.actions["stop"] = [&administration](const Json&, const std::string& by) {
+    return administration.stop("asked by " + by, false, by).then([](const Status& status) {
       return status.ok() ? Outcome("the daemon ends") : Outcome(status.error());
     });
   };

@@ -121,6 +121,7 @@ class EventPrinter {
     line["time"] = event.time;
     line["kind"] = event.kind;
     line["text"] = event.text;
+    line["by"] = event.by;
     return jsonText(line);
   }
   std::string asText(size_t daemon, const DaemonEvent& event) const {

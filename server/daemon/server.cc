@@ -57,8 +57,8 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
       coordinator_(runTermsOf(loaded_.config), host_, counters_),
       controlLoop_(kj::getCurrentThreadExecutor(), coordinator_, host_, reports_),
       administration_(
-          controlLoop_, [this] { return status(); }, [this] { return reload(); },
-          [this](const std::string& assignment) { return set(assignment); },
+          controlLoop_, [this] { return status(); }, [this](const std::string& by) { return reload(by); },
+          [this](const std::string& assignment, const std::string& by) { return set(assignment, by); },
           [this](const std::string& assignment) { return checkChange(assignment); }),
       environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_},
       outgoing_(coordinator_, host_, env, *environment_.config, environment_.movedAway,
@@ -248,8 +248,8 @@ void Server::serve(EventLoop& loop, Entrant entrant) {
   const auto bootstrap = [this](std::shared_ptr<Connection> connection) -> capnp::Capability::Client {
     return kj::heap<LoginService>(std::move(connection), controlLoop_, administration_, authenticator_);
   };
-  loop.connections().adopt(
-      std::make_shared<Connection>(loop.shared_from_this(), kj::mv(entrant), authenticator_, bootstrap));
+  loop.connections().adopt(std::make_shared<Connection>(loop.shared_from_this(), kj::mv(entrant),
+                                                        authenticator_, answers_, bootstrap));
 }
 
 kj::Promise<std::vector<std::shared_ptr<EventLoop>>> Server::loops() {

@@ -21,6 +21,7 @@
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
 #include "server/replica/replicator.h"
+#include "server/rpc/answer_room.h"
 #include "server/service/administration.h"
 
 namespace psd {
@@ -89,6 +90,11 @@ class Server {
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
   Administration& administration() { return administration_; }
+  /// Counts an answer that no connection of RPC gives, until the result goes; null: there is no room for it
+  /// (limits.all_outgoing_bytes).
+  std::shared_ptr<const void> roomForAnswer(uint64_t bytes) {
+    return answers_.take(bytes, loaded_.config.limits.allOutgoingBytes);
+  }
   /// The event loops, for services that come over no connection; they may hold them beyond the threads' end.
   kj::Promise<std::vector<std::shared_ptr<EventLoop>>> loops();
 
@@ -100,9 +106,9 @@ class Server {
   /// Goes over to the configuration as it reads now: no gradient begins any more, those that have begun end
   /// (limits.drain_ms), all policies change at once, and it goes on. Gives the change, for people. On an
   /// error nothing has changed.
-  kj::Promise<Result<std::string>> reload();
+  kj::Promise<Result<std::string>> reload(const std::string& by);
   /// Goes over to the configuration that holds but for one key, "optimizer.lr=0.05", as reload() does.
-  kj::Promise<Result<std::string>> set(const std::string& assignment);
+  kj::Promise<Result<std::string>> set(const std::string& assignment, const std::string& by);
   /// Whether set() of that would be taken, or reload() where it is empty, as far as can be told before
   /// trainers are stopped: gives the change, for people. Nothing changes, and it holds up neither a reload
   /// nor a move.
@@ -132,7 +138,7 @@ class Server {
   Status mayTakeOver();
   /// Whether the model and its trainers go on under that configuration.
   Status mayChangeTo(const LoadedConfig& next) const;
-  kj::Promise<Result<std::string>> takeOver(Reread reread);
+  kj::Promise<Result<std::string>> takeOver(Reread reread, const std::string& by);
   /// Tells, as events, of checkpoints that were taken or failed since it was called before.
   void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
@@ -170,6 +176,7 @@ class Server {
   DaemonMetrics counters_;
   RecentRate gradientRate_;
   MemoryBudgets budgets_;
+  AnswerRoom answers_{budgets_};
   StepReports reports_;
   ParameterHost host_;
   Coordinator coordinator_;

@@ -35,12 +35,12 @@ kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) 
       .then([change = std::move(change)]() mutable { return std::move(change); });
 }
 
-kj::Promise<Result<std::string>> Server::reload() {
+kj::Promise<Result<std::string>> Server::reload(const std::string& by) {
   // First, so that what comes of this stands in the new file.
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the previous file: {}", reopened.message());
   }
-  return takeOver(rereadOfFile());
+  return takeOver(rereadOfFile(), by);
 }
 
 Server::Reread Server::rereadOfFile() const {
@@ -52,10 +52,10 @@ Server::Reread Server::rereadOfFile() const {
   };
 }
 
-kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
+kj::Promise<Result<std::string>> Server::set(const std::string& assignment, const std::string& by) {
   auto reread = rereadWith(assignment);
   if (!reread.ok()) return Result<std::string>(reread.error());
-  return takeOver(*std::move(reread));
+  return takeOver(*std::move(reread), by);
 }
 
 kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignment) {
@@ -102,7 +102,7 @@ Status Server::mayChangeTo(const LoadedConfig& next) const {
   return host_.mayFollow(next.config, coordinator_.worldSize(), coordinator_.pushCodecs());
 }
 
-kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
+kj::Promise<Result<std::string>> Server::takeOver(Reread reread, const std::string& by) {
   using Outcome = Result<std::string>;
   if (Status may = mayTakeOver(); !may.ok()) return Outcome(may.error());
   reloading_ = true;
@@ -122,16 +122,18 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
               });
             });
       })
-      .then([this](Outcome outcome) {
+      .then([this, by](Outcome outcome) {
         if (outcome.ok()) {
           counters_.reloads.add();
-          logLine(spdlog::level::info, {.event = "reload"}, "reloaded the configuration: {}", *outcome);
-          coordinator_.events().add("reload", *outcome);
+          const std::string line = *outcome + "; asked by " + by;
+          logLine(spdlog::level::info, {.event = "reload", .by = by}, "reloaded the configuration: {}", line);
+          coordinator_.events().add("reload", line, by);
         } else {
           counters_.reloadsRefused.add();
-          logLine(spdlog::level::warn, {.event = "refused"}, "the configuration stays as it is: {}",
-                  outcome.message());
-          coordinator_.events().add("refused", "another configuration: " + outcome.message());
+          const std::string line = outcome.message() + "; asked by " + by;
+          logLine(spdlog::level::warn, {.event = "refused", .by = by}, "the configuration stays as it is: {}",
+                  line);
+          coordinator_.events().add("refused", "another configuration: " + line, by);
         }
         return outcome;
       })

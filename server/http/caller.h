@@ -21,7 +21,13 @@ struct HttpCaller {
   HttpPeer peer;
 };
 
+/// What a caller may do, and who it is. A value type.
+struct HttpAccess {
+  HttpRole role = HttpRole::none;
+  std::string who;  ///< for the log: "token 'ops' at 10.0.0.7:4242 over HTTP"
+};
+
 /// Says what a caller may do. Called on the control loop; must not block.
-using HttpRoleOf = std::function<HttpRole(const HttpCaller& caller)>;
+using HttpAccessOf = std::function<HttpAccess(const HttpCaller& caller)>;
 
 }  // namespace psd

@@ -123,6 +123,8 @@ void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
        [](auto& t) { return t.lastSeenSeconds; });
   each("psd_trainer_connected", Type::gauge, "whether the trainer's connection stands",
        [](auto& t) { return t.connected ? 1 : 0; });
+  each("psd_trainer_reported_step", Type::gauge, "step of the trainer's newest report; 0: it reports nothing",
+       [](auto& t) { return t.reportedStep; });
   out.begin("psd_trainer_reported", Type::gauge,
             "what the trainer reports of its training, its loss and others");
   for (const TrainerStatus& trainer : status.trainers) {

@@ -33,7 +33,7 @@ double History::samplesBetween(const Seen& before, const DaemonStatus& now) {
   double samples = 0;
   for (const TrainerStatus& trainer : now.trainers) {
     const auto old = before.trainers.find(trainer.rank);
-    if (old == before.trainers.end() || old->second.incarnation != trainer.incarnation) continue;
+    if (old == before.trainers.end() || old->second.process != trainer.process) continue;
     if (trainer.step <= old->second.step) continue;
     samples += static_cast<double>(trainer.step - old->second.step) * static_cast<double>(trainer.batch);
   }
@@ -99,7 +99,7 @@ void History::add(double time, const DaemonStatus& status) {
              status.histograms[metrics.applySeconds],
              {}};
   for (const TrainerStatus& trainer : status.trainers) {
-    before_->trainers[trainer.rank] = {trainer.incarnation, trainer.step};
+    before_->trainers[trainer.rank] = {trainer.process, trainer.step};
   }
 }
 

@@ -56,7 +56,7 @@ class History {
     MetricValues<Counter> counters;
     HistogramValue staleness, apply;
     struct Trainer {
-      std::string incarnation;
+      std::string process;
       uint64_t step = 0;
     };
     std::map<uint32_t, Trainer> trainers;  // by rank

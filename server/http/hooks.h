@@ -18,8 +18,10 @@
 namespace psd {
 
 /// Something that an administrator may have done by POST; gives a line for people. `arguments`: the request's
-/// body, an object. Called on the control loop; what it gives is finished even if the caller hangs up.
-using HttpAction = std::function<kj::Promise<Result<std::string>>(const nlohmann::ordered_json& arguments)>;
+/// body, an object; `by`: who asks. Called on the control loop; what it gives is finished even if the caller
+/// hangs up.
+using HttpAction = std::function<kj::Promise<Result<std::string>>(const nlohmann::ordered_json& arguments,
+                                                                  const std::string& by)>;
 
 /// What the HTTP side asks of the daemon, on the control loop.
 struct HttpHooks {
@@ -35,7 +37,9 @@ struct HttpHooks {
   /// was away before is not waited for. daemonsSeen() is daemons(), which has nobody asked.
   std::function<kj::Promise<void>()> whenDaemonsSeen;
   std::function<DaemonRows(const DaemonStatus& status)> daemonsSeen;
-  HttpRoleOf roleOf;
+  HttpAccessOf accessOf;
+  /// Counts an answer of so many bytes until the result goes; null: there is no memory for it now.
+  std::function<std::shared_ptr<const void>(uint64_t bytes)> roomFor;
   /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
   std::function<std::shared_ptr<const TlsContext>()> tls;
   /// Counts and logs a connection that did not come to a TLS handshake.

@@ -29,10 +29,11 @@ HttpSide::HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks h
       status_(hooks.status),
       events_(hooks.events),
       daemons_(hooks.daemons),
+      feeds_(hooks.roomFor),
       names_(builder_),
       table_(builder_.build()),
       replies_(names_, timer_, config.timeoutMs * kj::MILLISECONDS, [this] { metrics_.timeouts.add(); }),
-      site_(hooks, config, names_, replies_, metrics_, history_, feed_),
+      site_(hooks, config, names_, replies_, metrics_, history_, feeds_),
       listener_(io, *table_, site_, replies_, listenerOptions(config, hooks, metrics_)),
       tasks_(*this) {}
 
@@ -55,11 +56,21 @@ kj::Promise<void> HttpSide::keepLooking() {
 void HttpSide::look() {
   const DaemonStatus status = status_();
   history_.add(unixTimeNow(), status);
-  feed_.tick(metrics_.watchers.value() == 0 ? nlohmann::ordered_json() : documentOf(status));
+  nlohmann::ordered_json document, events;
+  if (feeds_.ofReaders.watchers + feeds_.ofAdmins.watchers > 0) document = documentOf(status);
+  if (feeds_.ofAdmins.watchers > 0) events = withEvents(document);
+  feeds_.ofAdmins.tick(std::move(events));
+  feeds_.ofReaders.tick(feeds_.ofReaders.watchers > 0 ? std::move(document) : nlohmann::ordered_json());
+}
+
+nlohmann::ordered_json HttpSide::withEvents(const nlohmann::ordered_json& document) const {
+  nlohmann::ordered_json whole = statusJson(events_());
+  whole.update(document);
+  return whole;
 }
 
 nlohmann::ordered_json HttpSide::documentOf(const DaemonStatus& status) const {
-  nlohmann::ordered_json document = statusJson(events_());
+  nlohmann::ordered_json document;
   document["time"] = unixTimeNow();
   document["status"] = statusJson(status);
   if (daemons_) document.update(statusJson(daemons_(status)));

@@ -35,6 +35,8 @@ class HttpSide final : private kj::TaskSet::ErrorHandler {
   void look();
   /// What those who follow are told.
   nlohmann::ordered_json documentOf(const DaemonStatus& status) const;
+  /// The same for those who may also know what happened.
+  nlohmann::ordered_json withEvents(const nlohmann::ordered_json& document) const;
 
   void taskFailed(kj::Exception&& exception) override;
 
@@ -44,7 +46,7 @@ class HttpSide final : private kj::TaskSet::ErrorHandler {
   const std::function<DaemonRows(const DaemonStatus&)> daemons_;
   HttpMetrics metrics_;
   History history_;
-  LiveFeed feed_;
+  LiveFeeds feeds_;
   kj::HttpHeaderTable::Builder builder_;
   const HttpHeaderNames names_;
   const kj::Own<kj::HttpHeaderTable> table_;

@@ -7,16 +7,20 @@
 #include "common/config/json_file.h"
 
 namespace psd {
-namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::shared_ptr<const std::string> eventText(std::string_view kind, uint64_t tick, const Json& data) {
-  return std::make_shared<const std::string>(
-      fmt::format("event: {}\nid: {}\ndata: {}\n\n", kind, tick, jsonText(data)));
+std::shared_ptr<const std::string> LiveFeed::eventText(std::string_view kind, const Json& data) const {
+  struct Counted {
+    std::shared_ptr<const void> room;
+    std::string text;
+  };
+  std::string text = fmt::format("event: {}\nid: {}\ndata: {}\n\n", kind, tick_, jsonText(data));
+  auto room = roomFor_(text.size());
+  if (room == nullptr) return nullptr;
+  const auto counted = std::make_shared<const Counted>(std::move(room), std::move(text));
+  return {counted, &counted->text};
 }
-
-}  // namespace
 
 Json mergePatch(const Json& before, const Json& next) {
   if (!before.is_object() || !next.is_object()) return next;
@@ -37,10 +41,10 @@ Json mergePatch(const Json& before, const Json& next) {
 
 void LiveFeed::tick(Json now) {
   const bool follows = !now_.is_null() && !now.is_null();
-  delta_ = follows ? eventText("delta", tick_ + 1, mergePatch(now_, now)) : nullptr;
-  whole_ = nullptr;
-  now_ = std::move(now);
   tick_++;
+  whole_ = nullptr;
+  delta_ = follows ? eventText("delta", mergePatch(now_, now)) : nullptr;
+  now_ = std::move(now);
   auto pair = kj::newPromiseAndFulfiller<void>();
   auto due = std::exchange(pair_.fulfiller, kj::mv(pair.fulfiller));
   ticked_ = pair.promise.fork();
@@ -57,7 +61,7 @@ kj::Promise<LiveFeed::Document> LiveFeed::next(uint64_t tick) {
 
 LiveFeed::Document LiveFeed::documentAfter(uint64_t tick) {
   if (delta_ && tick != 0 && tick + 1 == tick_) return {tick_, delta_};
-  if (!whole_) whole_ = eventText("whole", tick_, now_);
+  if (!whole_) whole_ = eventText("whole", now_);
   return {tick_, whole_};
 }
 

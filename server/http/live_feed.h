@@ -1,11 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <kj/async.h>
 #include <nlohmann/json.hpp>
+
+#include "server/http/caller.h"
 
 namespace psd {
 
@@ -19,19 +24,38 @@ class LiveFeed {
     std::shared_ptr<const std::string> text;
   };
 
+  using RoomFor = std::function<std::shared_ptr<const void>(uint64_t bytes)>;
+  /// `roomFor` counts a document until the result goes; null: there is no memory for it.
+  explicit LiveFeed(RoomFor roomFor) : roomFor_(std::move(roomFor)) {}
+
+  size_t watchers = 0;  ///< that follow now, as they say
+
   /// What there is to say now; an object. Null: nobody follows, so nothing was made.
   void tick(nlohmann::ordered_json now);
-  /// The next tick's document for somebody whose newest one is of `tick`; 0: who has none.
+  /// The next tick's document for somebody whose newest one is of `tick`; 0: who has none. Without text:
+  /// there is no memory for it.
   kj::Promise<Document> next(uint64_t tick);
 
  private:
   Document documentAfter(uint64_t tick);
+  std::shared_ptr<const std::string> eventText(std::string_view kind,
+                                               const nlohmann::ordered_json& data) const;
+
+  const RoomFor roomFor_;
 
   nlohmann::ordered_json now_;
   uint64_t tick_ = 0;
   std::shared_ptr<const std::string> whole_, delta_;  // null: not made
   kj::PromiseFulfillerPair<void> pair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> ticked_ = pair_.promise.fork();
+};
+
+/// What administrators follow, and, without what happened, the others. Owned by one thread.
+struct LiveFeeds {
+  explicit LiveFeeds(const LiveFeed::RoomFor& roomFor) : ofAdmins(roomFor), ofReaders(roomFor) {}
+  LiveFeed& of(HttpRole role) { return role >= HttpRole::admin ? ofAdmins : ofReaders; }
+
+  LiveFeed ofAdmins, ofReaders;
 };
 
 /// The JSON Merge Patch (RFC 7396) that makes `next` of `before`: an object with what differs. Values of

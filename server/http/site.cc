@@ -20,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kEvents = "/api/events";
+constexpr const char* kJson = "application/json";
 
 std::shared_ptr<const std::string> shared(std::string text) {
   return std::make_shared<const std::string>(std::move(text));
@@ -28,13 +29,14 @@ std::shared_ptr<const std::string> shared(std::string text) {
 }  // namespace
 
 Site::Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
-           HttpMetrics& metrics, const History& history, LiveFeed& feed)
+           HttpMetrics& metrics, const History& history, LiveFeeds& feeds)
     : hooks_(std::move(hooks)),
       names_(names),
       replies_(replies),
       metrics_(metrics),
       history_(history),
-      feed_(feed),
+      feeds_(feeds),
+      watchers_(config.connections),
       hosts_(config.listen) {
   addPlaces();
 }
@@ -56,28 +58,36 @@ void Site::addPlaces() {
         return hooks_.whenDaemonsSeen().then([this, &response] { return metrics(response); });
       }};
   places_["/api/status.json"] = {HttpRole::reader, [this](Response& response) {
-                                   return json(response, 200, "OK", statusJson(hooks_.status()));
+                                   return document(response, kJson, jsonText(statusJson(hooks_.status())));
                                  }};
   places_["/api/daemons.json"] = {
       HttpRole::reader, [this](Response& response) -> kj::Promise<void> {
         if (!hooks_.daemonsAsked) return json(response, 200, "OK", statusJson(DaemonRows()));
         return hooks_.daemonsAsked().then([this, &response](const DaemonRows& rows) {
-          return json(response, 200, "OK", statusJson(rows));
+          return document(response, kJson, jsonText(statusJson(rows)));
         });
       }};
-  places_["/api/history.json"] = {
-      HttpRole::reader, [this](Response& response) {
-        return replies_.send(
-            response, {.type = "application/json", .content = shared(history_.json(hooks_.reports()))});
-      }};
+  places_["/api/history.json"] = {HttpRole::reader, [this](Response& response) {
+                                    return document(response, kJson, history_.json(hooks_.reports()));
+                                  }};
   places_[kEvents] = {HttpRole::reader, nullptr};  // follow()
 }
 
 kj::Promise<void> Site::metrics(Response& response) const {
   const DaemonStatus status = hooks_.status();
   const DaemonRows rows = hooks_.daemonsSeen ? hooks_.daemonsSeen(status) : DaemonRows();
-  return replies_.send(
-      response, {.type = MetricWriter::kContentType, .content = shared(exposition(status, metrics_, rows))});
+  return document(response, MetricWriter::kContentType, exposition(status, metrics_, rows));
+}
+
+kj::Promise<void> Site::document(Response& response, std::string type, std::string text) const {
+  if (type == kJson) text += '\n';
+  auto room = hooks_.roomFor(text.size());
+  if (room == nullptr) {
+    return replies_.text(response, 503, "Service Unavailable",
+                         "the answers that wait to be read reach limits.all_outgoing_bytes; try again");
+  }
+  auto sent = replies_.send(response, {.type = std::move(type), .content = shared(std::move(text))});
+  return sent.attach(std::move(room));
 }
 
 kj::Promise<void> Site::json(Response& response, kj::uint code, kj::StringPtr reason,
@@ -107,11 +117,11 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
     }
     if (place->second.needed == HttpRole::none) return place->second.answer(response);
     HttpCaller caller = callerOf(peer, headers);
-    if (const HttpRole role = hooks_.roleOf(caller); role < place->second.needed)
-      return refuse(response, role);
+    const HttpRole role = hooks_.accessOf(caller).role;
+    if (role < place->second.needed) return refuse(response, role);
     if (path != kEvents) return place->second.answer(response);
     return method == kj::HttpMethod::HEAD ? replies_.text(response, 200, "OK", "")
-                                          : follow(response, std::move(caller));
+                                          : follow(response, std::move(caller), role);
   }
   constexpr std::string_view kApi = "/api/";
   const auto action =
@@ -120,10 +130,9 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
   if (method != kj::HttpMethod::POST) {
     return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "POST"});
   }
-  if (const HttpRole role = hooks_.roleOf(callerOf(peer, headers)); role < HttpRole::admin) {
-    return refuse(response, role);
-  }
-  return act(action->first, action->second, headers, body, response);
+  HttpAccess access = hooks_.accessOf(callerOf(peer, headers));
+  if (access.role < HttpRole::admin) return refuse(response, access.role);
+  return act(action->first, action->second, std::move(access.who), headers, body, response);
 }
 
 HttpCaller Site::callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const {
@@ -144,8 +153,8 @@ kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
       [this, &response] { return replies_.text(response, 403, "Forbidden", "this token is not known"); });
 }
 
-kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,
-                            kj::AsyncInputStream& body, Response& response) {
+kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, std::string by,
+                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body, Response& response) {
   // What another site's page sends has either another type or, asked for first, no permission.
   bool isJson = false;
   KJ_IF_MAYBE (type, headers.get(kj::HttpHeaderId::CONTENT_TYPE))
@@ -159,11 +168,13 @@ kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, c
   }
   return replies_.inTime(body.readAllBytes(kBodyBytesMax + 1))
       .then(
-          [this, &name, &action, &response](kj::Array<kj::byte> bytes) -> kj::Promise<void> {
+          [this, &name, &action, &response,
+           by = std::move(by)](kj::Array<kj::byte> bytes) -> kj::Promise<void> {
             if (bytes.size() > kBodyBytesMax) {
               return replies_.text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
             }
-            return run(name, action, {reinterpret_cast<const char*>(bytes.begin()), bytes.size()}, response);
+            return run(name, action, by, {reinterpret_cast<const char*>(bytes.begin()), bytes.size()},
+                       response);
           },
           [this, &response](kj::Exception&& exception) -> kj::Promise<void> {
             if (exception.getType() == kj::Exception::Type::OVERLOADED) {
@@ -177,16 +188,16 @@ kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, c
           });
 }
 
-kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, const std::string& arguments,
-                            Response& response) {
+kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, const std::string& by,
+                            const std::string& arguments, Response& response) {
   Result<Json> document = parseJson(arguments.empty() ? "{}" : arguments, "the body");
   if (!document.ok() || !document->is_object()) {
     // A parser's message quotes what it stumbled over.
     return json(response, 400, "Bad Request",
                 {{"error", document.ok() ? "the body must be an object" : oneLine(document.message(), 500)}});
   }
-  logLine(spdlog::level::info, {.event = name}, "asked over HTTP: {}", name);
-  auto done = action(*document).fork();
+  logLine(spdlog::level::info, {.event = name, .by = by}, "{}, asked by {}", name, by);
+  auto done = action(*document, by).fork();
   actions_.add(done.addBranch().ignoreResult());  // goes on when the caller hangs up
   return done.addBranch().then([this, &response](Result<std::string> outcome) {
     if (outcome.ok()) return json(response, 200, "OK", {{"message", *outcome}});
@@ -203,22 +214,34 @@ kj::Promise<void> Site::ready(Response& response) const {
   return replies_.text(response, ready ? 200 : 503, ready ? "OK" : "Service Unavailable", state);
 }
 
-kj::Promise<void> Site::follow(Response& response, HttpCaller caller) {
+kj::Promise<void> Site::follow(Response& response, HttpCaller caller, HttpRole role) {
+  auto place = watchers_.enter(role >= HttpRole::admin);
+  if (!place) {
+    return replies_.text(response, 503, "Service Unavailable",
+                         "as many follow the events as http.connections lets follow");
+  }
   auto stream = replies_.begin(response, "text/event-stream");
   kj::AsyncOutputStream& out = *stream;
   auto kept = kj::heap<HttpCaller>(std::move(caller));
   const HttpCaller& who = *kept;
   metrics_.watchers.add();
-  return followOn(out, who, 0).attach(kj::mv(stream), kj::mv(kept), kj::defer([this] {
-                                        metrics_.watchers.subtract();
-                                      }));
+  LiveFeed& feed = feeds_.of(role);
+  feed.watchers++;
+  return followOn(out, who, role, 0)
+      .exclusiveJoin(kj::mv(place->displaced))
+      .attach(kj::mv(place->held), kj::mv(stream), kj::mv(kept), kj::defer([this, &feed] {
+                metrics_.watchers.subtract();
+                feed.watchers--;
+              }));
 }
 
-kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, uint64_t tick) {
-  return feed_.next(tick).then([this, &stream, &caller](LiveFeed::Document document) -> kj::Promise<void> {
-    if (hooks_.roleOf(caller) < HttpRole::reader) return kj::READY_NOW;
-    return replies_.write(stream, document.text).then([this, &stream, &caller, tick = document.tick] {
-      return followOn(stream, caller, tick);
+kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, HttpRole role,
+                                 uint64_t tick) {
+  return feeds_.of(role).next(tick).then([this, &stream, &caller,
+                                          role](LiveFeed::Document document) -> kj::Promise<void> {
+    if (hooks_.accessOf(caller).role < role || document.text == nullptr) return kj::READY_NOW;
+    return replies_.write(stream, document.text).then([this, &stream, &caller, role, tick = document.tick] {
+      return followOn(stream, caller, role, tick);
     });
   });
 }

@@ -15,6 +15,7 @@
 #include "server/http/hooks.h"
 #include "server/http/http_metrics.h"
 #include "server/http/live_feed.h"
+#include "server/http/watchers.h"
 
 namespace psd {
 
@@ -24,7 +25,7 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
  public:
   /// All but `hooks` and `config` outlive it.
   Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
-       HttpMetrics& metrics, const History& history, LiveFeed& feed);
+       HttpMetrics& metrics, const History& history, LiveFeeds& feeds);
 
   kj::Promise<void> request(const HttpPeer& peer, kj::HttpMethod method, kj::StringPtr url,
                             const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
@@ -43,18 +44,21 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> metrics(Response& response) const;
   kj::Promise<void> json(Response& response, kj::uint code, kj::StringPtr reason,
                          const nlohmann::ordered_json& document) const;
+  /// Sends a document that may be large, or answers that there is no memory for it.
+  kj::Promise<void> document(Response& response, std::string type, std::string text) const;
   HttpCaller callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const;
   /// Answers who may not do something; who guesses tokens waits for it.
   kj::Promise<void> refuse(Response& response, HttpRole role) const;
-  kj::Promise<void> act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,
-                        kj::AsyncInputStream& body, Response& response);
+  kj::Promise<void> act(const std::string& name, const HttpAction& action, std::string by,
+                        const kj::HttpHeaders& headers, kj::AsyncInputStream& body, Response& response);
   /// Runs an action whose arguments have come.
-  kj::Promise<void> run(const std::string& name, const HttpAction& action, const std::string& arguments,
-                        Response& response);
+  kj::Promise<void> run(const std::string& name, const HttpAction& action, const std::string& by,
+                        const std::string& arguments, Response& response);
   kj::Promise<void> ready(Response& response) const;
-  kj::Promise<void> follow(Response& response, HttpCaller caller);
-  /// Until the reader goes, or may not read any more.
-  kj::Promise<void> followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, uint64_t tick);
+  kj::Promise<void> follow(Response& response, HttpCaller caller, HttpRole role);
+  /// Until the reader goes, or may not read any more what it reads.
+  kj::Promise<void> followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, HttpRole role,
+                             uint64_t tick);
   void taskFailed(kj::Exception&& exception) override;
 
   const HttpHooks hooks_;
@@ -62,7 +66,8 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
   const Replies& replies_;
   HttpMetrics& metrics_;
   const History& history_;
-  LiveFeed& feed_;
+  LiveFeeds& feeds_;
+  Watchers watchers_;
   const HostNames hosts_;
   std::map<std::string, Place, std::less<>> places_;
   kj::TaskSet actions_{*this};

@@ -46,7 +46,8 @@ Status Roster::place(Candidate& candidate) const {
   std::set<Rank> taken;
   if (candidate.lastDaemon == 0) taken = kept_;
   for (const auto& [id, other] : sessions_) {
-    if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation) {
+    if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation &&
+        maySucceed(other.owner, candidate.owner)) {
       candidate.rank = other.rank;  // the trainer comes back
       return {};
     }
@@ -68,7 +69,8 @@ bool Roster::needsRoom(const Candidate& candidate) const {
   if (candidate.worldSize != 0 && candidate.worldSize != expected()) return false;
   return candidate.incarnation == 0 ||
          std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
-           return session.second.incarnation == candidate.incarnation;
+           return session.second.incarnation == candidate.incarnation &&
+                  maySucceed(session.second.owner, candidate.owner);
          });
 }
 
@@ -90,6 +92,12 @@ std::set<Rank> Roster::awaited() const {
 Status Roster::mayJoin(const Candidate& candidate) const {
   PSD_RETURN_IF_ERROR(fitsWorld(candidate));
   auto last = lastHolders_.find(candidate.rank);
+  if (last != lastHolders_.end() && candidate.incarnation != 0 &&
+      last->second.incarnation == candidate.incarnation && !maySucceed(last->second.owner, candidate.owner)) {
+    return Error{ErrorCode::forbidden, "the session of " + named(candidate.rank) +
+                                           " belongs to another caller; only the token, certificate or user "
+                                           "that began a session may resume it"};
+  }
   // A trainer that was in with an earlier daemon was in before all trainers that this daemon has seen.
   const bool wasIn = candidate.lastDaemon != 0;
   if (wasIn && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
@@ -136,6 +144,13 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
   SessionId session{++lastSession_};
   sessions_.emplace(session, candidate);
   return session;
+}
+
+void Roster::setOwner(SessionId session, const std::string& owner) {
+  if (owner.empty()) return;
+  Candidate& trainer = sessions_.at(session);
+  trainer.owner = owner;
+  lastHolders_[trainer.rank].owner = owner;
 }
 
 void Roster::depart(SessionId session, Departure how) {

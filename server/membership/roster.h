@@ -27,8 +27,16 @@ struct Candidate {
   std::string pullCodec = "none";
   bool ownCodec = false, ownPullCodec = false;  ///< it asked for them; else they are the daemon's choice
   bool averages = false;                        ///< goes by AllReduceTerms
-  bool bridges = false;  ///< the bridge of this machine, of kBridgeRank, which no world counts
+  bool bridges = false;    ///< the bridge of this machine, of kBridgeRank, which no world counts
+  std::string owner = {};  ///< whose process it is: Identity::caller; empty: the incarnation alone tells
+  std::string asker = {};  ///< who asks, for the log
 };
+
+/// Whether a caller that knows a process's incarnation may go on as `owner`'s process. Of a caller over a
+/// connection that tells nothing of it, which only a daemon without `auth` lets in, nothing more is known.
+inline bool maySucceed(const std::string& owner, const std::string& caller) {
+  return owner.empty() || caller.empty() || owner == caller;
+}
 
 /// Why a trainer is no longer there.
 enum class Departure {
@@ -61,13 +69,15 @@ class Roster {
   Status place(Candidate& candidate) const;
   /// Whether the candidate fits, its rank being free. Refuses (worldSizeMismatch, invalidArgument) with both
   /// sides named; and one that was in before, with whatever daemon, when its rank has had another incarnation
-  /// since (rankTaken).
+  /// since (rankTaken); and one that gives the incarnation of another owner's process (forbidden).
   Status mayJoin(const Candidate& candidate) const;
   /// Whether the candidate would get a rank if one trainer fewer were in: it takes any rank, is not in
   /// itself, and says the world size of the others.
   bool needsRoom(const Candidate& candidate) const;
   /// Takes the rank. Refuses what mayJoin() refuses, and a rank that is taken (rankTaken).
   Result<SessionId> join(const Candidate& candidate);
+  /// The trainer has come back as a process of this owner.
+  void setOwner(SessionId session, const std::string& owner);
   /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).
   void depart(SessionId session, Departure how);
 

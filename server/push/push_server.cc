@@ -181,9 +181,8 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   }
   // The slice waited on its way here, or at the gate. Nobody would end what it began; and where the trainer
   // is back, which sends again what was not answered, its pushes may not overtake those of before.
-  if (ledger_.sessionEnded() || !slice.attachment.isCurrent()) {
-    return refused({ErrorCode::sessionEnded, "the trainer is gone, or has joined again"});
-  }
+  if (const Status holds = slice.attachment.check(); !holds.ok()) return refused(holds.error());
+  if (ledger_.sessionEnded()) return refused({ErrorCode::sessionEnded, "the trainer is gone"});
   // The gradient was copied for a policy that takes it on the device, which this one does not.
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     Shard& shard = model_->store->shard(slice.head.shard);

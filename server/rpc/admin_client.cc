@@ -13,6 +13,7 @@
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
 #include "server/rpc/live_pull.h"
+#include "server/rpc/refusal.h"
 
 namespace psd {
 namespace {
@@ -74,7 +75,13 @@ Result<T> loggedIn(const Address& address, const Credentials& credentials, std::
           fmt::format("{}: the daemon speaks another protocol than version {}, which this program speaks",
                       address.toString(), wire::kProtocolVersion)};
     }
-    if (const std::string_view why = wire::textIn(exception.getDescription()); isTlsRefusal(why)) {
+    const std::string_view why = wire::textIn(exception.getDescription());
+    if (const size_t at = why.find(kRefused); at != std::string_view::npos) {
+      return Error{
+          ErrorCode::overloaded,
+          address.toString() + ": " + printable(why.substr(at + std::string_view(kRefused).size()), 500)};
+    }
+    if (isTlsRefusal(why)) {
       return Error{ErrorCode::unauthenticated, address.toString() + ": " + printable(why)};
     }
     return Error{ErrorCode::unavailable,

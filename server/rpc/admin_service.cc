@@ -8,6 +8,7 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "server/rpc/move_services.h"
+#include "server/rpc/refusal.h"
 #include "server/rpc/sink_link.h"
 #include "server/rpc/status_answer.h"
 #include "server/status/status_json.h"
@@ -16,7 +17,7 @@ namespace psd {
 
 kj::Promise<void> AdminService::reload(ReloadContext context) {
   context.releaseParams();
-  return administration_.reload().then([context](Result<std::string> change) mutable {
+  return administration_.reload(asker()).then([context](Result<std::string> change) mutable {
     auto results = context.getResults();
     wire::writeStatus(change.status(), results.initStatus());
     if (change.ok()) results.setChange(change->c_str());
@@ -25,7 +26,7 @@ kj::Promise<void> AdminService::reload(ReloadContext context) {
 
 kj::Promise<void> AdminService::checkpoint(CheckpointContext context) {
   context.releaseParams();
-  return administration_.checkpoint().then([context](Result<std::string> path) mutable {
+  return administration_.checkpoint(asker()).then([context](Result<std::string> path) mutable {
     auto results = context.getResults();
     wire::writeStatus(path.status(), results.initStatus());
     if (path.ok()) results.setPath(path->c_str());
@@ -62,7 +63,7 @@ kj::Promise<void> AdminService::keepWhole(KeepWholeContext context) {
 kj::Promise<void> AdminService::removeTrainer(RemoveTrainerContext context) {
   const Rank rank{context.getParams().getRank()};
   context.releaseParams();
-  return administration_.removeTrainer(rank).then([context](Result<std::string> removed) mutable {
+  return administration_.removeTrainer(rank, asker()).then([context](Result<std::string> removed) mutable {
     auto results = context.getResults();
     wire::writeStatus(removed.status(), results.initStatus());
     if (removed.ok()) results.setRemoved(removed->c_str());
@@ -72,11 +73,12 @@ kj::Promise<void> AdminService::removeTrainer(RemoveTrainerContext context) {
 kj::Promise<void> AdminService::set(SetContext context) {
   std::string assignment(wire::textIn(context.getParams().getAssignment()));
   context.releaseParams();
-  return administration_.set(std::move(assignment)).then([context](Result<std::string> change) mutable {
-    auto results = context.getResults();
-    wire::writeStatus(change.status(), results.initStatus());
-    if (change.ok()) results.setChange(change->c_str());
-  });
+  return administration_.set(std::move(assignment), asker())
+      .then([context](Result<std::string> change) mutable {
+        auto results = context.getResults();
+        wire::writeStatus(change.status(), results.initStatus());
+        if (change.ok()) results.setChange(change->c_str());
+      });
 }
 
 kj::Promise<void> AdminService::checkChange(CheckChangeContext context) {
@@ -98,8 +100,13 @@ kj::Promise<void> AdminService::events(EventsContext context) {
   if (follows_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for events already");
   follows_ = true;
   return administration_.events(after, wait)
-      .then([context](const DaemonEvents& events) mutable {
-        context.getResults().setJson(jsonText(statusJson(events)).c_str());
+      .then([this, context](const DaemonEvents& events) mutable {
+        std::string text = jsonText(statusJson(events));
+        const uint64_t bytes = text.size();
+        auto make = [context, text = std::move(text)]() mutable {
+          context.getResults().setJson(text.c_str());
+        };
+        return connection_->answerWithin(bytes, std::move(make), throwRefusal);
       })
       .attach(kj::defer([this] { follows_ = false; }));
 }
@@ -171,12 +178,12 @@ void AdminService::feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> li
 
 kj::Promise<void> AdminService::switchOver(SwitchOverContext context) {
   context.releaseParams();
-  return administration_.switchOver().then(answering(context));
+  return administration_.switchOver(asker()).then(answering(context));
 }
 
 kj::Promise<void> AdminService::recover(RecoverContext context) {
   context.releaseParams();
-  return administration_.recover().then(answering(context));
+  return administration_.recover(asker()).then(answering(context));
 }
 
 kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
@@ -192,9 +199,10 @@ kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
     return kj::READY_NOW;
   }
   return administration_
-      .inMoves([move, to = *std::move(to), most, said](OutgoingMove& outgoing, IncomingMove&) mutable {
-        return outgoing.begin(move, std::move(to), most, said);
-      })
+      .inMovesFor(asker(), "a move of the model from here",
+                  [move, to = *std::move(to), most, said](OutgoingMove& outgoing, IncomingMove&) mutable {
+                    return outgoing.begin(move, std::move(to), most, said);
+                  })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
         context.getResults().setLeaving(kj::heap<LeavingService>(connection_, administration_, move));
@@ -216,11 +224,12 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
   const bool beats = context.getParams().getBeats();
   context.releaseParams();
   return administration_
-      .inMoves([move, parts, beats](OutgoingMove& outgoing, IncomingMove& incoming) {
-        if (!outgoing.moved()) return incoming.begin(move, parts, beats);
-        // It would serve nobody with what comes.
-        return Status(outgoing.refusal());
-      })
+      .inMovesFor(asker(), "a move of the model to here",
+                  [move, parts, beats](OutgoingMove& outgoing, IncomingMove& incoming) {
+                    if (!outgoing.moved()) return incoming.begin(move, parts, beats);
+                    // It would serve nobody with what comes.
+                    return Status(outgoing.refusal());
+                  })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
         context.getResults().setRules(connection_->loop().config().daemons.rules.c_str());
@@ -230,11 +239,11 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
 
 kj::Promise<void> AdminService::stop(StopContext context) {
   auto reason = context.getParams().getReason();
-  std::string text = "asked by " + connection_->peer();
+  std::string text = "asked by " + asker();
   if (reason.size() > 0) text += ": " + printable({reason.begin(), reason.size()});
   const bool wait = context.getParams().getWait();
   context.releaseParams();
-  auto done = administration_.stop(text, wait).then(answering(context));
+  auto done = administration_.stop(text, wait, asker()).then(answering(context));
   return wait ? connection_->untilOutcome(kj::mv(done)) : kj::mv(done);
 }
 

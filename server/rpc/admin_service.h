@@ -31,6 +31,7 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> stop(StopContext context) override;
 
  private:
+  std::string asker() const { return connection_->caller().asker(); }
   /// Feeds a follower until one of them is gone.
   void feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop);
 

@@ -39,6 +39,10 @@ Result<Identity> Caller::logIn(std::string_view token, const std::string& progra
   return access_->identity;
 }
 
+std::string Caller::asker() const {
+  return identity().empty() ? peer_.where : identity() + " at " + peer_.where;
+}
+
 Status Caller::mayTrain() const { return peer_.reserved ? Status(kept()) : Status(); }
 
 bool Caller::failedTooOften() { return ++failures_ >= kFailuresMax; }

@@ -22,6 +22,11 @@ class Caller {
   /// one.
   const std::string& described() const { return described_; }
 
+  /// Identity::caller once logged in; empty: nothing tells the peer from others.
+  const std::string& identity() const { return access_ ? access_->identity.caller : kNobody; }
+  /// Who asked for something, for the log: identity() with where the peer is, or that alone.
+  std::string asker() const;
+
   /// Finds out who the peer is, by a token if it has given one; `program` is what the peer calls itself. Once
   /// it has succeeded it gives the same again.
   Result<Identity> logIn(std::string_view token, const std::string& program);
@@ -44,6 +49,8 @@ class Caller {
  private:
   explicit Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now,
                   kj::PromiseFulfillerPair<void> revocation);
+
+  static inline const std::string kNobody;
 
   const Peer peer_;
   const Authenticator& authenticator_;

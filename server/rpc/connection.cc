@@ -5,6 +5,7 @@
 #include <kj/debug.h>
 
 #include "common/log/log_line.h"
+#include "common/os/peer_socket.h"
 
 namespace psd {
 namespace {
@@ -15,12 +16,21 @@ constexpr size_t kPinsMax = 4096;
 constexpr uint64_t kUnfinishedCallsMin = 1024;
 // Of a message whose memory others wait for: so often in a row mustEnd() may find nothing new of it.
 constexpr unsigned kQuietLooksMax = 3;
+// Likewise of answers whose memory others wait for: two seconds, since a network may pause.
+constexpr unsigned kUnreadLooksMax = 8;
+// An answer that is no longer counts among what every connection takes.
+constexpr uint64_t kSmallAnswerBytes = 32u << 10;
+// Longer than a peer that reads nothing is let be while others wait.
+constexpr kj::Duration kRoomWait = 5 * kj::SECONDS;
+constexpr kj::Duration kRoomLook = 50 * kj::MILLISECONDS;
+constexpr size_t kRoomWaitersMax = 4;
 
 }  // namespace
 
 Connection::Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
-                       Bootstrap bootstrap)
+                       AnswerRoom& answers, Bootstrap bootstrap)
     : loop_(std::move(loop)),
+      answers_(answers),
       caller_(std::move(entrant.peer), authenticator, loop_->now()),
       bootstrap_(std::move(bootstrap)),
       heardAt_(loop_->now()),
@@ -73,7 +83,7 @@ bool Connection::mayRead() {
   const bool paused = calls_ - parkedCalls_ >= most;
   if (paused && !paused_) loop_->environment().counters.pausedCalls.add();
   paused_ = paused;
-  countQueued(queuedBytes());
+  countQueued(queuedBytes() + roomBytes_);
   if (paused || unreadAnswers() >= most) return false;
   const Limits& limits = loop_->config().limits;
   // Who has read all answers is not held up by those who have not.
@@ -110,8 +120,52 @@ kj::Promise<void> Connection::untilOutcome(kj::Promise<void> call) {
   return call.attach(kj::defer([self = shared_from_this()] { self->outcomeCalls_--; }));
 }
 
+Connection::Room Connection::takeRoom(uint64_t bytes) {
+  if (!stream_) return nullptr;
+  const Limits& limits = loop_->config().limits;
+  const uint64_t own = queuedBytes() + roomBytes_;
+  countQueued(own);
+  if (own + promisedBytes_ > 0 && own + promisedBytes_ + bytes > limits.outgoingBytes) return nullptr;
+  const bool small = own == 0 && bytes <= kSmallAnswerBytes;
+  if (!small && !answers_.fits(bytes, limits.allOutgoingBytes)) return nullptr;
+  roomBytes_ += bytes;
+  countQueued(own + bytes);
+  // What was answered is counted as queued the next time that somebody counts; until then it stays counted.
+  return {this, [self = shared_from_this(), bytes](const void*) { self->roomBytes_ -= bytes; }};
+}
+
+Error Connection::noRoom() const {
+  return {ErrorCode::overloaded,
+          "the answers that wait to be read reach limits.outgoing_bytes or limits.all_outgoing_bytes; try "
+          "again"};
+}
+
+kj::Promise<Result<Connection::Room>> Connection::roomFor(uint64_t bytes) {
+  if (roomWaiters_ == 0) {
+    if (Room room = takeRoom(bytes)) return Result<Room>(std::move(room));
+  }
+  if (!stream_ || roomWaiters_ >= kRoomWaitersMax) {
+    loop_->environment().counters.refusedOverload.add();
+    return Result<Room>(noRoom());
+  }
+  roomWaiters_++;
+  return awaitRoom(bytes, loop_->now() + kRoomWait).attach(kj::defer([self = shared_from_this()] {
+    self->roomWaiters_--;
+  }));
+}
+
+kj::Promise<Result<Connection::Room>> Connection::awaitRoom(uint64_t bytes, kj::TimePoint until) {
+  return loop_->timer().afterDelay(kRoomLook).then(
+      [self = shared_from_this(), bytes, until]() -> kj::Promise<Result<Room>> {
+        if (Room room = self->takeRoom(bytes)) return Result<Room>(std::move(room));
+        if (self->stream_ && self->loop_->now() < until) return self->awaitRoom(bytes, until);
+        self->loop_->environment().counters.refusedOverload.add();
+        return Result<Room>(self->noRoom());
+      });
+}
+
 bool Connection::mayQueue() {
-  return stream_ && queuedBytes() + promisedBytes_ < loop_->config().limits.outgoingBytes &&
+  return stream_ && queuedBytes() + promisedBytes_ + roomBytes_ < loop_->config().limits.outgoingBytes &&
          stream_->pinCount() < kPinsMax;
 }
 
@@ -132,7 +186,7 @@ std::optional<std::string> Connection::mustEnd() {
   if (received != receivedBytes_) heardAt_ = now;
   quietLooks_ = received == receivedBytes_ && !stream_->waitsForBudget() ? quietLooks_ + 1 : 0;
   receivedBytes_ = received;
-  countQueued(queuedBytes());
+  countQueued(queuedBytes() + roomBytes_);
   if (countedBytes_ == 0) {  // of answers on their way the peer may not know yet
     const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
     for (IdleKeeper* keeper : keepers_) keeper->letGoOfIdle(now - pullTimeout);
@@ -140,6 +194,7 @@ std::optional<std::string> Connection::mustEnd() {
   const auto loginTimeout = std::chrono::milliseconds(loop_->config().limits.loginTimeoutMs);
   if (auto reason = caller_.mustEnd(now, loginTimeout)) return reason;
   if (auto reason = unread()) return reason;
+  if (auto reason = readsNothing()) return reason;
   if (auto reason = standsStill()) return reason;
   if (!paused_ && !stream_->waitsForBudget()) {
     unheardSince_ = now;
@@ -164,6 +219,15 @@ std::optional<std::string> Connection::unread() {
   const kj::Duration waited = kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime());
   if (waited < limitMs * kj::MILLISECONDS) return {};
   return "it has not read its answers for limits.write_timeout_ms (" + std::to_string(limitMs) + ")";
+}
+
+std::optional<std::string> Connection::readsNothing() {
+  const uint64_t queued = queuedBytes();
+  const auto before = std::exchange(unreadBytes_, {queued, queued == 0 ? 0 : bytesNotTaken(fd_)});
+  unreadLooks_ = queued > kSmallAnswerBytes && unreadBytes_ == before ? unreadLooks_ + 1 : 0;
+  if (unreadLooks_ < kUnreadLooksMax) return {};
+  if (!answers_.isShort()) return {};
+  return "it does not read its answers, whose share of limits.all_outgoing_bytes others wait for";
 }
 
 std::optional<std::string> Connection::standsStill() {

@@ -5,12 +5,15 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
 
 #include "common/wire/message_stream.h"
 #include "server/loop/event_loop.h"
+#include "server/rpc/answer_room.h"
 #include "server/rpc/caller.h"
 
 namespace psd {
@@ -48,9 +51,9 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   /// Makes the capability that the peer begins with.
   using Bootstrap = std::function<capnp::Capability::Client(std::shared_ptr<Connection>)>;
 
-  /// `authenticator` outlives it.
+  /// `authenticator` and `answers` outlive it.
   Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
-             Bootstrap bootstrap);
+             AnswerRoom& answers, Bootstrap bootstrap);
 
   void open() override;
   void close() override;
@@ -92,6 +95,31 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   kj::Promise<void> untilOutcome(kj::Promise<void> call);
   bool owesOutcome() override { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
 
+  /// Memory for an answer, counted as queued until the result goes.
+  using Room = std::shared_ptr<const void>;
+  /// Room for an answer of up to `bytes` (limits.outgoing_bytes, limits.all_outgoing_bytes), to be asked for
+  /// before it is made and kept as long as its call. Where there is none it waits for some seconds, where few
+  /// others of the connection do; then, and otherwise, `overloaded`.
+  kj::Promise<Result<Room>> roomFor(uint64_t bytes);
+  /// Has `make()`, which may promise something, answer a call once there is room for `bytes`, and
+  /// `refuse(error)` where there is none.
+  template <class Make, class Refuse>
+  kj::Promise<void> answerWithin(uint64_t bytes, Make make, Refuse refuse) {
+    return roomFor(bytes).then(
+        [make = kj::mv(make), refuse = kj::mv(refuse)](Result<Room> room) mutable -> kj::Promise<void> {
+          if (!room.ok()) {
+            refuse(room.error());
+            return kj::READY_NOW;
+          }
+          if constexpr (std::is_void_v<decltype(make())>) {
+            make();
+            return kj::Promise<void>(kj::READY_NOW).attach(*std::move(room));
+          } else {
+            return make().attach(*std::move(room));
+          }
+        });
+  }
+
   /// Whether another call may be taken whose answer has payload (limits.outgoing_bytes).
   bool mayQueue();
   /// Counts what a call will answer as queued already, until its promise is done or dropped.
@@ -117,7 +145,12 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   bool mayRead();
   /// Counts what is queued among all connections' (limits.all_outgoing_bytes).
   void countQueued(uint64_t bytes);
+  /// Room for an answer if there is some now; else null.
+  Room takeRoom(uint64_t bytes);
+  kj::Promise<Result<Room>> awaitRoom(uint64_t bytes, kj::TimePoint until);
+  Error noRoom() const;
   std::optional<std::string> unread();
+  std::optional<std::string> readsNothing();
   std::optional<std::string> standsStill();
   std::optional<std::string> forsaken();
   kj::Duration lease() const;
@@ -125,6 +158,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   bool livesUnheard();
 
   const std::shared_ptr<EventLoop> loop_;
+  AnswerRoom& answers_;
   Caller caller_;
   Bootstrap bootstrap_;
   std::set<ConnectedTrainer*> trainers_;
@@ -134,6 +168,8 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   size_t services_ = 0;
   uint64_t countedBytes_ = 0;   // of countQueued()
   uint64_t promisedBytes_ = 0;  // bytes that calls in progress will answer
+  uint64_t roomBytes_ = 0;      // of takeRoom(), apart from promisedBytes_
+  size_t roomWaiters_ = 0;
   size_t outcomeCalls_ = 0;
   bool outcomeAsked_ = false;
   bool paused_ = false;
@@ -141,7 +177,9 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   uint64_t receivedBytes_ = 0;
   kj::TimePoint heardAt_;  // when receivedBytes_ had changed
   unsigned quietLooks_ = 0;
-  uint64_t unheardBytes_ = 0;  // in the socket
+  std::pair<uint64_t, uint64_t> unreadBytes_;  // queued; that the peer's system has not taken
+  unsigned unreadLooks_ = 0;                   // in a row at which these were the same
+  uint64_t unheardBytes_ = 0;                  // in the socket
   kj::TimePoint unheardSince_;
   int fd_;
   kj::Own<kj::AsyncIoStream> socket_;

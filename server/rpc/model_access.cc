@@ -49,7 +49,26 @@ void writeInner(const InnerOptimizer& inner, schema::InnerOptimizer::Builder out
   out.setRateMin(inner.rateMin);
 }
 
+uint64_t tensorBytes(const std::vector<TensorSpec>& tensors) {
+  uint64_t bytes = 0;
+  for (const TensorSpec& tensor : tensors) bytes += 56 + tensor.name.size() + 8 * tensor.shape.size();
+  return bytes;
+}
+
 }  // namespace
+
+uint64_t accessBytes(const ServedModel& model) {
+  const ParameterStore& store = *model.store;
+  uint64_t bytes = 8192 + uint64_t{24} * store.shardCount();  // range, device and fragment of each
+  for (size_t i = 0; i < store.rowShardCount(); i++) bytes += 32 + 4 * store.rowShard(i).tables().size();
+  return bytes;
+}
+
+uint64_t modelBytes(const ModelSpec& model) {
+  uint64_t bytes = 1024 + tensorBytes(model.tensors) + (model.whole ? tensorBytes(*model.whole) : 0);
+  for (const TableSpec& table : model.tables) bytes += 80 + table.name.size();
+  return bytes;
+}
 
 void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
   const ParameterStore& store = *model.store;

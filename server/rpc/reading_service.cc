@@ -8,6 +8,7 @@
 #include "server/loop/moved_away.h"
 #include "server/rpc/model_access.h"
 #include "server/rpc/pull_calls.h"
+#include "server/rpc/refusal.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -41,15 +42,19 @@ kj::Promise<void> ReadingService::observe(ObserveContext context) {
   auto model = wire::readModel(context.getParams().getModel());
   if (!model.ok()) return refuse(model.error());
   context.releaseParams();
+  context.allowCancellation();
   return joins_.observe(*std::move(model))
       .then(
           [this, context, refuse](Result<std::shared_ptr<ServedModel>> served) mutable -> kj::Promise<void> {
             if (!served.ok()) return refuse(served.error());
-            auto out = context.getResults().initObserving();
-            writeAccess(**served, *connection_, out.initAccess());
-            wire::writeModel((*served)->store->model(), out.initModel());
-            out.setReader(kj::heap<ReaderService>(connection_, std::move(*served)));
-            return kj::READY_NOW;
+            const uint64_t bytes = accessBytes(**served) + modelBytes((*served)->store->model());
+            auto make = [this, context, served = *std::move(served)]() mutable {
+              auto out = context.getResults().initObserving();
+              writeAccess(*served, *connection_, out.initAccess());
+              wire::writeModel(served->store->model(), out.initModel());
+              out.setReader(kj::heap<ReaderService>(connection_, std::move(served)));
+            };
+            return connection_->answerWithin(bytes, std::move(make), std::move(refuse));
           });
 }
 
@@ -59,9 +64,16 @@ kj::Promise<void> ReadingService::status(StatusContext context) {
   // The control loop, which makes it, has other things to do as well.
   if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a status already");
   asked_ = true;
-  return administration_.status()
-      .then([context](const DaemonStatus& status) mutable {
-        context.getResults().setJson(jsonText(statusJson(status)).c_str());
+  return administration_.statusBytes()
+      .then([this, context](uint64_t bytes) mutable {
+        auto make = [this, context]() mutable {
+          return administration_.status().then([this, context](const DaemonStatus& status) mutable {
+            const std::string text = jsonText(statusJson(status));
+            administration_.noteStatusBytes(text.size());
+            context.getResults().setJson(text.c_str());
+          });
+        };
+        return connection_->answerWithin(bytes, std::move(make), throwRefusal);
       })
       .attach(kj::defer([this] { asked_ = false; }));
 }
@@ -105,10 +117,19 @@ kj::Promise<void> ReadingService::moved(MovedContext context) {
 
 kj::Promise<void> ReadingService::hotRows(HotRowsContext context) {
   context.releaseParams();
-  return administration_.hotRows().then([context](const Result<HotRowsStatus>& rows) mutable {
-    auto results = context.getResults();
-    wire::writeStatus(rows.status(), results.initStatus());
-    if (rows.ok()) results.setJson(jsonText(statusJson(*rows)).c_str());
+  context.allowCancellation();
+  auto refuse = [context](const Error& error) mutable {
+    wire::writeError(error, context.getResults().initStatus().initError());
+  };
+  return administration_.hotRowsBytes().then([this, context, refuse](uint64_t bytes) mutable {
+    auto make = [this, context]() mutable {
+      return administration_.hotRows().then([context](const Result<HotRowsStatus>& rows) mutable {
+        auto results = context.getResults();
+        wire::writeStatus(rows.status(), results.initStatus());
+        if (rows.ok()) results.setJson(jsonText(statusJson(*rows)).c_str());
+      });
+    };
+    return connection_->answerWithin(bytes, std::move(make), std::move(refuse));
   });
 }
 

@@ -16,6 +16,18 @@ void acknowledge(Context context, const Status& status) {
   wire::writeStatus(status, context.getResults().initStatus());
 }
 
+void writeGroup(const FormedGroup& group, schema::GroupResult::Formed::Builder formed) {
+  formed.setGeneration(group.generation);
+  formed.setIndex(group.index);
+  formed.setReached(group.reached.value);
+  auto members = formed.initMembers(static_cast<kj::uint>(group.members.size()));
+  for (kj::uint i = 0; i < members.size(); i++) {
+    members[i].setRank(group.members[i].rank.value);
+    members[i].setHost(group.members[i].host.c_str());
+    members[i].setPort(group.members[i].port);
+  }
+}
+
 }  // namespace
 
 TrainerSession::TrainerSession(std::shared_ptr<Connection> connection,
@@ -153,6 +165,15 @@ kj::Promise<void> TrainerSession::roundDue(RoundDueContext context) {
 kj::Promise<void> TrainerSession::progress(ProgressContext context) {
   const bool settled = context.getParams().getSettled();
   context.releaseParams();
+  context.allowCancellation();
+  auto refuse = [context](const Error& error) mutable {
+    wire::writeError(error, context.getResults().initError());
+  };
+  auto make = [this, context, settled]() mutable { return tellProgress(context, settled); };
+  return connection_->answerWithin(service_->progressBytes(), std::move(make), std::move(refuse));
+}
+
+kj::Promise<void> TrainerSession::tellProgress(ProgressContext context, bool settled) {
   return service_->progress(settled).then([context](const Result<ProgressHere>& here) mutable {
     auto results = context.getResults();
     if (!here.ok()) return wire::writeError(here.error(), results.initError());
@@ -177,19 +198,20 @@ kj::Promise<void> TrainerSession::formGroup(FormGroupContext context) {
                               printable(host.substr(0, kGroupHostBytesMax + 1), kGroupHostBytesMax + 1),
                               port <= UINT16_MAX ? static_cast<uint16_t>(port) : uint16_t{0}};
   return park(context, service_->formGroup(params.getAfter(), where))
-      .then([context](const Result<FormedGroup>& group) mutable {
-        auto results = context.getResults();
-        if (!group.ok()) return wire::writeError(group.error(), results.initError());
-        auto formed = results.initFormed();
-        formed.setGeneration(group->generation);
-        formed.setIndex(group->index);
-        formed.setReached(group->reached.value);
-        auto members = formed.initMembers(static_cast<kj::uint>(group->members.size()));
-        for (kj::uint i = 0; i < members.size(); i++) {
-          members[i].setRank(group->members[i].rank.value);
-          members[i].setHost(group->members[i].host.c_str());
-          members[i].setPort(group->members[i].port);
+      .then([this, context](Result<FormedGroup> group) mutable -> kj::Promise<void> {
+        auto refuse = [context](const Error& error) mutable {
+          wire::writeError(error, context.getResults().initError());
+        };
+        if (!group.ok()) {
+          refuse(group.error());
+          return kj::READY_NOW;
         }
+        uint64_t bytes = 128;
+        for (const AveragingMember& member : group->members) bytes += 32 + member.host.size();
+        auto make = [context, group = *std::move(group)]() mutable {
+          writeGroup(group, context.getResults().initFormed());
+        };
+        return connection_->answerWithin(bytes, std::move(make), std::move(refuse));
       });
 }
 

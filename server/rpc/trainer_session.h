@@ -47,6 +47,7 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   /// Parks a call that may wait for long: its message is let go.
   template <class T, class Context>
   kj::Promise<T> park(Context context, kj::Promise<T> waiting);
+  kj::Promise<void> tellProgress(ProgressContext context, bool settled);
   /// The gradient of a push in messages.
   Result<Gradient> gradientIn(schema::Trainer::PushParams::Reader params) const;
   /// The gradient of a push of rows.

@@ -24,7 +24,7 @@ Result<std::vector<HeldSamples>> readHeld(capnp::List<schema::HeldSamples>::Read
   return held;
 }
 
-Result<JoinService::Request> readRequest(schema::Training::JoinParams::Reader params) {
+Result<JoinService::Request> readRequest(schema::Training::JoinParams::Reader params, const Caller& caller) {
   JoinService::Request request;
   PSD_ASSIGN_OR_RETURN(request.model, wire::readModel(params.getModel()));
   PSD_ASSIGN_OR_RETURN(request.held, readHeld(params.getHeld()));
@@ -39,7 +39,9 @@ Result<JoinService::Request> readRequest(schema::Training::JoinParams::Reader pa
                        .codec = printable(wire::textIn(params.getCodec())),
                        .pullCodec = printable(wire::textIn(params.getPullCodec())),
                        .averages = params.getAverages(),
-                       .bridges = params.getBridges()};
+                       .bridges = params.getBridges(),
+                       .owner = caller.identity(),
+                       .asker = caller.described()};
   if (request.candidate.bridges) {
     request.candidate.rank = kBridgeRank;
     request.candidate.worldSize = 0;
@@ -59,7 +61,7 @@ kj::Promise<void> TrainingService::join(JoinContext context) {
   if (auto may = connection_->mayServe(); !may.ok()) return fail(joins_.refused(may.error()));
   if (auto may = connection_->caller().mayTrain(); !may.ok()) return fail(joins_.refused(may.error()));
   context.allowCancellation();  // the model may take long to load
-  auto request = readRequest(params);
+  auto request = readRequest(params, connection_->caller());
   if (!request.ok()) {
     logLine(spdlog::level::warn, {.event = "refused", .peer = connection_->peer(), .limited = true},
             "refused {}: {}", connection_->peer(), request.message());
@@ -69,23 +71,33 @@ kj::Promise<void> TrainingService::join(JoinContext context) {
   return joins_.join(*std::move(request))
       .then([this, context, fail](Result<JoinedTrainer> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return fail(joined.error());
-        const SessionGrant& grant = joined->grant;
-        auto out = context.getResults().initJoined();
-        writeAccess(*joined->model, *connection_, out.initAccess());
-        out.setLeaseMs(connection_->loop().config().membership.leaseMs);
-        out.setDaemon(grant.daemonId);
-        out.setGoesOn(grant.goesOn);
-        out.setEpoch(grant.primaryEpoch);
-        out.setResumed(grant.resumed);
-        out.setRank(grant.trainer.rank.value);
-        out.setWorldSize(grant.worldSize);
-        out.setMustInitialize(grant.role == ModelStart::Role::bringValues);
-        out.setAttachment(grant.attachment);
-        out.setCodec(grant.codec.c_str());
-        out.setPullCodec(grant.pullCodec.c_str());
-        out.setSession(kj::heap<TrainerSession>(connection_, std::move(joined->service)));
-        return kj::READY_NOW;
+        const uint64_t bytes = accessBytes(*joined->model);
+        // Where there is no room the session goes, as if its connection had broken.
+        auto make = [this, context, joined = *std::move(joined)]() mutable {
+          answer(context, std::move(joined));
+        };
+        return connection_->answerWithin(bytes, std::move(make), [this, fail](const Error& error) mutable {
+          fail(joins_.refused(error));
+        });
       });
+}
+
+void TrainingService::answer(JoinContext context, JoinedTrainer joined) {
+  const SessionGrant& grant = joined.grant;
+  auto out = context.getResults().initJoined();
+  writeAccess(*joined.model, *connection_, out.initAccess());
+  out.setLeaseMs(connection_->loop().config().membership.leaseMs);
+  out.setDaemon(grant.daemonId);
+  out.setGoesOn(grant.goesOn);
+  out.setEpoch(grant.primaryEpoch);
+  out.setResumed(grant.resumed);
+  out.setRank(grant.trainer.rank.value);
+  out.setWorldSize(grant.worldSize);
+  out.setMustInitialize(grant.role == ModelStart::Role::bringValues);
+  out.setAttachment(grant.attachment);
+  out.setCodec(grant.codec.c_str());
+  out.setPullCodec(grant.pullCodec.c_str());
+  out.setSession(kj::heap<TrainerSession>(connection_, std::move(joined.service)));
 }
 
 kj::Promise<void> TrainingService::attach(AttachContext context) {
@@ -96,7 +108,9 @@ kj::Promise<void> TrainingService::attach(AttachContext context) {
   if (auto may = connection_->mayServe(); !may.ok()) return fail(may.error());
   if (auto may = connection_->caller().mayTrain(); !may.ok()) return fail(may.error());
   auto params = context.getParams();
-  const AttachRequest request{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment()};
+  const Caller& caller = connection_->caller();
+  const AttachRequest request{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment(),
+                              caller.identity(), caller.described()};
   context.releaseParams();
   return joins_.attach(request).then(
       [this, context, fail](Result<JoinedTrainer> joined) mutable -> kj::Promise<void> {

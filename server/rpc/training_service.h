@@ -20,6 +20,8 @@ class TrainingService final : public CountedService<schema::Training> {
   kj::Promise<void> attach(AttachContext context) override;
 
  private:
+  void answer(JoinContext context, JoinedTrainer joined);
+
   JoinService joins_;
 };
 

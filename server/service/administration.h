@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,16 +14,17 @@
 
 namespace psd {
 
-/// What an operator may ask of a daemon, whatever protocol the question comes over. Thread-safe; outlives the
-/// loops.
+/// What an operator may ask of a daemon, whatever protocol the question comes over. What changes something
+/// takes `by`, who asks, and logs it. Thread-safe; outlives the loops.
 class Administration {
  public:
   /// What becomes of another configuration, or would.
   using Changed = kj::Promise<Result<std::string>>;
 
   /// The functions run on the control loop; the whole daemon's.
-  Administration(ControlLoop& control, std::function<DaemonStatus()> status, std::function<Changed()> reload,
-                 std::function<Changed(std::string assignment)> set,
+  Administration(ControlLoop& control, std::function<DaemonStatus()> status,
+                 std::function<Changed(std::string by)> reload,
+                 std::function<Changed(std::string assignment, std::string by)> set,
                  std::function<Changed(std::string assignment)> check)
       : control_(control),
         status_(std::move(status)),
@@ -32,6 +35,22 @@ class Administration {
   kj::Promise<DaemonStatus> status() {
     return control_.run([this](Coordinator&, ParameterHost&) { return status_(); });
   }
+  /// What the document of status() takes at most, by all that can be told beforehand.
+  kj::Promise<uint64_t> statusBytes() {
+    return control_.run([this](Coordinator& coordinator, ParameterHost& host) {
+      const uint64_t last = statusBytes_;
+      return std::max(last + last / 16, statusBytesOf(coordinator, host));
+    });
+  }
+  /// What such a document took.
+  void noteStatusBytes(uint64_t bytes) { statusBytes_ = bytes; }
+  /// What the document of hotRows() takes at most.
+  kj::Promise<uint64_t> hotRowsBytes() {
+    return control_.run([](Coordinator&, ParameterHost& host) {
+      const auto model = host.models().model();
+      return kFixedBytes + (model ? model->store->model().tables.size() * kHotTableBytes : 0);
+    });
+  }
   kj::Promise<Result<HotRowsStatus>> hotRows() {
     return control_.run([](Coordinator&, ParameterHost& host) { return host.models().hotRows(); });
   }
@@ -40,14 +59,16 @@ class Administration {
     return control_.run([](Coordinator&, ParameterHost& host) { return host.models().waiters(); });
   }
   /// Goes over to the configuration as it reads now; gives the change, for people.
-  kj::Promise<Result<std::string>> reload() {
-    return control_.run([this](Coordinator&, ParameterHost&) { return reload_(); });
+  kj::Promise<Result<std::string>> reload(std::string by) {
+    return control_.run(
+        [this, by = std::move(by)](Coordinator&, ParameterHost&) mutable { return reload_(std::move(by)); });
   }
   /// Changes one key, "optimizer.lr=0.05", of the configuration that holds; gives the change, for people.
-  kj::Promise<Result<std::string>> set(std::string assignment) {
-    return control_.run([this, assignment = std::move(assignment)](Coordinator&, ParameterHost&) mutable {
-      return set_(std::move(assignment));
-    });
+  kj::Promise<Result<std::string>> set(std::string assignment, std::string by) {
+    return control_.run(
+        [this, assignment = std::move(assignment), by = std::move(by)](Coordinator&, ParameterHost&) mutable {
+          return set_(std::move(assignment), std::move(by));
+        });
   }
   /// Whether set() of that would be taken, or reload() where it is empty; gives the change, for people.
   kj::Promise<Result<std::string>> checkChange(std::string assignment) {
@@ -56,8 +77,11 @@ class Administration {
     });
   }
   /// Takes a checkpoint now; gives its path once it is complete.
-  kj::Promise<Result<std::string>> checkpoint() {
-    return control_.run([](Coordinator&, ParameterHost& host) { return host.checkpointNow(); });
+  kj::Promise<Result<std::string>> checkpoint(std::string by) {
+    return control_.run([by = std::move(by)](Coordinator& coordinator, ParameterHost& host) {
+      coordinator.noteAsked("a checkpoint", by);
+      return host.checkpointNow();
+    });
   }
   /// The newest checkpoint of this daemon.
   kj::Promise<Result<NewestPart>> newestPart() {
@@ -70,9 +94,10 @@ class Administration {
     });
   }
   /// Ends the session of the rank's trainer and lets its process not in again; names it for people.
-  kj::Promise<Result<std::string>> removeTrainer(Rank rank) {
-    return control_.run(
-        [rank](Coordinator& coordinator, ParameterHost&) { return coordinator.remove(rank); });
+  kj::Promise<Result<std::string>> removeTrainer(Rank rank, std::string by) {
+    return control_.run([rank, by = std::move(by)](Coordinator& coordinator, ParameterHost&) {
+      return coordinator.remove(rank, by);
+    });
   }
   /// What happened after the event with that number; `wait`: once there is something.
   kj::Promise<DaemonEvents> events(uint64_t after, bool wait) {
@@ -114,18 +139,22 @@ class Administration {
     });
   }
   /// The standby becomes the primary, and this daemon its standby.
-  kj::Promise<Status> switchOver() {
-    return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
-      if (Status may = takesPart(); !may.ok()) return may;
-      return group_->switchOver();
-    });
+  kj::Promise<Status> switchOver(std::string by) {
+    return control_.run(
+        [this, by = std::move(by)](Coordinator& coordinator, ParameterHost&) -> kj::Promise<Status> {
+          coordinator.noteAsked("a switch-over", by);
+          if (Status may = takesPart(); !may.ok()) return may;
+          return group_->switchOver();
+        });
   }
   /// Takes the place of a dead primary with what is here, whatever is lost.
-  kj::Promise<Status> recover() {
-    return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
-      if (Status may = takesPart(); !may.ok()) return may;
-      return group_->recover();
-    });
+  kj::Promise<Status> recover(std::string by) {
+    return control_.run(
+        [this, by = std::move(by)](Coordinator& coordinator, ParameterHost&) -> kj::Promise<Status> {
+          coordinator.noteAsked("a recovery", by);
+          if (Status may = takesPart(); !may.ok()) return may;
+          return group_->recover();
+        });
   }
   /// What this daemon does in a move of the model to it, and from it. Before any caller.
   void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
@@ -139,20 +168,42 @@ class Administration {
       return work(*outgoing_, *incoming_);
     });
   }
+  /// inMoves() of `what`, which somebody asks for.
+  template <class Work>
+  auto inMovesFor(std::string by, const char* what, Work work) {
+    return control_.run([this, by = std::move(by), what, work = std::move(work)](Coordinator& coordinator,
+                                                                                 ParameterHost&) mutable {
+      coordinator.noteAsked(what, by);
+      return work(*outgoing_, *incoming_);
+    });
+  }
   /// Resolves when the model has moved from here; with nowhere where the daemon ends before.
   kj::Promise<MovedAway::Place> whenMoved() {
     return inMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenMoved(); });
   }
   /// Ends the run; `wait`: resolves with what came of the daemon's last work.
-  kj::Promise<Status> stop(std::string reason, bool wait) {
-    return control_.run([reason = std::move(reason), wait](Coordinator& coordinator,
-                                                           ParameterHost&) mutable -> kj::Promise<Status> {
-      coordinator.requestStop(std::move(reason));
+  kj::Promise<Status> stop(std::string reason, bool wait, std::string by) {
+    return control_.run([reason = std::move(reason), wait, by = std::move(by)](
+                            Coordinator& coordinator, ParameterHost&) mutable -> kj::Promise<Status> {
+      coordinator.requestStop(std::move(reason), EndOf::run, by);
       return wait ? coordinator.end().whenOutcome() : kj::Promise<Status>(Status());
     });
   }
 
  private:
+  // Of documents, as measured, and something more.
+  static constexpr uint64_t kFixedBytes = 24u << 10, kShardBytes = 192, kTableBytes = 1024,
+                            kTrainerBytes = 3072, kHotTableBytes = 2048;
+  static uint64_t statusBytesOf(const Coordinator& coordinator, ParameterHost& host) {
+    uint64_t bytes = kFixedBytes + coordinator.present() * kTrainerBytes;
+    if (const auto model = host.models().model()) {
+      const ParameterStore& store = *model->store;
+      bytes += (store.shardCount() + store.rowShardCount()) * kShardBytes +
+               store.model().tables.size() * kTableBytes;
+    }
+    return bytes;
+  }
+
   static Error noGroup() {
     return {ErrorCode::invalidArgument,
             "this daemon has no standby and is none: its configuration has no `engine`"};
@@ -165,12 +216,14 @@ class Administration {
   }
 
   ControlLoop& control_;
+  std::atomic<uint64_t> statusBytes_{0};
   GroupMember* group_ = nullptr;
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
   const std::function<DaemonStatus()> status_;
-  const std::function<Changed()> reload_;
-  const std::function<Changed(std::string assignment)> set_, check_;
+  const std::function<Changed(std::string by)> reload_;
+  const std::function<Changed(std::string assignment, std::string by)> set_;
+  const std::function<Changed(std::string assignment)> check_;
 };
 
 }  // namespace psd

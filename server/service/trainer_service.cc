@@ -63,18 +63,9 @@ void TrainerService::excuseSilence() {
 }
 
 Status TrainerService::renewLease() {
-  const uint32_t current = attachment_.epoch->attachment;
-  if (left_ || current == attachment_.number) {
-    counters_->heard();
-    return {};
-  }
-  if (current != SessionEpoch::kEnded) {
-    return {ErrorCode::sessionEnded, "this trainer has joined again over another connection"};
-  }
-  return {ErrorCode::sessionEnded,
-          fmt::format("the daemon counts this trainer as gone: it was not heard of for membership.lease_ms "
-                      "({})",
-                      loop_.config().membership.leaseMs)};
+  Status holds = left_ ? Status() : attachment_.check();
+  if (holds.ok()) counters_->heard();
+  return holds;
 }
 
 Status TrainerService::mayTrain() {

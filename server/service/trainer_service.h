@@ -109,6 +109,8 @@ class TrainerService {
   /// The next group of trainers that average gradients; see UpdatePolicy::formGroup(). May wait.
   kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
 
+  /// What the answer to progress() takes at most.
+  uint64_t progressBytes() const { return 256 + 2 * sizeof(Version) * place_.model->store->blockCount(); }
   /// How far training is here, of a bridge; ErrorCode::invalidArgument of a trainer. `settled`: once the
   /// updates that there are cannot be lost any more.
   kj::Promise<Result<ProgressHere>> progress(bool settled);

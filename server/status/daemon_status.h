@@ -115,7 +115,7 @@ struct TrainerStatus {
   uint32_t rank = 0;
   std::string host;
   uint32_t pid = 0;
-  std::string incarnation;  ///< 16 hexadecimal digits: a JSON number does not hold 64 bits everywhere
+  std::string process;  ///< 8 hexadecimal digits that tell its process from others
   uint64_t step = 0;
   uint64_t staleness = 0;
   HistogramValue stalenessHistogram;
@@ -136,7 +136,7 @@ struct TrainerStatus {
     visit("rank", self.rank);
     visit("host", self.host);
     visit("pid", self.pid);
-    visit("incarnation", self.incarnation);
+    visit("process", self.process);
     visit("step", self.step);
     visit("staleness", self.staleness);
     visit("staleness_histogram", self.stalenessHistogram);
@@ -162,7 +162,7 @@ struct TrainerStatus {
 struct BridgeStatus {
   std::string host;
   uint32_t pid = 0;
-  std::string incarnation;   ///< as TrainerStatus has it
+  std::string process;       ///< as TrainerStatus has it
   uint64_t differences = 0;  ///< that it has added
   double lastSeenSeconds = 0;
   bool connected = false;
@@ -170,7 +170,7 @@ struct BridgeStatus {
   static void fields(auto& visit, auto& self) {
     visit("host", self.host);
     visit("pid", self.pid);
-    visit("incarnation", self.incarnation);
+    visit("process", self.process);
     visit("differences", self.differences);
     visit("last_seen_seconds", self.lastSeenSeconds);
     visit("connected", self.connected);

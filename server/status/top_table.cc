@@ -22,7 +22,7 @@ double rateOf(uint64_t before, uint64_t now, double seconds) {
 
 const TrainerStatus* sameTrainer(const DaemonStatus& status, const TrainerStatus& trainer) {
   for (const TrainerStatus& each : status.trainers) {
-    if (each.rank == trainer.rank && each.incarnation == trainer.incarnation) return &each;
+    if (each.rank == trainer.rank && each.process == trainer.process) return &each;
   }
   return nullptr;
 }

@@ -5,7 +5,7 @@ import asyncio
 import math
 import os
 import pathlib
-import random
+import secrets
 import socket
 import struct
 import time
@@ -73,6 +73,7 @@ class Connection:
         self.session = joined.session
         access = joined.access
         self.daemon = joined.daemon
+        self.attachment, self.resumed = joined.attachment, joined.resumed
         self.shards = [(shard.begin, shard.count) for shard in access.shards]
         self.row_shards = [(shard.hashFirst, shard.hashLast, list(shard.tables)) for shard in access.rowShards]
         self.slice = access.sliceElementsMax // GRAIN * GRAIN
@@ -83,7 +84,8 @@ class SecondClient:
     """Used on one event loop, one call after the other. `tensors`: name to initial values; `tables`: as signature() has
     them."""
 
-    def __init__(self, address, tensors, tables=(), rank=0, world_size=1, name="second"):
+    def __init__(self, address, tensors, tables=(), rank=0, world_size=1, name="second", token=""):
+        self.token = token
         self.address, self.name, self.rank, self.world_size = address, name, rank, world_size
         self.shapes = {key: np.shape(value) for key, value in tensors.items()}
         self.tables = list(tables)
@@ -92,7 +94,7 @@ class SecondClient:
             self.places[key] = slice(end, end + math.prod(shape))
             end += -(-math.prod(shape) // GRAIN) * GRAIN
         self.values = self.flat(tensors, end)
-        self.incarnation = random.getrandbits(63) + 1
+        self.incarnation = secrets.randbelow(2**64 - 1) + 1  # a secret: who knows it may pass for this trainer
         self.step = self.pulls = self.joins = 0
         self.basis = []
         self.connection = None
@@ -106,15 +108,20 @@ class SecondClient:
     def tensor(self, key):
         return self.values[self.places[key]].reshape(self.shapes[key])
 
-    async def join(self):
+    async def log_in(self):
+        """(RPC system, answer)"""
         if self.address.startswith("unix://"):
             stream = await capnp.AsyncIoStream.create_unix_connection(self.address.removeprefix("unix://"))
         else:
             host, _, port = self.address.removeprefix("tcp://").rpartition(":")
             stream = await capnp.AsyncIoStream.create_connection(host=host, port=int(port))
         rpc = capnp.TwoPartyClient(stream)
-        login = await rpc.bootstrap().cast_as(schema.Login).login(schema.protocolVersion, "second client")
+        login = await rpc.bootstrap().cast_as(schema.Login).login(schema.protocolVersion, "second client", self.token)
         checked(login.status)
+        return rpc, login
+
+    async def join(self):
+        rpc, login = await self.log_in()
         before = self.connection.daemon if self.connection else 0
         answer = checked(await login.training.join(
             rank=self.rank, worldSize=self.world_size, model=self.model(), host=socket.gethostname(), pid=os.getpid(),

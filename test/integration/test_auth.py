@@ -63,7 +63,7 @@ class Auth(processes.ProcessTest):
         stops = self.psd("stop", daemon, "--token-file", admin)
         self.assert_ends(stops)
         self.assert_ends(daemon)
-        self.assertIn("as 'ops': psd stop", daemon.err)
+        self.assertRegex(daemon.err, r"asked by token 'ops' at 127\.0\.0\.1:[0-9]+: psd stop")
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_a_trainer_ends_with_the_reason_when_its_name_is_removed_or_demoted(self):

@@ -365,6 +365,21 @@ class LimitsTest(HttpTest):
         self.assertTrue(daemon.runs())
 
 
+    def test_who_follows_and_does_not_read_keeps_no_operator_out(self):
+        daemon, page = self.page_of(http__connections=8)
+        deaf = []
+        for _ in range(20):
+            raw = self.connect(page, receive_buffer=4096)
+            raw.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertTrue(raw.recv(12).startswith(b"HTTP/1.1 200"))  # each of them, in place of another one
+            deaf.append(raw)
+        self.assertEqual(self.metric(page, "psd_http_watchers"), 6)
+        self.assertEqual(self.metric(page, "psd_http_connections"), 7)
+        self.assertEqual(self.post(page, "reload")[0], 200)
+        for raw in deaf[:14]:
+            self.until_closed(raw)
+
+
 class TokenTest(HttpTest):
     def token(self, name, role):
         made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")

@@ -31,7 +31,7 @@ inline DaemonStatus sampleStatus() {
   status.trainers = {{.rank = 0,
                       .host = "node-4",
                       .pid = 8243,
-                      .incarnation = "00000000000000ff",
+                      .process = "000000ff",
                       .step = 107,
                       .staleness = 2,
                       .stalenessHistogram = {.count = 107,

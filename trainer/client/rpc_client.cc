@@ -426,7 +426,9 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
     last = status.error();
     const bool reads = !session_.hasTrainer();
     if (reads && isElsewhere()) return cause;
-    if (!isOutOfReach(last) && !(reads && mayReadLater(last))) return last;
+    // A daemon that has no memory for its answer now has some later.
+    if (!isOutOfReach(last) && last.code != ErrorCode::overloaded && !(reads && mayReadLater(last)))
+      return last;
     session_.tryAnother();
     if (leftUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, fmt::format("{}; no way back within {}: {}", cause.message,

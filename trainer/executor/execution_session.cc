@@ -59,8 +59,8 @@ struct ExecutionSession::Context {
   std::shared_ptr<float> gradient;
 };
 
-ExecutionSession::ExecutionSession(Executor& executor, std::string peer)
-    : executor_(executor), peer_(std::move(peer)) {}
+ExecutionSession::ExecutionSession(Executor& executor, std::string peer, std::string owner)
+    : executor_(executor), peer_(std::move(peer)), owner_(std::move(owner)) {}
 
 ExecutionSession::~ExecutionSession() { close(); }
 
@@ -68,6 +68,11 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
                                                      std::vector<uint64_t> rowsAt) {
   if (daemon_ || over_) {
     return Result<JoinInfo>(Error{ErrorCode::invalidArgument, "this connection has joined already"});
+  }
+  if (const Status may = executor_.mayJoin(incarnation, owner_); !may.ok()) {
+    spdlog::warn("{}: refused: {}", peer_, may.message());
+    close();
+    return Result<JoinInfo>(may.error());
   }
   if (const Status admitted = executor_.admit(*this); !admitted.ok()) {
     close();  // the connection may join again
@@ -88,6 +93,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
     if (joined.ok()) {
       rank_ = joined->rank;
       joined_ = true;
+      executor_.noteOwner(incarnation_, owner_);
       before_ = nullptr;
       logLine(spdlog::level::info, fields("joined"),
               "{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_, rank_.value,

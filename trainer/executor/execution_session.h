@@ -39,8 +39,8 @@ struct ForwardDone {
 /// Owned by the event loop's thread; lives until its calls are done.
 class ExecutionSession final : public ExecutorTrainer, public std::enable_shared_from_this<ExecutionSession> {
  public:
-  /// `executor` outlives it, or at least its close(). `peer`: for people.
-  ExecutionSession(Executor& executor, std::string peer);
+  /// `executor` outlives it, or at least its close(). `peer`: for people. `owner`: see Executor::mayJoin().
+  ExecutionSession(Executor& executor, std::string peer, std::string owner);
   ~ExecutionSession() override;
 
   /// `incarnation`, `rowsAt`: as ClientOptions has them.
@@ -92,7 +92,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
                              Result<std::shared_ptr<ForwardPass>> pass);
 
   Executor& executor_;
-  const std::string peer_;
+  const std::string peer_, owner_;
   std::shared_ptr<DaemonSession> daemon_;  // null before join() and after close()
   std::shared_ptr<DaemonSession> before_;  // that the executor had kept of this trainer, while it joins
   uint64_t incarnation_ = 0;

@@ -13,6 +13,7 @@ namespace {
 constexpr uint32_t kSessionsPerTrainer = 2;
 // One that is kept, one that is pulled, one gradient, and one for a second trainer.
 constexpr uint64_t kArraysMin = 4;
+constexpr size_t kOwnersMax = 16'384;
 
 /// Counts until all copies of the result are gone, on whatever thread.
 Executor::CallSlot countIn(const std::shared_ptr<std::atomic<uint32_t>>& counter) {
@@ -84,6 +85,24 @@ void Executor::keep(uint64_t incarnation, std::shared_ptr<DaemonSession> session
 std::shared_ptr<DaemonSession> Executor::takeKept(uint64_t incarnation) {
   auto kept = kept_.extract(incarnation);
   return kept ? std::move(kept.mapped().session) : nullptr;
+}
+
+Status Executor::mayJoin(uint64_t incarnation, const std::string& owner) const {
+  const auto known = owners_.find(incarnation);
+  if (owner.empty() || known == owners_.end() || known->second == owner) return {};
+  return {
+      ErrorCode::forbidden,
+      "the trainer of this incarnation belongs to another caller; only the certificate or user that began "
+      "a session may resume it"};
+}
+
+void Executor::noteOwner(uint64_t incarnation, const std::string& owner) {
+  if (owner.empty()) return;
+  if (!owners_.contains(incarnation)) owned_.push_back(incarnation);
+  owners_[incarnation] = owner;
+  if (owned_.size() <= kOwnersMax) return;
+  owners_.erase(owned_.front());
+  owned_.pop_front();
 }
 
 Status Executor::checkSessions() const {

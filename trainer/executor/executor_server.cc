@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/log/log_line.h"
+#include "common/os/peer_socket.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/tls/tls_stream.h"
@@ -19,29 +20,63 @@ constexpr uint64_t kUnfinishedCallsMax = 4096;
 constexpr size_t kUnreadAnswersMax = 64;
 constexpr kj::Duration kSweepEvery = 100 * kj::MILLISECONDS;
 constexpr kj::Duration kAcceptPause = 100 * kj::MILLISECONDS;
+constexpr uint64_t kAnswersInFlight = 16;  // of the largest message, to all peers together
+// Of answers whose memory others need: so long a peer may read nothing, since a network may pause.
+constexpr kj::Duration kUnreadTime = 2 * kj::SECONDS;
+constexpr kj::Duration kShortage = 500 * kj::MILLISECONDS;
 
 }  // namespace
 
-ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, std::string where, Executor& executor,
-                           std::shared_ptr<wire::BufferPool> pool, std::shared_ptr<ByteBudget> budget)
+ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, ExecutorCaller caller,
+                           Executor& executor, std::shared_ptr<wire::BufferPool> pool,
+                           std::shared_ptr<ByteBudget> budget, std::shared_ptr<ExecutorAnswers> answers)
     : config_(executor.config()),
-      where_(std::move(where)),
-      cameAt_(io.provider->getTimer().now()),
+      timer_(io.provider->getTimer()),
+      caller_(std::move(caller)),
+      answers_(std::move(answers)),
+      readAt_(timer_.now()),
+      cameAt_(timer_.now()),
       heardAt_(cameAt_) {
-  session_->mayAnswer = [this]() -> Status {
-    const uint64_t most = 2 * config_.messageBytes;
-    if (network_->getCurrentQueueSize() < most) return {};
-    return {ErrorCode::overloaded,
-            fmt::format("the answers that wait for this peer reach {}, twice message_bytes: read them",
-                        bytesText(most))};
-  };
+  session_->mayAnswer = [this] { return mayAnswer(); };
+  session_->owner = caller_.owner;
   socket_ = kj::mv(socket.stream);
   stream_ = kj::heap<wire::MessageStream>(*socket_, std::move(pool), io.provider->getTimer(),
                                           options(std::move(budget)));
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::SERVER,
                                                  wire::readingOf(config_.messageBytes));
+  answers_->peers.insert(this);
   rpc_ = capnp::makeRpcServer(*network_, kj::heap<ExecutorService>(
-                                             executor, where_, [this] { greeted_ = true; }, session_));
+                                             executor, caller_.where, [this] { greeted_ = true; }, session_));
+}
+
+uint64_t ExecutorAnswers::bytes() const {
+  uint64_t sum = 0;
+  for (ExecutorPeer* peer : peers) sum += peer->queuedBytes();
+  return sum;
+}
+
+Status ExecutorPeer::mayAnswer() {
+  const uint64_t most = 2 * config_.messageBytes, all = kAnswersInFlight * config_.messageBytes;
+  if (queuedBytes() >= most) {
+    return {ErrorCode::overloaded,
+            fmt::format("the answers that wait for this peer reach {}, twice message_bytes: read them",
+                        bytesText(most))};
+  }
+  if (answers_->bytes() + config_.messageBytes > all) {
+    answers_->shortAt = timer_.now();
+    return {ErrorCode::overloaded,
+            fmt::format("the answers that wait for peers reach {}, {} times message_bytes; try again",
+                        bytesText(all), kAnswersInFlight)};
+  }
+  return {};
+}
+
+bool ExecutorPeer::readsNothing(kj::TimePoint now) {
+  const uint64_t queued = queuedBytes();
+  const auto before = std::exchange(unreadBytes_, {queued, queued == 0 ? 0 : bytesNotTaken(caller_.fd)});
+  if (queued == 0 || unreadBytes_ != before) readAt_ = now;
+  return now - readAt_ >= kUnreadTime && answers_->shortAt > kj::origin<kj::TimePoint>() &&
+         now - answers_->shortAt < kShortage;
 }
 
 wire::MessageStreamOptions ExecutorPeer::options(std::shared_ptr<ByteBudget> budget) {
@@ -73,6 +108,7 @@ std::optional<std::string> ExecutorPeer::mustEnd(kj::TimePoint now) {
   if (kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime()) >= silence) {
     return "it has not read its answers for silence_ms";
   }
+  if (readsNothing(now)) return "it does not read its answers, whose memory others need";
   return {};
 }
 
@@ -123,18 +159,20 @@ bool ExecutorServer::acceptWaiting(int listening, bool tls) {
       continue;
     }
     endWhenVanished(accepted->fd.get(), executor_.config().silence);
+    ExecutorCaller caller{std::move(accepted->peer),
+                          accepted->user ? fmt::format("user {}", *accepted->user) : "", accepted->fd.get()};
     wire::Socket socket = wire::wrapSocket(*io_.lowLevelProvider, accepted->fd.release());
     if (tls) {
-      tasks_.add(handshake(kj::mv(socket), std::move(accepted->peer)));
+      tasks_.add(handshake(kj::mv(socket), std::move(caller)));
     } else {
-      serve(kj::mv(socket), std::move(accepted->peer));
+      serve(kj::mv(socket), std::move(caller));
     }
   }
 }
 
-kj::Promise<void> ExecutorServer::handshake(wire::Socket socket, std::string where) {
+kj::Promise<void> ExecutorServer::handshake(wire::Socket socket, ExecutorCaller caller) {
   handshakes_++;
-  const auto refused = [where](const std::string& why) {
+  const auto refused = [where = caller.where](const std::string& why) {
     logLine(spdlog::level::warn, {.event = "handshake_refused", .peer = where, .limited = true},
             "refused {}: {}", where, why);
   };
@@ -142,11 +180,13 @@ kj::Promise<void> ExecutorServer::handshake(wire::Socket socket, std::string whe
       .timeoutAfter(executor_.config().silence.count() * kj::MILLISECONDS,
                     TlsStream::accept(kj::mv(socket.stream), tls_))
       .then(
-          [this, where, refused](Result<kj::Own<TlsStream>> stream) {
+          [this, caller = std::move(caller), refused](Result<kj::Own<TlsStream>> stream) mutable {
             if (!stream.ok()) return refused(stream.message());
             const auto names = (*stream)->peerNames();
-            serve({*kj::mv(stream), nullptr},
-                  where + " as '" + (names.empty() ? "" : printable(names.front())) + "'");
+            const std::string name = names.empty() ? "" : printable(names.front());
+            caller.where += " as '" + name + "'";
+            if (!names.empty()) caller.owner = "certificate '" + name + "'";
+            serve({*kj::mv(stream), nullptr}, std::move(caller));
           },
           [refused](kj::Exception&& exception) {
             const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
@@ -156,10 +196,10 @@ kj::Promise<void> ExecutorServer::handshake(wire::Socket socket, std::string whe
       .attach(kj::defer([this] { handshakes_--; }));
 }
 
-void ExecutorServer::serve(wire::Socket socket, std::string where) {
+void ExecutorServer::serve(wire::Socket socket, ExecutorCaller caller) {
   const uint64_t number = numbers_++;
-  auto peer =
-      std::make_unique<ExecutorPeer>(io_, kj::mv(socket), std::move(where), executor_, pool_, budget_);
+  auto peer = std::make_unique<ExecutorPeer>(io_, kj::mv(socket), std::move(caller), executor_, pool_,
+                                             budget_, answers_);
   tasks_.add(peer->whenDisconnected().then([this, number] {
     const auto gone = peers_.find(number);
     if (gone == peers_.end()) return;

@@ -3,7 +3,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <capnp/rpc-twoparty.h>
@@ -18,23 +20,51 @@
 
 namespace psd {
 
+class ExecutorPeer;
+
+/// The answers to all peers of an executor, as long as they have not been read. Owned by the event loop's
+/// thread.
+struct ExecutorAnswers {
+  uint64_t bytes() const;
+
+  std::set<ExecutorPeer*> peers;
+  kj::TimePoint shortAt = kj::origin<kj::TimePoint>();  ///< when there was last no room for one
+};
+
+/// Somebody who has connected.
+struct ExecutorCaller {
+  std::string where;  ///< for people
+  std::string owner;  ///< see Executor::mayJoin()
+  int fd = -1;        ///< of its socket
+};
+
 /// One trainer's connection to an executor: socket, message stream and RPC system. Belongs to the event loop.
 class ExecutorPeer {
  public:
   /// The others outlive it.
-  ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, std::string where, Executor& executor,
-               std::shared_ptr<wire::BufferPool> pool, std::shared_ptr<ByteBudget> budget);
+  ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, ExecutorCaller caller, Executor& executor,
+               std::shared_ptr<wire::BufferPool> pool, std::shared_ptr<ByteBudget> budget,
+               std::shared_ptr<ExecutorAnswers> answers);
+  ~ExecutorPeer() { answers_->peers.erase(this); }
 
   kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
-  const std::string& where() const { return where_; }
+  const std::string& where() const { return caller_.where; }
+  /// Of answers that it has not read.
+  uint64_t queuedBytes() { return network_->getCurrentQueueSize() + stream_->heldBytes(); }
   /// Why it is to end now: it is silent, does not read its answers, or sends what is no message.
   std::optional<std::string> mustEnd(kj::TimePoint now);
 
  private:
   wire::MessageStreamOptions options(std::shared_ptr<ByteBudget> budget);
+  Status mayAnswer();
+  bool readsNothing(kj::TimePoint now);
 
   const ExecutorConfig& config_;
-  const std::string where_;
+  kj::Timer& timer_;
+  const ExecutorCaller caller_;
+  const std::shared_ptr<ExecutorAnswers> answers_;
+  std::pair<uint64_t, uint64_t> unreadBytes_;  // queued; that the peer's system has not taken
+  kj::TimePoint readAt_;                       // when these were last others than before
   bool greeted_ = false;
   std::string refused_;  // what it sent that is no message
   uint64_t receivedBytes_ = 0;
@@ -63,8 +93,8 @@ class ExecutorServer final : private kj::TaskSet::ErrorHandler {
   /// Takes all that wait. False: the system is out of something.
   bool acceptWaiting(int listening, bool tls);
   /// Shakes hands, within silence_ms.
-  kj::Promise<void> handshake(wire::Socket socket, std::string where);
-  void serve(wire::Socket socket, std::string where);
+  kj::Promise<void> handshake(wire::Socket socket, ExecutorCaller caller);
+  void serve(wire::Socket socket, ExecutorCaller caller);
   kj::Promise<void> sweep();
   void taskFailed(kj::Exception&& exception) override;
 
@@ -74,6 +104,7 @@ class ExecutorServer final : private kj::TaskSet::ErrorHandler {
   const std::shared_ptr<const TlsContext> tls_;
   const std::shared_ptr<wire::BufferPool> pool_;
   const std::shared_ptr<ByteBudget> budget_;  // of messages that come in
+  const std::shared_ptr<ExecutorAnswers> answers_ = std::make_shared<ExecutorAnswers>();
   uint64_t numbers_ = 0;
   size_t handshakes_ = 0;  // under way
   std::map<uint64_t, std::unique_ptr<ExecutorPeer>> peers_;

@@ -184,7 +184,7 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
   if (params.getIncarnation() == 0) return refuse({ErrorCode::invalidArgument, "incarnation: 0 is none"});
   auto rowsAt = wire::readDaemonNumbers(params.getRowsAt());
   if (!rowsAt.ok()) return refuse(rowsAt.error());
-  const auto session = std::make_shared<ExecutionSession>(executor_, peer_);
+  const auto session = std::make_shared<ExecutionSession>(executor_, peer_, own->owner);
   own->begin(session);
   const Membership membership{Rank{params.getRank()}, params.getWorldSize(), params.getAnyRank()};
   return session->join(membership, params.getIncarnation(), *kj::mv(rowsAt))
@@ -203,7 +203,8 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
 }
 
 kj::Promise<void> ExecutorService::status(StatusContext context) {
-  const Status may = greeted();
+  Status may = greeted();
+  if (const auto own = session_.lock(); may.ok() && own) may = own->mayAnswer();
   wire::writeStatus(may, context.getResults().initStatus());
   if (may.ok()) context.getResults().setJson(jsonText(statusJson(executor_.status())).c_str());
   return kj::READY_NOW;

@@ -18,8 +18,9 @@ class PeerSession {
     if (current_) current_->close();
   }
   bool isOpen() const { return current_ && !current_->over(); }
-  /// Why no large answer may be queued for the peer, which does not read; nothing where one may.
+  /// Why no large answer may be queued for the peer, which does not read, or for any; nothing where one may.
   std::function<Status()> mayAnswer = [] { return Status(); };
+  std::string owner;  ///< see Executor::mayJoin()
   void begin(std::shared_ptr<ExecutionSession> session) { current_ = std::move(session); }
 
  private:

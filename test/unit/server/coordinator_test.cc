@@ -1,5 +1,6 @@
 #include "server/coordination/coordinator.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -187,6 +188,57 @@ TEST_CASE("Coordinator: the hosting side is told of processes and their sessions
   CHECK(world.hosting.takeTold() == Told{"no session of 2", "ends 2"});
   CHECK(world.hosting.countedIn == std::set{first.trainer.session});
   CHECK(other.epoch->attachment == SessionEpoch::kEnded);
+}
+
+TEST_CASE("Coordinator: only its owner resumes a session and attaches to it") {
+  World world({.grace = milliseconds(500)});
+  const Candidate owner{.rank = Rank{0},
+                        .worldSize = 2,
+                        .host = "node-7",
+                        .incarnation = 11,
+                        .owner = "token 'a'",
+                        .asker = "10.0.0.1:1 as 'a'"};
+  Candidate thief = owner;
+  thief.owner = "token 'b'";
+  thief.asker = "10.0.0.2:2 as 'b'";
+  const auto join = [&](const Candidate& candidate) {
+    return world.loop.wait(world.coordinator.join(candidate, {}, kModel));
+  };
+  const auto first = join(owner);
+  PSD_REQUIRE_OK(first);
+  const auto attach = [&](const Candidate& candidate) {
+    return world.coordinator.attach(
+        {candidate.rank, candidate.incarnation, first->attachment, candidate.owner, candidate.asker});
+  };
+  CHECK(attach(thief).error().code == ErrorCode::forbidden);
+  CHECK(attach(owner).ok());
+  CHECK(join(thief).error().code == ErrorCode::forbidden);
+  const DaemonEvents events = world.coordinator.events().after(1);
+  REQUIRE(events.events.size() == 2);
+  for (const DaemonEvent& event : events.events) {
+    CHECK(event.kind == "refused");
+    CHECK(event.by == thief.asker);
+    CHECK(event.text.find("; asked by 10.0.0.2:2 as 'b'") != std::string::npos);
+  }
+  CHECK(world.status().trainers[0].process.size() == 8);
+  CHECK(world.status().trainers[0].process != "0000000b");
+  const auto back = join(owner);
+  PSD_REQUIRE_OK(back);
+  CHECK(back->resumed);
+}
+
+TEST_CASE("Coordinator: a trainer that an operator removes is told so") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 1, 11);
+  CHECK(first.epoch->check(first.attachment).ok());
+  PSD_REQUIRE_OK(world.coordinator.remove(Rank{0}, "token 'ops' at 10.0.0.9:9"));
+  const std::string why = "removed by an operator (token 'ops' at 10.0.0.9:9)";
+  CHECK(first.epoch->check(first.attachment).message() == "the daemon counts this trainer as gone: " + why);
+  CHECK(world.join(0, 1, 11).message().find("removed by an operator (token 'ops'") != std::string::npos);
+  const DaemonEvents events = world.coordinator.events().after(0);
+  const auto removed = std::ranges::find(events.events, "removed", &DaemonEvent::kind);
+  REQUIRE(removed != events.events.end());
+  CHECK(removed->by == "token 'ops' at 10.0.0.9:9");
 }
 
 TEST_CASE("Coordinator: a lost process that comes back is known, another one takes its place") {
@@ -380,7 +432,7 @@ TEST_CASE("Coordinator: all that are in step aside, and are told where the model
   CHECK(world.mustJoin(0, 2, 11).resumed);
   one = world.coordinator.stepAside(first.trainer.session, 77, "");
   CHECK_FALSE(world.loop.resolved(all));
-  PSD_REQUIRE_OK(world.coordinator.remove(Rank{1}));  // who is gone is not waited for
+  PSD_REQUIRE_OK(world.coordinator.remove(Rank{1}, "an operator"));  // who is gone is not waited for
   PSD_REQUIRE_OK(world.loop.wait(kj::mv(all)));
   CHECK(world.join(0, 2, 11).error().code == ErrorCode::unavailable);  // from now on nobody comes back either
   const DaemonPlaces there{{"tcp://a:1", "unix:///a"}, {"tcp://b:1"}};

@@ -2,6 +2,8 @@
 // documents.
 
 #include <cmath>
+#include <memory>
+#include <string>
 
 #include <fmt/format.h>
 #include <kj/compat/http.h>
@@ -11,6 +13,7 @@
 #include "server/http/exposition.h"
 #include "server/http/history.h"
 #include "server/http/live_feed.h"
+#include "server/http/watchers.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 
@@ -19,10 +22,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+std::shared_ptr<const void> anyRoom(uint64_t bytes) { return std::make_shared<const uint64_t>(bytes); }
+
 DaemonStatus statusAfter(uint64_t gradients, uint64_t step) {
   DaemonStatus status;
   status.counters[daemonMetrics().gradients] = gradients;
-  status.trainers.push_back({.rank = 1, .incarnation = "a", .step = step, .batch = 32});
+  status.trainers.push_back({.rank = 1, .process = "a", .step = step, .batch = 32});
   status.residentBytes = 1000;
   return status;
 }
@@ -76,7 +81,7 @@ TEST_CASE("a merge patch makes the next document of the one before") {
 
 TEST_CASE("who has the document before is sent what has changed, all others the whole") {
   testing::TestLoop loop;
-  LiveFeed feed;
+  LiveFeed feed(anyRoom);
   auto first = feed.next(0);
   feed.tick({{"a", 1}, {"b", 2}});
   const auto whole = loop.wait(kj::mv(first));
@@ -95,13 +100,53 @@ TEST_CASE("who has the document before is sent what has changed, all others the 
 
 TEST_CASE("a tick for which nobody is there leaves nothing to say, and the next one is whole") {
   testing::TestLoop loop;
-  LiveFeed feed;
+  LiveFeed feed(anyRoom);
   feed.tick({{"a", 1}});
   auto waits = feed.next(1);
   feed.tick(nullptr);
   CHECK_FALSE(loop.resolved(waits));
   feed.tick({{"a", 2}});
   CHECK(loop.wait(kj::mv(waits)).text->starts_with("event: whole\nid: 3"));
+}
+
+TEST_CASE(
+    "a document for which there is no memory has no text, and one that is sent is counted until it is") {
+  testing::TestLoop loop;
+  uint64_t held = 0, most = 100;
+  LiveFeed feed([&](uint64_t bytes) -> std::shared_ptr<const void> {
+    if (held + bytes > most) return nullptr;
+    held += bytes;
+    return {&held, [&held, bytes](const void*) { held -= bytes; }};
+  });
+  auto first = feed.next(0);
+  feed.tick({{"a", 1}});
+  auto document = loop.wait(kj::mv(first));
+  REQUIRE(document.text);
+  CHECK(held == document.text->size());
+  auto second = feed.next(document.tick);
+  feed.tick({{"a", std::string(200, 'x')}});
+  CHECK(loop.wait(kj::mv(second)).text == nullptr);
+  document = {};
+  CHECK(held == 0);
+}
+
+TEST_CASE("who follows longest makes way, readers before administrators") {
+  testing::TestLoop loop;
+  Watchers watchers(4);  // one of the connections is for others
+  REQUIRE(watchers.most() == 3);
+  auto admin = watchers.enter(true), reader = watchers.enter(false), other = watchers.enter(false);
+  auto comes = watchers.enter(false);
+  REQUIRE(comes);
+  CHECK(loop.resolved(reader->displaced));
+  CHECK_FALSE(loop.resolved(other->displaced));
+  auto second = watchers.enter(true), third = watchers.enter(true);
+  CHECK(loop.resolved(other->displaced));
+  CHECK(loop.resolved(comes->displaced));
+  CHECK_FALSE(watchers.enter(false));
+  auto fourth = watchers.enter(true);
+  CHECK(loop.resolved(admin->displaced));
+  second->held = nullptr;
+  CHECK(watchers.enter(false));
 }
 
 TEST_CASE("a host is known by the name that it is listened at, however it is written") {

@@ -107,6 +107,44 @@ TEST_CASE("whose rank another has had since does not get it back, whichever daem
   PSD_REQUIRE_OK(roster.join(newcomer));
 }
 
+TEST_CASE("a process's incarnation is no use to another caller") {
+  Roster roster;
+  Candidate owner = trainer(0, 2);
+  owner.incarnation = 7;
+  owner.owner = "token 'a'";
+  const auto session = roster.join(owner);
+  PSD_REQUIRE_OK(session);
+  Candidate thief = owner, nobody = owner;
+  thief.owner = "token 'b'";
+  nobody.owner = "";
+  CHECK(roster.mayJoin(thief).error().code == ErrorCode::forbidden);
+  CHECK(roster.mayJoin(owner).ok());
+  CHECK(roster.mayJoin(nobody).ok());  // without `auth` the incarnation is all that there is
+  roster.setOwner(*session, "");
+  CHECK(roster.sessions().at(*session).owner == "token 'a'");
+  thief.anyRank = owner.anyRank = true;
+  PSD_REQUIRE_OK(roster.place(thief));
+  CHECK(thief.rank == Rank{1});
+  PSD_REQUIRE_OK(roster.place(owner));
+  CHECK(owner.rank == Rank{0});
+  roster.depart(*session, Departure::lost);  // it may come back
+  thief.rank = Rank{0};
+  CHECK(roster.join(thief).error().code == ErrorCode::forbidden);
+  thief.incarnation = 8;
+  CHECK(roster.join(thief).ok());
+}
+
+TEST_CASE("a session that nobody in particular began is the first caller's that a name is known of") {
+  Roster roster;
+  Candidate first = trainer(0, 1);
+  first.incarnation = 7;
+  const auto session = roster.join(first);
+  PSD_REQUIRE_OK(session);
+  roster.setOwner(*session, "user 1000");
+  first.owner = "user 1001";
+  CHECK(roster.mayJoin(first).error().code == ErrorCode::forbidden);
+}
+
 TEST_CASE("a loss reported after a leave, or twice, changes nothing") {
   Roster roster;
   const SessionId left = joined(roster, 0, 2);

@@ -18,7 +18,7 @@ DaemonStatus statusAt(double uptime, uint64_t gradients, uint64_t step) {
   status.trainers.push_back({.rank = 1,
                              .host = "a",
                              .pid = 3,
-                             .incarnation = "x",
+                             .process = "x",
                              .step = step,
                              .batch = 10,
                              .pushedBytes = step << 20,
