@@ -46,11 +46,11 @@ uint32_t trainersOfNewestVersion(const ParameterBlock& block) {
 Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
   if (served.signature() == peers.signature()) return {};
   const bool measured = served.name == kBenchModel && peers.name != kBenchModel;
-  return {
-      ErrorCode::modelMismatch,
-      "the model does not match: " +
-          describeDifference(peers, "the trainer's model", served, "the daemon's") +
-          (measured ? "; that is what psd-trainer bench left there: start the daemon again to train" : "")};
+  return {ErrorCode::modelMismatch,
+          "the model does not match: " +
+              describeDifference(peers, "the trainer's model", served, "the daemon's") +
+              (measured ? "; that is what psd-trainer bench left there: start the daemon again to train"
+                        : "; a daemon serves one model, and another model needs a daemon of its own")};
 }
 
 ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,

@@ -1,7 +1,9 @@
 // psd._psd: the client library for Python. The package around it, psd, has the documentation for its users.
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <string>
 
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
@@ -260,6 +262,20 @@ PythonPartialPush partialPush(PythonClient& client, nb::handle gradient, uint32_
   return client.partialPush({gradient, samples, std::move(basis), rows});
 }
 
+/// An error of credentials that names Python's arguments in place of flags.
+Status namingArguments(const Status& status) {
+  if (status.ok()) return status;
+  std::string message = status.message();
+  for (const std::string flag : {"--token-file", "--tls-ca", "--tls-cert", "--tls-key"}) {
+    std::string argument = flag.substr(2);
+    std::ranges::replace(argument, '-', '_');
+    for (size_t at = message.find(flag); at != std::string::npos; at = message.find(flag, at)) {
+      message.replace(at, flag.size(), argument);
+    }
+  }
+  return {status.error().code, message};
+}
+
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, uint32_t window,
                uint64_t chunk, std::string codec, std::string pullCodec, bool goOnWithoutRows,
@@ -267,7 +283,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
   ClientOptions options;
   files.token = std::move(token);
   auto credentials = readCredentials(files, std::getenv);
-  check(credentials.status());
+  check(namingArguments(credentials.status()));
   options.token = std::move(credentials->token);
   options.tls = std::move(credentials->tls);
   if (const std::string warning = tokenInTheClear(options.token, servers); !warning.empty()) {
