@@ -28,7 +28,7 @@ class Watch:
         self._names = list(parameters)
         self._begins = np.array([places[key].start for key in self._names], np.int64)
         self._each = min(_OF_EACH, max(1, _SPREAD // max(1, len(self._names))))
-        self._sizes = np.array([[parameter.numel()] for parameter in parameters.values()], np.int64)
+        self._sizes = np.array([parameter.numel() for parameter in parameters.values()], np.int64)[:, None]
         self._spread = np.arange(self._each) * self._sizes // self._each
         self._window = max(_WINDOW, len(flat) // _PARTS)
         self._step = 0
