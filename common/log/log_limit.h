@@ -17,7 +17,7 @@ namespace psd {
 class LogLimit {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr uint32_t kLinesPerHost = 5, kLines = 20;
+  static constexpr uint32_t kLinesPerHost = 10, kLines = 30;
   static constexpr std::chrono::seconds kWindowMin{10}, kWindowMax{600};
 
   /// Whether a line of the event is written. `peer` as AcceptedSocket::peer, with anything after a space.
