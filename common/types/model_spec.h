@@ -81,9 +81,9 @@ inline constexpr uint32_t kPartitionsMax = 256;
 inline constexpr uint32_t kDaemonAddressesMax = 8;
 
 /// Checks what arrives from a config or a peer: at least one tensor or table, names of visible ASCII of at
-/// most `kTensorNameBytesMax`, none repeated or reserved, no zero dimension, at most `kModelElementsMax` elements in all
-/// tensors; at most `kTablesMax` tables of rows of 1 to `kTableDimMax` values. Likewise the tensors of
-/// `whole`. The error names the tensor or the table.
+/// most `kTensorNameBytesMax`, none repeated or reserved, no zero dimension, at most `kModelElementsMax`
+/// elements in all tensors; at most `kTablesMax` tables of rows of 1 to `kTableDimMax` values. Likewise the
+/// tensors of `whole`. The error names the tensor or the table.
 Status validateModel(const ModelSpec& model);
 inline constexpr size_t kTensorNameBytesMax = 1024;
 inline constexpr std::string_view kReservedName = "__metadata__";  ///< no tensor's in a safetensors file

@@ -51,8 +51,7 @@ class CsvReader {
             return {};
           }));
       if (fields < count) {
-        return lines_.wrong(
-            fmt::format("{} fields; expected {}, as the names are", fields, count));
+        return lines_.wrong(fmt::format("{} fields; expected {}, as the names are", fields, count));
       }
     }
     if (rows == 0) return lines_.wrong("no rows; expected names, then numbers below them");
