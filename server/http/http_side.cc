@@ -56,17 +56,13 @@ kj::Promise<void> HttpSide::keepLooking() {
 void HttpSide::look() {
   const DaemonStatus status = status_();
   history_.add(unixTimeNow(), status);
-  nlohmann::ordered_json document, events;
-  if (feeds_.ofReaders.watchers + feeds_.ofAdmins.watchers > 0) document = documentOf(status);
-  if (feeds_.ofAdmins.watchers > 0) events = withEvents(document);
-  feeds_.ofAdmins.tick(std::move(events));
-  feeds_.ofReaders.tick(feeds_.ofReaders.watchers > 0 ? std::move(document) : nlohmann::ordered_json());
-}
-
-nlohmann::ordered_json HttpSide::withEvents(const nlohmann::ordered_json& document) const {
-  nlohmann::ordered_json whole = statusJson(events_());
-  whole.update(document);
-  return whole;
+  const bool admins = feeds_.ofAdmins.watchers > 0, readers = feeds_.ofReaders.watchers > 0;
+  nlohmann::ordered_json document, shown;
+  if (admins || readers) document = documentOf(status);
+  if (readers) shown = document;
+  if (admins) document.update(statusJson(events_()));
+  feeds_.ofReaders.tick(std::move(shown));
+  feeds_.ofAdmins.tick(admins ? std::move(document) : nlohmann::ordered_json());
 }
 
 nlohmann::ordered_json HttpSide::documentOf(const DaemonStatus& status) const {

@@ -33,10 +33,8 @@ class HttpSide final : private kj::TaskSet::ErrorHandler {
  private:
   kj::Promise<void> keepLooking();
   void look();
-  /// What those who follow are told.
+  /// What those who follow are told, but for what happened.
   nlohmann::ordered_json documentOf(const DaemonStatus& status) const;
-  /// The same for those who may also know what happened.
-  nlohmann::ordered_json withEvents(const nlohmann::ordered_json& document) const;
 
   void taskFailed(kj::Exception&& exception) override;
 

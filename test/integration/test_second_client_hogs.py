@@ -19,8 +19,8 @@ MIB = 1 << 20
 TENSORS = 60_000  # whose description takes 5 MB
 LIMITS = {"all_outgoing_bytes": 16 * MIB, "outgoing_bytes": 8 * MIB, "in_flight_bytes": 64 * MIB, "staged_bytes": 64 * MIB,
           "snapshot_bytes": 64 * MIB, "write_timeout_ms": 600_000}
-# Beside all_outgoing_bytes: one document in the making in each of two loops, and what malloc keeps of it.
-SLACK_BYTES = 112 * MIB
+# Beside all_outgoing_bytes: what each of two loops keeps of buffers, and of a document that it makes.
+SLACK_BYTES = 2 * 96 * MIB
 
 
 def resident(daemon):
@@ -107,7 +107,7 @@ class HogsTest(processes.ProcessTest):
 
         asyncio.run(capnp.run(asyncio.wait_for(work(), 5 * WAIT_S)))
         grown = max(most, resident(daemon)) - before
-        if connections > 1:  # together they have more than all may, which the others were short of
+        if connections >= 100:  # together they have more than all may, which the others were short of
             self.assertGreater(self.state_of(daemon)["counters"]["connections_dropped"], 0)
         print(f"{connections} connections, {calls} x {what}: {before >> 20} MiB and {grown >> 20} more")
         self.assertLess(grown, LIMITS["all_outgoing_bytes"] + SLACK_BYTES)
