@@ -11,13 +11,10 @@
 
 namespace psd {
 
-/// Who is at the other end of a connected socket, for people: "127.0.0.1:53211".
-inline std::string peerOf(int fd) {
-  sockaddr_storage name{};
-  auto* const generic = reinterpret_cast<sockaddr*>(&name);
-  socklen_t length = sizeof name;
-  if (getpeername(fd, generic, &length) != 0) return "an unknown peer";
+/// A peer's address as text: "127.0.0.1:53211".
+inline std::string peerText(const sockaddr_storage& name, socklen_t length) {
   if (name.ss_family == AF_UNIX) return "a local process";
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&name);
   char host[NI_MAXHOST], port[NI_MAXSERV];
   constexpr int kNumeric = NI_NUMERICHOST | NI_NUMERICSERV;
   if (getnameinfo(generic, length, host, sizeof host, port, sizeof port, kNumeric) != 0) {
@@ -26,7 +23,15 @@ inline std::string peerOf(int fd) {
   return std::string(host) + ":" + port;
 }
 
-/// Whose process is at the other end of a Unix socket; nothing of other sockets.
+/// peerText() of the other end of a connected socket.
+inline std::string peerOf(int fd) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&name), &length) != 0) return "an unknown peer";
+  return peerText(name, length);
+}
+
+/// The user of the process at the other end of a Unix socket; nothing for other sockets.
 inline std::optional<uid_t> userOf(int fd) {
   int family = 0;
   socklen_t length = sizeof family;
@@ -37,7 +42,7 @@ inline std::optional<uid_t> userOf(int fd) {
   return peer.uid;
 }
 
-/// Bytes that were written to a socket and that its peer's system has not taken yet.
+/// Bytes that were written to a socket and that the system of its peer has not acknowledged.
 inline uint64_t bytesNotTaken(int fd) {
   int bytes = 0;
   return ioctl(fd, TIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;

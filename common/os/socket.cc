@@ -15,6 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/os/peer_socket.h"
+
 namespace psd {
 namespace {
 
@@ -163,24 +165,6 @@ std::string otherThan(const sockaddr_un& name) {
   return S_ISDIR(info.st_mode) ? "a folder" : S_ISLNK(info.st_mode) ? "a symbolic link" : "a file";
 }
 
-std::string peerName(const sockaddr_storage& name, socklen_t length) {
-  if (name.ss_family == AF_UNIX) return "a local process";
-  char host[NI_MAXHOST], port[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&name), length, host, sizeof host, port, sizeof port,
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "an unknown peer";
-  }
-  return std::string(host) + ":" + port;
-}
-
-/// Who made the process at the other end of a Unix socket; nothing where the system does not tell.
-std::optional<uid_t> userBehind(int fd) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return {};
-  return peer.uid;
-}
-
 }  // namespace
 
 OwnFd::~OwnFd() {
@@ -238,8 +222,7 @@ Result<AcceptedSocket> acceptFrom(int listening) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return AcceptedSocket{};
     return Error{ErrorCode::io, std::strerror(errno)};
   }
-  AcceptedSocket accepted{OwnFd(fd), peerName(name, length), {}};
-  if (name.ss_family == AF_UNIX) accepted.user = userBehind(fd);
+  AcceptedSocket accepted{OwnFd(fd), peerText(name, length), userOf(fd)};
   setUp(fd, name.ss_family);
   return accepted;
 }
