@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
+#include <cmath>
+
+#include <fmt/format.h>
 
 namespace psd {
 namespace {
@@ -40,6 +42,8 @@ bool checkBaseline(std::span<const float> values) { return checkBlocks(values); 
 __attribute__((target("avx2"))) bool checkAvx2(std::span<const float> values) { return checkBlocks(values); }
 #endif
 
+const char* nonFiniteName(float value) { return std::isnan(value) ? "nan" : "infinity"; }
+
 using Check = bool (*)(std::span<const float>);
 
 Check bestCheck() {
@@ -54,6 +58,14 @@ Check bestCheck() {
 bool allFinite(std::span<const float> values) {
   static const Check check = bestCheck();
   return check(values);
+}
+
+std::string nonFiniteElement(std::string_view tensor, float value, uint64_t element, uint64_t count) {
+  return fmt::format("{} holds {} at element {} of {}", tensor, nonFiniteName(value), element, count);
+}
+
+std::string nonFiniteRow(std::string_view table, float value, uint64_t id) {
+  return fmt::format("{} holds {} in the row of id {}", table, nonFiniteName(value), id);
 }
 
 }  // namespace psd

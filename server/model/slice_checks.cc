@@ -99,20 +99,17 @@ Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard,
 
 namespace {
 
-const char* nameOf(float value) { return std::isnan(value) ? "nan" : "infinity"; }
-
 std::string describeElement(const ParameterStore& store, uint64_t element, float value) {
   const ModelLayout& layout = store.layout();
   const size_t tensor = layout.tensorAt(element);
   const TensorPlace& place = layout.places()[tensor];
   const std::string name = printable(store.model().tensors[tensor].name);
   const uint64_t at = element - place.begin;
-  if (at < place.count)
-    return fmt::format("{} holds {} at element {} of {}", name, nameOf(value), at, place.count);
-  return fmt::format("the padding behind {} holds {}", name, nameOf(value));
+  if (at < place.count) return nonFiniteElement(name, value, at, place.count);
+  return fmt::format("the padding behind {} holds {}", name, std::isnan(value) ? "nan" : "infinity");
 }
 
-/// The tensors that elements [begin, begin + count) of the arena belong to.
+/// The tensors of elements [begin, begin + count) of the model's layout.
 std::string describeTensors(const ParameterStore& store, uint64_t begin, uint64_t count) {
   const ModelLayout& layout = store.layout();
   const size_t first = layout.tensorAt(begin), last = layout.tensorAt(begin + count - 1);
@@ -133,9 +130,8 @@ std::string describeRow(const ServedModel& model, const RowShard& shard, const R
     values = values.subspan(ofRun.size());
     const auto bad = std::ranges::find_if(ofRun, [](float value) { return !std::isfinite(value); });
     if (!found.empty() || bad == ofRun.end()) return;
-    found =
-        fmt::format("{} holds {} in the row of id {}", printable(model.store->model().tables[run.table].name),
-                    nameOf(*bad), ids[static_cast<size_t>(bad - ofRun.begin()) / dim]);
+    found = nonFiniteRow(printable(model.store->model().tables[run.table].name), *bad,
+                         ids[static_cast<size_t>(bad - ofRun.begin()) / dim]);
   });
   return found;
 }

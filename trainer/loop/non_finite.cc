@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/types/finite.h"
 #include "common/types/model_layout.h"
 
 namespace psd {
@@ -14,8 +15,8 @@ std::string describeNonFinite(const ModelSpec& model, std::span<const float> fla
     const auto values = flat.subspan(place.begin, place.count);
     const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
     if (bad == values.end()) continue;
-    return model.tensors[i].name + " holds " + (std::isnan(*bad) ? "nan" : "infinity") + " at element " +
-           std::to_string(bad - values.begin()) + " of " + std::to_string(place.count);
+    return nonFiniteElement(model.tensors[i].name, *bad, static_cast<uint64_t>(bad - values.begin()),
+                            place.count);
   }
   return {};
 }

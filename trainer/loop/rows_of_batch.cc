@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
+#include "common/types/finite.h"
 
 namespace psd {
 
@@ -39,8 +39,7 @@ std::string describeNonFiniteRows(const ModelSpec& model, const RowBatch& rows) 
     const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
     if (bad == values.end()) continue;
     const auto row = static_cast<size_t>(bad - values.begin()) / rows.dim(table);
-    return fmt::format("{} holds {} in the row of id {}", model.tables[table].name,
-                       std::isnan(*bad) ? "nan" : "infinity", rows.ids(table)[row]);
+    return nonFiniteRow(model.tables[table].name, *bad, rows.ids(table)[row]);
   }
   return {};
 }
