@@ -7,7 +7,6 @@
 #include "common/config/json_file.h"
 #include "common/http/header_text.h"
 #include "common/http/metric_writer.h"
-#include "common/log/log_line.h"
 #include "common/os/address.h"
 #include "common/text/text.h"
 #include "server/http/assets.h"
@@ -132,7 +131,7 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
   }
   HttpAccess access = hooks_.accessOf(callerOf(peer, headers));
   if (access.role < HttpRole::admin) return refuse(response, access.role);
-  return act(action->first, action->second, std::move(access.who), headers, body, response);
+  return act(action->second, std::move(access.who), headers, body, response);
 }
 
 HttpCaller Site::callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const {
@@ -153,8 +152,8 @@ kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
       [this, &response] { return replies_.text(response, 403, "Forbidden", "this token is not known"); });
 }
 
-kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, std::string by,
-                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body, Response& response) {
+kj::Promise<void> Site::act(const HttpAction& action, std::string by, const kj::HttpHeaders& headers,
+                            kj::AsyncInputStream& body, Response& response) {
   // What another site's page sends has either another type or, asked for first, no permission.
   bool isJson = false;
   KJ_IF_MAYBE (type, headers.get(kj::HttpHeaderId::CONTENT_TYPE))
@@ -168,13 +167,11 @@ kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, s
   }
   return replies_.inTime(body.readAllBytes(kBodyBytesMax + 1))
       .then(
-          [this, &name, &action, &response,
-           by = std::move(by)](kj::Array<kj::byte> bytes) -> kj::Promise<void> {
+          [this, &action, &response, by = std::move(by)](kj::Array<kj::byte> bytes) -> kj::Promise<void> {
             if (bytes.size() > kBodyBytesMax) {
               return replies_.text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
             }
-            return run(name, action, by, {reinterpret_cast<const char*>(bytes.begin()), bytes.size()},
-                       response);
+            return run(action, by, {reinterpret_cast<const char*>(bytes.begin()), bytes.size()}, response);
           },
           [this, &response](kj::Exception&& exception) -> kj::Promise<void> {
             if (exception.getType() == kj::Exception::Type::OVERLOADED) {
@@ -188,15 +185,14 @@ kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, s
           });
 }
 
-kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, const std::string& by,
-                            const std::string& arguments, Response& response) {
+kj::Promise<void> Site::run(const HttpAction& action, const std::string& by, const std::string& arguments,
+                            Response& response) {
   Result<Json> document = parseJson(arguments.empty() ? "{}" : arguments, "the body");
   if (!document.ok() || !document->is_object()) {
     // A parser's message quotes what it stumbled over.
     return json(response, 400, "Bad Request",
                 {{"error", document.ok() ? "the body must be an object" : oneLine(document.message(), 500)}});
   }
-  logLine(spdlog::level::info, {.event = name, .by = by}, "{}, asked by {}", name, by);
   auto done = action(*document, by).fork();
   actions_.add(done.addBranch().ignoreResult());  // goes on when the caller hangs up
   return done.addBranch().then([this, &response](Result<std::string> outcome) {
@@ -218,7 +214,7 @@ kj::Promise<void> Site::follow(Response& response, HttpCaller caller, HttpRole r
   auto place = watchers_.enter(role >= HttpRole::admin);
   if (!place) {
     return replies_.text(response, 503, "Service Unavailable",
-                         "as many follow the events as http.connections lets follow");
+                         "too many callers follow the events: close one, or raise http.connections");
   }
   auto stream = replies_.begin(response, "text/event-stream");
   kj::AsyncOutputStream& out = *stream;

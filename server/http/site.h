@@ -44,16 +44,16 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> metrics(Response& response) const;
   kj::Promise<void> json(Response& response, kj::uint code, kj::StringPtr reason,
                          const nlohmann::ordered_json& document) const;
-  /// Sends a document that may be large, or answers that there is no memory for it.
+  /// Sends a document that may be large, or 503 if there is no memory for it.
   kj::Promise<void> document(Response& response, std::string type, std::string text) const;
   HttpCaller callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const;
   /// Answers who may not do something; who guesses tokens waits for it.
   kj::Promise<void> refuse(Response& response, HttpRole role) const;
-  kj::Promise<void> act(const std::string& name, const HttpAction& action, std::string by,
-                        const kj::HttpHeaders& headers, kj::AsyncInputStream& body, Response& response);
-  /// Runs an action whose arguments have come.
-  kj::Promise<void> run(const std::string& name, const HttpAction& action, const std::string& by,
-                        const std::string& arguments, Response& response);
+  kj::Promise<void> act(const HttpAction& action, std::string by, const kj::HttpHeaders& headers,
+                        kj::AsyncInputStream& body, Response& response);
+  /// Runs an action whose arguments have come. The action logs who asked.
+  kj::Promise<void> run(const HttpAction& action, const std::string& by, const std::string& arguments,
+                        Response& response);
   kj::Promise<void> ready(Response& response) const;
   kj::Promise<void> follow(Response& response, HttpCaller caller, HttpRole role);
   /// Until the reader goes, or may not read any more what it reads.
