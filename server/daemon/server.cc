@@ -174,9 +174,8 @@ Status Server::prepareAlone() {
   const DurabilityConfig& durability = loaded_.config.durability;
   if (FolderMark(env_, durability, DaemonId{}).read().record) {
     spdlog::warn(
-        "the folder '{}' is of a daemon of a pair, and no engine is configured: it is not known whether the "
-        "other one "
-        "has newer state",
+        "the folder '{}' is of a daemon of a pair, and no engine is configured: the other "
+        "daemon may have newer state; configure engine to start the pair",
         durability.path);
   }
   if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(goOn());
