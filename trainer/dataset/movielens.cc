@@ -20,7 +20,7 @@
 namespace psd {
 namespace {
 
-/// The columns that are read, wherever they stand.
+/// The columns that are read, in any order.
 constexpr std::array<std::string_view, 3> kFields{"userId", "movieId", "rating"};
 enum Field : size_t { kUser, kItem, kRating };
 constexpr uint64_t kFileBytesMax = 16ull << 30;
@@ -67,7 +67,7 @@ class RatingsReader {
     for (;; ++column) {
       PSD_ASSIGN_OR_RETURN(const bool more, lines_.nextField());
       if (!more) break;
-      if (column == fields_.size()) return lines_.wrong(tooMany("more than"));
+      if (column == fields_.size()) return lines_.wrong(wrongFieldCount("more than"));
       switch (fields_[column]) {
         case kUser: PSD_RETURN_IF_ERROR(readWhole(rating.user)); break;
         case kItem: PSD_RETURN_IF_ERROR(readWhole(rating.item)); break;
@@ -75,11 +75,11 @@ class RatingsReader {
         default: break;  // of a column that no model takes
       }
     }
-    if (column < fields_.size()) return lines_.wrong(tooMany("fewer than"));
+    if (column < fields_.size()) return lines_.wrong(wrongFieldCount("fewer than"));
     return rating;
   }
 
-  std::string tooMany(std::string_view than) const {
+  std::string wrongFieldCount(std::string_view than) const {
     return fmt::format("{} {} fields, as the names are", than, fields_.size());
   }
 

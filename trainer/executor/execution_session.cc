@@ -70,7 +70,8 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
     return Result<JoinInfo>(Error{ErrorCode::invalidArgument, "this connection has joined already"});
   }
   if (const Status may = executor_.mayJoin(incarnation, owner_); !may.ok()) {
-    spdlog::warn("{}: refused: {}", peer_, may.message());
+    logLine(spdlog::level::warn, {.event = "refused", .peer = peer_, .limited = true}, "{}: refused: {}",
+            peer_, may.message());
     close();
     return Result<JoinInfo>(may.error());
   }
