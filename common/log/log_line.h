@@ -17,7 +17,7 @@ struct LogFields {
   std::string process;           ///< of the trainer, as "4711@node-3"
   std::string peer;              ///< the other end of the connection
   std::optional<uint64_t> step;  ///< of the trainer
-  std::string by;                ///< the operator who asked for it: token, certificate or user
+  std::string by;                ///< who asked for it: an operator, or of a join the caller
   bool limited = false;          ///< an unauthenticated peer can cause the line; LogLimit bounds how many
 };
 

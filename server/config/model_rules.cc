@@ -40,14 +40,14 @@ std::vector<std::string> limitsBelow(const Json& primarys, const Json& own) {
     return below;
   for (const auto& [key, value] : mine->items()) {
     const auto other = theirs->find(key);
-    // Times are no room.
+    // Times take no room.
     if (key.ends_with("_ms") || other == theirs->end()) continue;
     if (!value.is_number_integer() || !other->is_number_integer()) continue;
-    const auto least = value.get<uint64_t>(), most = other->get<uint64_t>();
-    const bool unlimited = key == "model_bytes" && most == 0 && least != 0;
-    const bool less = key == "model_bytes" ? least != 0 && least < most : least < most;
-    if (!unlimited && !less) continue;
-    below.push_back("limits." + key + " " + std::to_string(least) + " (primary: " + std::to_string(most) +
+    const auto here = value.get<uint64_t>(), there = other->get<uint64_t>();
+    const bool unlimitedHere = key == "model_bytes" && here == 0;
+    const bool unlimitedThere = key == "model_bytes" && there == 0;
+    if (unlimitedHere || (here >= there && !unlimitedThere)) continue;
+    below.push_back("limits." + key + " " + std::to_string(here) + " (primary: " + std::to_string(there) +
                     ")");
   }
   return below;

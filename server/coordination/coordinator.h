@@ -89,7 +89,7 @@ struct AttachRequest {
   Rank rank;
   uint64_t incarnation = 0;
   uint32_t attachment = 0;  ///< SessionGrant::attachment of its join
-  std::string owner = {};   ///< as Candidate has it, like the next
+  std::string owner = {};   ///< owner and asker: see Candidate
   std::string asker = {};
 };
 
@@ -150,8 +150,8 @@ class Coordinator final {
   /// `now`: see Leases::advance().
   std::chrono::milliseconds lookAtLeases(std::chrono::milliseconds now);
 
-  /// Begins to end the daemon, see DaemonEnd::request(): answers what waits here. `by`: who asks, if
-  /// somebody.
+  /// Begins to end the daemon, see DaemonEnd::request(): answers what waits here. `by`: the operator who
+  /// asks; empty: none does.
   void requestStop(std::string reason, EndOf what = EndOf::run, const std::string& by = {});
   /// The daemon ends: nobody is waited for to come back.
   void endDisconnected();
@@ -175,14 +175,14 @@ class Coordinator final {
   /// The ranks of trainers that a daemon before this one had, and that are not back.
   std::set<Rank> awaited() const { return roster_.awaited(); }
 
-  /// Logs, and tells as an event, that an operator has asked for something.
+  /// Logs a request of an operator, and adds it to the events.
   void noteAsked(const std::string& what, const std::string& by);
 
   SampleAssigner& samples() { return samples_; }
   EventLog& events() { return events_; }
   const ReportBook& reports() const { return reports_; }
   uint32_t worldSize() const { return roster_.worldSize(); }
-  /// How many are in, with a bridge.
+  /// Sessions that are open, a bridge included.
   size_t present() const { return roster_.present(); }
   /// The codec that each trainer which is in pushes with.
   std::vector<std::pair<Rank, std::string>> pushCodecs() const;
@@ -206,11 +206,11 @@ class Coordinator final {
     uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
   };
 
-  /// Logs, and tells as an event, that a trainer is not let in.
-  /// A line of the log that is an event too.
+  /// Logs a line and adds it to the events, of the kind `fields.event`.
   void note(spdlog::level::level_enum level, const LogFields& fields, const std::string& line);
+  /// Logs a refused join, and adds it to the events.
   void noteRefused(const Candidate& candidate, const Error& why);
-  /// Likewise of a connection that a caller wants to add to another one's session; gives the answer.
+  /// Likewise an attempt to attach a connection to another caller's session; returns the error to answer.
   Error noteForeign(const AttachRequest& request);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
   std::vector<TrainerRef> trainersIn() const;

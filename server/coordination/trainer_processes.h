@@ -18,7 +18,7 @@ class TrainerProcesses {
   struct Process {
     ProcessId id;
     uint64_t incarnation = 0;
-    std::string tag;  ///< tells it from other processes; unlike the incarnation it may be shown
+    std::string tag;  ///< tells processes apart in the status; unlike the incarnation it is no secret
     std::shared_ptr<SessionCounters> counters;
   };
 
@@ -53,7 +53,7 @@ class TrainerProcesses {
   }
 
  private:
-  /// Drawn, and not made of the incarnation, from which that could be found.
+  /// Drawn: made of the incarnation, it would help to guess that.
   static std::string drawTag() { return fmt::format("{:08x}", drawId() >> 32); }
 
   Hosting& hosting_;

@@ -25,10 +25,10 @@ class LiveFeed {
   };
 
   using RoomFor = std::function<std::shared_ptr<const void>(uint64_t bytes)>;
-  /// `roomFor` counts a document until the result goes; null: there is no memory for it.
+  /// `roomFor` counts the bytes of a document until its result is destroyed; null: there is no memory for it.
   explicit LiveFeed(RoomFor roomFor) : roomFor_(std::move(roomFor)) {}
 
-  size_t watchers = 0;  ///< that follow now, as they say
+  size_t watchers = 0;  ///< streams that follow now; their owner counts them
 
   /// What there is to say now; an object. Null: nobody follows, so nothing was made.
   void tick(nlohmann::ordered_json now);
@@ -50,7 +50,7 @@ class LiveFeed {
   kj::ForkedPromise<void> ticked_ = pair_.promise.fork();
 };
 
-/// What administrators follow, and, without what happened, the others. Owned by one thread.
+/// The feed of administrators, and that of the others, which has no events. Owned by one thread.
 struct LiveFeeds {
   explicit LiveFeeds(const LiveFeed::RoomFor& roomFor) : ofAdmins(roomFor), ofReaders(roomFor) {}
   LiveFeed& of(HttpRole role) { return role >= HttpRole::admin ? ofAdmins : ofReaders; }

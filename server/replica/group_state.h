@@ -57,11 +57,10 @@ enum class GroupRole {
 ///     who have the group, or a standby takes over that was removed before the plan was lost, or who missed
 ///     the last epochs brings back an old one.
 ///
-/// 11. A run that is over is gone on from by a daemon over a folder that has all of it, or by an operator's
-/// decision
-///     (folder_record.h). Where there is no plan, and nobody who served in it, a daemon over a folder with
-///     state writes that down, and an operator decides. Without: whoever is started first goes on from what
-///     it has, however old, and the others follow.
+/// 11. After a run the next one begins from a folder that has all of its state, or by an operator's decision
+///     (folder_record.h). If there is no plan, and no daemon that served in it, a daemon over a folder with
+///     state writes that down, and an operator decides. Without: the daemon that is started first serves its
+///     own state, however old, and the others follow.
 ///
 /// No rule uses a clock: times only decide when something is tried. With GroupRules::Wait::none rule 1 does
 /// not wait for the standby, and what was answered may be lost with the primary; all else holds.
@@ -94,7 +93,7 @@ class GroupState {
   /// First of all, once: the plan as it was read, and the last record of what this daemon holds (0: nothing).
   /// With no plan it makes one with itself as primary, once nobody else has done so for `absence`; of two
   /// that do, one wins and the other follows.
-  /// Where the plan's run is over beginsAfter() says who begins the next one, and `folder` is what this
+  /// If the plan's run is over, beginsAfter() decides who begins the next one. `folder`: the state that this
   /// daemon would begin with.
   GroupActions start(const PlanView& view, uint64_t number, TimePoint now, SavedFolder folder = {});
   /// To be called every `beat`.
@@ -158,7 +157,8 @@ class GroupState {
 
   DaemonId me() const { return me_; }
   GroupRole role() const;
-  /// Whether it is a newcomer that does not follow, as its folder has what the plan does not lead on from.
+  /// Whether it is a newcomer that does not follow because its folder has state that the plan's run began
+  /// without.
   bool contradicts() const;
   /// The plan as it is known here.
   const PlanView& plan() const;

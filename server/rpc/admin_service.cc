@@ -147,8 +147,9 @@ kj::Promise<void> AdminService::replicate(ReplicateContext context) {
   if (!hasSink) request->follower = DaemonId{};
   context.releaseParams();
   std::shared_ptr<EventLoop> loop = connection_->loop().shared_from_this();
-  return administration_.identity().then([this, context, request = *std::move(request), link = kj::mv(link),
-                                          loop](Administration::Identity here) mutable {
+  return administration_.processAndFolder().then([this, context, request = *std::move(request),
+                                                  link = kj::mv(link),
+                                                  loop](Administration::ProcessAndFolder here) mutable {
     context.getResults().setDaemon(here.daemon);
     context.getResults().setFolderEpoch(here.folderEpoch);
     return administration_.admit(std::move(request), loop)

@@ -129,13 +129,13 @@ class Administration {
     });
   }
   /// Number of this daemon's process, and GroupMember::folderEpoch().
-  struct Identity {
+  struct ProcessAndFolder {
     uint64_t daemon = 0;
     uint64_t folderEpoch = 0;
   };
-  kj::Promise<Identity> identity() {
+  kj::Promise<ProcessAndFolder> processAndFolder() {
     return control_.run([this](Coordinator& coordinator, ParameterHost&) {
-      return Identity{coordinator.daemonId(), group_ ? group_->folderEpoch() : 0};
+      return ProcessAndFolder{coordinator.daemonId(), group_ ? group_->folderEpoch() : 0};
     });
   }
   /// The standby becomes the primary, and this daemon its standby.
