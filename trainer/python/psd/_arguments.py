@@ -17,12 +17,12 @@ _OF_OPTIMIZERS = frozenset(("lr", "weight_decay", "momentum", "dampening", "nest
 
 
 def options(given: Iterable[str], known: Collection[str]) -> None:
-    """Names of arguments that are handed through to psd.Client. One of a local optimizer's gets the line that says where it belongs."""
+    """Checks names of arguments that are passed on to psd.Client. The error of a local optimizer's argument says where it is set."""
     for name in given:
         if name in known:
             continue
         if name in _OF_OPTIMIZERS:
-            raise InvalidArgument(f"{name} is no argument here: the optimizer runs at the daemon, whose configuration says it, as "
+            raise InvalidArgument(f"{name} is no argument here: the optimizer runs at the daemon, whose configuration says it, as in "
                                   "\"optimizer\": {\"type\": \"sgd\", \"lr\": 0.1} (psd.torch.DiLoCo has an optimizer of its own as well, "
                                   "which is made with its own numbers)")
         close = difflib.get_close_matches(name, known, 1)

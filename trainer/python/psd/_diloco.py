@@ -13,7 +13,7 @@ import torch
 
 from . import _arguments, _psd, _served
 from ._pace import Pace
-from ._parameters import LoadRefused, check_dtypes, check_requires_grad, parameters_of
+from ._parameters import LoadRefused, check_dtypes, check_requires_grad, check_shapes, parameters_of
 from ._training import Training
 from .client import Client, ClientOptions, Model, tell_replaced
 from .errors import Error, InvalidArgument, NonFinite
@@ -46,7 +46,7 @@ def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
 
 
 def _stepping(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer whose step() calls hooks: itself, or what it wraps, as the wrappers of accelerate and Lightning do."""
+    """The optimizer whose step() calls hooks: `optimizer`, or the one that it wraps, as wrappers of accelerate and Lightning do."""
     outermost, seen = optimizer, [optimizer]
     while "_optimizer_step_pre_hooks" not in vars(optimizer) or not getattr(type(optimizer).step, "hooked", False):
         inner = {id(value): value for value in vars(optimizer).values() if isinstance(value, torch.optim.Optimizer)}
@@ -101,7 +101,7 @@ class DiLoCo(Training):
         self._late = 0
         self._last_push: _psd.PushInfo | None = None
         self._lr_lambda = lr_lambda
-        self._rates: list[Any] = []  # that lr_lambda gave last
+        self._rates: list[Any] = []  # the newest ones of lr_lambda
         self._steps = self._samples = 0  # since the last exchange
         self._due: _psd.PendingRoundDue | None = None
         self._fragments: _psd.FragmentExchange | None = None  # where the policy has fragments, or a delay
@@ -109,7 +109,7 @@ class DiLoCo(Training):
         self._closed = False
         self._hooks: list[Any] = []
         self._call: types.FrameType | None = None  # of the optimizer's step(), while it is under way
-        self._versions: list[int] = []  # of the parameters, as the newest step or exchange left them
+        self._versions: list[int] = []  # of the parameters, after the newest step or exchange
         self._told_of_changes = False
         self.model = Model.of(name or type(model).__name__, self._parameters)
         # Where the round began, which is also what to bring to a daemon that lost its model; what the steps came to. In
@@ -276,19 +276,16 @@ class DiLoCo(Training):
     def _check_parameters(self) -> None:
         check_requires_grad(self)
         check_dtypes(self._parameters)
-        for key, parameter in self._parameters.items():
-            if tuple(parameter.shape) != self.model.shapes[key]:
-                raise InvalidArgument(f"parameter '{key}' has shape {tuple(parameter.shape)} now, and {self.model.shapes[key]} in the daemon's "
-                                      "model: close() this learner, and make another at a daemon that has no model yet")
+        check_shapes(self._parameters, self.model.shapes)
 
     def _check_module(self) -> None:
-        """Before an exchange."""
+        """What is checked before an exchange: the parameters, and that they are still the module's."""
         self._check_parameters()
         there = {id(parameter) for parameter in self._module.parameters()}
         for key, parameter in self._parameters.items():
             if id(parameter) not in there:
-                raise InvalidArgument(f"parameter '{key}' was replaced in the module since the learner was made, which trains the one before: "
-                                      "close() this learner, and make another for the module as it is")
+                raise InvalidArgument(f"parameter '{key}' was replaced in the module after the learner was made, which still trains the previous "
+                                      "one: close() this learner, and make another for the module as it is")
 
     def _note_versions(self) -> None:
         self._versions = [parameter._version for parameter in self._parameters.values()]
@@ -348,8 +345,8 @@ class DiLoCo(Training):
             group["lr"] = rate
 
     def _is_nested(self) -> bool:
-        """Whether the step() whose hooks are running is of a class that another step() of the same optimizer has called, as super()
-        does: PyTorch runs the hooks for both."""
+        """Whether the step() whose hooks are running was called by another step() of the same optimizer, as by super().step():
+        PyTorch runs the hooks of both."""
         frame = sys._getframe(2).f_back
         while frame is not None and frame is not self._call:
             frame = frame.f_back

@@ -22,7 +22,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def eager(function: _Function) -> _Function:
-    """What torch.compile leaves to Python."""
+    """Excludes a function from torch.compile."""
     return cast(_Function, torch.compiler.disable(function))
 
 
@@ -54,7 +54,7 @@ class Embedding(torch.nn.Module):
         return f"{self.table.name!r}, dim={self.table.dim}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the connection, and without the rows of a step."""
+        """The state without the connection, and without the rows of a step."""
         rows = torch.nn.Parameter(torch.empty(0, self.table.dim), self.rows.requires_grad)
         return {**self.__dict__, "_source": None, "_parameters": {**self._parameters, "rows": rows}}
 
@@ -139,7 +139,7 @@ class TableRows:
         self.end_step()
 
     def detach(self) -> None:
-        """The daemon serves no rows any more."""
+        """Ends the connection to the daemon: no more rows are served."""
         if self._client is not None:
             self.end_step()
         self._client = None
@@ -147,12 +147,12 @@ class TableRows:
             self._handle.remove()
 
     def restore(self) -> None:
-        """Has the modules be as they were before attach()."""
+        """Restores the modules as they were before attach()."""
         for module, rows, source in self._before:
             module.rows, module._source = rows, source
 
     def end_step(self) -> None:
-        """What is read from now on is another step's."""
+        """Ends the step: the next read belongs to a new one."""
         self._step += 1
         self._passes.clear()
         self.clear()
@@ -218,14 +218,14 @@ class TableRows:
         return _Seen(ids, values, versions, self._step)
 
     def _held(self) -> list[_Seen]:
-        """What this step has read, and a backward pass went through or can go through."""
+        """The rows that this step has read and that a backward pass went through or still can."""
         held = [seen for each in self._passes if (seen := each()) is not None]
         self._passes = [weakref.ref(seen) for seen in held]
         summed = self._summed
         return held if summed is None or summed.step != self._step or self.parameter.grad is None else [summed, *held]
 
     def _gradients(self) -> torch.Tensor | None:
-        """That the parameter has, unless whatever walks over parameters has cleared them."""
+        """The parameter's gradients; None if something that walks over parameters has cleared them."""
         gradients = self.parameter.grad
         if self._summed is None or gradients is None or len(gradients) != len(self._summed.ids):
             return None
@@ -272,15 +272,14 @@ class TableRows:
                               "table outside of this process cannot be: take a penalty on what the embedding returns")
 
     def _check_recomputation(self) -> None:
-        """A pass within the backward() of a function computes again what went by without a graph, and so without the rows it read."""
+        """Refuses a forward pass inside the backward() of a function: it recomputes one that ran without a graph, whose rows were not kept."""
         if isinstance(torch._C._current_autograd_node(), torch.autograd.function.BackwardCFunction):
             raise InvalidArgument(f"embedding '{self.name}' is read again in a backward pass, by activation checkpointing with "
                                   "use_reentrant=True, which keeps nothing of what the forward pass read: use_reentrant=False does")
 
 
 class IgnoredByDdp:
-    """Has a DistributedDataParallel that is made of a model pass by the rows of its tables, whose numbers differ from process to
-    process; until remove()."""
+    """Makes DistributedDataParallel ignore the rows of a model's tables, whose number differs from process to process; until remove()."""
 
     _NAME = "_ddp_params_and_buffers_to_ignore"
 
@@ -298,7 +297,7 @@ class IgnoredByDdp:
 
 
 def tables_of(model: torch.nn.Module) -> list[TableRows]:
-    """Those of the psd.torch.Embedding modules of a model."""
+    """The tables of the psd.torch.Embedding modules of a model."""
     modules: dict[str, list[Embedding]] = collections.defaultdict(list)
     for module in model.modules():
         if isinstance(module, Embedding):
@@ -310,7 +309,7 @@ def tables_of(model: torch.nn.Module) -> list[TableRows]:
 
 
 def _oldest(one: list[int], other: list[int]) -> list[int]:
-    """Of each shard, where 0 says nothing of it."""
+    """The older version of each shard; 0 stands for none."""
     shards = max(len(one), len(other))
     pairs = zip(one + [0] * (shards - len(one)), other + [0] * (shards - len(other)))
     return [min(filter(None, pair), default=0) for pair in pairs]

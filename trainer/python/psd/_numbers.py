@@ -1,4 +1,4 @@
-"""The numbers of an optimizer (learning rate, momentum, …), which the daemon has: psd.torch.Optimizer shows none of its own."""
+"""The numbers of an optimizer (learning rate, momentum, …): the daemon has them, and psd.torch.Optimizer none of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 
 from .errors import InvalidArgument
 
+
 def refuse(key: object) -> NoReturn:
-    """Every read and write of a number of the optimizer ends here."""
+    """Raises the error of each read and write of a number of the optimizer."""
     raise InvalidArgument(f"a psd.torch.Optimizer has no {key!r}: the daemon's configuration says it, \"optimizer\" of the parameters' "
                           "group, whose \"schedule\" replaces a scheduler; `psd set optimizer.lr=…` changes it while the daemon runs")
 
@@ -43,7 +44,7 @@ class Group(dict[str, Any]):
 
 
 class Defaults(dict[str, Any]):
-    """An optimizer's defaults: none, and whoever asks for one gets the line that says where it is."""
+    """An optimizer's defaults: there are none, and each read or write raises the error that says where they are set."""
 
     def __missing__(self, key: str) -> NoReturn:
         refuse(key)

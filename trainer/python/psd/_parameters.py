@@ -22,7 +22,7 @@ class TrainsServed(Protocol):
 
 
 def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.nn.Parameter]]:
-    """By name: those that require a gradient, and so are served, and the others. Rows of tables are among neither."""
+    """The model's parameters by name: those that require a gradient, which are served, and the others. Rows of tables are in neither."""
     rows = {id(module.rows) for module in model.modules() if isinstance(module, Embedding)}
     named = {key: value for key, value in model.named_parameters() if id(value) not in rows}
     return ({key: value for key, value in named.items() if value.requires_grad},
@@ -30,7 +30,7 @@ def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter]
 
 
 def check_kinds(parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    """What can be served at all."""
+    """Refuses parameters that cannot be served at all."""
     for key, parameter in parameters.items():
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise InvalidArgument(f"parameter '{key}' has no shape yet (a lazy module's): run one forward pass first")
@@ -50,12 +50,13 @@ def check_dtypes(parameters: Mapping[str, torch.nn.Parameter]) -> None:
 
 
 def check_shapes(parameters: Mapping[str, torch.nn.Parameter], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """A parameter's `data` may have been replaced since the model was joined with. `shapes`: by the same names."""
+    """Finds a parameter whose `data` was replaced by a tensor of another shape after the join. `shapes`: by the same names."""
     if [parameter.shape for parameter in parameters.values()] == list(shapes.values()):
         return
     for key, parameter in parameters.items():
         if parameter.shape != shapes[key]:
-            raise InvalidArgument(f"parameter '{key}' has shape {tuple(parameter.shape)} now, and {shapes[key]} in the daemon's model")
+            raise InvalidArgument(f"parameter '{key}' has shape {tuple(parameter.shape)} now, and {shapes[key]} in the daemon's model: set the "
+                                  "shape before the first trainer joins, at a daemon that has no model yet")
 
 
 def check_requires_grad(trainer: TrainsServed) -> None:

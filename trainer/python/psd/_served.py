@@ -1,4 +1,4 @@
-"""The parameters of PyTorch that something in this process serves, and the modules that they are in."""
+"""Which parameters of PyTorch an optimizer or learner of this process serves, and the hooks on their modules."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ._parameters import LoadRefused
 from .errors import InvalidArgument
 
-_trainers: Any = WeakIdKeyDictionary()  # by parameter, the process that serves it and a weak reference to what does
+_trainers: Any = WeakIdKeyDictionary()  # by parameter: the process that serves it, and a weak reference to its optimizer or learner
 
 
 def trainer_of(parameter: torch.nn.Parameter) -> Any:
-    """What serves it; None: nothing in this process."""
+    """The optimizer or learner that serves it; None: this process has none."""
     process, reference = _trainers.get(parameter, (None, None))
     return reference() if process == os.getpid() else None  # after a fork the parent's trainer is not the child's
 
 
 def check_free(parameters: Mapping[str, torch.nn.Parameter], others: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Refuses parameters that something else serves, whose pulls and pushes would undo each other's, and those that share memory with
-    each other, or with `others`, the frozen parameters and buffers of a model whose served ones get memory of their own."""
+    """Refuses parameters that another optimizer or learner serves, since the two would undo each other's pulls and pushes, and parameters
+    that share memory with each other or with `others`: the frozen parameters and buffers of a model whose served ones get new memory."""
     for key, served in parameters.items():
         if (trainer := trainer_of(served)) is not None:
             raise InvalidArgument(f"parameter '{key}' is served by a psd.torch.{type(trainer).__name__} already: close() that first")
@@ -55,8 +55,7 @@ def release(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
 
 
 class _HooksOfHere(collections.OrderedDict[int, Any]):
-    """A module's hooks, of which those that refuse values stay out of its copies and pickles: these serve no parameter, and are read
-    without psd."""
+    """A module's hooks. Copies and pickles leave out the hooks of psd: a copy serves no parameter, and torch.load() reads it without psd."""
 
     def __reduce__(self) -> Any:
         others = [(key, hook) for key, hook in self.items() if not isinstance(getattr(hook, "hook", hook), LoadRefused)]
@@ -64,7 +63,7 @@ class _HooksOfHere(collections.OrderedDict[int, Any]):
 
 
 def refuse_loading(model: torch.nn.Module, refused: LoadRefused) -> list[Any]:
-    """Has load_state_dict() of the model and its modules call `refused` first. Gives the hooks, to be removed."""
+    """Has load_state_dict() of the model and its modules call `refused` first. Returns the hooks, for the caller to remove."""
     for module in model.modules():
         hooks = module._load_state_dict_pre_hooks
         if not isinstance(hooks, _HooksOfHere):

@@ -1,4 +1,4 @@
-"""Notices parameters that something else than a pull has written."""
+"""Finds parameters that something other than a pull has written."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-_WHOLE = 16384  # elements up to which all values are compared
-_WINDOW = 1024  # of more, at least as many side by side in each step
-_PARTS = 2048  # and at least one part of so many
-_SPREAD = 512  # and so many that are spread over all parameters
-_OF_EACH = 64  # at most
-_ROWS = 8  # of parameters in memory of their own, as many in each step
+_WHOLE = 16384  # models up to this many elements are compared whole
+_WINDOW = 1024  # smallest window of a larger model, in elements: adjacent ones, compared in one step
+_PARTS = 2048  # the window is at least 1 / _PARTS of the model
+_SPREAD = 512  # elements per step that are sampled from all parameters together
+_OF_EACH = 64  # of these, at most from one parameter
+_ROWS = 8  # parameters with memory of their own that are compared in a step, one row of each
 
 
 class Watch:
-    """What the served parameters were after the newest pull. Versions tell of what PyTorch writes, but not of writes through
-    `.data`: for these values are compared, all of a small model, else some of each parameter and a window that moves on with each step. Used by the thread that makes the steps."""
+    """The values of the served parameters after the newest pull. Versions count what PyTorch writes, except writes through `.data`. To find
+    those, values are compared: all of a small model, else some of each parameter and a window that moves with each step. Used by the
+    thread that makes the steps."""
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter], flat: np.ndarray | torch.Tensor, value_of: Mapping[str, torch.Tensor],
                  places: Mapping[str, slice]):
@@ -38,17 +39,17 @@ class Watch:
         self._memory: list[int] = []
         self._own: list[str] = []  # those in memory of their own that no other process writes
         self.elsewhere: list[str] = []
-        """Those in memory of their own, to which a pull is copied."""
+        """Parameters with memory of their own, to which pulls are copied."""
         self._look()
 
     def note(self) -> None:
-        """The parameters hold what a pull has brought."""
+        """Notes that the parameters hold the values of a pull."""
         self._step += 1
         self._kept = self._sample()
         self._versions = [parameter._version for parameter in self._parameters.values()]
 
     def changed(self) -> str | None:
-        """The name of a parameter whose values are others than after the pull, as far as these are compared."""
+        """The name of a parameter whose compared values differ from those after the pull; None: none does."""
         if (now := self._sample()) != self._kept:
             place = int(np.flatnonzero(np.frombuffer(now, np.int32) != np.frombuffer(self._kept, np.int32))[0])
             begin, end = self._span()
@@ -66,7 +67,7 @@ class Watch:
         return None
 
     def written(self) -> list[str]:
-        """The names of those that PyTorch has written, with other values or not."""
+        """The names of parameters that PyTorch has written since, whether or not their values changed."""
         versions = [parameter._version for parameter in self._parameters.values()]
         if versions == self._versions:
             return []
@@ -79,7 +80,7 @@ class Watch:
         return torch.equal(parameter, values) or bool(((parameter == values) | (parameter.isnan() & values.isnan())).all())
 
     def _look(self) -> list[str]:
-        """Where the parameters are; the names of those that have been elsewhere."""
+        """Notes where the parameters' memory is; the names of those whose memory was replaced."""
         memory = [parameter.data_ptr() for parameter in self._parameters.values()]
         if memory == self._memory:
             return []
@@ -90,7 +91,7 @@ class Watch:
         return moved
 
     def _span(self) -> tuple[int, int]:
-        """Of the values that are compared in this step: all, or a window that moves on."""
+        """The range of values that this step compares: all, or a window that moves with each step."""
         size = len(self._values)
         if size <= _WHOLE:
             return 0, size
@@ -115,5 +116,5 @@ class Watch:
 
 
 def is_shared(parameter: torch.Tensor) -> bool:
-    """With other processes, which write it too."""
+    """Whether other processes can write it too."""
     return parameter.device.type == "cpu" and parameter.is_shared()

@@ -121,14 +121,14 @@ def _tell(what: str, line: str) -> None:
 
 
 def tell_replaced(what: str, versions: Sequence[int]) -> None:
-    """Tells that a model that was at the daemon, at these versions, has replaced other values of a script."""
+    """Logs that the daemon's model, of these versions, has replaced the values of a script."""
     newest = max(versions, default=0)
     _log.log(logging.WARNING if newest else logging.INFO, "the daemon has a model already, at version %d: its values replace those of %s",
              newest, what)
 
 
 class ClientOptions(TypedDict, total=False):
-    """What psd.torch and psd.jax hand through to psd.Client, which says what each is."""
+    """The options that psd.torch and psd.jax pass on to psd.Client, which documents them."""
     connect_timeout: float
     retry_timeout: float
     transport: str
@@ -325,7 +325,7 @@ class Client:
             self._client.leave()
 
     def _abandon(self) -> None:
-        """Says goodbye if that can be, and closes: for a program that cannot go on and has an error to tell already."""
+        """Leaves if possible, and closes: for a constructor that fails and already has an error to raise."""
         try:
             self.leave()
         except Error as error:

@@ -33,7 +33,7 @@ _Flat = Union[np.ndarray, torch.Tensor]
 
 @dataclasses.dataclass
 class _Exchange:
-    """What changes from step to step: of an optimizer, and of wrappers that have taken over its attributes, as Lightning's do."""
+    """The state that changes from step to step. Wrappers that copy an optimizer's attributes, such as Lightning's, share it."""
     samples: int
     sampler: DealtSampler | None = None
     last_push: _psd.PushInfo | None = None
@@ -64,7 +64,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         examples behind a gradient, by which rounds weigh it. `overlap`: each gradient leaves when the backward pass has
         made it, so that nothing may change it afterwards: no second backward pass before step(), no clipping.
         `options`: of psd.Client; its `device` is that of the parameters, and None has those of a GPU go by way of host memory. Where
-        this fails, the model is as it was, and the daemon is told goodbye."""
+        this fails, the model is as it was, and the trainer has left the daemon."""
         if not isinstance(model, torch.nn.Module):
             raise InvalidArgument(f"psd.torch.Optimizer is made of a module, whose parameters have names, not of a {type(model).__name__}: "
                                   "give the model itself in place of model.parameters()")
@@ -206,7 +206,7 @@ class Optimizer(Training, torch.optim.Optimizer):
                                       "make the psd.torch.Optimizer of the module first (psd combines gradients by itself, too)")
 
     def _check_exchange(self) -> None:
-        """What may have changed since the newest step."""
+        """Checks what may have changed since the newest step."""
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
         check_requires_grad(self)
@@ -220,7 +220,7 @@ class Optimizer(Training, torch.optim.Optimizer):
                                   "needs overlap=False")
 
     def _check_values(self) -> None:
-        """Refuses parameters that something else than a pull has changed."""
+        """Refuses parameters that something other than a pull has changed."""
         key = self._watch.changed() or self._rewritten(self._watch.written())
         if key is None:
             return
@@ -232,8 +232,8 @@ class Optimizer(Training, torch.optim.Optimizer):
                               "close()")
 
     def _rewritten(self, keys: list[str]) -> str | None:
-        """Of parameters that PyTorch has written, one that has not the daemon's values any more. DistributedDataParallel and others write
-        what is there already."""
+        """Of `keys`, parameters that PyTorch has written, one whose values differ from the daemon's. DistributedDataParallel and others write
+        values that are there already."""
         if not keys:
             return None
         before, newest = list(self.client.versions), self._zeros(self._device)
@@ -305,14 +305,14 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._note()
 
     def _note(self) -> None:
-        """What the client has pulled is what the parameters are, and written as autograd sees it."""
+        """Notes that the parameters hold the newest pull, which counts as a write for autograd."""
         for key in self._watch.elsewhere:
             self._parameters[key].data.copy_(self._value_of[key])
         torch.autograd.graph.increment_version(list(self._parameters.values()))
         self._watch.note()
 
     def _attach(self, model: torch.nn.Module, overlap: bool) -> None:
-        """Has the model's parameters be the daemon's."""
+        """Makes the model's parameters those of the daemon's model."""
         _served.claim(self, self._parameters)
         for table in self._lookups:
             table.attach(self.client)
