@@ -36,9 +36,9 @@ struct PlannedMove {
   bool operator==(const PlannedMove&) const = default;
 };
 
-/// Who wrote a plan down. Only daemons that take part decide; one over a folder tells what that says.
+/// Who wrote a plan. Only daemons that take part decide; a daemon over a folder writes that folder's record.
 enum class PlanSource : uint8_t {
-  daemons,        ///< who serves, or takes over
+  daemons,        ///< a daemon that serves, or takes over
   primaryFolder,  ///< there was no plan: a daemon whose folder has the state of a primary
   standbyFolder,  ///< the same, of a standby
 };

@@ -9,7 +9,7 @@
 
 namespace psd {
 
-/// What a folder of saved state says of whose state it has. A value type.
+/// Whose state a folder has, as its primary.json says. A value type.
 struct FolderRecord {
   DaemonId daemon;     ///< the process that saved it; 0: the record cannot be read
   uint64_t epoch = 0;  ///< in which it was the primary; of a standby, the one that it followed; 0: not known
@@ -18,30 +18,31 @@ struct FolderRecord {
   bool operator==(const FolderRecord&) const = default;
 };
 
-/// What a daemon begins with where it is to serve. A value type.
+/// The state that a daemon would begin with. A value type.
 struct SavedFolder {
   std::optional<FolderRecord> record;  ///< nothing: the folder has no state of a group, or nothing is saved
   bool chosen = false;                 ///< the operator said what to begin with (durability.resume)
 };
 
-/// How long nobody else may have begun before a daemon over `folder` begins a run after `run`, so that no
-/// answered push is lost. Nothing: it waits for one with a better right, or for an operator.
+/// How long a daemon over `folder` waits for another one to begin, before it begins the run after `run`
+/// itself, so that no answered push is lost. Nothing: it waits for a daemon with a newer folder, or for an
+/// operator.
 ///
 ///  - The folder of the last primary in the last epoch has all of it: at once.
 ///  - That of the standby that the plan names to the end has, too, where pushes waited for its disk: after
 ///    twice `alone`, in which the primary's would have begun.
-///  - What the operator has chosen is begun with at once.
-///  - A folder without state begins another run only where the last primary saved nothing: else that run
-///    would be followed by who has the state of the one before.
+///  - A state that the operator has chosen begins at once.
+///  - A folder without state begins only if the last primary saved nothing: else the daemon with the state
+///    would follow that run and replace its own.
 ///  - Where the plan is a guess from a folder, another folder may have more: an operator decides.
 std::optional<std::chrono::nanoseconds> beginsAfter(const EndedRun& run, const SavedFolder& folder,
                                                     const GroupRules& rules);
 
-/// Whether the plan, in which a daemon serves, leads on from the folder's state, or from nothing: else its
-/// run began without that state, and who follows would replace it.
+/// Whether the run of the plan, in which a daemon serves, continues the folder's state, or the folder has
+/// none. Else the run began without that state, and following would replace it.
 bool leadsOn(const PlanView& plan, const SavedFolder& folder);
 
-/// What a daemon writes down where there is no plan, so that nobody begins without what its folder has.
+/// What a daemon writes if there is no plan, so that no daemon begins without the state of its folder.
 EndedRun asEndedRun(const FolderRecord& record, DaemonId me);
 
 /// Of two guesses, whether `one` is of later state than `other`.

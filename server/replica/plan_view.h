@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// A run that is over, as the plan tells of it. A value type.
+/// A run that is over, as its plan has it. A value type.
 struct EndedRun {
   uint64_t epoch = 0;                       ///< the last one
   DaemonId primary;                         ///< who served in it
@@ -28,7 +28,7 @@ struct PlanView {
   DaemonId primary;       ///< who answers pushes; nobody: there is no plan
   std::optional<DaemonId>
       standby;  ///< who holds all answered pushes and may take over; nobody: the primary is alone
-  std::optional<EndedRun> ended = {};  ///< nobody serves: the run before; nothing: no plan tells of one
+  std::optional<EndedRun> ended = {};  ///< of a plan whose run is over: that run
   bool operator==(const PlanView&) const = default;
   /// Whether nobody serves: there is no plan, none any more, or its run is over.
   bool vacant() const { return primary == DaemonId{}; }
