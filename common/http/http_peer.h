@@ -12,8 +12,8 @@ namespace psd {
 struct HttpPeer {
   bool encrypted = false;                     ///< over TLS
   std::vector<std::string> certificateNames;  ///< of a client's certificate that was checked
-  std::string where;                          ///< for people, as "127.0.0.1:53211"
-  std::optional<uid_t> user;                  ///< of a Unix socket: whose process it is
+  std::string where;                          ///< as text: "127.0.0.1:53211"
+  std::optional<uid_t> user;                  ///< of a Unix socket: the user of its process
 };
 
 }  // namespace psd

@@ -32,7 +32,7 @@ void setLogLevel(const std::string& level);
 
 /// Waits until all that was logged before is written; false when that takes longer than `most`.
 bool flushLog(std::chrono::milliseconds most = kLogWait);
-/// Opens the file's path again, for those who rotate logs. An Error: the previous file stays in use. An
+/// Opens the file's path again, for log rotation. An Error: the previous file stays in use. An
 /// error that takes longer than kLogWait becomes a line of the log.
 Status reopenLogFile();
 LogLosses logLosses();

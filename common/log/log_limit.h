@@ -24,7 +24,7 @@ class LogLimit {
   bool admit(const std::string& event, std::string_view peer, Clock::time_point now);
   /// For each window that has ended and left lines out, the sentence that counts them.
   std::vector<std::string> due(Clock::time_point now);
-  /// When due() has something to tell; nothing while no line is left out.
+  /// When due() will return a sentence; nothing while no line is left out.
   std::optional<Clock::time_point> nextDue() const;
   /// Lines left out so far.
   uint64_t suppressed() const { return suppressed_; }

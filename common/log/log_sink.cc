@@ -26,8 +26,8 @@ namespace level = spdlog::level;
 using Clock = LogLimit::Clock;
 
 constexpr size_t kBatchBytes = 64 << 10;
-constexpr std::chrono::seconds kTurn{5};            // for the thread to get one, on a busy machine
-constexpr std::chrono::milliseconds kLookAgain{5};  // whether it is in the target's hands now
+constexpr std::chrono::seconds kTurn{5};            // for the thread to run at all on a busy machine
+constexpr std::chrono::milliseconds kLookAgain{5};  // whether it is in a call of the target now
 
 /// The severity of syslog(3).
 char priorityOf(level::level_enum severity) {
@@ -52,20 +52,20 @@ const char* colorOf(level::level_enum severity) {
 
 }  // namespace
 
-/// What the sink and its thread share, and outlives the sink where the target hangs.
+/// What the sink and its thread share. Outlives the sink if the target hangs.
 struct LogSink::Shared {
   Shared(LogTarget to, std::unique_ptr<spdlog::formatter> with, Style in)
       : target(std::move(to)), formatter(std::move(with)), style(in) {}
 
   void run();
-  /// The next thing that the thread has to do; false: nothing, for now. Holds the lock on return.
+  /// Does the next thing that is due; false: nothing is. Holds the lock on return.
   bool step(std::unique_lock<std::mutex>& lock);
   void writeOut(std::unique_lock<std::mutex>& lock, LogBacklog::Batch batch, uint64_t counted);
   std::string render(const spdlog::details::log_msg& message) const;
   std::string render(level::level_enum severity, const std::string& sentence) const;
   void push(level::level_enum severity, std::string line);
-  /// Waits for `condition`; whether it holds. Gives up after `most`, as a rule: a thread that the machine is
-  /// too busy to let run, so that it is not in the target's hands, has kTurn.
+  /// Waits for `condition`, and returns whether it holds. Gives up after `most` in a call of the target.
+  /// While the thread is not in one, because the machine is too busy to run it, gives up after kTurn.
   bool await(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
              const std::function<bool()>& condition);
 
@@ -82,7 +82,7 @@ struct LogSink::Shared {
   std::string reason;                              ///< why it did
   uint64_t reopens = 0, reopened = 0;              ///< asked for, and made
   Status reopenStatus;                             ///< of the last one made
-  bool reopenAwaited = false;                      ///< else a line tells of an error
+  bool reopenAwaited = false;                      ///< whether reopen() waits; else an error becomes a line
   std::optional<Clock::time_point> inTargetSince;  ///< the thread is in a call of it
   bool over = false, ended = false;
 };

@@ -35,7 +35,7 @@ class LogSink final : public spdlog::sinks::sink {
   bool flush(std::chrono::milliseconds most);
   void set_pattern(const std::string& pattern) override;
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override;
-  /// LogTarget::reopen(), for which it waits kLogWait at most; later a line tells of an error.
+  /// LogTarget::reopen(), for which it waits kLogWait at most; a later error becomes a line.
   Status reopen();
   LogLosses losses() const;
 

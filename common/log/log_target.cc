@@ -16,7 +16,7 @@ namespace {
 
 Result<OwnFd> openLogFile(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
-  std::error_code unknown;  // where it may not be looked for, opening the file tells why
+  std::error_code unknown;  // if the folder cannot be looked up, open() fails with the reason
   if (!folder.empty() && !std::filesystem::exists(folder, unknown) && !unknown) {
     return Error{ErrorCode::invalidArgument,
                  "log.file: " + quotedPath(path) + ": there is no folder " + quotedPath(folder.string())};

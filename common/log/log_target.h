@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// The file of a log, appended to, which may be moved away meanwhile, or standard error. Its calls block for
-/// as long as the file system, or whoever reads standard error, lets them. Belongs to the log's thread.
+/// The file of a log, appended to, which may be moved away meanwhile, or standard error. Its calls block as
+/// long as the file system or the reader of standard error does. Belongs to the log's thread.
 class LogTarget {
  public:
   /// Opens the file, which it creates where it is missing; an empty path is standard error. Errors name the

@@ -2,9 +2,9 @@
 
 namespace psd {
 
-/// Lets SIGINT, SIGTERM, SIGHUP and SIGQUIT end the process as they do by default, also where it is process 1
+/// Makes SIGINT, SIGTERM, SIGHUP and SIGQUIT end the process as they do by default, also if it is process 1
 /// of a container, for which the kernel has no default action: there it exits with 128 + N. A signal that is
-/// ignored stays ignored. Comes first in main(); what waits for signals installs its own handlers later.
+/// ignored stays ignored. Call it first in main(); code that handles signals installs its own handlers later.
 void endBySignals();
 
 /// Ends the process by the signal. Async-signal-safe.

@@ -18,7 +18,7 @@ namespace {
 /// Most bytes of a pipe or device, which is read whole when it is opened.
 constexpr size_t kStreamBytesMax = 32u << 20;
 
-/// From which the umask takes away.
+/// Mode of a new file, before the umask.
 constexpr mode_t kNewFileMode = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
 
 Error systemError(const std::string& path, const char* what) {
@@ -40,8 +40,8 @@ Result<bool> standsFor(const std::string& path, int fd) {
   return named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-/// Gives a file that has no other permissions than its owner's those of another one. The group's are left out
-/// where this process may not set the group: another group would get them.
+/// Gives a file, which only its owner can access, the permissions of another one, without those of the group
+/// if this process cannot set the group: another group would get them.
 void takePermissions(int fd, const struct stat& from) {
   mode_t mode = from.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
   const bool taken =
@@ -144,8 +144,9 @@ Result<std::unique_ptr<ReadableFile>> readStream(const std::string& path, int fd
   }
 }
 
-/// flock(): it ends with the process, however that ends, so a file that is left behind locks nobody out. The
-/// folder is locked as well, so that nobody gets in who removes the file; not every file system can do that.
+/// flock(): it ends with the process, however that ends, so a file that is left behind keeps no process out.
+/// The folder is locked as well, so that removing the file does not unlock it; not every file system supports
+/// that.
 class PosixFileLock final : public FileLock {
  public:
   PosixFileLock(std::string path, int fd, int folder) : path_(std::move(path)), fd_(fd), folder_(folder) {}

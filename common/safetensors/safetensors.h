@@ -22,7 +22,7 @@ struct SafetensorsEntry {
   std::vector<uint64_t> shape;
   uint64_t begin = 0, end = 0;  ///< bytes from the end of the header
 
-  /// For people: "position_ids I64[1,4]".
+  /// As text: "position_ids I64[1,4]".
   std::string toString() const;
 };
 

@@ -31,8 +31,8 @@ struct Peer {
 struct Identity {
   std::string name;
   Role role = Role::reader;
-  /// Tells callers apart and names them: "token 'ops'", "certificate 'node-7'", "user 1000"; empty: a caller
-  /// of which the connection tells nothing.
+  /// Tells callers apart and names them: "token 'ops'", "certificate 'node-7'", "user 1000"; empty: the
+  /// connection has nothing that identifies its caller.
   std::string caller = {};
 };
 

@@ -10,8 +10,8 @@ namespace psd {
 /// Not thread-safe; its owner guards it.
 class CheckpointSchedule {
  public:
-  /// Without a number of bytes the log may grow to so many times the newest checkpoint, or to so many bytes
-  /// where that is more: then checkpoints are a small part of what is written.
+  /// Default of `everyBytes`: kLogOfCheckpoints times the newest checkpoint, at least kLogBytesMin, so that
+  /// checkpoints are a small part of what is written.
   static constexpr uint64_t kLogOfCheckpoints = 8, kLogBytesMin = 256ull << 20;
 
   struct Terms {
@@ -28,7 +28,7 @@ class CheckpointSchedule {
 
   explicit CheckpointSchedule(Terms terms) : terms_(terms) {}
 
-  /// From now on by other terms.
+  /// Replaces the terms.
   void follow(Terms terms) { terms_ = terms; }
   /// Counting begins: the values as they are now are safe, or new. `logged`: bytes of the log that are not in
   /// any checkpoint.

@@ -132,7 +132,7 @@ void Checkpointer::run() {
     served_ = serving;
     taken_.notify_all();
   }
-  // One that was asked for and did not come to it is the first of all, perhaps.
+  // A checkpoint that was requested and not taken yet may be the first one.
   const bool owed = asked_ != served_;
   if (!lastOne_ || (!owed && !schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
   hold.unlock();

@@ -39,7 +39,7 @@ struct CheckpointSource {
   /// checkpointer's thread.
   std::function<std::vector<Group>()> groups;
   std::shared_ptr<LogWriter> log;           ///< null: there is no log
-  uint64_t logBytesBefore = 0;              ///< of the log before that one, which is in no checkpoint
+  uint64_t logBytesBefore = 0;              ///< of the previous daemon's log that is in no checkpoint
   std::shared_ptr<GuardedSamples> samples;  ///< the plan of the samples; null: there is none
   std::shared_ptr<HeldFolder> folder;       ///< that it is saved in; null: nobody has to hold it
   std::set<uint64_t> damaged;               ///< checkpoints there that do not count
@@ -67,7 +67,7 @@ class Checkpointer {
   /// Takes a last checkpoint, if anything changed since the one before, and ends the thread. Blocks. Further
   /// calls do nothing.
   Status finish();
-  /// From now on by the `every_…` keys of this configuration.
+  /// Takes over the `every_…` keys of this configuration.
   void follow(const DurabilityConfig& config);
 
   /// The checkpointer's part of the status, all but the type and the path.
@@ -81,7 +81,7 @@ class Checkpointer {
     double seconds = 0;
     double pauseSeconds = 0;  ///< longest that an update waited for a copy
     uint64_t bytes = 0;
-    /// In the checkpoint: of all shards together, and of the log up to where it goes on.
+    /// What the checkpoint holds: updates of all shards together, and bytes of the log up to its position.
     CheckpointSchedule::Progress progress;
   };
 
@@ -144,7 +144,7 @@ class Checkpointer {
   uint64_t updates() const;
   CheckpointSchedule::Progress progress() const;
   CheckpointSchedule::Terms termsOf(const DurabilityConfig& config) const;
-  /// Looks how much of the disk the folder takes.
+  /// Measures the disk space of the folder.
   void measure();
 
   Env& env_;
@@ -160,8 +160,8 @@ class Checkpointer {
 
   mutable std::mutex mutex_;  // guards what follows
   CheckpointSchedule schedule_;
-  DiskUse disk_;               // as of the newest look
-  uint64_t loggedAtLook_ = 0;  // bytes written to the log by then
+  DiskUse disk_;               // as of the newest measure()
+  uint64_t loggedAtLook_ = 0;  // bytes written to the log at that time
   std::condition_variable wake_;
   std::condition_variable taken_;
   bool ending_ = false;

@@ -13,7 +13,7 @@ struct DiskUse {
   uint64_t checkpoints = 0;
 };
 
-/// What cannot be read now counts as nothing. Blocks.
+/// A file that cannot be read counts as nothing. Blocks.
 DiskUse diskUse(Env& env, const std::string& folder);
 
 }  // namespace psd

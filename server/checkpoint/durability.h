@@ -87,7 +87,7 @@ class Durability {
   /// Forgets which trainers have come and gone: the next daemon begins a run of its own. Blocks.
   Status forgetFinishedRanks();
 
-  /// From now on by the `every_…` keys of this configuration; the others stay as they were.
+  /// Takes over the `every_…` keys of this configuration; the others stay as they were.
   void follow(const DurabilityConfig& config);
 
   DurabilityStatus status() const;

@@ -21,8 +21,8 @@ bool isOfOneDaemon(std::string_view key);
 /// all others.
 nlohmann::ordered_json underRules(const nlohmann::ordered_json& rules, const nlohmann::ordered_json& own);
 
-/// Where a daemon that follows another one has less room, by their configurations with all defaults: of the
-/// limits of `own` those below what `primarys` has, as "limits.table_bytes 1048576 (primary: 17179869184)".
+/// The limits of a standby that are below its primary's, by the configurations `own` and `primarys` with all
+/// defaults, as "limits.table_bytes 1048576 (primary: 17179869184)".
 std::vector<std::string> limitsBelow(const nlohmann::ordered_json& primarys,
                                      const nlohmann::ordered_json& own);
 

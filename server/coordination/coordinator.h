@@ -226,7 +226,8 @@ class Coordinator final {
   /// Drops the model if nobody is in and it never got its values.
   void dropUnclaimed();
   /// Ends a session as forget() does, and what nobody needs then: a model without values, a finished plan of
-  /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: "; `by`: who asked for that.
+  /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: "; `by`: the operator who asked for
+  /// that, if any.
   void depart(SessionId session, Departure how, const std::string& why, const std::string& by = {});
   /// Who removed the trainer; null: it was not removed.
   const std::string* removerOf(const Candidate& candidate) const;

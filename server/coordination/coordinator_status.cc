@@ -1,4 +1,4 @@
-// What a Coordinator tells of itself.
+// The Coordinator's part of the status.
 
 #include <cmath>
 

@@ -17,7 +17,7 @@ class EventLog {
  public:
   static constexpr size_t kEventsMax = 256, kTextBytesMax = 500;
 
-  /// `by`: who asked for it; empty: nobody did.
+  /// `by`: the caller that asked for it; empty: none did.
   void add(std::string_view kind, std::string_view text, std::string_view by = {});
   /// The events that are kept and have a larger number than `number`, oldest first.
   DaemonEvents after(uint64_t number) const;

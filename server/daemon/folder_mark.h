@@ -28,7 +28,7 @@ class FolderMark final {
   Status renew();
   /// What is in the folder is of this daemon while it follows another one in that epoch. Blocks.
   Status writeAsStandby(uint64_t epoch) const;
-  /// Whose state the folder has, as far as a start would go on from it. Blocks.
+  /// Whose state the folder has, if a start would use it. Blocks.
   SavedFolder read() const;
 
  private:

@@ -164,7 +164,7 @@ void GroupMember::claimWhatIsOurs() {
   // Who is named as in sync has on its disk whatever was answered, as long as it is named.
   const bool standbys = ours.standby && plan.standby == ours.daemon;
   if (!isOfPrimary(ours, plan.primary, plan.epoch) && !standbys) {
-    mayClaim_ = false;  // somebody else went on, or may have more
+    mayClaim_ = false;  // another daemon serves, or may have newer state
     return;
   }
   const auto wait = milliseconds(2 * terms_.replication.aloneMs);

@@ -33,7 +33,7 @@ struct FollowerRequest {
   uint64_t folderEpoch = 0;  ///< whose state its folder has (ReplicateResult in the schema)
 };
 
-/// A daemon that waits for the same dead primary, and of which epoch its folder has the state; 0: of none. A
+/// A daemon that waits for the same dead primary, and the epoch of its folder's state; 0: none. A
 /// value type.
 struct PeerFolder {
   std::string address;
@@ -60,7 +60,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
               std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer);
   ~GroupMember() noexcept(false);
 
-  /// Begins. `folder`: what it would begin with.
+  /// Begins. `folder`: the state that it would begin with.
   /// `begunAnew`: this process was a daemon of the run before it threw its state away; it ends where the run
   /// has ended meanwhile, in place of beginning another one.
   void start(SavedFolder folder, bool begunAnew = false);
@@ -99,7 +99,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> switchOver();
 
   DaemonId me() const { return state_.me(); }
-  /// Of which epoch the folder has the state that this daemon would begin with; 0: of none.
+  /// The epoch of the folder's state that this daemon would begin with; 0: none.
   uint64_t folderEpoch() const { return folder_.record ? folder_.record->epoch : 0; }
   /// Where others reach this daemon, as the plan has it.
   const std::vector<Address>& addresses() const { return terms_.addresses; }
@@ -196,7 +196,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   bool isHere(const std::vector<Address>& addresses) const;
   /// Tells people why this daemon does not follow yet.
   void waitFor(const Status& why);
-  /// Tells people what it waits for where nobody serves, or it may not follow who does.
+  /// Logs what it waits for, if no daemon serves or it cannot follow the one that does, and shows it in the
+  /// status.
   void tellUndecided();
   std::string undecided() const;
   std::string undecided(const EndedRun& run) const;

@@ -1,4 +1,4 @@
-// What a GroupMember waits for where nobody serves, and how an operator lets it serve.
+// What a GroupMember waits for if no daemon serves, and how an operator makes it serve.
 
 #include <algorithm>
 #include <string_view>

@@ -13,10 +13,10 @@
 
 namespace psd {
 
-/// The plan in the engine, as a daemon sees it whose model is of one group. A run that is over leaves its
-/// place to the next one: nobody serves in its plan. Where the engine has lost what it held, revisions begin
-/// anew; those of the views go on rising all the same. Owned by the control loop's thread; its promises do
-/// not outlive it.
+/// The plan in the engine, as a daemon sees it whose model is of one group. A run that is over makes room for
+/// the next one: no daemon serves in its plan. Where the engine has lost what it held, revisions begin anew;
+/// those of the views go on rising all the same. Owned by the control loop's thread; its promises do not
+/// outlive it.
 class GroupPlan {
  public:
   /// `addresses`: where others reach this daemon, `me`. The engine outlives it.
@@ -41,12 +41,12 @@ class GroupPlan {
   enum class Moving : uint8_t { counts, stays, unknown };
   kj::Promise<Moving> moveAway(PlannedMove moved);
   /// Writes down that the run is over, whatever the plan has become meanwhile; nothing where there is none.
-  /// Who does so serves. `saved`: it keeps the model on its disk.
+  /// Called by the daemon that serves. `saved`: it keeps the model on its disk.
   kj::Promise<Status> end(bool saved);
 
   /// As it was last seen:
 
-  /// Whether the run of the plan is over, as who served in it has written down.
+  /// Whether the run of the plan is over, by the word of a daemon that served in it.
   bool ended() const { return plan_ && plan_->ended && !plan_->fromFolder(); }
   /// How the model has moved to other daemons; null: it has not.
   const PlannedMove* moved() const { return plan_ && plan_->moved ? &*plan_->moved : nullptr; }
@@ -60,7 +60,7 @@ class GroupPlan {
   std::vector<Address> addressesOfAll() const;
   /// Where the primary is, for people.
   std::string primaryAddress() const;
-  /// Where a daemon is that the plan knows, for people.
+  /// The first address of a daemon of the plan, as text.
   std::string addressOf(DaemonId daemon) const;
   const std::string& key() const { return key_; }
 
@@ -73,7 +73,7 @@ class GroupPlan {
   Result<PlanView> take(const Result<Stored>& stored, Asked asked);
   PlanView view() const;
   Result<Plan> planFor(const PlanView& wanted, const std::vector<Address>& standbyAt) const;
-  /// Whether there is no plan of who took part: none at all, or what a folder says.
+  /// Whether no daemon of a run has written a plan: there is none, or only a folder's record.
   bool gone() const { return !plan_ || plan_->fromFolder(); }
 
   Engine& engine_;

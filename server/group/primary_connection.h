@@ -23,7 +23,7 @@ enum class ConnectionEnd : uint8_t {
 /// What a standby hears of its primary. Called on the connection's thread.
 struct PrimaryEvents {
   std::function<void()> caughtUp;  ///< the model is in place
-  /// Another process has the primary's address; of which epoch its folder has the state, 0: of none.
+  /// Another process has the primary's address. `folderEpoch`: of its folder's state; 0: none.
   std::function<void(uint64_t folderEpoch)> another;
   std::function<void()> planChanged;  ///< see ReplicaSink in the schema
   std::function<void(std::string reason)> runEnded;

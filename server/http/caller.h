@@ -21,7 +21,7 @@ struct HttpCaller {
   HttpPeer peer;
 };
 
-/// What a caller may do, and who it is. A value type.
+/// A caller's role and name. A value type.
 struct HttpAccess {
   HttpRole role = HttpRole::none;
   std::string who;  ///< for the log: "token 'ops' at 10.0.0.7:4242 over HTTP"

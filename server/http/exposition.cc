@@ -48,7 +48,8 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
           status.state == "serving" ? 1 : 0);
   out.one("psd_resident_bytes", Type::gauge, "memory of the process", status.residentBytes);
   out.one("psd_log_lines_dropped_total", Type::counter,
-          "lines of the daemon's log that nobody read, or no disk took, in time", status.logLinesDropped);
+          "lines of the daemon's log dropped because it was not read or written in time",
+          status.logLinesDropped);
   out.one("psd_log_lines_suppressed_total", Type::counter,
           "lines of the daemon's log left out because peers without access caused too many",
           status.logLinesSuppressed);

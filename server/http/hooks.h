@@ -18,7 +18,7 @@
 namespace psd {
 
 /// Something that an administrator may have done by POST; gives a line for people. `arguments`: the request's
-/// body, an object; `by`: who asks. Called on the control loop; what it gives is finished even if the caller
+/// body, an object; `by`: the caller. Called on the control loop; the action is finished even if the caller
 /// hangs up.
 using HttpAction = std::function<kj::Promise<Result<std::string>>(const nlohmann::ordered_json& arguments,
                                                                   const std::string& by)>;
@@ -38,7 +38,7 @@ struct HttpHooks {
   std::function<kj::Promise<void>()> whenDaemonsSeen;
   std::function<DaemonRows(const DaemonStatus& status)> daemonsSeen;
   HttpAccessOf accessOf;
-  /// Counts an answer of so many bytes until the result goes; null: there is no memory for it now.
+  /// Counts an answer of so many bytes until the result is destroyed; null: there is no memory for it now.
   std::function<std::shared_ptr<const void>(uint64_t bytes)> roomFor;
   /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
   std::function<std::shared_ptr<const TlsContext>()> tls;

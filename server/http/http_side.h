@@ -33,7 +33,7 @@ class HttpSide final : private kj::TaskSet::ErrorHandler {
  private:
   kj::Promise<void> keepLooking();
   void look();
-  /// What those who follow are told, but for what happened.
+  /// The document of the feeds, without the events.
   nlohmann::ordered_json documentOf(const DaemonStatus& status) const;
 
   void taskFailed(kj::Exception&& exception) override;

@@ -32,8 +32,8 @@ class LiveFeed {
 
   /// What there is to say now; an object. Null: nobody follows, so nothing was made.
   void tick(nlohmann::ordered_json now);
-  /// The next tick's document for somebody whose newest one is of `tick`; 0: who has none. Without text:
-  /// there is no memory for it.
+  /// The document after that of `tick`, at the next tick; 0: the caller has none yet. Without text: there is
+  /// no memory for it.
   kj::Promise<Document> next(uint64_t tick);
 
  private:

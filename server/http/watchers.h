@@ -12,20 +12,20 @@
 
 namespace psd {
 
-/// Who follows the events, each over a connection of its own, which nothing ends while its system takes what
-/// comes, whether anybody reads it or not. So a part of the connections is kept from them, and where the
-/// others are taken, who comes displaces who has followed longest; a reader displaces no administrator. One
-/// that reads connects again. Owned by one thread.
+/// The callers that follow the events, each over a connection of its own. Such a connection lasts while the
+/// peer's system buffers what is sent, even if no program reads it. So a part of the connections is closed to
+/// them, and when their share is taken a new caller displaces the one that has followed longest; a reader
+/// displaces no administrator. A page that is open connects again. Owned by one thread.
 class Watchers {
  public:
   /// `connections`: that may be open at once.
   explicit Watchers(uint32_t connections) : most_(std::max<size_t>(1, connections - connections / 4)) {}
 
   struct Place {
-    std::shared_ptr<const void> held;       ///< until it goes
+    std::shared_ptr<const void> held;       ///< the place is taken as long as this lives
     kj::Promise<void> displaced = nullptr;  ///< fails when another one takes the place
   };
-  /// Nothing where all places are administrators', and this is none.
+  /// Nothing if administrators have all places, and the caller is none.
   std::optional<Place> enter(bool admin) {
     if (watchers_.size() >= most_) {
       auto oldest = std::find_if(watchers_.begin(), watchers_.end(), [](auto& each) { return !each.admin; });

@@ -28,12 +28,12 @@ struct Candidate {
   bool ownCodec = false, ownPullCodec = false;  ///< it asked for them; else they are the daemon's choice
   bool averages = false;                        ///< goes by AllReduceTerms
   bool bridges = false;    ///< the bridge of this machine, of kBridgeRank, which no world counts
-  std::string owner = {};  ///< whose process it is: Identity::caller; empty: the incarnation alone tells
-  std::string asker = {};  ///< who asks, for the log
+  std::string owner = {};  ///< the caller that owns the process (Identity::caller); empty: not known
+  std::string asker = {};  ///< the caller, for the log
 };
 
-/// Whether a caller that knows a process's incarnation may go on as `owner`'s process. Of a caller over a
-/// connection that tells nothing of it, which only a daemon without `auth` lets in, nothing more is known.
+/// Whether `caller`, which knows a process's incarnation, may resume the process of `owner`. An empty name,
+/// which only a daemon without `auth` has, passes: there the incarnation alone is the secret.
 inline bool maySucceed(const std::string& owner, const std::string& caller) {
   return owner.empty() || caller.empty() || owner == caller;
 }
@@ -76,7 +76,7 @@ class Roster {
   bool needsRoom(const Candidate& candidate) const;
   /// Takes the rank. Refuses what mayJoin() refuses, and a rank that is taken (rankTaken).
   Result<SessionId> join(const Candidate& candidate);
-  /// The trainer has come back as a process of this owner.
+  /// Sets the owner of a trainer that has come back; an empty one changes nothing.
   void setOwner(SessionId session, const std::string& owner);
   /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).
   void depart(SessionId session, Departure how);

@@ -22,7 +22,7 @@ Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes) {
   return {};
 }
 
-// What is held of each tensor and shard beside its values, at most: names, places, locks, what became of
+// Upper bounds of what a tensor and a shard take beside their values: names, places, locks, answers of
 // pushes.
 constexpr uint64_t kTensorBytes = 512, kShardBytes = 2048;
 

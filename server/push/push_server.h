@@ -19,7 +19,7 @@ namespace psd {
 /// hold it; the last one's letting go ends it at home.
 class PushServer : public std::enable_shared_from_this<PushServer> {
  public:
-  /// That is held at most of what a trainer has pushed to a shard, and pulled from it, in its session and
+  /// Upper bound of what is held of a trainer's pushes to a shard, and its pulls from it, in its session and
   /// policy: AnsweredPushes::kMost answers, and the parts of the steps under way.
   static constexpr uint64_t kShardBytes = 4096;
   static_assert(AnsweredPushes<PushAnswer>::kMost * sizeof(AnsweredPushes<PushAnswer>::Entry) + 768 <=

@@ -51,11 +51,11 @@ enum class GroupRole {
 ///     alone and asks nobody: nobody else can be promoted.
 ///     Without: a daemon alone stands still whenever the engine is away.
 ///
-/// 10. A plan that is gone is written again by who served in it, in an epoch that nobody had: with the
-///     standby that it waits for, if it hears that one. All others write what they know of it as a guess, and
-///     nobody makes itself primary of that. Without: whoever comes first begins with nothing beside the ones
-///     who have the group, or a standby takes over that was removed before the plan was lost, or who missed
-///     the last epochs brings back an old one.
+/// 10. A plan that is gone is written again by the daemon that served in it, in an epoch that no daemon had:
+///     with the standby that it waits for, if it hears that one. All others write what they know of it as a
+///     guess, of which no daemon makes itself primary. Without: a new daemon begins with nothing beside those
+///     that have the group, a standby takes over that was removed before the plan was lost, or a daemon that
+///     missed the last epochs restores an old one.
 ///
 /// 11. After a run the next one begins from a folder that has all of its state, or by an operator's decision
 ///     (folder_record.h). If there is no plan, and no daemon that served in it, a daemon over a folder with

@@ -12,7 +12,7 @@ namespace psd {
 struct EndedRun {
   uint64_t epoch = 0;                       ///< the last one
   DaemonId primary;                         ///< who served in it
-  std::optional<DaemonId> standby;          ///< who held all that was answered, too
+  std::optional<DaemonId> standby;          ///< also held every answered push
   bool saved = true;                        ///< the primary keeps the model on its disk
   PlanSource source = PlanSource::daemons;  ///< another one: what a folder says, where there was no plan
   bool operator==(const EndedRun&) const = default;
@@ -30,7 +30,7 @@ struct PlanView {
       standby;  ///< who holds all answered pushes and may take over; nobody: the primary is alone
   std::optional<EndedRun> ended = {};  ///< of a plan whose run is over: that run
   bool operator==(const PlanView&) const = default;
-  /// Whether nobody serves: there is no plan, none any more, or its run is over.
+  /// Whether no daemon serves: there is no plan, or its run is over.
   bool vacant() const { return primary == DaemonId{}; }
   /// Whether both say the same of the group, whatever became of the rest of the document.
   bool sameGroup(const PlanView& other) const {

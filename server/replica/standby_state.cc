@@ -142,7 +142,7 @@ void StandbyState::follow(TimePoint now, GroupActions& out) {
 void StandbyState::settleVacant(TimePoint now, GroupActions& out) {
   if (talk_.busy()) return;
   const auto since = now - *vacantSince_;
-  // Who served in a plan that is gone writes it again.
+  // A plan that is gone is written again by the daemon that served in it.
   if (named_ && (!silent(now) || since < rules_.absence / 2)) return talk_.readLater(now);
   const std::optional<EndedRun>& run = plan().ended;
   const auto after = run && !named_ ? beginsAfter(*run, folder_, rules_) : std::nullopt;

@@ -49,9 +49,9 @@ class StandbyState {
   void follow(TimePoint now, GroupActions& out);
   /// Does what is to be done where there is no plan.
   void settleVacant(TimePoint now, GroupActions& out);
-  /// What it knows of the last run: from its folder, or a plan that is gone. Nothing: nothing.
+  /// What it knows of the last run, from its folder or from a plan that is gone; nothing: it knows of none.
   std::optional<EndedRun> lastKnown() const;
-  /// Begins a run in the place of the plan that is over, or of none.
+  /// Begins a run after the plan's run that is over, or the first one.
   void begin(GroupActions& out);
   /// Does what silence or certain death of the primary asks for.
   void settle(TimePoint now, GroupActions& out);
@@ -63,7 +63,7 @@ class StandbyState {
   const GroupRules rules_;
   PlanTalk talk_;
   SavedFolder folder_;
-  std::optional<PlanView> named_;  // the newest plan that was seen of the run that it takes part in
+  std::optional<PlanView> named_;  // the newest plan of the run that it takes part in
   std::optional<TimePoint> vacantSince_;
   bool over_ = false;
   bool promoted_ = false;

@@ -22,9 +22,9 @@ class Caller {
   /// one.
   const std::string& described() const { return described_; }
 
-  /// Identity::caller once logged in; empty: nothing tells the peer from others.
+  /// Identity::caller once logged in; empty: nothing identifies the peer.
   const std::string& identity() const { return access_ ? access_->identity.caller : kNobody; }
-  /// Who asked for something, for the log: identity() with where the peer is, or that alone.
+  /// The caller of a request, for the log: identity() with the peer's address, or the address alone.
   std::string asker() const;
 
   /// Finds out who the peer is, by a token if it has given one; `program` is what the peer calls itself. Once

@@ -18,9 +18,9 @@ constexpr uint64_t kUnfinishedCallsMin = 1024;
 constexpr unsigned kQuietLooksMax = 3;
 // Likewise of answers whose memory others wait for: two seconds, since a network may pause.
 constexpr unsigned kUnreadLooksMax = 8;
-// An answer that is no longer counts among what every connection takes.
+// An answer up to this size belongs to the memory of each connection.
 constexpr uint64_t kSmallAnswerBytes = 32u << 10;
-// Longer than a peer that reads nothing is let be while others wait.
+// Longer than a peer that reads nothing keeps its connection while others wait.
 constexpr kj::Duration kRoomWait = 5 * kj::SECONDS;
 constexpr kj::Duration kRoomLook = 50 * kj::MILLISECONDS;
 constexpr size_t kRoomWaitersMax = 4;
@@ -130,7 +130,7 @@ Connection::Room Connection::takeRoom(uint64_t bytes) {
   if (!small && !answers_.fits(bytes, limits.allOutgoingBytes)) return nullptr;
   roomBytes_ += bytes;
   countQueued(own + bytes);
-  // What was answered is counted as queued the next time that somebody counts; until then it stays counted.
+  // The answer is counted as queued at the next count; until then it stays counted here.
   return {this, [self = shared_from_this(), bytes](const void*) { self->roomBytes_ -= bytes; }};
 }
 

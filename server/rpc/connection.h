@@ -95,11 +95,11 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   kj::Promise<void> untilOutcome(kj::Promise<void> call);
   bool owesOutcome() override { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
 
-  /// Memory for an answer, counted as queued until the result goes.
+  /// Memory for an answer, counted as queued until this is destroyed.
   using Room = std::shared_ptr<const void>;
   /// Room for an answer of up to `bytes` (limits.outgoing_bytes, limits.all_outgoing_bytes), to be asked for
-  /// before it is made and kept as long as its call. Where there is none it waits for some seconds, where few
-  /// others of the connection do; then, and otherwise, `overloaded`.
+  /// before it is made and kept as long as its call. If there is none the call waits up to kRoomWait, unless
+  /// kRoomWaitersMax calls of the connection do; then `overloaded`.
   kj::Promise<Result<Room>> roomFor(uint64_t bytes);
   /// Has `make()`, which may promise something, answer a call once there is room for `bytes`, and
   /// `refuse(error)` where there is none.
@@ -145,7 +145,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   bool mayRead();
   /// Counts what is queued among all connections' (limits.all_outgoing_bytes).
   void countQueued(uint64_t bytes);
-  /// Room for an answer if there is some now; else null.
+  /// Room for an answer; null: there is none now.
   Room takeRoom(uint64_t bytes);
   kj::Promise<Result<Room>> awaitRoom(uint64_t bytes, kj::TimePoint until);
   Error noRoom() const;

@@ -14,8 +14,8 @@
 
 namespace psd {
 
-/// What an operator may ask of a daemon, whatever protocol the question comes over. What changes something
-/// takes `by`, who asks, and logs it. Thread-safe; outlives the loops.
+/// What an operator may ask of a daemon, whatever protocol the question comes over. Requests that change
+/// something take and log `by`, the caller. Thread-safe; outlives the loops.
 class Administration {
  public:
   /// What becomes of another configuration, or would.
@@ -35,14 +35,14 @@ class Administration {
   kj::Promise<DaemonStatus> status() {
     return control_.run([this](Coordinator&, ParameterHost&) { return status_(); });
   }
-  /// What the document of status() takes at most, by all that can be told beforehand.
+  /// An upper estimate of the document of status(), from the model, the trainers and the last document.
   kj::Promise<uint64_t> statusBytes() {
     return control_.run([this](Coordinator& coordinator, ParameterHost& host) {
       const uint64_t last = statusBytes_;
       return std::max(last + last / 16, statusBytesOf(coordinator, host));
     });
   }
-  /// What such a document took.
+  /// The size of such a document.
   void noteStatusBytes(uint64_t bytes) { statusBytes_ = bytes; }
   /// What the document of hotRows() takes at most.
   kj::Promise<uint64_t> hotRowsBytes() {
@@ -168,7 +168,7 @@ class Administration {
       return work(*outgoing_, *incoming_);
     });
   }
-  /// inMoves() of `what`, which somebody asks for.
+  /// inMoves(), logged as a request for `what`.
   template <class Work>
   auto inMovesFor(std::string by, const char* what, Work work) {
     return control_.run([this, by = std::move(by), what, work = std::move(work)](Coordinator& coordinator,
@@ -191,7 +191,7 @@ class Administration {
   }
 
  private:
-  // Of documents, as measured, and something more.
+  // Sizes of parts of documents, as measured, with a margin.
   static constexpr uint64_t kFixedBytes = 24u << 10, kShardBytes = 192, kTableBytes = 1024,
                             kTrainerBytes = 3072, kHotTableBytes = 2048;
   static uint64_t statusBytesOf(const Coordinator& coordinator, ParameterHost& host) {

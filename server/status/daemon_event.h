@@ -12,7 +12,7 @@ struct DaemonEvent {
   double time = 0;      ///< Unix time, in seconds
   std::string kind;     ///< "joined", "lost", …
   std::string text;     ///< for people
-  std::string by;       ///< who asked for it: "token 'ops' at 10.0.0.7:4242"; empty: nobody did
+  std::string by;       ///< the caller that asked for it: "token 'ops' at 10.0.0.7:4242"; empty: none did
 
   static void fields(auto& visit, auto& self) {
     visit("number", self.number);

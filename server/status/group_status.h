@@ -26,7 +26,7 @@ struct GroupStatus {
       0;               ///< of the last take-over, from the last sign of the primary until this daemon served
   std::string engine;  ///< why the engine does not answer; empty: it does
   std::string waits;   ///< what the daemon waits for before it serves or follows
-  uint64_t folderEpoch = 0;  ///< whose state its folder had when it started: that of this epoch; 0: none
+  uint64_t folderEpoch = 0;              ///< epoch of the state that its folder had when it started; 0: none
   std::vector<std::string> limitsBelow;  ///< of a standby: its limits that are below its primary's
 
   /// Of a primary: whether its follower could take over.

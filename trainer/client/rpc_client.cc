@@ -71,7 +71,7 @@ class RpcPartialPush final : public PartialPush {
   std::shared_ptr<PushCall> call_;  // until finish()
 };
 
-/// Whether who observes can use what the options say.
+/// Whether the options suit a reader.
 Status checkReader(const ClientOptions& options) {
   for (const std::string& codec : {options.codec, options.pullCodec}) {
     if (codec.empty() || codec == "none") continue;
@@ -371,7 +371,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (interrupted_) return interruptedError();
   if (!mayRecover(cause)) return cause;
   if (broken != links_.number()) return {};
-  // Why a daemon ends may come after it has refused a call: perhaps the model has moved.
+  // Why the daemon ends may become known after a refused call: the model may have moved.
   if (cause.code == ErrorCode::shuttingDown && !movedTo(kEndReasonTime).empty()) return cause;
   const Clock::time_point start = Clock::now();
   const Clock::time_point since = faults_.broke(start);

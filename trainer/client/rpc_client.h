@@ -37,8 +37,8 @@ class RpcClient final : public MovableClient, private CallHost {
     if (!movedTo_.empty()) return movedTo_;
     return session_.moveHeard() ? session_.moveHeard()->within(within) : DaemonPlaces();
   }
-  /// Who observes does not come back here while this says that the model has moved, as another daemon may
-  /// have told. Called on the client's thread.
+  /// A reader does not come back here while this returns true: another daemon may have said that the model
+  /// has moved. Called on the client's thread.
   void whenElsewhere(std::function<bool()> elsewhere) { elsewhere_ = std::move(elsewhere); }
   /// Whether movedTo() will not change any more.
   bool heardAll() const { return session_.moveHeard() == nullptr || session_.moveHeard()->over(); }
@@ -148,7 +148,7 @@ class RpcClient final : public MovableClient, private CallHost {
 
   /// Joins again, or reads again, within `timeout`.
   Status comeIn(std::chrono::milliseconds timeout);
-  /// Whether who observes knows that the model is served elsewhere.
+  /// Whether a reader knows that the model is served elsewhere.
   bool isElsewhere() const;
   /// Connects and comes in again, until `deadline`.
   Status comeBack(const Error& cause, std::chrono::steady_clock::time_point deadline);
@@ -168,7 +168,7 @@ class RpcClient final : public MovableClient, private CallHost {
   std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may not be answered yet, oldest first
   std::map<Step, HeldSamples> held_;             // dealt for pushes that are not answered, or yet to come
   uint64_t move_ = 0;                            // that the trainer stepped aside for
-  DaemonPlaces movedTo_;                         // that a daemon told of that this client came back to
+  DaemonPlaces movedTo_;                         // as the daemon said to which this client came back
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };

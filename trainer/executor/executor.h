@@ -64,10 +64,10 @@ class Executor {
   void keep(uint64_t incarnation, std::shared_ptr<DaemonSession> session);
   /// null: there is none.
   std::shared_ptr<DaemonSession> takeKept(uint64_t incarnation);
-  /// Whether a caller may join by an incarnation; forbidden: it is of another one's trainer. `owner` tells
-  /// callers apart: the name of a certificate, the user behind a Unix socket; empty: nothing does.
+  /// Whether a caller may join with an incarnation; forbidden: that is a trainer of another caller. `owner`
+  /// tells callers apart: the name of a certificate, the user behind a Unix socket; empty: nothing does.
   Status mayJoin(uint64_t incarnation, const std::string& owner) const;
-  /// The daemon has let a trainer of that caller in.
+  /// Notes the owner of a trainer that the daemon has let in.
   void noteOwner(uint64_t incarnation, const std::string& owner);
   /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
   Status admit(ExecutorTrainer& trainer);
@@ -101,7 +101,7 @@ class Executor {
     std::chrono::steady_clock::time_point since;
   };
   std::map<uint64_t, Kept> kept_;           // by incarnation
-  std::map<uint64_t, std::string> owners_;  // likewise, of the newest kOwnersMax
+  std::map<uint64_t, std::string> owners_;  // by incarnation, the newest kOwnersMax
   std::deque<uint64_t> owned_;              // the oldest first
   TaskThreads workers_;
 };

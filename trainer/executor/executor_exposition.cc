@@ -28,7 +28,7 @@ void writeExecutor(MetricWriter& out, const ExecutorStatus& status) {
   out.one("psd_executor_resident_bytes", Type::gauge, "memory of the process", residentBytes());
   const LogLosses lost = logLosses();
   out.one("psd_executor_log_lines_dropped_total", Type::counter,
-          "lines of the executor's log that nobody read, or no disk took, in time", lost.dropped);
+          "lines of the executor's log dropped because it was not read or written in time", lost.dropped);
   out.one("psd_executor_log_lines_suppressed_total", Type::counter,
           "lines of the executor's log left out because peers without access caused too many",
           lost.suppressed);

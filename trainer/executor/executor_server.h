@@ -22,7 +22,7 @@ namespace psd {
 
 class ExecutorPeer;
 
-/// The answers to all peers of an executor, as long as they have not been read. Owned by the event loop's
+/// The unread answers to all peers of an executor. Owned by the event loop's
 /// thread.
 struct ExecutorAnswers {
   uint64_t bytes() const;
@@ -31,7 +31,7 @@ struct ExecutorAnswers {
   kj::TimePoint shortAt = kj::origin<kj::TimePoint>();  ///< when there was last no room for one
 };
 
-/// Somebody who has connected.
+/// A peer that has connected.
 struct ExecutorCaller {
   std::string where;  ///< for people
   std::string owner;  ///< see Executor::mayJoin()
@@ -64,7 +64,7 @@ class ExecutorPeer {
   const ExecutorCaller caller_;
   const std::shared_ptr<ExecutorAnswers> answers_;
   std::pair<uint64_t, uint64_t> unreadBytes_;  // queued; that the peer's system has not taken
-  kj::TimePoint readAt_;                       // when these were last others than before
+  kj::TimePoint readAt_;                       // when these last changed
   bool greeted_ = false;
   std::string refused_;  // what it sent that is no message
   uint64_t receivedBytes_ = 0;

@@ -19,7 +19,7 @@ namespace {
 
 using c10::impl::cow::COWDeleterContext;
 
-/// What takes the place of a guarded memory: a copy to be written to, and one as it was.
+/// What replaces a guarded memory: a copy to write to, and one with the original values.
 struct Copies {
   at::DataPtr written, original;
   std::string place;
@@ -73,8 +73,8 @@ c10::Allocator* copyingAllocator(const at::Device& device) {
   return &cuda;
 }
 
-/// One for all views, with a reference that none of them gives back: who has the last reference would write
-/// to the memory in place.
+/// One for all views, with a reference that is never released: the owner of the last reference would write to
+/// the memory in place.
 COWDeleterContext* sharedContext() {
   static auto* const context = new COWDeleterContext({nullptr, [](void*) {}});
   context->increment_refcount();
@@ -89,7 +89,7 @@ bool sameBits(const Copies& copies, int64_t elements) {
   return at::equal(bits(copies.written), bits(copies.original));
 }
 
-/// Null where the memory was not asked for to write to, or the tensor is not guarded.
+/// Null if no writable memory was requested, or the tensor is not guarded.
 const Copies* copiesOf(const at::Tensor& tensor) {
   const at::DataPtr& data = tensor.storage().data_ptr();
   return data.get_deleter() == &deleteCopies ? static_cast<const Copies*>(data.get_context()) : nullptr;

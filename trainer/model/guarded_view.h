@@ -15,9 +15,8 @@ at::Tensor guardedView(const float* values, at::IntArrayRef shape, const at::Dev
 /// Whether a tensor is such a view, or was made one by set_data(), and has had no other memory since.
 bool isGuarded(const at::Tensor& tensor);
 
-/// Whether a tensor that was guarded has other values than the memory had, or another memory that somebody
-/// gave it. Some operations ask for memory to write to and only read it: that is no write. Waits for the
-/// device.
+/// Whether a tensor that was guarded has other values than the memory had, or was given other memory. Some
+/// operations ask for memory to write to and only read it: that is no write. Waits for the device.
 bool wasWritten(const at::Tensor& tensor);
 
 /// The place of the TorchScript that first asked for a guarded tensor's memory to write to, "points.py:12";

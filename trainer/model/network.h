@@ -34,7 +34,7 @@ class NetworkError : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// Thrown where somebody else's network has written to a parameter.
+/// Thrown if a module from a file has written to a parameter.
 class ParameterWritten : public NetworkError {
  public:
   using NetworkError::NetworkError;
@@ -90,7 +90,7 @@ class Network : public torch::nn::Module {
   /// trained() has a layer's parameters after those of the layers before it, and the first one's name begins
   /// with the layer's and a dot. Empty: it cannot be cut.
   virtual std::vector<Layer> layers() { return {}; }
-  /// Whether outputs() is somebody else's code, which may write to what is trained.
+  /// Whether outputs() is a module's code from a file, which may write to parameters.
   virtual bool mayWrite() const { return false; }
   /// What a loss can be computed from elsewhere, by name, each [samples, …]; gradients flow back from these.
   /// `batch` has the columns of outputInputs(), and the rows of what lookUp() takes for these.

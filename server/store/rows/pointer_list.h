@@ -11,9 +11,9 @@
 
 namespace psd {
 
-/// Pointers by number, all null at first, in an array that doubles as numbers come. set() is for one writer;
-/// who has learned, after a set(), that a number is in use may read at any time: arrays that were outgrown
-/// stay readable, which together take less than the newest.
+/// Pointers by number, all null at first, in an array that doubles as numbers come. set() is for one writer.
+/// A reader that learns of a number after its set() may read it at any time: outgrown arrays stay readable,
+/// and together take less than the newest.
 template <class T>
 class PointerList {
  public:

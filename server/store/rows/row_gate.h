@@ -37,8 +37,8 @@ class RowGate {
   /// Counts an update of a row that is not there, for a filter with these terms: one with others is
   /// forgotten.
   void count(uint64_t id, const AdmissionFilter::Terms& terms);
-  /// What was counted last, which count() and filterOf() alone change: the rules of a daemon have no part in
-  /// it, so that whoever repeats a log has the same. Null: nothing was counted.
+  /// The filter of what was counted. Only count() and filterOf() change it, never a change of rules, so that
+  /// every daemon that repeats a log has the same one. Null: nothing was counted.
   const AdmissionFilter* filter() const { return filter_ ? &*filter_ : nullptr; }
   /// Memory that the filter takes.
   uint64_t bytes() const { return filter_ ? filter_->bytes() : 0; }

@@ -55,7 +55,7 @@ class RowTable {
     RowLimits limits;
   };
 
-  /// That a table takes without rows at most, with its storage, its gate and its counts.
+  /// Upper bound of what a table takes without rows, with its storage, its gate and its counts.
   static constexpr uint64_t kEmptyBytes = 2048;
 
   /// A table without rows. `epochs` is shared by the tables that one call may visit.
@@ -95,8 +95,8 @@ class RowTable {
   /// may repeat. Returns how many it made. All or none: ErrorCode::overloaded, naming the limit, when not all
   /// fit.
   Result<uint64_t> insertMissing(std::span<const uint64_t> ids, Version version);
-  /// insertMissing() of rows that a log or a checkpoint has: they were admitted once, and the limits that
-  /// hold here have no say.
+  /// insertMissing() of rows that a log or a checkpoint has: they were admitted once, so the limits here do
+  /// not apply.
   Result<uint64_t> insertRecorded(std::span<const uint64_t> ids, Version version) {
     return insert(missing(ids), version);
   }
@@ -153,7 +153,7 @@ class RowTable {
   Epochs& epochs() const { return *epochs_; }
 
  private:
-  /// That the first row takes beside its own bytes: a segment of the index, a page of rows, one of meta
+  /// What the first row takes beside its own bytes: a segment of the index, a page of rows, one of meta
   /// words.
   static constexpr uint64_t kFirstRowBytes = sizeof(RowSegment) + 2 * 4096;
 

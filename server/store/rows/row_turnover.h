@@ -16,7 +16,7 @@
 
 namespace psd {
 
-/// That a row shard takes beside its tables at most.
+/// Upper bound of what a row shard takes beside its tables.
 inline constexpr uint64_t kEmptyRowShardBytes = 8192;
 
 /// Who must know what rows are about to change. Its calls come with the shard's lock held.
@@ -77,7 +77,7 @@ class RowTurnover {
   /// What was prepared is about to be updated: counts what was created and what was not admitted, tells the
   /// observer, and sets what has to be written down beside the update.
   void commit(PreparedRows& prepared);
-  /// Makes ready for update `version` of these rows as the log has it: takes out and counts what is recorded
+  /// Prepares update `version` of these rows as the log has it: takes out and counts what is recorded
   /// beside the update, and creates those of its rows that are not there. Follows no rule, keeps to no limit
   /// and records nothing.
   Status repeat(const RowIds& rows, const RowsBeside& beside, Version version);
@@ -112,7 +112,7 @@ class RowTurnover {
   /// Makes the rows of `wanted` and sets their counts; all or none.
   Status makeRows(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared, Version version);
   Status takeOut(const std::vector<CreatedRows>& created);
-  /// Takes rows out by a rule, which the next update's record tells of.
+  /// Takes rows out by a rule; the record of the next update lists them.
   Status evict(const RowShardTable& table, const std::vector<uint64_t>& ids);
   /// Takes out the rows of `gone`, and leaves in it those that are out.
   Status erase(const RowShardTable& table, std::vector<uint64_t>& gone);
