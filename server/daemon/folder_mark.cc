@@ -83,8 +83,10 @@ SavedFolder FolderMark::read() const {
   if (there.ok() && !*there) return {};
   auto mark = readMark(env_, path());
   if (!mark.ok()) {
-    spdlog::error("it is not known whose state the folder has, so it is not gone on from by itself: {}",
-                  mark.message());
+    spdlog::error(
+        "whose state the folder has cannot be read ({}): in a pair only psd recover lets this daemon serve "
+        "it",
+        mark.message());
     return {.record = FolderRecord()};
   }
   mark->complete = durability_.type == DurabilityConfig::Type::log;

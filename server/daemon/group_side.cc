@@ -196,7 +196,8 @@ void GroupSide::warnOfLimits() {
   if (below.empty()) return;
   const std::string line =
       "this standby has less room than its primary: " + joined(below, ", ") +
-      "; it follows all the same, and keeps to its own limits once it is the primary: give it the same ones";
+      "; it follows nevertheless, and applies its own limits once it is the primary: give both daemons the "
+      "same limits";
   spdlog::warn("{}", line);
   server_.coordinator().events().add("standby", line);
 }

@@ -1,7 +1,6 @@
 // What a GroupMember waits for if no daemon serves, and how an operator makes it serve.
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +11,8 @@
 
 namespace psd {
 namespace {
+
+std::string recoverAt(const std::string& address) { return "psd recover --server " + address; }
 
 /// A connection that finds out who is at a daemon's addresses, and whom it tells. What it hears on its thread
 /// is told on this one, in order.
@@ -93,9 +94,7 @@ kj::Promise<Status> GroupMember::wouldRefuse(DaemonId daemon, std::string what) 
 // --- What is waited for --------------------------------------------------------------------------------
 
 std::string GroupMember::recoverHere() const {
-  std::string command = "psd recover";
-  if (!terms_.addresses.empty()) command += " --server " + terms_.addresses.front().toString();
-  return command;
+  return terms_.addresses.empty() ? "psd recover" : recoverAt(terms_.addresses.front().toString());
 }
 
 std::string GroupMember::whatIsHere() const {
@@ -115,22 +114,20 @@ std::string GroupMember::adviceOf(const PlanView& plan) const {
   const bool primaryWasHere = isHere(plan_.addressesOf(plan.primary));
   const bool noneHasIt = peer_ && std::max(peer_->epoch, here) < plan.epoch;
   if (noneHasIt && peer_->epoch != here) {
-    const bool oursIsNewer = here > peer_->epoch;
     return fmt::format(
         "that primary, of epoch {}, saved nothing before it died: no folder here or at {} has its state; the "
-        "newest that is left is that of epoch {}: psd recover{}",
+        "newest that is left is that of epoch {}: {}",
         plan.epoch, peer_->address, std::max(peer_->epoch, here),
-        oursIsNewer ? recoverHere().substr(std::string_view("psd recover").size())
-                    : " --server " + peer_->address);
+        here > peer_->epoch ? recoverHere() : recoverAt(peer_->address));
   }
   const std::string have = here > 0 ? "what it has, " + whatIsHere() : "what it has";
   if (primaryWasHere && here < plan.epoch && here > 0) {
     return fmt::format(
         "the folder here has no state of epoch {}, in which that primary served; start the other daemon of "
-        "the pair, whose folder may have a newer one than {}, or let this daemon go on with that: {}",
+        "the pair, whose folder may have newer state than {}, or let this daemon serve that: {}",
         plan.epoch, whatIsHere(), recoverHere());
   }
-  return fmt::format("start the primary again, or, where that cannot be, let this daemon go on with {}: {}",
+  return fmt::format("start the primary again, or, if that is not possible, let this daemon serve {}: {}",
                      have, recoverHere());
 }
 
@@ -139,7 +136,8 @@ std::string GroupMember::undecided() const {
   if (state_.contradicts()) {
     return fmt::format(
         "the run of {} (epoch {}) began without what the folder here has, {}, which following it would "
-        "replace: start with another folder to follow it; or end that run, and go on with what is here: {}",
+        "replace: start with another folder to follow it; or end that run, and let this daemon serve what is "
+        "here: {}",
         plan_.primaryAddress(), plan.epoch, whatIsHere(), recoverHere());
   }
   const bool waits = plan.ended && state_.role() == GroupRole::newcomer &&
@@ -155,30 +153,29 @@ std::string GroupMember::undecided(const EndedRun& run) const {
     const std::string none = fmt::format("there is no plan in the engine ({})", plan_.key());
     if (hasCopy_) {
       return fmt::format(
-          "{}; a copy of what the primary at {} had in epoch {} is here: start that one again, or go on with "
-          "the copy: {}",
+          "{}; a copy of the state that the primary at {} had in epoch {} is here: start that one again, or "
+          "let this daemon serve the copy: {}",
           none, at, run.epoch, recoverHere());
     }
     if (!sameAddress) {
       return fmt::format(
-          "{}; of the daemons that were started {} has the newest state, that of epoch {}; here is {}: psd "
-          "recover --server {}",
-          none, at, run.epoch, whatIsHere(), at);
+          "{}; of the daemons that were started {} has the newest state, that of epoch {}; here is {}: {}",
+          none, at, run.epoch, whatIsHere(), recoverAt(at));
     }
     return fmt::format(
-        "{}; of the daemons that were started this one has the newest state, {}: where no other folder has a "
-        "newer one, go on with it: {}",
+        "{}; of the daemons that were started this one has the newest state, {}: if no other folder has a "
+        "newer one, let this daemon serve it: {}",
         none, whatIsHere(), recoverHere());
   }
   if (!run.saved) {
     return fmt::format(
-        "the run is over, and its last primary, of epoch {} at {}, saved nothing; here is {}: to go on with "
+        "the run is over, and its last primary, of epoch {} at {}, saved nothing; here is {}: to begin with "
         "that: {}",
         run.epoch, at, whatIsHere(), recoverHere());
   }
   return fmt::format(
       "the run is over, and its last primary, at {}, has its state, that of epoch {}; here is {}: start the "
-      "daemon over {}, or, where that cannot be, go on with what is here: {}",
+      "daemon over {}, or, if that is not possible, let this one serve what is here: {}",
       at, run.epoch, whatIsHere(), sameAddress ? "that primary's folder" : "its folder there", recoverHere());
 }
 

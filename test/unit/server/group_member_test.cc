@@ -281,14 +281,12 @@ Plan endedPlan() {
   return plan;
 }
 
-TEST_CASE("who waits after the end of a run says for whom, and how an operator lets it go on") {
+TEST_CASE("a daemon that waits after the end of a run says for whom, and which command lets it serve") {
   Stranger one(planText(endedPlan()), {FolderRecord{DaemonId{5}, 1, false, true}});
   CHECK(
       one.says("the run is over, and its last primary, at tcp://three:1, has its state, that of epoch 2; "
-               "here is the state of "
-               "epoch 1: start the daemon over its folder there, or, where that cannot be, go on with what "
-               "is here: psd "
-               "recover --server tcp://one:1"));
+               "here is the state of epoch 1: start the daemon over its folder there, or, if that is not "
+               "possible, let this one serve what is here: psd recover --server tcp://one:1"));
   const GroupStatus status = one.member.status();
   CHECK(status.stateBesidePrimary() == "waiting");
   CHECK(status.epoch == 2);
