@@ -149,6 +149,28 @@ TEST_CASE("who follows longest makes way, readers before administrators") {
   CHECK(watchers.enter(false));
 }
 
+TEST_CASE("the exposition has what is missing from the log, what the disk holds, and what a standby is") {
+  DaemonStatus status;
+  status.logLinesDropped = 3;
+  status.logLinesSuppressed = 4;
+  status.durability.checkpointDiskBytes = 5;
+  status.durability.log = LogStatus{.diskBytes = 6};
+  status.trainers.push_back({.rank = 2, .reportedStep = 7});
+  status.group = GroupStatus{.role = "standby"};
+  const std::string text = exposition(status, HttpMetrics(), {});
+  for (const char* const line :
+       {"psd_log_lines_dropped_total 3", "psd_log_lines_suppressed_total 4", "psd_checkpoint_disk_bytes 5",
+        "psd_log_disk_bytes 6", "psd_trainer_reported_step{rank=\"2\"} 7", "psd_group_standby 1",
+        "psd_group_waits 0"}) {
+    INFO(line);
+    CHECK(text.find("\n" + std::string(line) + "\n") != std::string::npos);
+  }
+  status.group = GroupStatus{.role = "newcomer", .waits = "the primary"};
+  const std::string waiting = exposition(status, HttpMetrics(), {});
+  CHECK(waiting.find("\npsd_group_standby 0\n") != std::string::npos);
+  CHECK(waiting.find("\npsd_group_waits 1\n") != std::string::npos);
+}
+
 TEST_CASE("a host is known by the name that it is listened at, however it is written") {
   const HostNames names({Address{.kind = Address::Kind::tcp, .host = "Node7.Example", .port = 5580}});
   const auto table = kj::HttpHeaderTable::Builder().build();
