@@ -21,7 +21,7 @@
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
 #include "server/replica/replicator.h"
-#include "server/rpc/answer_room.h"
+#include "server/rpc/outgoing_answers.h"
 #include "server/service/administration.h"
 
 namespace psd {
@@ -176,7 +176,7 @@ class Server {
   DaemonMetrics counters_;
   RecentRate gradientRate_;
   MemoryBudgets budgets_;
-  AnswerRoom answers_{budgets_};
+  OutgoingAnswers answers_{budgets_};
   StepReports reports_;
   ParameterHost host_;
   Coordinator coordinator_;

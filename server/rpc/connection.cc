@@ -28,7 +28,7 @@ constexpr size_t kRoomWaitersMax = 4;
 }  // namespace
 
 Connection::Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
-                       AnswerRoom& answers, Bootstrap bootstrap)
+                       OutgoingAnswers& answers, Bootstrap bootstrap)
     : loop_(std::move(loop)),
       answers_(answers),
       caller_(std::move(entrant.peer), authenticator, loop_->now()),

@@ -13,8 +13,8 @@
 
 #include "common/wire/message_stream.h"
 #include "server/loop/event_loop.h"
-#include "server/rpc/answer_room.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/outgoing_answers.h"
 
 namespace psd {
 
@@ -53,7 +53,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
 
   /// `authenticator` and `answers` outlive it.
   Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
-             AnswerRoom& answers, Bootstrap bootstrap);
+             OutgoingAnswers& answers, Bootstrap bootstrap);
 
   void open() override;
   void close() override;
@@ -158,7 +158,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   bool livesUnheard();
 
   const std::shared_ptr<EventLoop> loop_;
-  AnswerRoom& answers_;
+  OutgoingAnswers& answers_;
   Caller caller_;
   Bootstrap bootstrap_;
   std::set<ConnectedTrainer*> trainers_;

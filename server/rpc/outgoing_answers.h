@@ -12,9 +12,9 @@ namespace psd {
 
 /// Counts answers in limits.all_outgoing_bytes before they are made. Thread-safe; outlives the
 /// loops.
-class AnswerRoom {
+class OutgoingAnswers {
  public:
-  explicit AnswerRoom(MemoryBudgets& budgets) : budgets_(budgets) {}
+  explicit OutgoingAnswers(MemoryBudgets& budgets) : budgets_(budgets) {}
 
   /// Whether `bytes` more fit in `most`; an answer larger than `most` fits if nothing else is counted. Notes
   /// a shortage.
