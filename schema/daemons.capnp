@@ -15,7 +15,7 @@ struct ReplicateResult {
     following @1 :UInt64;   # the epoch
     error @2 :Error;
   }
-  folderEpoch @3 :UInt64; # of which epoch the folder of what is saved had the state when the daemon started; 0: of none, or not said
+  folderEpoch @3 :UInt64; # epoch of the state that the daemon's folder (durability.path) had when it started; 0: none, or not known
 }
 
 struct FollowerAnswer {

@@ -152,7 +152,7 @@ interface Training {
   # has the rank goes on with its session, and the daemon knows its pushes. 0: the trainer is not recognised.
   # `daemon` is joined.daemon of the trainer's last join; 0 in its first. `anyRank`: take the lowest free rank in place of `rank`;
   # where all ranks are taken, that of a trainer that is no longer connected. `worldSize` 0: the world size of the daemon's
-  # configuration, or of the trainers that are in; with `anyRank`, where neither says one, 1.
+  # configuration, or of the trainers that are in; with `anyRank` 1 if neither has one.
   # `held`: samples that takeSamples dealt to this trainer, at this daemon or one before it, and of whose gradients no answer
   # came. Where another trainer has some of them by now, their gradient is answered `late`.
   # `averages`: the trainer goes by ModelAccess.allReduce where that is set; who does not is refused there (invalidArgument).
@@ -555,7 +555,7 @@ interface Admin {
   # `records`: the newest format of log records that it reads, as in docs/log_format.md; 0: not said, as by psd of before PSDLOG2.
   # invalidArgument: no engine is configured here, or the caller does not read the records of this daemon. standby: this daemon serves nobody, or is another one. notReady: it has no values
   # yet, or another standby. unavailable: it is about to end. `follower` 0 asks for `daemon` alone, and gets notReady.
-  # `folderEpoch`: of the caller, as in ReplicateResult. Where both wait for a primary that is dead, each can tell which has the newer state.
+  # `folderEpoch`: of the caller, as in ReplicateResult: two daemons that wait for a dead primary learn which has the newer state.
 
   switchOver @7 () -> (status :Acknowledgement);
   # The standby becomes the primary, and this daemon its standby. The connection ends with that, maybe before the answer. notReady:
