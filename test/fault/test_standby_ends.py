@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Pairs whose run has ended, or whose plan is gone, and which are started again in any order: who has all that was answered goes on,
-and everybody else waits and says for whom."""
+"""Pairs whose run has ended, or whose plan is gone, started again in any order: the daemon whose folder has every answered push begins,
+and all others wait and say for what."""
 
 import json
 import shutil
@@ -116,7 +116,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.goes_on(newest, older)
 
     def test_who_ends_right_after_it_took_over_has_saved_what_it_took_over(self):
-        """Without an update of its own, and perhaps before its first checkpoint has begun."""
+        """Without an update of its own, possibly before its first checkpoint has begun."""
         old = self.one(folder="old")
         self.until_primary(old, 1)
         last = self.one(folder="last")
@@ -157,7 +157,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         waiting.until_status("it waits", lambda status: "this is no plan of psd" in status["group"]["waits"])
         waiting.kill()
         self.assertEqual(self.etcd.remove(self.key), 1)
-        # Nobody tells an older folder that there is a newer one, until that is there.
+        # A daemon over an older folder does not know of a newer one before that is started.
         older = self.one(listen=old.address, folder="old")
         self.waits(older, f"there is no plan in the engine ({self.key})", "this one has the newest state, the state of epoch 1")
         empty = self.one()
@@ -182,7 +182,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.goes_on(newest, None)
 
     def test_who_died_before_a_first_checkpoint_says_which_folder_is_left(self):
-        """Its log has updates that no checkpoint leads to: nobody may go on by itself."""
+        """Its log has updates that no checkpoint leads to: no daemon may begin by itself."""
         old = self.one(folder="old")
         self.until_primary(old, 1)
         last = self.one(folder="last")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Pairs whose tables admit and evict rows: whoever serves after a fault has the rows, and the filters that count for admission, of whoever served
-before it, bit for bit, whatever its own limits are; and the model is that of a daemon which nothing befell.
+"""Pairs whose tables admit and evict rows: the daemon that serves after a fault has the rows and admission filters of the previous primary, bit
+for bit, whatever its own limits are; and the model is that of a daemon without faults.
 
 FAULT_ROWS_SCHEDULES=200 FAULT_ROWS_SEED=17 test_standby_rows.py runs so many seeded schedules, from that seed on."""
 
@@ -227,7 +227,7 @@ class StandbyRows(processes.ProcessTest):
         trouble = []
 
         def disturb(fault):
-            """Kills, or has them switch; then whoever is dead comes back."""
+            """Kills a daemon and starts it again, or makes the pair switch."""
             primary = self.until_primary(daemons)
             at = daemons.index(primary)
             if fault == "switch":

@@ -1,4 +1,4 @@
-"""A session is its caller's, what operators ask for is told with their names, and readers learn neither."""
+"""A session belongs to its caller, requests of operators are logged with their names, and readers see neither secret nor events."""
 
 import asyncio
 import http.client

@@ -150,7 +150,7 @@ void ReplicaDaemon::act(const action::Promote& promote) {
   origin_ = Origin{id_, history_};
   const Saving saving = host_.saving();
   if (saving == Saving::none || saving == Saving::log) return;
-  // Over its own folder it goes on there; with what it held it takes a first checkpoint.
+  // Over its own folder it continues there; with a copy it takes a first checkpoint.
   saved_ = saved_ || heldEpoch_ == 0;
   after(random().between(0, 150), [this] { saved_ = true; });
 }

@@ -34,7 +34,7 @@ struct ReplicaDisk {
 
 /// Where a daemon keeps what it has.
 enum class Saving {
-  log,    ///< all that it has when it dies, whoever it is
+  log,    ///< of any daemon, all that it has when it dies
   group,  ///< as durability.type log: of a primary, once its first checkpoint is whole
   both,   ///< so, and of a standby from its image on: replication.wait is standby_and_disk
   none,   ///< nothing

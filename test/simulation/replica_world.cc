@@ -352,7 +352,7 @@ void ReplicaWorld::written(const PlanView& before) {
     return;
   }
   const bool decided = decided_ == plan.primary && plan.epoch != before.epoch;
-  // Without a plan nobody knows of a folder whose daemon is not there.
+  // Without a plan no daemon knows of a folder whose daemon is not started.
   const bool fresh = saving_ != Saving::log && before.vacant() && !before.ended && plan.epoch == 1;
   const bool savedNothing = fresh || (saving_ == Saving::none && plan.epoch != before.epoch);
   if (ReplicaDaemon* primary = living(plan.primary); primary != nullptr && (decided || savedNothing))

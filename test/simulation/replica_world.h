@@ -25,7 +25,7 @@ struct ReplicaCounts {
   uint64_t ends = 0;          ///< of runs
   uint64_t begun = 0;         ///< runs after one that had ended, by a daemon itself
   uint64_t decided = 0;       ///< the same, by an operator
-  uint64_t guessed = 0;       ///< plans that a folder told of
+  uint64_t guessed = 0;       ///< plans written from a folder's record
   uint64_t contradicted = 0;  ///< daemons that did not follow, as the run began without their state
   uint64_t given = 0;         ///< pushes that an operator gave up: no folder had them
 };
@@ -74,7 +74,7 @@ class ReplicaWorld : private ReplicaHost {
   void onPrimary(void (ReplicaDaemon::*call)());
   void claimIfDead();
   void endSomething(uint64_t kind);
-  /// An operator decides, where daemons wait, who goes on: the one that has the most.
+  /// An operator lets the daemon with the most pushes serve, if daemons wait.
   void decide();
   void giveUp(const ReplicaLog& log);
   void loseThePlan();

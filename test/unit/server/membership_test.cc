@@ -119,7 +119,7 @@ TEST_CASE("a process's incarnation is no use to another caller") {
   nobody.owner = "";
   CHECK(roster.mayJoin(thief).error().code == ErrorCode::forbidden);
   CHECK(roster.mayJoin(owner).ok());
-  CHECK(roster.mayJoin(nobody).ok());  // without `auth` the incarnation is all that there is
+  CHECK(roster.mayJoin(nobody).ok());  // without `auth` the incarnation is the only secret
   roster.setOwner(*session, "");
   CHECK(roster.sessions().at(*session).owner == "token 'a'");
   thief.anyRank = owner.anyRank = true;
@@ -305,7 +305,7 @@ TEST_CASE("a trainer that leaves rank and world size open, as all others do, is 
   CHECK_THAT(taken.message(), Contains("the only rank is taken") && Contains("WORLD_SIZE"));
   open.depart(*session, Departure::left);
   CHECK(open.everyoneDone());
-  // A world of two comes next, and then it is whole again for one that knows of nobody.
+  // A world of two follows, and after it again one of a single trainer.
   const SessionId one = joined(open, 1, 2);
   second.worldSize = 0;
   PSD_REQUIRE_OK(open.place(second));
