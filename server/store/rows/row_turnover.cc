@@ -183,21 +183,34 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
   if (take()) return {};
   for (CreatedRows& of : wanted) leaveOnce(of.ids);
   if (take()) return {};
+  // Chosen for all tables before the first row goes: a push that is refused for one of them, or for a filter,
+  // takes no rows of the others, however often it comes.
   uint64_t stillNeeded = filters;
+  std::vector<std::pair<const RowShardTable*, std::vector<uint64_t>>> going;
   for (const CreatedRows& of : wanted) {
     const EvictRule& rule = of.table->gate->rules().evict;
     std::vector<uint64_t> ids;
     if (rule.by != EvictRule::By::never) {
       ids = rowsToMakeRoom(*of.table->rows, rule, version.value, of.ids.size(), numbersOf(*of.table, spared));
-      PSD_RETURN_IF_ERROR(evict(*of.table, ids));
-      of.table->rows->reclaim();
     }
     // Rows that readers still look at are not free yet; the memory taken in place of theirs is the next
     // rows'.
-    if (ids.empty()) stillNeeded += of.table->rows->bytesFor(of.ids.size());
+    if (ids.empty()) {
+      stillNeeded += of.table->rows->bytesFor(of.ids.size());
+    } else {
+      going.emplace_back(of.table, std::move(ids));
+    }
   }
   if (bytes_->take(stillNeeded)) {
     counted_ += stillNeeded;
+    for (const auto& [table, ids] : going) {
+      PSD_RETURN_IF_ERROR(evict(*table, ids));  // which counts what is there, without what is taken
+      table->rows->reclaim();
+    }
+    if (!going.empty()) {
+      bytes_->change(0, stillNeeded);
+      counted_ += stillNeeded;
+    }
     return {};
   }
   return {ErrorCode::overloaded,
@@ -208,10 +221,11 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
 Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared,
                              Version version) {
   PSD_RETURN_IF_ERROR(makeRoom(wanted, spared, version));
-  PSD_RETURN_IF_ERROR(takeBytes(wanted, filters, spared, version));
   // Before the first row is there, which updates without a lock would find and then lose with those taken
-  // back.
-  Status status = checkRoom(wanted);
+  // back; and before rows go for memory.
+  PSD_RETURN_IF_ERROR(checkRoom(wanted));
+  PSD_RETURN_IF_ERROR(takeBytes(wanted, filters, spared, version));
+  Status status;
   for (size_t i = 0; i < wanted.size() && status.ok(); i++) {
     const auto began = std::chrono::steady_clock::now();
     const auto made = wanted[i].table->rows->insertMissing(wanted[i].ids, version);

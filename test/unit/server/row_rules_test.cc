@@ -336,6 +336,34 @@ TEST_CASE("at limits.table_bytes new rows take the place of others for as long a
   CHECK(size.bytes + size.indexBytes < (4 << 20) * 3 / 2);  // the index does not shrink
 }
 
+TEST_CASE("a push that is refused for one table takes no rows of another, however often it comes") {
+  const auto store = makeStore();
+  RowShard& shard = store->rowShard(0);
+  store->setRowRules(0, {.evict = {By::leastRecent}});
+  Push rows;
+  std::vector<uint64_t> ids(100);
+  std::iota(ids.begin(), ids.end(), uint64_t{0});
+  rows.add(0, ids, std::vector<float>(400, 1.f));
+  rows.add(1, {0}, {1, 1});
+  PSD_REQUIRE_OK(update(shard, rows));
+  SECTION("for limits.table_bytes") {}
+  SECTION("for a filter") { store->setRowRules(1, {.admit = {.pushes = 3, .counters = 64 << 12}}); }
+  SECTION("for max_rows") { store->setRowRules(1, {.rowsMax = 1}); }
+  store->setTableBytesMax(1);
+  for (uint64_t id = 1000; id < 1050; id++) {
+    Push push;
+    push.add(0, {id}, std::vector<float>(4, 1.f));
+    push.add(1, {id}, {1, 1});
+    REQUIRE(update(shard, push).error().code == ErrorCode::overloaded);
+  }
+  CHECK(shard.tables()[0].counts->evicted == 0);
+  CHECK(contentOf(shard, 0).size() == 100);
+  Push alone;  // where the other table wants nothing, one takes another's place
+  alone.add(0, {1000}, std::vector<float>(4, 1.f));
+  PSD_REQUIRE_OK(update(shard, alone));
+  CHECK(contentOf(shard, 0).contains(1000));
+}
+
 TEST_CASE("a large table is looked through in parts, and evicts some of its oldest thousands at a time") {
   const auto store = makeStore();
   RowShard& shard = store->rowShard(0);
