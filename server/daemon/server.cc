@@ -460,6 +460,7 @@ DaemonStatus Server::status() const {
   status.movedFrom = incoming_.cameFrom();
   if (status.group && status.state != "stopping") {
     if (const std::string state = status.group->stateBesidePrimary(); !state.empty()) status.state = state;
+    if (status.model && status.state == "standby") status.model->ready = true;  // the copy of its primary's
   }
   if (outgoing_.moved()) {
     status.state = "moved";

@@ -216,7 +216,10 @@ class StandbyEnds(counting_pairs.CountingPairs):
         standby.until_status("it is the standby", lambda status: status["state"] == "standby")
         self.assertEqual([self.ready(each) for each in (primary, standby)], [(200, "serving\n"), (200, "standby\n")])
         self.assertEqual(self.metrics(standby, "psd_serving", "psd_group_standby", "psd_group_waits"), [0, 1, 0])
-        self.assertIn("standby of epoch 1", self.psd("status", "--server", standby.address).stdout)
+        shown = self.psd("status", "--server", standby.address).stdout
+        self.assertIn("standby of epoch 1", shown)
+        self.assertNotIn("waiting for its values", shown)
+        self.assertTrue(standby.status()["model"]["ready"])
 
     def ready(self, daemon):
         try:
