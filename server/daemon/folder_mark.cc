@@ -66,8 +66,16 @@ Status FolderMark::renew() {
   return write();
 }
 
-Status FolderMark::writeAsStandby(uint64_t epoch) const {
-  return write({.daemon = me_, .epoch = epoch, .standby = true});
+Status FolderMark::writeAsStandby(uint64_t epoch) {
+  const std::lock_guard hold(mutex_);
+  PSD_RETURN_IF_ERROR(write({.daemon = me_, .epoch = epoch, .standby = true}));
+  marked_ = epoch;
+  return {};
+}
+
+void FolderMark::followAnother() {
+  const std::lock_guard hold(mutex_);
+  marked_ = 0;
 }
 
 Status FolderMark::write(const FolderRecord& mark) const {

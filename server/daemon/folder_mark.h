@@ -27,7 +27,9 @@ class FolderMark final {
   /// write(), where a mark of an epoch before tells of what is there. Blocks.
   Status renew();
   /// What is in the folder is of this daemon while it follows another one in that epoch. Blocks.
-  Status writeAsStandby(uint64_t epoch) const;
+  Status writeAsStandby(uint64_t epoch);
+  /// Another copy is followed, which is not in the folder yet: renew() then ignores the mark of writeAsStandby().
+  void followAnother();
   /// Whose state the folder has, if a start would use it. Blocks.
   SavedFolder read() const;
 

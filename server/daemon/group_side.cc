@@ -211,6 +211,7 @@ Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint, 
   PSD_ASSIGN_OR_RETURN(const bool onDisk, keepsOnDisk(primarys));
   PSD_ASSIGN_OR_RETURN(LoadedConfig config, asPrimarys(primarys));
   PSD_ASSIGN_OR_RETURN(auto model, server_.host().makeCopy(files, checkpoint, config.config));
+  mark_->followAnother();
   CopyPlace place{model->store.get(), nullptr};
   if (onDisk) {
     place.disk =
@@ -244,6 +245,8 @@ void GroupSide::serveCopy(Followed followed, uint64_t epoch) {
   }
   server_.coordinator().setEpoch(epoch);
   mark_->setEpoch(epoch);
+  // Before a push of the epoch is answered: a log that is here already goes on with it.
+  noteMark(mark_->renew());
   const PriorRun prior = server_.host().serveCopy(std::move(followed.samples), std::move(followed.departed));
   server_.coordinator().begin(prior);
 }

@@ -181,6 +181,41 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.recover(newest)
         self.goes_on(newest, None)
 
+    def test_a_standby_on_its_disk_is_newer_once_it_has_taken_over(self):
+        """Before any checkpoint of its own as the primary: its log goes on, and its folder says so before a push is answered."""
+        old = self.one(folder="old", wait=BOTH)
+        self.until_primary(old, 1)
+        last = self.one(folder="last", wait=BOTH)
+        self.counting((old, last))
+        old.until_in_sync()
+        self.until_more("before the switch-over", 20)
+        self.assertEqual(self.psd("switch", "--server", old.address).returncode, 0)
+        self.until_primary(last, 2)
+        self.until_more("by the one that took over", 20)
+        self.end_trainers()
+        for daemon in (last, old):
+            daemon.kill()
+        self.assertEqual(self.etcd.remove(self.key), 1)
+        older = self.one(listen=old.address, folder="old", wait=BOTH)
+        newest = self.one(listen=last.address, folder="last", wait=BOTH)
+        self.waits(older, f"{newest.address} has the newest state, that of epoch 2", f"psd recover --server {newest.address}")
+        self.recover(newest)
+        self.goes_on(newest, older)
+
+    def test_a_standbys_folder_does_not_follow_a_run_that_began_without_it(self):
+        _, last = self.taken_over(wait=BOTH)
+        standby = self.one(folder="again", wait=BOTH)
+        last.until_in_sync()
+        self.until_more("with the next standby", 20)
+        self.end_trainers()
+        for daemon in (last, standby):
+            daemon.kill()
+        self.assertEqual(self.etcd.remove(self.key), 1)
+        fresh = self.one()
+        self.until_primary(fresh, 1)
+        left = self.one(listen=standby.address, folder="again", wait=BOTH)
+        self.waits(left, f"the run of {fresh.address} (epoch 1) began without what the folder here has, the state of epoch 2")
+
     def test_who_died_before_a_first_checkpoint_says_which_folder_is_left(self):
         """Its log has updates that no checkpoint leads to: no daemon may begin by itself."""
         old = self.one(folder="old")

@@ -89,7 +89,8 @@ TEST_CASE("a plan leads on from a folder's state where it is later, or the same 
   CHECK(leadsOn(plan, {}));
   CHECK(leadsOn(plan, primarys(kPrimary, 3)));
   CHECK(leadsOn(plan, primarys(kOther, 2)));
-  CHECK(leadsOn(plan, standbys(kOther)));
+  CHECK(leadsOn(plan, standbys(kOther)));  // that primary's, or one's of before
+  CHECK_FALSE(leadsOn({5, 2, kPrimary, {}}, standbys(kOther)));
   CHECK_FALSE(leadsOn(plan, primarys(kOther, 3)));
   CHECK_FALSE(leadsOn(plan, primarys(kOther, 7)));
   CHECK(leadsOn(plan, {.record = {}, .chosen = true}));
