@@ -188,7 +188,7 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"durability": {"type": "log", "path": "x", "every_bytes": 1000}, "policy": {"type": "locked"}})",
        "durability.every_bytes: must be \"auto\", 0 or an integer from 65536 to 1099511627776, not 1000"},
       {R"({"durability": {"type": "log", "path": "x", "every_bytes": "some"}})",
-       "durability.every_bytes: must be one of \"auto\", not \"some\""},
+       "durability.every_bytes: must be \"auto\", not \"some\""},
       {R"({"policy": {"bound": 3}})",
        "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, clip"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},

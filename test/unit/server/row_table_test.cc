@@ -270,8 +270,8 @@ TEST_CASE("a device's chunks count whole, and are given back") {
   const uint64_t chunk =
       table->layout().chunkBytes() + table->layout().rowsPerChunk() * RowNumbers::kMetaBytes;
   const uint64_t each = table->layout().rowsPerChunk();
-  CHECK(table->bytesFor(1) == chunk);
-  CHECK(table->bytesFor(each + 1) == 2 * chunk);
+  CHECK(table->bytesFor(1) == chunk + RowTable::kFirstRowBytes);
+  CHECK(table->bytesFor(each + 1) == 2 * chunk + RowTable::kFirstRowBytes);
   CHECK(*table->insertMissing(Ids{1}, Version{1}) == 1);
   CHECK(table->size().bytes == chunk);
   CHECK(table->bytesFor(each - 1) == 0);
