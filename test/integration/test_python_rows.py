@@ -155,7 +155,27 @@ class PythonRows(processes.ProcessTest):
         self.assertEqual(model.embedding(torch.arange(IDS)).abs().sum().item(), 0)
         model.embedding.requires_grad_(True)
         plain(model, optimizer, next(batches()))
-        self.assertGreater(model.embedding(torch.arange(IDS)).abs().sum().item(), 0)
+        rows = model.embedding(torch.arange(IDS)).detach()
+        self.assertGreater(rows.abs().sum().item(), 0)
+        loss = loss_of(model, *next(batches())[0])
+        model.embedding.requires_grad_(False)  # between the passes
+        loss.backward()
+        optimizer.step()
+        self.assertTrue(torch.equal(model.embedding(torch.arange(IDS)), rows))
+
+    def test_a_compiled_step_of_rows_takes_the_steps_of_a_local_optimizer(self):
+        pairs = self.both()
+        for model, optimizer in pairs:
+            def step(parts, model=model, optimizer=optimizer):
+                optimizer.zero_grad()
+                for part in parts:
+                    loss_of(model, *part).backward()
+                optimizer.step()
+
+            compiled = torch.compile(step, backend="aot_eager")
+            for parts in batches():
+                compiled(parts)
+        self.assert_same(pairs[0][0], pairs[1][0])
 
     def test_what_cannot_reach_rows_is_refused(self):
         model = Net(psd.torch.Embedding("e", 3, initial="zero"))

@@ -233,10 +233,11 @@ class TableRows:
             return None
         return gradients
 
+    @eager
     def _accumulate(self, seen: _Seen, leaf: torch.Tensor) -> None:
         """A backward pass has made the gradients of the rows that a forward pass read."""
         gradients, leaf.grad = leaf.grad, None
-        if self._client is None or gradients is None:
+        if self._client is None or gradients is None or not self.parameter.requires_grad:  # as autograd looks only now
             return
         parameter: Any = self.parameter
         if len(parameter._backward_hooks or ()) > 1 or parameter._post_accumulate_grad_hooks:
