@@ -187,6 +187,8 @@ class PythonValues(processes.ProcessTest):
         scheduler = torch.optim.lr_scheduler
         for what in (lambda: group["lr"], lambda: group.__setitem__("lr", 0.1), lambda: group.update(lr=0.1), lambda: group.get("lr"),
                      lambda: group.setdefault("weight_decay", 0.0), lambda: group.get("momentum", 0.9), lambda: merge(group),
+                     lambda: group.pop("lr", None), lambda: group | {"lr": 0.1}, lambda: group.__delitem__("lr"),
+                     lambda: optimizer.defaults.pop("lr", None), lambda: optimizer.defaults | {"lr": 0.1},
                      lambda: optimizer.defaults["lr"], lambda: optimizer.defaults.get("lr"), lambda: optimizer.defaults.update(lr=1),
                      lambda: "lr" in optimizer.defaults, lambda: merge(optimizer.defaults), lambda: scheduler.StepLR(optimizer, 1),
                      lambda: scheduler.OneCycleLR(optimizer, 0.1, 10), lambda: scheduler.ReduceLROnPlateau(optimizer),
@@ -195,14 +197,31 @@ class PythonValues(processes.ProcessTest):
             with self.assertRaisesRegex(psd.InvalidArgument, "configuration") as refused:
                 what()
             self.assertNotIn("\n", str(refused.exception))
-        with self.assertRaisesRegex(psd.InvalidArgument, "parameters of a psd.torch.Optimizer are those of the daemon's model"):
-            group["params"] = [model[0].weight]
+        for change in (lambda: group.update(params=[model[0].weight]), lambda: group.pop("params"), group.clear, group.popitem):
+            with self.assertRaisesRegex(psd.InvalidArgument, "parameters of a psd.torch.Optimizer are those of the daemon's model"):
+                change()
         group["params"] = list(group["params"])
+        for change, back in ((group["params"].pop, lambda last: group["params"].append(last)),
+                             (lambda: optimizer.param_groups.append({"params": [nn.Parameter(torch.ones(1))], "lr": 0.1}),
+                              lambda _: optimizer.param_groups.pop())):
+            changed = change()
+            with self.assertRaisesRegex(psd.InvalidArgument, "param_groups was replaced, or its parameters are others"):
+                optimizer.step()
+            back(changed)
         optimizer.param_groups = [{"params": [], "lr": 0.1}]
         with self.assertRaisesRegex(psd.InvalidArgument, "param_groups was replaced"):
             optimizer.step()
         optimizer.param_groups = [group]
         train(model, optimizer)
+
+    def test_samples_that_are_none_are_refused_at_once(self):
+        optimizer = self.served(make_model())
+        for samples, error in ((-1, psd.InvalidArgument), (1.5, TypeError), ("32", TypeError)):
+            with self.assertRaisesRegex(error, "^samples is .*; expected a whole number"):
+                psd.torch.Optimizer(make_model(), "tcp://localhost:1", samples=samples)
+            with self.assertRaisesRegex(error, "^samples is .*; expected a whole number"):
+                optimizer.samples = samples
+        self.assertEqual(optimizer.samples, 1)
 
     def test_a_step_counts_once_however_the_optimizer_is_wrapped(self):
         local = make_model()

@@ -14,6 +14,11 @@ def refuse(key: object) -> NoReturn:
                           "group, whose \"schedule\" replaces a scheduler; `psd set optimizer.lr=…` changes it while the daemon runs")
 
 
+def _refuse_parameters() -> NoReturn:
+    raise InvalidArgument("the parameters of a psd.torch.Optimizer are those of the daemon's model: make a psd.torch.Optimizer "
+                          "of the whole model in place of changing param_groups")
+
+
 class Group(dict[str, Any]):
     """A parameter group: it has parameters, and none of the numbers."""
 
@@ -24,8 +29,7 @@ class Group(dict[str, Any]):
         if key != "params":
             refuse(key)
         if key in self and [id(each) for each in value] != [id(each) for each in self[key]]:
-            raise InvalidArgument("the parameters of a psd.torch.Optimizer are those of the daemon's model: make a psd.torch.Optimizer "
-                                  "of the whole model in place of changing param_groups")
+            _refuse_parameters()
         super().__setitem__(key, value)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -41,6 +45,23 @@ class Group(dict[str, Any]):
     def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Group:  # type: ignore[override, misc]
         self.update(other)
         return self
+
+    def __or__(self, other: Any) -> NoReturn:
+        refuse(next(iter(other), "number"))
+
+    def __delitem__(self, key: str) -> NoReturn:
+        self.pop(key)
+
+    def pop(self, key: str, *default: Any) -> NoReturn:
+        if key == "params":
+            _refuse_parameters()
+        refuse(key)
+
+    def popitem(self) -> NoReturn:
+        _refuse_parameters()
+
+    def clear(self) -> NoReturn:
+        _refuse_parameters()
 
 
 class Defaults(dict[str, Any]):
@@ -68,3 +89,9 @@ class Defaults(dict[str, Any]):
     def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Defaults:  # type: ignore[override, misc]
         self.update(other)
         return self
+
+    def __or__(self, other: Any) -> NoReturn:
+        refuse(next(iter(other), "number"))
+
+    def pop(self, key: str, *default: Any) -> NoReturn:
+        refuse(key)

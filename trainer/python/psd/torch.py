@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import torch
 
-from . import _cuda, _psd, _served
+from . import _arguments, _cuda, _psd, _served
 from ._dealt_sampler import DealtSampler
 from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
@@ -68,16 +68,17 @@ class Optimizer(Training, torch.optim.Optimizer):
         if not isinstance(model, torch.nn.Module):
             raise InvalidArgument(f"psd.torch.Optimizer is made of a module, whose parameters have names, not of a {type(model).__name__}: "
                                   "give the model itself in place of model.parameters()")
+        self._exchange = _Exchange(_arguments.count("samples", samples))
         self._parameters, self._unserved = parameters_of(model)
         self._lookups = tables_of(model)
         self._check(model, overlap)
         parameters = [*self._parameters.values(), *(table.parameter for table in self._lookups)]
         super().__init__([{"params": parameters}], {})
-        self._groups: list[dict[str, Any]] = [Group(group) for group in self.param_groups]
-        self.param_groups = self._groups
+        self._groups = tuple(Group(group) for group in self.param_groups)
+        self._grouped = [id(parameter) for parameter in parameters]
+        self.param_groups: list[dict[str, Any]] = list(self._groups)
         self.defaults = Defaults()
         self._step_supports_amp_scaling = overlap  # then a GradScaler shows itself to step(), which refuses it
-        self._exchange = _Exchange(samples)
         self.model = Model.of(name or type(model).__name__, self._parameters, [table.table for table in self._lookups])
         self._device = options.setdefault("device", _cuda_device_of(self._parameters))
         self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
@@ -114,7 +115,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        self._exchange.samples = samples
+        self._exchange.samples = _arguments.count("samples", samples)
 
     @property
     def last_push(self) -> _psd.PushInfo | None:
@@ -210,8 +211,10 @@ class Optimizer(Training, torch.optim.Optimizer):
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
         check_requires_grad(self)
-        if [id(group) for group in self.param_groups] != [id(group) for group in self._groups]:
-            raise InvalidArgument("param_groups was replaced, of which the daemon knows nothing: make a psd.torch.Optimizer of the whole model")
+        if ([id(group) for group in self.param_groups] != [id(group) for group in self._groups]
+                or [id(parameter) for group in self._groups for parameter in group["params"]] != self._grouped):
+            raise InvalidArgument("param_groups was replaced, or its parameters are others, of which the daemon knows nothing: make a "
+                                  "psd.torch.Optimizer of the whole model")
         if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
