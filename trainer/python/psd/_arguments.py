@@ -57,6 +57,8 @@ def text(name: str, value: Any) -> str:
 
 
 def texts(name: str, values: Iterable[Any]) -> list[str]:
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} is {shown(values)}; expected text")
     return [text(name, value) for value in values]
 
 

@@ -98,6 +98,8 @@ class DiLoCo(Training):
         if not any(id(parameter) in held for parameter in self._parameters.values()):
             raise InvalidArgument("the inner optimizer has none of the model's parameters: make it of model.parameters()")
         self.samples, self.tokens = samples, tokens
+        if sync_every is not None:
+            sync_every = _arguments.count("sync_every", sync_every)
         self._late = 0
         self._last_push: _psd.PushInfo | None = None
         self._lr_lambda = lr_lambda

@@ -19,6 +19,7 @@ from .errors import Error, InvalidArgument
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
 _WINDOW_MAX = 1024  # slices
+_CONNECTIONS_MAX = 64
 _CHUNK_BYTES = (4096, 64 << 20)
 _Flat = TypeVar("_Flat")
 _open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # each lives as long as the calls that it has under way
@@ -187,7 +188,7 @@ class Client:
         number, text = _arguments.number, _arguments.text
         self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
                                    number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
-                                   text("transport", transport), _arguments.count("connections", connections),
+                                   text("transport", transport), _arguments.integer("connections", connections, 1, _CONNECTIONS_MAX),
                                    slices, slice_bytes, text("codec", codec), text("pull_codec", pull_codec), bool(go_on_without_rows),
                                    _arguments.function("on_event", on_event or _tell),
                                    token if token is None else text("token", token),
