@@ -736,6 +736,9 @@ class PythonDiLoCo(processes.ProcessTest):
         inner = torch.optim.SGD(model.parameters(), 0.1)
         with self.assertRaisesRegex(psd.InvalidArgument, "sync_every is 4, and the daemon's policy.period 5"):
             psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1, sync_every=4)
+        tables = nn.Sequential(psd.torch.Embedding("item", 2), nn.Linear(2, 1))
+        with self.assertRaisesRegex(psd.InvalidArgument, "^the model has a psd.torch.Embedding, of table 'item', whose rows learners do not"):
+            psd.torch.DiLoCo(tables, torch.optim.SGD(tables.parameters(), 0.1), "tcp://localhost:1", rank=0, world_size=1)
         with self.assertRaisesRegex(TypeError, "^sync_every is '5'; expected a whole number$"):
             psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1, sync_every="5")
         with self.learner(daemon, model, inner, rank=0, world_size=1):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from . import _arguments, _psd, _served
+from ._embedding import tables_of
 from ._pace import Pace
 from ._parameters import LoadRefused, check_dtypes, check_requires_grad, check_shapes, parameters_of
 from ._training import Training
@@ -90,6 +91,9 @@ class DiLoCo(Training):
         self.inner_optimizer = inner_optimizer = _stepping(inner_optimizer)
         self._module = model
         self._parameters, self._unserved = parameters_of(model)
+        if tables := tables_of(model):
+            raise InvalidArgument(f"the model has a psd.torch.Embedding, of table '{tables[0].name}', whose rows learners do not have: "
+                                  "psd.torch.DiLoCo is for models without tables, psd.torch.Optimizer for those with")
         if not self._parameters:
             raise InvalidArgument("the model has no parameter that requires a gradient")
         check_dtypes(self._parameters)
