@@ -1,6 +1,7 @@
 """psd.torch.Embedding: whatever treats a model's parameters treats rows of tables too, as it treats those of nn.Embedding."""
 
 import copy
+import gc
 import io
 
 import processes
@@ -271,6 +272,21 @@ class PythonRows(processes.ProcessTest):
         loss = torch.utils.checkpoint.checkpoint(lambda scale: squares() * scale, scale, use_reentrant=True)
         with self.assertRaisesRegex(psd.InvalidArgument, "'e' is read again in a backward pass.*use_reentrant=False"):
             loss.backward()
+
+    def test_an_optimizer_that_the_program_drops_leaves(self):
+        model, daemon = Net(psd.torch.Embedding("e", 3)), self.daemon(policy="locked", optimizer='{"type":"sgd","lr":1}')
+        optimizer = psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1)
+        plain(model, optimizer, next(batches()))
+        del optimizer
+        gc.collect()
+        optimizer = self.served(model, daemon)  # the rank is free
+        plain(model, optimizer, next(batches()))
+
+    def test_ids_are_tensors(self):
+        model = Net(psd.torch.Embedding("e", 3))
+        _optimizer = self.served(model)
+        with self.assertRaisesRegex(TypeError, r"^ids of table 'e' is \[1, 2\]; expected a tensor of integers$"):
+            model.embedding([1, 2])
 
     def test_modules_of_one_table_and_several_passes(self):
         class Pair(nn.Module):

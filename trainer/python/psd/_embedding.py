@@ -131,7 +131,8 @@ class TableRows:
         self._client = client
         needs_gradient = self.parameter.requires_grad
         self.parameter.requires_grad_()
-        self._handle = self.parameter.register_hook(self._refuse_loss)
+        self._handle = self.parameter.register_hook(functools.partial(_refuse_loss, self.name))  # which keeps no client alive
+        weakref.finalize(self, self._handle.remove).atexit = False
         self.parameter.requires_grad_(needs_gradient)
         for module in self._modules:
             module.rows = self.parameter
@@ -167,6 +168,7 @@ class TableRows:
     @eager
     def look_up(self, ids: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
         """The rows of `ids`, for a module with this parameter: that of this table, or a copy's, whose gradients go nowhere."""
+        _arguments.instance(f"ids of table '{self.name}'", ids, torch.Tensor, "a tensor of integers")
         if ids.dtype.is_floating_point or ids.dtype.is_complex:
             raise TypeError(f"ids of table '{self.name}' are integers, not {ids.dtype}")
         if self._client is None:
@@ -268,10 +270,6 @@ class TableRows:
         self.parameter.grad = gradients
         self._noted = gradients._version
 
-    def _refuse_loss(self, _: torch.Tensor) -> None:
-        raise InvalidArgument(f"the parameter of table '{self.name}' is in a loss (a penalty on model.parameters(), perhaps), which a "
-                              "table outside of this process cannot be: take a penalty on what the embedding returns")
-
     def _check_recomputation(self) -> None:
         """Refuses a forward pass inside the backward() of a function: it recomputes one that ran without a graph, whose rows were not kept."""
         if isinstance(torch._C._current_autograd_node(), torch.autograd.function.BackwardCFunction):
@@ -295,6 +293,11 @@ class IgnoredByDdp:
             setattr(self._model, self._NAME, left)
         else:
             self._model.__dict__.pop(self._NAME, None)
+
+
+def _refuse_loss(name: str, _: torch.Tensor) -> None:
+    raise InvalidArgument(f"the parameter of table '{name}' is in a loss (a penalty on model.parameters(), perhaps), which a table outside "
+                          "of this process cannot be: take a penalty on what the embedding returns")
 
 
 def tables_of(model: torch.nn.Module) -> list[TableRows]:
