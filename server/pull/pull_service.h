@@ -56,6 +56,8 @@ class PullService {
   PullService(EventLoop& loop, std::shared_ptr<ServedModel> model, std::optional<TrainerRef> trainer,
               std::shared_ptr<SessionCounters> counters, const Codec* codec);
 
+  /// Whether it serves a reader, and no trainer.
+  bool ofReader() const { return !trainer_; }
   /// The codec that a request names, empty: none, which gives null. ErrorCode::invalidArgument for one that
   /// was not agreed on.
   Result<const Codec*> agreedCodec(std::string_view name) const;

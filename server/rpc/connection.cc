@@ -121,17 +121,31 @@ kj::Promise<void> Connection::untilOutcome(kj::Promise<void> call) {
 }
 
 Connection::Room Connection::takeRoom(uint64_t bytes) {
+  const uint64_t own = queuedBytes() + roomBytes_ + promisedBytes_;
+  if (own > 0 && own + bytes > loop_->config().limits.outgoingBytes) return nullptr;
+  return takeShare(bytes, false);
+}
+
+Connection::Room Connection::takeShare(uint64_t bytes, bool ofReader) {
   if (!stream_) return nullptr;
-  const Limits& limits = loop_->config().limits;
   const uint64_t own = queuedBytes() + roomBytes_;
   countQueued(own);
-  if (own + promisedBytes_ > 0 && own + promisedBytes_ + bytes > limits.outgoingBytes) return nullptr;
   const bool small = own == 0 && bytes <= kSmallAnswerBytes;
-  if (!small && !answers_.fits(bytes, limits.allOutgoingBytes)) return nullptr;
+  const uint64_t all = loop_->config().limits.allOutgoingBytes;
+  if (!small && !answers_.fits(bytes, ofReader ? all - all / 4 : all)) return nullptr;
   roomBytes_ += bytes;
   countQueued(own + bytes);
   // The answer is counted as queued at the next count; until then it stays counted here.
   return {this, [self = shared_from_this(), bytes](const void*) { self->roomBytes_ -= bytes; }};
+}
+
+kj::Promise<Connection::Room> Connection::awaitShare(uint64_t bytes, bool ofReader) {
+  return loop_->timer().afterDelay(kRoomLook).then(
+      [self = shared_from_this(), bytes, ofReader]() -> kj::Promise<Room> {
+        Room room = self->takeShare(bytes, ofReader);
+        if (!room && self->stream_) return self->awaitShare(bytes, ofReader);
+        return room;
+      });
 }
 
 Error Connection::noRoom() const {

@@ -120,6 +120,11 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
         });
   }
 
+  /// Memory for a pull's answer that is a copy, counted as Room is (limits.all_outgoing_bytes, of which pulls
+  /// of readers leave a quarter to others). Null: there is none now. awaitShare() waits for it; null there:
+  /// the connection has ended.
+  Room takeShare(uint64_t bytes, bool ofReader);
+  kj::Promise<Room> awaitShare(uint64_t bytes, bool ofReader);
   /// Whether another call may be taken whose answer has payload (limits.outgoing_bytes).
   bool mayQueue();
   /// Counts what a call will answer as queued already, until its promise is done or dropped.

@@ -61,6 +61,21 @@ kj::Promise<void> PullCalls::onceReadable(Call context, RowPullRequest request, 
   return go(std::move(request));  // the ids lie in the parameters, which stay until the answer is there
 }
 
+template <class Go>
+kj::Promise<void> PullCalls::onceThereIsRoom(RowsContext context, RowPullRequest request, uint64_t bytes,
+                                             Go go) {
+  if (Connection::Room room = connection_->takeShare(bytes, service_.ofReader())) {
+    return go(std::move(request)).attach(std::move(room));
+  }
+  return connection_->awaitShare(bytes, service_.ofReader())
+      .then([this, context, request = std::move(request),
+             go](Connection::Room room) mutable -> kj::Promise<void> {
+        const Status status = mayPull(service_.check(request));
+        if (!status.ok()) return refuse(context, status.error());
+        return go(std::move(request)).attach(std::move(room));
+      });
+}
+
 kj::Promise<void> PullCalls::pullRows(RowsContext context) {
   auto params = context.getParams();
   const Result<const Codec*> codec = service_.agreedCodec(wire::textIn(params.getCodec()));
@@ -69,27 +84,27 @@ kj::Promise<void> PullCalls::pullRows(RowsContext context) {
   if (!rows.ok()) return refuse(context, rows.error());
   RowPullRequest request{params.getShard(), *std::move(rows)};
   if (auto status = mayPull(service_.check(request)); !status.ok()) return refuse(context, status.error());
-  const auto go = [this, context, codec = *codec, pull = params.getPull(),
-                   first = params.getFirst()](RowPullRequest request) mutable {
+  const auto answer = [this, context, codec = *codec, pull = params.getPull(),
+                       first = params.getFirst()](RowPullRequest request) mutable {
     const uint32_t shard = request.shard;
+    return service_.pullRows(std::move(request), codec)
+        .then([this, context, pull, shard, first](Result<PulledRows> pulled) mutable {
+          if (!pulled.ok()) return wire::writeError(pulled.error(), context.getResults().initError());
+          connection_->pin(pulled->bytes.data(), std::move(pulled->owner));
+          auto results = context.getResults(capnp::MessageSize{16, 0});
+          auto out = results.initRows();
+          out.setPull(pull);
+          out.setShard(shard);
+          out.setFirst(first);
+          out.setVersion(pulled->answer.version.value);
+          out.setKnown(pulled->answer.known);
+          out.adoptValues(wire::referenceBytes(results, pulled->bytes));
+          context.releaseParams();
+        });
+  };
+  const auto go = [this, context, answer](RowPullRequest request) mutable {
     const uint64_t bytes = service_.valueBytes(request);
-    auto answering = service_.pullRows(std::move(request), codec)
-                         .then([this, context, pull, shard, first](Result<PulledRows> pulled) mutable {
-                           if (!pulled.ok()) {
-                             return wire::writeError(pulled.error(), context.getResults().initError());
-                           }
-                           connection_->pin(pulled->bytes.data(), std::move(pulled->owner));
-                           auto results = context.getResults(capnp::MessageSize{16, 0});
-                           auto out = results.initRows();
-                           out.setPull(pull);
-                           out.setShard(shard);
-                           out.setFirst(first);
-                           out.setVersion(pulled->answer.version.value);
-                           out.setKnown(pulled->answer.known);
-                           out.adoptValues(wire::referenceBytes(results, pulled->bytes));
-                           context.releaseParams();
-                         });
-    return connection_->promising(bytes, kj::mv(answering));
+    return onceThereIsRoom(context, std::move(request), bytes, answer);
   };
   return onceReadable(context, std::move(request), go);
 }

@@ -40,6 +40,10 @@ class PullCalls final : private IdleKeeper {
   /// Calls `go(request)` once the policy need not let the rows wait for other trainers.
   template <class Call, class Go>
   kj::Promise<void> onceReadable(Call context, RowPullRequest request, Go go);
+  /// Calls `go(request)`, which answers with a copy of `bytes`, once all connections together have room for
+  /// it (limits.all_outgoing_bytes).
+  template <class Go>
+  kj::Promise<void> onceThereIsRoom(RowsContext context, RowPullRequest request, uint64_t bytes, Go go);
   /// Whether what service_.check() answered `checked` may be pulled, and its answer queued for this peer.
   Status mayPull(const Status& checked) const;
   /// pull() of differences.

@@ -24,6 +24,7 @@ LIMITS = {"all_outgoing_bytes": 16 * MIB, "outgoing_bytes": 8 * MIB, "in_flight_
 # Beside all_outgoing_bytes: 192 KiB of each connection, and what two loops and the allocator keep of buffers that were in use.
 SLACK_BYTES = 96 * MIB
 HEARD_BYTES = 4000  # of its answers that a deaf peer reads: those that give it what it calls
+ROW_VALUES = 4096
 
 
 def resident(daemon):
@@ -140,6 +141,31 @@ class HogsTest(processes.ProcessTest):
 
     def test_states_over_many(self):
         self.hog(self.large_daemon(tensors=SHARDS, shards=SHARDS), "status", 1, 100)
+
+    def test_rows_over_many(self):
+        connections, rows = 100, 200  # of 3.2 MB in an answer
+        daemon = self.daemon(limits=LIMITS, shards=1, row_shards=1, threads=2)
+
+        async def work():
+            client = SecondClient(daemon.address, {"w": [0.0]}, [("table", ROW_VALUES, "zero", 0.0, 0)])
+            await client.pull([(0, 0)])
+            before, kept = resident(daemon), []
+            ids = b"".join(row.to_bytes(8, "little") for row in range(rows))
+            for _ in range(connections):
+                rpc, login = await self.deaf(daemon.port)
+                observed = await asyncio.wait_for(login.reading.observe({}), WAIT_S)
+                reader = observed.observing.reader
+                kept.append((rpc, login, reader, [reader.pullRows(1, 1, 0, [{"table": 0, "count": rows}], ids, "") for _ in range(2)]))
+            pulled = await asyncio.wait_for(client.pull([(0, row) for row in range(rows)]), WAIT_S)  # behind the hogs
+            self.assertEqual(len(pulled), rows)
+            grown = resident(daemon) - before
+            await asyncio.to_thread(daemon.until_status, "hogs are cut off", lambda status: status["counters"]["connections_dropped"] > 0)
+            del kept
+            return max(grown, resident(daemon) - before)
+
+        grown = asyncio.run(capnp.run(asyncio.wait_for(work(), 5 * WAIT_S)))
+        print(f"{connections} connections, 2 x {rows} rows: {grown >> 20} MiB more")
+        self.assertLess(grown, LIMITS["all_outgoing_bytes"] + SLACK_BYTES)
 
     def test_states_over_http(self):
         daemon = self.large_daemon("--http", "tcp://127.0.0.1:0", tensors=SHARDS, shards=SHARDS)
