@@ -28,7 +28,8 @@ class FolderMark final {
   Status renew();
   /// What is in the folder is of this daemon while it follows another one in that epoch. Blocks.
   Status writeAsStandby(uint64_t epoch);
-  /// Another copy is followed, which is not in the folder yet: renew() then ignores the mark of writeAsStandby().
+  /// Another copy is followed, which is not in the folder yet: renew() then ignores the mark of
+  /// writeAsStandby().
   void followAnother();
   /// Whose state the folder has, if a start would use it. Blocks.
   SavedFolder read() const;
