@@ -185,7 +185,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         status, folder, out = self.submit("--model", "nonsense")
         self.assertNotEqual(status, 0)
         self.assertIn("has stopped", out.read_text())
-        self.assertIn("as 'admin': psd stop", (folder / "psd-0.log").read_text())
+        self.assertRegex((folder / "psd-0.log").read_text(), r"asked by token 'admin' at \S+: psd stop")
 
 
 # What stands for the commands of a cluster: srun's steps end as ENDS says, "NAME=STATUS …", and say in their logs what SAYS does.

@@ -196,7 +196,7 @@ class OwnModels(processes.ProcessTest):
         self.write("none.pt", "no archive")
         data = self.write("points.csv", csv(points(100, 1))).name
         self.write("three.csv", csv([(0, 0.5, 2)] * 30))
-        self.write("bad.csv", csv([(0.5, "x", 1)]))
+        self.write("bad.csv", csv([(0.5, "x", 1)] * 30))
         for model, files, *words in (
                 ("missing.pt", data, "--model: 'missing.pt': No such file or directory"),
                 ("none.pt", data, "--model: 'none.pt' is no TorchScript file"),
@@ -207,7 +207,7 @@ class OwnModels(processes.ProcessTest):
                 ("wide.pt", data, "column 'x' is f32; expected f32[2]: the data (", "rows from points.csv) has inside i64 below 2, x f32, y f32"),
                 ("counts.pt", "three.csv", "column 'x' is i64 below 1; expected f32: "),
                 ("counts.pt", "synthetic:64", "column 'x' is not there; expected f32: the data (64 synthetic images) has image"),
-                ("counts.pt", "bad.csv", "--data: bad.csv:2:5: 'x' is no number"),
+                ("counts.pt", "bad.csv", "column 'y' cannot be read: bad.csv:2:5: 'x' is no number"),
                 ("counts.pt", "no.npy", "--data: no.npy: No such file or directory")):
             with self.subTest(model=model, data=files):
                 trainer = self.trainer(self.unix_address("none.sock"), model, files)
