@@ -18,7 +18,7 @@ std::shared_ptr<const std::string> LiveFeed::eventText(std::string_view kind, co
   std::string text = fmt::format("event: {}\nid: {}\ndata: {}\n\n", kind, tick_, jsonText(data));
   auto room = roomFor_(text.size());
   if (room == nullptr) return nullptr;
-  const auto counted = std::make_shared<const Counted>(std::move(room), std::move(text));
+  const auto counted = std::make_shared<const Counted>(Counted{std::move(room), std::move(text)});
   return {counted, &counted->text};
 }
 
