@@ -175,7 +175,9 @@ Result<std::unique_ptr<Client>> Bridge::joined(ClientOptions options, JoinInfo& 
   }
 }
 
-Result<bool> Bridge::learnFrom(const ClientOptions& options) {
+Result<bool> Bridge::learnFrom(ClientOptions options) {
+  options.codec.clear();  // a reader has none
+  options.pullCodec.clear();
   JoinInfo info;
   auto client = joined(options, info, [](Client& each) { return each.observe({}); });
   if (!client.ok() && client.error().code == ErrorCode::notReady) return false;

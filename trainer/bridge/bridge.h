@@ -66,7 +66,7 @@ class Bridge {
   Status serve();
   /// Finds out which model it is, and of a fresh state which values the root, or else this machine, has.
   Status learn();
-  Result<bool> learnFrom(const ClientOptions& options);
+  Result<bool> learnFrom(ClientOptions options);
   Status checkModel();
   /// Begins with the values that learn() found as those that both sides have in common.
   Status adopt();

@@ -90,7 +90,10 @@ Status Simulation::begin() {
     PSD_RETURN_IF_ERROR(firstError());
   }
   report_.joined = trainers_.front()->joined;
-  PSD_ASSIGN_OR_RETURN(observer_, connect_(options_.client));
+  ClientOptions reading = options_.client;  // a reader has no codecs
+  reading.codec.clear();
+  reading.pullCodec.clear();
+  PSD_ASSIGN_OR_RETURN(observer_, connect_(reading));
   return observer_->observe(model_.spec()).status();
 }
 
