@@ -147,7 +147,7 @@ TEST_CASE("Ring: places that are not in it are refused, and messages go as befor
   }
   CHECK(server.status()["counters"]["refused_slices"] == std::size(places));
   *trainer.at(64 + 17 * sizeof(float)) = std::numeric_limits<float>::quiet_NaN();
-  checkRefused(trainer.pushShared({}, 64, kSliceMost), ErrorCode::nonFinite, "NaN");
+  checkRefused(trainer.pushShared({}, 64, kSliceMost), ErrorCode::nonFinite, "holds nan at element 17 of");
   CHECK(trainer.values() == std::vector<float>(kSliceMost, 0.0f));
   PSD_REQUIRE_OK(trainer.push({}, std::vector<float>(kSliceMost, 1.0f)));
   PSD_REQUIRE_OK(trainer.pushShared({.offset = kSliceMost}, 0, 16));
