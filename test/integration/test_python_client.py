@@ -14,12 +14,12 @@ import weakref
 
 import certificates
 import ctrl_c
+import line_clients
 import numpy as np
 import processes
+from line_clients import LINE
 
 import psd
-
-LINE = psd.Model("line", {"weight": (1,), "bias": ()})
 
 
 def gradient_of(values, random, samples=16):
@@ -30,17 +30,7 @@ def gradient_of(values, random, samples=16):
     return LINE.flatten({"weight": [np.mean(2 * error * x)], "bias": np.mean(2 * error)})
 
 
-class PythonClient(processes.ProcessTest):
-    def client(self, daemon, **options):
-        client = psd.Client(daemon.address, **options)
-        self.addCleanup(client.close)
-        return client
-
-    def joined(self, daemon, model=LINE, rank=0, world_size=1, **options):
-        client = self.client(daemon, **options)
-        client.join(model, model.zeros(), rank, world_size)
-        return client
-
+class PythonClient(line_clients.LineTest):
     def test_shows_who_it_is(self):
         authority = certificates.Authority(self.folder)
         certificate, key = authority.sign("server", "psd", "IP:127.0.0.1")
@@ -417,75 +407,6 @@ del c
                              (client.push(LINE.zeros()), "PushInfo(outcome='applied', staleness=0, versions=[1"),
                              (client.take_samples(1, 3, 1), "DealtSamples(what='range', epoch=0, begin=0, count=1)"), (client, "<psd.Client of ")):
             self.assertTrue(repr(value).startswith(words), repr(value))
-
-    def test_a_reader_comes_back_as_a_trainer_does(self):
-        address = self.unix_address()
-
-        def started(*folder, **options):
-            durable = {"durability__type": "log", "durability__path": str(self.folder.joinpath(*folder))}
-            return self.daemon(listen=(address,), policy="locked", optimizer='{"type":"sgd","lr":1.0}', **durable, **options)
-
-        daemon = started("saved")
-        trainer, gradient, values = self.joined(daemon), LINE.flatten({"weight": [-1], "bias": 0}), LINE.zeros()
-        events = []
-        reader = self.client(daemon, on_event=lambda what, line: events.append((what, line)))
-        reader.observe(LINE)
-        for kill in (True, False, True):
-            trainer.push(gradient)
-            before = reader.pull(values).versions
-            if kill:
-                daemon.kill()
-            else:
-                daemon.signal(signal.SIGTERM)
-                self.assert_ends(daemon)
-            daemon = started("saved")
-            self.assertEqual(reader.pull(values).versions, before)
-            self.assertEqual({what for what, _ in events}, {"broke", "back"})
-            self.assertIn("reading goes on", events[-1][1])
-            events.clear()
-        # A daemon that came back without a model has one again when a trainer has brought it.
-        newest = LINE.zeros()
-        trainer.pull(newest)
-        daemon.kill()
-        daemon = started("lost")
-        pending = threading.Thread(target=reader.pull, args=(values,), daemon=True)
-        pending.start()
-        trainer.pull(newest)
-        pending.join(processes.WAIT_S)
-        self.assertFalse(pending.is_alive())
-        self.assertEqual(float(LINE.views(values)["weight"][0]), 3)
-
-    def test_a_reader_that_gave_up_may_observe_again(self):
-        address = self.unix_address()
-        saved = {"listen": (address,), "durability__type": "log", "durability__path": str(self.folder / "saved")}
-        daemon = self.daemon(policy="locked", **saved)
-        self.joined(daemon).leave()
-        reader = self.client(daemon, retry_timeout=0.2)
-        reader.observe(LINE)
-        daemon.kill()
-        for _ in range(2):
-            with self.assertRaises(psd.Unavailable):
-                reader.pull(LINE.zeros())
-            with self.assertRaisesRegex(psd.Unavailable, "no way back within"):
-                reader.observe(LINE)
-        self.daemon(policy="locked", **saved)
-        processes.until("the reader is back", lambda: self.observes(reader))
-        reader.pull(LINE.zeros())
-
-    @staticmethod
-    def observes(reader):
-        try:
-            return reader.observe(LINE)
-        except psd.Unavailable:  # the daemon is not there yet
-            return None
-
-    def test_what_only_trainers_use_is_refused_to_a_reader(self):
-        daemon = self.daemon()
-        self.joined(daemon)
-        for options in ({"pull_codec": "nonsense"}, {"pull_codec": "bf16"}, {"codec": "bf16"}, {"connections": 2}, {"go_on_without_rows": True}):
-            with self.subTest(options), self.assertRaisesRegex(psd.InvalidArgument, f"client with {next(iter(options))}=…, which only a trainer uses"):
-                self.client(daemon, **options).observe(LINE)
-        self.client(daemon, codec="none", pull_codec="none").observe(LINE)
 
     def interrupted(self, code, daemon):
         """Seconds from a Ctrl-C to the end of a script that waits, and what it said."""

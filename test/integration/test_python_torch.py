@@ -13,6 +13,7 @@ import unittest.mock
 
 import ctrl_c
 import processes
+import served_models
 import torch
 from torch import nn
 
@@ -54,17 +55,7 @@ class Whole(nn.Module):
         return self.frozen(self.norm(self.body(x)))
 
 
-class PythonTorch(processes.ProcessTest):
-    def served(self, model, optimizer='{"type":"sgd","lr":0.05,"momentum":0.9}', **options):
-        daemon = self.daemon(policy="locked", optimizer=optimizer)
-        served = psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1, **options)
-        self.addCleanup(served.client.close)
-        return served
-
-    def assert_same(self, mine, other):
-        for (name, one), (_, two) in zip(mine.named_parameters(), other.named_parameters()):
-            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
-
+class PythonTorch(served_models.ServedTest):
     def test_takes_the_steps_of_a_local_optimizer(self):
         for options, more in (({}, {}), ({"overlap": True}, {}), ({}, {"clip": 0.1}), ({}, {"parts": 4})):
             with self.subTest(**options, **more):

@@ -7,6 +7,7 @@ import os
 import unittest.mock
 
 import processes
+import served_models
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -16,7 +17,6 @@ import psd.torch
 from test_python_rows import torch_distributed
 from test_python_torch import batches, make_model, train
 
-SGD = '{"type":"sgd","lr":0.05,"momentum":0.9}'
 
 
 def local_steps(model):
@@ -50,17 +50,7 @@ def with_attributes_of(optimizer):
     return wrapper
 
 
-class PythonValues(processes.ProcessTest):
-    def served(self, model, daemon=None, kind=psd.torch.Optimizer, **options):
-        daemon = daemon or self.daemon(policy="locked", optimizer=SGD)
-        served = kind(model, daemon.address, **{"rank": 0, "world_size": 1, **options})
-        self.addCleanup(served.client.close)
-        return served
-
-    def assert_same(self, mine, other):
-        for (name, one), (_, two) in zip(mine.named_parameters(), other.named_parameters()):
-            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
-
+class PythonValues(served_models.ServedTest):
     def test_values_that_something_else_has_written_are_refused(self):
         def clip(parameter):
             with torch.no_grad():
@@ -93,7 +83,7 @@ class PythonValues(processes.ProcessTest):
 
     def test_values_that_are_written_while_gradients_leave_are_refused(self):
         model = make_model()
-        optimizer = self.served(model, self.daemon(policy="locked", optimizer=SGD, shards=1), overlap=True)
+        optimizer = self.served(model, self.daemon(policy="locked", optimizer=served_models.SGD, shards=1), overlap=True)
         x, y = next(batches())
         nn.functional.mse_loss(model(x), y).backward()
         nn.init.zeros_(model[2].weight)
@@ -358,7 +348,7 @@ class PythonValues(processes.ProcessTest):
         self.served(model).close()
 
     def test_who_finds_a_model_at_the_daemon_is_told(self):
-        daemon = self.daemon(policy="locked", optimizer=SGD)
+        daemon = self.daemon(policy="locked", optimizer=served_models.SGD)
         with self.assertNoLogs("psd", logging.WARNING):
             model = make_model()
             with self.served(model, daemon) as optimizer:

@@ -1,0 +1,21 @@
+"""Models that a daemon serves through psd.torch, compared with local ones."""
+
+import processes
+import torch
+
+import psd.torch
+
+SGD = '{"type":"sgd","lr":0.05,"momentum":0.9}'
+
+
+class ServedTest(processes.ProcessTest):
+    def served(self, model, daemon=None, optimizer=SGD, kind=psd.torch.Optimizer, **options):
+        """An optimizer of psd of the model, alone at its daemon."""
+        daemon = daemon or self.daemon(policy="locked", optimizer=optimizer)
+        served = kind(model, daemon.address, **{"rank": 0, "world_size": 1, **options})
+        self.addCleanup(served.client.close)
+        return served
+
+    def assert_same(self, mine, other):
+        for (name, one), (_, two) in zip(mine.named_parameters(), other.named_parameters()):
+            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
