@@ -140,21 +140,11 @@ class Administration {
   }
   /// The standby becomes the primary, and this daemon its standby.
   kj::Promise<Status> switchOver(std::string by) {
-    return control_.run(
-        [this, by = std::move(by)](Coordinator& coordinator, ParameterHost&) -> kj::Promise<Status> {
-          coordinator.noteAsked("a switch-over", by);
-          if (Status may = takesPart(); !may.ok()) return may;
-          return group_->switchOver();
-        });
+    return ofGroup("a switch-over", std::move(by), &GroupMember::switchOver);
   }
   /// Takes the place of a dead primary with what is here, whatever is lost.
   kj::Promise<Status> recover(std::string by) {
-    return control_.run(
-        [this, by = std::move(by)](Coordinator& coordinator, ParameterHost&) -> kj::Promise<Status> {
-          coordinator.noteAsked("a recovery", by);
-          if (Status may = takesPart(); !may.ok()) return may;
-          return group_->recover();
-        });
+    return ofGroup("a recovery", std::move(by), &GroupMember::recover);
   }
   /// What this daemon does in a move of the model to it, and from it. Before any caller.
   void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
@@ -209,6 +199,16 @@ class Administration {
             "this daemon has no standby and is none: its configuration has no `engine`"};
   }
   /// Whether its part in its group may be asked for; the model may have moved away.
+  /// Runs an action of the pair that `by` asked for.
+  kj::Promise<Status> ofGroup(const char* what, std::string by,
+                              kj::Promise<Status> (GroupMember::*action)()) {
+    return control_.run([this, what, by = std::move(by), action](Coordinator& coordinator,
+                                                                 ParameterHost&) -> kj::Promise<Status> {
+      coordinator.noteAsked(what, by);
+      if (Status may = takesPart(); !may.ok()) return may;
+      return (group_->*action)();
+    });
+  }
   Status takesPart() const {
     if (!group_) return noGroup();
     const auto away = outgoing_ ? outgoing_->turnedAway() : std::nullopt;

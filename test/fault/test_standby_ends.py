@@ -47,14 +47,19 @@ class StandbyEnds(counting_pairs.CountingPairs):
                             and all(word in status["group"]["waits"] for word in words))
         self.assertIn("WAITS: ", self.psd("status", "--server", daemon.address).stdout)
 
-    def taken_over(self, wait="standby", **settings):
-        """A daemon that has died, and the other one, which serves in epoch 2 and has answered more."""
-        old = self.one(folder="old", wait=wait, **settings)
+    def in_sync(self, **settings):
+        """A pair in sync, whose trainer's pushes are answered."""
+        old = self.one(folder="old", **settings)
         self.until_primary(old, 1)
-        last = self.one(folder="last", wait=wait, **settings)
+        last = self.one(folder="last", **settings)
         self.counting((old, last))
         old.until_in_sync()
         self.until_more("before the primary is killed", 20)
+        return old, last
+
+    def taken_over(self, **settings):
+        """A daemon that has died, and the other one, which serves in epoch 2 and has answered more."""
+        old, last = self.in_sync(**settings)
         old.kill()
         self.until_primary(last, 2)
         self.until_more("by the one that took over", 20)
@@ -117,12 +122,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
 
     def test_who_ends_right_after_it_took_over_has_saved_what_it_took_over(self):
         """Without an update of its own, possibly before its first checkpoint has begun."""
-        old = self.one(folder="old")
-        self.until_primary(old, 1)
-        last = self.one(folder="last")
-        self.counting((old, last))
-        old.until_in_sync()
-        self.until_more("before the primary is killed", 20)
+        old, last = self.in_sync()
         self.end_trainers()
         old.until_in_sync()
         old.kill()
@@ -218,12 +218,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
 
     def test_who_died_before_a_first_checkpoint_says_which_folder_is_left(self):
         """Its log has updates that no checkpoint leads to: no daemon may begin by itself."""
-        old = self.one(folder="old")
-        self.until_primary(old, 1)
-        last = self.one(folder="last")
-        self.counting((old, last))
-        old.until_in_sync()
-        self.until_more("before the primary is killed", 20)
+        old, last = self.in_sync()
         self.at("last").mkdir(exist_ok=True)
         (self.at("last") / f"primary.json.tmp.{last.pid}").mkdir()  # so that the folder never says whose it is
         old.kill()

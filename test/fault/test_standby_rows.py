@@ -2,13 +2,12 @@
 """Pairs whose tables admit and evict rows: the daemon that serves after a fault has the rows and admission filters of the previous primary, bit
 for bit, whatever its own limits are; and the model is that of a daemon without faults.
 
-FAULT_ROWS_SCHEDULES=200 FAULT_ROWS_SEED=17 test_standby_rows.py runs so many seeded schedules, from that seed on."""
+FAULT_ROWS_SCHEDULES=200 FAULT_ROWS_SEED=17 test_standby_rows.py runs 200 seeded schedules, from seed 17 on."""
 
 import json
 import os
 import pathlib
 import random
-import struct
 import subprocess
 import threading
 import unittest
@@ -24,21 +23,13 @@ FIRST_SEED = int(os.environ.get("FAULT_ROWS_SEED", 1))
 PATIENT = {"silence_ms": 1000, "alone_ms": 2000}
 SIZE = 40
 MODEL = psd.Model("rows", {"w": (SIZE,)}, [psd.Table("item", 4, "zero"), psd.Table("user", 2, "uniform", 0.5, 7)])
-DTYPES = {"F32": "<f4", "U64": "<u8"}
 EVICT = ({"by": "age", "updates": 40}, {"by": "norm", "below": 3.0}, {"by": "least_recent"}, None)
 ADMIT = ({"after_pushes": 3, "counters": 4096}, {"after_pushes": 2, "counters": 256}, {"probability": 0.5}, None)
 
 
 def arrays(path):
     """All tensors of a file, by name."""
-    data = path.read_bytes()
-    (size,) = struct.unpack_from("<Q", data)
-    found = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            found[name] = np.frombuffer(data[8 + size + begin:8 + size + end], DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    return found
+    return {name: np.array(values).reshape(shape) for name, (shape, values) in processes.safetensors(path).items()}
 
 
 def contents(checkpoint):

@@ -140,8 +140,27 @@ class SilentConnection final : public PrimaryConnection {
   void stop() override {}
 };
 
-/// A daemon that follows the primary 3, of which it hears what the test says. Owned by one thread.
-struct Following {
+/// A daemon of a pair whose connection to a primary is silent. Owned by one thread.
+struct Follows {
+  TestLoop loop;
+  MemoryRegister all;
+  MemoryEngine engine{all};
+  ServingHost host;
+  std::optional<PrimaryEvents> primary;
+  GroupMember member{Serving::terms(),
+                     DaemonId{7},
+                     engine,
+                     host,
+                     std::make_shared<Replicator>(ReplicationConfig{}),
+                     [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
+                       primary = dial.events;
+                       return std::make_unique<SilentConnection>();
+                     },
+                     loop.timer()};
+};
+
+/// A daemon that follows the primary 3, whose events the test makes. Owned by one thread.
+struct Following : Follows {
   Following() {
     plan.proposal = 1;
     plan.group = {.epoch = 1, .primary = DaemonId{3}, .standby = {}, .history = 5};
@@ -158,22 +177,7 @@ struct Following {
     REQUIRE(loop.until([&] { return engine.watches() > watches; }));
   }
 
-  TestLoop loop;
-  MemoryRegister all;
-  MemoryEngine engine{all};
-  ServingHost host;
-  std::optional<PrimaryEvents> primary;
   Plan plan;
-  GroupMember member{Serving::terms(),
-                     DaemonId{7},
-                     engine,
-                     host,
-                     std::make_shared<Replicator>(ReplicationConfig{}),
-                     [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
-                       primary = dial.events;
-                       return std::make_unique<SilentConnection>();
-                     },
-                     loop.timer()};
 };
 
 TEST_CASE(
@@ -245,8 +249,8 @@ TEST_CASE("a follower that does not read the records of its primary is told whic
   CHECK(one.member.admit(request, nullptr).ok());
 }
 
-/// A daemon that is started over `folder` where the plan is that text. Owned by one thread.
-struct Stranger {
+/// A daemon that starts over `folder` while the plan has this text. Owned by one thread.
+struct Stranger : Follows {
   Stranger(const std::string& text, const SavedFolder& folder) {
     all.put(kKey, text);
     member.start(folder);
@@ -254,22 +258,6 @@ struct Stranger {
   bool says(const std::string& words) {
     return loop.until([&] { return member.status().waits.find(words) != std::string::npos; });
   }
-
-  TestLoop loop;
-  MemoryRegister all;
-  MemoryEngine engine{all};
-  ServingHost host;
-  std::optional<PrimaryEvents> primary;
-  GroupMember member{Serving::terms(),
-                     DaemonId{7},
-                     engine,
-                     host,
-                     std::make_shared<Replicator>(ReplicationConfig{}),
-                     [this](const PrimaryDial& dial) -> std::unique_ptr<PrimaryConnection> {
-                       primary = dial.events;
-                       return std::make_unique<SilentConnection>();
-                     },
-                     loop.timer()};
 };
 
 Plan endedPlan() {
@@ -292,7 +280,7 @@ TEST_CASE("a daemon that waits after the end of a run says for whom, and which c
   CHECK(status.epoch == 2);
   CHECK(status.folderEpoch == 1);
   CHECK(status.others == std::vector<std::string>{"tcp://three:1"});
-  CHECK(one.member.turnedAway().message.find("this daemon serves nobody: the run is over") == 0);
+  CHECK(one.member.turnedAway().message.find("this daemon does not serve: the run is over") == 0);
   SECTION("somebody begins, and it follows") {
     Plan next = endedPlan();
     next.proposal = 2;
