@@ -29,7 +29,7 @@ class LogFieldsScope {
   LogFieldsScope(const LogFieldsScope&) = delete;
   LogFieldsScope& operator=(const LogFieldsScope&) = delete;
 
-  /// Those of the calling thread; null where there are none.
+  /// Returns the fields of the innermost scope of the calling thread, or null outside of any scope.
   static const LogFields* current();
 
  private:

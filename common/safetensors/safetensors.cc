@@ -20,7 +20,7 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
 
 constexpr size_t kUnreadListed = 3;
 
-/// Of the types that psd knows; 0: of another one.
+/// The size of an element of this safetensors dtype in bytes; 0: an unknown dtype.
 uint64_t elementBytesOf(std::string_view dtype) {
   if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
   if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
@@ -29,7 +29,7 @@ uint64_t elementBytesOf(std::string_view dtype) {
   return 0;
 }
 
-/// Of so many elements; nothing where no file has as many.
+/// The size of a tensor of this shape in bytes; nothing if it overflows.
 std::optional<uint64_t> bytesOf(const std::vector<uint64_t>& shape, uint64_t elementBytes) {
   if (std::ranges::count(shape, uint64_t{0}) != 0) return 0;
   uint64_t bytes = elementBytes;

@@ -48,7 +48,7 @@ class CheckpointSchedule {
     return byTime || byUpdates || byBytes;
   }
 
-  /// `progress`: of what is in the checkpoint, which has so many bytes.
+  /// A checkpoint of `bytes` bytes holds everything up to `progress`.
   void succeeded(double now, Progress progress, uint64_t bytes) {
     savedAt_ = now;
     saved_ = progress;

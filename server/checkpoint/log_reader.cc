@@ -167,7 +167,7 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
   }
   if (!end.lastSegment || end.nextRecord == 0) {
     return Error{ErrorCode::io, "'" + segmentPath(folder, from) +
-                                    "' is missing: the log that goes on from the checkpoint begins with it" +
+                                    "' is missing: it is the first segment of the log after the checkpoint" +
                                     std::string(kWithoutLog)};
   }
   return end;

@@ -141,8 +141,8 @@ class Coordinator final {
   kj::Promise<void> leave(SessionId session);
   /// What the trainer tells of its training; `values`: of checkReported().
   Status report(SessionId session, uint64_t step, std::span<const NamedValue> values);
-  /// Ends the session of the rank's trainer, which counts as lost; its process is not let in again. Names it
-  /// for people. `by`: who asks.
+  /// Ends the session of the rank's trainer, which counts as lost; its process may not join again. Returns a
+  /// description of the trainer. `by`: the operator, as logs and events name it.
   Result<std::string> remove(Rank rank, const std::string& by);
   /// The trainer's connection is gone; so is the trainer, unless it comes back within the grace.
   void disconnected(SessionId session, uint32_t attachment);
@@ -210,7 +210,8 @@ class Coordinator final {
   void note(spdlog::level::level_enum level, const LogFields& fields, const std::string& line);
   /// Logs a refused join, and adds it to the events.
   void noteRefused(const Candidate& candidate, const Error& why);
-  /// Likewise an attempt to attach a connection to another caller's session; returns the error to answer.
+  /// Logs a refused attempt to attach a connection to the session of another caller, and adds it to the
+  /// events. Returns the error for that caller.
   Error noteForeign(const AttachRequest& request);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
   std::vector<TrainerRef> trainersIn() const;

@@ -245,7 +245,7 @@ void GroupSide::serveCopy(Followed followed, uint64_t epoch) {
   }
   server_.coordinator().setEpoch(epoch);
   mark_->setEpoch(epoch);
-  // Before a push of the epoch is answered: a log that is here already goes on with it.
+  // Before a push of this epoch is answered: an existing log in the folder continues with it.
   noteMark(mark_->renew());
   const PriorRun prior = server_.host().serveCopy(std::move(followed.samples), std::move(followed.departed));
   server_.coordinator().begin(prior);

@@ -518,7 +518,7 @@ Error GroupMember::turnedAway() const {
     if (state_.plan().primary == state_.me()) return {ErrorCode::standby, "this daemon is about to end"};
     return {ErrorCode::standby, "this daemon has stepped down; the primary is " + plan_.primaryAddress()};
   }
-  if (undecided_) return {ErrorCode::standby, "this daemon serves nobody: " + waitsFor_};
+  if (undecided_) return {ErrorCode::standby, "this daemon does not serve: " + waitsFor_};
   const std::string primary = plan_.primaryAddress();
   const bool own = std::ranges::any_of(terms_.addresses,
                                        [&](const Address& address) { return address.toString() == primary; });

@@ -14,8 +14,8 @@
 namespace psd {
 
 /// The plan in the engine, as a daemon sees it whose model is of one group. A run that is over makes room for
-/// the next one: no daemon serves in its plan. Where the engine has lost what it held, revisions begin anew;
-/// those of the views go on rising all the same. Owned by the control loop's thread; its promises do not
+/// the next one: no daemon serves in its plan. If the engine loses its data, its revisions restart;
+/// those of the views still rise. Owned by the control loop's thread; its promises do not
 /// outlive it.
 class GroupPlan {
  public:

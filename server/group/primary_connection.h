@@ -39,7 +39,7 @@ struct PrimaryDial {
   uint64_t primary = 0;            ///< number of the process that is meant
   uint64_t follower = 0;           ///< this process' own
   std::vector<Address> ownAddresses;
-  std::string name;          ///< what this one is, for people
+  std::string name;          ///< of this daemon, as the primary's logs show it
   uint64_t folderEpoch = 0;  ///< of which epoch its folder has the state; 0: of none
   std::shared_ptr<Follower>
       copy;  ///< what comes goes there; null: nothing is to come, only who is there is found out

@@ -38,7 +38,8 @@ struct HttpHooks {
   std::function<kj::Promise<void>()> whenDaemonsSeen;
   std::function<DaemonRows(const DaemonStatus& status)> daemonsSeen;
   HttpAccessOf accessOf;
-  /// Counts an answer of so many bytes until the result is destroyed; null: there is no memory for it now.
+  /// Reserves memory for an answer of `bytes` bytes until the result is destroyed; null: the limit is
+  /// reached.
   std::function<std::shared_ptr<const void>(uint64_t bytes)> roomFor;
   /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
   std::function<std::shared_ptr<const TlsContext>()> tls;

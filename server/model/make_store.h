@@ -12,8 +12,8 @@ namespace psd {
 /// Whether makeStore() could make one, as far as the configuration and the model tell.
 Status checkStore(const DaemonConfig& config, const ModelSpec& model);
 
-/// Whether limits.model_bytes and limits.table_bytes have room for a model as it begins, without rows, and
-/// for what it is cut into on so many devices. ErrorCode::overloaded.
+/// Whether limits.model_bytes and limits.table_bytes have room for the model without rows, cut into shards on
+/// `devices` devices. ErrorCode::overloaded.
 Status checkLimits(const DaemonConfig& config, const ModelSpec& model, size_t devices);
 
 /// A store for the model by the configuration, given its values by `fill`, where there is one. From any

@@ -16,7 +16,8 @@ constexpr size_t kPinsMax = 4096;
 constexpr uint64_t kUnfinishedCallsMin = 1024;
 // Of a message whose memory others wait for: so often in a row mustEnd() may find nothing new of it.
 constexpr unsigned kQuietLooksMax = 3;
-// Likewise of answers whose memory others wait for: two seconds, since a network may pause.
+// Consecutive looks, two seconds in all, in which a peer may read nothing while others wait for the memory of
+// its answers.
 constexpr unsigned kUnreadLooksMax = 8;
 // An answer up to this size belongs to the memory of each connection.
 constexpr uint64_t kSmallAnswerBytes = 32u << 10;

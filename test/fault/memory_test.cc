@@ -134,7 +134,7 @@ TEST_CASE("Memory: what peers make the daemon hold stays within its limits, what
   CHECK(daemon.status()["shards"][0]["version"] == kTrainers * kPushes);
 }
 
-/// Joins with a model of one small tensor and so many tables; stays in as long as the client lives.
+/// Joins with the model; the session lasts as long as the client lives.
 Result<std::unique_ptr<Client>> joinWith(const std::string& address, uint32_t rank, uint32_t worldSize,
                                          ModelSpec model) {
   const std::vector<float> values(ModelLayout(model).totalElements());

@@ -148,7 +148,7 @@ class ProcessOne(processes.ProcessTest):
     def test_signals_end_what_waits_or_watches(self):
         why = subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, text=True, check=False)
         if why.returncode != 0:
-            self.skipTest(f"this system lets nobody make namespaces of processes: {why.stderr.strip()}")
+            self.skipTest(f"this system does not permit process namespaces: {why.stderr.strip()}")
         daemon = self.daemon(listen=(self.unix_address(),))
         nobody = self.unix_address("nobody")
         waiting = ("--model", "mlp", "--data", "synthetic:100", "--connect-timeout", 3600)
@@ -164,7 +164,7 @@ class ProcessOne(processes.ProcessTest):
 
     def test_the_daemon_ends_in_order(self):
         if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("this system lets nobody make namespaces of processes")
+            self.skipTest("this system does not permit process namespaces")
         outer, process = self.start_as_one(processes.PSD, "--listen", self.unix_address(), "--device", "cpu")
         processes.until("it is ready", lambda: "ready: listening" in outer.err)
         os.kill(process, signal.SIGTERM)

@@ -106,7 +106,7 @@ class HogsTest(processes.ProcessTest):
         return resident(daemon)
 
     def hog(self, daemon, what, calls, connections):
-        """Makes so many calls over each connection, and meanwhile is served over others. The most memory that it saw."""
+        """Makes `calls` calls over each connection while others are served. Returns the peak of resident memory."""
         before = most = 0
 
         async def work():

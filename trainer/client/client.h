@@ -288,8 +288,8 @@ inline constexpr size_t kValueAlignment = 8;
 /// (`totalElements()` long; padding elements are zero). They begin at a multiple of kValueAlignment.
 ///
 /// With ClientOptions::retryTimeout, a trainer whose connection broke, whose daemon is silent, or which the
-/// daemon gave up joins again within whatever call waits, sends again what was not answered (the daemon
-/// applies nothing twice) and goes on; a reader observes again, in pull(). Errors that come out are final:
+/// daemon gave up joins again within whatever call waits, resends unanswered pushes (the daemon
+/// applies nothing twice) and continues; a reader observes again, in pull(). Returned errors are final:
 /// isRetryable() tells whether the client could be started again as it is.
 ///
 /// Owned by one thread, which makes all calls; background threads do the input and output. No

@@ -386,7 +386,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   faults_.back(Clock::now());
   const size_t resent = resendPushes();
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-  const char* const how = !session_.hasTrainer() ? "reading goes on"
+  const char* const how = !session_.hasTrainer() ? "reads continue"
                           : session_.info().broughtInitialValues
                               ? "the daemon had no model, this trainer brought its newest parameters"
                           : session_.resumed() ? "the session goes on"

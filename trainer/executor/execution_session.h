@@ -39,7 +39,8 @@ struct ForwardDone {
 /// Owned by the event loop's thread; lives until its calls are done.
 class ExecutionSession final : public ExecutorTrainer, public std::enable_shared_from_this<ExecutionSession> {
  public:
-  /// `executor` outlives it, or at least its close(). `peer`: for people. `owner`: see Executor::mayJoin().
+  /// `executor` outlives it, or at least its close(). `peer`: as logs name it. `owner`: see
+  /// Executor::mayJoin().
   ExecutionSession(Executor& executor, std::string peer, std::string owner);
   ~ExecutionSession() override;
 

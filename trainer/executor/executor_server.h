@@ -33,7 +33,7 @@ struct ExecutorAnswers {
 
 /// A peer that has connected.
 struct ExecutorCaller {
-  std::string where;  ///< for people
+  std::string where;  ///< its address, as logs name it
   std::string owner;  ///< see Executor::mayJoin()
   int fd = -1;        ///< of its socket
 };

@@ -83,9 +83,9 @@ class RowShard final : public ParameterBlock {
   std::vector<size_t> applyRacing(const RowIds& rows, std::span<const float> gradients,
                                   const RowChange& change, const UpdateScalars& update);
 
-  /// Makes update `update.number` again as the log has it, see RowTurnover::repeat(): the same rows and
-  /// counts come of it whatever the rules and limits of the tables are here. Only with the lock held, or
-  /// where nobody else makes updates.
+  /// Makes update `update.number` again as the log has it, see RowTurnover::repeat(): the result
+  /// has the same rows and counts whatever the rules and limits of the tables are here. Only with the lock
+  /// held, or if there is no other writer.
   Status repeat(const StagedRows& part, const RowsBeside& beside, const UpdateScalars& update);
 
   /// Prepares the part and makes the update number `update.number` of it. Fails as RowTurnover::prepare(),

@@ -91,7 +91,7 @@ TEST_CASE("a signal ends process 1 of a container") {
   const int status = statusOf(outer);
   REQUIRE(WIFEXITED(status));
   if (WEXITSTATUS(status) == kNotPermitted) {
-    WARN("this system lets nobody make a namespace of processes");
+    WARN("this system does not permit process namespaces");
     return;
   }
   CHECK(WEXITSTATUS(status) == 128 + signal);

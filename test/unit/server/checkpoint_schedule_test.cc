@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing;
 
-TEST_CASE("a checkpoint is due once the log has grown by so many bytes since what the last one holds") {
+TEST_CASE("a checkpoint is due once the log has grown by every_bytes since the last one") {
   CheckpointSchedule schedule({.everyBytes = 1000});
   schedule.start(0, {5, 200});
   CHECK_FALSE(schedule.due(1e6, {6, 1199}));
@@ -37,7 +37,7 @@ TEST_CASE("where no bytes are set, the log of a large model may grow further tha
   CHECK(schedule.due(0, {2, CheckpointSchedule::kLogOfCheckpoints * kLeast}));
 }
 
-/// Pushes until so many checkpoints are there.
+/// Pushes until there are `count` checkpoints.
 void pushUntil(TestLoop& loop, Life& daemon, uint64_t& step, uint64_t checkpoints) {
   REQUIRE(loop.until([&] {
     const auto logged = push(*daemon.store, 0, countingGradient(*daemon.store, 0), Step{++step});

@@ -264,7 +264,7 @@ TEST_CASE("the segment that a checkpoint names is there and begins with a header
   const auto missing = allRecords(env);
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.message() == "'" + path +
-                                 "' is missing: the log that goes on from the checkpoint begins with it; a "
+                                 "' is missing: it is the first segment of the log after the checkpoint; a "
                                  "checkpoint can be gone on from without the log: durability.resume=PATH");
   for (const size_t bytes : {size_t{0}, size_t{10}, kSegmentHeaderBytes - 1}) {
     const auto cut = trusted(env, whole.substr(0, bytes));
