@@ -56,6 +56,30 @@ class Whole(nn.Module):
 
 
 class PythonTorch(served_models.ServedTest):
+    def test_overlap_takes_work_in_proportion_to_the_tensors(self):
+        def work(count):
+            """Operations of Python in the backward pass and step of a model of that many tensors."""
+            model = torch.nn.ParameterList([torch.zeros(1) for _ in range(count)])
+            done = 0
+
+            def trace(frame, event, _):
+                nonlocal done
+                frame.f_trace_opcodes = True
+                done += event == "opcode"
+                return trace
+
+            with self.served(model, overlap=True) as optimizer:
+                loss = torch.stack(list(model)).sum()
+                sys.settrace(trace)
+                try:
+                    loss.backward()
+                    optimizer.step()
+                finally:
+                    sys.settrace(None)
+            return done
+
+        self.assertLess(work(400), 6 * work(100))  # 4: in proportion; 16: each tensor looks at all others
+
     def test_takes_the_steps_of_a_local_optimizer(self):
         for options, more in (({}, {}), ({"overlap": True}, {}), ({}, {"clip": 0.1}), ({}, {"parts": 4})):
             with self.subTest(**options, **more):
