@@ -1,12 +1,21 @@
 #include "common/os/random_id.h"
 
-#include <random>
+#include <cerrno>
+#include <cstdlib>
+
+#include <sys/random.h>
 
 namespace psd {
 
-uint64_t drawId() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;
+uint64_t drawBits() {
+  uint64_t bits = 0;
+  // A few bytes come whole; only the wait for the kernel's first randomness after boot is interruptible.
+  while (getrandom(&bits, sizeof bits, 0) != sizeof bits) {
+    if (errno != EINTR) std::abort();
+  }
+  return bits;
 }
+
+uint64_t drawId() { return drawBits() | 1; }
 
 }  // namespace psd

@@ -1,8 +1,8 @@
 #include "server/policy/all_reduce.h"
 
-#include <random>
 #include <utility>
 
+#include "common/os/random_id.h"
 #include "server/policy/aggregator/mean.h"
 
 namespace psd {
@@ -15,7 +15,7 @@ constexpr uint64_t kStartTrainersMax = 1'000'000;
 std::chrono::steady_clock::time_point clockNow() { return std::chrono::steady_clock::now(); }
 
 /// The first generation of a daemon, which is no other daemon's.
-uint64_t firstGeneration() { return (uint64_t{std::random_device()()} << 24) + 1; }
+uint64_t firstGeneration() { return (drawBits() >> 32 << 24) + 1; }
 
 RoundOptions roundsOf(const Clip& clip) {
   RoundOptions options{.name = "allreduce", .aggregator = std::make_shared<Mean>(), .clip = clip};
