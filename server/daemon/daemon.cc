@@ -120,6 +120,13 @@ void logReady(const Server& server, const std::vector<std::string>& places, cons
           describeOptimizers(config.groups), config.threads, pages);
 }
 
+/// For who has configured nothing and expects the model to be kept.
+void logUnsaved(const DaemonConfig& config) {
+  if (config.durability.enabled() || !config.save.empty() || config.engine) return;
+  spdlog::info(
+      "nothing is saved: the model ends with this daemon unless 'durability' or 'save' is configured");
+}
+
 Status saveFinalModel(Env& env, const DaemonConfig& config, ParameterHost& host) {
   if (config.save.empty()) return {};
   if (!host.models().ready()) {
@@ -185,6 +192,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   if (http) server.setPages(http->places());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
   logReady(server, http ? http->places() : std::vector<std::string>(), config, devices);
+  logUnsaved(config);
   manager.ready(stateOf(server));
 
   Status saved;
