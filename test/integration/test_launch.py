@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -19,7 +20,15 @@ MANIFESTS = {"kubernetes.yaml": 1, "kubernetes_standbys.yaml": 2}  # with how ma
 # Debian has the daemons where not everybody's PATH leads.
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if not shutil.which(name, path=PATH)]
-HAS_VALIDATE = subprocess.run([sys.executable, "-c", "import kubernetes_validate, yaml"], capture_output=True, check=False).returncode == 0
+CONTAINERFILE = (processes.REPO / "configs/container/Containerfile").read_text(encoding="utf-8")
+
+
+def imports(modules):
+    return subprocess.run([sys.executable, "-c", f"import {modules}"], capture_output=True, check=False).returncode == 0
+
+
+HAS_VALIDATE = imports("kubernetes_validate, yaml")
+HAS_PSD = HAS_VALIDATE and imports("psd.torch")
 
 
 def free_ports(count):
@@ -248,6 +257,38 @@ class KubernetesTest(processes.ProcessTest):
             for manifest in self.manifests(file).values():
                 with self.subTest(file=file, kind=manifest["kind"]):
                     kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+    def containers(self, file):
+        pods = (self.manifests(file)[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "Job"))
+        return [each for pod in pods for each in (*pod.get("initContainers", ()), *pod["containers"])]
+
+    def test_the_images_are_those_of_the_containerfile(self):
+        built = dict(re.findall(r"^#   podman build -t (\S+) --target (\S+) ", CONTAINERFILE, re.MULTILINE))
+        self.assertEqual(set(built.values()), set(re.findall(r"^FROM \S+ AS (\S+)$", CONTAINERFILE, re.MULTILINE)))
+        for file in MANIFESTS:
+            self.assertEqual({each["image"] for each in self.containers(file)}, {f"{image}:latest" for image in built})
+
+    @unittest.skipUnless(HAS_PSD, "Python's torch or this build's package psd is missing")
+    def test_the_job_trains(self):
+        """With its program and its command, at the daemons of its configuration but for their addresses."""
+        for file in MANIFESTS:
+            with self.subTest(file):
+                daemon = self.daemon(policy="locked")
+                manifests = self.manifests(file)
+                program = self.write("train.py", manifests["ConfigMap"]["data"]["train.py"].replace("range(1000)", "range(100)"))
+                job = manifests["Job"]["spec"]["template"]["spec"]
+                [container] = job["containers"]
+                [mount] = container["volumeMounts"]
+                shell, flag, command = container["command"]
+                command = command.replace(f"{mount['mountPath']}/{program.name}", str(program)).replace("python3", sys.executable)
+                world = next(each["value"] for each in container["env"] if each["name"] == "WORLD_SIZE")
+                trainers = [processes.Process(self.folder, f"trainer-{index}", [shell, flag, command],
+                                              {"JOB_COMPLETION_INDEX": str(index), "WORLD_SIZE": world, "PSD_SERVER": daemon.address})
+                            for index in range(int(world))]
+                self.processes += trainers
+                for index, trainer in enumerate(trainers):
+                    self.assert_ends(trainer)
+                    self.assertIn(f"rank {index}: step 100, loss ", trainer.out)
 
     def test_the_daemons_configurations_are_right(self):
         """As each pod's shell would make them, from the name that Kubernetes gives it."""

@@ -121,7 +121,7 @@ class Package(processes.ProcessTest):
         if builder is None:
             self.skipTest("none of buildah, podman and docker is here")
         text = (processes.REPO / "configs/container/Containerfile").read_text(encoding="utf-8")
-        base = re.search(r"^FROM (\S+)$", text, re.MULTILINE)[1]
+        base = re.search(r"^FROM (\S+) AS psd$", text, re.MULTILINE)[1]
         try:
             subprocess.run([builder, "pull", base], capture_output=True, timeout=100, check=True)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
@@ -130,7 +130,7 @@ class Package(processes.ProcessTest):
         context.mkdir()
         shutil.copy(self.psd, context)
         image = f"psd-test-{os.getpid()}"
-        command(builder, "build", "-t", image, "-f", processes.REPO / "configs/container/Containerfile", context)
+        command(builder, "build", "--target", "psd", "-t", image, "-f", processes.REPO / "configs/container/Containerfile", context)
         self.addCleanup(command, builder, "rmi", "-f", image)
         if builder != "buildah":  # which builds, and runs nothing
             self.assertIn(command(processes.PSD, "--version").split()[1], command(builder, "run", "--rm", image, "--version"))
