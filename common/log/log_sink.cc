@@ -186,7 +186,8 @@ void LogSink::Shared::run() {
     if (const auto next = limit.nextDue()) {
       work.wait_until(lock, *next);
     } else {
-      work.wait(lock);
+      // Not wait(), of which gcc 12 takes a version that libstdc++ 11 lacks.
+      work.wait_until(lock, std::chrono::steady_clock::time_point::max());
     }
   }
   ended = true;

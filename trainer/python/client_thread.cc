@@ -5,6 +5,8 @@
 #include <deque>
 #include <mutex>
 
+#include <dlfcn.h>
+
 namespace psd::python {
 namespace {
 
@@ -16,11 +18,13 @@ constexpr std::chrono::milliseconds kHastyEndTime{100};
 }  // namespace
 
 bool pythonEnds() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
+  // Looked up, since a module by the stable ABI is for versions of Python with either name.
+  static const auto isFinalizing = [] {
+    void* found = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
+    if (found == nullptr) found = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");  // before Python 3.13
+    return reinterpret_cast<int (*)()>(found);
+  }();
+  return isFinalizing != nullptr && isFinalizing() != 0;
 }
 
 void standStillIfPythonEnds() {
@@ -38,7 +42,9 @@ struct ClientThread::Queue {
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [this] { return ends || !asked.empty(); });
+      // Not wait(), of which gcc 12 takes a version that libstdc++ 11 lacks.
+      changed.wait_until(lock, std::chrono::steady_clock::time_point::max(),
+                         [this] { return ends || !asked.empty(); });
       if (asked.empty()) break;
       std::function<void()> next = std::move(asked.front());
       asked.pop_front();
