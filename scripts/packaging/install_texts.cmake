@@ -1,9 +1,13 @@
-# psd_install_texts(program component): what the built program prints of itself while it is installed, its manual page and
-# its completions for shells.
+# psd_install_texts(program component [share]): what the built program prints of itself while it is installed, its manual page and
+# its completions for shells. `share`: the folder for them, in place of the prefix's.
 find_program(PSD_GZIP gzip)
 function(psd_install_texts program component)
+  set(share "\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}")
+  if(ARGC GREATER 2)
+    set(share "${ARGV2}")
+  endif()
   install(CODE "
-    set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+    set(share \"\$ENV{DESTDIR}${share}\")
     foreach(text
             \"man:man/man1/${program}.1\"
             \"completion bash:bash-completion/completions/${program}\"

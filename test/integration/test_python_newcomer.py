@@ -1,8 +1,8 @@
 """A newcomer's ten minutes, in one go and as the documents tell it: tokens and TLS for a daemon, two PyTorch processes that train
 with it from Python, the page, and the model in PyTorch again.
 
-Python's package is the one of this build; where PSD_WHEEL names a wheel (scripts/wheel makes one), that is installed into a virtual
-environment first.
+Daemon and Python package are those of this build; where PSD_WHEEL names a wheel (scripts/wheel makes one), it is installed into a
+virtual environment first, and they are those of the wheel.
 """
 
 import json
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import unittest
 import urllib.request
+from unittest import mock
 
 import certificates
 import processes
@@ -25,6 +26,7 @@ except ModuleNotFoundError:
     MISSING = "Python's torch is missing: scripts/setup installs it"
 
 WHEEL = os.environ.get("PSD_WHEEL", "")
+WHEEL_BYTES_MAX = 15 * 2**20
 WORLD = 2
 STEPS = 200
 
@@ -69,6 +71,9 @@ class Newcomer(processes.ProcessTest):
         installed = pathlib.Path(self.ran(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", environment=alone).strip())
         (installed / "torch.pth").write_text(f"{pathlib.Path(torch.__file__).parents[1]}\n")
         self.assertIn(str(installed), self.ran(python, "-c", "import psd; print(psd.__file__)", environment=alone))
+        patch = mock.patch.object(processes, "PSD", str(python.parent / "psd"))
+        patch.start()
+        self.addCleanup(patch.stop)
         return python, alone
 
     def token(self, name, role):
@@ -83,6 +88,16 @@ class Newcomer(processes.ProcessTest):
         context = ssl.create_default_context(cafile=authority.path)
         with urllib.request.urlopen(request, timeout=processes.WAIT_S, context=context) as answer:
             return answer.read().decode()
+
+    @unittest.skipUnless(WHEEL, "PSD_WHEEL names no wheel")
+    def test_what_a_wheel_has(self):
+        python, environment = self.python()
+        share = self.folder / "venv" / "share"
+        self.assertTrue((share / "man/man1/psd.1.gz").is_file())
+        self.ran(processes.PSD, "check", share / "psd/configs/hogwild.json")
+        version = self.ran(python, "-c", "import psd; print(psd.__version__)", environment=environment).strip()
+        self.assertEqual(self.ran(processes.PSD, "--version").split()[1], version)
+        self.assertLess(pathlib.Path(WHEEL).stat().st_size, WHEEL_BYTES_MAX)
 
     def test_ten_minutes(self):
         python, environment = self.python()

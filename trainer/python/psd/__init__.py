@@ -1,5 +1,8 @@
 """Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch, psd.jax for JAX."""
 
+__distribution__ = "psd-server"  # which psd this is
+
+from . import _install  # noqa: F401, before all else
 from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
 from ._psd import version as __version__
 from .client import Client, Model, Table

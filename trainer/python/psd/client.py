@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _install  # noqa: F401, before all else
+
 import atexit
 import dataclasses
 import inspect

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _install  # noqa: F401, before all else
+
 
 class Error(RuntimeError):
     """A call that failed. The message is one line that names the place and what would be right."""

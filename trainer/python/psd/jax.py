@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _install  # noqa: F401, before all else
+
 from typing import TYPE_CHECKING, Any
 
 import jax

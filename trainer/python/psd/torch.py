@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _install  # noqa: F401, before all else
+
 import dataclasses
 import logging
 from collections.abc import Callable

@@ -1,0 +1,45 @@
+# The daemon in the wheel (scripts/wheel): included by trainer/python when scikit-build-core builds with PSD_WHEEL=ON.
+#
+# The daemon needs nothing but glibc and libgcc_s: Cap'n Proto, spdlog, fmt and libstdc++ become part of it. The module takes Cap'n
+# Proto as shared libraries, which auditwheel puts beside it, since Debian's archives cannot be part of a shared library. It
+# takes libstdc++ from the system, as every module of the process does.
+include(GNUInstallDirs)
+include(${CMAKE_CURRENT_LIST_DIR}/install_texts.cmake)
+
+if(NOT PSD_CHART_JS)
+  message(FATAL_ERROR "chart.min.js was not found: scripts/setup installs it (libjs-chart.js); or name it with -DPSD_CHART_JS=FILE")
+endif()
+
+# spdlog and fmt by their headers alone. Their shared libraries stay on the command lines, where --as-needed drops them.
+set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SPDLOG_FMT_EXTERNAL)
+set_target_properties(fmt::fmt PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
+
+# The shared libraries stand before objects and archives on the module's command line, so that nothing is taken out of Cap'n
+# Proto's archives.
+set(shared_libraries "")
+foreach(library capnp-rpc capnp kj-http kj-async kj)
+  get_target_property(shared CapnProto::${library} IMPORTED_LOCATION)
+  string(REGEX REPLACE "(-[0-9][0-9.]*)?[.]so$" ".a" archive "${shared}")
+  if(NOT EXISTS "${archive}")
+    message(FATAL_ERROR "${archive} was not found: libcapnp-dev has it beside ${shared}")
+  endif()
+  set_target_properties(CapnProto::${library} PROPERTIES IMPORTED_LOCATION "${archive}")
+  if(NOT library STREQUAL "kj-http")
+    string(APPEND shared_libraries " ${shared}")
+  endif()
+endforeach()
+target_link_options(psd_python PRIVATE "SHELL:-Wl,--no-as-needed${shared_libraries} -Wl,--as-needed")
+# Not libgcc: its archive needs glibc 2.35. What nothing reaches is left out, since parts of libstdc++'s archive bring others that
+# need glibc 2.36.
+target_link_options(psd PRIVATE LINKER:--as-needed,--gc-sections -static-libstdc++)
+
+install(TARGETS psd RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT wheel)
+psd_install_texts(psd wheel ${SKBUILD_DATA_DIR}/share)
+file(GLOB configs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/*.json)
+install(FILES ${configs} DESTINATION ${SKBUILD_DATA_DIR}/share/psd/configs COMPONENT wheel)
+set(doc ${SKBUILD_DATA_DIR}/share/doc/psd-server)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${doc} COMPONENT wheel)
+# The terms of what is linked in, where the system's packages have them.
+foreach(package libcapnp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev libjs-chart.js libstdc++6)
+  install(FILES /usr/share/doc/${package}/copyright DESTINATION ${doc} RENAME ${package}.copyright COMPONENT wheel OPTIONAL)
+endforeach()
