@@ -6,9 +6,9 @@ import time
 import bench_programs
 from bench_executor import Executor
 from bench_group import MIB, SIZE, Group
+from bench_learners import Learners
 from bench_loops import Aggregators, Kernels, Optimizers
 from bench_models import TableModels
-from bench_learners import Learners
 from bench_network import Network
 from bench_python import Python
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds

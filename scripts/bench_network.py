@@ -143,7 +143,8 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
         for number, place in enumerate((there, home), 1):
             ip("-n", place, "addr", "add", f"10.78.{learner}.{number}/24", "dev", "net")
             ip("-n", place, "link", "set", "net", "up")
-            ip("netns", "exec", place, "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "64kb" if rate == RATE else "1mb", "latency", "100ms")
+            ip("netns", "exec", place, "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate,
+               "burst", "64kb" if rate == RATE else "1mb", "latency", "100ms")
         self.relay(stack, PORT, socket, ROUND_TRIP_MS / 2, within(f"there{learner}"))
         return f"tcp://10.78.{learner}.1:{PORT}"
 

@@ -83,7 +83,7 @@ is shown."""
             primary = start(config)
             until("the primary serves", lambda: serves(primary))
             bench = {"transport": "rpc", "size": SIZE}
-            self.programs.trainer(primary.address["tcp"], "push", seconds=1, **{k: v for k, v in bench.items()})
+            self.programs.trainer(primary.address["tcp"], "push", seconds=1, **bench)
             if wait:
                 start(config)
                 until("the standby is in sync", lambda: bool(primary.status()["group"]["standby"]))

@@ -23,7 +23,7 @@ def load_class(path, name):
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001: whatever a user's code throws
+    except (Exception, SystemExit) as error:  # whatever a user's code throws
         raise Refused(f"{path}: {type(error).__name__}: {error}".splitlines()[0]) from None
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, torch.nn.Module):
@@ -110,7 +110,7 @@ def export(target, out, seed, pairs):
         model = load_class(pathlib.Path(file), name)(**arguments)
     except Refused:
         raise
-    except Exception as error:  # noqa: BLE001: of an argument that it has not, or lacks, or cannot take
+    except Exception as error:  # of an argument that it has not, or lacks, or cannot take
         raise Refused(f"{target}: {first_line(error)}") from None
     model.train()
     declaration = declaration_of(model)

@@ -46,7 +46,8 @@ class Inputs:
                 raise Refused(f"columns.{name}: '{text}' is no type of a column; expected f32, f64, i32, i64 or u8, then [extents], then below N")
             kind, extents, bound = match.groups()
             if "any" in (extents or "").split(","):
-                raise Refused(f"columns.{name}: '{text}' has an extent of any length, and in a .pt2 all but the batch are fixed; expected a number, or -o OUT.pt")
+                raise Refused(f"columns.{name}: '{text}' has an extent of any length, and in a .pt2 all but the batch are fixed; "
+                              "expected a number, or -o OUT.pt")
             self.shapes[name] = [int(extent) for extent in extents.split(",")] if extents else []
             self.kinds[name] = kind, int(bound or 0)
         self.rows = []
@@ -131,9 +132,10 @@ def complaining(what):
             yield
     except Refused:
         raise
-    except Exception as error:  # noqa: BLE001: whatever tracing a user's code throws
+    except Exception as error:  # whatever tracing a user's code throws
         if "Constraints violated" in str(error) and "dynamic" in str(error):
-            raise Refused("forward makes a constant of the size of the batch, as float(x.size(0)) does; expected tensors, as torch.ones_like(x).sum()") from None
+            raise Refused("forward makes a constant of the size of the batch, as float(x.size(0)) does; "
+                          "expected tensors, as torch.ones_like(x).sum()") from None
         raise Refused(f"{what}: {first_line(error)}") from None
 
 
@@ -356,7 +358,7 @@ def export_step(model, declaration, out):
                     torch.manual_seed(batch)
                     try:
                         expected = step.eager(graph, given)
-                    except Exception as error:  # noqa: BLE001: whatever a user's code throws
+                    except Exception as error:  # whatever a user's code throws
                         if batch == 1:
                             continue  # BatchNorm has no statistics of one sample, and a run's last batch may be dropped
                         raise Refused(f"forward failed with made-up data in a batch of {batch}: {first_line(error)}") from None

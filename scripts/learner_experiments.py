@@ -49,8 +49,10 @@ class Learners:
     def text(self):
         return (f"A transformer (`{MODEL.removesuffix(',dropout=0')}`) on the 1.1 million characters of Tiny Shakespeare, {LEARNERS} virtual "
                 f"[learners](trainer.md#virtual-trainers) with {self.steps:,} steps each of {BATCH} sequences of 32 characters, AdamW with a "
-                f"warm-up of {self.steps // 24} steps to 0.003 and a cosine to 0.0003. The outer optimizer is SGD with rate {OUTER_RATE} and Nesterov's momentum "
-                f"{OUTER_MOMENTUM}; with the papers' 0.9 (and rates of 0.1 and 0.3), which a run of so few rounds does not bear, all end higher. Loss of the held-out tenth, in nats, the least "
+                f"warm-up of {self.steps // 24} steps to 0.003 and a cosine to 0.0003. The outer optimizer is SGD with rate {OUTER_RATE} "
+                "and Nesterov's momentum "
+                f"{OUTER_MOMENTUM}; with the papers' 0.9 (and rates of 0.1 and 0.3), which a run of so few rounds does not bear, "
+                "all end higher. Loss of the held-out tenth, in nats, the least "
                 f"and the most of {SEEDS} seeds.")
 
 
@@ -98,8 +100,10 @@ def learner_traffic(lab, pictures):
     best = means["sync: a round each step"]
     return [
         "### Loss and bytes", "",
-        "DiLoCo (Douillard et al. 2023) and Streaming DiLoCo (2025) are reported to train as well as data-parallel rounds, and send a fraction. " + learners.text(),
-        "*Four bits*: `e3m0` pushed and as `deltas`; *fragments*: 5, with `delay` 5 and `blend` 0.5. MB are of one learner, its first pull of the model among them.", "",
+        "DiLoCo (Douillard et al. 2023) and Streaming DiLoCo (2025) are reported to train as well as data-parallel rounds, and send a fraction. "
+        + learners.text(),
+        "*Four bits*: `e3m0` pushed and as `deltas`; *fragments*: 5, with `delay` 5 and `blend` 0.5. "
+        "MB are of one learner, its first pull of the model among them.", "",
         *table(("`diloco`, or `sync` with AdamW in the daemon", "loss", "MB pushed", "MB pulled", "fewer bytes"),
                [(name, losses(found), *(megabytes(found, [way]) for way in ("bytes_pushed", "bytes_pulled")),
                  f"{fewer[name.replace('`', '')]:.0f} ×") for name, found in runs.items()]),
@@ -130,9 +134,11 @@ def learner_faults(lab, pictures):
     gain = took["rounds wait for all"] / took["`quorum` 3"]
     return [
         "### A noisy learner, and a slow one", "",
-        f"The same learners, `period` {period}. One of {LEARNERS} pushes normal noise with a deviation of {NOISE['byzantine_deviation']} (`--byzantine`) in place of what its steps came to, or takes {factor} "
+        f"The same learners, `period` {period}. One of {LEARNERS} pushes normal noise with a deviation of {NOISE['byzantine_deviation']} (`--byzantine`) "
+        f"in place of what its steps came to, or takes {factor} "
         "times as long for a step; time is in steps of the others, and all together take as many steps.", "",
-        *table(("`aggregator`", "loss, all are honest", "one pushes noise"), [(f"`{name}`", losses(noisy[name, 0]), losses(noisy[name, 1])) for name in aggregators]),
+        *table(("`aggregator`", "loss, all are honest", "one pushes noise"),
+               [(f"`{name}`", losses(noisy[name, 0]), losses(noisy[name, 1])) for name in aggregators]),
         *table((f"one is {factor} times slower", "loss", "time", "tokens per time", "MB of a learner, both ways"),
                [(name, losses(found), f"{took[name]:,.0f}", f"{LEARNERS * learners.steps * BATCH * 32 / took[name]:,.0f}",
                  megabytes(found, ("bytes_pushed", "bytes_pulled"))) for name, found in rounds.items()]),
@@ -144,7 +150,8 @@ def learner_faults(lab, pictures):
                    means["`async_diloco`, `dynamic_period`"] < means["`async_diloco`"] + 0.02)]),
         *pictures.lines("learner_faults", f"Four learners, period {period}, and what one of them does", "virtual time", "held-out loss",
                         [*((f"{name}, {'one pushes noise' if bad else 'all are honest'}", loss_curve(found, "time")) for (name, bad), found in noisy.items()),
-                         *((f"one is slow, {name.replace('`', '')}", loss_curve(found, "time")) for name, found in rounds.items() if found is not noisy["mean", 0])],
+                         *((f"one is slow, {name.replace('`', '')}", loss_curve(found, "time"))
+                           for name, found in rounds.items() if found is not noisy["mean", 0])],
                         (1.8, 4.2))]
 
 

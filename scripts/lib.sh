@@ -37,7 +37,7 @@ absolute_path() {
 need_root() {
   AS_ROOT=()
   [ "$(id -u)" -ne 0 ] || return 0
-  have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; } || die "$1 needs root, and sudo is not usable here"
+  if ! have sudo || ! { sudo -n true 2>/dev/null || [ -t 0 ]; }; then die "$1 needs root, and sudo is not usable here"; fi
   AS_ROOT=(sudo)
 }
 

@@ -58,9 +58,10 @@ done
 # start NAME NODE PARTITION ADDRESS: a daemon of that partition, on that node of the job.
 starts=() names=()
 start() {
-  local more=()
+  local more=() endpoints
   if [ -n "$engine" ]; then
-    more=(--set "engine={\"endpoints\":$(in_list ${engine//,/ }),\"prefix\":\"/psd/job-$SLURM_JOB_ID/$3\"}"
+    IFS=, read -ra endpoints <<<"$engine"
+    more=(--set "engine={\"endpoints\":$(in_list "${endpoints[@]}"),\"prefix\":\"/psd/job-$SLURM_JOB_ID/$3\"}"
       --set "replication.addresses=$(in_list "$4")" --set "replication.token_file=$folder/admin.token")
   fi
   srun --overlap --nodes=1 --ntasks=1 --nodelist="${nodes[$2 % ${#nodes[@]}]}" --job-name="$1" --output="$folder/$1.log" \

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Passes connections on, each byte so many milliseconds late, as a long way would.
 
 Usage: delay_relay.py FROM TO MILLISECONDS. FROM: a port, of all addresses, or the path of a Unix socket; TO: such a path, or HOST:PORT.

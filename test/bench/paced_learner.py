@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A learner of psd.torch.DiLoCo whose steps take as long as is said, most of which it sleeps: so that learners of different speed
 are that also where cores are few. For scripts/bench.
 
@@ -9,9 +8,10 @@ import time
 
 
 def main():
-    import psd.torch
     import torch
     from torch import nn
+
+    import psd.torch
 
     address, rank, world, step_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) / 1000
     samples = int(sys.argv[5])  # of a step

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What psd-trainer bench measures, from Python: a pull or a push of so many bytes, or a training step of mnist_cnn.
 
 Usage: python_client.py pull|push|train --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds SECONDS].

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A trainer that counts in rows: every push takes 1 from the value of some rows, drawn as the words of made-up documents are.
 
 Usage: racing_rows.py ADDRESS RANK WORLD_SIZE PUSHES --package DIR. The daemon's optimizer is SGD with a rate of 1. Prints one JSON

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The steps of psd-trainer's model of clicks in one process of PyTorch, whose 26 tables are EmbeddingBag(sparse=True).
 
 Usage: torch_dlrm.py --seconds SECONDS [--batch-size N] [--scale N]

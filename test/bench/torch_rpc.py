@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """PyTorch RPC as a parameter server: pulls one float32 tensor, and pushes a gradient that SGD applies.
 
 Usage: torch_rpc.py --size BYTES --seconds SECONDS. Two processes on the loopback interface. Prints one JSON object with the

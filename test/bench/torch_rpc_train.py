@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The program of PyTorch's parameter server tutorial: a ConvNet at a server, and a trainer that has it run forward, backward and a step by RPC.
 
 Usage: torch_rpc_train.py --warm STEPS --steps STEPS [--trainers N]. Each process computes with one thread; batches of 32 images of

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Trainers under allreduce that are killed and frozen at random moments, with tables beside the tensors: from the log, whose
 gradients each average has and which rows each trainer pushed.
 
@@ -12,8 +11,8 @@ import signal
 
 import processes
 
-EVENTS = int(os.environ.get("FAULT_AVERAGES_EVENTS", 6))
-SEED = int(os.environ.get("FAULT_AVERAGES_SEED", 1))
+EVENTS = int(os.environ.get("FAULT_AVERAGES_EVENTS", "6"))
+SEED = int(os.environ.get("FAULT_AVERAGES_SEED", "1"))
 TRAINERS = 3
 SHARDS, ROW_SHARDS = 2, 2
 GROUPS = json.dumps([{"match": "category*", "policy": {"type": "hogwild"}, "optimizer": {"type": "adagrad", "lr": 0.05}}])
@@ -44,7 +43,7 @@ class Averages(processes.ProcessTest):
                                   listen=(self.unix_address(),))
         trainers = [self.start(rank) for rank in range(TRAINERS)]
         deaths = 0
-        for event in range(EVENTS):
+        for _ in range(EVENTS):
             self.until_more("are made", chance.randint(2, 20))
             rank, kills = chance.randrange(TRAINERS), chance.random() < 0.5
             trainer = trainers[rank]

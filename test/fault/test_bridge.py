@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Machines that average, with kill -9 of every party: each update that a machine's daemon has answered is at the root once.
 
 The root sums what the machines push: equal weights, as a mean, at a rate of their number. So it counts the pushes of all trainers,

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Samples that the daemon deals, to psd-trainers whose connections break."""
 
 import collections
@@ -6,7 +5,7 @@ import os
 
 import processes
 
-SEED = int(os.environ.get("FAULT_PROCESS_SEED", 1))
+SEED = int(os.environ.get("FAULT_PROCESS_SEED", "1"))
 FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
 
 

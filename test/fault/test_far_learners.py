@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Learners far away, each in a network namespace of its own: a slow link that loses packets, is cut for longer than a lease, and an
 address that changes; the same over TLS, by tokens. PSD_FAR_ABSENCE_S: how long the link stays cut, beyond the lease.
 
@@ -20,7 +19,7 @@ LEARNERS = 2
 RATE = "20mbit"
 LEASE_MS = 1500
 OUTER = '{"type":"sgd","lr":0.7,"momentum":0.9,"nesterov":true}'
-ABSENCE_S = float(os.environ.get("PSD_FAR_ABSENCE_S", 0))
+ABSENCE_S = float(os.environ.get("PSD_FAR_ABSENCE_S", "0"))
 
 
 class Far(processes.ProcessTest):

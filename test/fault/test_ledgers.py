@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What finds faults in ledgers finds those that there may be, and none else. Ledgers and models here are made up."""
 
 import pathlib

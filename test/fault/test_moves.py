@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The model moves to other daemons, more or fewer, while trainers work, and whoever takes part is killed in the midst of it.
 
 The trainers' processes stay the same.
@@ -13,8 +12,8 @@ import unittest
 import counting
 import processes
 
-SEED = int(os.environ.get("FAULT_MOVES_SEED", 1))
-KILLS = int(os.environ.get("FAULT_MOVES_KILLS", 2))  # of each who takes part
+SEED = int(os.environ.get("FAULT_MOVES_SEED", "1"))
+KILLS = int(os.environ.get("FAULT_MOVES_KILLS", "2"))  # of each who takes part
 LONGEST_S = 0.25  # after the move has begun
 
 

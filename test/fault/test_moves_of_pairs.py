@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The model moves from pairs and to pairs, with a real etcd, while trainers work, and primaries are killed in the midst of it."""
 
 import os
@@ -13,8 +12,8 @@ import etcd
 import processes
 from counting_pairs import PATIENT
 
-SEED = int(os.environ.get("FAULT_MOVES_SEED", 1))
-KILLS = int(os.environ.get("FAULT_MOVES_KILLS", 2))  # of each who takes part
+SEED = int(os.environ.get("FAULT_MOVES_SEED", "1"))
+KILLS = int(os.environ.get("FAULT_MOVES_KILLS", "2"))  # of each who takes part
 LONGEST_S = 0.25  # after the move has begun
 
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Daemon and trainers as processes, killed, stopped, replaced and cut off by seeded schedules, on machines whose disks fail and
 whose clocks jump.
 
@@ -17,8 +16,8 @@ import sys
 import processes
 import schedule
 
-SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", 200 if not processes.SANITIZED else 48))
-FIRST_SEED = int(os.environ.get("FAULT_PROCESS_SEED", 1))
+SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", "200" if not processes.SANITIZED else "48"))
+FIRST_SEED = int(os.environ.get("FAULT_PROCESS_SEED", "1"))
 # Most of a schedule is waiting: for processes to start, for trainers to come back, for leases to run out.
 AT_ONCE = 4
 # From so many on each kind of event comes in the midst of the work.

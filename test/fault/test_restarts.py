@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A daemon that a service manager restarts, by SIGTERM, again and again while trainers push: the run goes on, and every push is
 in the model once."""
 

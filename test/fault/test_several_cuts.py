@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Two daemons that serve one model, and trainers, each in a network namespace of its own: a trainer is cut off from one of the daemons.
 
 Needs root, ip (Debian: iproute2) and nft (nftables).

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Three daemons serve one model, each with a log: killed, restarted, stopped for a while and all at once, in a seeded order.
 
 FAULT_SEVERAL_SECONDS makes a soak of it (as 600), FAULT_SEVERAL_SEED another order.
@@ -12,8 +11,8 @@ import time
 import counting
 import processes
 
-SEED = int(os.environ.get("FAULT_SEVERAL_SEED", 1))
-SECONDS = float(os.environ.get("FAULT_SEVERAL_SECONDS", 0))
+SEED = int(os.environ.get("FAULT_SEVERAL_SEED", "1"))
+SECONDS = float(os.environ.get("FAULT_SEVERAL_SECONDS", "0"))
 DAEMONS = 3
 TRAINERS = 2
 FAULTS = 6  # while the same trainers push; then others take the ranks

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Two daemons serve one model, or three, each with a standby, with a real etcd: primaries are killed and stopped, the lead's among them.
 
 FAULT_PAIRS_SECONDS makes a soak of three pairs (as 600), FAULT_PAIRS_SEED another order.
@@ -20,10 +19,10 @@ import processes
 from counting_pairs import PATIENT
 
 PROMTOOL = shutil.which("promtool")
-FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", 4))
-SEED = int(os.environ.get("FAULT_PAIRS_SEED", 1))
+FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", "4"))
+SEED = int(os.environ.get("FAULT_PAIRS_SEED", "1"))
 LONGEST_JOIN_S = 0.06
-SECONDS = float(os.environ.get("FAULT_PAIRS_SECONDS", 0))
+SECONDS = float(os.environ.get("FAULT_PAIRS_SECONDS", "0"))
 # Of a soak, in an order that is drawn anew once each of them has been.
 SOAK_FAULTS = ("kill", "freeze", "switch", "kill standby", "without etcd", "kill without etcd")
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Trainers of two daemons that serve one model: they come, die, give up and are left behind while one of the daemons is away."""
 
 import re

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A daemon and its standby as processes with a real etcd: killed, stopped for a while, restarted, handed over."""
 
 import json
@@ -11,7 +10,7 @@ import counting_pairs
 import etcd
 import processes
 
-KILLS = int(os.environ.get("FAULT_STANDBY_KILLS", 6))
+KILLS = int(os.environ.get("FAULT_STANDBY_KILLS", "6"))
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -229,7 +228,7 @@ class Standby(counting_pairs.CountingPairs):
 
     def test_switch_and_the_end_of_the_run(self):
         primary, standby = self.pair()
-        trainer = self.counting((primary, standby))
+        self.counting((primary, standby))
         for switch in range(3):
             if switch == 2:
                 self.end_trainers()  # a daemon outlives its trainers, and so does its standby

@@ -1,7 +1,5 @@
-#!/usr/bin/env python3
 """A pair that lets nobody in who does not show who it is: at tls://, with tokens and with certificates, and an etcd that wants a user."""
 
-import json
 import os
 import re
 import signal

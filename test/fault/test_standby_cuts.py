@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A daemon, its standby, etcd and a trainer, each in a network namespace of its own: cut off from one another, one way and both ways.
 
 Needs root, ip (Debian: iproute2) and nft (nftables).

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A pair whose pushes wait for both disks: whoever dies, alone or with the other one, and whichever disk is left, every answered push
 is in the model once, and nobody has to be asked which daemon goes on."""
 
@@ -18,7 +17,7 @@ import faulty_machine
 import processes
 
 FOLDERS = ("one", "other")
-SECONDS = float(os.environ.get("FAULT_DISKS_SECONDS", 6))
+SECONDS = float(os.environ.get("FAULT_DISKS_SECONDS", "6"))
 BOTH = {"wait": "standby_and_disk"}
 
 

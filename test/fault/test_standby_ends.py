@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Pairs whose run has ended, or whose plan is gone, started again in any order: the daemon whose folder has every answered push begins,
 and all others wait and say for what."""
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A pair whose etcd fails at the same time as one of the daemons, or whose plan is damaged."""
 
 import unittest

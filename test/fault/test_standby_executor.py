@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Trainers of an executor whose daemon is killed, again and again, and whose standby takes over: each step counts once."""
 
 import os

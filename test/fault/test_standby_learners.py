@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Learners of DiLoCo at a daemon and its standby, which are killed one after the other: without rounds, and in fragments."""
 
 import re

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A daemon and its standby at moments that matter: who dies in the midst of a gradient, of a race or of a round, with many pushes under
 way, together with the other one, and is there again at once; who stands still for moments; whose clock jumps."""
 
@@ -12,7 +11,7 @@ import etcd
 import faulty_machine
 import processes
 
-KILLS = int(os.environ.get("FAULT_MOMENTS_KILLS", 3))
+KILLS = int(os.environ.get("FAULT_MOMENTS_KILLS", "3"))
 SMALL_SLICE = 256  # bytes
 MANY = 64  # shards, or pushes under way
 STOPS = 5

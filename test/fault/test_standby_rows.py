@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Pairs whose tables admit and evict rows: the daemon that serves after a fault has the rows and admission filters of the previous primary, bit
 for bit, whatever its own limits are; and the model is that of a daemon without faults.
 
@@ -18,8 +17,8 @@ import processes
 
 import psd
 
-SCHEDULES = int(os.environ.get("FAULT_ROWS_SCHEDULES", 20))
-FIRST_SEED = int(os.environ.get("FAULT_ROWS_SEED", 1))
+SCHEDULES = int(os.environ.get("FAULT_ROWS_SCHEDULES", "20"))
+FIRST_SEED = int(os.environ.get("FAULT_ROWS_SEED", "1"))
 PATIENT = {"silence_ms": 1000, "alone_ms": 2000}
 SIZE = 40
 MODEL = psd.Model("rows", {"w": (SIZE,)}, [psd.Table("item", 4, "zero"), psd.Table("user", 2, "uniform", 0.5, 7)])
@@ -241,7 +240,7 @@ class StandbyRows(processes.ProcessTest):
         def disturb_later(fault):
             try:
                 disturb(fault)
-            except BaseException as error:  # noqa: BLE001: it is of another thread
+            except BaseException as error:  # it is of another thread
                 trouble.append(error)
 
         while trainer.step < steps:

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A pair of daemons of which each has a configuration of its own: what rules the model is the primary's; what ends the run, and who
 reads, find their way."""
 

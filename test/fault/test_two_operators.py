@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Two operators move a model, or two models to one daemon, at the same time: one of the commands wins, the other one changes nothing."""
 
 import signal

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A user's own model as machine code, .pt2: it trains as the same class does as TorchScript, is scored, and refused where wrong.
 
 Compiling takes half a minute of CPU, so that there is one model for all tests."""

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Trainers that come and go while training runs, with ranks that the daemon gives them."""
 
 import json

@@ -21,9 +21,10 @@ import processes
 EXECUTOR = os.environ["PSD_EXECUTOR_BIN"]
 # The module that docs/executor.md shows, and one whose outputs fail.
 POINTS = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S).group(1)
-WRITES = POINTS.replace("        return {\"logits\"", "        if not self.training:\n            self.net[0].weight.detach().mul_(0.9)\n        return {\"logits\"")
-SELDOM = POINTS.replace("        return {\"logits\"", "        if bool((batch[\"x\"] < -1).any()):\n            self.net[0].weight.data.mul_(0.9)\n        return {\"logits\"")
-THROWS = POINTS.replace("        return {\"logits\"", "        if batch[\"x\"].size(0) > 0:\n            raise ValueError(\"not today\")\n        return {\"logits\"")
+RETURNS = '        return {"logits"'
+WRITES = POINTS.replace(RETURNS, f"        if not self.training:\n            self.net[0].weight.detach().mul_(0.9)\n{RETURNS}")
+SELDOM = POINTS.replace(RETURNS, f'        if bool((batch["x"] < -1).any()):\n            self.net[0].weight.data.mul_(0.9)\n{RETURNS}')
+THROWS = POINTS.replace(RETURNS, f'        if batch["x"].size(0) > 0:\n            raise ValueError("not today")\n{RETURNS}')
 
 
 class ExecutorTest(processes.ProcessTest):
@@ -311,7 +312,7 @@ class Death(ExecutorTest):
             self.assertGreaterEqual(len(pushes), 300 - 4)
 
     def test_a_daemon_that_is_killed_comes_back_and_the_trainers_with_it(self):
-        settings = dict(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"))
+        settings = {"policy": "locked", "durability__type": "log", "durability__path": str(self.folder / "saved")}
         daemon = self.daemon(listen=(self.unix_address(),), **settings)
         executor = self.executor(daemon)
         trainers = [self.remote(rank, 2, steps=120) for rank in range(2)]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import processes
-from test_executor import EXECUTOR, ExecutorTest, POINTS
+from test_executor import EXECUTOR, POINTS, ExecutorTest
 from test_executor_tables import OWN
 
 # "cpu" where the test itself is tried on a machine without a GPU.

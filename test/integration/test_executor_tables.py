@@ -104,7 +104,7 @@ class Training(TablesTest):
 
 class Death(TablesTest):
     def settings(self, policy):
-        return dict(policy=policy, row_shards=3, durability__type="log", durability__path=str(self.folder / "saved"))
+        return {"policy": policy, "row_shards": 3, "durability__type": "log", "durability__path": str(self.folder / "saved")}
 
     def trained(self, daemon, steps):
         """The ranks that are in the midst of their work once each that is in has made so many steps."""
@@ -199,7 +199,7 @@ class Death(TablesTest):
 
 
     def test_a_full_table_ends_a_trainer_as_one_with_gradients_of_its_own(self):
-        full = dict(tables='[{"match":"*","max_rows":40}]', optimizer='{"type":"sgd","lr":0.1}')
+        full = {"tables": '[{"match":"*","max_rows":40}]', "optimizer": '{"type":"sgd","lr":0.1}'}
         ratings = ["--data", "ratings:samples=4000,users=2000,items=1000", "--steps", 100, "--batch-size", 30]
         own = self.start_trainer("train", "--server", self.unix_daemon(**full).address, "--model", FACTORS, *ratings)
         self.assert_fails(own, "max_rows is ")

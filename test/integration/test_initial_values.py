@@ -102,8 +102,9 @@ class InitialValues(processes.ProcessTest):
         self.assert_begins_with(self.safetensors())
 
     def test_tensors_that_the_model_does_not_take_are_of_any_type(self):
-        self.assert_begins_with(self.safetensors(**{"position_ids": ([1, 4], "I64", bytes(32)), "batches": ([], "I64", bytes(8)), "scaled": ([0], "F8_E4M3", b""),
-                                                    "half": ([2], "BF16", bytes(4)), "mask": ([3], "BOOL", bytes(3)), "a name": ([1], [7.0])}))
+        self.assert_begins_with(self.safetensors(**{"position_ids": ([1, 4], "I64", bytes(32)), "batches": ([], "I64", bytes(8)),
+                                                    "scaled": ([0], "F8_E4M3", b""), "half": ([2], "BF16", bytes(4)),
+                                                    "mask": ([3], "BOOL", bytes(3)), "a name": ([1], [7.0])}))
 
     def test_a_daemon_takes_the_tensors_of_f32(self):
         path = self.safetensors(position_ids=([1, 4], "I64", bytes(32)))

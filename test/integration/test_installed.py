@@ -5,7 +5,6 @@ the program of docs/client.md, PSD_DIGITS_SOURCE that of docs/executor.md."""
 import os
 import pathlib
 import subprocess
-import unittest
 from unittest import mock
 
 import outside_program

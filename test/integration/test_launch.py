@@ -130,7 +130,8 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
 
     def submit(self, *arguments, wait=True, **environment):
         """The exit status of sbatch, the job's where that waits for it, its folder, and the file of what it prints."""
-        done = self.slurm("sbatch", *(("--wait",) if wait else ()), "--parsable", "--mem=0", LAUNCH / "slurm.sh", *arguments, PSD_PORT=str(self.psd_port), **environment)
+        done = self.slurm("sbatch", *(("--wait",) if wait else ()), "--parsable", "--mem=0", LAUNCH / "slurm.sh", *arguments,
+                          PSD_PORT=str(self.psd_port), **environment)
         job = done.stdout.split()[0] if done.stdout else done.stderr
         return done.returncode, self.folder / f"psd-{job}", (self.folder / f"slurm-{job}.out")
 

@@ -36,8 +36,7 @@ def exposed(page):
 def expressions():
     """(where, expression) of all alerts and panels."""
     rules = (MONITORING / "alerts.yml").read_text()
-    for name, expression in re.findall(r"- alert: (\w+)\n\s+expr: (.+)", rules):
-        yield name, expression
+    yield from re.findall(r"- alert: (\w+)\n\s+expr: (.+)", rules)
     board = json.loads((MONITORING / "grafana.json").read_text())
     for panel in board["panels"]:
         for target in panel["targets"]:

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """One connection over two networks (MPTCP): its speed is that of both, and it goes on when one of them is gone.
 
 Two machines, each a network namespace, with two links between them. Needs root and ip (Debian: iproute2).

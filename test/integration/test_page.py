@@ -25,6 +25,7 @@ except ModuleNotFoundError:
 
 try:
     import numpy as np
+
     import psd
 except ModuleNotFoundError:
     psd = None
@@ -214,7 +215,7 @@ class PageTest(ProcessTest):
 
             def step():
                 client.push(model.zeros())
-                client.report({**{name: 1.5 for name in names}, "loss": 0.25})
+                client.report({**dict.fromkeys(names, 1.5), "loss": 0.25})
 
             # The page adds to what was there before it, and to what comes to be while it looks.
             for _ in range(2):
@@ -365,7 +366,8 @@ class PageTest(ProcessTest):
             until("both are shown", lambda: self.cells(driver, "tables")[1:] and self.column(driver, "tables", "new") == ["7", "3"])
             tables = daemon.status()["tables"]
             self.assertEqual([row[:3] for row in self.cells(driver, "tables")[1:]], [[each["name"], str(each["dim"]), str(each["rows"])] for each in tables])
-            self.assertEqual(self.column(driver, "tables", "memory"), self.formatted(driver, "bytes", [each["row_bytes"] + each["index_bytes"] for each in tables]))
+            memory = [each["row_bytes"] + each["index_bytes"] for each in tables]
+            self.assertEqual(self.column(driver, "tables", "memory"), self.formatted(driver, "bytes", memory))
             self.assertEqual(self.column(driver, "tables", "pulled"), ["7", "3"])
         self.assertEqual(self.complaints(driver), [])
 

@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(processes.REPO / "test" / "bench"))
 import torch_diloco
 
-PERIOD = int(os.environ.get("PSD_REFERENCE_PERIOD", 20))
+PERIOD = int(os.environ.get("PSD_REFERENCE_PERIOD", "20"))
 
 
 class Reference(processes.ProcessTest):

@@ -165,7 +165,9 @@ class PythonSeveralDaemons(processes.ProcessTest):
 
         made = []
         for count in (1, 2):
-            daemons, results = self.several(count, f"s{count}", policy="sync", policy__start_trainers=2, policy__round_timeout_ms=600_000, optimizer='{"type":"sgd","lr":0.25}'), {}
+            daemons = self.several(count, f"s{count}", policy="sync", policy__start_trainers=2, policy__round_timeout_ms=600_000,
+                                   optimizer='{"type":"sgd","lr":0.25}')
+            results = {}
             threads = [threading.Thread(target=train, args=(daemons, rank, results)) for rank in range(2)]
             for thread in threads:
                 thread.start()

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A daemon that is killed in mid-training and started again: the trainers go on by themselves."""
 
 import collections

@@ -13,7 +13,6 @@ import processes
 HAVE_CAPNP = importlib.util.find_spec("capnp") is not None
 if HAVE_CAPNP:
     import capnp
-    import numpy as np
     from second_client import Refused, SecondClient, checked
 
 TENSORS = {"w": [0.0] * 4}

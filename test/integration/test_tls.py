@@ -77,7 +77,8 @@ class Tls(TlsTest):
         self.authority.sign("server", "psd-server", "IP:127.0.0.1", days=3)
         for times in (1, 2):  # also where nothing differs from before
             self.assert_ends(self.start_psd("reload", "--server", daemon.address))
-            self.assertEqual(len(re.findall(r"warn.*tls.certificate: that of '.*server.pem' expires on \S+Z: put a new one there and reload", daemon.err)), times)
+            warnings = re.findall(r"warn.*tls.certificate: that of '.*server.pem' expires on \S+Z: put a new one there and reload", daemon.err)
+            self.assertEqual(len(warnings), times)
         self.assert_ends(self.status(daemon.tls))
         self.authority.sign("server", "psd-server", "IP:127.0.0.1", days=9)
         self.assert_ends(self.start_psd("reload", "--server", daemon.address))

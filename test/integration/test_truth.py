@@ -2,7 +2,6 @@
 papers claim of staleness, liars and rounds comes out in order. scripts/experiments measures more of it, docs/truth.md shows it."""
 
 import json
-import os
 import pathlib
 import re
 import signal

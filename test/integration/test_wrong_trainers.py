@@ -52,7 +52,7 @@ class WrongArguments(processes.ProcessTest):
 
     def test_output_that_cannot_be_written(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
-            end = subprocess.run([processes.TRAINER, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+            end = subprocess.run([processes.TRAINER, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual((end.returncode, end.stderr), (1, "psd-trainer: standard output: No space left on device\n"))
 
     def test_nobody_at_the_address(self):

@@ -3,7 +3,7 @@
 import os
 import unittest
 
-from checkout import CheckoutTest, REPO
+from checkout import REPO, CheckoutTest
 
 
 class Help(CheckoutTest):

@@ -47,7 +47,7 @@ def main() -> None:
     users, films = (torch.from_numpy(table[:, column].astype(np.int64)) for column in (0, 1))
     stars = torch.from_numpy(table[:, 2].astype(np.float32))
     test = slice(0, len(stars) // 10)
-    rank, trainers = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, trainers = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     mine = torch.arange(len(stars) // 10 + rank, len(stars), trainers)
 
     model = Ratings(arguments.dim)

@@ -6,9 +6,28 @@ from . import _install  # noqa: F401, before all else
 from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
 from ._psd import version as __version__
 from .client import Client, Model, Table
-from .errors import (BadSlice, DeadlineExceeded, Error, Forbidden, InputOutputError, Internal, Interrupted, InvalidArgument,
-                     ModelMismatch, NonFinite, NotReady, Overloaded, ProtocolMismatch, RankTaken, SessionEnded,
-                     ShuttingDown, Standby, Unauthenticated, Unavailable, WorldSizeMismatch)
+from .errors import (
+    BadSlice,
+    DeadlineExceeded,
+    Error,
+    Forbidden,
+    InputOutputError,
+    Internal,
+    Interrupted,
+    InvalidArgument,
+    ModelMismatch,
+    NonFinite,
+    NotReady,
+    Overloaded,
+    ProtocolMismatch,
+    RankTaken,
+    SessionEnded,
+    ShuttingDown,
+    Standby,
+    Unauthenticated,
+    Unavailable,
+    WorldSizeMismatch,
+)
 
 __all__ = [
     "BadSlice", "Client", "DealtSamples", "DeadlineExceeded", "Error", "Forbidden", "InputOutputError", "Internal", "Interrupted",

@@ -7,7 +7,7 @@ from . import _install  # noqa: F401, before all else
 import dataclasses
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["DealtSampler", "DiLoCo", "Embedding", "Optimizer", "keep_freed_memory"]
 
 _log = logging.getLogger("psd")
-_Flat = Union[np.ndarray, torch.Tensor]
+_Flat = np.ndarray | torch.Tensor
 
 
 @dataclasses.dataclass
