@@ -46,7 +46,7 @@ ensure_venv() {
     fi
   done
   [ -n "$base" ] || die "no python3 of version 3.10 to 3.14 with the venv module was found (Debian: python3-venv)"
-  note "making a virtual environment in .deps/python"
+  note "making a virtual environment in ${VENV#"$REPO/"}"
   "$base" -m venv --clear "$VENV" || die "$base could not make a virtual environment in $VENV"
 }
 
@@ -62,7 +62,7 @@ pip_install() {
   [ ${#wanted[@]} -gt 0 ] || return 0
   local options=(--quiet --disable-pip-version-check)
   [ "$kind" != alone ] || options+=(--no-deps)
-  note "installing into .deps/python: ${wanted[*]}"
+  note "installing into ${VENV#"$REPO/"}: ${wanted[*]}"
   # Its log is kept out of sight: torch without its CUDA wheels makes pip warn of missing dependencies.
   "$VENV/bin/python3" -m pip install "${options[@]}" "${wanted[@]}" >"$DEPS/pip.log" 2>&1 ||
     die "pip could not install ${wanted[*]}: $NO_NETWORK"

@@ -1,6 +1,7 @@
 #include "common/os/end_by_signal.h"
 
 #include <csignal>
+#include <initializer_list>
 
 #include <pthread.h>
 #include <unistd.h>

@@ -15,7 +15,10 @@ double Schedule::learningRate(double lr, uint64_t number) const {
   const uint64_t sinceWarmup = number - warmupUpdates;  // from 1
   switch (type) {
     case Type::constant: return lr;
-    case Type::step: return lr * std::pow(gamma, static_cast<double>((sinceWarmup - 1) / everyUpdates));
+    case Type::step: {
+      const uint64_t decays = (sinceWarmup - 1) / everyUpdates;
+      return lr * std::pow(gamma, static_cast<double>(decays));
+    }
     case Type::cosine: {
       const double span = static_cast<double>(totalUpdates - warmupUpdates);
       const double progress = std::min(static_cast<double>(sinceWarmup) / span, 1.0);
