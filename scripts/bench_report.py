@@ -31,7 +31,7 @@ the line under a table says so, else that of the figures.
 **Measure your own.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon, which must hold no other model;
 `psd-trainer bench --help` names the other operations. `scripts/bench` runs all of this in about {minutes} minutes. `--quick` is
 shorter and rougher. `--only sweep` measures one group anew and leaves the other tables as they are. `--text` measures nothing and
-writes the words around the tables anew.
+writes the words around the tables anew. `--json` appends the run to the history that shows the trend of each target.
 
 The rest of this page is an appendix: every table, then what limits the figures.
 """
@@ -213,10 +213,15 @@ def machine_of(text):
     return found and found.group()
 
 
+def commit_of(repo):
+    """The commit, and whether the sources differ from it."""
+    commit = command_line("git", "-C", str(repo), "rev-parse", "--short", "HEAD") or "unknown"
+    return commit, bool(command_line("git", "-C", str(repo), "status", "--porcelain", "--untracked-files=no", "--", "*.cc", "*.h", "*.cu*"))
+
+
 def stamp(repo, arguments, rounds, seconds):
     """When and how one group was measured."""
-    commit = command_line("git", "-C", str(repo), "rev-parse", "--short", "HEAD") or "unknown"
-    changed = command_line("git", "-C", str(repo), "status", "--porcelain", "--untracked-files=no", "--", "*.cc", "*.h", "*.cu*")
+    commit, changed = commit_of(repo)
     return (f"*Measured on {datetime.date.today().isoformat()} at commit {commit}{' with changes' if changed else ''}, parameters on "
             f"{arguments.device}, {rounds} round(s) of {seconds:g} s a measurement, ratios within a round"
             f"{': a quick run, so take the figures as rough' if arguments.quick else ''}.*")
@@ -229,15 +234,16 @@ def sections_of(text):
     return {"## " + part.partition("\n")[0]: "## " + part.strip() + "\n" for part in parts}
 
 
-def page(groups, measured, minutes, before):
-    """The page with the sections in `measured` (by heading); the tables of the other groups, and what is by hand, as `before` has
-    them. With nothing measured the page goes on telling of the machine that it told of."""
+def page(groups, measured, minutes, before, trend=""):
+    """The page with the sections in `measured` (by heading), then `trend`; the tables of the other groups, and what is by hand, as
+    `before` has them. With nothing measured the page goes on telling of the machine that it told of."""
     kept = sections_of(before)
     sections = {heading(group): with_text_of(group, kept[heading(group)]) for group in groups if heading(group) in kept}
     sections.update(measured)
     shown = (None if measured else machine_of(before)) or machine()
     head = INTRODUCTION.format(machine=shown, summary=summary(groups, sections), minutes=minutes)
-    return head + "\n" + "\n".join(sections[heading(group)] for group in groups if heading(group) in sections) + "\n" + by_hand(before)
+    parts = [sections[heading(group)] for group in groups if heading(group) in sections] + [trend] * bool(trend)
+    return head + "\n" + "\n".join(parts) + "\n" + by_hand(before)
 
 
 def by_hand(text):
