@@ -136,13 +136,13 @@ TEST_CASE("Memory: what peers make the daemon hold stays within its limits, what
 
 /// Joins with the model; the session lasts as long as the client lives.
 Result<std::unique_ptr<Client>> joinWith(const std::string& address, uint32_t rank, uint32_t worldSize,
-                                         ModelSpec model) {
+                                         const ModelSpec& model) {
   const std::vector<float> values(ModelLayout(model).totalElements());
   ClientOptions options;
   options.servers = {address};
   PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
-  PSD_RETURN_IF_ERROR(client->join({Rank{rank}, worldSize}, std::move(model),
-                                   [&] { return std::span<const float>(values); }));
+  PSD_RETURN_IF_ERROR(
+      client->join({Rank{rank}, worldSize}, model, [&] { return std::span<const float>(values); }));
   return client;
 }
 

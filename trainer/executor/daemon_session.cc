@@ -72,7 +72,8 @@ Result<JoinInfo> DaemonSession::joinNow(const Membership& membership) {
     Result<JoinInfo> info = joinWith(options, membership);
     const bool isStandby = !info.ok() && info.error().code == ErrorCode::standby;
     if (!isStandby || tried >= options.servers.size()) return info;
-    std::ranges::rotate(options.servers, options.servers.begin() + 1);  // another one is the primary
+    std::rotate(options.servers.begin(), options.servers.begin() + 1,
+                options.servers.end());  // another one is the primary
   }
 }
 
