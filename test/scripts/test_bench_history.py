@@ -94,6 +94,12 @@ class Files(HistoryTest):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertRegex(done.stderr, r"^scripts/bench: error: .*history\.jsonl:1: .*; mend or delete the line\n$")
 
+    def test_scripts_bench_refuses_a_place_that_is_not_there_before_it_measures(self):
+        for option in ("--json", "--samples"):
+            done = self.bench(option, str(self.path.parent / "absent" / "file"), "--only", "memory", "--output", "-")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"{option}: there is no folder '{self.path.parent}/absent'", done.stderr)
+
     def test_rough_figures_stay_out(self):
         for option in ("--quick", "--text"):
             done = self.bench("--json", str(self.path), option)
