@@ -1,6 +1,7 @@
 #include "common/text/quantity.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ std::string durationText(double seconds) {
   if (known < 0.9995e-3) return fmt::format("{:.0f} µs", known * 1e6);
   if (known < 0.9995) return threeDigits(known * 1e3) + " ms";
   if (known < 59.95) return fmt::format("{:.1f} s", known);
-  const auto whole = static_cast<uint64_t>(known + 0.5);
+  const auto whole = static_cast<uint64_t>(std::llround(known));
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
   return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
 }

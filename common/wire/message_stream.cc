@@ -32,7 +32,7 @@ class MessageStream::Incoming final : public capnp::MessageReader {
   explicit Incoming(capnp::ReaderOptions options) : MessageReader(options) {}
 
   kj::ArrayPtr<const word> getSegment(kj::uint id) override {
-    return id < segments_.size() ? segments_[id] : nullptr;
+    return id < laidOut.size() ? laidOut[id] : nullptr;
   }
 
   uint32_t segmentCount() const { return head[0] + 1; }
@@ -50,13 +50,13 @@ class MessageStream::Incoming final : public capnp::MessageReader {
     auto* base = reinterpret_cast<word*>(buffer.data());
     for (uint32_t i = first; i < segmentCount(); i++) {
       if (i == skip) continue;
-      segments_[i] = kj::arrayPtr(base + at, sizeOf(i));
+      laidOut[i] = kj::arrayPtr(base + at, sizeOf(i));
       at += sizeOf(i);
     }
   }
-  void place(uint32_t segment, kj::ArrayPtr<word> where) { segments_[segment] = where; }
+  void place(uint32_t segment, kj::ArrayPtr<word> where) { laidOut[segment] = where; }
   std::byte* at(uint32_t segment) {
-    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(segments_[segment].begin()));
+    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(laidOut[segment].begin()));
   }
 
   uint32_t head[2] = {0, 0};  // segment count − 1, words of segment 0
@@ -69,7 +69,7 @@ class MessageStream::Incoming final : public capnp::MessageReader {
   bool counts = false;  // against the budget
   uint32_t next = 0;    // first segment that is not read yet
   BufferPool::Buffer buffer;
-  kj::Array<kj::ArrayPtr<const word>> segments_;
+  kj::Array<kj::ArrayPtr<const word>> laidOut;
 };
 
 MessageStream::MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPool> pool, kj::Timer& timer,
@@ -211,7 +211,7 @@ bool MessageStream::takeWhole(Incoming& message) {
   if (!takeBudget(message)) return false;
   aheadBegin_ += sizeof message.head + tableBytes;
   measure(message);
-  message.segments_ = kj::heapArray<kj::ArrayPtr<const word>>(message.segmentCount());
+  message.laidOut = kj::heapArray<kj::ArrayPtr<const word>>(message.segmentCount());
   message.buffer = pool_->take(message.totalWords * sizeof(word));
   message.layOut(0, 0);
   takeBuffered(message.buffer.data(), message.totalWords * sizeof(word));
@@ -279,7 +279,7 @@ kj::Promise<void> MessageStream::readSegments(Incoming& message) {
   for (uint32_t i = 1; i < count && large == 0; i++) {
     if (message.sizeOf(i) >= kPlaceWordsMin) large = i;
   }
-  message.segments_ = kj::heapArray<kj::ArrayPtr<const word>>(count);
+  message.laidOut = kj::heapArray<kj::ArrayPtr<const word>>(count);
   if (options_.placer && large != 0) return readPlaced(message, large);
   message.buffer = pool_->take(message.totalWords * sizeof(word));
   message.layOut(0, 0);

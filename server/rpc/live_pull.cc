@@ -93,10 +93,11 @@ kj::Promise<Result<LiveModel>> pullLiveModel(schema::Reading::Client reading) {
   auto model = kj::heap<LiveModel>();
   auto pull = kj::heap<LivePull>(*model);
   auto pulled = pull->run(kj::mv(reading));
-  return pulled.attach(kj::mv(pull)).then([model = kj::mv(model)](const Status& status) -> Result<LiveModel> {
-    if (!status.ok()) return status.error();
-    return std::move(*model);
-  });
+  return pulled.attach(kj::mv(pull))
+      .then([model = kj::mv(model)](const Status& status) mutable -> Result<LiveModel> {
+        if (!status.ok()) return status.error();
+        return std::move(*model);
+      });
 }
 
 }  // namespace psd

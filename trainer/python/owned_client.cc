@@ -24,6 +24,7 @@ OwnedClient::OwnedClient() : process_(getpid()) {}
 OwnedClient::~OwnedClient() {
   if (isAnotherProcess()) {
     (void)thread_.release();
+    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory the process ends
     new std::shared_ptr<State>(state_);  // stays, with the threads' locks as they were
     return;
   }

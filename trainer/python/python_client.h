@@ -50,8 +50,8 @@ class PythonPending {
 
   PythonPending(std::shared_ptr<OwnedClient> client, std::shared_ptr<Call> call)
       : client_(std::move(client)), call_(std::move(call)) {}
-  PythonPending(PythonPending&&) = default;
-  PythonPending& operator=(PythonPending&&) = default;
+  PythonPending(PythonPending&&) noexcept = default;
+  PythonPending& operator=(PythonPending&&) noexcept = default;
   ~PythonPending() {
     if (call_) client_->holdUntil([call = std::move(call_)] { return call->finished(); });
   }
