@@ -117,7 +117,7 @@ TEST_CASE("bounded_staleness answers those that wait when there is nothing to wa
   auto parked = bounded.read(bounded.trainers[0].ref());
   CHECK_FALSE(bounded.loop.resolved(parked));
   bounded.served.policy->endWaits({ErrorCode::shuttingDown, "the end"});
-  for (auto answer :
+  for (const auto& answer :
        {bounded.loop.wait(kj::mv(parked)), bounded.loop.wait(bounded.read(bounded.trainers[0].ref()))}) {
     REQUIRE_FALSE(answer.ok());
     CHECK(answer.error().code == ErrorCode::shuttingDown);
