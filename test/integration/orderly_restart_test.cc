@@ -29,8 +29,8 @@ class Restarting {
     first->bringZeros();
     second = std::make_unique<RawTrainer>(io, daemon.address(), 1, 2);
     PSD_REQUIRE_OK(second->awaitModel());
-    notices.push_back(first->session().noticeRequest().send());
-    notices.push_back(second->session().noticeRequest().send());
+    notices_.push_back(first->session().noticeRequest().send());
+    notices_.push_back(second->session().noticeRequest().send());
     begin();
     daemon.signal(SIGTERM);
     daemon.untilSaid(kRestarts);
@@ -47,7 +47,7 @@ class Restarting {
     const std::vector<float> rest(kSlicesOfShard[1].second, -1.f);
     auto last = second->startPush({1, 1, kSlicesOfShard[1].first}, dataOf(rest));
     std::vector<schema::PushOutcome> outcomes;
-    for (auto* push : {waiting.get(), &last}) {
+    for (auto* push : {waiting_.get(), &last}) {
       auto answer = first->peer().wait(push->dropPipeline());
       REQUIRE(answer.isAccepted());
       outcomes.push_back(answer.getAccepted().getOutcome());
@@ -58,7 +58,7 @@ class Restarting {
   /// Both are told so.
   bool saysThatItComesBack() {
     std::vector<bool> back;
-    for (auto& notice : notices) {
+    for (auto& notice : notices_) {
       auto told = first->peer().wait(notice.dropPipeline());
       REQUIRE(told.getShuttingDown());
       back.push_back(told.getComesBack());
@@ -84,7 +84,7 @@ class Restarting {
           const std::vector<float> values(count, -1.f);
           if (!last) PSD_REQUIRE_OK(trainer->push({1, shard, offset}, values));
           if (last && trainer == first.get()) {
-            waiting = std::make_unique<capnp::RemotePromise<schema::PushResult>>(
+            waiting_ = std::make_unique<capnp::RemotePromise<schema::PushResult>>(
                 trainer->startPush({1, shard, offset}, dataOf(values)));
           }
         }
@@ -92,8 +92,8 @@ class Restarting {
     }
   }
 
-  std::vector<capnp::RemotePromise<schema::Trainer::NoticeResults>> notices;
-  std::unique_ptr<capnp::RemotePromise<schema::PushResult>> waiting;
+  std::vector<capnp::RemotePromise<schema::Trainer::NoticeResults>> notices_;
+  std::unique_ptr<capnp::RemotePromise<schema::PushResult>> waiting_;
 };
 
 using schema::PushOutcome;

@@ -184,7 +184,7 @@ TEST_CASE("a daemon that is killed amid evictions comes back with every row as i
   Course course(daemon.address(), first);
   // Wherever the trainer is then, within a step or between two.
   std::atomic<int> steps{0};
-  std::thread killing([&] {
+  std::thread killing([&, first = first] {
     for (int life = 1; life <= 3; life++) {
       while (steps < 9 * life) std::this_thread::yield();
       daemon.kill(SIGKILL);

@@ -105,8 +105,10 @@ TEST_CASE("the file is as the format says: length, JSON header, data 8-aligned")
   const std::string text = R"({"__metadata__":{"format":"pt"},"w":)" + tensor("[2]", "[0,8]") + "}";
   CHECK(bytes.substr(8, text.size()) == text);
   CHECK(bytes.substr(8 + text.size(), header - text.size()).find_first_not_of(' ') == std::string::npos);
-  const float values[] = {1, 2};
-  CHECK(std::memcmp(bytes.data() + 8 + header, values, sizeof values) == 0);
+  float values[2];
+  std::memcpy(values, bytes.data() + 8 + header, sizeof values);
+  CHECK(values[0] == 1);
+  CHECK(values[1] == 2);
 }
 
 TEST_CASE("a source that gives too few or too many values is an error") {

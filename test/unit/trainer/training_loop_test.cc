@@ -277,9 +277,9 @@ TEST_CASE("values that are not finite are found in every tensor, padding aside")
 
 TEST_CASE("a model that does not fit the data is refused with the columns of both") {
   struct Other : SoftmaxModel {
-    explicit Other(std::vector<ColumnSpec> inputs) : inputs_(std::move(inputs)) {}
-    std::vector<ColumnSpec> inputs() const override { return inputs_; }
-    std::vector<ColumnSpec> inputs_;
+    explicit Other(std::vector<ColumnSpec> inputs) : columns(std::move(inputs)) {}
+    std::vector<ColumnSpec> inputs() const override { return columns; }
+    std::vector<ColumnSpec> columns;
   };
   const auto data = makeSynthetic(10, Split::train, 1);
   CHECK(checkFit(SoftmaxModel(), *data).ok());
