@@ -38,6 +38,7 @@ int cuDeviceGetCount(int* count) {
   return 0;
 }
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name of the driver's function
 int cuGetProcAddress_v2(const char* symbol, void** function, int /*version*/, uint64_t /*flags*/,
                         int* found) {
   const std::string_view name = symbol;

@@ -187,8 +187,8 @@ void ReplicaWorld::giveUp(const ReplicaLog& log) {
 
 void ReplicaWorld::cutSomething(uint64_t kind) {
   using Way = std::pair<size_t, size_t>;
-  constexpr size_t e = ReplicaNetwork::kEngine, t = ReplicaNetwork::kTrainers;
-  static constexpr std::array<Way, 5> kWays{Way{0, 1}, Way{0, e}, Way{1, e}, Way{0, t}, Way{1, t}};
+  constexpr size_t kE = ReplicaNetwork::kEngine, kT = ReplicaNetwork::kTrainers;
+  static constexpr std::array<Way, 5> kWays{Way{0, 1}, Way{0, kE}, Way{1, kE}, Way{0, kT}, Way{1, kT}};
   const uint64_t ms = random_.between(20, 700);
   auto [one, other] = kWays[random_.below(kWays.size())];
   if (random_.oneIn(2)) std::swap(one, other);
