@@ -1,5 +1,7 @@
 #include "common/status/status.h"
 
+#include <stdexcept>
+
 namespace psd {
 
 std::string_view errorCodeName(ErrorCode code) {
@@ -31,5 +33,11 @@ bool isRetryable(ErrorCode code) {
   return code == ErrorCode::unavailable || code == ErrorCode::deadlineExceeded ||
          code == ErrorCode::overloaded || code == ErrorCode::sessionEnded || code == ErrorCode::standby;
 }
+
+void throwNoValue(const Error& error) {
+  throw std::logic_error("Result::value() of an error: " + error.message);
+}
+
+void throwNoError() { throw std::logic_error("Result::error() of a value"); }
 
 }  // namespace psd

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
-#include <variant>
 
 namespace psd {
 
@@ -12,7 +14,7 @@ namespace psd {
 enum class ErrorCode : uint16_t {
   invalidArgument,    ///< a flag, config value or request that can never be right
   io,                 ///< a file or socket could not be read or written
-  unavailable,        ///< nobody answers at the address, or the connection broke
+  unavailable,        ///< no answer at the address, or the connection broke
   deadlineExceeded,   ///< a wait ran out
   protocolMismatch,   ///< the peer speaks another version of the protocol
   modelMismatch,      ///< the peer's model differs from the daemon's
@@ -28,7 +30,7 @@ enum class ErrorCode : uint16_t {
   interrupted,        ///< this process was told to stop waiting
   unauthenticated,    ///< the peer has not shown who it is, or is known no longer
   forbidden,          ///< the peer's role does not allow it
-  standby,            ///< the daemon serves nobody: it follows another one
+  standby,            ///< the daemon serves no trainers: it follows another one
 };
 
 std::string_view errorCodeName(ErrorCode code);
@@ -39,8 +41,12 @@ bool isRetryable(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::internal;
-  std::string message;  ///< one line for people: the place, what is wrong, what would be right
+  std::string message;  ///< one line: the place, what is wrong, what would be right
 };
+
+/// A defect of the caller: throws std::logic_error.
+[[noreturn]] void throwNoValue(const Error& error);
+[[noreturn]] void throwNoError();
 
 /// Success or an Error. A value type.
 class [[nodiscard]] Status {
@@ -58,19 +64,36 @@ class [[nodiscard]] Status {
   bool ok_ = true;
 };
 
-/// A value or an Error. A value type.
+/// A value or an Error. A value type. A union of its own: every unit instantiates dozens of these, and
+/// std::variant takes several times as long to compile.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+  Result(T value) : value_(std::move(value)), ok_(true) {}
+  Result(Error error) : error_(std::move(error)), ok_(false) {}
   Result(ErrorCode code, std::string message) : Result(Error{code, std::move(message)}) {}
+  Result(Result&& other) noexcept : ok_(other.ok_) { take(std::move(other)); }
+  Result(const Result& other) requires std::is_copy_constructible_v<T> : ok_(other.ok_) { take(other); }
+  Result& operator=(Result&& other) noexcept {
+    if (this == &other) return *this;
+    destroy();
+    ok_ = other.ok_;
+    take(std::move(other));
+    return *this;
+  }
+  Result& operator=(const Result& other) requires std::is_copy_constructible_v<T> {
+    return *this = Result(other);
+  }
+  ~Result() { destroy(); }
 
-  bool ok() const { return state_.index() == 0; }
-  T& value() & { return std::get<0>(state_); }
-  const T& value() const& { return std::get<0>(state_); }
-  T&& value() && { return std::get<0>(std::move(state_)); }
-  const Error& error() const { return std::get<1>(state_); }
+  bool ok() const { return ok_; }
+  T& value() & { return checked().value_; }
+  const T& value() const& { return checked().value_; }
+  T&& value() && { return std::move(checked().value_); }
+  const Error& error() const {
+    if (ok_) throwNoError();
+    return error_;
+  }
   const std::string& message() const { return error().message; }
   Status status() const { return ok() ? Status() : Status(error()); }
 
@@ -81,7 +104,35 @@ class [[nodiscard]] Result {
   T&& operator*() && { return std::move(*this).value(); }
 
  private:
-  std::variant<T, Error> state_;
+  Result& checked() {
+    if (!ok_) throwNoValue(error_);
+    return *this;
+  }
+  const Result& checked() const {
+    if (!ok_) throwNoValue(error_);
+    return *this;
+  }
+  template <class Other>
+  void take(Other&& other) {
+    if (ok_) {
+      ::new (static_cast<void*>(std::addressof(value_))) T(std::forward<Other>(other).value_);
+    } else {
+      ::new (static_cast<void*>(&error_)) Error(std::forward<Other>(other).error_);
+    }
+  }
+  void destroy() {
+    if (ok_) {
+      value_.~T();
+    } else {
+      error_.~Error();
+    }
+  }
+
+  union {
+    T value_;      // NOLINT(readability-identifier-naming): taken for a public member
+    Error error_;  // NOLINT(readability-identifier-naming)
+  };
+  bool ok_;
 };
 
 }  // namespace psd
