@@ -31,7 +31,7 @@ constexpr size_t kReasonBytesMax = 3000;
 constexpr kj::Duration kGiveUpTime = 2 * kj::SECONDS;
 
 /// A daemon that takes part, and what it can be asked.
-struct Peer {
+struct Participant {
   std::string name;
   wire::Socket socket;
   std::unique_ptr<capnp::TwoPartyClient> client;
@@ -73,7 +73,7 @@ class Mover {
   template <class Request>
   Status tell(const std::string& who, Request&& request);
 
-  Result<Peer> connect(const Address& address);
+  Result<Participant> connect(const Address& address);
   Status connectAll();
   Status checkPlaces();
   Status lookAtModel();
@@ -81,13 +81,13 @@ class Mover {
   /// Whether the new daemons suit the model and those who train it.
   Status check(schema::MoveTerms::Reader terms);
   /// See Admin.arrive in the schema.
-  Result<schema::ArrivingModel::Client> arriveAt(Peer& peer, uint64_t move, uint32_t parts);
+  Result<schema::ArrivingModel::Client> arriveAt(Participant& peer, uint64_t move, uint32_t parts);
   Status arriveAtAll();
   Status beginAtAll();
   /// Is done when a connection of the command has broken; `gone`: of whom.
   /// Lets those who take part hear, all the time, that the command is there.
   kj::Promise<void> keepBeating();
-  kj::Promise<Result<bool>> untilOneIsGone(const Peer*& gone);
+  kj::Promise<Result<bool>> untilOneIsGone(const Participant*& gone);
   Status whenQuiet();
   Status travel();
   Status settle();
@@ -102,7 +102,7 @@ class Mover {
   kj::AsyncIoContext io_;
   const kj::TimePoint deadline_;
   const uint64_t move_;
-  std::vector<Peer> from_, to_;
+  std::vector<Participant> from_, to_;
   DaemonPlaces places_;  // of `to`
   ModelSpec whole_;
   kj::Maybe<capnp::Response<schema::MoveTermsResult>> terms_;  // the lead's
@@ -144,7 +144,7 @@ Status Mover::waitForAll(const std::string& when, kj::Promise<Result<bool>> prom
   // Who lost a daemon may tell so before the connection from here to that daemon has broken.
   const auto soon = std::min(deadline_, timer().now() + 200 * kj::MILLISECONDS);
   for (auto* const peers : {&to_, &from_}) {
-    for (Peer& peer : *peers) {
+    for (Participant& peer : *peers) {
       auto broke = peer.client->onDisconnect().then([]() -> Result<bool> { return true; });
       if (!wait<bool>(peer.name, kj::mv(broke), soon).ok()) continue;
       return {ErrorCode::unavailable, fmt::format("{}: the connection broke {}", peer.name, when)};
@@ -162,8 +162,8 @@ Status Mover::tell(const std::string& who, Request&& request) {
       .status();
 }
 
-Result<Peer> Mover::connect(const Address& address) {
-  Peer peer;
+Result<Participant> Mover::connect(const Address& address) {
+  Participant peer;
   peer.name = address.toString();
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeLeft()));
   PSD_ASSIGN_OR_RETURN(peer.socket, wait<wire::Socket>(peer.name, streamOver(io_, std::move(fd), address,
@@ -214,7 +214,7 @@ Status Mover::checkPlaces() {
 
 Status Mover::lookAtModel() {
   std::vector<ModelSpec> specs;
-  for (Peer& peer : from_) {
+  for (Participant& peer : from_) {
     PSD_ASSIGN_OR_RETURN(
         specs.emplace_back(),
         wait<ModelSpec>(peer.name,
@@ -233,7 +233,7 @@ Status Mover::lookAtModel() {
 }
 
 Status Mover::askTerms() {
-  Peer& lead = from_.front();
+  Participant& lead = from_.front();
   return wait<bool>(lead.name, lead.admin.moveTermsRequest().send().then(
                                    [this](capnp::Response<schema::MoveTermsResult> answer) -> Result<bool> {
                                      if (answer.isError()) return wire::readError(answer.getError());
@@ -259,7 +259,7 @@ Status Mover::check(schema::MoveTerms::Reader terms) {
   return {};
 }
 
-Result<schema::ArrivingModel::Client> Mover::arriveAt(Peer& peer, uint64_t move, uint32_t parts) {
+Result<schema::ArrivingModel::Client> Mover::arriveAt(Participant& peer, uint64_t move, uint32_t parts) {
   auto request = peer.admin.arriveRequest();
   request.setMove(move);
   request.setParts(parts);
@@ -275,11 +275,11 @@ Result<schema::ArrivingModel::Client> Mover::arriveAt(Peer& peer, uint64_t move,
 }
 
 Status Mover::arriveAtAll() {
-  for (Peer& peer : to_) {
+  for (Participant& peer : to_) {
     auto arriving = arriveAt(peer, move_, static_cast<uint32_t>(from_.size()));
     if (!arriving.ok()) return arriving.status();
     arriving_.push_back(kj::mv(*arriving));
-    const Peer& first = to_.front();
+    const Participant& first = to_.front();
     PSD_RETURN_IF_ERROR(checkSameRules({first.name, first.rules}, {peer.name, peer.rules}));
   }
   return {};
@@ -317,10 +317,10 @@ kj::Promise<void> Mover::keepBeating() {
   });
 }
 
-kj::Promise<Result<bool>> Mover::untilOneIsGone(const Peer*& gone) {
+kj::Promise<Result<bool>> Mover::untilOneIsGone(const Participant*& gone) {
   kj::Promise<Result<bool>> first = kj::NEVER_DONE;
   for (auto* const peers : {&from_, &to_}) {
-    for (const Peer& peer : *peers) {
+    for (const Participant& peer : *peers) {
       first = first.exclusiveJoin(peer.client->onDisconnect().then([&peer, &gone]() -> Result<bool> {
         gone = &peer;
         return Error{ErrorCode::unavailable, "the connection broke"};
@@ -346,7 +346,7 @@ Status Mover::whenQuiet() {
           return true;
         });
     // A trainer that waits for a daemon that died does not step aside at the others.
-    const Peer* gone = nullptr;
+    const Participant* gone = nullptr;
     const auto quiet = wait<bool>(from_[i].name, answered.exclusiveJoin(untilOneIsGone(gone)), until);
     if (quiet.ok()) continue;
     if (gone != nullptr) {
@@ -456,7 +456,7 @@ void Mover::tellNew() {
 }
 
 Result<MoveReport> Mover::commitAgain() {
-  for (Peer& peer : to_) {
+  for (Participant& peer : to_) {
     auto arriving = arriveAt(peer, from_.front().move, 0);
     if (!arriving.ok()) return arriving.error();
     PSD_RETURN_IF_ERROR(tell(peer.name, arriving->commitRequest()));
