@@ -1,7 +1,6 @@
 #include "trainer/bench/bench.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <optional>
 #include <random>
@@ -19,12 +18,6 @@
 namespace psd {
 namespace {
 
-constexpr std::array<BenchOperationName, 4> kOperations = {{
-    {"pull", BenchOperation::pull, "all parameters"},
-    {"push", BenchOperation::push, "a gradient, applied by the optimizer"},
-    {"pushpull", BenchOperation::pushpull, "a push, then a pull, as in a training step"},
-    {"latency", BenchOperation::latency, "empty calls"},
-}};
 constexpr uint64_t kCallsPerRound = 1000;  // of latency: enough to fill any number outstanding
 constexpr size_t kAlignment = 64;
 constexpr float kGradientScale = 1e-3f;
@@ -220,15 +213,13 @@ BenchReport summarise(const BenchOptions& options, uint64_t bytes, const std::ve
 }
 
 std::string_view nameOf(BenchOperation operation) {
-  for (const auto& entry : kOperations) {
+  for (const auto& entry : benchOperations()) {
     if (entry.operation == operation) return entry.name;
   }
   return "unknown";
 }
 
 }  // namespace
-
-std::span<const BenchOperationName> benchOperations() { return kOperations; }
 
 Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect) {
   constexpr uint64_t kGrain = kLayoutGrainElements;

@@ -24,11 +24,18 @@ enum class BenchOperation {
 struct BenchOperationName {
   std::string_view name;
   BenchOperation operation;
-  std::string_view summary;  ///< for people
+  std::string_view summary;
+};
+
+inline constexpr BenchOperationName kBenchOperations[] = {
+    {"pull", BenchOperation::pull, "all parameters"},
+    {"push", BenchOperation::push, "a gradient, applied by the optimizer"},
+    {"pushpull", BenchOperation::pushpull, "a push, then a pull, as in a training step"},
+    {"latency", BenchOperation::latency, "empty calls"},
 };
 
 /// Every operation, in the order of the help.
-std::span<const BenchOperationName> benchOperations();
+inline std::span<const BenchOperationName> benchOperations() { return kBenchOperations; }
 
 struct BenchOptions {
   BenchOperation operation = BenchOperation::pull;

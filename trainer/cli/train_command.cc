@@ -13,6 +13,7 @@
 #include "common/log/log_line.h"
 #include "trainer/allreduce/gloo_group.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/remote_run.h"
 #include "trainer/cli/setup.h"
 #include "trainer/cli/stop_signals.h"
 #include "trainer/dataset/text.h"
@@ -23,8 +24,6 @@
 #include "trainer/loop/reporter.h"
 #include "trainer/loop/tensorboard.h"
 #include "trainer/model/initial_values.h"
-#include "trainer/remote/remote_client.h"
-#include "trainer/remote/remote_model.h"
 
 namespace psd {
 namespace {
@@ -33,41 +32,28 @@ constexpr Rank kScoringRank{0};  // scores the final model on the test set
 constexpr std::chrono::seconds kGoodbyeTime{2};
 
 /// What a run needs beside the daemon; opened before that is contacted, and before an executor is, so that
-/// wrong input costs nobody anything.
+/// wrong input fails before any connection.
 struct Material {
   std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;       ///< for who may be kScoringRank
-  std::unique_ptr<RemoteSteps> steps;  ///< of --execute; null without
+  std::unique_ptr<Dataset> test;    ///< for who may be kScoringRank
+  std::optional<RemoteRun> remote;  ///< of --execute; its model is the one below
   std::unique_ptr<Model> model;
   std::unique_ptr<MetricsWriter> metrics;  ///< null without --metrics
   std::unique_ptr<TensorboardWriter>
       tensorboard;  ///< null without --tensorboard, and before the rank is known
 };
 
-/// Whoever is told of what keeps a client.
+/// Called with what keeps a client.
 using OnEvent = std::function<void(const ClientEvent&)>;
 
-/// The model that --model names, or what stands for the executor's.
+/// The model that --model names, or the executor's.
 Status openModel(const TrainCommand& command, const OnEvent& onEvent, Material& material) {
   if (command.execute.empty()) {
     PSD_ASSIGN_OR_RETURN(material.model, buildModel(command.common));
     return {};
   }
-  const ClientOptions& client = command.common.client;
-  auto steps = RemoteSteps::connect({.executor = command.execute,
-                                     .tls = client.tls,
-                                     .connectTimeout = client.connectTimeout,
-                                     .retryTimeout = client.retryTimeout,
-                                     .goOnWithoutRows = client.goOnWithoutRows,
-                                     .onEvent = onEvent});
-  if (!steps.ok()) return {steps.error().code, "--execute: " + steps.message()};
-  material.steps = *std::move(steps);
-  if (const Status parts = checkParts(material.steps->module(), command.microBatches); !parts.ok()) {
-    return {parts.error().code, "--micro-batches: " + parts.message()};
-  }
-  auto model = RemoteModel::make(*material.steps, command.microBatches);
-  if (!model.ok()) return {model.error().code, "--execute: " + model.message()};
-  material.model = *std::move(model);
+  PSD_ASSIGN_OR_RETURN(material.remote, openRemoteRun(command, onEvent));
+  material.model = std::move(material.remote->model);
   return {};
 }
 
@@ -147,7 +133,7 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
   if (info.codec != "none" || info.pullCodec != "none") {
     spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);
   }
-  if (material.steps) {
+  if (material.remote) {
     spdlog::info("{} on {}, {}, batch size {}", material.model->spec().name, material.model->device(),
                  material.train->describe(), command.loop.batchSize);
     return;
@@ -201,7 +187,7 @@ Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& mate
     if (!summary->interrupted && !pulled.ok()) return afterGoodbye(client, pulled.error());
   }
   std::optional<Score> score;
-  if (final && material.steps && !summary->interrupted) {  // while there is somebody to compute it
+  if (final && material.remote && !summary->interrupted) {  // while there is somebody to compute it
     auto scored = final->score([&] { return signals.received() != 0; });
     summary->interrupted = !scored.ok() && scored.error().code == ErrorCode::interrupted;
     if (!summary->interrupted && !scored.ok()) return afterGoodbye(client, scored.error());
@@ -223,6 +209,13 @@ StopSignals::Listener listenerFor(Client& client, bool terminal) {
   return {say, [&client] { client.interrupt(); }};
 }
 
+/// The groups that a policy may ask for; null where this build has none.
+Result<std::unique_ptr<CollectiveMaker>> makeAveraging(const TrainCommand& command) {
+  auto made = makeGlooGroups(command.allReduceHost);
+  if (!made.ok()) return Error{made.error().code, "--allreduce-host: " + made.message()};
+  return made;
+}
+
 }  // namespace
 
 Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::ostream& out, bool terminal) {
@@ -236,17 +229,14 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   PSD_ASSIGN_OR_RETURN(Material material, prepare(command, options.onEvent));
   // Where the daemon sizes batches, gradients are weighed, which is done in host memory.
   if (!command.loop.autoBatch) options.cudaDevice = material.model->cudaDevice();
-  // Groups form where the daemon's policy asks for them; a host that is none is told before it is contacted.
   std::unique_ptr<CollectiveMaker> averaging;
-  if (!material.steps) {
-    auto made = makeGlooGroups(command.allReduceHost);
-    if (!made.ok()) return Error{made.error().code, "--allreduce-host: " + made.message()};
-    averaging = *std::move(made);
-    options.averages = true;
+  if (!material.remote) {
+    PSD_ASSIGN_OR_RETURN(averaging, makeAveraging(command));
   }
+  options.averages = averaging != nullptr;
   std::unique_ptr<Client> client;
-  if (material.steps) {
-    client = std::make_unique<RemoteClient>(*material.steps);
+  if (material.remote) {
+    client = std::move(material.remote->client);
   } else {
     PSD_ASSIGN_OR_RETURN(client, connect(options));
   }
@@ -267,8 +257,8 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   std::optional<Evaluation> final;  // of the test set
   if (rank == kScoringRank) {
     // An executor takes as many samples at once as it took in training.
-    const size_t most = material.steps ? std::min<size_t>(Evaluation::kBatchSize, command.loop.batchSize)
-                                       : Evaluation::kBatchSize;
+    const size_t most = material.remote ? std::min<size_t>(Evaluation::kBatchSize, command.loop.batchSize)
+                                        : Evaluation::kBatchSize;
     final.emplace(*material.model, *material.test, most);
   }
   progress.emplace(out, terminal, rank);

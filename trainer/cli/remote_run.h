@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "common/status/status.h"
+#include "trainer/cli/command_line.h"
+#include "trainer/client/client.h"
+#include "trainer/model/model.h"
+
+namespace psd {
+
+/// A run whose passes an executor computes. Owned by one thread; the members are destroyed from the last.
+struct RemoteRun {
+  std::shared_ptr<void> connection;  ///< keeps it open for the members below
+  std::unique_ptr<Model> model;      ///< computes at the executor
+  std::unique_ptr<Client> client;    ///< of the executor's daemon
+};
+
+/// Connects to the executor that --execute names. Errors name the flag. `onEvent` is called with what keeps
+/// the connection.
+Result<RemoteRun> openRemoteRun(const TrainCommand& command,
+                                const std::function<void(const ClientEvent&)>& onEvent);
+
+}  // namespace psd
