@@ -42,7 +42,7 @@ Status JoinService::agree(Candidate& candidate) const {
     return {ErrorCode::invalidArgument,
             "policy " + describePolicies(config.groups) +
                 ": trainers average gradients among themselves, which this one "
-                "does not know how to do; psd-trainer with a model of its own does"};
+                "does not know how to do; psd-trainer of the preset release, with a model of its own, does"};
   }
   candidate.ownCodec = !candidate.codec.empty();
   candidate.ownPullCodec = !candidate.pullCodec.empty();

@@ -1,5 +1,5 @@
-"""PSD_CUDA with an nvcc that is not there, too old, or at odds with the host compiler: AUTO builds without CUDA and says
-why, ON is an error."""
+"""PSD_CUDA with an nvcc that is missing, too old, or at odds with the host compiler: NVCC builds without CUDA and names the
+reason, ON fails. AUTO builds without CUDA where there is no GPU."""
 
 import os
 import pathlib
@@ -48,7 +48,7 @@ class CudaToolkit(unittest.TestCase):
         return path
 
     def assert_left_out(self, why, **how):
-        status, said = self.configure("AUTO", **how)
+        status, said = self.configure("NVCC", **how)
         self.assertEqual(status, 0, said)
         self.assertIn("CUDA: OFF", said)
         self.assertIn("CMake Warning", said)
@@ -80,9 +80,27 @@ class CudaToolkit(unittest.TestCase):
         self.assertNotIn("CMake Warning at", said)
         self.assertFalse((self.root / "asked").exists())
 
+    def test_auto_needs_a_gpu(self):
+        nvcc = self.fake(f"touch {self.root}/asked\n{TOO_OLD}")
+        for smi in ("exit 9", "echo 'No devices were found'"):
+            self.fake(smi, "nvidia-smi")
+            status, said = self.configure("AUTO", nvcc=nvcc, PATH=f"{self.root}:{os.environ['PATH']}")
+            self.assertEqual(status, 0, said)
+            self.assertIn("built without CUDA: this machine has no NVIDIA GPU (PSD_CUDA=ON", said)
+            self.assertFalse((self.root / "asked").exists())
+        self.fake("echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'", "nvidia-smi")
+        status, said = self.configure("AUTO", nvcc=nvcc, PATH=f"{self.root}:{os.environ['PATH']}")
+        self.assertIn("is of CUDA 11.8", said)
+        self.assertTrue((self.root / "asked").exists())
+
+    def test_another_word_is_refused(self):
+        status, said = self.configure("YES")
+        self.assertEqual(status, 1, said)
+        self.assertIn("PSD_CUDA='YES': must be AUTO, NVCC, ON or OFF", said)
+
     @unittest.skipUnless(NVCC, "this build has no CUDA")
     def test_one_that_works(self):
-        for cuda in ("AUTO", "ON", "AUTO"):  # the first finds out, the others remember
+        for cuda in ("NVCC", "ON", "NVCC"):  # the first finds out, the others remember
             status, said = self.configure(cuda, nvcc=NVCC)
             self.assertEqual(status, 0, said)
             self.assertIn("CUDA: ON", said)

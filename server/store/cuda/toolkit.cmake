@@ -1,5 +1,6 @@
-# PSD_HAVE_CUDA, and the language CUDA, where an nvcc is found that compiles this project's C++20 with this machine's
-# host compiler. Without one PSD_CUDA=AUTO builds psd without CUDA and says why; PSD_CUDA=ON is an error.
+# Sets PSD_HAVE_CUDA and enables the language CUDA where PSD_CUDA asks for it and an nvcc compiles this project's C++20 with
+# the host compiler. PSD_CUDA=AUTO needs a GPU as well, NVCC the compiler alone; both build without CUDA otherwise and name
+# the reason. ON fails.
 
 set(PSD_CUDA_RELEASE_MIN 12.0) # the first that speaks C++20
 
@@ -46,11 +47,33 @@ function(psd_try_nvcc nvcc fault)
   set(${fault} "${nvcc} of CUDA ${release} does not work with this host compiler: ${reason}" PARENT_SCOPE)
 endfunction()
 
+# Leaves in `found` whether this machine has an NVIDIA GPU.
+function(psd_find_gpu found)
+  set(${found} OFF PARENT_SCOPE)
+  find_program(smi nvidia-smi NO_CACHE)
+  if(smi)
+    execute_process(COMMAND ${smi} -L RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_QUIET)
+    if(result EQUAL 0 AND output MATCHES "GPU [0-9]")
+      set(${found} ON PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+if(NOT PSD_CUDA MATCHES "^(AUTO|NVCC|ON|OFF)$")
+  message(FATAL_ERROR "PSD_CUDA='${PSD_CUDA}': must be AUTO, NVCC, ON or OFF.")
+endif()
+set(psd_gpu ON)
+if(PSD_CUDA STREQUAL "AUTO")
+  psd_find_gpu(psd_gpu)
+endif()
+
 set(PSD_HAVE_CUDA OFF)
 set(psd_fault "no nvcc was found")
 set(psd_nvccs)
 if(PSD_CUDA STREQUAL "OFF")
   set(psd_fault "PSD_CUDA=OFF")
+elseif(NOT psd_gpu)
+  set(psd_fault "this machine has no NVIDIA GPU (PSD_CUDA=ON builds the kernels nevertheless)")
 elseif(CMAKE_CUDA_COMPILER)
   set(psd_nvccs ${CMAKE_CUDA_COMPILER})
 elseif(DEFINED ENV{CUDACXX})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from . import _install  # noqa: F401, before all else
 
+# isort: split
+
 import atexit
 import dataclasses
 import inspect

@@ -1,0 +1,53 @@
+# psd_precompile(FOLDER…): the C++ targets below these folders share precompiled headers of the libraries that most units
+# include, one for each optimization level, with and without -fPIC: g++ 12 crashes where the levels differ.
+
+function(psd_precompiled_header name data_path pic)
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/common/precompiled.cc)
+  if(data_path)
+    psd_data_path(${name})
+  endif()
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ${pic})
+  target_link_libraries(${name} PRIVATE psd_flags psd_schema CapnProto::kj-http spdlog::spdlog nlohmann_json::nlohmann_json)
+  target_precompile_headers(${name} PRIVATE
+    <algorithm> <array> <atomic> <chrono> <deque> <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <thread>
+    <unordered_map> <variant> <vector>
+    <capnp/rpc-twoparty.h> <kj/async-io.h> <kj/compat/http.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
+    <schema/psd.capnp.h>)
+endfunction()
+
+# Behind the header g++ writes the table of virtual functions of kj::TimerImpl into every unit, so that every program links
+# kj-async. As files: the targets would ask nvcc for C++14.
+target_link_libraries(psd_common INTERFACE
+  "$<BUILD_INTERFACE:$<TARGET_FILE:CapnProto::kj-async>>" "$<BUILD_INTERFACE:$<TARGET_FILE:CapnProto::kj>>")
+
+function(psd_precompile)
+  foreach(folder ${ARGN})
+    get_property(below DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+    psd_precompile(${below})
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    foreach(target ${targets})
+      get_target_property(type ${target} TYPE)
+      get_target_property(libraries ${target} LINK_LIBRARIES)
+      get_target_property(own ${target} PSD_NO_PRECOMPILED_HEADER)
+      # nanobind's library is no target of this project.
+      if(own OR target MATCHES "^nanobind" OR NOT type MATCHES "^(STATIC_LIBRARY|OBJECT_LIBRARY|EXECUTABLE)$" OR "psd_torch" IN_LIST libraries)
+        continue()
+      endif()
+      get_target_property(data_path ${target} PSD_DATA_PATH)
+      get_target_property(pic ${target} POSITION_INDEPENDENT_CODE)
+      set(header psd_precompiled)
+      if(data_path)
+        string(APPEND header -data-path)
+      endif()
+      if(pic)
+        string(APPEND header -fPIC)
+      else()
+        set(pic OFF)
+      endif()
+      if(NOT TARGET ${header})
+        psd_precompiled_header(${header} ${data_path} ${pic})
+      endif()
+      target_precompile_headers(${target} REUSE_FROM ${header})
+    endforeach()
+  endforeach()
+endfunction()

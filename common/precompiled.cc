@@ -1,0 +1,1 @@
+// The unit whose precompiled header the targets share: see precompile.cmake.
