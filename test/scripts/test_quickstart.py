@@ -58,7 +58,8 @@ class Quickstart(CheckoutTest):
         super().setUp()
         self.fake = self.root / "fake"
         self.write("configs/quickstart.json", "{}\n")
-        programs = {"build/release/bin/psd": PSD, "build/release/bin/psd-trainer": TRAINER, "build/release/bin/psd-executor": EXECUTOR,
+        programs = {"build/quickstart/bin/psd": PSD, "build/quickstart/bin/psd-trainer": TRAINER,
+                    "fake/release/psd": PSD, "fake/release/psd-trainer": TRAINER, "fake/release/psd-executor": EXECUTOR,
                     "scripts/setup": "#!/bin/sh\necho set-up done\n", "fake/tools/cmake": "#!/bin/sh\n"}
         for path, text in programs.items():
             self.write(path, text)
@@ -89,7 +90,32 @@ class Quickstart(CheckoutTest):
         self.assertIn("--set policy.type=locked", arguments)
         self.assert_nothing_stays_behind()
 
+    def release(self):
+        """Moves the programs of a build of everything where that puts them."""
+        (self.root / "build/release").mkdir()
+        (self.fake / "release").rename(self.root / "build/release/bin")
+
+    def test_the_first_run_says_how_long_it_takes(self):
+        trainer = self.root / "build/quickstart/bin/psd-trainer"
+        # As if the build made it.
+        self.write("fake/tools/cmake", f"#!/bin/sh\n[ ! -e {trainer}.built ] || mv {trainer}.built {trainer}\n")
+        trainer.rename(f"{trainer}.built")
+        result = self.quickstart()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("From nothing to a trained model", result.stdout)
+        self.assertRegex(result.stdout, r"build in build/quickstart: about \d+ minutes with \d+ core")
+
+    def test_a_later_run_does_not(self):
+        self.assertNotIn("From nothing to a trained model", self.quickstart().stdout)
+
+    def test_programs_of_a_whole_build_serve(self):
+        self.release()
+        for name in ("psd", "psd-trainer"):
+            (self.root / "build/quickstart/bin" / name).unlink()
+        self.assertEqual(self.quickstart().returncode, 0)
+
     def test_an_executor_computes(self):
+        self.release()
         result = self.quickstart("--execute")
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         self.assertIn("    psd-executor is ready", result.stdout.splitlines())
