@@ -17,7 +17,7 @@ class DealtSamples(processes.ProcessTest):
                 saved = self.folder / f"saved-{policy}"
                 daemon = self.daemon(listen=(self.unix_address(f"{policy}.sock"),), policy=policy, shards=1,
                                      membership={"lease_ms": 60_000, "grace_ms": 0},
-                                     durability={"type": "log", "path": str(saved), "every_seconds": 0})
+                                     durability={"type": "log", "path": str(saved), "every_seconds": 0, "every_bytes": 0})
                 proxy = processes.Process(self.folder, f"proxy-{policy}", [FAULT_PROXY, daemon.address, SEED, 100])
                 self.processes.append(proxy)
                 address = processes.until("the proxy's address", lambda: proxy.out.strip())

@@ -16,7 +16,7 @@ import sys
 import processes
 import schedule
 
-SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", "200" if not processes.SANITIZED else "48"))
+SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", "200" if processes.LONG else "60"))
 FIRST_SEED = int(os.environ.get("FAULT_PROCESS_SEED", "1"))
 # Most of a schedule is waiting: for processes to start, for trainers to come back, for leases to run out.
 AT_ONCE = 4

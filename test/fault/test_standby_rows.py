@@ -17,7 +17,7 @@ import processes
 
 import psd
 
-SCHEDULES = int(os.environ.get("FAULT_ROWS_SCHEDULES", "20"))
+SCHEDULES = int(os.environ.get("FAULT_ROWS_SCHEDULES", "20" if processes.LONG else "8"))
 FIRST_SEED = int(os.environ.get("FAULT_ROWS_SEED", "1"))
 PATIENT = {"silence_ms": 1000, "alone_ms": 2000}
 SIZE = 40

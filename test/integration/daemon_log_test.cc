@@ -35,7 +35,7 @@ TEST_CASE("a join with an endless name is one short line, and answered with anot
     CHECK(joined.message().size() < 600);
   }
   std::string lines = daemon.errors();
-  lines.erase(0, lines.find('\n') + 1);  // it is ready
+  for (int i = 0; i < 2; i++) lines.erase(0, lines.find('\n') + 1);  // it is ready, and saves nothing
   CHECK(std::count(lines.begin(), lines.end(), '\n') == 2);
   CHECK(lines.size() < 2000);
 }

@@ -9,7 +9,7 @@ CMAKE = os.environ["PSD_CMAKE"]
 PROJECT = """
 cmake_minimum_required(VERSION 3.22)
 project(line LANGUAGES C CXX)
-find_package(psd 0.1 CONFIG REQUIRED)
+find_package(psd 0.2 CONFIG REQUIRED)
 add_executable(line line.cc headers.cc)
 target_link_libraries(line PRIVATE psd::client)
 add_executable(digits digits.cc)

@@ -23,6 +23,9 @@ PSD = os.environ["PSD_BIN"]
 TRAINER = os.environ.get("PSD_TRAINER_BIN")
 # "address" or "thread" where the programs are built so: they are slower and need more memory.
 SANITIZED = os.environ.get("PSD_SANITIZE", "")
+LONG = bool(os.environ.get("PSD_LONG"))  # set by scripts/test --long
+LONG_ONLY = bool(os.environ.get("PSD_LONG_ONLY"))  # of a test that the default lane skips as a whole
+long_test = unittest.skipUnless(LONG, "long: scripts/test --long")
 REPO = pathlib.Path(__file__).resolve().parents[2]
 FULL_MNIST = pathlib.Path(os.environ.get("PSD_MNIST") or os.devnull)  # which is no folder
 
@@ -385,6 +388,9 @@ class ProcessTest(unittest.TestCase):
 
 def main():
     """unittest.main() with ctest's sign for a file in which all was skipped. Some versions do not count what was skipped."""
+    if LONG_ONLY and not LONG:
+        print("skipped: long: scripts/test --long")
+        sys.exit(EXIT_SKIPPED)
     program = unittest.main(module="__main__", exit=False, verbosity=2)
     result = program.result
     if not result.wasSuccessful():

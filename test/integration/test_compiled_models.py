@@ -273,6 +273,7 @@ class CompiledModels(processes.ProcessTest):
             for one, other in zip(values, tensors[1][name][1]):
                 self.assertAlmostEqual(one, other, delta=1e-5, msg=name)
 
+    @processes.long_test
     def test_chance_is_drawn_anew_in_each_step_and_by_the_seed(self):
         runs = []
         for seed in (1, 1, 2):
@@ -315,6 +316,7 @@ class CompiledModels(processes.ProcessTest):
         self.assertEqual(list((self.folder / "scratch").iterdir()), [])
         self.assert_ends(self.trainer(daemon.address, self.compiled, None, "--steps", 20))
 
+    @processes.long_test
     def test_virtual_trainers(self):
         told = []
         for run in range(2):
@@ -383,6 +385,7 @@ class CompiledModels(processes.ProcessTest):
         self.assert_fails(trainer, "model")
         self.assertNotEqual(trainer.wait(), 0)
 
+    @processes.long_test
     def test_what_export_refuses(self):
         """Before anything is compiled."""
         cases = {"Branches": "forward goes by the size of the batch, from 5 to ",

@@ -104,6 +104,7 @@ class Mnist(processes.ProcessTest):
 
     @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
     @unittest.skipUnless(DIGITS.is_dir(), f"scripts/setup has not made {DIGITS}")
+    @processes.long_test
     def test_primaries_of_two_daemons_killed_in_mid_epoch(self):
         self.etcd, self.run_number = etcd.Etcd(self), 0
         steps = 63 * EPOCHS_OF_PAIRS  # of each trainer

@@ -296,6 +296,8 @@ class PythonDevice(processes.ProcessTest):
                             with unittest.mock.patch("psd._cuda.hand_over", lambda *given: (interrupts.start(), HAND_OVER(*given))[1]):
                                 begun(array).wait()
                     client.close()
+                    # The interrupt may have broken the connection, which the daemon then notices by itself.
+                    processes.until("the daemon has lost it", lambda: not daemon.status()["trainers"])
                     self.assertEqual(free.waited, [])
                     free.set()
                     interrupts.join()

@@ -53,6 +53,7 @@ class PythonExamples(processes.ProcessTest):
         self.assertEqual(len(errors), 5)
         self.assertLess(errors[-1], 0.6, "the ratings' own deviation is about 0.95")
 
+    @processes.long_test
     def test_transformer(self):
         daemon = self.daemon(policy="sync", optimizer='{"type":"adam","lr":0.003}')
         pages = sorted((processes.REPO / "docs" / "decisions").glob("*.md"))
@@ -71,6 +72,7 @@ class PythonExamples(processes.ProcessTest):
         for accuracies in self.said(trainers, r"accuracy ([\d.]+)%"):
             self.assertGreater(accuracies[0], 95)
 
+    @processes.long_test
     def test_what_scripts_bench_measures(self):
         import psd
 

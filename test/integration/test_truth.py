@@ -125,11 +125,13 @@ class Schedules(TruthTest):
 
 @unittest.skipUnless(DIGITS, "no handwritten digits: scripts/setup makes .data/mnist_5k")
 class Claims(TruthTest):
+    @processes.long_test
     def test_the_inverse_rate_trains_where_the_fixed_one_fails(self):
         stale = {"trainers": 16, "steps": 400, "momentum": 0.9}
         self.assertGreater(self.error(**stale), 0.65)
         self.assertLess(self.error(settings={"policy__staleness": '{"rate":"inverse"}'}, **stale), 0.55)
 
+    @processes.long_test
     def test_robust_aggregators_bear_liars(self):
         def of(aggregator, liars):
             return self.error(policy="sync", settings={"policy__aggregator": aggregator}, rate=0.2, trainers=5, byzantine=liars,
@@ -140,6 +142,7 @@ class Claims(TruthTest):
         self.assertGreater(of('{"type":"mean"}', 1), honest + 0.15)
         self.assertLess(of('{"type":"median"}', 1), honest + 0.1)
 
+    @processes.long_test
     def test_so_do_those_of_learners(self):
         def of(aggregator, liars):
             return self.error(policy="diloco", rate=0.7, trainers=5, byzantine=liars, steps=5 * 40, settings={
@@ -150,6 +153,7 @@ class Claims(TruthTest):
         self.assertGreater(of("mean", 1), honest + 0.15)
         self.assertLess(of("median", 1), honest + 0.1)
 
+    @processes.long_test
     def test_sparse_gradients_bear_staleness(self):
         bias = json.dumps([{"match": "bias", "optimizer": {"type": "sgd", "lr": 0.01}}])
 
@@ -165,6 +169,7 @@ class Claims(TruthTest):
         self.assertLess(cost(words=10_000), 0.03)
         self.assertGreater(cost(words=1_000), 0.05)
 
+    @processes.long_test
     def test_momentum_correction_makes_up_for_sparse_gradients(self):
         rounds = {"policy": "sync", "rate": 0.05, "trainers": 4, "steps": 4 * 150}
         topk = self.error(codec="topk:fraction=0.001", momentum=0.9, **rounds)
@@ -186,6 +191,7 @@ class Claims(TruthTest):
 
 
 class Experiments(TruthTest):
+    @processes.long_test
     @unittest.skipUnless(DIGITS, "no handwritten digits: scripts/setup makes .data/mnist_5k")
     def test_a_claim_is_measured_and_told(self):
         page = processes.REPO / "docs" / "truth.md"

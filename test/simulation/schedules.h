@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -35,12 +36,14 @@ class VirtualTime {
   std::multimap<TimePoint, std::function<void()>> events_;  // of one moment: as they were added
 };
 
-/// Runs `schedule(random)` for seeds 1 … `count`. PSD_SIMULATION_SCHEDULES=N makes it N of them;
-/// PSD_SIMULATION_SEED=S runs the one that a failure named.
+/// Runs `schedule(random)` for seeds 1 … `count`. PSD_SIMULATION_TIMES=K runs K times as many,
+/// PSD_SIMULATION_SCHEDULES=N at most N, PSD_SIMULATION_SEED=S the one that a failure named.
 template <class Schedule>
 void runSchedules(uint64_t count, Schedule schedule) {
   uint64_t first = 1;
-  if (const char* more = std::getenv("PSD_SIMULATION_SCHEDULES")) count = std::stoull(more);
+  if (const char* times = std::getenv("PSD_SIMULATION_TIMES")) count *= std::stoull(times);
+  if (const char* most = std::getenv("PSD_SIMULATION_SCHEDULES"))
+    count = std::min<uint64_t>(count, std::stoull(most));
   if (const char* one = std::getenv("PSD_SIMULATION_SEED")) {
     first = std::stoull(one);
     count = 1;
