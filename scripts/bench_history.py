@@ -16,9 +16,9 @@ ITS_TARGET = "its target"  # the reference of a figure that has no other
 
 TEXT = """## Trend
 
-From [{name}]({link}), to which `scripts/bench --json` appends a line for each run. `ratio` is that of the newest run. A bar is a run, the
-newest on the right: `{meets}` and taller meet the target, and a step of height is a factor of {factor:.2f}. Only runs on processors of one
-model, with as many cores and the parameters on the same kind of device, share a line.
+From [{name}]({link}), to which `scripts/bench --json` appends a line for each run. `ratio` is that of the newest run that
+measured it. A bar is a run that measured it, the newest on the right: `{meets}` and taller meet the target, and a step of height
+is a factor of {factor:.2f}. Only runs on processors of one model, with as many cores and the parameters on the same kind of device, share a line.
 """
 
 HEAD = "| | beside it | target | ratio | runs |\n|---|---|---|---|---|"
