@@ -9,14 +9,14 @@ include(${CMAKE_CURRENT_LIST_DIR}/install_texts.cmake)
 
 install(TARGETS psd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT psd)
 psd_install_texts(psd psd)
-if(TARGET psd-trainer)
-  # Linked with the LibTorch that they were built with, where that lies.
-  foreach(program psd-trainer psd-executor)
+# Linked with the LibTorch that they were built with, where that lies.
+foreach(program psd-trainer psd-executor)
+  if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT trainer)
     psd_install_texts(${program} trainer)
-  endforeach()
-endif()
+  endif()
+endforeach()
 install(FILES configs/systemd/psd.service configs/systemd/psd@.service DESTINATION lib/systemd/system COMPONENT psd)
 # What belongs to the prefix /usr is configured in /etc, as GNU's coding standards say; any other prefix has an etc of its own.
 install(CODE "
