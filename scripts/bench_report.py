@@ -30,8 +30,8 @@ the line under a table says so, else that of the figures.
 
 **Measure your own.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon, which must hold no other model;
 `psd-trainer bench --help` names the other operations. `scripts/bench` runs all of this in about {minutes} minutes. `--quick` is
-shorter and rougher. `--only sweep` measures one group anew and leaves the other tables as they are. `--text` measures nothing and
-writes the words around the tables anew. `--json` appends the run to the history that shows the trend of each target.
+shorter and rougher. `--only sweep` measures one group and keeps the other tables. `--text` measures nothing and
+rewrites the text around the tables. `--json` appends the run to the history that shows the trend of each target.
 
 The rest of this page is an appendix: every table, then what limits the figures.
 """

@@ -10,6 +10,8 @@ import processes
 
 REASON = namespaces.reason_to_skip()
 LISTENING = "0A"  # a state of /proc/net/tcp
+DEFAULT_PORT = 5500  # documented; the tests bind it in a network namespace only
+DEFAULT_ADDRESS = f"tcp://localhost:{DEFAULT_PORT}"
 
 
 def address_of(text):
@@ -27,29 +29,29 @@ class Defaults(processes.ProcessTest):
             self.assert_ends(process)
         effective = json.loads(without.out)
         self.assertEqual(effective, json.loads(empty.out))
-        self.assertEqual(effective["listen"], ["tcp://localhost:5500"])
+        self.assertEqual(effective["listen"], [DEFAULT_ADDRESS])
         self.assertEqual(effective["durability"]["type"], "none")
         self.assertEqual((effective["save"], effective["insecure"]), ("", False))
 
     @unittest.skipIf(REASON, REASON)
     def test_serves_its_own_machine_alone(self):
-        """On its port of a network namespace, where it is free."""
+        """In a network namespace, where the default port is free."""
         namespaces.make("alone")
         self.addCleanup(namespaces.remove, ("alone",))
         within = namespaces.within("alone")
         daemon = processes.Daemon(self.folder, "psd", [], within=within)
         self.processes.append(daemon)
-        self.assertEqual({address.rpartition(":")[2] for address in daemon.addresses}, {"5500"})
+        self.assertEqual({address.rpartition(":")[2] for address in daemon.addresses}, {str(DEFAULT_PORT)})
         listening = [address_of(line.split()[1])
                      for table in ("tcp", "tcp6")
                      for line in pathlib.Path(f"/proc/{daemon.pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
                      if line.split()[3] == LISTENING]
-        self.assertIn(5500, [port for _, port in listening])
+        self.assertIn(DEFAULT_PORT, [port for _, port in listening])
         for address, _ in listening:
             self.assertTrue(address.is_loopback, listening)
         processes.until("it says that nothing is saved", lambda: "nothing is saved" in daemon.err)
         if processes.TRAINER:
-            self.assert_ends(self.train("tcp://localhost:5500", steps=2, within=within))
+            self.assert_ends(self.train(DEFAULT_ADDRESS, steps=2, within=within))
         self.assert_stops(daemon)
 
     def test_what_is_saved_is_not_said_to_be_lost(self):

@@ -272,7 +272,7 @@ class KubernetesTest(processes.ProcessTest):
 
     @unittest.skipUnless(HAS_PSD, "Python's torch or this build's package psd is missing")
     def test_the_job_trains(self):
-        """With its program and its command, at the daemons of its configuration but for their addresses."""
+        """With the manifest's program, command and configuration; only the addresses differ."""
         for file in MANIFESTS:
             with self.subTest(file):
                 daemon = self.daemon(policy="locked")

@@ -39,18 +39,13 @@ class Lint(CheckoutTest):
                                           + TOOL.replace("{name}", "clang-tidy").partition("\n")[2])
         for name in ("cmake", "ninja"):
             self.program(f"bin/{name}", "#!/bin/sh\n[ $# -lt 5 ] || echo true\n" if name == "ninja" else "#!/bin/sh\n")
-        self.write(".gitignore", "/build/\n/.deps/\n/bin/\n")
-        self.write("common/a.cc", '#include "common/a.h"\n')
-        self.write("common/a.h", "\n")
-        self.write("common/alone.h", "\n")
-        self.write("common/inner.h", "\n")
-        self.write("common/outer.h", '#include "common/inner.h"\n')
-        self.write("server/user.cc", '#include "common/outer.h"\n')
-        self.write("server/left_out.cc", "\n")
-        self.write("tool", "#!/usr/bin/env python3\n")
-        self.write("library.py", "\n")
-        self.write(".ci/run", "#!/bin/bash\n")
-        self.write("README.md", "FAULT\n")
+        for path, text in {
+            ".gitignore": "/build/\n/.deps/\n/bin/\n", ".ci/run": "#!/bin/bash\n", "README.md": "FAULT\n", "library.py": "\n",
+            "tool": "#!/usr/bin/env python3\n", "common/a.cc": '#include "common/a.h"\n', "common/a.h": "\n", "common/alone.h": "\n",
+            "common/inner.h": "\n", "common/outer.h": '#include "common/inner.h"\n', "server/left_out.cc": "\n",
+            "server/user.cc": '#include "common/outer.h"\n',
+        }.items():
+            self.write(path, text)
         self.write("build/dev/compile_commands.json", json.dumps(
             [{"file": str(self.root / file)} for file in ("common/a.cc", "server/user.cc")], indent=0))
         self.commit()
