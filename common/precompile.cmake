@@ -15,8 +15,8 @@ function(psd_precompiled_header name data_path pic)
     <schema/psd.capnp.h>)
 endfunction()
 
-# Behind the header g++ writes the table of virtual functions of kj::TimerImpl into every unit, so that every program links
-# kj-async. As files: the targets would ask nvcc for C++14.
+# With the precompiled header g++ emits the vtable of kj::TimerImpl into every unit, so every program links kj-async. The libraries
+# are named as files, since CapnProto's targets would ask nvcc for C++14.
 target_link_libraries(psd_common INTERFACE
   "$<BUILD_INTERFACE:$<TARGET_FILE:CapnProto::kj-async>>" "$<BUILD_INTERFACE:$<TARGET_FILE:CapnProto::kj>>")
 

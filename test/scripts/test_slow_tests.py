@@ -36,7 +36,11 @@ class SlowTests(unittest.TestCase):
         done = subprocess.run([SCRIPT, "/nowhere.xml"], capture_output=True, text=True, timeout=WAIT_S, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nowhere.xml", done.stderr)
-        self.assertRegex(report("<a/>").stderr, "holds no test$")
+        self.assertRegex(report("<a/>").stderr, "is no JUnit file: <a>$")
+
+    def test_a_run_of_no_tests_has_none(self):
+        done = report('<testsuite name="(empty)" tests="0"/>')
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def test_each_reason_has_a_test(self):
         """The words of each pattern are those of a file of tests, or stand in a list of them."""
