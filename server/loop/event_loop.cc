@@ -3,6 +3,7 @@
 #include <future>
 
 #include <kj/async-unix.h>
+#include <kj/debug.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
