@@ -1,5 +1,5 @@
-# psd_precompile(FOLDER…): the C++ targets below these folders share precompiled headers of the libraries that most units
-# include, one for each optimization level, with and without -fPIC: g++ 12 crashes where the levels differ.
+# psd_precompile(FOLDER…): the C++ targets below these folders share precompiled headers of the libraries that most
+# units include, one for each optimization level, with and without -fPIC: g++ 12 crashes if the levels differ.
 
 function(psd_precompiled_header name data_path pic)
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/common/precompiled.cc)
@@ -29,7 +29,7 @@ function(psd_precompile)
       get_target_property(type ${target} TYPE)
       get_target_property(libraries ${target} LINK_LIBRARIES)
       get_target_property(own ${target} PSD_NO_PRECOMPILED_HEADER)
-      # nanobind's library is no target of this project.
+      # nanobind's library is not a target of this project.
       if(own OR target MATCHES "^nanobind" OR NOT type MATCHES "^(STATIC_LIBRARY|OBJECT_LIBRARY|EXECUTABLE)$" OR "psd_torch" IN_LIST libraries)
         continue()
       endif()

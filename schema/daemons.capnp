@@ -1,6 +1,6 @@
 @0xe93a5c70d18b42f6;
-# What daemons have of each other, by way of Admin in psd.capnp, whose rules hold here too: the stream of a primary to its standby, and
-# a model that moves to other daemons.
+# The calls between daemons, which go through Admin in psd.capnp (its rules hold here too): the stream from a primary to
+# its standby, and the move of a model to other daemons.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
@@ -10,43 +10,46 @@ using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 
 struct ReplicateResult {
-  daemon @0 :UInt64;   # number that this daemon drew when it started, whatever the outcome
+  daemon @0 :UInt64;   # random number that this daemon drew when it started; set in every outcome
   union {
-    following @1 :UInt64;   # the epoch
+    following @1 :UInt64;   # the term
     error @2 :Error;
   }
-  folderEpoch @3 :UInt64; # epoch of the state that the daemon's folder (durability.path) had when it started; 0: none, or not known
+  folderEpoch @3 :UInt64; # term of the state in the daemon's data folder (durability.path) when it started; 0: none, or
+                          # unknown
 }
 
 struct FollowerAnswer {
   union {
-    held @0 :UInt64;   # number of the first record that the standby does not hold
-    error @1 :Error;   # the standby is of no use any more: the primary ends the stream
+    held @0 :UInt64;   # LSN of the first record that the standby does not hold
+    error @1 :Error;   # the standby has failed: the primary ends the stream
   }
 }
 
 interface ReplicaSink @0x9060436634d7a15e {
-  # What a primary tells its standby: the parts of the image, then imageDone(); beside them, from the start, the rest.
+  # What a primary sends to its standby: the parts of the image, then imageDone(). The other calls run beside them from
+  # the start.
 
   image @0 (path :Text, renamedTo :Text, bytes :Data) -> (status :Acknowledgement);
-  # A part of a checkpoint, as docs/checkpoint_format.md has it, and of the configuration beside it ("config.json"): `bytes` are to
-  # be added to the file at `path`, or the file is called `renamedTo` from now on.
+  # A part of a checkpoint (docs/checkpoint_format.md), or of the configuration beside it ("config.json"): appends
+  # `bytes` to the file at `path`, or renames that file to `renamedTo`.
 
   imageDone @1 (path :Text) -> (status :Acknowledgement);
-  # The checkpoint in the folder `path` is whole. Answered when the standby has the model in place.
+  # The checkpoint in the folder `path` is complete. Answered when the standby has loaded the model.
 
   records @2 (bytes :Data) -> FollowerAnswer;
-  # More bytes of the stream of records, as docs/log_format.md has them. Answered when the standby holds them; later where it has
-  # too many that it has not applied.
+  # More bytes of the log record stream (docs/log_format.md). Answered when the standby holds them; later when too many
+  # records are not yet applied.
 
   beat @3 () -> FollowerAnswer;
-  # A sign of life where there is nothing else to say.
+  # Heartbeat, sent when there is nothing else to send.
 
   planChanged @4 () -> (status :Acknowledgement);
-  # The plan names this standby now, or names it as primary, so that all that it holds is all there is: it looks at the plan.
+  # The cluster document now names this daemon as standby or as primary, so the standby holds everything it needs: it
+  # reads the cluster document again.
 
   runEnded @5 (reason :Text) -> (status :Acknowledgement);
-  # The run is over, as after Admin.stop: the standby does not take over, and ends too.
+  # The run has ended, as after Admin.stop: the standby exits and does not take over.
 }
 
 struct BeginMoveResult {
@@ -61,17 +64,18 @@ struct ArriveResult {
     arriving @0 :ArrivingModel;
     error @1 :Error;
   }
-  rules @2 :Text;   # of one of several daemons, as in ModelAccess: all to which a model moves must agree
+  rules @2 :Text;   # when several daemons serve the model, as ModelAccess.rules: all targets of a move must agree
 }
 
 struct MoveTerms {
-  # What the daemons to which a model moves must suit, as the lead of those that have it tells.
-  rules @0 :Text;                # a line "KEY: VALUE" for each key in which they are alike
-  worldSize @1 :UInt32;          # of the trainers; 0: not known yet
-  pushCodecs @2 :List(Text);     # those that trainers asked for themselves, each once
+  # The requirements for the targets of a move, as the lead source states them.
+  rules @0 :Text;                # one line "KEY: VALUE" for each key that must be equal
+  worldSize @1 :UInt32;          # of the trainers; 0: unknown
+  pushCodecs @2 :List(Text);     # requested by trainers themselves, each once
   pullCodecs @3 :List(Text);
-  daemon @4 :UInt64;             # the lead's process, and where it is reached: whoever has the model in place asks it
-  addresses @5 :List(Text);      # what became of the move (Login.moveOutcome)
+  daemon @4 :UInt64;             # the lead's process; with `addresses` it is where a target that has the model in place asks
+                                 # for the outcome (Login.moveOutcome)
+  addresses @5 :List(Text);
 }
 
 struct MoveTermsResult {
@@ -82,62 +86,64 @@ struct MoveTermsResult {
 }
 
 enum MoveOutcome {
-  unknown @0;    # this is another process than the one that was meant
+  unknown @0;    # the process is not the one that was asked for
   underWay @1;
-  stays @2;      # the move was given up, for ever
+  stays @2;      # the move was cancelled, for good
   counts @3;     # the model has moved
 }
 
 interface LeavingModel {
-  # A model that is about to be served elsewhere. Where it is dropped before commit(), or the connection breaks, trainers go on here.
+  # A model that is about to move away. When the capability is dropped before commit(), or the connection breaks,
+  # trainers continue at this daemon.
 
   quiet @0 () -> QuietResult;
-  # Parked until every trainer has stepped aside, and nothing changes any more until the move is over.
+  # Parked until every trainer is quiesced. Nothing changes from then until the end of the move.
 
   give @1 (begin :UInt64, count :UInt64, sink :ReplicaSink) -> (status :Acknowledgement);
-  # Gives a checkpoint, by image() and imageDone() of `sink`, of what elements [begin, begin + count) of this daemon's layout need,
-  # and of all rows. After quiet().
+  # Sends a checkpoint through image() and imageDone() of `sink`: what elements [begin, begin + count) of this daemon's
+  # layout need, and all rows. Requires quiet().
 
   commit @2 () -> (status :Acknowledgement);
-  # The others have all of it. In the lead this is what makes the move count. Trainers are told, and the daemon ends.
+  # The targets hold everything. In the lead this call makes the move count. The daemon notifies its trainers and exits.
 
   beat @3 ();
-  # The caller is there. Where it has said that it calls this, and has not for some ten seconds, it counts as gone: it is to do so every
-  # two seconds, from the start.
+  # Heartbeat of the caller, due every two seconds from the start. A caller that announced heartbeats (`beats`) and
+  # sends none for about ten seconds counts as lost.
 }
 
 struct QuietResult {
   union {
     quiet :group {
       worldSize @0 :UInt32;
-      departed @1 :List(UInt32);  # ranks that have come and gone
-      ranks @2 :List(UInt32);     # of the trainers that have stepped aside
-      terms @4 :MoveTerms;        # of the lead, as they are now
+      departed @1 :List(UInt32);  # ranks of trainers that have left
+      ranks @2 :List(UInt32);     # of the quiesced trainers
+      terms @4 :MoveTerms;        # of the lead, current
     }
     error @3 :Error;
   }
 }
 
 interface ArrivingModel {
-  # A model that comes from other daemons. Where it is dropped before settle() was answered, nothing of it stays. Where that is after
-  # it, this daemon asks the lead of before what became of the move.
+  # A model that arrives from other daemons. When the capability is dropped before settle() was answered, the daemon
+  # discards the model. When it is dropped later, the daemon asks the lead source for the outcome of the move.
 
   sink @0 (part :UInt32) -> (sink :ReplicaSink);
-  # For the checkpoint of one of them.
+  # Receives the checkpoint of one source.
 
   settle @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32)) -> SettleResult;
-  # All parts are here: puts this daemon's partition in place, and on its disk where `durability` says so. Nobody is let in before
-  # commit(), or a trainer that knows of the move.
+  # All parts have arrived: installs this daemon's partition, and writes it to disk if `durability` is configured. Until
+  # commit(), or until a trainer joins that knows of the move, every join is rejected.
 
   commit @2 () -> (status :Acknowledgement);
-  # The move is done: trainers may come.
+  # The move is complete: trainers are admitted.
 
   check @3 (terms :MoveTerms, model :ModelSpec) -> (status :Acknowledgement);
-  # Whether `model`, the whole, and those who train it, could go on here. Before settle(), which is refused without. invalidArgument names each
-  # key that keeps them from it, with both values.
+  # Whether training of `model` (the whole model) can continue here under `terms`. Must precede settle(), which is
+  # refused otherwise. invalidArgument names each key that prevents it, with both values.
 
   giveUp @4 () -> (status :Acknowledgement);
-  # The move does not count, and never will, as the caller knows: it has not asked the lead for it, or was refused. Nothing of it stays.
+  # The move does not count and never will: the caller has not sent commit() to the lead, or the lead refused it. The
+  # daemon discards the model.
 
   beat @5 ();
   # As in LeavingModel.
@@ -145,7 +151,7 @@ interface ArrivingModel {
 
 struct SettleResult {
   union {
-    rows @0 :UInt64;   # that this daemon's partition has of all tables
+    rows @0 :UInt64;   # of all tables in this daemon's partition
     error @1 :Error;
   }
 }

@@ -1,6 +1,6 @@
 @0xb7c0e1f52a9d4836;
-# What a model is: its tensors and tables, how their parts lie in shards, and how trainers step where they do so by themselves.
-# The messages that carry it are in psd.capnp, whose rules hold here too.
+# The model: its tensors and tables, the shards, and the local steps of trainers. The messages that carry it are in
+# psd.capnp, whose rules hold here too.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
@@ -14,12 +14,12 @@ struct TensorSpec {
 }
 
 struct RowInitial {
-  # What an embedding table's row holds before the first push that touches it: a function of its id alone, which
+  # The value of an embedding row before the first push that touches it: a function of its id alone, which
   # psd::RowInitial in common/types/row_initial.h computes.
   enum Kind {
     zero @0;
     uniform @1;   # from -scale to scale
-    normal @2;    # with the deviation `scale`
+    normal @2;    # with standard deviation `scale`
   }
   kind @0 :Kind;
   scale @1 :Float32;
@@ -27,7 +27,7 @@ struct RowInitial {
 }
 
 struct TableSpec {
-  # An embedding table: rows of `dim` float32, from 1 to 4,096, by id. Every UInt64 is an id.
+  # An embedding table: rows of `dim` float32, 1 to 4,096, by id. Every UInt64 is a valid id.
   name @0 :Text;
   dim @1 :UInt32;
   initial @2 :RowInitial;
@@ -38,10 +38,11 @@ struct ModelSpec {
   tensors @1 :List(TensorSpec);   # in arena order
   signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
   tables @3 :List(TableSpec);
-  partition @4 :UInt32;    # of a model that several daemons serve, which partition this is, and of how many; docs/protocol.md
-  partitions @5 :UInt32;   # tells what is in each. 0 and 1: the model is whole
-  whole @6 :List(TensorSpec);   # of a partition, the tensors of the whole model. Empty: not told, for which a daemon with LocalSteps.fragments
-                                # refuses the partition
+  partition @4 :UInt32;    # when several daemons serve the model: index of this partition; docs/protocol.md says what it
+                           # holds
+  partitions @5 :UInt32;   # number of partitions; 0 and 1: the model is whole
+  whole @6 :List(TensorSpec);   # of a partition: the tensors of the whole model. Empty: unknown; a daemon with
+                                # LocalSteps.fragments refuses such a partition
 }
 
 struct ShardRange {
@@ -50,20 +51,20 @@ struct ShardRange {
 }
 
 struct RowShard {
-  # The rows of some tables whose ids' hashes lie in a range. psd::rowHash in common/types/row_hash.h is the hash.
+  # The rows of some tables whose id hashes lie in a range. The hash is psd::rowHash in common/types/row_hash.h.
   hashFirst @0 :UInt64;
-  hashLast @1 :UInt64;         # in the range
+  hashLast @1 :UInt64;         # inclusive
   tables @2 :List(UInt32);     # indices into ModelSpec.tables
 }
 
 struct RowRun {
-  # So many ids, one after the other in a list of ids, are of one table.
+  # `count` consecutive ids in a list of ids belong to one table.
   table @0 :UInt32;   # index into ModelSpec.tables
   count @1 :UInt32;   # never 0
 }
 
 struct InnerOptimizer {
-  # What trainers run in steps of their own; algorithms are LibTorch's. Fields of another type mean nothing.
+  # The optimizer of the trainers' local steps; the algorithms are LibTorch's. Fields of another type are ignored.
   type @0 :Type;
   rate @1 :Float64;          # full learning rate, not negative
   weightDecay @2 :Float64;   # not negative
@@ -72,8 +73,8 @@ struct InnerOptimizer {
   beta1 @5 :Float64;         # adam, adamw: 0 to below 1, like beta2
   beta2 @6 :Float64;
   eps @7 :Float64;           # adam, adamw
-  warmupSteps @8 :UInt64;    # the rate rises linearly over so many steps of the run
-  totalSteps @9 :UInt64;     # then it falls by a cosine to rateMin at this step of the run; 0: it stays
+  warmupSteps @8 :UInt64;    # of the run; the rate rises linearly over them
+  totalSteps @9 :UInt64;     # step of the run at which a cosine decay ends at rateMin; 0: no decay
   rateMin @10 :Float64;
 
   enum Type {
@@ -84,35 +85,37 @@ struct InnerOptimizer {
 }
 
 struct LocalSteps {
-  # Trainers take `period` steps by themselves, of plain SGD unless `inner` is set, then push once. They push this in place of a
-  # gradient:
-  # - alpha 0 (local SGD): the parameters pulled before those steps, less the parameters after them. The next steps
-  #   begin with freshly pulled ones.
-  # - else (EASGD): freshly pulled parameters w~ less the trainer's own parameters w. Then w becomes
-  #   w + alpha (w~ - w), from which the next steps begin.
+  # Trainers take `period` local steps, of plain SGD unless `inner` is set, then push once. In place of a gradient they
+  # push:
+  # - alpha 0 (local SGD): the parameters pulled before those steps minus the parameters after them. The next steps
+  #   start from freshly pulled ones.
+  # - else (EASGD): freshly pulled parameters w~ minus the trainer's own parameters w. Then w becomes
+  #   w + alpha (w~ - w), from which the next steps start.
   period @0 :UInt64;   # at least 1
-  rate @1 :Float64;    # learning rate of the trainer's own steps
+  rate @1 :Float64;    # learning rate of the local steps
   alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD
-  # DiLoCo: what the steps are of; `rate` then means nothing. Step s, from 1, after a pull of version v of the first shard is step
-  # v * period / arrivals + s of the run, which is what the rate goes by.
+  # DiLoCo: the optimizer of the local steps; `rate` is then ignored. Step s (from 1) after a pull of version v of the
+  # first shard is step v * period / arrivals + s of the run, which determines the learning rate.
   inner @3 :InnerOptimizer;
-  endsEarly @4 :Bool;   # rounds close after a grace: Trainer.roundDue tells, and the trainer pushes the steps that it has taken
-  # Streaming DiLoCo: ModelAccess.fragmentOfShard tells which of so many fragments a shard is of; 0 and 1: all are exchanged together.
-  # Each fragment has rounds of its own. The slot k of a run, from 0, is of fragment f = k mod P in its round floor(k / P), and ends with
-  # step round * period + floor((f + 1) * period / P) of the run, when the trainer pushes that fragment. The slot that a trainer is
-  # in is the first of which it has not pushed the fragment, by the versions that it has of all; of several daemons by that of the first
-  # one that has a part of it.
+  endsEarly @4 :Bool;   # rounds close after a grace: Trainer.roundDue notifies the trainer, which pushes the steps taken so
+                        # far
+  # Streaming DiLoCo: number of fragments; ModelAccess.fragmentOfShard assigns each shard to one. 0 and 1: all shards
+  # are exchanged together. Each fragment has its own rounds. Slot k of a run (from 0) belongs to fragment f = k mod P
+  # in its round floor(k / P). It ends with step round * period + floor((f + 1) * period / P) of the run, when the
+  # trainer pushes that fragment. A trainer's current slot is the first whose fragment it has not pushed, by the
+  # versions of all fragments; when several daemons serve a fragment, the first one that has a part of it decides.
   fragments @5 :UInt32;
-  ofGroups @10 :Bool;   # fragments are the groups of the daemon's configuration, and not what any trainer makes of the model's tensors
-  delay @6 :UInt32;     # steps that go on between a push and taking over what came of it
-  blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * what was pulled; from 0 to below 1
-  arrivals @9 :UInt32;  # updates that are a round of the run; 0 and 1: each is. More where each push is an update by itself
-  deltas @8 :Text;      # not empty: Reader.pull can give what has changed since a pull before, as the codec of this name writes it
+  ofGroups @10 :Bool;   # fragments are the parameter groups of the daemon's configuration, not derived from the model's
+                        # tensors
+  delay @6 :UInt32;     # local steps between a push and adopting its result
+  blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * pulled values; in [0, 1)
+  arrivals @9 :UInt32;  # updates per round of the run; 0 and 1: one. More where each push is an update of its own
+  deltas @8 :Text;      # codec of the differences that Reader.pull can return in place of values; empty: none
 }
 
 struct AllReduce {
-  # Trainers average the gradients of all tensors among themselves. The first one of a group pushes the average, pulls what the
-  # daemon makes of it, and hands that on to the others.
-  timeoutMs @0 :UInt64;     # after which a group without one of its members goes on; at least 1
-  bucketBytes @1 :UInt64;   # of gradient in one call to average; at least 4
+  # Trainers average the gradients of all tensors among themselves. The first member of an averaging group pushes the
+  # average, pulls the updated values from the daemon and passes them to the others.
+  timeoutMs @0 :UInt64;     # after which the group continues without a missing member; at least 1
+  bucketBytes @1 :UInt64;   # of gradient per averaging call; at least 4
 }

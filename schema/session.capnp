@@ -1,5 +1,5 @@
 @0xb0c8f2a45d17e963;
-# What a trainer is told in the midst of its session, in calls of which most are parked. See psd.capnp.
+# Results of calls that a trainer makes during its session, most of which are parked. See psd.capnp.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
@@ -10,9 +10,10 @@ struct ProgressResult {
   union {
     progress :group {
       versions @0 :List(UInt64);   # of each shard
-      began @1 :List(UInt64);      # what they were when this daemon began to serve: where another one's were higher, updates are lost
-      trainers @2 :UInt32;         # that are in
-      over @3 :Bool;               # with exit_when_done: all have come and gone, and the run ends once the bridge has left
+      began @1 :List(UInt64);      # their values when this daemon started to serve: updates above them at another daemon are
+                                   # lost
+      trainers @2 :UInt32;         # joined trainers
+      over @3 :Bool;               # with exit_when_done: all trainers have left, and the run ends once the bridge leaves
     }
     error @4 :Error;
   }
@@ -27,10 +28,11 @@ struct GroupMember {
 struct GroupResult {
   union {
     formed :group {
-      generation @0 :UInt64;           # of the group; rises, and is no other daemon's
-      members @1 :List(GroupMember);   # by rank. The first one pushes what they average: the dense part of nobody else's push is taken.
-      index @2 :UInt32;                # which of them the caller is
-      reached @3 :UInt64;              # version that the group `after` brought the model to; 0 where that is not known any more
+      generation @0 :UInt64;           # of the averaging group; rises, and is unique across daemons
+      members @1 :List(GroupMember);   # by rank. The first pushes the average: the dense part of any other member's push is
+                                       # ignored.
+      index @2 :UInt32;                # index of the caller
+      reached @3 :UInt64;              # version to which group `after` brought the model; 0: unknown
     }
     error @4 :Error;
   }
@@ -38,16 +40,16 @@ struct GroupResult {
 
 struct StepAsideResult {
   union {
-    goOn @0 :Void;              # here: the model did not move
-    moved @1 :List(List(Text)); # the daemons that serve the model from now on, as LoginResult.movedTo
+    goOn @0 :Void;              # the model did not move: continue here
+    moved @1 :List(List(Text)); # the daemons that serve the model now, as LoginResult.movedTo
     error @2 :Error;
   }
 }
 
 struct RoundDueResult {
   union {
-    closing @0 :Void;   # push what is there: within the grace it is in the round, later it counts by policy.late; without rounds at once
-    closed @1 :Void;    # what is pushed for that round is dropped
+    closing @0 :Void;   # push now: within the grace it is in the round, later policy.late applies; without rounds at once
+    closed @1 :Void;    # a push for that round is dropped
     error @2 :Error;
   }
 }

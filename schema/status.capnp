@@ -1,11 +1,12 @@
 @0xc46d8e2b915f03a7;
-# How a call went: the errors of the protocol. The messages that carry them are in psd.capnp, whose rules hold here too.
+# The outcome of a call: the errors of the protocol. The messages that carry them are in psd.capnp, whose rules hold
+# here too.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
 enum ErrorCode {
-  # The errors of psd::ErrorCode in common/status/status.h, in the order of that list.
+  # Same list and order as psd::ErrorCode in common/status/status.h.
   invalidArgument @0;
   io @1;
   unavailable @2;
@@ -24,12 +25,12 @@ enum ErrorCode {
   interrupted @15;   # never sent by a daemon
   unauthenticated @16;
   forbidden @17;
-  standby @18;       # the daemon serves nobody: it follows another one, or does not know yet whether it is to serve
+  standby @18;       # the daemon serves no trainers: it follows another one, or does not know its role yet
 }
 
 struct Error {
   code @0 :ErrorCode;
-  message @1 :Text;   # one line for people
+  message @1 :Text;   # one human-readable line
 }
 
 struct Acknowledgement {

@@ -1,4 +1,4 @@
-"""The group of scripts/bench that sets psd-executor beside PyTorch's parameter server tutorial."""
+"""The group of scripts/bench that compares psd-executor with PyTorch's parameter server tutorial."""
 
 import contextlib
 import functools
@@ -17,8 +17,8 @@ from bench_report import Row
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 DIGITS = REPO / ".data" / "mnist_5k"
-SEEDS, EPOCHS = (1, 2, 3), 3  # of what trainers come to
-TICKS = os.sysconf("SC_CLK_TCK")  # of the kernel's CPU times, a second
+SEEDS, EPOCHS = (1, 2, 3), 3  # of the accuracies
+TICKS = os.sysconf("SC_CLK_TCK")  # of the kernel's CPU times, per second
 
 
 def rate(value):
@@ -34,14 +34,14 @@ def percent(value):
 
 
 def cpu_seconds(process):
-    """Of all its threads, so far."""
+    """CPU seconds of all its threads so far."""
     with open(f"/proc/{process.pid}/stat", encoding="ascii") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Running:
-    """A psd-executor, or a psd-trainer, with what it says in a file."""
+    """A psd-executor or a psd-trainer, with its output in a file."""
 
     def __init__(self, stack, folder, name, arguments):
         self.name = name
@@ -60,8 +60,8 @@ class Running:
             if self.process.poll() is not None:
                 raise Failed(f"{self.name}: {last_line(self.text())}")
             if time.monotonic() > deadline:
-                raise Failed(f"{self.name}: {what} in vain for {seconds} s")
-            time.sleep(0.02)  # the machine is to compute
+                raise Failed(f"{self.name}: {what}: timed out after {seconds} s")
+            time.sleep(0.02)  # leaves the CPU to the measurement
 
     def text(self):
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -86,7 +86,7 @@ and the most."""
         super().__init__(programs, quick)
         self.warm, self.steps = (10, 20) if quick else (30, 150)
         self.seeds, self.epochs = (SEEDS[:1], 1) if quick else (SEEDS, EPOCHS)
-        self.accuracies = {}  # by whether an executor computes, of each seed
+        self.accuracies = {}  # by whether an executor computes, for each seed
 
     def measurements(self):
         work = {}
@@ -95,7 +95,7 @@ and the most."""
                 name = f"{weights} {trainers}"
                 work[name] = lambda w=weights, n=trainers: self.measured(self.executed(w, n), "steps_per_s")
                 work[f"{name} cpu"] = self.cpu_ms
-            if weights == "stashed" and self.programs.python:  # in turn with it
+            if weights == "stashed" and self.programs.python:  # alternates with it
                 work["torch"] = self.tutorial
                 work["torch cpu"] = self.cpu_ms
         work["stages"] = lambda: self.measured(self.executed("stashed", 1, ["--set", 'stages=["conv2"]']), "steps_per_s")
@@ -110,7 +110,7 @@ and the most."""
         return work
 
     def cpu_ms(self):
-        """Of the measurement before."""
+        """For the previous measurement."""
         if not self.last:
             raise Failed("the run that measures both did not end well")
         return self.last["cpu_ms"]
@@ -124,7 +124,7 @@ and the most."""
         return self.measured(self.programs.torch_rpc_train(self.warm, self.steps), "steps_per_s")
 
     def executor(self, stack, folder, daemon, *more):
-        """One that listens, and where."""
+        """An executor that listens, and its address."""
         if not (self.programs.folder / "psd-executor").is_file():
             raise Failed("this build has no psd-executor")
         address = f"unix://{folder}/executor.sock"
@@ -135,7 +135,7 @@ and the most."""
         return executor, address
 
     def accuracy(self, execute):
-        """The mean over the seeds; measured once, as a seed's is much the same each time."""
+        """The mean over the seeds; measured once, as it varies little for a seed."""
         if execute not in self.accuracies:
             self.accuracies[execute] = [self.accuracy_of(execute, seed) for seed in self.seeds]
         return statistics.mean(self.accuracies[execute])
@@ -157,7 +157,7 @@ and the most."""
             return float(re.search(r"rank 0  test .*accuracy ([0-9.]+) %", running[0].text()).group(1))
 
     def of_seeds(self, execute, value):
-        each = self.accuracies.get(execute, [value])  # without a measurement, as of a row that is asked for its name
+        each = self.accuracies.get(execute, [value])  # without a measurement when only the row's name is requested
         return f"{percent(value)} ({percent(min(each))} … {percent(max(each))})"
 
     def executed(self, weights, trainers, more=()):
@@ -175,7 +175,7 @@ and the most."""
                 return [file.read_bytes().split(b"\n")[:-1] if file.exists() else [] for file in files]
 
             def steps():
-                """When each step ended, by trainer."""
+                """The end of each step, by trainer."""
                 return [[json.loads(line)["time"] for line in each] for each in lines()]
 
             def cpu():

@@ -1,6 +1,6 @@
-"""What the groups of scripts/bench have in common. A group is a class with a title, a text on how to read it, `measurements()`
-(name to a function that takes one sample) and `rows(medians)`, or `tables(medians)` where its tables look different. `summary`
-names the rows that the page's head shows."""
+"""Base of the groups of scripts/bench. A group is a class with a title, a text on how to read it, `measurements()`
+(name to a function that takes one sample) and `rows(medians)`, or `tables(medians)` if its tables have another layout.
+`summary` names the rows shown at the head of the page."""
 
 import itertools
 
@@ -11,7 +11,7 @@ SIZE = 64 * MIB
 
 
 class Group:
-    """Holds what every group gets. `rounds_max` bounds the rounds of one that takes long."""
+    """State of every group. `rounds_max` bounds the rounds of a slow group."""
 
     rounds_max = 1000
     summary = ()
@@ -19,14 +19,14 @@ class Group:
     def __init__(self, programs, quick):
         self.programs = programs
         self.quick = quick
-        self.unmeasured = []  # what was left out, with the reason
+        self.unmeasured = []  # omitted measurements, with the reason
 
     def seconds(self):
-        """Of one measurement."""
+        """Duration of one measurement."""
         return self.programs.seconds
 
     def tables(self, medians, rounds=()):
-        """Markdown. `rounds`: the samples of each round, by name, as `medians` has those over all; None: there was none."""
+        """Markdown. `rounds`: the samples of each round, by name, like `medians` over all rounds; None: not measured."""
         of_rounds = zip(*(self.rows(each) for each in rounds))
         rows = [row.over(each) for row, each in itertools.zip_longest(self.rows(medians), of_rounds, fillvalue=())]
         return [table(rows)] if rows else []

@@ -1,4 +1,4 @@
-"""What scripts/bench measures, and the targets it holds the figures against: bench_group.py tells what a group is."""
+"""The measurements of scripts/bench, and the targets for their figures; for groups in general see bench_group.py."""
 
 import statistics
 import time
@@ -20,19 +20,19 @@ from bench_tls import Tls
 PIECE = MIB  # of the windowed plain streams
 BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
 TRANSPORTS = {"unix": "Unix", "tcp": "TCP"}
-# What one trainer does to all parameters on a Unix socket: bench's operation and transport.
+# One trainer's transfer of all parameters on a Unix socket: bench's operation and transport.
 TRANSFERS = {"pull, shared memory": ("pull", "shm"), "pull, messages": ("pull", "rpc"), "push, messages": ("push", "rpc")}
 LARGEST = 10**9
-FREE_BYTES_OF_LARGEST = 10 << 30  # parameters and one trainer's values, 4 GB each, and room for the rest
+FREE_BYTES_OF_LARGEST = 10 << 30  # parameters and one trainer's values, 4 GB each, and a margin
 FLAT_PUSHES = 10_000
-FLAT_BYTES = MIB  # by which the daemon's memory may rise over so many pushes
+FLAT_BYTES = MIB  # allowed growth of the daemon's memory over that many pushes
 MEMORY_SLACK = 32 * MIB
 SPIN_US = 50  # of both ends, in the rows called awake
 IN_FLIGHT = 4 * MIB  # the default window, which does not grow on a Unix socket, of slices of the default size
 
 
 def best(medians, prefix):
-    """The highest figure, of those whose name begins so, that was measured."""
+    """The highest measured figure among those whose name starts with the prefix."""
     return max((value for name, value in medians.items() if name.startswith(prefix) and value is not None), default=None)
 
 
@@ -69,7 +69,7 @@ class Transfer(Group):
             work[f"message {transport}"] = lambda t=transport: programs.reference(
                 "message", transport=t, size=SIZE)["bytes_per_s"]
         for operation in ("copy", "copy_streaming", "sgd"):
-            # Time for --size bytes, not for what the loop reads and writes in all.
+            # Time for --size bytes, not for the bytes that the loop reads and writes in total.
             work[f"memory {operation}"] = lambda o=operation: SIZE / programs.reference(
                 "memory", operation=o, size=SIZE)["median_s"]
         work["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
@@ -83,7 +83,7 @@ class Transfer(Group):
         return work
 
     def torch(self, operation):
-        """One run gives both directions; the second asks for what the first one left."""
+        """One run measures both directions; the second call returns the rest of the first."""
         if operation == "pull":
             self.last_torch = self.programs.torch_rpc(SIZE)
         return self.last_torch[f"{operation}_bytes_per_s"]
@@ -251,7 +251,7 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches. A transfer that i
         return work
 
     def once_if_large(self, way, parameters):
-        """The largest takes its 10 s only in the first round."""
+        """The largest is measured for its 10 s only in the first round."""
         if parameters < LARGEST:
             return self.time(way, parameters)
         if way not in self.large:
@@ -264,7 +264,7 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches. A transfer that i
         return self.programs.fresh("unix", operation, size=4 * parameters, transport=transport)["median_s"]
 
     def line(self, way, size, medians):
-        """Seconds by the straight line; None where one of its ends was not measured."""
+        """Seconds by linear interpolation; None if one of the end points was not measured."""
         small, large = self.line_through
         ends = medians[f"{way} {small}"], medians[f"{way} {large}"]
         return None if None in ends else ends[0] + (ends[1] - ends[0]) * (size - small) / (large - small)

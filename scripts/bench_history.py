@@ -1,4 +1,4 @@
-"""The history of scripts/bench, a line of JSON for each run, and the trend of each target that the page draws from it."""
+"""The history of scripts/bench, a line of JSON for each run, and the trend of each target on the page."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from bench_report import Row, anchor
 BARS = "▁▂▃▄▅▆▇█"
 STEPS = 4  # of a bar's height for a factor of 2; half of BARS is for figures that meet their target
 RUNS_SHOWN = 24
-ITS_TARGET = "its target"  # the reference of a figure that has no other
+ITS_TARGET = "its target"  # the reference of a figure without another one
 
 TEXT = """## Trend
 
@@ -26,7 +26,7 @@ HEAD = "| | beside it | target | ratio | runs |\n|---|---|---|---|---|"
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A target and how far a run came. Without a reference `ratio` is the figure by its target, and `limit` 1."""
+    """A target and its figure. Without a reference `ratio` is the figure divided by its target, and `limit` is 1."""
 
     group: str
     what: str
@@ -50,7 +50,7 @@ class Figure:
 
     @staticmethod
     def of_row(group, row):
-        """The figure of a row with a target that was measured; else None."""
+        """The figure of a measured row with a target; else None."""
         if row.met is None:
             return None
         sign, _, target = row.target.partition(" ")
@@ -60,18 +60,18 @@ class Figure:
 
 
 def number(text):
-    """The first one in it, which may have commas between thousands."""
+    """The first number in the text, which may have commas between thousands."""
     return float(re.search(r"[0-9][0-9,]*(\.[0-9]+)?", text).group().replace(",", ""))
 
 
 def figures_of(group, section):
-    """All targets of the tables in a section of the page that were measured."""
+    """All measured targets of the tables in a section of the page."""
     rows = filter(None, map(Row.read, section.splitlines()))
     return [figure for figure in (Figure.of_row(group, row) for row in rows) if figure]
 
 
 def machine_of(table):
-    """Of the table that bench_report.machine() makes."""
+    """The machine in the table made by bench_report.machine()."""
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     facts = dict(cells)
     cores, _, memory = facts["cores, memory"].partition(", ")
@@ -90,7 +90,7 @@ class Run:
     figures: list
 
     def place(self):
-        """What runs have in common that are compared."""
+        """The key that comparable runs share."""
         gpus = () if self.device == "cpu" else tuple(self.machine["gpus"])
         return self.machine["cpu"], self.machine["cores"], self.device.partition(":")[0], gpus
 
@@ -106,7 +106,7 @@ KINDS = {"str": str, "bool": bool, "dict": dict, "list": list, "float": (int, fl
 
 
 def checked(kind, document):
-    """`document` as one of the data classes; ValueError names a field that it lacks, or that is of another type."""
+    """`document` as one of the data classes; ValueError names a field that is missing or has the wrong type."""
     if not isinstance(document, dict):
         raise ValueError("expected an object")
     wanted = {field.name: KINDS[getattr(field.type, "__name__", field.type)] for field in dataclasses.fields(kind)}
@@ -131,7 +131,7 @@ def read_line(text):
 
 
 def read(path):
-    """The runs, oldest first; none where there is no file."""
+    """The runs, oldest first; none if there is no file."""
     if not path.exists():
         return []
     runs = []
@@ -150,7 +150,7 @@ def read(path):
 
 
 def append(path, run):
-    """Adds a line, and nothing to the lines that are there."""
+    """Appends a line, and leaves the existing lines unchanged."""
     try:
         before = path.read_bytes() if path.exists() else b""
         with open(path, "a", encoding="utf-8") as file:
@@ -160,7 +160,7 @@ def append(path, run):
 
 
 def trend(groups, runs, history, page):
-    """The page's section, of runs at the end of which are the newest; empty without runs."""
+    """The page's section for runs in ascending order; empty without runs."""
     if not runs:
         return ""
     link = os.path.relpath(history, page.parent)
@@ -171,7 +171,7 @@ def trend(groups, runs, history, page):
 
 
 def trend_of(runs, groups):
-    """The table of runs that may be compared."""
+    """The table of comparable runs."""
     first, last = runs[0], runs[-1]
     lines = [f"### {first.place_shown()}", "", f"{len(runs)} run(s), from {first.date} (commit {first.commit}, version {first.version}) to {last.date} "
              f"(commit {last.commit}, version {last.version}).", "", HEAD]

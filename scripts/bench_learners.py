@@ -1,4 +1,5 @@
-"""The group of scripts/bench that measures what a learner of DiLoCo that dies costs the others, beside torchft, and one that is slow."""
+"""The group of scripts/bench that measures the cost of a dead DiLoCo learner for the others, compared with torchft, and
+of a slow one."""
 
 import contextlib
 import json
@@ -14,7 +15,7 @@ from bench_group import Group
 from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
 from bench_report import Row, milliseconds
 
-LEARNERS, PERIOD = 2, 20  # with more of them torchft takes turns in who is in a round, where cores are few
+LEARNERS, PERIOD = 2, 20  # with more learners torchft alternates the members of rounds on few cores
 RUNS = 3
 WATCH_S = 7.0  # after the fault
 TARGET_S = 1.0
@@ -23,16 +24,16 @@ LOOK_S = 0.05
 FAULTS = {"kill": ("`kill -9`", signal.SIGKILL), "freeze": ("SIGSTOP", signal.SIGSTOP)}
 POLICY = {"type": "diloco", "period": PERIOD, "inner": {"type": "adamw", "lr": 0.001}, "start_trainers": LEARNERS, "quorum": 1, "grace_ms": "auto",
           "grace_max_ms": 1000}
-# One of these takes longer for a step, most of which each sleeps, so that cores do not matter.
+# One of these is slower; each sleeps for most of a step, so that cores do not matter.
 PACED, PACED_STEP_MS, SLOWER, PACED_PERIOD, PACED_ROUNDS = 4, 20, 4, 50, 3
 WAITING = {"waits for all": {}, "`quorum` 3, `grace_ms` \"auto\"": {"quorum": 3, "grace_ms": "auto"}}
-WAITING_TARGET, PACED_BATCH = 2.8, 32  # samples of a step, which the learners are told
+WAITING_TARGET, PACED_BATCH = 2.8, 32  # samples of a step, given to the learners
 PACED_LEARNER = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "paced_learner.py"
 OUTER = {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
 
 
 class Learner:
-    """A process whose steps' ends stand in a file, as `times` reads them."""
+    """A process that writes the ends of its steps to a file, which `times` parses."""
 
     def __init__(self, stack, name, program, steps, times, **options):
         self.name, self.steps, self.times = name, steps, times
@@ -41,7 +42,7 @@ class Learner:
 
     def ends(self):
         lines = self.steps.read_text(encoding="utf-8").splitlines() if self.steps.exists() else []
-        return self.times(lines[:-1])  # the last may be half there
+        return self.times(lines[:-1])  # the last line may be incomplete
 
     def await_steps(self, count):
         deadline = time.monotonic() + PROGRAM_S
@@ -54,7 +55,7 @@ class Learner:
 
 
 def longest_gap(learner, moment):
-    """Between two steps, of those that end after the moment, or have not ended yet."""
+    """The longest time between two steps, among those that end after the moment, or have not ended yet."""
     ends = [*learner.ends(), time.time()]
     return max(after - before for before, after in zip(ends, ends[1:]) if after >= moment)
 
@@ -102,7 +103,7 @@ Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, wh
         return max(self.seen[fault, side])
 
     def daemon(self, stack, folder, policy, learners):
-        """One that can be reached, until the stack ends it."""
+        """A daemon that is reachable until the stack closes."""
         daemon = Daemon(self.programs.folder / "psd", folder, {"policy": policy, "optimizer": OUTER, "world_size": learners})
         stack.callback(daemon.end)
         daemon.await_ready()
@@ -162,7 +163,7 @@ Below, samples per second of {PACED} learners of `psd.torch.DiLoCo` together, wh
 
     @staticmethod
     def whole_rounds(lines):
-        """The ends of steps, from the first on after which all learners were in a round."""
+        """The ends of steps, starting with the first one in whose round all learners took part."""
         steps = [line.split() for line in lines]
         first = next((place for place, (_, taking) in enumerate(steps) if int(taking) == LEARNERS), len(steps))
         return [float(end) for end, _ in steps[first:]]

@@ -1,4 +1,5 @@
-"""The groups of scripts/bench that run no daemon: the optimizers' and aggregators' loops on the processor, and kernels on a GPU."""
+"""The groups of scripts/bench without a daemon: the optimizers' and aggregators' loops on the CPU, and kernels on a
+GPU."""
 
 from bench_group import MIB, SIZE, Group
 from bench_report import Row, gigabytes, millions
@@ -39,7 +40,7 @@ and 16 registers."""
         return {"kernels": self.run}
 
     def run(self):
-        """All at once; the program takes the medians. Gives the number of figures."""
+        """Runs all at once; the program takes the medians. Returns the number of figures."""
         self.report = self.programs.cuda_kernels()
         if self.report is None:
             self.unmeasured.append("the GPU's kernels: no GPU on this machine, or psd was built without CUDA")

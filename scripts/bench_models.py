@@ -14,10 +14,10 @@ from bench_report import Row, milliseconds
 
 BATCH, STEPS, WARM_UP = 2_048, 150, 30
 CONFIG = {"policy": {"type": "hogwild"}, "optimizer": {"type": "adagrad", "lr": 0.02}}
-TRAINERS, SHARE, STEPS_TOGETHER = 2, 256, 600  # of each trainer: samples of a step, and steps
+TRAINERS, SHARE, STEPS_TOGETHER = 2, 256, 600  # per trainer: samples of a step, and steps
 SCALE = 1000
 CLICKS = f"clicks:samples={TRAINERS * SHARE * STEPS_TOGETHER},scale={SCALE}"
-# How the part beside the tables is trained, by name: its policy and the number of trainers.
+# Training of the dense part, by name: its policy and the number of trainers.
 DENSE = {"one trainer": ({"type": "locked"}, 1), "sync": ({"type": "sync"}, TRAINERS),
          "locked": ({"type": "locked"}, TRAINERS), "allreduce": ({"type": "allreduce", "start_trainers": TRAINERS}, TRAINERS)}
 
@@ -39,7 +39,7 @@ trainer takes twice as many. Over TCP; bytes are those that the daemon gets and 
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.kilobytes, self.auc = {}, {}  # by name, of each round
+        self.kilobytes, self.auc = {}, {}  # by name, for each round
 
     def measurements(self):
         if not self.programs.python:

@@ -1,4 +1,4 @@
-"""The group of scripts/bench that trains over a slow network: learners at home, and the daemon far away."""
+"""The group of scripts/bench that trains over a slow network: nearby learners, and a distant daemon."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from bench_report import Row, gigabytes
 LEARNERS = 2
 RATE, ROUND_TRIP_MS = "20mbit", 100
 POLL_S = 0.01
-PORT = 5500  # in namespaces that nobody else has
+PORT = 5500  # unused elsewhere in these namespaces
 RELAY = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "delay_relay.py"
 TEXT = "LICENSE"
 MODEL = "gpt:layers=4,width=128,heads=4,context=64,vocabulary=256,dropout=0"
@@ -36,7 +36,8 @@ RUNS = {
                                       "delay": DELAY, "blend": 0.5}, FOUR_BITS, 200),
 }
 TARGETS = {"diloco, four bits, fragments": 0.9}
-# What fills a wide path as long as that: by name flags of psd-trainer, and the share of the link that is to be reached.
+# Settings that saturate a fast path of the same latency: by name flags of psd-trainer, and the share of the link to
+# reach.
 WIDE_RATE, WIDE_BYTES_S, WIDE_S = "1gbit", 125e6, 8
 WIDE = {"as it is": ({}, 0.7), "window 4": ({"window": 4}, None), "window 16, 4 connections": ({"window": 16, "connections": 4}, 0.8),
         "TLS, as it is": ({}, 0.7), "TLS, window 16, 4 connections": ({"window": 16, "connections": 4}, None)}
@@ -73,7 +74,7 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.link_bytes = {}  # by name of the run, of a learner's step far away
+        self.link_bytes = {}  # by name of the run, per step of a remote learner
 
     def measurements(self):
         missing = "root" if os.getuid() != 0 else next((program for program in ("ip", "tc") if not shutil.which(program)), None)
@@ -90,13 +91,13 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
         return work
 
     def wide(self, operation, name):
-        """Bytes per second of 64 MiB over a wide path, the same way round."""
+        """Bytes per second of 64 MiB over a fast path, in the same direction."""
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
             tls, flags = name.startswith("TLS"), dict(WIDE[name][0])
             config = {"policy": {"type": "locked"}, "shards": 4, "insecure": True}
             if tls:
-                certificate, key = certificate_of("10.78.0.1", folder)  # at which far() has it
+                certificate, key = certificate_of("10.78.0.1", folder)  # where far() puts it
                 config |= {"listen": [f"unix://{folder / 'psd.sock'}", "tls://127.0.0.1:0"],
                            "tls": {"certificate": str(certificate), "key": str(key)}}
                 flags["tls_ca"] = certificate
@@ -104,7 +105,7 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
             stack.callback(daemon.end)
             daemon.await_ready()
             socket = daemon.socket
-            if tls:  # which a Unix socket has not, the one way into another namespace
+            if tls:  # a Unix socket, the only way into another namespace, has no TLS
                 socket = folder / "relayed.sock"
                 self.relay(stack, socket, daemon.address["tcp"].removeprefix("tcp://"), 0)
             address = self.far(stack, 0, socket, WIDE_RATE)
@@ -133,7 +134,7 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
             return rate
 
     def far(self, stack, learner, socket, rate=RATE):
-        """A learner's home with a slow link to where a relay passes on to the daemon; gives the daemon's address from there."""
+        """A learner's namespace with a slow link to a relay to the daemon; returns the daemon's address from there."""
         home, there = namespace(f"home{learner}"), namespace(f"there{learner}")
         for place in (there, home):
             ip("netns", "add", place)
@@ -182,7 +183,7 @@ at the same round trip, by `--window` and `--connections`, in the clear and over
         return sum(rates) / len(rates), link_bytes
 
     def bytes_per_step(self, process, metrics, steps):
-        """That passed the link of the first learner, either way, while it took the steps that are COUNTED."""
+        """Bytes on the link of the first learner, in both directions, during the steps that are COUNTED."""
         counts = []
         for share in COUNTED:
             give_up = time.monotonic() + PROGRAM_S + READY_S + steps

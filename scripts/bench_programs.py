@@ -1,4 +1,4 @@
-"""The programs that the scripts here measure: started in a temporary folder, waited for with a bound, ended with it."""
+"""The programs that these scripts measure: started in a temporary folder, waited for with a bound, ended with it."""
 
 import contextlib
 import json
@@ -10,11 +10,11 @@ import time
 
 READY_S = 30  # for a daemon to listen, or to end
 EXIT_NO_GPU = 4  # of psd-bench-cuda
-PROGRAM_S = 120  # beyond what a program is asked to measure: start, first touch of its memory, warm-up
+PROGRAM_S = 120  # beyond the requested measurement: start, first touch of memory, warm-up
 
 
 class Failed(Exception):
-    """A program did not do what it should; one line says why."""
+    """A program did not work as expected; one line says why."""
 
 
 def last_line(text):
@@ -23,7 +23,7 @@ def last_line(text):
 
 
 def certificate_of(address, folder):
-    """Made in `folder` for a daemon at this IP address, and signed by itself, so that it is its own authority; and its key."""
+    """Creates in `folder` a self-signed certificate for a daemon at this IP address, and its key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     done = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
                            "/CN=psd", "-addext", f"subjectAltName=IP:{address}", "-keyout", key, "-out", certificate],
@@ -34,7 +34,7 @@ def certificate_of(address, folder):
 
 
 class Programs:
-    """Where the programs are, and how long each measures."""
+    """The paths of the programs, and the duration of each measurement."""
 
     def __init__(self, build, seconds, device, python):
         self.folder = pathlib.Path(build) / "bin"
@@ -46,7 +46,7 @@ class Programs:
                 raise Failed(f"{self.folder / name} is missing: build it first (cmake --build {build})")
 
     def run(self, arguments, seconds):
-        """What the program printed, which must be one JSON object in its last line."""
+        """The program's output, which must be one JSON object in its last line."""
         arguments = [str(argument) for argument in arguments]
         name = pathlib.Path(arguments[0]).name
         try:
@@ -59,7 +59,7 @@ class Programs:
         return json.loads(last_line(done.stdout))
 
     def reference(self, command, **flags):
-        """A run of psd-bench-references; a flag's name is that of the option."""
+        """A run of psd-bench-references; flags are named like its options."""
         flags.setdefault("seconds", self.seconds)
         options = [item for name, value in flags.items() for item in (f"--{name}", value)]
         return self.run([self.folder / "psd-bench-references", command, *options], flags["seconds"])
@@ -78,13 +78,13 @@ class Programs:
         return self.run([self.python, script, "--warm", warm, "--steps", steps], PROGRAM_S)
 
     def torch_dlrm(self, batch, steps=None, scale=100):
-        """For the seconds of a measurement, or so many steps, of which there is an AUC."""
+        """For the seconds of a measurement, or for `steps` steps, which give an AUC."""
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_dlrm.py"
         length = ["--seconds", self.seconds] if steps is None else ["--steps", steps]
         return self.run([self.python, script, *length, "--batch-size", batch, "--scale", scale], self.seconds)
 
     def training_steps(self, config, *arguments):
-        """What one trainer's --metrics say of each step, over a Unix socket."""
+        """One trainer's --metrics of each step, over a Unix socket."""
         with self.daemon(config) as daemon, tempfile.TemporaryDirectory(prefix="psd-bench-") as folder:
             metrics = pathlib.Path(folder) / "metrics"
             program = [str(self.folder / "psd-trainer"), "train", "--server", daemon.address["unix"], "--rank", "0",
@@ -105,14 +105,14 @@ class Programs:
         return self.folder.parent / "python"
 
     def python_client(self, address, operation, **flags):
-        """A run of test/bench/python_client.py against the daemon at `address`; a flag's name is that of the option."""
+        """A run of test/bench/python_client.py against the daemon at `address`; flags are named like its options."""
         flags.setdefault("seconds", self.seconds)
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "python_client.py"
         options = [item for name, value in flags.items() for item in (f"--{name}", value)]
         return self.run([self.python, script, operation, "--server", address, "--package", self.package(), *options], flags["seconds"])
 
     def cuda_kernels(self):
-        """What psd-bench-cuda says, or None where there is no such program or no GPU."""
+        """The output of psd-bench-cuda; None without that program or a GPU."""
         program = self.folder / "psd-bench-cuda"
         if not program.is_file():
             return None
@@ -137,13 +137,13 @@ class Programs:
         return self.run(self.trainer_arguments(address, operation, **flags), float(flags.get("seconds", self.seconds)))
 
     def fresh(self, socket, operation, config=None, **flags):
-        """The same against a daemon of its own."""
+        """The same with a daemon of its own."""
         with self.daemon(config) as daemon:
             return self.trainer(daemon.address[socket], operation, **flags)
 
     @contextlib.contextmanager
     def daemon(self, config=None):
-        """A psd that listens on a Unix socket and on TCP; killed at the end, should it not stop."""
+        """A psd that listens on a Unix socket and on TCP; killed at the end if it does not stop."""
         with tempfile.TemporaryDirectory(prefix="psd-bench-") as folder:
             daemon = Daemon(self.folder / "psd", pathlib.Path(folder), {"device": self.device, **(config or {})})
             try:
@@ -154,8 +154,8 @@ class Programs:
 
 
 class Daemon:
-    """A running psd, with what it writes in `folder`. `address` names its addresses by transport, that of TCP once it is ready.
-    `within`: words before its command."""
+    """A running psd, with its output in `folder`. `address` holds its addresses by transport, that of TCP once it is
+    ready. `within`: prefix of its command."""
 
     def __init__(self, psd, folder, config, within=()):
         self.psd = psd
@@ -186,12 +186,12 @@ class Daemon:
         return json.loads(done.stdout)
 
     def resident_peak(self):
-        """The most bytes that were ever resident."""
+        """The peak of resident memory, in bytes."""
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as lines:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     def end(self):
-        """Has it stop, or kills it. Its exit status; None where it did not stop."""
+        """Stops or kills it. Returns its exit status; None if it did not stop."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(READY_S)
@@ -203,7 +203,7 @@ class Daemon:
 
 @contextlib.contextmanager
 def background(arguments):
-    """A program that runs beside another; killed at the end."""
+    """A background program; killed at the end."""
     process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""The Python package beside the C++ programs, for scripts/bench."""
+"""The Python package compared with the C++ programs, for scripts/bench."""
 
 from bench_group import SIZE, Group
 from bench_programs import Failed
@@ -34,7 +34,7 @@ memory from daemon to daemon, by more than the two differ."""
             self.unmeasured.append("the package: this build has none, or no python3 with torch was found")
             self.rounds_max = 1
             return {"nothing": lambda: 0}
-        self.of_python = {}  # samples of the round, taken in turns with those of C++
+        self.of_python = {}  # samples of the round, alternating with those of C++
         work = {}
         for operation in ("pull", "push"):
             for way, (socket, transport) in {**{shown: (socket, "rpc") for socket, shown in SOCKETS.items()},
@@ -48,7 +48,7 @@ memory from daemon to daemon, by more than the two differ."""
         return work
 
     def taken(self, name):
-        """Of the turns before."""
+        """Of the previous turns."""
         if name not in self.of_python:
             raise Failed("the turns with C++ did not end well")
         return self.of_python.pop(name)
@@ -57,7 +57,7 @@ memory from daemon to daemon, by more than the two differ."""
         """Bytes per second."""
         with self.programs.daemon() as daemon:
             address = daemon.address[socket]
-            self.programs.trainer(address, operation, size=SIZE, transport=transport)  # whoever comes first finds new memory
+            self.programs.trainer(address, operation, size=SIZE, transport=transport)  # the first client touches fresh memory
             turns = [run(address, operation, size=SIZE, transport=transport) for run in self.in_turns()]
         cpp, self.of_python[name] = in_turns_of([turn["bytes"] / turn["median_s"] for turn in turns])
         return cpp
@@ -66,7 +66,8 @@ memory from daemon to daemon, by more than the two differ."""
         return (self.programs.trainer, self.programs.python_client, self.programs.python_client, self.programs.trainer)
 
     def steps(self, seconds):
-        """Samples per second, each time at a daemon of its own, since the two name the parameters of the model otherwise."""
+        """Samples per second, each time with a daemon of its own, since the two name the model's parameters
+        differently."""
         programs, turns = self.programs, []
         for run in self.in_turns():
             more = {"model": "mnist_cnn", "threads": 1} if run == programs.trainer else {}

@@ -11,7 +11,7 @@ import subprocess
 
 BY_HAND_BEGIN = "<!-- by hand: kept when the page is generated -->"
 BY_HAND_END = "<!-- end of what is by hand -->"
-FIGURES = ("|", "Not measured:", "*Measured")  # how the lines begin that follow a section's text
+FIGURES = ("|", "Not measured:", "*Measured")  # the starts of the lines that follow a section's text
 
 INTRODUCTION = """# Performance
 
@@ -24,8 +24,8 @@ page.
 `target` is what psd means to reach; a row without one is for orientation. A ratio is psd's figure by the reference's. Compare
 ratios within this page, not figures between machines. [What limits it](#what-limits-it) gives the reasons.
 
-**How it was measured.** Each round runs every measurement of a group and its references one after the other, so that what else goes
-on in the machine touches all of them. A figure is the median over the rounds. A ratio is the median of the ratios within a round where
+**How it was measured.** Each round runs every measurement of a group and its references one after the other, so that other
+load on the machine affects all of them. A figure is the median over the rounds. A ratio is the median of the ratios within a round where
 the line under a table says so, else that of the figures.
 
 **Measure your own.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon, which must hold no other model;
@@ -69,7 +69,7 @@ COLUMNS = 6
 
 @dataclasses.dataclass
 class Row:
-    """One line of a table. `met` is None without a target, or without a figure."""
+    """One line of a table. `met` is None without a target or a figure."""
 
     what: str
     value: str
@@ -77,12 +77,12 @@ class Row:
     ratio: str
     target: str
     met: bool | None
-    quotient: float | None = dataclasses.field(default=None, compare=False)  # that `ratio` shows; None in a row that was read
-    is_met: object = dataclasses.field(default=None, compare=False)  # of a quotient whether it meets the target; None without one
+    quotient: float | None = dataclasses.field(default=None, compare=False)  # shown as `ratio`; None in a row that was read
+    is_met: object = dataclasses.field(default=None, compare=False)  # of a quotient: whether it meets the target; None without one
 
     @staticmethod
     def compare(what, value, name, reference, target, show, sign, passes):
-        """`show`: how a figure is written; a pair: how psd's is, and how the reference's."""
+        """`show`: formats a figure; a pair: for psd's figure and for the reference's."""
         show, show_reference = show if isinstance(show, tuple) else (show, show)
         if value is None or reference is None:
             return Row(what, "not measured" if value is None else show(value), name, "", "", None)
@@ -93,8 +93,8 @@ class Row:
         return dataclasses.replace(self, quotient=quotient, ratio=f"{quotient:.2f}", met=self.is_met(quotient) if self.is_met else None)
 
     def over(self, rounds):
-        """This row, of the medians over all rounds, with the median of the ratios of what each round has made of it: what else goes on
-        in the machine touches both sides of a round."""
+        """This row with the medians over all rounds, and with the median of the ratios within each round: other load on
+        the machine affects both sides of a round."""
         quotients = [row.quotient for row in rounds if row.quotient is not None]
         return self.with_quotient(statistics.median(quotients)) if self.quotient is not None and quotients else self
 
@@ -123,7 +123,7 @@ class Row:
 
     @staticmethod
     def read(line):
-        """The row that line() made `line` of, or None if it made none of it."""
+        """The row that line() formatted as `line`, or None."""
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if not line.startswith("| ") or len(cells) != COLUMNS or cells[-1] not in VERDICTS.values() or not cells[0]:
             return None
@@ -131,7 +131,7 @@ class Row:
         return Row(*cells[:-1], met)
 
     def missed(self):
-        """One that is not met, for people."""
+        """A missed target, human-readable."""
         figure = f"{self.ratio} × {self.reference.partition(':')[0]}" if self.ratio else self.value
         return f"{self.what}: {figure} ({self.target})"
 
@@ -155,19 +155,20 @@ def heading(group):
 
 
 def with_text_of(group, section_before):
-    """A section that was on the page, with its tables, under the text that the group has now."""
+    """A section of the existing page, with its tables, under the group's current text."""
     lines = section_before.splitlines()
     figures = next((at for at, line in enumerate(lines) if line.startswith(FIGURES)), len(lines))
     return "\n".join([heading(group), "", group.text, "", *lines[figures:]]).rstrip() + "\n"
 
 
 def anchor(title):
-    """Of a heading, as GitHub makes it."""
+    """The anchor of a heading on GitHub."""
     return "#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def summary(groups, sections):
-    """The table in the page's head, from the rows that the sections hold: those that the groups name, and all that are not met."""
+    """The table at the head of the page, from the sections' rows: those that the groups name, and all that miss their
+    target."""
     chosen, missed, count, targets = [], [], 0, 0
     for group in groups:
         rows = [row for row in map(Row.read, sections.get(heading(group), "").splitlines()) if row]
@@ -186,7 +187,7 @@ def summary(groups, sections):
 
 
 def command_line(*arguments):
-    """What it printed; nothing where it fails, or is not there."""
+    """The command's output; empty if it fails or does not exist."""
     if not shutil.which(arguments[0]):
         return ""
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
@@ -199,7 +200,7 @@ def cpu_name():
 
 
 def machine():
-    """The machine as a table, with a row of its GPUs where it has some."""
+    """The machine as a table, with a row for GPUs if there are any."""
     gpus = command_line("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return MACHINE.format(cpu=cpu_name(), cores=len(os.sched_getaffinity(0)), memory=f"{memory / (1 << 30):.1f} GiB",
@@ -208,7 +209,7 @@ def machine():
 
 
 def machine_of(text):
-    """The machine that a page tells of, as machine() shows it; None where it tells of none."""
+    """The machine described on a page, as formatted by machine(); None if there is none."""
     found = re.search(r"^\| \| \|\n\|---\|---\|\n\| processor .*\n\| cores.*\n\| system .*(\n\| GPU .*)*$", text, re.MULTILINE)
     return found and found.group()
 
@@ -220,7 +221,7 @@ def commit_of(repo):
 
 
 def stamp(repo, arguments, rounds, seconds):
-    """When and how one group was measured."""
+    """Date and conditions of a group's measurement."""
     commit, changed = commit_of(repo)
     return (f"*Measured on {datetime.date.today().isoformat()} at commit {commit}{' with changes' if changed else ''}, parameters on "
             f"{arguments.device}, {rounds} round(s) of {seconds:g} s a measurement, ratios within a round"
@@ -235,8 +236,8 @@ def sections_of(text):
 
 
 def page(groups, measured, minutes, before, trend=""):
-    """The page with the sections in `measured` (by heading), then `trend`; the tables of the other groups, and what is by hand, as
-    `before` has them. With nothing measured the page goes on telling of the machine that it told of."""
+    """The page with the sections in `measured` (by heading), then `trend`; the tables of the other groups, and manual
+    sections, from `before`. With no measurements the page keeps its machine."""
     kept = sections_of(before)
     sections = {heading(group): with_text_of(group, kept[heading(group)]) for group in groups if heading(group) in kept}
     sections.update(measured)
@@ -247,7 +248,7 @@ def page(groups, measured, minutes, before, trend=""):
 
 
 def by_hand(text):
-    """The section between the markers in the page that is there."""
+    """The section between the markers of the existing page."""
     begin, end = text.find(BY_HAND_BEGIN), text.find(BY_HAND_END)
     if begin < 0 or end < begin:
         return f"{BY_HAND_BEGIN}\n## What limits it\n\n{BY_HAND_END}\n"

@@ -9,7 +9,7 @@ IDS, SMALL, DIM = 100_000, 2_048, 32
 ROWS, ROWS_MADE = 10**6, 10**7
 SKEWS = {"": 0, ", Zipf 1.05": 1.05}
 TABLES = 26
-BEYOND_VALUES = 56  # bytes of a row in the daemon's memory
+BEYOND_VALUES = 56  # bytes of a row in the daemon's memory beyond its values
 POLICY = {"policy": {"type": "hogwild"}, "optimizer": {"type": "sgd", "lr": 0.01}}
 
 
@@ -25,11 +25,11 @@ class Rows(Group):
     name = "rows"
     title = "Rows of embedding tables"
     summary = tuple(f"{operation} of rows, {way}" for operation in ("pull", "push") for way in WAYS)
-    text = f"""`psd-trainer bench rows`: one trainer, hogwild, plain SGD, a table of 10⁶ rows of {DIM} float32, {IDS:,} ids a call, drawn anew for
+    text = f"""`psd-trainer bench rows`: one trainer, hogwild, plain SGD, a table of 10⁶ rows of {DIM} float32, {IDS:,} ids a call, drawn for
 each call, every row sent once. A rate is rows over time, in the median. The daemon's arena lies on huge pages where the system has
 them. *Bare* is a program of two processes (`psd-bench-references rows`) that look rows up in the same kind of table and exchange
 ids and values over the same socket, or through memory that both have. Creation begins with an empty table and pushes {SMALL:,} rows at a
-time until there are 10⁷ (in a quick run 10⁶); *doubling* is how long a table of lines that doubles stands still at so many rows. An answer
+time until there are 10⁷ (in a quick run 10⁶); *doubling* is the pause of a table that doubles its lines at that size. An answer
 over a socket waits for page faults and for whatever else the machine does, so the longest of thousands tells as much of the
 machine as of psd."""
     rounds_max = 5
@@ -72,7 +72,7 @@ machine as of psd."""
         work[f"push, {name}"] = push
 
     def once(self, name, run):
-        """What takes long, in the first round alone."""
+        """A slow measurement, in the first round only."""
         kept = self.__dict__.setdefault("kept", {})
         if name not in kept:
             kept[name] = run()

@@ -1,4 +1,4 @@
-"""The group of scripts/bench that sets two daemons which serve a model together beside one."""
+"""The group of scripts/bench that compares two daemons serving a model together with one."""
 
 import contextlib
 import pathlib

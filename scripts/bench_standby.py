@@ -1,4 +1,4 @@
-"""The group of scripts/bench that measures what a standby costs, and how long pushes wait around a fault."""
+"""The group of scripts/bench that measures the cost of a standby, and the delay of pushes around a fault."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ from bench_programs import Daemon
 from bench_report import Row, gigabytes, milliseconds, table
 from bench_takeovers import CUTS, ETCD, FAULTS, WAITS, free_port, gaps, reason_without_cuts, running_etcd, serves, until
 
-TIMES = 20  # each fault
+TIMES = 20  # per fault
 GAP_TARGET_S = 0.8
 WAIT_TARGET_S = 0.1
 TEXTS = {"kill": "`kill -9` of the primary", "freeze": "SIGSTOP of the primary", "switch": "`psd switch`", "SIGTERM": "SIGTERM of the primary",
@@ -91,7 +91,7 @@ is shown."""
             return report["bytes"] / report["median_s"]
 
     def gaps(self, fault):
-        """Of TIMES faults the longest gap, or wait; all are measured in the first round."""
+        """For TIMES faults the longest gap, or wait; all are measured in the first round."""
         if fault not in self.seen:
             self.seen[fault] = gaps(self.programs, fault, TIMES)
         return max(self.seen[fault])

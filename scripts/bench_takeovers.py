@@ -1,5 +1,5 @@
-"""How long pushes wait around a fault of a daemon that has a standby: for the group of scripts/bench that measures standbys. Trainers
-that count keep ledgers, by which nothing is lost and nothing comes twice."""
+"""The delay of pushes around a fault of a daemon with a standby, for the group of scripts/bench that measures standbys.
+The ledgers of counting trainers verify that no push is lost or applied twice."""
 
 import contextlib
 import importlib
@@ -16,20 +16,20 @@ from bench_programs import READY_S, Daemon, Failed, last_line
 
 ETCD = shutil.which("etcd")
 LOOK_S = 0.01
-BETWEEN_S = 0.3  # in which pushes go on
+BETWEEN_S = 0.3  # during which pushes continue
 FROZEN_S = 1.0
-PORT = 5500  # of a namespace that nobody else has
+PORT = 5500  # unused elsewhere in the namespace
 PLACES = {"etcd": "10.77.0.1", "a": "10.77.0.2", "b": "10.77.0.3", "trainer": "10.77.0.4"}
 CUTS = {"cut both ways": lambda primary, standby: [(primary, standby), (standby, primary)],
         "cut from the primary": lambda primary, standby: [(primary, standby)],
         "cut from the standby": lambda primary, standby: [(standby, primary)],
         "primary cut off": lambda primary, standby: [(primary, place) for place in PLACES if place != primary]}
-WAITS = ("switch", "SIGTERM")  # of which the longest wait of a push is told, in place of the longest gap between two answers
+WAITS = ("switch", "SIGTERM")  # reports the longest wait of a push instead of the longest gap between two answers
 FAULTS = ("kill", "freeze", *WAITS, *CUTS)
 
 
 def of_tests(name):
-    """A module of the tests, which scripts alone do not have."""
+    """A module of the tests, which is missing if there are only scripts."""
     tests = pathlib.Path(__file__).resolve().parents[1] / "test"
     for folder in ("fault", "integration"):
         if str(tests / folder) not in sys.path:
@@ -47,7 +47,7 @@ def until(what, condition):
     deadline = time.monotonic() + READY_S
     while not condition():
         if time.monotonic() > deadline:
-            raise Failed(f"waited {READY_S} s in vain: {what}")
+            raise Failed(f"timed out after {READY_S} s: {what}")
         time.sleep(LOOK_S)
 
 
@@ -79,7 +79,7 @@ def in_sync(daemon):
 
 
 class Pair:
-    """A primary and its standby, etcd and a trainer that counts, which is at work; on one network of namespaces where `network` is one.
+    """A primary and its standby, etcd and a counting trainer at work; in network namespaces if `network` is given.
     Ended by close()."""
 
     def __init__(self, programs, network=None):
@@ -141,11 +141,12 @@ class Pair:
         until("pushes are answered", lambda: self.ledger.answered() >= goal)
 
     def disturb(self, fault):
-        """One fault, after which both are in their new places. Gives seconds: the longest gap, or wait, that reaches into it."""
+        """One fault, after which both have their new roles. Returns the longest gap, or wait, that overlaps with it, in
+        seconds."""
         until("the standby is in sync", lambda: in_sync(self.daemons[self.primary]))
         time.sleep(BETWEEN_S)
         if self.trainer.poll() is not None:
-            raise Failed("counting_trainer ended by itself")
+            raise Failed("counting_trainer exited unexpectedly")
         begin = time.monotonic_ns()
         changes = self.begin(fault)
         if changes:
@@ -159,7 +160,7 @@ class Pair:
         return (self.ledgers.longest_wait if fault in WAITS else self.ledgers.longest_gap)([self.ledger], begin, end)
 
     def begin(self, fault):
-        """Whether the standby takes over for sure."""
+        """Returns whether the standby certainly takes over."""
         primary = self.daemons[self.primary]
         if fault == "kill":
             primary.process.kill()
@@ -168,7 +169,7 @@ class Pair:
             primary.process.send_signal(signal.SIGSTOP)
         elif fault == "switch":
             done = self.psd("switch", primary)
-            # A machine that is busy may not get the answer out before the daemon begins anew.
+            # On a busy machine the answer may not be sent before the daemon restarts.
             if done.returncode != 0 and "connection broke" not in done.stderr:
                 raise Failed(f"psd switch: {last_line(done.stderr)}")
         elif fault == "SIGTERM":
@@ -203,11 +204,11 @@ class Pair:
         wrong = self.ledgers.findings([self.ledger]) + self.ledgers.count_findings(
             [self.ledger], {name: values for name, (_, values) in tensors.items()})
         if wrong:
-            raise Failed(f"by the ledgers not all is right: {wrong[0]}")
+            raise Failed(f"the ledgers show a violation: {wrong[0]}")
 
 
 def gaps(programs, fault, times):
-    """Seconds of that many faults, of one pair."""
+    """Seconds for that many faults of one pair."""
     if not (programs.folder / "counting_trainer").is_file():
         raise Failed("counting_trainer is missing: build it with the tests (PSD_TESTS=ON)")
     with contextlib.ExitStack() as stack:
@@ -224,5 +225,5 @@ def gaps(programs, fault, times):
 
 
 def reason_without_cuts():
-    """Why no cuts are measured; None where they are."""
+    """The reason why cuts are not measured; None if they are."""
     return of_tests("namespaces").reason_to_skip(("nft", "nftables"))

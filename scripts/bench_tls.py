@@ -1,4 +1,4 @@
-"""The group of scripts/bench that measures what TLS costs."""
+"""The group of scripts/bench that measures the cost of TLS."""
 
 import atexit
 import os
@@ -12,7 +12,7 @@ from bench_report import Row, gigabytes, microseconds
 
 GIB = 1 << 30
 HERTZ = os.sysconf("SC_CLK_TCK")
-LONGER = 8  # so that start and first touch of the memory count for little
+LONGER = 8  # so that start and first touch of the memory hardly matter
 OPERATIONS = {"pull": "pull_bytes", "push": "push_bytes"}
 
 
@@ -75,7 +75,7 @@ both ends together, kernel included, for each GiB that was pulled or pushed. A r
 
     @staticmethod
     def cpu(daemon):
-        """Seconds of the daemon and of all programs that were waited for."""
+        """CPU seconds of the daemon and of all child programs that have ended."""
         fields = pathlib.Path(f"/proc/{daemon.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         return (int(fields[11]) + int(fields[12])) / HERTZ + children.ru_utime + children.ru_stime

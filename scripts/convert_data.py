@@ -1,4 +1,4 @@
-"""What scripts/convert_data runs: columns of a Parquet file become tensors of a safetensors file."""
+"""Run by scripts/convert_data: columns of a Parquet file become tensors of a safetensors file."""
 
 import argparse
 import json
@@ -15,11 +15,11 @@ except ModuleNotFoundError as error:
 
 
 class Refused(Exception):
-    """One line for people."""
+    """A human-readable line."""
 
 
 def flat_array(name, values):
-    """Of numbers or booleans, without gaps."""
+    """An array of numbers or booleans, without nulls."""
     kind = values.type
     if values.null_count:
         raise Refused(f"column '{name}' has {values.null_count} empty values; expected a number in each row")
@@ -31,7 +31,7 @@ def flat_array(name, values):
         return values.to_numpy(zero_copy_only=False).astype("<i8")
     if pyarrow.types.is_floating(kind):
         return values.to_numpy(zero_copy_only=False).astype("<f4")
-    raise Refused(f"column '{name}' is of {kind}; expected numbers, booleans, or lists of these (--columns takes others alone)")
+    raise Refused(f"column '{name}' is of {kind}; expected numbers, booleans, or lists of these (select other columns with --columns)")
 
 
 def column_array(name, chunked):
@@ -67,7 +67,7 @@ def write_safetensors(path, columns):
 
 def convert(source, target, wanted):
     if not target.endswith(".safetensors"):
-        raise Refused(f"'{target}' does not end with .safetensors, by which psd-trainer knows it")
+        raise Refused(f"'{target}' does not end with .safetensors, which psd-trainer requires")
     try:
         table = parquet.read_table(source)
     except (OSError, pyarrow.ArrowException) as error:

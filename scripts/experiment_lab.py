@@ -1,4 +1,4 @@
-"""What the claims of scripts/experiments are measured with: a daemon per run, virtual trainers, tables, pictures."""
+"""Tools for the claims of scripts/experiments: a daemon per run, virtual trainers, tables, plots."""
 
 import array
 import gzip
@@ -18,12 +18,12 @@ from bench_programs import Daemon, Failed, last_line
 REPO = pathlib.Path(__file__).resolve().parents[1]
 DONE = re.compile(r"done after .*\((\d+) samples/s\)")
 TORCH_LEARNERS = REPO / "test" / "bench" / "torch_diloco.py"
-RUN_S = 1200  # at most, for one run
-CHANCE = 90.0  # test error in % of a model that knows nothing of ten digits: what a run that diverged counts as
+RUN_S = 1200  # maximum for one run
+CHANCE = 90.0  # test error in % of guessing one of ten digits: counted for a run that diverged
 
 
 def values_of(path):
-    """The float32 values of a safetensors file, in the order of their places."""
+    """The float32 values of a safetensors file, in the order of their offsets."""
     data = path.read_bytes()
     (size,) = struct.unpack_from("<Q", data)
     return array.array("f", data[8 + size:])
@@ -50,7 +50,7 @@ def first_digits(data, count, folder):
 
 
 class Lab:
-    """Runs psd-trainer simulate, each time against a psd of its own. Says on standard error what it does."""
+    """Runs psd-trainer simulate, each time with a psd of its own. Reports progress on standard error."""
 
     def __init__(self, build, data, ratings, text, quick):
         self.bin = build / "bin"
@@ -60,13 +60,13 @@ class Lab:
         self.quick = quick
         for program in ("psd", "psd-trainer"):
             if not (self.bin / program).is_file():
-                raise Failed(f"{self.bin / program} is not there; scripts/test builds it")
+                raise Failed(f"{self.bin / program} is missing; scripts/test builds it")
 
     def seeds(self, wanted):
         return range(1, 2 if self.quick else wanted + 1)
 
     def steps(self, wanted):
-        """Fewer of them where it is to be quick; a multiple of all numbers of trainers that rounds are tried with."""
+        """Fewer steps with --quick; a multiple of every number of trainers in rounds."""
         return wanted if not self.quick else max(wanted // 10 // 264 * 264, 264)
 
     def daemon(self, folder, policy, optimizer, **config):
@@ -81,8 +81,8 @@ class Lab:
         return json.loads(done.stdout)
 
     def simulate(self, policy, optimizer, *, data=None, model="mlp", keep=False, config=None, **flags):
-        """What a simulation reports. A flag's name is that of the option. `keep`: with the final parameters, "values". `config`: further
-        keys of the daemon's."""
+        """The report of a simulation. Flags are named like the options. `keep`: includes the final parameters,
+        "values". `config`: further keys of the daemon's configuration."""
         options = [item for name, value in flags.items() for item in (f"--{name.replace('_', '-')}", value)]
         with tempfile.TemporaryDirectory(prefix="psd-") as name:
             folder = pathlib.Path(name)
@@ -99,7 +99,8 @@ class Lab:
         return report
 
     def train_together(self, policy, optimizer, trainers, groups, *arguments):
-        """What eval says after real trainers, each a process of its own, have trained at once; and their "samples_per_s" in all."""
+        """The report of eval after concurrent training by real trainers, each a process; with their total
+        "samples_per_s"."""
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
             daemon = self.daemon(pathlib.Path(folder), policy, optimizer, groups=groups)
             running = []
@@ -123,19 +124,19 @@ class Lab:
                 daemon.end()
 
     def python(self):
-        """The Python for which the build's package is, and the folder of that."""
+        """The Python that the build's package is for, and the folder of the package."""
         package, installed = self.bin.parent / "python", REPO / ".deps" / "python" / "bin" / "python3"
         if not any(package.glob("psd/_psd*.so")):
-            raise Failed("this build has no Python package, with which this is measured")
+            raise Failed("this build has no Python package, which this measurement needs")
         return installed if installed.exists() else sys.executable, package
 
     def by_torch(self, kind, period, seed):
-        """What test/bench/torch_diloco.py says of PyTorch's learners and psd's: their losses."""
+        """The losses that test/bench/torch_diloco.py reports for PyTorch's learners and psd's."""
         python, package = self.python()
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
             told = subprocess.run([python, TORCH_LEARNERS, kind, "--period", str(period), "--rules"], stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, check=False, timeout=RUN_S)
-            if told.returncode != 0:  # PyTorch is missing, say
+            if told.returncode != 0:  # PyTorch is missing, for example
                 raise Failed(f"{TORCH_LEARNERS.name}: {last_line(told.stderr)}")
             rules = json.loads(told.stdout)
             daemon = self.daemon(pathlib.Path(folder), rules["policy"], rules["optimizer"])
@@ -152,7 +153,8 @@ class Lab:
         return json.loads(done.stdout)
 
     def race(self, policy, trainers, pushes):
-        """Trainers that count in rows, all at once: of all increments, and of those of the commonest row, (pushed, found)."""
+        """Concurrent trainers that count in rows: for all increments, and for those of the most frequent row, (pushed,
+        found)."""
         program = REPO / "test" / "bench" / "racing_rows.py"
         python, package = self.python()
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
@@ -196,7 +198,7 @@ def curve(report, x, y="error"):
 
 
 def mean_curve(reports, x="step", y="error"):
-    """The mean of curves whose points are at the same places, as far as all go."""
+    """The mean of curves with points at the same x, as far as all of them extend."""
     return [(points[0][0], statistics.mean(value for _, value in points)) for points in zip(*(curve(report, x, y) for report in reports))]
 
 
@@ -207,7 +209,7 @@ def spread(values, digits=1):
 
 
 def errors(reports):
-    """The spread of the test errors, and how many runs diverged."""
+    """The range of the test errors, and the number of runs that diverged."""
     diverged = sum(bool(report["diverged"]) for report in reports)
     return spread([error(report) for report in reports]) + (f" ({diverged} of {len(reports)} diverged)" if diverged else "")
 
@@ -221,12 +223,12 @@ def table(head, rows):
 
 
 def verdict(checks):
-    """A sentence for each (claim, whether it came out)."""
+    """A sentence for each (claim, whether it was confirmed)."""
     return [*(f"- {'Came out' if held else '**Did not come out**'}: {claim}." for claim, held in checks), ""]
 
 
 class Pictures:
-    """Where pictures go; None: nowhere."""
+    """The folder for plots; None: they are not written."""
 
     def __init__(self, folder):
         self.folder = folder

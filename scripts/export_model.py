@@ -1,4 +1,4 @@
-"""What scripts/export_model runs: a Python class becomes a file that says what columns it takes, of TorchScript or of machine code."""
+"""Run by scripts/export_model: a Python class becomes a file of TorchScript or machine code that declares its columns."""
 
 import argparse
 import importlib.util
@@ -14,20 +14,20 @@ DECLARED = ("columns", "inputs", "output_loss", "tables", "metrics")
 
 
 def load_class(path, name):
-    import torch  # takes seconds, which a mistake in the command line need not wait for
+    import torch  # takes seconds, so that errors in the command line are reported first
     if not path.is_file():
         raise Refused(f"{path}: No such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # where torch.jit.script looks for what the class uses
+    sys.modules[path.stem] = module  # torch.jit.script looks there for what the class uses
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a user's code throws
+    except (Exception, SystemExit) as error:  # anything that a user's code raises
         raise Refused(f"{path}: {type(error).__name__}: {error}".splitlines()[0]) from None
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, torch.nn.Module):
-        raise Refused(f"{path}: '{name}' is no class of torch.nn.Module there")
+        raise Refused(f"{path}: '{name}' is not a torch.nn.Module class in that file")
     return found
 
 
@@ -36,7 +36,7 @@ def read_arguments(pairs):
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise Refused(f"'{pair}' is no argument of the class; expected KEY=VALUE")
+            raise Refused(f"'{pair}' is not an argument; expected KEY=VALUE")
         try:
             arguments[key] = json.loads(text)
         except json.JSONDecodeError:
@@ -45,7 +45,7 @@ def read_arguments(pairs):
 
 
 def declaration_of(model):
-    """psd.json, in which what psd-trainer does not take is refused here already where that is easy."""
+    """psd.json; declarations that psd-trainer would reject are rejected here if that is easy."""
     for name, _ in model.named_buffers():
         place, _, kind = name.rpartition(".")
         if kind == "num_batches_tracked":
@@ -58,7 +58,7 @@ def declaration_of(model):
     try:
         return json.dumps(declaration, indent=1)
     except TypeError as error:
-        raise Refused(f"{', '.join(DECLARED[:-1])} and {DECLARED[-1]} of {type(model).__name__} are no plain dicts and lists: {error}") from None
+        raise Refused(f"{', '.join(DECLARED[:-1])} and {DECLARED[-1]} of {type(model).__name__} are not plain dicts and lists: {error}") from None
 
 
 def script(model, target):
@@ -70,7 +70,7 @@ def script(model, target):
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             place = next((f" ({line.removeprefix('File ')})" for line in lines if line.startswith("File ")), "")
-            raise Refused(f"{target}: torch.jit.script does not take it: {lines[0]}{place}") from None
+            raise Refused(f"{target}: torch.jit.script rejects it: {lines[0]}{place}") from None
 
 
 def save_script(model, target, out, declaration):
@@ -97,7 +97,7 @@ def export(target, out, seed, pairs):
         raise Refused(f"'{target}' names no class; expected FILE.py:CLASS")
     out = pathlib.Path(out or pathlib.Path(file).stem + ".pt")
     if out.suffix not in (".pt", ".pt2"):
-        raise Refused(f"'{out}' does not end with .pt or .pt2, by which psd-trainer knows it")
+        raise Refused(f"'{out}' does not end with .pt or .pt2, which psd-trainer requires")
     if out.is_dir() or not out.parent.is_dir():
         raise Refused(f"{out}: {'Is a directory' if out.is_dir() else 'No such folder'}")
     arguments = read_arguments(pairs)
@@ -110,7 +110,7 @@ def export(target, out, seed, pairs):
         model = load_class(pathlib.Path(file), name)(**arguments)
     except Refused:
         raise
-    except Exception as error:  # of an argument that it has not, or lacks, or cannot take
+    except Exception as error:  # of an unknown, missing or invalid argument
         raise Refused(f"{target}: {first_line(error)}") from None
     model.train()
     declaration = declaration_of(model)
@@ -127,7 +127,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_intermixed_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what is half done is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that unfinished files are removed
     try:
         export(options.target, options.out, options.seed, options.arguments)
     except Refused as refusal:

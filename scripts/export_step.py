@@ -1,4 +1,5 @@
-"""A Python class becomes a .pt2: its training step and its score as two graphs that AOTInductor compiles to machine code."""
+"""A Python class becomes a .pt2: its training step and its score as two graphs that AOTInductor compiles to machine
+code."""
 
 import contextlib
 import ctypes
@@ -13,12 +14,12 @@ import tempfile
 import warnings
 import zlib
 
-# Must be as trainer/model/step_package.cc reads them.
+# Must match trainer/model/step_package.cc.
 FORMAT = 1
 DECLARATION, MANIFEST, VALUES = "extra/psd.json", "extra/psd_step.json", "extra/psd_values"
 STEP, SCORE = "step", "score"
 
-# What compilers use of a CPU by themselves, in the spelling of /proc/cpuinfo.
+# CPU features that compilers use automatically, in the spelling of /proc/cpuinfo.
 CPU_FEATURES = re.compile(r"pni|ssse3|sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|popcnt|movbe|asimd\w*|sve\w*|i8mm|bf16")
 COLUMN = re.compile(r"(f32|f64|i32|i64|u8)(?:\[([\w,]*)\])?(?: below (\d+))?")
 TRACED_BATCH = 6
@@ -28,7 +29,7 @@ TOLERANCE = 1e-4  # of the largest value of a tensor: sums in another order
 
 
 class Refused(Exception):
-    """One line for people."""
+    """A human-readable line."""
 
 
 def first_line(error):
@@ -36,14 +37,14 @@ def first_line(error):
 
 
 class Inputs:
-    """What forward takes beside the parameters: columns, then rows of tables. Thread: one."""
+    """The inputs of forward besides the parameters: columns, then rows of tables. Owned by one thread."""
 
     def __init__(self, declaration):
         self.shapes, self.kinds = {}, {}
         for name, text in declaration["columns"].items():
             match = COLUMN.fullmatch(text if isinstance(text, str) else "")
             if not match:
-                raise Refused(f"columns.{name}: '{text}' is no type of a column; expected f32, f64, i32, i64 or u8, then [extents], then below N")
+                raise Refused(f"columns.{name}: '{text}' is not a column type; expected f32, f64, i32, i64 or u8, then [extents], then below N")
             kind, extents, bound = match.groups()
             if "any" in (extents or "").split(","):
                 raise Refused(f"columns.{name}: '{text}' has an extent of any length, and in a .pt2 all but the batch are fixed; "
@@ -59,14 +60,14 @@ class Inputs:
                 raise Refused(f'tables.{key}: expected {{"dim": 8, "rows": {{"what forward takes": "the column with its ids"}}}}')
             for name, column in table["rows"].items():
                 if column not in self.shapes:
-                    raise Refused(f"tables: '{column}', whose ids '{name}' goes by, is no column")
+                    raise Refused(f"tables: '{column}', which has the ids of '{name}', is not a column")
                 self.shapes[name] = [*self.shapes[column], table["dim"]]
                 self.kinds[name] = "f32", 0
                 self.rows.append(name)
         self.names = list(self.shapes)
 
     def draw(self, batch):
-        """Made-up ones: numbers from 0 to 1, whole ones below what the column says."""
+        """Synthetic inputs: numbers from 0 to 1, integers below the bound of the column."""
         import torch
         types = {"f32": torch.float32, "f64": torch.float64, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8}
         drawn = []
@@ -78,12 +79,12 @@ class Inputs:
                 continue
             drawn.append(torch.randint(bound or 100, shape, dtype=types[kind]))
             if bound and drawn[-1].numel():
-                drawn[-1].view(-1)[0] = bound - 1  # so that forward has to take it
+                drawn[-1].view(-1)[0] = bound - 1  # so that forward must accept it
         return drawn
 
 
 def state_of(model):
-    """Of what is not trained: tensors, and the plain values that modules have."""
+    """Everything that is not trained: tensors, and the plain attributes of modules."""
     import torch
     plain = (bool, int, float, str, list, dict, tuple, type(None))
     state = {name: tensor.detach().clone() for name, tensor in [*model.named_buffers(), *model.named_parameters()] if not tensor.requires_grad}
@@ -100,7 +101,7 @@ def check_state(model, before):
         kept = state.get(name)
         if kept is None or (equal(kept, value) if hasattr(value, "shape") else kept == value):
             continue
-        raise Refused(f"forward changed '{name}', which is no parameter: trainers do not share it, so the model would be scored wrongly; "
+        raise Refused(f"forward changed '{name}', which is not a parameter: trainers do not share it, so the model would be scored wrongly; "
                       "expected a module that only reads it")
 
 
@@ -115,24 +116,24 @@ def check_outputs(outputs, declaration, training):
     if loss.dim() != 0 or not loss.is_floating_point():
         raise Refused(f"forward returned 'loss' as {loss.dtype} of {loss.dim()} dimensions; expected a scalar of f32")
     if not loss.requires_grad:
-        raise Refused("forward returned a 'loss' that no parameter has a part in")
+        raise Refused("forward returned a 'loss' that does not depend on any parameter")
     unknown = next((name for name in outputs if name not in names | {"loss.weight"}), None)
     if unknown is not None:
-        raise Refused(f"forward returned '{unknown}', which is none of the metrics that the class names")
+        raise Refused(f"forward returned '{unknown}', which is not a metric of the class")
     missing = next((name for name in names if name not in outputs), None)
     if missing is not None and not training:
-        raise Refused(f"forward returned no '{missing}', which the class names as a metric")
+        raise Refused(f"forward returned no '{missing}', which is a metric of the class")
 
 
 @contextlib.contextmanager
 def complaining(what):
-    """PyTorch's complaints as one line."""
+    """Reports PyTorch's errors as one line."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # it shows graphs, too
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # it prints graphs, too
             yield
     except Refused:
         raise
-    except Exception as error:  # whatever tracing a user's code throws
+    except Exception as error:  # anything that tracing a user's code raises
         if "Constraints violated" in str(error) and "dynamic" in str(error):
             raise Refused("forward makes a constant of the size of the batch, as float(x.size(0)) does; "
                           "expected tensors, as torch.ones_like(x).sum()") from None
@@ -140,7 +141,7 @@ def complaining(what):
 
 
 class Step:
-    """The two graphs of a model, (parameters, inputs) -> (loss, gradients) and -> outputs. Thread: one."""
+    """The two graphs of a model, (parameters, inputs) -> (loss, gradients) and -> outputs. Owned by one thread."""
 
     def __init__(self, model, declaration):
         self.model, self.inputs = model, Inputs(declaration)
@@ -153,7 +154,7 @@ class Step:
         for mode in (False, True):
             model.train(mode)
             before = state_of(model)
-            with complaining("forward failed with made-up data"):
+            with complaining("forward failed with synthetic data"):
                 outputs = self.call(self.inputs.draw(TRACED_BATCH))
             check_state(model, before)
             check_outputs(outputs, declaration, mode)
@@ -163,19 +164,19 @@ class Step:
         return self.model(dict(zip(self.inputs.names, given)))
 
     def export(self, module, *parameters):
-        """As a graph in which the batch may have any size; a module of inputs, or of parameters and inputs."""
+        """A graph with any batch size, for a module of inputs, or of parameters and inputs."""
         import torch
         shapes = [*([{} for _ in each] for each in parameters), [{0: torch.export.Dim.DYNAMIC} for _ in self.inputs.names]]
         given = self.inputs.draw(TRACED_BATCH)
         exported = torch.export.export(module, (*parameters, given), dynamic_shapes=tuple(shapes), strict=False)
         for limits in exported.range_constraints.values():
             if limits.lower > 2 or limits.upper < 2**31:
-                raise Refused(f"forward goes by the size of the batch, from {limits.lower} to {limits.upper}: other sizes would need another graph")
+                raise Refused(f"forward depends on the size of the batch, from {limits.lower} to {limits.upper}: other sizes would need another graph")
         return exported
 
     def trace(self, training, outputs_of):
-        """What outputs_of(forward, parameters, inputs) computes, autograd included: torch.export has none, so that the exported
-        forward is traced with it, and exported again."""
+        """The graph of outputs_of(forward, parameters, inputs), including autograd: torch.export does not support it,
+        so the exported forward is traced with it, and exported again."""
         import torch
         from torch._dispatch.python import enable_python_dispatcher
         from torch._subclasses.fake_tensor import FakeTensor
@@ -220,7 +221,7 @@ class Step:
                 return self.export(Traced(traced), self.values)
 
     def step_of(self, bound, parameters, given):
-        """The loss and its gradients, of the parameters and of rows."""
+        """The loss and its gradients with respect to the parameters and rows."""
         import torch
         parameters = [each.detach().requires_grad_() for each in parameters]
         given = [each.detach().requires_grad_() if name in self.inputs.rows else each for name, each in zip(self.inputs.names, given)]
@@ -233,7 +234,7 @@ class Step:
         return [outputs[name].detach() for name in self.score_names]
 
     def eager(self, graph, given):
-        """What the class itself gives."""
+        """The results of the class itself."""
         import torch
         self.model.train(graph == STEP)
         if graph == SCORE:
@@ -246,8 +247,8 @@ class Step:
 
 
 def check_indices(exported, inputs):
-    """A compiled step counts negative indices from the end, and ends the program where one is too large: what a column that is used as
-    an index may hold is to be told, so that data are held to it."""
+    """A compiled step counts negative indices from the end, and ends the program on one that is too large: a column
+    that is used as an index must declare its bound, so that data are checked against it."""
     import torch
     placeholders = [node for node in exported.graph.nodes if node.op == "placeholder"]
     comes_from = {node: {name} for node, name in zip(placeholders[-len(inputs.names):], inputs.names) if inputs.kinds[name][0][0] != "f"}
@@ -281,22 +282,23 @@ def draws_by_chance(exported):
 
 
 def compare(what, batch, eager, graph, names):
-    """A graph forgets by which branches the code went: it is held to the class at several sizes of the batch."""
+    """A graph records only the branches that were taken: it is compared with the class at several batch sizes."""
     import torch
     for name, expected, found in zip(names, eager, graph):
         scale = expected.abs().max().item() if expected.numel() else 0
         if expected.shape == found.shape and torch.allclose(expected.double(), found.double(), rtol=TOLERANCE, atol=TOLERANCE * scale + 1e-7, equal_nan=True):
             continue
-        raise Refused(f"{what} gives another '{name}' than the class for a batch of {batch}: does forward go by the size of the batch?")
+        raise Refused(f"{what} gives another '{name}' than the class for a batch of {batch}: does forward depend on the size of the batch?")
 
 
 def compile_graph(exported):
     import torch
-    # The program that loads it has LibTorch's CPU part; libtorch.so would want the one for CUDA. --threads is told at run time.
-    # What is drawn by chance comes of LibTorch's generator, which --seed sets: see decision 0047.
+    # The program that loads it has LibTorch's CPU part; libtorch.so would require the one for CUDA. --threads is set at
+    # run time. Random numbers come from LibTorch's generator, which --seed sets: see decision 0047.
     options = {"aot_inductor.package": True, "aot_inductor.link_libtorch": False, "aot_inductor.precompile_headers": False,
                "cpp.dynamic_threads": True, "fallback_random": True}
-    # Asked before, and kept: what Inductor tries vector instructions with needs libtorch.so, and without them code is slower than a .pt.
+    # Determined in advance, and cached: Inductor's test of vector instructions needs libtorch.so, and without them code
+    # is slower than a .pt.
     with torch.no_grad(), complaining("AOTInductor does not compile it"):
         torch._inductor.cpu_vec_isa.pick_vec_isa()
         positional, named = exported.example_inputs
@@ -337,7 +339,7 @@ def load_graph(files):
 def export_step(model, declaration, out):
     """Writes a .pt2. `declaration`: psd.json."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    logging.disable(logging.CRITICAL)  # of PyTorch, on what a machine has not
+    logging.disable(logging.CRITICAL)  # PyTorch's messages about what a machine lacks
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="psd-export-") as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
@@ -358,10 +360,10 @@ def export_step(model, declaration, out):
                     torch.manual_seed(batch)
                     try:
                         expected = step.eager(graph, given)
-                    except Exception as error:  # whatever a user's code throws
+                    except Exception as error:  # anything that a user's code raises
                         if batch == 1:
                             continue  # BatchNorm has no statistics of one sample, and a run's last batch may be dropped
-                        raise Refused(f"forward failed with made-up data in a batch of {batch}: {first_line(error)}") from None
+                        raise Refused(f"forward failed with synthetic data in a batch of {batch}: {first_line(error)}") from None
                     torch.manual_seed(batch)
                     with torch.no_grad(), complaining(f"{what} of the {graph} failed for a batch of {batch}"):
                         found = run[graph](step.values, given)
@@ -369,9 +371,9 @@ def export_step(model, declaration, out):
 
         compare_all("the graph", {graph: exported.module(check_guards=False) for graph, exported in graphs.items()})
         files = {graph: compile_graph(exported) for graph, exported in graphs.items()}
-        # What it is linked to is in the process that loads it, where its names can be seen by all.
+        # The libraries that it needs are in the process that loads it, where their symbols are visible.
         ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"), mode=ctypes.RTLD_GLOBAL)
         runners = {graph: load_graph(files[graph]) for graph in graphs if not draws_by_chance(graphs[graph])}
-        graphs = {graph: graphs[graph] for graph in runners}  # what is drawn by chance comes in another order then
+        graphs = {graph: graphs[graph] for graph in runners}  # random numbers are drawn in another order
         compare_all("the compiled graph", {graph: lambda values, given, run=runner: run.run([*values, *given]) for graph, runner in runners.items()})
         write_package(out, step, declaration, files)

@@ -1,4 +1,4 @@
-"""The claims of scripts/experiments about learners that exchange little: they go into docs/internet.md."""
+"""The claims of scripts/experiments about learners that communicate little, for docs/internet.md."""
 
 import math
 import statistics
@@ -7,9 +7,9 @@ import sys
 from experiment_lab import mean_curve, spread, table, verdict
 
 LEARNERS, BATCH, SEEDS = 4, 8, 2
-STEPS = 1200  # of each
+STEPS = 1200  # per learner
 MODEL = "gpt:layers=2,width=64,heads=4,context=32,vocabulary=65,dropout=0"
-LOOKS = 10  # at the loss, in the course of a run
+LOOKS = 10  # evaluations of the loss during a run
 NOISE = {"byzantine": 1, "byzantine_deviation": 0.1}
 FOUR_BITS = {"codecs": {"push": {"default": "e3m0"}}}
 OUTER_RATE, OUTER_MOMENTUM = 0.7, 0.5
@@ -25,7 +25,7 @@ class Learners:
         self.outer = {"type": "sgd", "lr": OUTER_RATE, "momentum": OUTER_MOMENTUM, "nesterov": True}
 
     def adamw(self, unit):
-        """Of a learner a schedule counts steps, of the daemon updates: with `sync` they are as many."""
+        """A schedule counts steps at a learner and updates at the daemon: with `sync` the two are equal."""
         schedule = {"type": "cosine", f"warmup_{unit}": self.steps // 24, f"total_{unit}": self.steps, "lr_min": 0.0003}
         return {"type": "adamw", "lr": 0.003, "schedule": schedule}
 
@@ -69,7 +69,7 @@ def mean_loss(reports):
 
 
 def loss_curve(reports, x):
-    """The mean of [(x, loss)], x "time", or "bytes": those of a learner both ways, which come in proportion to its steps."""
+    """The mean of [(x, loss)], x "time", or "bytes": a learner's in both directions, proportional to its steps."""
     points = mean_curve(reports, "time", "loss")
     if x == "time":
         return points
@@ -124,7 +124,7 @@ def learner_faults(lab, pictures):
     noisy = {(name, bad): learners.diloco(f"{name}, {bad} noisy", period, aggregator=name, flags=NOISE if bad else {})
              for name in aggregators for bad in (0, 1)}
     slow = {"schedule": f"straggler:factor={factor}"}
-    rounds = {"nobody is slow": noisy["mean", 0],
+    rounds = {"none is slow": noisy["mean", 0],
               "rounds wait for all": learners.diloco("slow, all", period, flags=slow),
               "`quorum` 3": learners.diloco("slow, quorum 3", period, flags=slow, quorum=3, grace_ms=0),
               "`async_diloco`": learners.arrivals("slow", period, flags=slow),
@@ -156,7 +156,7 @@ def learner_faults(lab, pictures):
 
 
 def learner_reference(lab, _):
-    """psd.torch.DiLoCo against a reference by PyTorch alone."""
+    """psd.torch.DiLoCo compared with a reference in PyTorch alone."""
     names = {"rounds": "DiLoCo: `diloco`", "fragments": "Streaming DiLoCo: `fragments` 2, `delay` a tenth of `period`, `blend` 0.5",
              "arrivals": "Delayed Nesterov: `async_diloco`, learners that take turns"}
     rows, most = [], 0.0

@@ -1,15 +1,15 @@
-# Shared by the scripts of this folder; sourced, never run. Sets REPO and the paths below, and moves to REPO.
+# Shared by the scripts of this folder; sourced, never run. Sets REPO and the paths below, and changes to REPO.
 # shellcheck shell=bash disable=SC2034
 set -euo pipefail
 
 SCRIPT_NAME=${0##*/}
 START_DIR=$PWD
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-DEPS=$REPO/.deps               # everything the set-up brings, except Debian packages
-SYSROOT=$DEPS/sysroot          # Debian packages unpacked without root, where the system lacks them
-CACHE=$DEPS/cache              # what was downloaded
-ENV_FILE=$DEPS/env.sh          # written by scripts/setup: what a build here needs in its environment
-KEPT_BUNDLE=$DEPS/bundle       # the bundle of an offline set-up: with it, no script asks the network
+DEPS=$REPO/.deps               # everything that the set-up installs, except Debian packages
+SYSROOT=$DEPS/sysroot          # Debian packages unpacked without root, if the system lacks them
+CACHE=$DEPS/cache              # downloads
+ENV_FILE=$DEPS/env.sh          # written by scripts/setup: environment variables for builds
+KEPT_BUNDLE=$DEPS/bundle       # the bundle of an offline set-up: if it exists, no script uses the network
 DATA_DIR=$REPO/.data/mnist_5k  # the default data set, as IDX files
 cd "$REPO"
 
@@ -22,10 +22,10 @@ die() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# usage: the comment block under the running script's first line.
+# usage: prints the comment block under the running script's first line.
 usage() { sed -n '2,/^[^#]/{/^# shellcheck/d; s/^# \{0,1\}//p}' "$REPO/scripts/$SCRIPT_NAME"; }
 
-# absolute_path PATH: seen from the folder in which the user called the script.
+# absolute_path PATH: relative to the folder in which the user called the script.
 absolute_path() {
   case $1 in
     /*) printf '%s\n' "$1" ;;
@@ -33,7 +33,8 @@ absolute_path() {
   esac
 }
 
-# need_root WHAT: sets AS_ROOT to what goes before a command to run it as root; WHAT is for the message if nothing does.
+# need_root WHAT: sets AS_ROOT to the prefix that runs a command as root; WHAT is for the error message if there is
+# none.
 need_root() {
   AS_ROOT=()
   [ "$(id -u)" -ne 0 ] || return 0
@@ -46,7 +47,8 @@ load_env() {
   if [ -f "$ENV_FILE" ]; then . "$ENV_FILE"; fi
 }
 
-# build_jobs: processors, at most one for each 2 GB of free memory: a unit that includes LibTorch takes that much.
+# build_jobs: the number of processors, at most one for each 2 GB of free memory: a unit that includes LibTorch takes
+# that much.
 build_jobs() {
   local cores by_memory
   cores=$(nproc)
@@ -54,9 +56,7 @@ build_jobs() {
   [ "$by_memory" -ge 1 ] || by_memory=1
   echo $((cores < by_memory ? cores : by_memory))
 }
-
-# build_preset PRESET TARGETS [CMAKE_ARGUMENT…]: configures build/PRESET where needed and brings the targets (words)
-# up to date.
+# build_preset PRESET TARGETS [CMAKE_ARGUMENT…]: configures build/PRESET if needed and builds the targets (words).
 build_preset() {
   local preset=$1 targets
   local folder=$REPO/build/$preset
@@ -64,7 +64,7 @@ build_preset() {
   shift 2
   local arguments=("$@")
   [ -z "${PSD_PYTHON:-}" ] || arguments+=("-DPSD_PYTHON=$PSD_PYTHON")
-  # Programs linked against the unpacked packages find them, and what those need in turn, without LD_LIBRARY_PATH.
+  # Programs linked with the unpacked packages find them, and their dependencies, without LD_LIBRARY_PATH.
   [ -z "${PSD_SYSROOT:-}" ] || arguments+=("-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags")
   local wanted
   wanted=$(printf '%s\n' "${arguments[@]}" "${CMAKE_PREFIX_PATH:-}")
@@ -73,7 +73,7 @@ build_preset() {
     mkdir -p "$folder"
     cmake --preset "$preset" "${arguments[@]}" >"$folder/configure.log" 2>&1 || {
       tail -n 20 "$folder/configure.log" >&2
-      die "cmake could not configure build/$preset (its reason stands above; the whole log: build/$preset/configure.log)"
+      die "cmake could not configure build/$preset (see the error above; the whole log: build/$preset/configure.log)"
     }
     printf '%s\n' "$wanted" >"$folder/.arguments"
   fi
@@ -82,5 +82,5 @@ build_preset() {
   local jobs
   jobs=$(build_jobs)
   step "Building $(IFS=,; echo "${targets[*]}") in build/$preset with $jobs job(s)"
-  cmake --build "$folder" -j "$jobs" --target "${targets[@]}" || die "the build of build/$preset failed (its first error stands above)"
+  cmake --build "$folder" -j "$jobs" --target "${targets[@]}" || die "the build of build/$preset failed (see its first error above)"
 }

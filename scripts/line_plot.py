@@ -1,4 +1,4 @@
-"""A line plot as SVG, by matplotlib. The same numbers give the same file with the same matplotlib."""
+"""A line plot as SVG by matplotlib. Deterministic for the same numbers and version of matplotlib."""
 
 import io
 
@@ -9,17 +9,17 @@ COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#6a4c93", "#00798c", "#8
 
 
 def need():
-    """The module, or a line that says how to have it."""
+    """The module; exits with installation instructions if it is missing."""
     try:
         import matplotlib
     except ImportError:
-        raise Failed("pictures are drawn by matplotlib: python3 -m pip install matplotlib (Debian: python3-matplotlib)") from None
+        raise Failed("plots need matplotlib: python3 -m pip install matplotlib (Debian: python3-matplotlib)") from None
     return matplotlib
 
 
 def plot(title, x_label, y_label, curves, y_range, x_scale="linear"):
-    """The SVG's text. `curves`: [(name, [(x, y), …]), …]; what lies above or below `y_range` is drawn at its edge. Where `x_scale` is
-    "log" no x is 0."""
+    """The SVG's text. `curves`: [(name, [(x, y), …]), …]; values outside `y_range` are drawn at its edge. With
+    `x_scale` "log" no x may be 0."""
     matplotlib = need()
     from matplotlib.figure import Figure
     low, high = y_range

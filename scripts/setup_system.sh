@@ -3,8 +3,8 @@
 # shellcheck shell=bash disable=SC2016,SC2034
 
 CMAKE_MINIMUM=3.22
-# Ubuntu 22.04 ships Cap'n Proto 0.8, psd needs 0.9. Debian 12's packages ask for nothing that Ubuntu 22.04 lacks
-# (libc 2.34, libstdc++ 11, OpenSSL 3), so they are unpacked beside the system, each checked against its SHA-256.
+# Ubuntu 22.04 ships Cap'n Proto 0.8, psd needs 0.9. Debian 12's packages require nothing that Ubuntu 22.04 lacks (libc
+# 2.34, libstdc++ 11, OpenSSL 3), so they are unpacked beside the system, each verified by its SHA-256.
 CAPNP_POOL=${PSD_DEBIAN_MIRROR:-http://ftp.debian.org/debian}/pool/main/c/capnproto
 CAPNP_DEBS=(
   "capnproto_0.9.2-2_amd64.deb 0938f08c53878508a0afc305e69c424964f6505517bb2372a43d140a48a3e7d7"
@@ -19,14 +19,14 @@ version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = 
 
 multiarch() { dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || echo "$(uname -m)-linux-gnu"; }
 
-# detect_system: sets CAPNP_FROM=apt|pool and CHROMIUM_FROM_APT, or says that this system is not supported.
+# detect_system: sets CAPNP_FROM=apt|pool and CHROMIUM_FROM_APT, or fails if this system is not supported.
 detect_system() {
   local ID=unknown VERSION_ID='' PRETTY_NAME=''
   # shellcheck source=/dev/null
   . "${PSD_OS_RELEASE:-/etc/os-release}"
   CAPNP_FROM=apt CHROMIUM_FROM_APT=no
   case $ID in
-    debian) # testing and unstable carry no version
+    debian) # testing and unstable have no version
       CHROMIUM_FROM_APT=yes
       [ -z "$VERSION_ID" ] || version_at_least "$VERSION_ID" 12 || unsupported_system ;;
     ubuntu)
@@ -39,10 +39,10 @@ detect_system() {
 }
 
 unsupported_system() {
-  die "${PRETTY_NAME:-$ID $VERSION_ID} is not supported: scripts/setup knows Debian 12 and Ubuntu 22.04 or later"
+  die "${PRETTY_NAME:-$ID $VERSION_ID} is not supported: scripts/setup supports Debian 12 and Ubuntu 22.04 or later"
 }
 
-# missing_packages PACKAGE…: those that dpkg does not hold as installed.
+# missing_packages PACKAGE…: those that dpkg does not list as installed.
 missing_packages() {
   local package
   for package in "$@"; do
@@ -50,7 +50,7 @@ missing_packages() {
   done
 }
 
-# missing_tools: packages of programs that are not on PATH, whoever installed them.
+# missing_tools: packages of programs that are not on PATH, however they were installed.
 missing_tools() {
   have g++ || echo g++
   have cmake && version_at_least "$(cmake_version)" $CMAKE_MINIMUM || echo cmake
@@ -67,9 +67,9 @@ missing_tools() {
 missing_test_tools() {
   has_python_headers || missing_packages python3-dev
   have openssl || echo openssl
-  # Ubuntu 22.04, where Cap'n Proto is from the pool, has an etcd that is too old: its tests are skipped.
+  # Ubuntu 22.04, with Cap'n Proto from the pool, has an etcd that is too old: its tests are skipped.
   [ "$CAPNP_FROM" = pool ] || have etcd || echo etcd-server
-  # Ubuntu's Chromium is a snap, whose driver sees no folder of a test: its tests are skipped.
+  # Ubuntu's Chromium is a snap, whose driver cannot access a test's folder: its tests are skipped.
   if [ "$CHROMIUM_FROM_APT" = yes ]; then
     have chromium || echo chromium
     have chromedriver || echo chromium-driver
@@ -77,7 +77,7 @@ missing_test_tools() {
   have promtool && have prometheus || echo prometheus
   have zsh || echo zsh
   have fish || echo fish
-  # The tests of configs/launch/slurm.sh and of networks that are cut run as root alone.
+  # The tests of configs/launch/slurm.sh and of network cuts run only as root.
   [ "$(id -u)" -ne 0 ] || missing_packages slurm-wlm munge iproute2 nftables
 }
 
@@ -105,7 +105,7 @@ setup_packages() {
   if [ ${#missing[@]} -gt 0 ]; then
     apt_install "${missing[@]}"
   else
-    note "all there"
+    note "all are installed"
   fi
   if [ "$CAPNP_FROM" = pool ]; then
     fetch_capnp
@@ -143,7 +143,7 @@ check_tools() {
 
 # --- Packages unpacked without root -----------------------------------------------------------------------------
 
-# unpack_sysroot DEB…: into .deps/sysroot, made to work from there; does nothing when these very files are in it.
+# unpack_sysroot DEB…: into .deps/sysroot, with paths adjusted; does nothing if these very files are unpacked.
 unpack_sysroot() {
   local stamp=$SYSROOT/.packages deb
   if [ "$(cat "$stamp" 2>/dev/null)" = "$(printf '%s\n' "${@##*/}")" ]; then
@@ -155,19 +155,19 @@ unpack_sysroot() {
   rm -rf "$SYSROOT"
   mkdir -p "$SYSROOT"
   for deb in "$@"; do
-    dpkg-deb -x "$deb" "$SYSROOT" || die "$deb could not be unpacked: is the bundle whole?"
+    dpkg-deb -x "$deb" "$SYSROOT" || die "$deb could not be unpacked: is the bundle complete?"
   done
   mend_links
   mend_paths
   printf '%s\n' "${@##*/}" >"$stamp"
 }
 
-# mend_paths: Cap'n Proto's CMake files name its compiler and include folder by absolute path, and find its libraries
-# through pkg-config, whose files name theirs so.
+# mend_paths: Cap'n Proto's CMake files contain absolute paths of its compiler and include folder, and find its
+# libraries through pkg-config, whose files contain absolute paths as well.
 mend_paths() {
   local libraries
   [[ $SYSROOT != *[[:space:]\&#\\]* ]] ||
-    die "the path of the checkout, $REPO, holds white space, &, # or \\, which the CMake files of Cap'n Proto do not take: move it"
+    die "the path of the checkout, $REPO, holds white space, &, # or \\, which the CMake files of Cap'n Proto do not support: move it"
   libraries=$SYSROOT/usr/lib/$(multiarch)
   find "$libraries/cmake/CapnProto" -name '*.cmake' -exec \
     sed -i "s#\([ (]\)/usr/\(bin\|include\)#\1$SYSROOT/usr/\2#" {} +
@@ -175,8 +175,8 @@ mend_paths() {
     2>/dev/null || true
 }
 
-# mend_links: lib*.so links whose library was not unpacked point to the system's own (libz, libssl: every system has
-# them, and programs should not load a second version).
+# mend_links: lib*.so links whose library was not unpacked are redirected to the system's (libz, libssl: every system
+# has them, and programs should not load a second version).
 mend_links() {
   local link wanted found known
   known=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p)
@@ -200,16 +200,16 @@ write_sysroot_env() {
   printf 'export LD_LIBRARY_PATH=%q${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n' "$usr/lib/$(multiarch)"
 }
 
-# check_bundle DIR: whole, and for this architecture.
+# check_bundle DIR: complete, and for this architecture.
 check_bundle() {
-  [ -f "$1/bundle.txt" ] || die "$1 is no bundle: make one with scripts/bundle DIR on a machine with network"
+  [ -f "$1/bundle.txt" ] || die "$1 is not a bundle: create one with scripts/bundle DIR on a machine with network"
   local architecture
   architecture=$(sed -n 's/^architecture: //p' "$1/bundle.txt")
   [ "$architecture" = "$(dpkg --print-architecture 2>/dev/null)" ] ||
     die "the bundle is for $architecture, this machine is $(dpkg --print-architecture 2>/dev/null || uname -m)"
 }
 
-# keep_bundle DIR: a copy in .deps, so that later set-ups need no --offline.
+# keep_bundle DIR: copies it into .deps, so that later set-ups need no --offline.
 keep_bundle() {
   [ "$1" != "$KEPT_BUNDLE" ] || return 0
   rm -rf "$KEPT_BUNDLE"
@@ -221,17 +221,17 @@ setup_offline_packages() {
   local missing
   mapfile -t missing < <(missing_packages "${LIBRARY_PACKAGES[@]}" "${CAPNP_PACKAGES[@]}")
   if [ ${#missing[@]} -eq 0 ] && [ ! -d "$SYSROOT" ] && have ninja && have capnp && version_at_least "$(capnp --version | awk '{print $NF}')" 0.9; then
-    note "the system has them all"
+    note "all are installed"
     return
   fi
   local debs=("$1"/debs/*.deb)
-  [ -f "${debs[0]}" ] || die "$1/debs holds no packages: make the bundle anew"
+  [ -f "${debs[0]}" ] || die "$1/debs holds no packages: create the bundle again"
   unpack_sysroot "${debs[@]}"
 }
 
 setup_offline_data() {
-  step "Taking the data set from the bundle"
-  [ -d "$1/mnist_5k" ] || die "$1/mnist_5k is missing: make the bundle anew"
+  step "Copying the data set from the bundle"
+  [ -d "$1/mnist_5k" ] || die "$1/mnist_5k is missing: create the bundle again"
   mkdir -p "$DATA_DIR"
   cp -a "$1/mnist_5k/." "$DATA_DIR/"
 }

@@ -14,12 +14,12 @@ constexpr uint64_t kTokenFileBytesMax = 64u << 10;
 
 using Getter = std::function<const char*(const char*)>;
 
-/// What was said, and where.
+/// A value and where it was given.
 struct Said {
   std::string source, text;
 };
 
-/// The flag, else the variable; an empty variable counts as not set.
+/// The flag, else the environment variable; an empty variable counts as unset.
 std::optional<Said> said(const std::string& flag, const std::optional<std::string>& value,
                          const char* variable, const Getter& environment) {
   if (value) return Said{flag, *value};
@@ -38,9 +38,9 @@ std::string_view trimmed(std::string_view text) {
 Result<std::string> checkToken(const std::string& source, std::string_view token) {
   const auto visible = [](char c) { return c > ' ' && c <= '~'; };
   if (token.size() <= kTokenBytesMax && std::ranges::all_of(token, visible)) return std::string(token);
-  return Error{ErrorCode::invalidArgument, source + ": this is no token, which is at most " +
+  return Error{ErrorCode::invalidArgument, source + ": not a valid token: a token has at most " +
                                                std::to_string(kTokenBytesMax) +
-                                               " visible characters; `psd token new` makes one"};
+                                               " visible characters; `psd token new` creates one"};
 }
 
 Result<std::string> readTokenFile(const Said& file) {
@@ -62,7 +62,7 @@ Result<std::string> readTokenFile(const Said& file) {
 Result<std::string> readToken(const CredentialFlags& flags, const Getter& environment) {
   if (flags.token) {
     if (!flags.tokenFile) return checkToken("token", *flags.token);
-    return Error{ErrorCode::invalidArgument, "token and token_file are both given; one of them will do"};
+    return Error{ErrorCode::invalidArgument, "token and token_file are both given; give only one"};
   }
   if (const auto file = said(flags.tokenFileFlag, flags.tokenFile, "PSD_TOKEN_FILE", environment)) {
     return readTokenFile(*file);
@@ -97,7 +97,7 @@ std::string tokenInTheClear(const std::string& token, std::span<const std::strin
     const auto address = parseAddress(server);
     if (!address.ok() || address->tls || isLocal(*address)) continue;
     return "the token goes to " + server +
-           " in the clear: who sees the network's traffic can use it; tls:// hides it";
+           " in the clear: anyone who can read the network traffic can use it; tls:// encrypts it";
   }
   return "";
 }

@@ -30,7 +30,7 @@ kj::Promise<ByteBudget::Lease> ByteBudget::take(uint64_t bytes) {
     waiters_.push_back({turn, bytes, kj::mv(pair.fulfiller)});
     waiting_++;
   }
-  serve();  // what was given back before anybody counted as waiting
+  serve();  // for bytes that were returned before this waiter was counted
   return pair.promise.attach(kj::defer([self = shared_from_this(), turn] { self->forget(turn); }));
 }
 
@@ -39,7 +39,7 @@ void ByteBudget::forget(uint64_t turn) {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(waiters_.begin(), waiters_.end(),
                                     [&](const Waiter& waiter) { return waiter.turn == turn; });
-    if (found == waiters_.end()) return;  // the waiter was served
+    if (found == waiters_.end()) return;  // already served
     waiters_.erase(found);
     waiting_--;
   }
@@ -71,7 +71,7 @@ void ByteBudget::serve() {
       waiting_--;
     }
   }
-  // Without the mutex held: a waiter that stops waiting at this moment gives its lease back at once.
+  // Without the mutex: a waiter that is dropped at this moment returns its lease at once.
   for (auto& [waiter, lease] : served) waiter.fulfiller->fulfill(std::move(lease));
 }
 

@@ -12,11 +12,11 @@
 
 namespace psd {
 
-/// A number of bytes that many share: what one has taken nobody else gets until it is given back. Who waits
-/// for some gets them in the order of asking. Thread-safe; lives as long as its leases.
+/// A shared budget of bytes: what one holder has taken is unavailable to others until it is returned. Waiters
+/// are served in order of arrival. Thread-safe; lives as long as its leases.
 class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
  public:
-  /// Some of the bytes; gives them back when destroyed, on any thread. Movable.
+  /// Bytes taken from the budget; returned on destruction, on any thread. Movable.
   class Lease {
    public:
     Lease() = default;
@@ -42,17 +42,17 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
     return std::shared_ptr<ByteBudget>(new ByteBudget(bytesMax));
   }
 
-  /// Takes `bytes`; none when not so many are left, or others wait for some.
+  /// Takes `bytes`; empty if not enough are left, or others are waiting.
   std::optional<Lease> tryTake(uint64_t bytes);
-  /// Resolves on the calling event loop once there are so many; who asks for more than the budget has gets
-  /// all of it. To be asked after tryTake(), which costs less.
+  /// Resolves on the calling event loop once enough bytes are available; a request above the budget's size
+  /// gets the whole budget. Call tryTake() first, which is cheaper.
   kj::Promise<Lease> take(uint64_t bytes);
 
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   uint64_t bytesMax() const { return bytesMax_.load(std::memory_order_relaxed); }
-  /// Sets how many bytes there are; what is taken beyond a smaller number stays taken.
+  /// Sets the size of the budget; leases beyond a smaller size remain valid.
   void setBytesMax(uint64_t bytes);
-  /// How many wait in take().
+  /// Number of waiters in take().
   size_t waiting() const { return waiting_.load(); }
 
  private:
@@ -64,15 +64,15 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
   explicit ByteBudget(uint64_t bytesMax) : bytesMax_(bytesMax) {}
   bool takeNow(uint64_t bytes);
   void giveBack(uint64_t bytes);
-  /// Gives the bytes that are left to the callers that wait, in their order.
+  /// Assigns the available bytes to the waiters, in order.
   void serve();
-  /// Drops the waiter of `turn`, if it still waits, so that it is in nobody's way.
+  /// Drops the waiter of `turn`, if it still waits, so that it does not block others.
   void forget(uint64_t turn);
 
   std::atomic<uint64_t> bytesMax_;
   std::atomic<uint64_t> used_{0};
   std::atomic<size_t> waiting_{0};
-  std::mutex mutex_;  // guards what follows; taken only where somebody waits
+  std::mutex mutex_;  // guards the fields below; locked only while there are waiters
   uint64_t turns_ = 0;
   std::deque<Waiter> waiters_;
 };

@@ -7,8 +7,8 @@
 
 namespace psd {
 
-/// CRC-32C (Castagnoli polynomial, as in iSCSI, RFC 3720, and ext4), with the processor's instruction where
-/// it has one. `previous`: the checksum of what comes before, so that pieces can be added up. The checksum of
+/// CRC-32C (Castagnoli polynomial, as in iSCSI, RFC 3720, and ext4), with the processor's instruction if
+/// available. `previous`: the checksum of the preceding bytes, for incremental computation. The checksum of
 /// "123456789" is 0xe3069283.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous = 0);
 

@@ -27,7 +27,7 @@ std::vector<std::string> wordsOf(const CLI::Option& option, const CompletionWord
   return found == words.ofOption.end() ? std::vector<std::string>() : found->second;
 }
 
-/// The patterns "AT --option" of the options whose value is the next word.
+/// The patterns "AT --option" of the options that take the next word as value.
 std::vector<std::string> valuePatterns(const CommandNode& node) {
   std::vector<std::string> out;
   for (const CLI::Option* option : node.app->get_options()) {
@@ -37,7 +37,7 @@ std::vector<std::string> valuePatterns(const CommandNode& node) {
   return out;
 }
 
-/// Lines of a case statement over "$at WORD" that finds which command a command line is at.
+/// Lines of a case statement over "$at WORD" that determines the current command.
 std::string commandCases(const std::vector<CommandNode>& tree) {
   std::string out;
   for (const CommandNode& node : tree) {
@@ -51,7 +51,7 @@ std::string commandCases(const std::vector<CommandNode>& tree) {
   return out;
 }
 
-/// Lines of a case statement over "$at $prev": what may be an option's value.
+/// Lines of a case statement over "$at $prev": the values of an option.
 std::string valueCases(const std::vector<CommandNode>& tree, const CompletionWords& words) {
   std::string out;
   for (const CommandNode& node : tree) {
@@ -68,7 +68,7 @@ std::string valueCases(const std::vector<CommandNode>& tree, const CompletionWor
   return out;
 }
 
-/// Lines of a case statement over "$at": commands, options and what else may come.
+/// Lines of a case statement over "$at": commands, options and positionals.
 std::string wordCases(const std::vector<CommandNode>& tree, const CompletionWords& words) {
   std::string out;
   for (const CommandNode& node : tree) {
@@ -87,7 +87,7 @@ std::string wordCases(const std::vector<CommandNode>& tree, const CompletionWord
   return out;
 }
 
-/// Lines of a case statement over "$key": what may come after "KEY=".
+/// Lines of a case statement over "$key": the values after "KEY=".
 std::string keyCases(const CompletionWords& words) {
   std::string out;
   for (const auto* lists : {&words.ofKey, &words.ofOption}) {
@@ -98,7 +98,8 @@ std::string keyCases(const CompletionWords& words) {
   return out;
 }
 
-/// What bash and zsh do alike once cur, prev, key and the words before, `WORD` of each `i`, are known.
+/// The common part of bash and zsh, once cur, prev, key and the previous words, `WORD` of each `i`, are
+/// known.
 std::string shellBody(const std::vector<CommandNode>& tree, const CompletionWords& words,
                       std::string_view begin, std::string_view end, std::string_view word) {
   return fmt::format(
@@ -143,7 +144,7 @@ std::string zshScript(const std::string& program, const std::vector<CommandNode>
                      name, program);
 }
 
-/// In fish's single quotes.
+/// Quotes a word for fish.
 std::string fishWord(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
@@ -197,8 +198,8 @@ Result<std::string> completionScript(const CLI::App& app, const std::string& she
   if (shell == "bash") return bashScript(app.get_name(), tree, words);
   if (shell == "zsh") return zshScript(app.get_name(), tree, words);
   if (shell == "fish") return fishScript(app.get_name(), tree, words);
-  return Error{ErrorCode::invalidArgument, "completion: '" + printable(shell) +
-                                               "' is not a shell that is known; expected bash, zsh or fish"};
+  return Error{ErrorCode::invalidArgument,
+               "completion: '" + printable(shell) + "' is not a supported shell; expected bash, zsh or fish"};
 }
 
 }  // namespace psd

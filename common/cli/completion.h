@@ -9,7 +9,7 @@
 
 namespace psd {
 
-/// A script that lets a shell ("bash", "zsh" or "fish") complete the command lines that `app` reads.
+/// A completion script for a shell ("bash", "zsh" or "fish") for the command line of `app`.
 Result<std::string> completionScript(const CLI::App& app, const std::string& shell,
                                      const CompletionWords& words);
 

@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// A text in which roff sees no requests.
+/// Escapes text for roff.
 std::string plain(const std::string& text) {
   std::string out;
   bool lineBegins = true;
@@ -44,7 +44,7 @@ std::string options(const CLI::App& app) {
   return out;
 }
 
-/// Lines that stay as they are.
+/// A preformatted block.
 std::string asWritten(const std::string& text) {
   return text.empty() ? "" : ".PP\n.nf\n" + plain(text) + "\n.fi\n";
 }

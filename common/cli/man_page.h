@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// The manual page of section 1 for the program that `app` reads the command line of, as roff.
+/// The manual page (section 1) of the program whose command line is `app`, as roff.
 std::string manPage(const CLI::App& app);
 
 }  // namespace psd

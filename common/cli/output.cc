@@ -10,7 +10,7 @@ namespace psd {
 Status finishOutput() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
-  // A write that failed long ago has left no reason.
+  // An earlier failed write has left no reason.
   return {ErrorCode::io,
           std::string("standard output: ") + (errno == 0 ? "could not be written" : std::strerror(errno))};
 }

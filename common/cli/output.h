@@ -4,8 +4,7 @@
 
 namespace psd {
 
-/// Writes out what standard output holds back: ErrorCode::io where that, or anything before it, could not be
-/// written. Comes last.
+/// Flushes standard output: ErrorCode::io if that, or any earlier write to it, failed. Call it last.
 Status finishOutput();
 
 }  // namespace psd

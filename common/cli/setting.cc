@@ -33,7 +33,7 @@ Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max) 
   const auto count = parseInteger(digits, 0, max >> shift);
   if (!count.ok() || *count << shift < min) {
     return invalid(setting, "a number of bytes from " + std::to_string(min) + " to " + std::to_string(max) +
-                                ", with K, M or G or without");
+                                ", optionally with K, M or G");
   }
   return *count << shift;
 }

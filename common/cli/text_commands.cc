@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kColumnsMost = 100, kHelpColumn = 34;
 
-/// A line broken at spaces, in a word that is too long at commas; what follows begins in the column of its
-/// explanation.
+/// Wraps a line at spaces, or at commas in a word that is too long; continuation lines start in the column of
+/// the explanation.
 std::string brokenLine(std::string line) {
   const size_t indent = line.find_first_not_of(' ');
   const size_t hanging = indent == std::string::npos ? 0 : indent == 2 ? kHelpColumn : indent;
@@ -71,7 +71,7 @@ TextCommands::TextCommands(CLI::App& app, CompletionWords words)
       completion_(
           app.add_subcommand("completion", "Print a script that lets a shell complete command lines")),
       man_(app.add_subcommand("man", "Print the manual page, as roff")) {
-  help_->add_option("command", commands_, "The command; else the program")->type_name("COMMAND");
+  help_->add_option("command", commands_, "The command; default: the program")->type_name("COMMAND");
   completion_->add_option("shell", shell_, "bash, zsh or fish")->required()->type_name("SHELL");
   const std::string name = app.get_name();
   completion_->footer("bash:  source <(" + name + " completion bash)\nzsh:   source <(" + name +

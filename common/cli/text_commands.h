@@ -11,23 +11,22 @@
 
 namespace psd {
 
-/// Options that help shows together, under a title. A value type.
+/// Options that help shows together under a title. A value type.
 struct OptionGroup {
   std::string title;
-  std::vector<std::string> options;  ///< "--server"; of whatever command has it
+  std::vector<std::string> options;  ///< "--server"; of every command that has it
 };
 
-/// Puts the options of the program and all its commands into those groups; others stay where they are.
+/// Assigns the options of the program and all its commands to these groups; others are unchanged.
 void groupOptions(CLI::App& app, const std::vector<OptionGroup>& groups);
 
-/// The commands that print texts about the program itself: `help`, `completion` and `man`. Made when all
-/// others are there; from then on help has lines of at most 100 characters. Owned by one thread; `app`
-/// outlives it.
+/// The commands that print texts about the program itself: `help`, `completion` and `man`. Constructed after
+/// all other commands; limits the lines of help to 100 characters. Owned by one thread; `app` outlives it.
 class TextCommands {
  public:
   TextCommands(CLI::App& app, CompletionWords words);
 
-  /// The text that was asked for; nothing when the chosen command is none of these.
+  /// The requested text; empty if the chosen command is none of these.
   std::optional<Result<std::string>> run() const;
 
  private:

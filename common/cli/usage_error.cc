@@ -15,20 +15,21 @@ const CLI::App& chosenOf(const CLI::App& app) {
   return parsed.empty() ? app : chosenOf(*parsed.front());
 }
 
-/// Its words, as "psd trainer remove".
+/// Its full name, like "psd trainer remove".
 std::string nameOf(const CLI::App& app, const CLI::App& command) {
   if (&app == &command || command.get_parent() == nullptr) return command.get_name();
   return nameOf(app, *command.get_parent()) + " " + command.get_name();
 }
 
-/// The command and all those below it.
+/// Collects the command and all commands below it.
 void collect(const CLI::App& command, std::vector<const CLI::App*>& commands) {
   commands.push_back(&command);
   for (const CLI::App* below : command.get_subcommands({})) collect(*below, commands);
 }
 
 std::string goesWith(const CLI::App& app, const std::string& option, const CLI::App& command) {
-  return option + ": goes with '" + nameOf(app, command) + "', not with '" + nameOf(app, chosenOf(app)) + "'";
+  return option + ": is an option of '" + nameOf(app, command) + "', not of '" + nameOf(app, chosenOf(app)) +
+         "'";
 }
 
 std::string belongsAfter(const CLI::App& app, const std::string& option) {
@@ -70,16 +71,16 @@ std::string wrongWord(const std::string& word, const CLI::App& app, const Comman
   return quoted + ": no such command; " + suggestion(word, names, help);
 }
 
-/// The command that the footer of `command` gives as its example; empty where it has none of its own.
+/// The example command in the footer of `command`; empty if it has no footer of its own.
 std::string exampleOf(const CLI::App& command) {
   constexpr std::string_view kBegin = "Example: ";
   const std::string footer = command.get_footer();
-  const CLI::App* const parent = command.get_parent();  // of which it has the footer until it is given one
+  const CLI::App* const parent = command.get_parent();  // whose footer it inherits
   if (!footer.starts_with(kBegin) || (parent != nullptr && parent->get_footer() == footer)) return "";
   return footer.substr(kBegin.size(), footer.find('\n') - kBegin.size());
 }
 
-/// What CLI11 says in its words, such as "--to is required" and "A subcommand is required".
+/// Rewrites CLI11's messages such as "--to is required" and "A subcommand is required".
 std::string whatIsMissing(const std::string& what, const CLI::App& command) {
   constexpr std::string_view kEnd = " is required";
   std::string text = what;

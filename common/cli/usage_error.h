@@ -9,15 +9,15 @@
 
 namespace psd {
 
-/// What to say of words in a command's place that people try and that there are not.
+/// Hints for words that users try as commands but that do not exist.
 using CommandHints = std::map<std::string_view, std::string_view>;
 
-/// One line for what CLI11 found wrong with a command line that `app` was to parse. A word that there is not
-/// is named, with the subcommand that it goes with or the nearest right one, where there is one. What is
-/// missing comes with the command after "Example: " at the beginning of the footer.
+/// One line about CLI11's error for the command line of `app`. An unknown word is quoted, with the subcommand
+/// that it belongs to or the nearest valid one, if any. For a missing part it shows the example command after
+/// "Example: " at the beginning of the footer.
 Error usageError(const CLI::ParseError& error, const CLI::App& app, const CommandHints& hints = {});
 
-/// Refuses options of `app` itself that were given with a subcommand, which would pass them over.
+/// Rejects options of `app` itself that were given with a subcommand, which would ignore them.
 Status checkOptionsPlaced(const CLI::App& app);
 
 }  // namespace psd

@@ -10,11 +10,11 @@
 #include "common/codec/vectorised.h"
 #include "common/status/status.h"
 
-// What the files of the codecs have in common.
+// Shared helpers of the codecs.
 
 namespace psd {
 
-/// Bytes that hold an array of T from `at` on; aligned for it.
+/// The array of T at byte `at`, which is aligned for T.
 template <class T>
 const T* arrayAt(std::span<const std::byte> bytes, uint64_t at) {
   return reinterpret_cast<const T*>(bytes.data() + at);
@@ -35,7 +35,7 @@ inline Status nonFiniteValue(std::string_view codec) {
   return {ErrorCode::nonFinite, std::string(codec) + ": a value is NaN or infinite"};
 }
 
-/// Whether each scale is a number from 0 to `most`.
+/// Fails unless each scale is in [0, most].
 inline Status checkScales(std::string_view codec, std::span<const float> scales, float most) {
   for (const float scale : scales) {
     if (!(scale >= 0 && scale <= most)) {
@@ -47,10 +47,10 @@ inline Status checkScales(std::string_view codec, std::span<const float> scales,
 
 inline Status beyondRange(std::string_view codec, std::string_view largest) {
   return {ErrorCode::nonFinite, std::string(codec) + ": a value is beyond ±" + std::string(largest) +
-                                    ", the largest that this codec has"};
+                                    ", the largest of this codec"};
 }
 
-/// Whether a 16-bit float of the bytes has all bits of `exponent` set: is infinite or NaN.
+/// Whether any 16-bit float has all bits of `exponent` set, which means infinite or NaN.
 inline bool anyWithExponent(const uint16_t* values, uint64_t count, uint16_t exponent) {
   bool any = false;
   vectorised([=, &any]() PSD_VECTORISED {

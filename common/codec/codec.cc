@@ -9,9 +9,9 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kBufferElements = 4096;  // 16 KiB: stays in the first-level cache
+constexpr uint64_t kBufferElements = 4096;  // 16 KiB: fits into the L1 cache
 
-/// One of each codec, with the default options. Never destroyed: threads may decode while the program ends.
+/// One instance of each codec, with default options. Never destroyed: threads may decode during exit.
 const std::vector<std::shared_ptr<const Codec>>& decoders() {
   static const auto* const all = [] {
     auto* const made = new std::vector<std::shared_ptr<const Codec>>;

@@ -15,22 +15,22 @@
 
 namespace psd {
 
-/// What an encoder keeps between steps about the elements of one slice. A span is as long as the slice, or
-/// empty where Codec::memorySlots() does not ask for it.
+/// An encoder's state for the elements of one slice between steps. Each span is as long as the slice, or
+/// empty if Codec::memorySlots() does not request it.
 struct CodecMemory {
-  std::span<float> residual;  ///< gradient that no push has carried yet
+  std::span<float> residual;  ///< gradient not sent yet
   std::span<float> velocity;  ///< dgc's momentum
 };
 
-/// One way to write float32 values in fewer bytes. A slice is encoded by itself. The head of each codec's
-/// file and docs/protocol.md say what the bytes mean. Immutable; thread-safe.
+/// An encoding of float32 values in fewer bytes. Each slice is encoded separately. The head of each codec's
+/// file and docs/protocol.md specify the bytes. Immutable; thread-safe.
 ///
-/// Encoding with error feedback goes so, per slice and step (GradientEncoder in trainer/client does it):
-/// accumulate() the gradient into the memory, encode() the residual, settle() the memory. No value that is
-/// decoded is larger than the largest that was encoded, but for rounding.
+/// Encoding with error feedback, per slice and step (GradientEncoder in trainer/client): accumulate() the
+/// gradient into the memory, encode() the residual, settle() the memory. Up to rounding, no decoded value is
+/// larger than the largest encoded one.
 ///
-/// Bytes lie 8-byte aligned. Bytes of a peer go through check() first; all other functions that read bytes
-/// trust what check() found right. Counts are from 1 to 2^31 - 1.
+/// Bytes are 8-byte aligned. A peer's bytes must pass check() first; all other functions that read bytes rely
+/// on it. Counts are from 1 to 2^31 - 1.
 class Codec {
  public:
   using Bytes = std::span<const std::byte>;
@@ -41,43 +41,43 @@ class Codec {
   Codec& operator=(const Codec&) = delete;
 
   virtual std::string_view name() const = 0;
-  /// How this codec is chosen, with all its options: "topk:fraction=0.01".
+  /// The specification of this codec, with all options: "topk:fraction=0.01".
   const std::string& spec() const { return spec_; }
-  /// Arrays that an encoder keeps: none where nothing is lost, else the residual; 2: a velocity as well.
+  /// Arrays that an encoder keeps: 0 for a lossless codec, 1: the residual; 2: also a velocity.
   virtual uint32_t memorySlots() const { return 1; }
-  /// Whether this codec's pushes carry a momentum, as an optimizer's updates may.
+  /// Whether this codec's pushes include a momentum, like an optimizer's updates.
   virtual bool addsMomentum() const { return false; }
-  /// Whether values that nobody adds up, like parameters, come close to themselves in one go.
+  /// Whether a single encoding is accurate enough for values that are not accumulated, like parameters.
   virtual bool suitsParameters() const { return false; }
 
-  /// Bytes that `count` values take, exactly.
+  /// Exact size in bytes of `count` encoded values.
   virtual uint64_t encodedBytes(uint64_t count) const = 0;
-  /// Writes encodedBytes() of them. The values are finite. What draws lots draws them from `seed`. Fails
-  /// (nonFinite) on a value that the codec has no room for.
+  /// Writes encodedBytes() bytes. The values are finite. Random codecs draw from `seed`. Fails (nonFinite) on
+  /// a value out of the codec's range.
   virtual Status encode(std::span<const float> values, uint64_t seed, std::byte* out) const = 0;
 
-  /// Whether these bytes encode `count` finite values, whatever the encoder's options were. Fails with
+  /// Whether the bytes are a valid encoding of `count` finite values, with any encoder options. Fails with
   /// badSlice or nonFinite.
   virtual Status check(Bytes bytes, uint64_t count) const = 0;
-  /// out = the values from `begin` on. `begin` is a multiple of kCodecBlock, and so is out's size, unless
-  /// it reaches the last value.
+  /// Decodes the values from `begin` on into `out`. `begin` is a multiple of kCodecBlock, and so is out's
+  /// size, unless it reaches the last value.
   virtual void decode(Bytes bytes, uint64_t count, uint64_t begin, std::span<float> out) const = 0;
 
-  /// How a device decodes by itself; nothing where a host must.
+  /// How a device decodes the bytes directly; empty if only the host can.
   virtual std::optional<DenseCode> denseCode(uint64_t /*count*/) const { return {}; }
-  /// How many values the bytes hold where all others are zero; nothing where they hold all.
+  /// Number of values in a sparse encoding, in which all others are zero; empty for a dense one.
   virtual std::optional<uint64_t> entryCount(Bytes /*bytes*/, uint64_t /*count*/) const { return {}; }
   /// The entries from `first` on: their places, ascending, and their values.
   virtual void entries(Bytes, uint64_t /*count*/, uint64_t /*first*/, std::span<uint32_t> /*places*/,
                        std::span<float> /*values*/) const {}
 
-  /// residual += gradient, or what the codec has in its place.
+  /// residual += gradient, or the codec's equivalent.
   virtual void accumulate(std::span<const float> gradient, CodecMemory memory) const;
-  /// residual -= the decoded bytes, or what the codec has in its place.
+  /// residual -= the decoded bytes, or the codec's equivalent.
   virtual void settle(Bytes bytes, CodecMemory memory) const;
-  /// residual += the decoded bytes: what they carried has not arrived.
+  /// residual += the decoded bytes, after their push failed.
   void takeBack(Bytes bytes, CodecMemory memory) const;
-  /// residual -= the decoded bytes: what was taken back arrives after all.
+  /// residual -= the decoded bytes, reverting takeBack(): the push arrived after all.
   void undoTakeBack(Bytes bytes, CodecMemory memory) const;
 
  private:
@@ -86,20 +86,19 @@ class Codec {
   std::string spec_;
 };
 
-/// The options behind a codec's name, as a codec's constructor reads them. Owned by one thread.
+/// The options after a codec's name, as read by its constructor. Owned by one thread.
 class CodecOptions : public NamedOptions {
  public:
   CodecOptions(std::string_view codec, std::string_view text) : NamedOptions("codec", codec, text) {}
-  /// The share of values that is sent.
+  /// The fraction of values that is sent.
   double fraction() { return number("fraction", 0.01, 1e-6, 1); }
 };
 
-/// The codec that NAME[:option=value[,option=value]] chooses. The error says what there is.
+/// The codec specified by NAME[:option=value[,option=value]]. The error lists the valid names.
 Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec);
-/// The codec that decodes the bytes of a codec that a peer names, whatever its options; null when there is
-/// none of that name.
+/// The decoder of the codec with that name, independent of its options; null if there is none.
 const Codec* findDecoder(std::string_view name);
-/// The names of all codecs, in the order of the list, and of all that suit parameters.
+/// The names of all codecs, in the order of the list, and of those that suit parameters.
 std::vector<std::string_view> codecNames();
 std::vector<std::string_view> parameterCodecNames();
 /// "name: summary; name: summary", for help texts.

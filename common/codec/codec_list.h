@@ -16,10 +16,10 @@
 
 namespace psd {
 
-/// One line of the list.
+/// An entry of the list.
 struct CodecEntry {
   std::string_view name;
-  std::string_view summary;  ///< for people
+  std::string_view summary;  ///< human-readable
   std::unique_ptr<Codec> (*make)(CodecOptions& options);
 };
 
@@ -30,7 +30,7 @@ constexpr CodecEntry codecEntry() {
           [](CodecOptions& options) -> std::unique_ptr<Codec> { return std::make_unique<Type>(options); }};
 }
 
-/// Every codec that there is. Adding one = its file and a line here.
+/// All codecs. To add one, add its file and a line here.
 inline constexpr std::array kCodecList = {
     codecEntry<None>(),    //
     codecEntry<Fp16>(),    //

@@ -7,7 +7,8 @@
 
 namespace psd {
 
-/// values += what the bytes hold. Daemon and trainers do it alike, so that both have the same bits.
+/// Adds the decoded bytes to `values`. Daemon and trainers share this function, so that both have
+/// bit-identical results.
 inline void addDelta(const Codec& codec, Codec::Bytes bytes, std::span<float> values) {
   codec.takeBack(bytes, {.residual = values, .velocity = {}});
 }

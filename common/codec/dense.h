@@ -1,6 +1,6 @@
 #pragma once
 
-// Plain C++ and no third-party header: .cu files include this.
+// Plain C++ without third-party headers: .cu files include this.
 
 #include <cstdint>
 
@@ -9,13 +9,13 @@
 
 namespace psd {
 
-/// Values that share a scale or a pair of means.
+/// Number of values that share a scale or a pair of means.
 inline constexpr uint32_t kCodecBlock = 1024;
-/// Values of four bits that share a scale.
+/// Number of four-bit values that share a scale.
 inline constexpr uint32_t kFourBitBlock = 256;
 
-/// How the codecs that hold every value lay them out, for a device that decodes while it applies: which
-/// it is, and where in the bytes the values begin; scales or means come first.
+/// The layout of a dense encoding, for a device that decodes while it applies: the codec, and the byte offset
+/// of the values; scales or means come first.
 struct DenseCode {
   enum class Kind : uint8_t { fp16, bf16, int8, int4, e3m0, onebit };
   Kind kind;
@@ -26,7 +26,7 @@ PSD_HOST_DEVICE uint32_t fourBitsAt(const unsigned char* values, uint64_t i) {
   return values[i / 2] >> (i % 2 * 4) & 15u;
 }
 
-/// Value `i` of checked bytes.
+/// Decodes value `i` of checked bytes.
 PSD_HOST_DEVICE float denseValue(DenseCode code, const unsigned char* bytes, uint64_t i) {
   const unsigned char* const values = bytes + code.valuesAt;
   const float* const scales = reinterpret_cast<const float*>(bytes);

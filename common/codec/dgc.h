@@ -9,8 +9,8 @@ namespace psd {
 
 /// Deep Gradient Compression (Lin, Han, Mao, Wang, Dally 2018): topk of an accumulated velocity. With u the
 /// velocity and v the residual: u = momentum·u + gradient (momentum correction), v += u, the largest of v are
-/// sent, and where they were, u and v become zero (momentum factor masking). The momentum is the trainer's,
-/// so the daemon's optimizer is to have none. Bytes: sparse.h. Immutable.
+/// sent, and u and v become zero at their places (momentum factor masking). The trainer applies the momentum,
+/// so the daemon's optimizer must have none. Bytes: sparse.h. Immutable.
 class Dgc final : public SparseCodec {
  public:
   static constexpr std::string_view kName = "dgc", kSummary = "topk with the momentum on the trainer's side";

@@ -11,12 +11,11 @@
 
 namespace psd {
 
-/// Numbers of four bits, times a scale that a block of 256 values shares:
-///   float32 scale, one per block: the largest magnitude / `kLargest`, or 0 where that would be no normal
-///   float;
+/// Four-bit numbers times a scale shared by a block of 256 values:
+///   float32 scale, one per block: the largest magnitude / `kLargest`, or 0 if that is not a normal float;
 ///   uint8 × ⌈count / 2⌉: value 2i in the lower four bits of byte i, value 2i + 1 in the upper ones, which
-///   are 0 past the end. 8 is no number of either format: it would be -8 or -0.
-/// `Format` names them: `kName`, `kSummary`, `kLargest` (its largest number), `kKind`, `to(float)` and
+///   are 0 past the end. 8 is invalid in either format: it would be -8 or -0.
+/// `Format` defines them: `kName`, `kSummary`, `kLargest` (its largest number), `kKind`, `to(float)` and
 /// `from(uint32_t)`. Immutable.
 template <class Format>
 class FourBit final : public Codec {
@@ -52,7 +51,7 @@ class FourBit final : public Codec {
       }
       any = found != 0;
     });
-    if (any) return badBytes(kName, "8 is no value of this codec");
+    if (any) return badBytes(kName, "8 is not a value of this codec");
     if (count % 2 != 0 && from[count / 2] >> 4 != 0)
       return badBytes(kName, "bits past the last value are set");
     return {};
@@ -77,13 +76,13 @@ class FourBit final : public Codec {
   }
 
  private:
-  // This quotient is exact for either format (7 divides 2^24 - 1, and 1 anything): so no block has a larger
-  // scale, and kLargest times a scale is never more than the largest float.
+  // This quotient is exact for either format (7 divides 2^24 - 1, and 1 any number): so no block has a larger
+  // scale, and kLargest times a scale never exceeds the largest float.
   static constexpr float kScaleMax = std::numeric_limits<float>::max() / Format::kLargest;
   static uint64_t scalesOf(uint64_t count) { return (count + kFourBitBlock - 1) / kFourBitBlock; }
   static uint64_t bytesAt(uint64_t count) { return scalesOf(count) * sizeof(float); }
 
-  /// Encodes a block to `to`. Gives its scale.
+  /// Encodes a block to `to`. Returns its scale.
   static float encodeBlock(std::span<const float> values, uint8_t* to) {
     float used = 0;
     vectorised([=, &used]() PSD_VECTORISED {

@@ -13,7 +13,7 @@ struct Int4Format {
   PSD_VECTORISED static float from(uint32_t nibble) { return fromInt4(nibble); }
 };
 
-/// Whole multiples, from -7 to 7, of a scale.
+/// Integer multiples, from -7 to 7, of a scale.
 using Int4 = FourBit<Int4Format>;
 
 }  // namespace psd

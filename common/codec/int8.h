@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// Whole multiples of a scale that a block of 1024 values shares:
-///   float32 scale, one per block: the largest magnitude / 127, or 0 where that would be no normal float;
+/// Integer multiples of a scale shared by a block of 1024 values:
+///   float32 scale, one per block: the largest magnitude / 127, or 0 if that is not a normal float;
 ///   int8 × count, from -127 to 127; value = scale × int8. The last block may be shorter.
 /// Immutable.
 class Int8 final : public Codec {
@@ -48,7 +48,7 @@ class Int8 final : public Codec {
       for (uint64_t i = 0; i < count; ++i) found |= values[i] == -128 ? 1 : 0;
       any = found != 0;
     });
-    return !any ? Status() : badBytes(kName, "-128 is no value of this codec");
+    return !any ? Status() : badBytes(kName, "-128 is not a value of this codec");
   }
 
   void decode(Bytes bytes, uint64_t count, uint64_t begin, std::span<float> out) const override {
@@ -67,12 +67,12 @@ class Int8 final : public Codec {
   }
 
  private:
-  static constexpr float kScaleMax = 0x1.0204p121f;  // 127 times as much is still a float
+  static constexpr float kScaleMax = 0x1.0204p121f;  // times 127 it is still finite
   static uint64_t valuesAt(uint64_t count) { return blocksOf(count) * sizeof(float); }
 
-  /// Encodes a block to `to`. Gives its scale.
+  /// Encodes a block to `to`. Returns its scale.
   static float encodeBlock(std::span<const float> values, int8_t* to) {
-    // Adding 1.5 × 2^23 rounds a small float to the nearest whole one, which then stands in the lowest bits.
+    // Adding 1.5 × 2^23 rounds a small float to the nearest integer, which is then in the lowest bits.
     constexpr float kRounder = 12582912.f;
     float used = 0;
     vectorised([=, &used]() PSD_VECTORISED {

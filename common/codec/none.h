@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// The values as they are: count × float32. Immutable.
+/// Unencoded values: count × float32. Immutable.
 class None final : public Codec {
  public:
   static constexpr std::string_view kName = "none", kSummary = "float32, 4 bytes per value";

@@ -12,9 +12,8 @@ namespace psd {
 
 /// Signs, and for each sign the mean of its values in a block of 1024 (Seide, Fu, Droppo, Li, Yu: 1-Bit
 /// Stochastic Gradient Descent, 2014):
-///   2 × float32 per block: the mean of the values that are not negative, the mean of the negative ones;
-///   uint32 × ⌈count / 32⌉: bit i % 32 of word i / 32 is set where value i is negative; bits past the end are
-///   0.
+///   2 × float32 per block: the mean of the non-negative values, the mean of the negative ones;
+///   uint32 × ⌈count / 32⌉: bit i % 32 of word i / 32 is set if value i is negative; bits past the end are 0.
 /// Immutable.
 class OneBit final : public Codec {
  public:
@@ -81,7 +80,7 @@ class OneBit final : public Codec {
         words[begin / kWordBits] = addWord(values.data() + begin, sums);
       }
       if (full < values.size()) {
-        float last[kWordBits] = {};  // zeros are no negative values
+        float last[kWordBits] = {};  // zeros count as non-negative
         std::copy(values.begin() + static_cast<ptrdiff_t>(full), values.end(), last);
         words[full / kWordBits] = addWord(last, sums);
       }
@@ -95,15 +94,15 @@ class OneBit final : public Codec {
     means[1] = mean(negative, negatives);
   }
 
-  /// Sums of values × kShrink, so that no sum of a block is infinite but for rounding. In lanes, so that they
-  /// vectorise in one order.
+  /// Sums of values × kShrink, so that, up to rounding, no sum of a block overflows. Kept in lanes, so that
+  /// they vectorise with a fixed order.
   struct Sums {
     float positive[kLanes] = {}, negative[kLanes] = {};
     uint32_t negatives = 0;
   };
   static constexpr float kShrink = 1.f / kCodecBlock;
 
-  /// Adds 32 values to `sums`. Gives their signs.
+  /// Adds 32 values to `sums`. Returns their sign bits.
   PSD_VECTORISED static uint32_t addWord(const float* values, Sums& sums) {
     uint32_t lanes[kLanes] = {};
 #pragma GCC unroll 1
@@ -111,7 +110,7 @@ class OneBit final : public Codec {
       for (uint32_t lane = 0; lane < kLanes; ++lane) {
         lanes[lane] |= (values[row + lane] < 0 ? 1u : 0u) << row;
       }
-      // A loop for each sum: in one, the compiler finds no vector.
+      // A separate loop for each sum: the compiler does not vectorise a combined one.
       for (uint32_t lane = 0; lane < kLanes; ++lane) {
         sums.positive[lane] += (values[row + lane] < 0 ? 0.f : values[row + lane]) * kShrink;
       }

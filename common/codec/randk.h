@@ -11,20 +11,20 @@
 
 namespace psd {
 
-/// Values at places drawn by lot. The places do not travel, only what they were drawn from:
+/// Values at randomly drawn places. The places are not sent, only their seed:
 ///   uint64 seed;
-///   uint32 k: how many, at most count; uint32 0;
+///   uint32 k: number of values, at most count; uint32 0;
 ///   float32 × k: the values, in the order of their places.
-/// The values are cut into k near equal runs, run j from ⌊j·count/k⌋ on, and each gives one: with z the
-/// output of SplitMix64 for the state seed + j·0x9e3779b97f4a7c15, the place ⌊(z >> 32)·length / 2³²⌋ of the
-/// run. So places ascend, and any can be found alone.
+/// The values are divided into k nearly equal runs, run j starting at ⌊j·count/k⌋, and one value is drawn
+/// from each: with z the output of SplitMix64 for the state seed + j·0x9e3779b97f4a7c15, the place ⌊(z >>
+/// 32)·length / 2³²⌋ of the run. So places ascend, and each can be computed independently.
 ///
-/// Values are sent as they are. Scaling them by count/k would make the mean right without memory (Wangni,
-/// Wang, Liu, Zhang 2018), but with error feedback what counts is that ‖x − C(x)‖² shrinks to (1 −
-/// k/count)‖x‖² (Stich, Cordonnier, Jaggi 2018), and scaling would make it grow. Immutable.
+/// Values are sent unscaled. Scaling them by count/k would make the estimate unbiased without memory (Wangni,
+/// Wang, Liu, Zhang 2018), but with error feedback it matters that ‖x − C(x)‖² shrinks to (1 − k/count)‖x‖²
+/// (Stich, Cordonnier, Jaggi 2018), and scaling would make it grow. Immutable.
 class RandK final : public Codec {
  public:
-  static constexpr std::string_view kName = "randk", kSummary = "values at places drawn by lot";
+  static constexpr std::string_view kName = "randk", kSummary = "values at randomly drawn places";
   explicit RandK(CodecOptions& options) : fraction_(options.fraction()) {}
 
   std::string_view name() const override { return kName; }
@@ -43,7 +43,7 @@ class RandK final : public Codec {
     const Head head = headOf(bytes);
     if (head.entries == 0 || head.entries > count || head.reserved != 0) {
       return badBytes(kName, std::to_string(head.entries) + " values of " + std::to_string(count) +
-                                 " are not what an encoder sends");
+                                 " are not a valid encoding");
     }
     if (bytes.size() != bytesFor(head.entries)) {
       return badSize(kName, head.entries, bytesFor(head.entries), bytes.size());
@@ -55,7 +55,7 @@ class RandK final : public Codec {
     std::fill(out.begin(), out.end(), 0.f);
     const Head head = headOf(bytes);
     const float* const values = arrayAt<float>(bytes, sizeof(Head));
-    // The run that holds `begin`, or the one before it.
+    // The run that holds `begin`, or the previous one.
     for (uint64_t i = begin * head.entries / count; i < head.entries; ++i) {
       const uint64_t at = place(head, count, i);
       if (at >= begin + out.size()) break;

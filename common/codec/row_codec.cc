@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-/// Whether values take the same bytes alone as together, so that nothing is shared between them.
+/// Whether values take the same bytes separately as together, so that they share nothing.
 bool writesEachByItself(const Codec& codec) { return codec.encodedBytes(2) == 2 * codec.encodedBytes(1); }
 
 uint64_t valuesOf(std::span<const RowBlock> blocks) {
@@ -15,13 +15,13 @@ uint64_t valuesOf(std::span<const RowBlock> blocks) {
   return values;
 }
 
-/// From the begin of a row to that of the next one.
+/// Bytes from the beginning of a row to that of the next one.
 uint64_t stepOf(const Codec& codec, uint32_t dim) {
   constexpr uint64_t kGrain = sizeof(float);
   return (codec.encodedBytes(dim) + kGrain - 1) / kGrain * kGrain;
 }
 
-/// Calls visit(dim, the row's first value, its first byte) for each row until it fails.
+/// Calls visit(dim, index of the row's first value, index of its first byte) for each row until it fails.
 template <class Visit>
 Status eachRow(const Codec& codec, std::span<const RowBlock> blocks, const Visit& visit) {
   uint64_t value = 0, byte = 0;
@@ -58,7 +58,7 @@ Status checkRowBytes(const Codec& codec, std::span<const RowBlock> blocks, Codec
   const uint64_t expected = encodedRowBytes(codec, blocks);
   if (bytes.size() != expected) {
     return {ErrorCode::badSlice, std::string(codec.name()) + ": " + std::to_string(bytes.size()) +
-                                     " bytes, and these rows take " + std::to_string(expected)};
+                                     " bytes, but these rows take " + std::to_string(expected)};
   }
   return eachRow(codec, blocks, [&](uint32_t dim, uint64_t, uint64_t byte) {
     return codec.check(bytes.subspan(byte, codec.encodedBytes(dim)), dim);

@@ -7,24 +7,26 @@
 
 namespace psd {
 
-/// So many rows of equal length, one after the other. A value type.
+/// `rows` consecutive rows of equal length. A value type.
 struct RowBlock {
   uint64_t rows = 0;
-  uint32_t dim = 0;  ///< values of a row
+  uint32_t dim = 0;  ///< values per row
 };
 
-// How a codec that suits parameters writes rows, block after block. One that writes each value by itself
-// writes all of them as one slice. One whose values share a scale encodes each row as a slice of its own,
-// which begins at a multiple of 4 bytes: a row of small values keeps its digits beside one of large values.
+// Encoding of rows, block after block, by codecs that suit parameters. A codec that encodes each value
+// separately encodes all of them as one slice. A codec whose values share a scale encodes each row as a
+// slice, which begins at a multiple of 4 bytes: a row of small values keeps its precision beside one of large
+// values.
 
-/// Bytes that the rows take, exactly.
+/// Exact size in bytes of the encoded rows.
 uint64_t encodedRowBytes(const Codec& codec, std::span<const RowBlock> blocks);
-/// Writes encodedRowBytes(), as Codec::encode() does. `values` are of all rows.
+/// Writes encodedRowBytes() bytes, like Codec::encode(). `values` are of all rows.
 Status encodeRows(const Codec& codec, std::span<const RowBlock> blocks, std::span<const float> values,
                   std::byte* out);
-/// Whether the bytes encode these rows, of finite values. Fails with badSlice or nonFinite.
+/// Whether the bytes are a valid encoding of these rows, with finite values. Fails with badSlice or
+/// nonFinite.
 Status checkRowBytes(const Codec& codec, std::span<const RowBlock> blocks, Codec::Bytes bytes);
-/// out = the values of all rows. The bytes passed checkRowBytes().
+/// Decodes the values of all rows into `out`. The bytes passed checkRowBytes().
 void decodeRows(const Codec& codec, std::span<const RowBlock> blocks, Codec::Bytes bytes,
                 std::span<float> out);
 

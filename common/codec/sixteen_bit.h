@@ -5,9 +5,8 @@
 
 namespace psd {
 
-/// count × floating-point numbers of 16 bits, rounded to nearest even. `Format` names them: `kName`,
-/// `kSummary`, `kLargest` (as text), `kExponent` (its bits; all set: not finite), `kCode`, `from(float)` and
-/// `to(uint16_t)`. Immutable.
+/// count × 16-bit floats, rounded to nearest even. `Format` defines them: `kName`, `kSummary`, `kLargest` (as
+/// text), `kExponent` (its bits; all set: not finite), `kCode`, `from(float)` and `to(uint16_t)`. Immutable.
 template <class Format>
 class SixteenBit final : public Codec {
  public:

@@ -12,13 +12,14 @@ namespace {
 // Magnitudes are sorted into bins by their exponent and three bits of the fraction.
 constexpr uint32_t kBinShift = 20;
 constexpr uint32_t kBins = 1u << (31 - kBinShift);
-// Values that follow each other are often of one size: counted apart, they do not wait for one another.
+// Adjacent values often have similar magnitudes: with separate counters their increments do not depend on
+// each other.
 constexpr uint32_t kCounters = 4;
-constexpr uint32_t kStride = 32;  // values that are passed over together when none of them is large
+constexpr uint32_t kStride = 32;  // values that are skipped together if none of them is large
 
 using Bins = std::array<std::array<uint32_t, kCounters>, kBins>;
 
-/// The bin that holds the k-th largest magnitude, and how many values lie in the bins above it.
+/// The bin that holds the k-th largest magnitude, and the number of values in the bins above it.
 std::pair<uint32_t, uint64_t> findBin(std::span<const float> values, uint64_t k) {
   Bins bins{};
   const size_t full = values.size() / kCounters * kCounters;
@@ -96,13 +97,13 @@ Status SparseCodec::check(Bytes bytes, uint64_t count) const {
   if (bytes.size() < valuesAt(count)) return badSize(name(), count, valuesAt(count), bytes.size());
   const uint32_t* const head = arrayAt<uint32_t>(bytes, 0);
   const uint64_t k = head[0];
-  if (k > count) return badBytes(name(), "it says that it holds more values than the slice has");
+  if (k > count) return badBytes(name(), "its count exceeds the slice");
   if (bytes.size() != bytesFor(count, k)) return badSize(name(), k, bytesFor(count, k), bytes.size());
   const uint16_t* places = arrayAt<uint16_t>(bytes, valuesAt(count) + k * sizeof(float));
   uint64_t left = k;
   for (uint64_t group = 0; group < groupsOf(count); ++group) {
     const uint64_t here = head[1 + group];
-    if (here > left) return badBytes(name(), "its groups hold more values than it says");
+    if (here > left) return badBytes(name(), "its groups hold more values than its count");
     left -= here;
     uint32_t unordered = 0;
     for (uint64_t i = 1; i < here; ++i) unordered |= places[i - 1] >= places[i] ? 1u : 0u;
@@ -112,7 +113,7 @@ Status SparseCodec::check(Bytes bytes, uint64_t count) const {
     }
     places += here;
   }
-  if (left != 0) return badBytes(name(), "its groups hold fewer values than it says");
+  if (left != 0) return badBytes(name(), "its groups hold fewer values than its count");
   return allFinite({arrayAt<float>(bytes, valuesAt(count)), k}) ? Status() : nonFiniteValue(name());
 }
 
@@ -144,7 +145,7 @@ void SparseCodec::entries(Bytes bytes, uint64_t count, uint64_t first, std::span
   const uint64_t valueBytes = uint64_t{head[0]} * sizeof(float);
   std::memcpy(values.data(), arrayAt<float>(bytes, valuesAt(count)) + first, values.size_bytes());
   const uint16_t* const in = arrayAt<uint16_t>(bytes, valuesAt(count) + valueBytes) + first;
-  uint64_t group = 0, groupEnd = head[1];  // the entries of `group` end there
+  uint64_t group = 0, groupEnd = head[1];  // end of the entries of `group`
   for (size_t i = 0; i < places.size(); ++i) {
     while (first + i >= groupEnd) groupEnd += head[1 + ++group];
     places[i] = static_cast<uint32_t>(group * kGroup + in[i]);

@@ -9,14 +9,14 @@
 namespace psd {
 
 /// The bytes of topk and dgc: some values with their places, all others zero.
-///   uint32 k: how many values there are, at most count;
-///   uint32 × ⌈count / 65536⌉: how many of them lie in each group of 65536 places;
+///   uint32 k: number of values, at most count;
+///   uint32 × ⌈count / 65536⌉: the number of them in each group of 65536 places;
 ///   float32 × k: the values, in the order of their places;
 ///   uint16 × k: the place of each in its group, ascending.
 /// Immutable.
 class SparseCodec : public Codec {
  public:
-  /// `fraction`: share of the values that is sent, at least one value.
+  /// `fraction`: fraction of the values that is sent, at least one value.
   explicit SparseCodec(double fraction) : fraction_(fraction) {}
 
   uint64_t encodedBytes(uint64_t count) const override { return bytesFor(count, kept(count)); }
@@ -43,13 +43,13 @@ class SparseCodec : public Codec {
   const double fraction_;
 };
 
-/// Which values are the largest: all whose magnitudeBits() exceed `bits`, and the first `equal` values whose
+/// The set of the largest values: all whose magnitudeBits() exceed `bits`, and the first `equal` values whose
 /// magnitudeBits() are `bits`.
 struct LargestValues {
   uint32_t bits = 0;
   uint64_t equal = 0;
 };
-/// The `k` largest magnitudes, 0 < k <= values.size(). Of equal magnitudes the first ones count.
+/// Finds the `k` largest magnitudes, 0 < k <= values.size(). Of equal magnitudes the first ones are chosen.
 LargestValues findLargest(std::span<const float> values, uint64_t k);
 
 }  // namespace psd

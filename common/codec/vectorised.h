@@ -2,7 +2,7 @@
 
 namespace psd {
 
-/// Between the parameters and the body of a lambda that is handed to vectorised(); before a function that it
+/// Goes between the parameters and the body of a lambda passed to vectorised(), and before a function that it
 /// calls.
 #define PSD_VECTORISED __attribute__((always_inline))
 
@@ -13,11 +13,12 @@ __attribute__((target("avx2"))) void runWithAvx2(Loop loop) {
 }
 #endif
 
-/// Runs `loop`, which is compiled once for every x86-64 or AArch64 and once for AVX2, as this processor
-/// allows. Both give equal results: no operation is contracted (-ffp-contract=off) and sums keep their order.
+/// Runs `loop`, which is compiled for the baseline of x86-64 or AArch64 and for AVX2, and chosen by the
+/// processor. Both give equal results: no operation is contracted (-ffp-contract=off) and sums keep their
+/// order.
 ///
-/// The lambda captures by value, and counts in variables of its own: what lies behind a reference could be
-/// what a loop writes to, and such a loop stays scalar.
+/// The lambda must capture by value, and accumulate in local variables: data behind a reference could alias
+/// what a loop writes to, which prevents vectorisation.
 template <class Loop>
 void vectorised(Loop loop) {
 #if defined(__x86_64__)

@@ -7,16 +7,17 @@
 namespace psd {
 
 std::string globFault(const std::string& glob) {
-  if (glob.empty()) return "holds \"\", which matches nothing; write names, as \"fc*\"";
+  if (glob.empty()) return "holds \"\", which matches nothing; use names, like \"fc*\"";
   for (size_t i = 0; i < glob.size(); i++) {
-    if (glob[i] == '\\') {  // what follows stands for itself
-      if (++i == glob.size()) return "\"" + glob + "\" ends with a '\\', after which a character is missing";
+    if (glob[i] == '\\') {  // the next character is literal
+      if (++i == glob.size()) return "\"" + glob + "\" ends with a '\\' without a character after it";
       continue;
     }
     if (glob[i] != '[') continue;
     const size_t first = i + 1 + (glob.find_first_of("!^", i + 1) == i + 1);
-    i = glob.find(']', first + 1);  // as the first character ']' stands for itself
-    if (i == std::string::npos) return "\"" + glob + "\" lacks the ']' for its '['; \"\\\\[\" is a plain one";
+    i = glob.find(']', first + 1);  // ']' is literal as the first character
+    if (i == std::string::npos)
+      return "\"" + glob + "\" lacks the ']' for its '['; \"\\\\[\" is a literal '['";
   }
   return "";
 }

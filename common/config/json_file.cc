@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kQuotedValueBytesMax = 60;
 constexpr size_t kKeyBytesMax = 200;
 
-/// Builds the document from the parser's events, so that repeated keys are seen, and keeps the
-/// first error. Used by one parse, on one thread.
+/// Builds the document from the parser's events, so that repeated keys are detected, and keeps the first
+/// error. Used by one parse, on one thread.
 class DocumentBuilder final : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return add(nullptr); }
@@ -52,11 +52,11 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   const JsonFailure& failure() const { return failure_; }
 
  private:
-  /// A list or object that is not closed yet, and the key that its next value belongs to.
+  /// A list or object that is not closed yet, and the key of its next value.
   struct Frame {
     Json value;
     std::string key;
-    std::unordered_set<std::string> keys{};  // of an object, all that have come
+    std::unordered_set<std::string> keys{};  // of an object: all keys seen
   };
 
   bool add(Json value) {
@@ -81,7 +81,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
     return add(std::move(value));
   }
 
-  /// The path of the value that comes next.
+  /// The path of the next value.
   std::string path() const {
     std::string path;
     for (const Frame& frame : frames_) {
@@ -100,7 +100,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   JsonFailure failure_;
 };
 
-/// The value of an assignment: JSON, or text that is not meant to be JSON.
+/// The value of an assignment: JSON, or text that does not look like JSON.
 Result<Json> overrideValue(std::string_view text) {
   Result<Json> value = parseJson(text, "value");
   bool looksLikeJson = !text.empty() && std::string_view("{[\"").find(text[0]) != std::string_view::npos;
@@ -115,7 +115,7 @@ Result<Json> parseJson(std::string_view text, std::string_view origin) {
   auto bad = [&](const std::string& separator, const std::string& what) {
     return Error{ErrorCode::invalidArgument, std::string(origin) + separator + what};
   };
-  // The parser would take a zero byte for the end of the text.
+  // The parser would treat a zero byte as the end of the text.
   if (text.find('\0') != std::string_view::npos) return bad(": ", "holds a zero byte: not JSON text");
   DocumentBuilder builder;
   bool complete = Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,

@@ -26,7 +26,7 @@ std::string place(std::string_view text, size_t at) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-/// What stands at a byte: a string, a word or number, one character, or the end.
+/// The text at a byte: a string, a word or number, one character, or the end.
 std::string found(std::string_view text, size_t at) {
   if (text.find_first_not_of(kSpace, at) == std::string_view::npos) return "the end of the text";
   size_t end = at + 1;
@@ -40,11 +40,11 @@ std::string found(std::string_view text, size_t at) {
   }
   if (end - at <= kQuotedTokenBytesMax) return "'" + std::string(text.substr(at, end - at)) + "'";
   end = at + kQuotedTokenBytesMax;
-  while (end > at + 1 && isUtf8Continuation(text[end])) end--;  // not in the midst of a character
+  while (end > at + 1 && isUtf8Continuation(text[end])) end--;  // not within a character
   return "'" + std::string(text.substr(at, end - at)) + "…'";
 }
 
-/// First byte of what the parser stumbled over. `detail` is its message after "… - ".
+/// First byte of the offending token. `detail` is the parser's message after "… - ".
 size_t locate(std::string_view text, const JsonFailure& failure, std::string_view detail) {
   size_t end = std::min(failure.position, text.size());
   auto tokenBegin = [&] { return end - std::min(end, failure.lastToken.size()); };
@@ -61,13 +61,13 @@ size_t locate(std::string_view text, const JsonFailure& failure, std::string_vie
   if (detail.find("literal") != std::string_view::npos) {
     size_t word = at;
     while (word > 0 && isWordByte(text[word - 1])) word--;
-    // The parser reads on only in what begins like true, false or null.
+    // The parser reads a whole word only if it begins like true, false or null.
     if (std::string_view("tfn").find(text[word]) != std::string_view::npos) return word;
   }
   return at;
 }
 
-/// What may stand at the place, from the parser's context ("value", "object key", …).
+/// What is allowed at the place, from the parser's context ("value", "object key", …).
 std::string expectation(std::string_view context, std::string_view detail, bool emptySoFar) {
   if (detail.find("; expected end of input") != std::string_view::npos) return "nothing more";
   if (context == "object key") {

@@ -15,29 +15,30 @@ namespace psd {
 
 using Json = nlohmann::ordered_json;
 
-/// What is known of one key that a caller asked for.
+/// State of one key that was read.
 struct ObjectReader::Entry {
   enum class Kind { asked, refused, value, object, list };
   std::string key;
   Kind kind = Kind::asked;
-  Json value{};                   ///< Kind::value: what the reader was given in the end
+  Json value{};                   ///< Kind::value: the value returned to the reader
   std::vector<Node*> children{};  ///< Kind::object: one; Kind::list: its elements
 };
 
-/// One object of the document, or one that is absent.
+/// One object of the document, or an absent one.
 struct ObjectReader::Node {
   const Json* json = nullptr;  ///< null when absent or not an object
   std::string path;
   std::vector<Entry> entries{};
-  std::unordered_map<std::string, size_t> places{};            ///< of the entries, by key
-  std::unordered_map<std::string_view, const Json*> values{};  ///< of `json` by key, once one was asked for
+  std::unordered_map<std::string, size_t> places{};  ///< key to index in `entries`
+  std::unordered_map<std::string_view, const Json*>
+      values{};  ///< members of `json` by key; filled on first use
 
   Entry& entry(std::string_view key) {
     const auto [place, added] = places.try_emplace(std::string(key), entries.size());
     return added ? entries.emplace_back(Entry{std::string(key)}) : entries[place->second];
   }
 
-  /// The value that the document has for `key`, or null.
+  /// The value of `key` in the document, or null.
   const Json* given(std::string_view key) {
     if (json == nullptr) return nullptr;
     if (values.empty()) {
@@ -66,7 +67,7 @@ struct ObjectReader::Node {
     return result;
   }
 
-  /// The message for the first key here or below that nobody asked for; empty when there is none.
+  /// The message for the first key, here or below, that was never read; empty if there is none.
   std::string unknownKey() const {
     if (json == nullptr) return "";
     std::vector<std::string_view> known;
@@ -106,7 +107,7 @@ struct ObjectReader::Node {
 
 struct ObjectReader::State {
   Json document;
-  std::deque<Node> nodes{};             ///< addresses stay; the root first
+  std::deque<Node> nodes{};             ///< stable addresses; the root is first
   std::optional<std::string> wrong{};   ///< first wrong type or value
   std::optional<std::string> failed{};  ///< first fail()
 
@@ -150,7 +151,7 @@ std::string describeIntegers(uint64_t min, uint64_t max) {
   return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
 }
 
-/// Takes 4 and, like JSON Schema, 4.0.
+/// Accepts 4 and, like JSON Schema, 4.0.
 std::optional<uint64_t> asInteger(const Json& value, uint64_t min, uint64_t max) {
   std::optional<uint64_t> integer;
   if (value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() >= 0)) {

@@ -13,7 +13,7 @@
 
 namespace psd {
 
-/// The numbers that a key may hold. Bounds are inclusive unless said otherwise.
+/// The valid range of a number. Bounds are inclusive unless stated otherwise.
 struct NumberRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
@@ -23,12 +23,11 @@ struct NumberRange {
 
 /// Reads one JSON object key by key into typed values.
 ///
-/// Reading never fails on the spot: a wrong type or value is remembered with its JSON path, the
-/// fallback is returned, and `finish()` on the root reports one problem in one line: the first
-/// wrong value, else the first key that nobody asked for, with the nearest one that exists, else
-/// the first `fail()`. (In this order, because a misspelt key is often the reason why something
-/// else looks missing.) Each value read, given or default, is recorded, so that `effective()` is
-/// the complete configuration in reading order.
+/// Reading never fails immediately: a wrong type or value is recorded with its JSON path, the fallback is
+/// returned, and `finish()` on the root reports one problem in one line: the first wrong value, else the
+/// first key that was never read, with a suggestion, else the first `fail()`. (In this order, because a
+/// misspelt key is often the reason why something else looks missing.) Each value read, given or default, is
+/// recorded, so that `effective()` is the complete configuration in reading order.
 ///
 /// Readers made by `object()` and `objects()` share the root's state and keep it alive. Owned by
 /// one thread; cheap to copy.
@@ -42,14 +41,14 @@ class ObjectReader {
   bool hasObject(std::string_view key) const;
   /// Whether it is a string.
   bool hasText(std::string_view key) const;
-  /// The keys that the document gives this object, in their order: of one whose keys are names.
+  /// The keys of this object in the document, in order: for objects whose keys are names.
   std::vector<std::string> keys() const;
   double number(std::string_view key, double fallback, NumberRange range = {});
   uint64_t integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
-  /// A list of strings, or one string that stands for a list of one; absent: empty.
+  /// A list of strings, or a single string in place of a list of one; absent: empty.
   std::vector<std::string> textOrTexts(std::string_view key);
   std::vector<uint64_t> integers(std::string_view key, std::vector<uint64_t> fallback);
   std::vector<double> numbers(std::string_view key, std::vector<double> fallback, NumberRange range = {});
@@ -61,18 +60,17 @@ class ObjectReader {
   /// The objects of the list below `key`; an absent one reads as no objects.
   std::vector<ObjectReader> objects(std::string_view key);
 
-  /// A key that has no place here though others like this object have it: a problem where it is given, and
-  /// none of the valid keys.
+  /// A key that is invalid here although similar objects have it: an error if given, and not among the valid
+  /// keys.
   void refuse(std::string_view key, std::string_view message);
-  /// Reports a problem that only the caller can see. `key` may be empty: the object itself.
+  /// Reports a problem that only the caller can detect. `key` may be empty: the object itself.
   void fail(std::string_view key, std::string_view message);
-  /// JSON path of this object ("" for the root) or of a key in it, as "optimizer.lr" or
-  /// "groups[1].match".
+  /// JSON path of this object ("" for the root) or of a key in it, like "optimizer.lr" or "groups[1].match".
   std::string pathOf(std::string_view key) const;
 
-  /// To be called after all keys were read: the problem to report (ErrorCode::invalidArgument), or ok.
+  /// The problem to report (ErrorCode::invalidArgument), or ok. Called after all keys were read.
   Status finish() const;
-  /// Every value that was read from the root down, in reading order.
+  /// Every value that was read, from the root down, in reading order.
   nlohmann::ordered_json effective() const;
 
  private:
@@ -81,12 +79,11 @@ class ObjectReader {
   struct State;
   ObjectReader(std::shared_ptr<State> state, Node* node);
 
-  /// The value given for `key`, or null when there is none; either way the key is known from now
-  /// on.
+  /// The value of `key`, or null if absent; either way the key counts as valid from now on.
   const nlohmann::ordered_json* given(std::string_view key) const;
-  /// Keeps what the reader was given for `key`, for effective().
+  /// Records the value that the reader returned for `key`, for effective().
   void record(std::string_view key, nlohmann::ordered_json value);
-  /// Remembers that the value at `path` is not `right`.
+  /// Records that the value at `path` is not `right`.
   void wrong(const std::string& path, const std::string& right, const nlohmann::ordered_json& value,
              const std::string& hint = "");
   template <class T, class Check>

@@ -9,8 +9,8 @@ LoadedLibrary::LoadedLibrary(const char* name, const char* package)
   if (handle_ != nullptr) return;
   const char* const reason = dlerror();
   status_ = {ErrorCode::unavailable, std::string(name) + " cannot be loaded (" +
-                                         (reason ? reason : "no reason") + "); Debian's package " + package +
-                                         " has it"};
+                                         (reason ? reason : "no reason") + "); on Debian it is in package " +
+                                         package};
 }
 
 void* LoadedLibrary::lookUp(const char* name) {

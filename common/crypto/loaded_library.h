@@ -7,18 +7,18 @@
 
 namespace psd {
 
-/// A library of the system that is loaded when something first needs it, and never given back: who does not
-/// use it has not its memory. Owned by one thread while functions are looked up.
+/// A system library that is loaded on first use and never unloaded, so that programs that do not use it do
+/// not pay for its memory. Owned by one thread while functions are looked up.
 class LoadedLibrary {
  public:
-  /// By the name that the system's loader knows, as "libcrypto.so.3"; `package` is where Debian has it.
+  /// `name` is that of the system's loader, like "libcrypto.so.3"; `package` is the Debian package.
   LoadedLibrary(const char* name, const char* package);
 
   template <class Function>
   void find(const char* name, Function*& into) {
     into = reinterpret_cast<Function*>(lookUp(name));
   }
-  /// Whether the library and all functions were there.
+  /// Whether the library and all functions were found.
   const Status& status() const { return status_; }
 
  private:

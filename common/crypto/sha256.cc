@@ -36,7 +36,8 @@ Result<Sha256> Hasher::sha256(std::string_view bytes) const {
   unsigned int length = 0;
   const int done =
       functions_->digest(bytes.data(), bytes.size(), digest.data(), &length, functions_->sha256(), nullptr);
-  if (done != 1 || length != digest.size()) return Error{ErrorCode::internal, "libcrypto makes no SHA-256"};
+  if (done != 1 || length != digest.size())
+    return Error{ErrorCode::internal, "libcrypto failed to compute SHA-256"};
   return digest;
 }
 

@@ -11,14 +11,14 @@ namespace psd {
 
 using Sha256 = std::array<unsigned char, 32>;
 
-/// SHA-256 by OpenSSL's libcrypto, which is loaded when the first of these is made. Immutable; thread-safe.
+/// SHA-256 by OpenSSL's libcrypto, which is loaded on first use. Immutable; thread-safe.
 class Hasher {
  public:
-  /// ErrorCode::unavailable where libcrypto cannot be loaded.
+  /// ErrorCode::unavailable if libcrypto cannot be loaded.
   static Result<Hasher> make();
 
   Result<Sha256> sha256(std::string_view bytes) const;
-  /// In a time that does not depend on where they differ.
+  /// Compares in constant time.
   bool same(const Sha256& one, const Sha256& other) const;
 
  private:
@@ -27,7 +27,7 @@ class Hasher {
   const Functions* functions_;
 };
 
-/// In lower-case hexadecimal digits.
+/// Lower-case hexadecimal.
 std::string hexOf(const Sha256& digest);
 /// Fails (invalidArgument) on anything but 64 hexadecimal digits.
 Result<Sha256> sha256Of(std::string_view hex);

@@ -4,11 +4,10 @@
 
 namespace psd {
 
-/// Whether a Content-Type is that of JSON, in letters of any case and with parameters or without.
-/// Thread-safe.
+/// Whether a Content-Type is JSON, case-insensitive, with or without parameters. Thread-safe.
 bool isJsonType(std::string_view contentType);
 
-/// Whether a header that lists words, as Connection does, has that one, in letters of any case. Thread-safe.
+/// Whether a header that lists words, like Connection, contains `word`, case-insensitive. Thread-safe.
 bool listsWord(std::string_view header, std::string_view word);
 
 }  // namespace psd

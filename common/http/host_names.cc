@@ -14,7 +14,7 @@ std::string inSmallLetters(std::string host) {
   return host;
 }
 
-/// A Host header without its port and brackets, in small letters; empty where it is none.
+/// A Host header in lower case, without port and brackets; empty if it is malformed.
 std::string hostOf(std::string_view header) {
   const bool bracketed = header.starts_with('[');
   const size_t end = std::min(header.find(bracketed ? ']' : ':'), header.size());

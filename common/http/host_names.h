@@ -9,14 +9,14 @@
 
 namespace psd {
 
-/// By which names a program is reached over HTTP: localhost, the hosts of its addresses, and IP addresses.
+/// The valid host names of a program over HTTP: localhost, the hosts of its addresses, and all IP addresses.
 /// Immutable.
 class HostNames {
  public:
   explicit HostNames(const std::vector<Address>& listen);
 
-  /// Whether Host is one of them. Where it is another, a browser may have been led here by another site's
-  /// name for this machine.
+  /// Whether the Host header is valid. Otherwise a browser may have been directed here by another site's name
+  /// for this machine (DNS rebinding).
   bool knows(const kj::HttpHeaders& headers) const;
 
  private:

@@ -15,7 +15,7 @@ namespace psd {
 namespace {
 
 constexpr auto kAcceptAgainAfter = 100 * kj::MILLISECONDS;
-constexpr const char* kUnreadable = "what the headers say of the body is wrong";
+constexpr const char* kUnreadable = "the headers that describe the body are invalid";
 
 kj::HttpServerSettings settingsFor(const HttpListenerOptions& options, kj::HttpServerErrorHandler& errors,
                                    kj::HttpServerCallbacks& callbacks) {
@@ -65,7 +65,7 @@ std::vector<std::string> HttpListener::places() const {
   std::vector<std::string> places;
   for (const ListenSockets& bound : sockets_) {
     Address address = bound.address();
-    address.multipath = false;  // a browser's URL has no such thing
+    address.multipath = false;  // not valid in a browser's URL
     const std::string text = address.toString();
     const char* const scheme = address.tls ? "https" : "http";
     places.push_back(address.kind == Address::Kind::tcp ? scheme + text.substr(text.find(':')) + "/" : text);
@@ -79,7 +79,7 @@ kj::Promise<void> HttpListener::accept(kj::ConnectionReceiver& receiver, bool tl
         admit(kj::mv(stream), tls);
         return accept(receiver, tls);
       },
-      [this, &receiver, tls](kj::Exception&& exception) {  // out of descriptors, maybe
+      [this, &receiver, tls](kj::Exception&& exception) {  // possibly out of descriptors
         logLine(spdlog::level::warn, {.event = "accept_failed", .limited = true},
                 "http: cannot accept a connection: {}; trying again", exception.getDescription().cStr());
         return timer_.afterDelay(kAcceptAgainAfter).then([this, &receiver, tls] {
@@ -105,7 +105,7 @@ kj::Promise<void> HttpListener::serve(kj::Own<kj::AsyncIoStream> stream, HttpPee
 }
 
 kj::Promise<void> HttpListener::meet(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer) {
-  // A reload may have taken the key away; the address stays.
+  // A reload may have removed the key; the address stays.
   auto context = options_.tls();
   if (context == nullptr) {
     options_.handshakeRefused("the configuration has no `tls` any more");
@@ -139,7 +139,7 @@ void HttpListener::taskFailed(kj::Exception&& exception) {
 
 kj::Promise<void> HttpListener::handleApplicationError(kj::Exception exception,
                                                        kj::Maybe<kj::HttpService::Response&> response) {
-  // Peers that hang up, or do not read, are no news.
+  // Peers that disconnect, or do not read, are not worth a warning.
   spdlog::debug("http: a request ended: {}", exception.getDescription().cStr());
   KJ_IF_MAYBE (open, response) {
     if (exception.getType() == kj::Exception::Type::FAILED)

@@ -18,20 +18,19 @@
 
 namespace psd {
 
-/// Where a listener listens, what it stays under, and what it asks and tells.
+/// Addresses, limits and callbacks of a listener.
 struct HttpListenerOptions {
   std::vector<Address> listen;
   uint32_t connections = 64;             ///< open at once
-  std::chrono::milliseconds timeout{0};  ///< for a request to be complete
-  /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
+  std::chrono::milliseconds timeout{0};  ///< limit for receiving a request
+  /// Returns the current TLS context for tls:// addresses; null: no longer configured.
   std::function<std::shared_ptr<const TlsContext>()> tls;
   std::function<void(const std::string& why)> handshakeRefused;
-  std::function<void(uint64_t open)> counted;  ///< whenever a connection came or went
-  std::function<void()> refused;               ///< one over `connections` came
+  std::function<void(uint64_t open)> counted;  ///< called when a connection opens or closes
+  std::function<void()> refused;               ///< called when a connection over `connections` is refused
 };
 
-/// Sockets on which a site answers over HTTP, and their connections with their limits. Belongs to an event
-/// loop.
+/// The listening sockets of an HTTP site, and their connections with their limits. Belongs to an event loop.
 class HttpListener final : private kj::TaskSet::ErrorHandler, private kj::HttpServerErrorHandler {
  public:
   /// All but `options` outlive it.
@@ -39,19 +38,20 @@ class HttpListener final : private kj::TaskSet::ErrorHandler, private kj::HttpSe
                const Replies& replies, HttpListenerOptions options);
   ~HttpListener() noexcept(false);
 
-  /// Binds the addresses and accepts. Blocks where a name is looked up. The error names the key http.listen.
+  /// Binds the addresses and accepts connections. Blocks during name resolution. The error names the key
+  /// http.listen.
   Status start();
-  /// Where it is reached, for people: "http://localhost:5580/"; of a Unix socket its address.
+  /// Human-readable URLs: "http://localhost:5580/"; for a Unix socket its address.
   std::vector<std::string> places() const;
 
  private:
   kj::Promise<void> accept(kj::ConnectionReceiver& receiver, bool tls);
   void admit(kj::Own<kj::AsyncIoStream> stream, bool tls);
   kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
-  /// Shakes hands, within the timeout, and serves.
+  /// Performs the TLS handshake within the timeout, then serves.
   kj::Promise<void> meet(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
   void taskFailed(kj::Exception&& exception) override;
-  /// Of what kj-http could not read, and of answers that broke off.
+  /// Handles requests that kj-http cannot parse, and answers that broke off.
   kj::Promise<void> handleApplicationError(kj::Exception exception,
                                            kj::Maybe<kj::HttpService::Response&> response) override;
 

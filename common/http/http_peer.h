@@ -8,12 +8,12 @@
 
 namespace psd {
 
-/// What a connection tells of who is at its other end. A value type.
+/// What is known about the peer of a connection. A value type.
 struct HttpPeer {
   bool encrypted = false;                     ///< over TLS
-  std::vector<std::string> certificateNames;  ///< of a client's certificate that was checked
-  std::string where;                          ///< as text: "127.0.0.1:53211"
-  std::optional<uid_t> user;                  ///< of a Unix socket: the user of its process
+  std::vector<std::string> certificateNames;  ///< of a verified client certificate
+  std::string where;                          ///< human-readable: "127.0.0.1:53211"
+  std::optional<uid_t> user;                  ///< of a Unix socket: the user of the peer process
 };
 
 }  // namespace psd

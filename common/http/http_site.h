@@ -6,13 +6,13 @@
 
 namespace psd {
 
-/// Answers requests over HTTP. Belongs to one event loop.
+/// Request handler of an HTTP server. Belongs to one event loop.
 class HttpSite {
  public:
   using Response = kj::HttpService::Response;
 
   virtual ~HttpSite() noexcept(false) = default;
-  /// Answers a request of the connection with that peer. All outlive what it gives.
+  /// Answers a request from `peer`. All arguments outlive the returned promise.
   virtual kj::Promise<void> request(const HttpPeer& peer, kj::HttpMethod method, kj::StringPtr url,
                                     const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
                                     Response& response) = 0;

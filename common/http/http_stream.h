@@ -10,19 +10,19 @@
 
 namespace psd {
 
-/// A connection on its way to kj-http, with what that does not tell of it: who is at the other end, and
-/// whether that one speaks HTTP/1.0, as its first request says. It can be ended between two requests, which
-/// kj-http leaves to peers. Belongs to an event loop.
+/// The connection under kj-http, with what kj-http does not expose: the peer, and whether its first request
+/// was HTTP/1.0. It can be ended between two requests, which kj-http leaves to peers. Belongs to an event
+/// loop.
 class HttpStream final : public kj::AsyncIoStream {
  public:
   HttpStream(kj::Own<kj::AsyncIoStream> below, HttpPeer peer)
       : below_(kj::mv(below)), peer_(std::move(peer)) {}
 
   const HttpPeer& peer() const { return peer_; }
-  /// Its peer reads an answer to the connection's end.
+  /// The peer speaks HTTP/1.0 and reads an answer until the connection closes.
   bool speaksOldHttp() const { return old_; }
 
-  /// From now on nothing comes from the peer any more.
+  /// From now on reads return the end of the stream.
   void end() { ended_ = true; }
   bool ended() const { return ended_; }
 
@@ -43,8 +43,8 @@ class HttpStream final : public kj::AsyncIoStream {
 
   kj::Own<kj::AsyncIoStream> below_;
   const HttpPeer peer_;
-  std::string lineEnd_;    // the newest bytes of the first request's first line
-  bool lineRead_ = false;  // to its end
+  std::string lineEnd_;    // the last bytes of the first request's first line
+  bool lineRead_ = false;  // up to its end
   bool old_ = false;
   bool ended_ = false;
 };

@@ -4,13 +4,13 @@
 
 namespace psd {
 
-/// Tells kj-http, which asks as an answer begins, whether its connection ends with it. Belongs to an event
-/// loop.
+/// Decides for kj-http, which asks at the start of an answer, whether the connection closes after it. Belongs
+/// to an event loop.
 class LastAnswer final : public kj::HttpServerCallbacks {
  public:
   bool shouldClose() override { return begins_; }
 
-  /// Begins an answer with `send()`, the connection's last one where `last`.
+  /// Starts an answer with `send()`; `last`: it is the connection's last one.
   template <class Send>
   auto begin(bool last, Send send) {
     begins_ = last;

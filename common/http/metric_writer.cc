@@ -3,7 +3,7 @@
 namespace psd {
 namespace {
 
-/// A label's value, as the format has it.
+/// Escapes a label's value as the format requires.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -22,7 +22,7 @@ std::string escaped(std::string_view text) {
 void MetricWriter::begin(std::string name, Type type, std::string_view help) {
   name_ = std::move(name);
   constexpr std::string_view kTypes[] = {"counter", "gauge", "histogram"};
-  std::string text(help);  // backquotes are for pages
+  std::string text(help);  // backquotes are for documentation pages
   std::erase(text, '`');
   if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
   std::string line;

@@ -12,7 +12,7 @@
 
 namespace psd {
 
-/// Writes one metric after the other, in Prometheus' text exposition format 0.0.4. Owned by one thread.
+/// Writes metrics in Prometheus' text exposition format 0.0.4. Owned by one thread.
 class MetricWriter {
  public:
   enum class Type { counter, gauge, histogram };
@@ -21,7 +21,7 @@ class MetricWriter {
 
   static constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-  /// Begins a metric, of which sample() gives the values. `help` is a sentence without its end.
+  /// Starts a metric, whose values follow by sample(). `help` is a sentence without its period.
   void begin(std::string name, Type type, std::string_view help);
   template <class T>
   void sample(T value, Labels labels = {}, std::string_view suffix = "") {
@@ -33,9 +33,9 @@ class MetricWriter {
     begin(std::move(name), type, help);
     sample(value);
   }
-  /// The samples of a histogram. `buckets`: of objects with `atMost`, an optional bound, and `count`, of the
-  /// values in this bucket alone; ascending, without a bound in the last. `label`: of all its samples;
-  /// without a name there is none.
+  /// The samples of a histogram. `buckets`: objects with `atMost`, an optional upper bound, and `count`, of
+  /// this bucket only (not cumulative); ascending, without a bound in the last. `label`: added to all
+  /// samples; omitted if its name is empty.
   template <class Buckets>
   void histogram(const Buckets& buckets, double sum, Label label = {}) {
     uint64_t count = 0;
@@ -51,7 +51,7 @@ class MetricWriter {
   const std::string& text() const { return out_; }
 
  private:
-  /// With the labels that have a name.
+  /// Writes a sample with those labels that have a name.
   template <class T>
   void sampleOf(T value, Label one, std::string_view suffix, Label other = {}) {
     if (one.first.empty() && other.first.empty()) return sample(value, {}, suffix);

@@ -10,7 +10,7 @@
 
 namespace psd {
 
-/// The headers that this side reads and writes beside those that kj knows. Immutable once the table is built.
+/// The headers that this program uses beside those that kj knows. Immutable once the table is built.
 struct HttpHeaderNames {
   explicit HttpHeaderNames(kj::HttpHeaderTable::Builder& builder)
       : table(builder.getFutureTable()),
@@ -27,11 +27,11 @@ struct HttpHeaderNames {
       authorization, authenticate;
 };
 
-/// Sends answers, each with the headers that every answer has, and with a bound on how long its reader may
+/// Sends answers, each with the headers common to all answers, and with a limit on how long the reader may
 /// take. Belongs to one event loop.
 class Replies {
  public:
-  /// `names` and `timer` outlive it. `timedOut` is called for each peer that took longer than `timeout`.
+  /// `names` and `timer` outlive it. `timedOut` is called for each peer that exceeded `timeout`.
   Replies(const HttpHeaderNames& names, kj::Timer& timer, kj::Duration timeout,
           std::function<void()> timedOut)
       : names_(names), timer_(timer), timeout_(timeout), timedOut_(std::move(timedOut)) {}
@@ -41,20 +41,20 @@ class Replies {
     kj::StringPtr reason = "OK";
     std::string type = "text/plain; charset=utf-8";
     std::shared_ptr<const std::string> content;
-    kj::StringPtr allow = nullptr;  ///< methods that there are, with 405
+    kj::StringPtr allow = nullptr;  ///< allowed methods, with 405
   };
   kj::Promise<void> send(kj::HttpService::Response& response, Answer answer) const;
-  /// A line.
+  /// Sends one line of text.
   kj::Promise<void> text(kj::HttpService::Response& response, kj::uint code, kj::StringPtr reason,
                          std::string line) const;
-  /// Begins an answer that has no known end.
+  /// Starts an answer of unknown length.
   kj::Own<kj::AsyncOutputStream> begin(kj::HttpService::Response& response, kj::StringPtr type) const;
-  /// Writes a piece of it. Fails once the reader has taken longer than allowed.
+  /// Writes a piece of such an answer. Fails once the reader exceeded the timeout.
   kj::Promise<void> write(kj::AsyncOutputStream& stream, std::shared_ptr<const std::string> text) const;
-  /// Resolves when the answer to a guessed token may go: guessing takes long, on so many connections as there
-  /// may be.
+  /// Delay before the answer to an invalid token: it slows down guessing on the limited number of
+  /// connections.
   kj::Promise<void> late() const { return timer_.afterDelay(500 * kj::MILLISECONDS); }
-  /// Bounds what the peer is waited for.
+  /// Applies the timeout to an operation that waits for the peer.
   template <class T>
   kj::Promise<T> inTime(kj::Promise<T> waiting) const {
     return timer_.timeoutAfter(timeout_, kj::mv(waiting)).catch_([this](kj::Exception&& e) -> kj::Promise<T> {

@@ -49,12 +49,12 @@ kj::Promise<void> Visitor::request(kj::HttpMethod method, kj::StringPtr url, con
   auto done = kj::evalNow([&] {
                 return site_.request(stream_.peer(), method, url, headers, body, answer);
               }).catch_([this, &answer](kj::Exception&& exception) -> kj::Promise<void> {
-    // Peers that hang up are no news.
+    // Peers that disconnect are not worth a warning.
     if (answer.begun() || exception.getType() != kj::Exception::Type::FAILED) return kj::mv(exception);
     return failed(answer, exception);
   });
   if (last) {
-    // A socket that is closed before all has been read may take the answer from its peer.
+    // Closing a socket with unread data may destroy the answer before the peer reads it.
     done = done.then([this, &body] { return readRest(body); }).then([this] { stream_.end(); });
   }
   return done.attach(kj::mv(answering));
@@ -63,7 +63,7 @@ kj::Promise<void> Visitor::request(kj::HttpMethod method, kj::StringPtr url, con
 kj::Promise<void> Visitor::failed(Response& response, const kj::Exception& exception) const {
   logLine(spdlog::level::warn, {.event = "request_failed", .limited = true}, "a request over HTTP failed: {}",
           exception.getDescription().cStr());
-  return replies_.text(response, 500, "Internal Server Error", "something failed here; the log has it");
+  return replies_.text(response, 500, "Internal Server Error", "internal error; see the log");
 }
 
 kj::Promise<void> Visitor::readRest(kj::AsyncInputStream& body) const {

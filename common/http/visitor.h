@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// Asks the site what one connection asks, says who is at the connection's other end, and lets the connection
-/// end with the answer where the peer waits for that. Belongs to an event loop.
+/// Passes one connection's requests to the site together with the peer's identity, and ends the connection
+/// after the answer if the peer expects that. Belongs to an event loop.
 class Visitor final : public kj::HttpService {
  public:
   /// All outlive it.
@@ -23,9 +23,9 @@ class Visitor final : public kj::HttpService {
  private:
   class Answering;
 
-  /// Answers a request that failed before its answer began.
+  /// Answers a request that failed before its answer started.
   kj::Promise<void> failed(Response& response, const kj::Exception& exception) const;
-  /// Reads what is left of a body, or enough of it.
+  /// Reads the rest of a body, up to a limit.
   kj::Promise<void> readRest(kj::AsyncInputStream& body) const;
 
   HttpSite& site_;

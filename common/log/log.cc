@@ -25,14 +25,14 @@
 namespace psd {
 namespace {
 
-/// The level's name in the configuration, where spdlog says "warning".
+/// The level's name in the configuration; spdlog's "warning" is "warn".
 std::string_view levelName(spdlog::level::level_enum level) {
   if (level == spdlog::level::warn) return "warn";
   const auto name = spdlog::level::to_string_view(level);
   return {name.data(), name.size()};
 }
 
-/// The level in a column of its own, in the text format. Owned by its sink.
+/// The level as a column of fixed width, in the text format. Owned by its sink.
 class LevelColumn final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
@@ -46,7 +46,7 @@ class LevelColumn final : public spdlog::custom_flag_formatter {
   }
 };
 
-/// The message as one line of the text format, whatever it quotes.
+/// The message as one line of the text format, whatever characters it quotes.
 class MessageColumn final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
@@ -58,8 +58,8 @@ class MessageColumn final : public spdlog::custom_flag_formatter {
   }
 };
 
-/// One JSON object per line: time (UTC, milliseconds), level, message, and the fields that the line has.
-/// Owned by its sink, which calls it under the sink's lock.
+/// One JSON object per line: time (UTC, milliseconds), level, message, and the line's fields. Owned by its
+/// sink, which calls it under the sink's lock.
 class JsonFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
@@ -92,8 +92,8 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
-/// Whether standard error is connected to the journal, which then reads priorities. systemd states device and
-/// inode of the stream that it made; a redirection leads elsewhere.
+/// Whether standard error is connected to the journal, which parses priorities. JOURNAL_STREAM has device and
+/// inode of systemd's stream; after a redirection they differ.
 bool goesToJournal() {
   const char* const stream = std::getenv("JOURNAL_STREAM");
   struct stat info {};
@@ -133,7 +133,7 @@ Status initLogging(const LogOptions& options) {
                              .color = !json && !toFile && isColorTerminal()};
   auto sink = std::make_shared<LogSink>(std::move(target), std::move(formatter), style);
   auto logger = std::make_shared<spdlog::logger>("psd", sink);
-  logger->flush_on(spdlog::level::off);  // the sink's thread writes at once
+  logger->flush_on(spdlog::level::off);  // the sink's thread writes immediately
   spdlog::set_default_logger(std::move(logger));
   setLogLevel(options.level);
   return {};
@@ -165,7 +165,7 @@ void printLastLine(std::string_view line) {
     const int ready = poll(&room, 1, logs ? static_cast<int>(kLogWait.count()) : -1);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return;
-    // As much as a pipe takes without blocking once it has room.
+    // As much as a pipe accepts without blocking once it is writable.
     const ssize_t written = write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
     if (written < 0 && errno != EINTR && errno != EAGAIN) return;
     if (written > 0) text.erase(0, static_cast<size_t>(written));

@@ -10,35 +10,35 @@
 
 namespace psd {
 
-/// Longer messages are cut. In the text format each message is made one line (common/text/text.h).
+/// Longer messages are truncated. In the text format each message is one line (common/text/text.h).
 inline constexpr size_t kMessageBytesMax = 8192;
 
-/// How a program logs.
+/// Logging options of a program.
 struct LogOptions {
   std::string level = "info";   ///< trace, debug, info, warn, error or off
-  std::string format = "text";  ///< text (for people) or json (one object per line)
+  std::string format = "text";  ///< text (human-readable) or json (one object per line)
   std::string file;             ///< path, appended to; empty: standard error
 };
 
-/// Sets spdlog's default logger, to a LogSink. Call once in main() before threads start; logging itself is
-/// thread-safe, and waits neither for a disk nor for a reader. Fails with the path and the reason when the
-/// file cannot be opened.
+/// Installs a LogSink as spdlog's default logger. Call once in main() before threads start; logging itself is
+/// thread-safe, and waits neither for a disk nor for a reader. If the file cannot be opened the Error has the
+/// path and the reason.
 Status initLogging(const LogOptions& options);
 
 /// Changes the level of the running logger. Thread-safe.
 void setLogLevel(const std::string& level);
 
-// For the logger that initLogging() set; without one they do nothing. Thread-safe.
+// For the logger that initLogging() installed; without one they do nothing. Thread-safe.
 
-/// Waits until all that was logged before is written; false when that takes longer than `most`.
+/// Waits until all earlier lines are written; false if that takes longer than `most`.
 bool flushLog(std::chrono::milliseconds most = kLogWait);
-/// Opens the file's path again, for log rotation. An Error: the previous file stays in use. An
-/// error that takes longer than kLogWait becomes a line of the log.
+/// Reopens the file at its path, for log rotation. On an Error the previous file stays in use. An error that
+/// takes longer than kLogWait is logged instead.
 Status reopenLogFile();
 LogLosses logLosses();
 
-/// Writes a line to standard error at the end of a program. Of one that logs, once its log is written, and
-/// where standard error takes nothing for kLogWait, not at all.
+/// Writes a program's last line to standard error. A program that logs first flushes its log, and drops the
+/// line if standard error accepts nothing for kLogWait.
 void printLastLine(std::string_view line);
 
 }  // namespace psd

@@ -9,22 +9,23 @@
 
 namespace psd {
 
-/// Lines of the log that wait to be written, at most kBytesMax. A line that has no room is dropped and
-/// counted. Information may take half of the room, warnings three quarters and errors all of it, so errors
-/// are dropped last. Not thread-safe; its owner guards it.
+/// Log lines that wait to be written, at most kBytesMax. A line that does not fit is dropped and counted.
+/// Information may fill half of the capacity, warnings three quarters and errors all of it, so errors are
+/// dropped last. Not thread-safe; its owner guards it.
 class LogBacklog {
  public:
   static constexpr size_t kBytesMax = 1 << 20;
 
-  /// Lines that go to the target in one write. A value type.
+  /// Lines written to the target in one call. A value type.
   struct Batch {
     std::string text;
     uint64_t lines = 0;
   };
 
-  /// False: dropped.
+  /// Returns false if the line was dropped.
   bool push(spdlog::level::level_enum level, std::string line);
-  /// The oldest lines, at least one and about `most` bytes, which keep their room until written().
+  /// Takes the oldest lines, at least one and about `most` bytes, which count towards the capacity until
+  /// written().
   Batch take(size_t most);
   void written() { taken_ = 0; }
   bool empty() const { return lines_.empty(); }

@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-/// "10.0.0.7" of "10.0.0.7:4711 (psd-trainer)": a peer that connects again has another port.
+/// "10.0.0.7" of "10.0.0.7:4711 (psd-trainer)": a peer that reconnects has another port.
 std::string_view hostOfPeer(std::string_view peer) {
   const std::string_view address = peer.substr(0, peer.find(" ("));
   const size_t port = address.rfind(':');

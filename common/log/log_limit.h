@@ -10,9 +10,9 @@
 
 namespace psd {
 
-/// Bounds the lines that peers without access can cause: of each event kLinesPerHost of one host and kLines
-/// of all hosts in a window of time. What exceeds this is counted, and the count logged when the window
-/// ends. While lines are left out, each window lasts twice as long as the previous one, up to kWindowMax.
+/// Limits the lines that peers without access can cause: per event, kLinesPerHost of one host and kLines of
+/// all hosts within a window of time. Suppressed lines are counted, and the count is logged when the window
+/// ends. While lines are suppressed, each window lasts twice as long as the previous one, up to kWindowMax.
 /// Not thread-safe; its owner guards it.
 class LogLimit {
  public:
@@ -20,13 +20,14 @@ class LogLimit {
   static constexpr uint32_t kLinesPerHost = 10, kLines = 30;
   static constexpr std::chrono::seconds kWindowMin{10}, kWindowMax{600};
 
-  /// Whether a line of the event is written. `peer` as AcceptedSocket::peer, with anything after a space.
+  /// Whether a line of the event is logged. `peer` is AcceptedSocket::peer, optionally followed by a space
+  /// and other text.
   bool admit(const std::string& event, std::string_view peer, Clock::time_point now);
-  /// For each window that has ended and left lines out, the sentence that counts them.
+  /// A summary sentence for each window that has ended and suppressed lines.
   std::vector<std::string> due(Clock::time_point now);
-  /// When due() will return a sentence; nothing while no line is left out.
+  /// When due() will return a sentence; empty while no line is suppressed.
   std::optional<Clock::time_point> nextDue() const;
-  /// Lines left out so far.
+  /// Lines suppressed so far.
   uint64_t suppressed() const { return suppressed_; }
 
  private:
@@ -38,7 +39,7 @@ class LogLimit {
     std::map<std::string, uint32_t, std::less<>> ofHost;  ///< at most kLines
   };
 
-  std::map<std::string, Window> windows_;  ///< by event, each a constant of the program
+  std::map<std::string, Window> windows_;  ///< by event, which is a constant of the program
   uint64_t suppressed_ = 0;
 };
 

@@ -9,19 +9,19 @@
 
 namespace psd {
 
-/// What a line of the log is about: keys of its object in the JSON format, beside the message. The text
-/// format prints the message alone, so the message states all of it too. A value type.
+/// Structured fields of a log line: keys of its object in the JSON format, beside the message. The text
+/// format prints only the message, so the message must state them too. A value type.
 struct LogFields {
-  std::string event;             ///< the kind of event; that of `psd events` where there is one
+  std::string event;             ///< the kind of event; as in `psd events` where it has one
   std::optional<uint32_t> rank;  ///< of the trainer
-  std::string process;           ///< of the trainer, as "4711@node-3"
-  std::string peer;              ///< the other end of the connection
+  std::string process;           ///< of the trainer, like "4711@node-3"
+  std::string peer;              ///< of the connection
   std::optional<uint64_t> step;  ///< of the trainer
-  std::string by;                ///< who asked for it: an operator, or of a join the caller
-  bool limited = false;          ///< an unauthenticated peer can cause the line; LogLimit bounds how many
+  std::string by;                ///< who requested it: an operator, or the caller of a join
+  bool limited = false;          ///< an unauthenticated peer can cause the line; LogLimit bounds the number
 };
 
-/// While it lives, lines that this thread logs have these fields. Belongs to one thread.
+/// While it exists, lines logged by this thread have these fields. Belongs to one thread.
 class LogFieldsScope {
  public:
   explicit LogFieldsScope(const LogFields& fields);

@@ -26,8 +26,8 @@ namespace level = spdlog::level;
 using Clock = LogLimit::Clock;
 
 constexpr size_t kBatchBytes = 64 << 10;
-constexpr std::chrono::seconds kTurn{5};            // for the thread to run at all on a busy machine
-constexpr std::chrono::milliseconds kLookAgain{5};  // whether it is in a call of the target now
+constexpr std::chrono::seconds kTurn{5};            // for the thread to be scheduled on a busy machine
+constexpr std::chrono::milliseconds kLookAgain{5};  // interval at which `inTargetSince` is checked
 
 /// The severity of syslog(3).
 char priorityOf(level::level_enum severity) {
@@ -52,38 +52,39 @@ const char* colorOf(level::level_enum severity) {
 
 }  // namespace
 
-/// What the sink and its thread share. Outlives the sink if the target hangs.
+/// State shared by the sink and its thread. Outlives the sink if the target hangs.
 struct LogSink::Shared {
   Shared(LogTarget to, std::unique_ptr<spdlog::formatter> with, Style in)
       : target(std::move(to)), formatter(std::move(with)), style(in) {}
 
   void run();
-  /// Does the next thing that is due; false: nothing is. Holds the lock on return.
+  /// Performs the next pending action; false: none. Holds the lock on return.
   bool step(std::unique_lock<std::mutex>& lock);
   void writeOut(std::unique_lock<std::mutex>& lock, LogBacklog::Batch batch, uint64_t counted);
   std::string render(const spdlog::details::log_msg& message) const;
   std::string render(level::level_enum severity, const std::string& sentence) const;
   void push(level::level_enum severity, std::string line);
-  /// Waits for `condition`, and returns whether it holds. Gives up after `most` in a call of the target.
-  /// While the thread is not in one, because the machine is too busy to run it, gives up after kTurn.
+  /// Waits for `condition`, and returns whether it holds. Gives up after the thread has been in one call of
+  /// the target for `most`. While it is not in a call, because the machine is too busy to run it, gives up
+  /// after kTurn.
   bool await(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
              const std::function<bool()>& condition);
 
-  std::mutex mutex;  ///< guards all but `target`, which is the thread's
+  std::mutex mutex;  ///< guards all but `target`, which belongs to the thread
   std::condition_variable work, done;
   LogTarget target;
   std::unique_ptr<spdlog::formatter> formatter;
   const Style style;
   LogBacklog backlog;
   LogLimit limit;
-  uint64_t accepted = 0, handled = 0;              ///< lines that came into the backlog, and that left it
-  uint64_t dropped = 0;                            ///< in all
-  uint64_t unwritten = 0;                          ///< lines that the target refused since it last took one
-  std::string reason;                              ///< why it did
-  uint64_t reopens = 0, reopened = 0;              ///< asked for, and made
-  Status reopenStatus;                             ///< of the last one made
-  bool reopenAwaited = false;                      ///< whether reopen() waits; else an error becomes a line
-  std::optional<Clock::time_point> inTargetSince;  ///< the thread is in a call of it
+  uint64_t accepted = 0, handled = 0;              ///< lines added to the backlog, and removed from it
+  uint64_t dropped = 0;                            ///< in total
+  uint64_t unwritten = 0;                          ///< lines that failed since the last successful write
+  std::string reason;                              ///< of the failure
+  uint64_t reopens = 0, reopened = 0;              ///< requested, and performed
+  Status reopenStatus;                             ///< of the last reopen
+  bool reopenAwaited = false;                      ///< whether reopen() waits; else an error is logged
+  std::optional<Clock::time_point> inTargetSince;  ///< while the thread is in a call of it
   bool over = false, ended = false;
 };
 
@@ -186,7 +187,7 @@ void LogSink::Shared::run() {
     if (const auto next = limit.nextDue()) {
       work.wait_until(lock, *next);
     } else {
-      // Not wait(), of which gcc 12 takes a version that libstdc++ 11 lacks.
+      // Not wait(): gcc 12 selects a version of it that libstdc++ 11 lacks.
       work.wait_until(lock, std::chrono::steady_clock::time_point::max());
     }
   }
@@ -196,7 +197,8 @@ void LogSink::Shared::run() {
 
 LogSink::LogSink(LogTarget target, std::unique_ptr<spdlog::formatter> formatter, Style style)
     : shared_(std::make_shared<Shared>(std::move(target), std::move(formatter), style)) {
-  // The thread takes no signal: programs choose the thread that does. SIGPIPE is an error of its write.
+  // The thread blocks all signals: programs choose the thread that handles them. SIGPIPE becomes a write
+  // error.
   sigset_t all, previous;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &previous);
@@ -216,7 +218,7 @@ void LogSink::log(const spdlog::details::log_msg& message) {
   const std::lock_guard lock(shared_->mutex);
   if (fields != nullptr && fields->limited &&
       !shared_->limit.admit(fields->event, fields->peer, Clock::now())) {
-    shared_->work.notify_one();  // it may have to wait for the window's end
+    shared_->work.notify_one();  // it may now have to wait for the window's end
     return;
   }
   shared_->push(message.level, shared_->render(message));

@@ -16,7 +16,7 @@ namespace {
 
 Result<OwnFd> openLogFile(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
-  std::error_code unknown;  // if the folder cannot be looked up, open() fails with the reason
+  std::error_code unknown;  // if the lookup fails, open() reports the reason
   if (!folder.empty() && !std::filesystem::exists(folder, unknown) && !unknown) {
     return Error{ErrorCode::invalidArgument,
                  "log.file: " + quotedPath(path) + ": there is no folder " + quotedPath(folder.string())};

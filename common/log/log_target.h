@@ -8,16 +8,16 @@
 
 namespace psd {
 
-/// The file of a log, appended to, which may be moved away meanwhile, or standard error. Its calls block as
+/// A log's destination: a file opened for append, which may be moved away, or standard error. Calls block as
 /// long as the file system or the reader of standard error does. Belongs to the log's thread.
 class LogTarget {
  public:
-  /// Opens the file, which it creates where it is missing; an empty path is standard error. Errors name the
-  /// file and the reason.
+  /// Opens the file and creates it if missing; an empty path is standard error. Errors name the file and the
+  /// reason.
   static Result<LogTarget> open(const std::string& path);
-  /// Opens the path again; after an error the file that is open stays.
+  /// Reopens the path; after an error the open file stays in use.
   Status reopen();
-  /// Writes all of it, or fails with the reason. The line after a failure begins on a line of its own.
+  /// Writes all of it, or fails with the reason. The next write after a failure starts on a new line.
   Status write(std::string_view text);
 
  private:

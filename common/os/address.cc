@@ -14,7 +14,7 @@ constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kTls = "tls://";
 constexpr std::string_view kUnix = "unix://";
 constexpr std::string_view kMultipath = "?multipath";
-constexpr size_t kHostBytesMax = 253;  // of a name in the DNS
+constexpr size_t kHostBytesMax = 253;  // of a DNS name
 
 Error badAddress(std::string_view text, std::string_view why) {
   return {ErrorCode::invalidArgument, "address '" + printable(text) + "': " + std::string(why) +
@@ -71,7 +71,7 @@ Result<Address> parseAddress(std::string_view text) {
     address.host = rest.substr(0, colon);
     port = colon == std::string_view::npos ? std::string_view() : rest.substr(colon);
     if (port.find(':', 1) != std::string_view::npos) {
-      return badAddress(text, "an IPv6 address stands in [brackets]");
+      return badAddress(text, "an IPv6 address must be in [brackets]");
     }
   }
   if (address.host.empty()) return badAddress(text, "the host is missing");
@@ -91,7 +91,7 @@ Result<Address> parseAddress(std::string_view text) {
 }
 
 bool isIpAddress(const std::string& host) {
-  in6_addr address{};  // room for either kind
+  in6_addr address{};  // large enough for either kind
   return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 

@@ -26,7 +26,7 @@ void endBySignal(int signal) {
   sigaddset(&only, signal);
   pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
   std::raise(signal);
-  _exit(128 + signal);  // only process 1 is still there
+  _exit(128 + signal);  // reached by process 1 only
 }
 
 }  // namespace psd

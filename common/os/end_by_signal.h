@@ -2,9 +2,9 @@
 
 namespace psd {
 
-/// Makes SIGINT, SIGTERM, SIGHUP and SIGQUIT end the process as they do by default, also if it is process 1
-/// of a container, for which the kernel has no default action: there it exits with 128 + N. A signal that is
-/// ignored stays ignored. Call it first in main(); code that handles signals installs its own handlers later.
+/// Makes SIGINT, SIGTERM, SIGHUP and SIGQUIT end the process as by default, also for process 1 of a
+/// container, for which the kernel has no default action: it exits with 128 + N. An ignored signal stays
+/// ignored. Call it first in main(); code that handles signals installs its own handlers later.
 void endBySignals();
 
 /// Ends the process by the signal. Async-signal-safe.

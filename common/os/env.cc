@@ -15,7 +15,7 @@
 namespace psd {
 namespace {
 
-/// Most bytes of a pipe or device, which is read whole when it is opened.
+/// Limit on a pipe or device, which is read completely when it is opened.
 constexpr size_t kStreamBytesMax = 32u << 20;
 
 /// Mode of a new file, before the umask.
@@ -25,23 +25,23 @@ Error systemError(const std::string& path, const char* what) {
   return {ErrorCode::io, quotedPath(path) + ": " + what + ": " + std::strerror(errno)};
 }
 
-/// Whether the error is what the system says of a path that stands for nothing, and of no other path.
+/// Whether the error means that the path does not exist, as opposed to an unknown state.
 bool saysMissing(int error) { return error == ENOENT || error == ENOTDIR; }
 
-/// Whether a path stands for an open file.
+/// Whether a path refers to an open file.
 Result<bool> standsFor(const std::string& path, int fd) {
   struct stat named {
   }, opened{};
   if (::stat(path.c_str(), &named) != 0) {
     if (saysMissing(errno)) return false;
-    return systemError(path, "cannot look for it");
+    return systemError(path, "cannot stat");
   }
-  if (::fstat(fd, &opened) != 0) return systemError(path, "cannot look at it");
+  if (::fstat(fd, &opened) != 0) return systemError(path, "cannot stat the open file");
   return named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-/// Gives a file, which only its owner can access, the permissions of another one, without those of the group
-/// if this process cannot set the group: another group would get them.
+/// Copies permissions to a file that only its owner can access, without the group's if this process cannot
+/// set the group: another group would get them.
 void takePermissions(int fd, const struct stat& from) {
   mode_t mode = from.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
   const bool taken =
@@ -75,7 +75,7 @@ class PosixWritableFile final : public WritableFile {
   Status inPlace() const override {
     PSD_ASSIGN_OR_RETURN(const bool there, standsFor(path_, fd_));
     if (there) return {};
-    return {ErrorCode::io, quotedPath(path_) + ": is not there any more"};
+    return {ErrorCode::io, quotedPath(path_) + ": no longer exists"};
   }
 
  private:
@@ -108,7 +108,7 @@ class PosixReadableFile final : public ReadableFile {
   uint64_t size_;
 };
 
-/// The contents of a pipe, which has no size to be asked for and gives nothing twice.
+/// The contents of a pipe, which has no size and can be read only once.
 class StreamedFile final : public ReadableFile {
  public:
   StreamedFile(std::string path, std::vector<std::byte> bytes)
@@ -139,14 +139,13 @@ Result<std::unique_ptr<ReadableFile>> readStream(const std::string& path, int fd
     bytes.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return std::unique_ptr<ReadableFile>(new StreamedFile(path, std::move(bytes)));
     if (bytes.size() <= kStreamBytesMax) continue;
-    return Error{ErrorCode::io, quotedPath(path) + ": is no regular file, and gives more than " +
+    return Error{ErrorCode::io, quotedPath(path) + ": is not a regular file, and yields more than " +
                                     std::to_string(kStreamBytesMax) + " bytes"};
   }
 }
 
-/// flock(): it ends with the process, however that ends, so a file that is left behind keeps no process out.
-/// The folder is locked as well, so that removing the file does not unlock it; not every file system supports
-/// that.
+/// flock() ends with the process, however that ends, so a leftover file excludes no process. The folder is
+/// locked too, so that removing the file does not release the lock; not every file system supports that.
 class PosixFileLock final : public FileLock {
  public:
   PosixFileLock(std::string path, int fd, int folder) : path_(std::move(path)), fd_(fd), folder_(folder) {}
@@ -175,7 +174,7 @@ class PosixEnv final : public Env {
                                                         const std::string& replaced) override {
     struct stat info {};
     if (::lstat(replaced.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return create(path);
-    ::unlink(path.c_str());  // of a process that died while it wrote
+    ::unlink(path.c_str());  // left by a process that died during a write
     int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
     if (fd < 0) return systemError(path, "cannot create");
     takePermissions(fd, info);
@@ -209,7 +208,7 @@ class PosixEnv final : public Env {
     int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return systemError(path, "cannot open");
     bool cut = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 && ::fsync(fd) == 0;
-    Status status = cut ? Status() : Status(systemError(path, "cannot cut"));
+    Status status = cut ? Status() : Status(systemError(path, "cannot truncate"));
     ::close(fd);
     return status;
   }
@@ -236,7 +235,7 @@ class PosixEnv final : public Env {
   Result<bool> exists(const std::string& path) override {
     if (::access(path.c_str(), F_OK) == 0) return true;
     if (saysMissing(errno)) return false;
-    return systemError(path, "cannot look for it");
+    return systemError(path, "cannot stat");
   }
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
     int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kNewFileMode);
@@ -265,10 +264,10 @@ class PosixEnv final : public Env {
   }
 };
 
-/// The name beside `path` under which its new content is written.
+/// The temporary name beside `path` for its new content.
 std::string temporaryFor(const std::string& path) { return path + ".tmp." + std::to_string(::getpid()); }
 
-/// Turns an error about the temporary file into one about `path`: no caller knows the temporary file's name.
+/// Rewrites an error about the temporary file, whose name callers do not know, to one about `path`.
 Error namedAfter(const std::string& path, Error error) {
   const std::string temporary = quotedPath(temporaryFor(path));
   if (const size_t at = error.message.find(temporary); at != std::string::npos) {
@@ -277,7 +276,7 @@ Error namedAfter(const std::string& path, Error error) {
   return error;
 }
 
-/// A rename would put a file in the place of a device, a pipe or a link.
+/// Rejects devices, pipes and links, which a rename would replace by a file.
 Status checkOrdinary(const std::string& path) {
   if (path == "-")
     return {ErrorCode::io, "'-': only files are written, not standard output; './-' names a file"};

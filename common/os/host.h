@@ -8,7 +8,7 @@ namespace psd {
 /// This machine's name, for logs and status.
 std::string hostName();
 
-/// Resident memory of this process, in bytes; 0 when the system does not say.
+/// Resident memory of this process, in bytes; 0 if unknown.
 uint64_t residentBytes();
 
 }  // namespace psd

@@ -5,7 +5,7 @@
 namespace psd {
 
 std::byte* mapAtHugePage(uint64_t bytes, int flags) {
-  // One huge page more than needed, so that the part that begins at a huge page can be cut out.
+  // One extra huge page, so that an aligned part can be cut out.
   void* const mapping = mmap(nullptr, bytes + kHugePageBytes, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (mapping == MAP_FAILED) return nullptr;

@@ -28,8 +28,8 @@ Result<NotifySocket> NotifySocket::open(std::string_view name) {
     return unusable(name, "is neither a path nor '@' with a name");
   }
   if (name.size() >= sizeof address.sun_path) {
-    return unusable(name, "is longer than the " + std::to_string(sizeof address.sun_path - 1) +
-                              " bytes that a Unix socket's name may have");
+    return unusable(name, "is longer than " + std::to_string(sizeof address.sun_path - 1) +
+                              " bytes, the limit of a Unix socket's name");
   }
   std::memcpy(address.sun_path, name.data(), name.size());
   if (name[0] == '@') address.sun_path[0] = 0;

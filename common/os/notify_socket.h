@@ -8,14 +8,14 @@
 
 namespace psd {
 
-/// The datagram socket by which a program tells the service manager that started it how it fares: the
-/// protocol of sd_notify(3). Thread-safe once open.
+/// The datagram socket over which a program reports its state to its service manager: the protocol of
+/// sd_notify(3). Thread-safe once open.
 class NotifySocket {
  public:
-  /// Connects to `name` as NOTIFY_SOCKET gives it: "/path", or "@name" for one that is in no file system.
+  /// Connects to `name` in the form of NOTIFY_SOCKET: "/path", or "@name" in the abstract namespace.
   static Result<NotifySocket> open(std::string_view name);
 
-  /// One message: lines such as READY=1. Waits at most a second for a manager that does not read.
+  /// Sends one message: lines such as READY=1. Waits at most a second for a manager that does not read.
   Status tell(std::string_view lines) const;
 
  private:

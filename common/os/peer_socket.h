@@ -11,7 +11,7 @@
 
 namespace psd {
 
-/// A peer's address as text: "127.0.0.1:53211".
+/// A peer's address, human-readable: "127.0.0.1:53211".
 inline std::string peerText(const sockaddr_storage& name, socklen_t length) {
   if (name.ss_family == AF_UNIX) return "a local process";
   const auto* const generic = reinterpret_cast<const sockaddr*>(&name);
@@ -23,7 +23,7 @@ inline std::string peerText(const sockaddr_storage& name, socklen_t length) {
   return std::string(host) + ":" + port;
 }
 
-/// peerText() of the other end of a connected socket.
+/// peerText() of a connected socket's peer.
 inline std::string peerOf(int fd) {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
@@ -31,7 +31,7 @@ inline std::string peerOf(int fd) {
   return peerText(name, length);
 }
 
-/// The user of the process at the other end of a Unix socket; nothing for other sockets.
+/// The user of the peer process of a Unix socket; empty for other sockets.
 inline std::optional<uid_t> userOf(int fd) {
   int family = 0;
   socklen_t length = sizeof family;
@@ -42,7 +42,7 @@ inline std::optional<uid_t> userOf(int fd) {
   return peer.uid;
 }
 
-/// Bytes that were written to a socket and that the system of its peer has not acknowledged.
+/// Bytes written to a socket and not acknowledged by the peer's system.
 inline uint64_t bytesNotTaken(int fd) {
   int bytes = 0;
   return ioctl(fd, TIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;

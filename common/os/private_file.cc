@@ -17,21 +17,21 @@ Error fileError(const std::string& path, std::string_view what) {
   return {ErrorCode::io, fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
 }
 
-/// The mode of what is open, not of what lies at the path by now.
+/// Checks the open file, not what is at the path by now.
 Status checkOnlyOwners(int fd, const std::string& path, bool orPipe) {
   struct stat info {};
-  if (fstat(fd, &info) != 0) return fileError(path, "cannot be looked at");
+  if (fstat(fd, &info) != 0) return fileError(path, "cannot be inspected");
   if (S_ISDIR(info.st_mode)) return {ErrorCode::io, path + ": is a folder, not a file"};
   if (!S_ISREG(info.st_mode)) {
     return orPipe ? Status() : Status(ErrorCode::io, path + ": is a device or a pipe, not a file");
   }
   if (info.st_uid != geteuid() && info.st_uid != 0) {
-    return {ErrorCode::io, fmt::format("{}: belongs to another user ({}), who could change what it says",
-                                       path, info.st_uid)};
+    return {ErrorCode::io,
+            fmt::format("{}: belongs to another user ({}), who could change it", path, info.st_uid)};
   }
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) == 0) return {};
   return {ErrorCode::io,
-          fmt::format("{}: group or others may use it (mode {:04o}); it holds secrets: chmod 600 {}", path,
+          fmt::format("{}: accessible to group or others (mode {:04o}); it holds secrets: chmod 600 {}", path,
                       info.st_mode & 07777, path)};
 }
 
@@ -39,7 +39,7 @@ Status checkOnlyOwners(int fd, const std::string& path, bool orPipe) {
 
 Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what,
                                     bool orPipe) {
-  // Not to wait for whoever is to write to a pipe.
+  // O_NONBLOCK: do not wait for the writer of a pipe.
   const OwnFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | (orPipe ? 0 : O_NONBLOCK)));
   if (file.get() < 0) return fileError(path, "cannot be read");
   PSD_RETURN_IF_ERROR(checkOnlyOwners(file.get(), path, orPipe));
@@ -53,7 +53,7 @@ Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, 
     text.append(piece, static_cast<size_t>(got));
     if (text.size() > bytesMax) {
       return Error{ErrorCode::io,
-                   fmt::format("{}: has more than {} bytes, which {} has not", path, bytesMax, what)};
+                   fmt::format("{}: has more than {} bytes, the limit of {}", path, bytesMax, what)};
     }
   }
 }
@@ -63,7 +63,7 @@ Status appendPrivateLine(const std::string& path, std::string_view line) {
       open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
   if (file.get() < 0) return fileError(path, "cannot be written");
   PSD_RETURN_IF_ERROR(checkOnlyOwners(file.get(), path, false));
-  // A last line without its end is not to be made longer.
+  // Do not append to an unterminated last line.
   char last = '\n';
   const off_t size = lseek(file.get(), 0, SEEK_END);
   if (size > 0 && pread(file.get(), &last, 1, size - 1) != 1) return fileError(path, "cannot be read");

@@ -9,7 +9,7 @@ namespace psd {
 
 uint64_t drawBits() {
   uint64_t bits = 0;
-  // A few bytes come whole; only the wait for the kernel's first randomness after boot is interruptible.
+  // A few bytes arrive at once; only the wait for the kernel's first randomness after boot is interruptible.
   while (getrandom(&bits, sizeof bits, 0) != sizeof bits) {
     if (errno != EINTR) std::abort();
   }

@@ -4,10 +4,10 @@
 
 namespace psd {
 
-/// 64 random bits of the kernel. Not std::random_device: that of a static libstdc++ needs glibc 2.36.
+/// 64 random bits from the kernel. Not std::random_device: that of a static libstdc++ needs glibc 2.36.
 uint64_t drawBits();
 
-/// A number that nobody else has, by all odds. Never 0, which stands for none.
+/// A random number that is unique for all practical purposes. Never 0, which means none.
 uint64_t drawId();
 
 }  // namespace psd

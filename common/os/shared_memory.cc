@@ -16,11 +16,11 @@
 namespace psd {
 namespace {
 
-// So many bytes are quickly got. The pages of a larger map are got when they are touched: getting many
-// gigabytes at once would hold up the caller for seconds.
+// Populating this much is quick. A larger map is populated when touched: populating many gigabytes at once
+// would block the caller for seconds.
 constexpr uint64_t kPopulatedBytesMax = 64u << 20;
 
-// Seals of Linux 5.1 and 5.14; older headers lack the names.
+// Seals of Linux 5.1 and 5.14; older headers lack them.
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -46,12 +46,12 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return systemRefuses("mmap", bytes);
   std::shared_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), static_cast<std::byte*>(data), bytes));
-  // The seal comes after mapping: it leaves this map as it is and refuses any writable map from now on.
+  // Seal after mapping: this map stays writable, and later writable maps are refused.
   const int writing = others == SharedAccess::readOnly ? F_SEAL_FUTURE_WRITE : 0;
   if (fcntl(memory->fd(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL | writing) != 0) {
     return systemRefuses("sealing", bytes);
   }
-  preferHugePages(data, bytes);  // where the system is set up for it: docs/operations.md
+  preferHugePages(data, bytes);  // if the system is configured for it: docs/operations.md
   return memory;
 }
 

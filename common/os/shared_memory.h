@@ -9,22 +9,21 @@
 
 namespace psd {
 
-/// What may be done through a descriptor of shared memory, besides reading.
+/// Access that other holders of the descriptor have.
 enum class SharedAccess { readOnly, readWrite };
 
-/// A memory file (memfd) that is mapped whole. It can be neither shortened nor grown, so that nothing which
-/// another process does to it makes an access here fail. Made by one process with create(), given to
-/// another as a descriptor, opened there with open(). The memory has no owner thread; the object is
-/// immutable.
+/// A memory file (memfd), mapped completely. Its size is sealed, so that no other process can make an access
+/// here fail. Made by one process with create(), passed to another as a descriptor, and opened there with
+/// open(). The memory has no owner thread; the object is immutable.
 class SharedMemory {
  public:
-  /// Zeroed memory, writable here. With `others` readOnly the system refuses everybody who holds the
-  /// descriptor a writable map. ErrorCode::overloaded when the system gives no such memory.
+  /// Zeroed memory, writable here. With `others` readOnly the system refuses a writable map to every holder
+  /// of the descriptor. ErrorCode::overloaded if the system has no such memory.
   static Result<std::shared_ptr<SharedMemory>> create(const char* name, uint64_t bytes, SharedAccess others);
 
-  /// Maps a file that somebody else made; the descriptor stays the caller's. The pages of its first
-  /// `residentBytes` are taken at once, if these are 64 MiB or less. ErrorCode::protocolMismatch when it is
-  /// shorter than `bytes` or could become so.
+  /// Maps a file created by another process; the caller keeps the descriptor. The pages of its first
+  /// `residentBytes` are populated at once, if these are 64 MiB or less. ErrorCode::protocolMismatch if the
+  /// file is shorter than `bytes` or could shrink.
   static Result<std::shared_ptr<SharedMemory>> open(int fd, uint64_t bytes, SharedAccess access,
                                                     uint64_t residentBytes = UINT64_MAX);
 
@@ -34,7 +33,7 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  /// The descriptor of the file, to be given away; -1 in memory that came from open().
+  /// The file's descriptor, for passing on; -1 after open().
   int fd() const { return fd_.get(); }
 
  private:
@@ -45,7 +44,7 @@ class SharedMemory {
   uint64_t bytes_;
 };
 
-/// Whether descriptors can be passed over this socket: whether it is a Unix one.
+/// Whether descriptors can be passed over this socket, which must be a Unix socket.
 bool canPassDescriptors(int socket);
 
 }  // namespace psd

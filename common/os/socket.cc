@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBacklog = 1024;
-constexpr int kUnixBufferBytes = 1 << 20;  // TCP's are left to the kernel's tuning
+constexpr int kUnixBufferBytes = 1 << 20;  // TCP's are left to the kernel's autotuning
 constexpr int kPortTries = 16;
 
 using AddrInfo = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -83,7 +83,7 @@ void setPort(addrinfo& info, uint16_t port) {
   }
 }
 
-/// Empty, with errno set, where the system has none. MPTCP, where asked for, only if the system has it.
+/// Opens a socket; empty with errno set on failure. `multipath`: MPTCP if the system supports it.
 OwnFd openSocket(int family, bool multipath) {
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   if (multipath) {
@@ -99,21 +99,21 @@ int listenSocket(int family, const sockaddr* name, socklen_t length, bool multip
   if (fd.get() < 0) return -1;
   int on = 1;
   if (family != AF_UNIX) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // Each family has its own socket, so that "*" and "localhost" work with and without IPv6.
+  // Separate sockets per family, so that "*" and "localhost" work with and without IPv6.
   if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   setUp(fd.get(), family);
   if (bind(fd.get(), name, length) != 0 || listen(fd.get(), kBacklog) != 0) return -1;
   return fd.release();
 }
 
-/// Binds every resolved address to one port; EADDRINUSE, as errno, when some family has that port taken.
+/// Binds every resolved address to one port; returns EADDRINUSE if the port is taken in some family.
 int listenOnAll(addrinfo* found, uint16_t port, bool multipath, std::vector<OwnFd>& sockets) {
   int skipped = 0;
   for (addrinfo* info = found; info != nullptr; info = info->ai_next) {
     setPort(*info, port);
     int fd = listenSocket(info->ai_family, info->ai_addr, info->ai_addrlen, multipath);
     if (fd < 0 && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) {
-      skipped = errno;  // a family that this machine does not have
+      skipped = errno;  // a family that this machine does not support
       continue;
     }
     if (fd < 0) return errno;
@@ -142,7 +142,7 @@ int connectOne(int family, const sockaddr* name, socklen_t length, bool multipat
   return 0;
 }
 
-/// Whether the path is a socket that a process which is gone has left behind.
+/// Whether the path is a socket left behind by a process that no longer exists.
 bool isStaleSocket(const sockaddr_un& name) {
   struct stat info {};
   if (lstat(name.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
@@ -151,14 +151,14 @@ bool isStaleSocket(const sockaddr_un& name) {
                     std::chrono::seconds(1), probe) == ECONNREFUSED;
 }
 
-/// The file at the path itself, no link followed; nothing where there is none.
+/// The file at the path itself, without following links; empty if there is none.
 std::optional<FileIdentity> fileAt(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return {};
   return FileIdentity{info.st_dev, info.st_ino};
 }
 
-/// What lies at the path and is not a socket; empty otherwise.
+/// What is at the path if it is not a socket; empty otherwise.
 std::string otherThan(const sockaddr_un& name) {
   struct stat info {};
   if (lstat(name.sun_path, &info) != 0 || S_ISSOCK(info.st_mode)) return "";
@@ -185,7 +185,7 @@ Result<ListenSockets> listenOn(const Address& address) {
     if (fd < 0 && errno == EADDRINUSE) {
       if (const std::string other = otherThan(name); !other.empty()) {
         return Error{ErrorCode::io, address.toString() + ": cannot listen: there is " + other +
-                                        ", and no socket; remove it or choose another path"};
+                                        " that is not a socket; remove it or choose another path"};
       }
       if (isStaleSocket(name)) {
         unlink(address.path.c_str());
@@ -204,7 +204,7 @@ Result<ListenSockets> listenOn(const Address& address) {
   for (int i = 0; i < (address.port == 0 ? kPortTries : 1); i++) {
     out.sockets_.clear();
     error = listenOnAll(found.get(), address.port, address.multipath, out.sockets_);
-    if (error != EADDRINUSE) break;  // a free port of one family may be taken in the other
+    if (error != EADDRINUSE) break;  // a port free in one family may be taken in the other
   }
   if (error != 0) {
     out.sockets_.clear();
@@ -229,7 +229,7 @@ Result<AcceptedSocket> acceptFrom(int listening) {
 
 void endWhenVanished(int fd, milliseconds silence) {
   constexpr int kProbes = 2;
-  constexpr int64_t kSecondsMax = 32'767;  // the system's
+  constexpr int64_t kSecondsMax = 32'767;  // the system's limit
   const auto quarter = std::chrono::ceil<std::chrono::seconds>(silence / 4).count();
   const int interval = static_cast<int>(std::clamp<int64_t>(quarter, 1, kSecondsMax));
   const int idle = static_cast<int>(std::clamp<int64_t>(2 * quarter, 1, kSecondsMax));

@@ -33,15 +33,15 @@ class OwnFd {
   int fd_ = -1;
 };
 
-/// Which file a path led to, whatever lies there later. A value type.
+/// The identity of a file, independent of what is at its path later. A value type.
 struct FileIdentity {
   dev_t device = 0;
   ino_t inode = 0;
   bool operator==(const FileIdentity&) const = default;
 };
 
-/// The sockets behind one address, non-blocking: a name such as "localhost" may stand for several. A Unix
-/// socket's file is removed with it, unless another one lies at its path by then. Owned by one thread.
+/// The non-blocking listening sockets of one address: a name such as "localhost" may resolve to several. A
+/// Unix socket's file is removed on destruction, unless another file has replaced it. Owned by one thread.
 class ListenSockets {
  public:
   ListenSockets() = default;
@@ -54,7 +54,7 @@ class ListenSockets {
   }
   ~ListenSockets();
 
-  /// The address, with the port that was chosen.
+  /// The address, with the port that was assigned.
   const Address& address() const { return address_; }
   const std::vector<OwnFd>& sockets() const { return sockets_; }
 
@@ -62,36 +62,35 @@ class ListenSockets {
   friend Result<ListenSockets> listenOn(const Address& address);
   Address address_;
   std::vector<OwnFd> sockets_;
-  std::optional<FileIdentity> file_;  ///< of a Unix socket; no other gets it while the socket is open
+  std::optional<FileIdentity> file_;  ///< of a Unix socket; not reused while the socket is open
 };
 
-/// Binds and listens. Errors name the address and say when it is in use. A Unix socket that nobody
-/// listens on any more is replaced. Resolves names: may block.
+/// Binds and listens. Errors name the address and say when it is in use. A stale Unix socket is replaced.
+/// Resolves names: may block.
 Result<ListenSockets> listenOn(const Address& address);
 
 /// An accepted connection.
 struct AcceptedSocket {
-  OwnFd fd;                     ///< non-blocking; empty when nobody waits
-  std::string peer;             ///< for people
-  std::optional<uid_t> user{};  ///< whose process it is; known of a Unix socket's peer
+  OwnFd fd;                     ///< non-blocking; empty if no connection is pending
+  std::string peer;             ///< human-readable
+  std::optional<uid_t> user{};  ///< owner of the peer process; for Unix sockets only
 };
 
-/// Accepts one connection and sets it up for the data path; never blocks. An error is the system's reason
-/// (out of descriptors, …); the caller tries again later.
+/// Accepts one connection and configures it for the data path; never blocks. An error has the system's reason
+/// (out of descriptors, …); the caller retries later.
 Result<AcceptedSocket> acceptFrom(int listening);
 
-/// Has the system end a connection whose peer's machine is out of reach, after about so long a silence. Of a
-/// Unix socket's peer it knows at once.
+/// Makes the system end a connection whose peer machine has been unreachable for about `silence`. The end of
+/// a Unix socket's peer is noticed at once.
 void endWhenVanished(int fd, std::chrono::milliseconds silence);
-/// Whether the peer has closed its side, or the connection has failed, though there may be bytes to read.
+/// Whether the peer has closed its side, or the connection has failed, even if unread bytes remain.
 bool hasHungUp(int fd);
-/// Bytes that the system has received and nobody has read yet.
+/// Received bytes that have not been read.
 uint64_t bytesToRead(int fd);
 
-/// Connects, trying each address a name stands for, of which each has its share of `timeout`. Non-blocking
-/// socket on success. ErrorCode::unavailable when nobody listens, deadlineExceeded after `timeout`. Blocks,
-/// and resolving a name may take longer than that. `refused`, where not null: whether the machine of the
-/// address has said that nobody listens there.
+/// Connects, trying each resolved address with its share of `timeout`. Returns a non-blocking socket.
+/// ErrorCode::unavailable if nothing listens, deadlineExceeded after `timeout`. Blocks; name resolution may
+/// exceed the timeout. `refused`, if not null, is set to whether the target machine refused the connection.
 Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout, bool* refused = nullptr);
 
 }  // namespace psd

@@ -8,11 +8,11 @@
 
 namespace psd {
 
-/// A whole file. ErrorCode::io also where it has more than `bytesMax` bytes; `what` ("a configuration") has
-/// no more.
+/// Reads a whole file. ErrorCode::io also if it has more than `bytesMax` bytes; `what` ("a configuration")
+/// names the kind of file in the error.
 Result<std::string> readText(Env& env, const std::string& path, uint64_t bytesMax, std::string_view what);
 
-/// Writes text as writeFileAtomically() writes bytes.
+/// Text version of writeFileAtomically().
 Status writeTextAtomically(Env& env, const std::string& path, std::string_view text);
 
 }  // namespace psd

@@ -13,7 +13,7 @@
 namespace psd {
 namespace {
 
-/// The name up to its first part that is a number, "layers.3" of "layers.3.mlp.weight"; empty: it has none.
+/// The name up to its first numeric component, "layers.3" of "layers.3.mlp.weight"; empty: there is none.
 std::string_view blockOf(std::string_view name) {
   for (size_t begin = 0; begin < name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
@@ -29,7 +29,7 @@ std::string_view blockOf(std::string_view name) {
 }  // namespace
 
 std::vector<uint32_t> planFragments(const ModelSpec& model, uint32_t fragments) {
-  std::map<std::string_view, uint32_t> blocks;  // numbered as they come
+  std::map<std::string_view, uint32_t> blocks;  // numbered in order of appearance
   for (const TensorSpec& tensor : model.tensors) {
     if (const auto block = blockOf(tensor.name); !block.empty()) {
       blocks.emplace(block, static_cast<uint32_t>(blocks.size()));
@@ -63,22 +63,21 @@ std::vector<uint32_t> planFragments(const ModelSpec& model, uint32_t fragments) 
 Result<std::vector<uint32_t>> fragmentsOf(const ModelSpec& model, uint32_t fragments) {
   if (model.partition.isWhole()) return planFragments(model, fragments);
   if (!model.whole) {
-    return Error{
-        ErrorCode::invalidArgument,
-        fmt::format("{} of '{}' comes without the tensors of the whole model, by which its fragments "
-                    "are made: it is an older program's",
-                    model.partition.toString(), printable(model.name))};
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("{} of '{}' lacks the tensors of the whole model, from which its fragments "
+                             "are computed: it comes from an older version",
+                             model.partition.toString(), printable(model.name))};
   }
   const ModelSpec whole{model.name, *model.whole, model.tables};
   PSD_ASSIGN_OR_RETURN(const auto partitions, partitionModel(whole, model.partition.of));
   if (partitions[model.partition.index].spec.signature() != model.signature()) {
     return Error{ErrorCode::invalidArgument,
-                 fmt::format("the tensors of {} are not those that the whole model '{}' has there",
+                 fmt::format("the tensors of {} do not match those of the whole model '{}'",
                              model.partition.toString(), printable(model.name))};
   }
   const std::vector<uint32_t> plan = planFragments(whole, fragments);
   std::vector<uint32_t> fragmentOf;
-  size_t at = 0;  // both are in one order
+  size_t at = 0;  // both are in the same order
   for (const TensorSpec& tensor : model.tensors) {
     while (whole.tensors[at].name != wholeName(tensor.name)) at++;
     fragmentOf.push_back(plan[at]);

@@ -15,10 +15,10 @@
 namespace psd {
 namespace {
 
-/// Up to what part of an even share a cut is moved so that it goes between two tensors.
-constexpr uint64_t kNearEnough = 20;  // one part in so many
+/// Fraction of an even share by which a cut may move to fall between two tensors.
+constexpr uint64_t kNearEnough = 20;  // 1 / 20 of the share
 
-/// Rows [begin, end) of a tensor, in its first dimension; all of it where it is not cut.
+/// Rows [begin, end) of a tensor, in its first dimension; the whole tensor if it is not cut.
 struct TensorPart {
   std::string_view tensor;
   uint64_t begin = 0, end = 0;
@@ -26,7 +26,8 @@ struct TensorPart {
 
 uint64_t rowsOf(const TensorSpec& tensor) { return tensor.shape.empty() ? 1 : tensor.shape.front(); }
 
-/// After how many rows a tensor can be cut, so that what is behind the cut begins at the layout's grain.
+/// The number of rows at whose multiples a tensor can be cut, so that the part after the cut begins at the
+/// layout's grain.
 uint64_t rowGrain(const TensorSpec& tensor) {
   const uint64_t row = tensor.elementCount() / rowsOf(tensor);
   return kLayoutGrainElements / std::gcd(kLayoutGrainElements, row);
@@ -34,17 +35,17 @@ uint64_t rowGrain(const TensorSpec& tensor) {
 
 uint64_t distance(uint64_t one, uint64_t other) { return one > other ? one - other : other - one; }
 
-/// The places in a model's layout where a cut can go: where a tensor begins, and between rows of one. A value
-/// type; the model outlives it.
+/// The places in a model's layout where a cut is possible: at the beginning of a tensor, and between rows of
+/// one. A value type; the model outlives it.
 class Cuts {
  public:
-  /// Cuts go between two tensors where that is no further away than a part of an even share for `daemons`.
+  /// Cuts go between two tensors if the distance is at most a fraction of an even share for `daemons`.
   Cuts(const ModelSpec& model, uint32_t daemons)
       : model_(model), layout_(model), nearEnough_(total() / daemons / kNearEnough) {}
 
   uint64_t total() const { return layout_.totalElements(); }
 
-  /// The one nearest to `ideal`, below the end, or one between two tensors that is nearly as near.
+  /// The cut nearest to `ideal`, which is below the end; prefers a nearby one between two tensors.
   uint64_t near(uint64_t ideal) const {
     const Tensor tensor = at(ideal);
     const uint64_t boundary =
@@ -53,12 +54,12 @@ class Cuts {
                ? boundary
                : tensor.cut((ideal - tensor.begin + tensor.step / 2) / tensor.step);
   }
-  /// The first one behind `place`, which is below the end; the end counts.
+  /// The first cut after `place`, which is below the end; the end counts as one.
   uint64_t after(uint64_t place) const {
     const Tensor tensor = at(place);
     return tensor.cut((place - tensor.begin) / tensor.step + 1);
   }
-  /// The last one before `place`, which is above 0; 0 counts.
+  /// The last cut before `place`, which is above 0; 0 counts as one.
   uint64_t before(uint64_t place) const {
     const Tensor tensor = at(place - 1);
     const uint64_t last = std::min(place, tensor.begin + tensor.count) - 1;
@@ -67,8 +68,8 @@ class Cuts {
 
  private:
   struct Tensor {
-    uint64_t begin, count, end;  // `end` behind its padding
-    uint64_t step;               // elements between two cuts in it
+    uint64_t begin, count, end;  // `end` includes the padding
+    uint64_t step;               // elements between two cuts
 
     uint64_t cut(uint64_t steps) const { return steps * step < count ? begin + steps * step : end; }
   };
@@ -87,12 +88,12 @@ class Cuts {
   const uint64_t nearEnough_;
 };
 
-/// Where each partition ends. Of a model without tables each has something of a tensor, where that can be.
+/// Where each partition ends. Without tables, each partition holds part of a tensor if possible.
 std::vector<uint64_t> endsOf(const ModelSpec& whole, uint32_t daemons) {
   const Cuts cuts(whole, daemons);
   const uint64_t total = cuts.total();
   std::vector<uint64_t> ends(daemons, total);
-  if (whole.tables.empty()) {  // the last places that leave something to all behind them
+  if (whole.tables.empty()) {  // the last cuts that leave something for all later partitions
     for (uint32_t i = daemons - 1; i-- > 0;) ends[i] = ends[i + 1] > 0 ? cuts.before(ends[i + 1]) : 0;
   }
   uint64_t begin = 0;
@@ -105,7 +106,7 @@ std::vector<uint64_t> endsOf(const ModelSpec& whole, uint32_t daemons) {
   return ends;
 }
 
-/// The tensors that lie in [begin, end) of the layout, or the rows of theirs that do.
+/// The tensors in [begin, end) of the layout, or those of their rows that lie in it.
 std::vector<TensorSpec> tensorsIn(const ModelSpec& model, const ModelLayout& layout, uint64_t begin,
                                   uint64_t end) {
   std::vector<TensorSpec> tensors;
@@ -125,7 +126,7 @@ std::vector<TensorSpec> tensorsIn(const ModelSpec& model, const ModelLayout& lay
   return tensors;
 }
 
-/// What a name of a partition's tensor says; nothing of a tensor that is not cut.
+/// Parses the name of a partition's tensor; empty if the tensor is not cut.
 std::optional<TensorPart> readPart(std::string_view name) {
   const size_t open = name.rfind('['), colon = name.rfind(':');
   if (!name.ends_with(']') || open == name.npos || colon == name.npos || colon < open) return {};
@@ -143,7 +144,7 @@ std::optional<TensorPart> readPart(std::string_view name) {
 
 Error mismatch(std::string message) { return {ErrorCode::modelMismatch, std::move(message)}; }
 
-/// Adds a partition's tensor to those of the whole model: the last of these goes on where it is cut.
+/// Adds a partition's tensor to the whole model, or extends the last tensor if it was cut.
 Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
   const std::optional<TensorPart> part = readPart(tensor.name);
   if (!part) {
@@ -151,8 +152,7 @@ Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
     return {};
   }
   if (tensor.shape.empty() || part->end - part->begin != tensor.shape.front()) {
-    return mismatch(
-        fmt::format("'{}' does not have the rows that its name tells of", printable(tensor.name)));
+    return mismatch(fmt::format("'{}' does not have the rows that its name states", printable(tensor.name)));
   }
   if (part->begin == 0) {
     whole.push_back(tensor);
@@ -165,7 +165,7 @@ Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
       std::ranges::equal(std::span(whole.back().shape).subspan(1), std::span(tensor.shape).subspan(1));
   if (!goesOn) {
     return mismatch(
-        fmt::format("'{}' does not go on where the partition before it ends", printable(tensor.name)));
+        fmt::format("'{}' does not continue where the previous partition ends", printable(tensor.name)));
   }
   whole.back().shape.front() = part->end;
   return {};
@@ -178,8 +178,8 @@ Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint3
     if (daemons == 1 || !readPart(tensor.name)) continue;
     return Error{
         ErrorCode::invalidArgument,
-        fmt::format("tensor '{}' has a name as the parts of tensors have that several daemons serve; "
-                    "give it another",
+        fmt::format("tensor '{}' has a name reserved for parts of tensors that several daemons serve; "
+                    "rename it",
                     printable(tensor.name))};
   }
   const ModelLayout layout(whole);
@@ -197,7 +197,7 @@ Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint3
       return Error{
           ErrorCode::invalidArgument,
           fmt::format("model '{}', {} parameters in {} tensors, cannot be cut for {} daemons: "
-                      "partition {} would hold nothing",
+                      "partition {} would be empty",
                       printable(whole.name), whole.parameterCount(), whole.tensors.size(), daemons, i)};
     }
     begin = ends[i];
@@ -221,13 +221,13 @@ Result<ModelSpec> joinPartitions(const std::vector<ModelSpec>& partitions) {
     const ModelSpec& one = partitions[i];
     const Partition wanted{static_cast<uint32_t>(i), static_cast<uint32_t>(partitions.size())};
     if (one.partition != wanted) {
-      return mismatch(fmt::format("what should be {} of '{}' is {}", wanted.toString(), printable(one.name),
+      return mismatch(fmt::format("expected {} of '{}', got {}", wanted.toString(), printable(one.name),
                                   one.partition.toString()));
     }
     if (i == 0) whole = {one.name, {}, one.tables, {}};
     if (one.tables != whole.tables) {
-      return mismatch(
-          fmt::format("partition {} of '{}' has other tables than those before it", i, printable(one.name)));
+      return mismatch(fmt::format("partition {} of '{}' has different tables than the previous partitions", i,
+                                  printable(one.name)));
     }
     if (wanted.isWhole()) return one;
     for (const TensorSpec& tensor : one.tensors) PSD_RETURN_IF_ERROR(joinTensor(tensor, whole.tensors));

@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kLineMax = 200;  // of what a peer sent, to be shown
+constexpr size_t kLineMax = 200;  // shown bytes of a line from a peer
 
 /// The first line of two texts in which they differ.
 std::pair<std::string, std::string> firstDifference(std::string_view one, std::string_view other) {
@@ -24,7 +24,7 @@ std::pair<std::string, std::string> firstDifference(std::string_view one, std::s
 }
 
 std::string shown(const std::string& line) {
-  return line.empty() ? "nothing there" : printable(line, kLineMax);
+  return line.empty() ? "no such key" : printable(line, kLineMax);
 }
 
 }  // namespace
@@ -32,9 +32,10 @@ std::string shown(const std::string& line) {
 Status checkSameRules(const RulesOf& one, const RulesOf& other) {
   if (one.text == other.text) return {};
   const auto [first, second] = firstDifference(one.text, other.text);
-  return {ErrorCode::invalidArgument,
-          fmt::format("daemons that serve a model together go by the same rules, but {} has {}, {} has {}",
-                      one.name, shown(first), other.name, shown(second))};
+  return {
+      ErrorCode::invalidArgument,
+      fmt::format("daemons that serve a model together must have the same settings, but {} has {}, {} has {}",
+                  one.name, shown(first), other.name, shown(second))};
 }
 
 }  // namespace psd

@@ -7,14 +7,14 @@
 
 namespace psd {
 
-/// What a daemon of several goes by, and what it is called, for people.
+/// The settings of one of several daemons, and its human-readable name.
 struct RulesOf {
   std::string_view name;
-  std::string_view text;  ///< a line "policy.type: \"sync\"" for each key, in the order of all daemons
+  std::string_view text;  ///< one line "policy.type: \"sync\"" per key, in the same order for all daemons
 };
 
-/// ErrorCode::invalidArgument, with the first line that differs, where two daemons that are to serve a model
-/// together go by different rules.
+/// ErrorCode::invalidArgument, with the first line that differs, if two daemons that serve a model together
+/// have different settings.
 Status checkSameRules(const RulesOf& one, const RulesOf& other);
 
 }  // namespace psd

@@ -17,7 +17,7 @@ void cut(const GroupRun& run, uint64_t count, std::vector<ShardRange>& shards) {
   const uint64_t grains = grainsOf(run.count);
   uint64_t begin = 0;
   for (uint64_t i = 0; i < count; i++) {
-    // grains/count and the remainder apart, so that the product cannot overflow.
+    // Quotient and remainder are multiplied separately, so that the product cannot overflow.
     const uint64_t endGrain = grains / count * (i + 1) + grains % count * (i + 1) / count;
     const uint64_t end = std::min(run.count, endGrain * kLayoutGrainElements);
     const ShardId id{static_cast<uint32_t>(shards.size())};
@@ -26,12 +26,12 @@ void cut(const GroupRun& run, uint64_t count, std::vector<ShardRange>& shards) {
   }
 }
 
-/// How many shards each run gets: one, and the rest one by one to the run whose shards are the largest.
+/// The number of shards of each run: one, and the rest one by one to the run with the largest shards.
 std::vector<uint64_t> shareOut(std::span<const GroupRun> runs, uint32_t shardCount) {
   struct Claim {
     uint64_t grains, shards;
     size_t run;
-    uint64_t largest() const { return (grains - 1) / shards + 1; }  // of its shards, in grains
+    uint64_t largest() const { return (grains - 1) / shards + 1; }  // shard, in grains
     bool operator<(const Claim& other) const {
       return largest() != other.largest() ? largest() < other.largest() : run > other.run;
     }
@@ -80,7 +80,7 @@ Status ShardPlan::validate() const {
     if (shard.id.value != i || shard.begin != end || shard.count == 0 ||
         shard.begin % kLayoutGrainElements != 0 || shard.count > UINT64_MAX - end) {
       return {ErrorCode::invalidArgument,
-              "shard " + std::to_string(i) + " of the plan does not follow on the one before it"};
+              "shard " + std::to_string(i) + " of the plan does not start where the previous one ends"};
     }
     end += shard.count;
   }

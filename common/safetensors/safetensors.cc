@@ -20,7 +20,7 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
 
 constexpr size_t kUnreadListed = 3;
 
-/// The size of an element of this safetensors dtype in bytes; 0: an unknown dtype.
+/// Bytes per element of this safetensors dtype; 0: unknown dtype.
 uint64_t elementBytesOf(std::string_view dtype) {
   if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
   if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
@@ -29,7 +29,7 @@ uint64_t elementBytesOf(std::string_view dtype) {
   return 0;
 }
 
-/// The size of a tensor of this shape in bytes; nothing if it overflows.
+/// Bytes of a tensor of this shape; empty on overflow.
 std::optional<uint64_t> bytesOf(const std::vector<uint64_t>& shape, uint64_t elementBytes) {
   if (std::ranges::count(shape, uint64_t{0}) != 0) return 0;
   uint64_t bytes = elementBytes;
@@ -40,7 +40,7 @@ std::optional<uint64_t> bytesOf(const std::vector<uint64_t>& shape, uint64_t ele
   return bytes;
 }
 
-/// A list of whole numbers; throws nlohmann's type_error on anything else, which get() would convert.
+/// Reads a list of integers; throws nlohmann's type_error on anything else, which get() would convert.
 std::vector<uint64_t> readSizes(const Json& list) {
   const auto& items = list.get_ref<const Json::array_t&>();
   std::vector<uint64_t> sizes;
@@ -48,7 +48,7 @@ std::vector<uint64_t> readSizes(const Json& list) {
   return sizes;
 }
 
-/// One tensor of the header; throws nlohmann's exceptions on wrong types.
+/// Reads one tensor of the header; throws nlohmann's exceptions on wrong types.
 Result<SafetensorsEntry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes) {
   const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "tensor '" + printable(name) + "': " + why};
@@ -67,7 +67,7 @@ Result<SafetensorsEntry> readEntry(const std::string& name, const Json& value, u
   return entry;
 }
 
-/// Why no model can have the tensor; empty where one can.
+/// Why a model cannot contain the tensor; empty if it can.
 std::string unreadable(const TensorSpec& tensor, const SafetensorsEntry& entry, bool integers) {
   if (entry.dtype != "F32" && !(integers && entry.dtype == "U64")) return "psd reads F32";
   const Status valid = validateModel({"", {tensor}});
@@ -94,7 +94,7 @@ Result<std::vector<SafetensorsEntry>> parseSafetensorsHeader(std::string_view te
       entries.push_back(std::move(entry));
     }
   } catch (const nlohmann::json::exception&) {
-    return bad("its header is not of the safetensors form");
+    return bad("its header is not a valid safetensors header");
   }
   std::ranges::sort(entries, {},
                     [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });

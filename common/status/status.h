@@ -10,15 +10,15 @@
 
 namespace psd {
 
-/// What went wrong, in the terms of the protocol (schema/status.capnp carries the same list).
+/// Error codes of the protocol (schema/status.capnp has the same list).
 enum class ErrorCode : uint16_t {
-  invalidArgument,    ///< a flag, config value or request that can never be right
+  invalidArgument,    ///< a flag, configuration value or request that can never be valid
   io,                 ///< a file or socket could not be read or written
   unavailable,        ///< no answer at the address, or the connection broke
-  deadlineExceeded,   ///< a wait ran out
-  protocolMismatch,   ///< the peer speaks another version of the protocol
+  deadlineExceeded,   ///< a wait timed out
+  protocolMismatch,   ///< the peer uses another version of the protocol
   modelMismatch,      ///< the peer's model differs from the daemon's
-  worldSizeMismatch,  ///< trainers disagree on how many they are
+  worldSizeMismatch,  ///< trainers disagree on the world size
   rankTaken,          ///< another live trainer has the rank
   badSlice,           ///< a slice outside its shard, repeated, or not on the grain
   nonFinite,          ///< a gradient or value holds NaN or infinity
@@ -26,17 +26,17 @@ enum class ErrorCode : uint16_t {
   overloaded,         ///< a limit of the daemon is reached
   shuttingDown,       ///< the daemon is about to end
   internal,           ///< a defect of psd itself
-  sessionEnded,       ///< the daemon counts this trainer as gone, or another has its place
-  interrupted,        ///< this process was told to stop waiting
-  unauthenticated,    ///< the peer has not shown who it is, or is known no longer
+  sessionEnded,       ///< the daemon has ended this trainer's session, or another trainer has its place
+  interrupted,        ///< a caller in this process cancelled the wait
+  unauthenticated,    ///< the peer has no valid credentials, or they were revoked
   forbidden,          ///< the peer's role does not allow it
   standby,            ///< the daemon serves no trainers: it follows another one
 };
 
 std::string_view errorCodeName(ErrorCode code);
 
-/// Whether what failed with `code` may succeed later without anybody changing anything: the peer is away,
-/// busy, or has given this one up and takes it back. If not, trying again is of no use.
+/// Whether a call that failed with `code` may succeed later without intervention: the peer is away or busy,
+/// or dropped this session and accepts a new join. Otherwise a retry is pointless.
 bool isRetryable(ErrorCode code);
 
 struct Error {
@@ -44,7 +44,7 @@ struct Error {
   std::string message;  ///< one line: the place, what is wrong, what would be right
 };
 
-/// A defect of the caller: throws std::logic_error.
+/// Defect in the caller: throws std::logic_error.
 [[noreturn]] void throwNoValue(const Error& error);
 [[noreturn]] void throwNoError();
 
@@ -64,7 +64,7 @@ class [[nodiscard]] Status {
   bool ok_ = true;
 };
 
-/// A value or an Error. A value type. A union of its own: every unit instantiates dozens of these, and
+/// A value or an Error. A value type. Uses a plain union: every unit instantiates dozens of these, and
 /// std::variant takes several times as long to compile.
 template <class T>
 class [[nodiscard]] Result {
@@ -129,7 +129,7 @@ class [[nodiscard]] Result {
   }
 
   union {
-    T value_;      // NOLINT(readability-identifier-naming): taken for a public member
+    T value_;      // NOLINT(readability-identifier-naming): mistaken for a public member
     Error error_;  // NOLINT(readability-identifier-naming)
   };
   bool ok_;
@@ -140,7 +140,7 @@ class [[nodiscard]] Result {
 #define PSD_CONCAT_INNER(a, b) a##b
 #define PSD_CONCAT(a, b) PSD_CONCAT_INNER(a, b)
 
-/// Returns the Error of a Status or Result expression from the enclosing function, if it has one.
+/// Returns the Error of a Status or Result expression, if any, from the enclosing function.
 #define PSD_RETURN_IF_ERROR(expression)                   \
   do {                                                    \
     if (auto psdStatus = (expression); !psdStatus.ok()) { \
@@ -148,7 +148,7 @@ class [[nodiscard]] Result {
     }                                                     \
   } while (false)
 
-/// `PSD_ASSIGN_OR_RETURN(auto x, f());` — x gets the value of a Result, or its Error is returned.
+/// `PSD_ASSIGN_OR_RETURN(auto x, f());`: x gets the value of a Result, or its Error is returned.
 #define PSD_ASSIGN_OR_RETURN(target, expression) \
   PSD_ASSIGN_OR_RETURN_INNER(PSD_CONCAT(psdResult, __LINE__), target, expression)
 #define PSD_ASSIGN_OR_RETURN_INNER(result, target, expression) \

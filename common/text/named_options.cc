@@ -17,7 +17,7 @@ NamedOptions::NamedOptions(std::string_view what, std::string_view name, std::st
     text.remove_prefix(std::min(text.size(), item.size() + 1));
     const size_t equals = item.find('=');
     if (equals == std::string_view::npos) {
-      problem("'" + printable(item) + "' is no option; expected NAME=VALUE");
+      problem("'" + printable(item) + "' is not an option; expected NAME=VALUE");
       continue;
     }
     given_.push_back({item.substr(0, equals), item.substr(equals + 1)});
@@ -83,8 +83,8 @@ Status NamedOptions::finish() const {
   std::string message = problem_;
   for (const Option& option : given_) {
     if (!message.empty() || option.read) continue;
-    message = "'" + printable(option.key) + "' is no option of it" +
-              (known_.empty() ? "; it has none" : "; expected " + joined(known_, ", "));
+    message = "'" + printable(option.key) + "' is not an option" +
+              (known_.empty() ? "; there are none" : "; expected " + joined(known_, ", "));
     if (std::count(known_.begin(), known_.end(), option.key) > 0) {
       message = std::string(option.key) + " is given twice";
     }

@@ -13,8 +13,8 @@
 namespace psd {
 namespace {
 
-/// A number beyond the range of its type, rounded: to 0 or about that, or to infinity. from_chars() has the
-/// same error for both.
+/// Rounds a number out of its type's range: to 0 or near it, or to infinity. from_chars() reports the same
+/// error for both.
 template <class Number>
 Number roundToRange(const std::string& text) {
   static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);

@@ -9,9 +9,9 @@
 namespace psd {
 namespace {
 
-constexpr double kSecondsMost = 1e15;  // more is no duration, and no integer
+constexpr double kSecondsMost = 1e15;  // larger values are not durations and do not fit an integer
 
-/// With one decimal where that is one of the first three digits.
+/// One decimal if it is among the first three digits.
 std::string threeDigits(double value) {
   return value < 99.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }
@@ -27,7 +27,7 @@ std::string bytesText(uint64_t bytes) {
 }
 
 std::string durationText(double seconds) {
-  const double known = seconds > 0 ? std::min(seconds, kSecondsMost) : 0;  // NaN is none
+  const double known = seconds > 0 ? std::min(seconds, kSecondsMost) : 0;  // NaN becomes 0
   if (known == 0) return "0 s";
   if (known < 0.9995e-3) return fmt::format("{:.0f} µs", known * 1e6);
   if (known < 0.9995) return threeDigits(known * 1e3) + " ms";

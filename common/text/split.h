@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// What lies before, between and after the commas, empty texts too.
+/// Splits at commas; keeps empty parts.
 inline std::vector<std::string> splitAtCommas(std::string_view text) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= text.size(); begin += parts.back().size() + 1) {

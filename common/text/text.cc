@@ -13,9 +13,10 @@ std::string lowered(std::string_view word) {
   return result;
 }
 
-/// Number of insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+/// Number of insertions, deletions, replacements and swaps of adjacent letters between two words.
 size_t editDistance(std::string_view a, std::string_view b) {
-  std::array<std::vector<size_t>, 3> rows;  // of a − 2, a − 1 and a
+  std::array<std::vector<size_t>, 3>
+      rows;  // for prefixes of a with 2 and 1 letters less, and the current one
   for (auto& row : rows) row.resize(b.size() + 1);
   for (size_t j = 0; j <= b.size(); j++) rows[2][j] = j;
   for (size_t i = 1; i <= a.size(); i++) {
@@ -32,8 +33,7 @@ size_t editDistance(std::string_view a, std::string_view b) {
   return rows[2][b.size()];
 }
 
-/// How many bytes the UTF-8 character has that the text, which is not empty, begins with; 0 where it begins
-/// with none.
+/// Length in bytes of the UTF-8 character at the start of the non-empty text; 0 if it is invalid.
 size_t characterBytes(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const unsigned lead = byte(0);
@@ -45,7 +45,7 @@ size_t characterBytes(std::string_view text) {
   for (size_t i = 1; i < bytes; i++) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Longer than need be, of a surrogate, or beyond the last character.
+  // Overlong, a surrogate, or above U+10FFFF.
   const bool none = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0) ||
                     (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) >= 0x90);
   return none ? 0 : bytes;

@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// The texts that `text` makes of the elements of `range`, joined by `separator`.
+/// Applies `text` to the elements of `range` and joins the results with `separator`.
 template <class Range, class Text>
 std::string joined(const Range& range, std::string_view separator, const Text& text) {
   std::string all;
@@ -21,21 +21,21 @@ std::string joined(const Range& range, std::string_view separator, const Text& t
   return all;
 }
 
-/// The texts of `range`, with `separator` between them.
+/// Joins the texts of `range` with `separator`.
 template <class Range>
 std::string joined(const Range& range, std::string_view separator) {
   return joined(range, separator, [](std::string_view each) { return each; });
 }
 
-/// A text that somebody else chose, fit to be quoted in a message: '?' for all but visible ASCII and spaces,
-/// at most `bytesMax`, then "...".
+/// Makes untrusted text safe to quote in a message: '?' replaces all but visible ASCII and spaces; at most
+/// `bytesMax` bytes, then "...".
 std::string printable(std::string_view text, size_t bytesMax = 200);
 
-/// A message fit to be a line of a log or of a terminal: '?' for control characters and what is no UTF-8, at
-/// most `bytesMax`, then "...".
+/// Makes a message safe as one line of a log or terminal: '?' replaces control characters and invalid UTF-8;
+/// at most `bytesMax` bytes, then "...".
 std::string oneLine(std::string_view text, size_t bytesMax);
 
-/// A path in quotes as messages show it: oneLine(), at most 1000 bytes of it.
+/// A quoted path for messages: oneLine(), at most 1000 bytes of it.
 std::string quotedPath(std::string_view path);
 
 bool isUtf8(std::string_view text);
@@ -43,8 +43,8 @@ bool isUtf8(std::string_view text);
 /// "2026-03-01T12:00:00Z"
 std::string utcText(std::time_t time);
 
-/// The candidate with the smallest edit distance to `word` (case ignored, two swapped letters count
-/// once), or empty when none is near.
+/// The candidate with the smallest edit distance to `word` (case ignored, a swap of two letters counts once),
+/// or empty if none is close.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
 }  // namespace psd

@@ -14,7 +14,7 @@ kj::Promise<Result<wire::Socket>> streamOver(kj::AsyncIoContext& io, OwnFd fd, c
   const auto context = TlsContext::forClient(files);
   if (!context.ok()) return failed(context.error());
   auto socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
-  // A socket that has broken by now throws at the first write.
+  // A socket that is already broken throws at the first write.
   return kj::evalNow([&] { return TlsStream::connect(kj::mv(socket.stream), *context, address.host); })
       .then(
           [failed](Result<kj::Own<TlsStream>> stream) -> Answer {

@@ -9,9 +9,9 @@
 
 namespace psd {
 
-/// Makes a stream of a socket that is connected to the address, with a TLS handshake where that is tls://.
-/// The files are read each time, so that what is new in them holds for the next connection. unauthenticated:
-/// the daemon's certificate cannot be trusted, or the daemon does not speak TLS. There is no limit of time.
+/// Creates a stream from a socket connected to the address, with a TLS handshake for tls://. The files are
+/// read each time, so that changes apply to the next connection. unauthenticated: the daemon's certificate
+/// cannot be trusted, or the daemon does not speak TLS. No time limit.
 kj::Promise<Result<wire::Socket>> streamOver(kj::AsyncIoContext& io, OwnFd fd, const Address& address,
                                              const TlsFiles& files);
 

@@ -30,7 +30,7 @@ std::string OpenSsl::takeReason() const {
   const unsigned long error = ERR_peek_last_error();
   const char* const reason = error == 0 ? nullptr : ERR_reason_error_string(error);
   ERR_clear_error();
-  return reason == nullptr ? "no reason is known" : reason;
+  return reason == nullptr ? "unknown reason" : reason;
 }
 
 }  // namespace psd

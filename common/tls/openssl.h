@@ -7,8 +7,8 @@
 
 #include "common/status/status.h"
 
-// The functions of OpenSSL that TLS takes, by their own names. OpenSSL is loaded when something first needs
-// it, so that who does not speak TLS has not its memory.
+// The OpenSSL functions that TLS uses, by their own names. OpenSSL is loaded on first use, so that programs
+// without TLS do not pay for its memory.
 
 #define PSD_LIBSSL_FUNCTIONS(F)         \
   F(SSL_CTX_check_private_key)          \
@@ -75,17 +75,17 @@
 
 namespace psd {
 
-/// Loaded once in a process, and never given back. Immutable; thread-safe.
+/// Loaded once per process, and never unloaded. Immutable; thread-safe.
 struct OpenSsl {
 #define PSD_FUNCTION(name) decltype(&::name) name = nullptr;
   PSD_LIBSSL_FUNCTIONS(PSD_FUNCTION)
   PSD_LIBCRYPTO_FUNCTIONS(PSD_FUNCTION)
 #undef PSD_FUNCTION
 
-  /// ErrorCode::unavailable where the libraries cannot be loaded.
+  /// ErrorCode::unavailable if the libraries cannot be loaded.
   static Result<const OpenSsl*> load();
 
-  /// What OpenSSL says of the last failure on this thread, and forgets it.
+  /// Returns and clears OpenSSL's reason for the last failure on this thread.
   std::string takeReason() const;
 
  private:

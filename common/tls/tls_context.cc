@@ -10,11 +10,11 @@
 namespace psd {
 namespace {
 
-/// In place of a question at the terminal.
+/// Replaces OpenSSL's passphrase prompt at the terminal.
 int noPassphrase(char*, int, int, void*) { return 0; }
 
-/// Clearer than what OpenSSL says of a file that is not there. `orPipe`: the file may be a pipe, which is
-/// waited for.
+/// Gives a clearer error than OpenSSL for a missing file. `orPipe`: the file may be a pipe, which is waited
+/// for.
 Status checkReadable(const std::string& file, bool orPipe) {
   struct stat info {};
   if (access(file.c_str(), R_OK) != 0 || stat(file.c_str(), &info) != 0)
@@ -35,7 +35,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::make(bool server) {
   openSsl->SSL_CTX_ctrl(made, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, nullptr);
   openSsl->SSL_CTX_ctrl(made, SSL_CTRL_MODE,
                         SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, nullptr);
-  // Every connection shows anew who is there: none goes on with what another one agreed on.
+  // Every connection authenticates; no TLS session is resumed.
   openSsl->SSL_CTX_ctrl(made, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
   openSsl->SSL_CTX_set_num_tickets(made, 0);
   openSsl->SSL_CTX_set_default_passwd_cb(made, noPassphrase);
@@ -52,10 +52,10 @@ Status TlsContext::use(const std::string& certificate, const std::string& key) c
   if (openSsl_.SSL_CTX_use_certificate_chain_file(context_, certificate.c_str()) != 1) {
     return failed(certificate, "holds no certificate");
   }
-  // A key of another kind than the certificate's would be taken, and stand beside it for nothing.
+  // OpenSSL would accept a key of another type than the certificate's, and never use it.
   if (openSsl_.SSL_CTX_use_PrivateKey_file(context_, key.c_str(), SSL_FILETYPE_PEM) != 1 ||
       openSsl_.SSL_CTX_check_private_key(context_) != 1) {
-    return failed(key, "holds no private key without a passphrase that goes with " + certificate);
+    return failed(key, "holds no private key without a passphrase that matches " + certificate);
   }
   return {};
 }
@@ -71,7 +71,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::forServer(const TlsServerF
   PSD_RETURN_IF_ERROR(context->use(files.certificate, files.key));
   if (!files.clientCa.empty()) {
     PSD_RETURN_IF_ERROR(context->trust(files.clientCa));
-    // Told to clients, which may choose a certificate by it.
+    // Sent to clients, which may use it to choose a certificate.
     context->openSsl_.SSL_CTX_set_client_CA_list(
         context->context_, context->openSsl_.SSL_load_client_CA_file(files.clientCa.c_str()));
     context->openSsl_.SSL_CTX_set_verify(

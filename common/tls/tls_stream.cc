@@ -13,13 +13,13 @@ namespace psd {
 namespace {
 
 constexpr size_t kBufferMin = 16u << 10, kBufferMax = 256u << 10;
-constexpr size_t kRecordMax = 16u << 10;   // of what is encrypted
-constexpr size_t kRecordOverhead = 256;    // generous
-constexpr size_t kSmallInARow = 32;        // so many in a row, and the buffer for much is given back
-constexpr size_t kUnreadMax = 256u << 10;  // of a peer that was refused
+constexpr size_t kRecordMax = 16u << 10;   // of plaintext
+constexpr size_t kRecordOverhead = 256;    // upper bound
+constexpr size_t kSmallInARow = 32;        // after this many small ones the large buffer is freed
+constexpr size_t kUnreadMax = 256u << 10;  // from a refused peer
 constexpr size_t kNamesMax = 64, kNameMax = 255;
 
-/// What peers do is nothing that the library should log: as of a socket that broke.
+/// Peers' failures are not errors of this library: report them like a broken socket.
 kj::Exception disconnected(const std::string& why) {
   return kj::Exception(kj::Exception::Type::DISCONNECTED, __FILE__, __LINE__, kj::heapString(why.c_str()));
 }
@@ -31,7 +31,7 @@ std::string textOf(const OpenSsl& openSsl, const ASN1_STRING* text) {
 
 }  // namespace
 
-/// OpenSSL reads from a stream's `in_` and writes to its `out_`.
+/// I/O callbacks: OpenSSL reads from a stream's `in_` and writes to its `out_`.
 struct TlsStream::Bio {
   static int read(BIO* bio, char* into, size_t most, size_t* got) {
     TlsStream& stream = of(bio);
@@ -51,7 +51,7 @@ struct TlsStream::Bio {
     TlsStream& stream = of(bio);
     Buffer& out = stream.out_;
     stream.openSsl_.BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
-    if (out.size() + bytes > kBufferMax + kBufferMin) {  // what nobody sends is not gathered without end
+    if (out.size() + bytes > kBufferMax + kBufferMin) {  // bounds data that is not sent
       stream.openSsl_.BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY);
       *taken = 0;
       return 0;
@@ -71,11 +71,11 @@ struct TlsStream::Bio {
   static long control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 
   static TlsStream& of(BIO* bio) {
-    // The methods are OpenSSL's, which is loaded when there is a stream; any of its tables does.
+    // OpenSSL is loaded once a stream exists.
     return *static_cast<TlsStream*>((*OpenSsl::load())->BIO_get_data(bio));
   }
 
-  /// Made once, like OpenSSL's own.
+  /// Created once per process, like OpenSSL's own.
   static const BIO_METHOD* methods(const OpenSsl& openSsl) {
     static BIO_METHOD* const made = [&openSsl] {
       BIO_METHOD* const methods = openSsl.BIO_meth_new(BIO_TYPE_SOURCE_SINK, "psd");
@@ -94,10 +94,10 @@ TlsStream::TlsStream(kj::Own<kj::AsyncIoStream> below, std::shared_ptr<const Tls
       below_(kj::mv(below)),
       ssl_(openSsl_.SSL_new(context_->get())) {
   BIO* const bio = openSsl_.BIO_new(Bio::methods(openSsl_));
-  KJ_REQUIRE(ssl_ != nullptr && bio != nullptr, "no memory for TLS");
+  KJ_REQUIRE(ssl_ != nullptr && bio != nullptr, "out of memory for TLS");
   openSsl_.BIO_set_data(bio, this);
   openSsl_.BIO_set_init(bio, 1);
-  openSsl_.SSL_set_bio(ssl_, bio, bio);  // which has it from now on
+  openSsl_.SSL_set_bio(ssl_, bio, bio);  // which owns it from now on
 }
 
 TlsStream::~TlsStream() noexcept(false) { openSsl_.SSL_free(ssl_); }
@@ -137,7 +137,7 @@ kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::shakeHands(kj::Own<TlsStream>
   return flush().then([this, error, self = kj::mv(self)]() mutable -> kj::Promise<Answer> {
     if (error == SSL_ERROR_NONE) return Answer(kj::mv(self));
     return fill().then([this, self = kj::mv(self)](bool more) mutable -> kj::Promise<Answer> {
-      if (!more) return Answer(ErrorCode::unavailable, "the other end hung up in the TLS handshake");
+      if (!more) return Answer(ErrorCode::unavailable, "the peer disconnected during the TLS handshake");
       return shakeHands(kj::mv(self));
     });
   });
@@ -155,13 +155,13 @@ Error TlsStream::handshakeError() const {
 kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::refuse(kj::Own<TlsStream> self) {
   using Answer = Result<kj::Own<TlsStream>>;
   const Error why = handshakeError();
-  // A close while bytes wait to be read here could overtake the alert.
+  // A close with unread bytes could overtake the alert.
   return flush()
       .then([this] {
         below_->shutdownWrite();
         return discard(kUnreadMax);
       })
-      .catch_([](kj::Exception&&) {})  // the peer is gone
+      .catch_([](kj::Exception&&) {})  // the peer has disconnected
       .then([why, self = kj::mv(self)] { return Answer(why); });
 }
 
@@ -179,7 +179,7 @@ std::vector<std::string> TlsStream::peerNames() const {
   X509* const certificate = openSsl_.SSL_get1_peer_certificate(ssl_);
   if (certificate == nullptr) return names;
   const auto add = [&](const std::string& name) {
-    // A name with other bytes than these could be read as another one.
+    // A name with other bytes could be mistaken for another one.
     const bool plain = std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
     if (plain && !name.empty() && name.size() <= kNameMax && names.size() < kNamesMax) names.push_back(name);
   };
@@ -203,7 +203,7 @@ std::vector<std::string> TlsStream::peerNames() const {
 
 kj::Promise<bool> TlsStream::fill() {
   if (ended_) return false;
-  const bool full = in_.end == in_.bytes.size();  // at the last time
+  const bool full = in_.end == in_.bytes.size();  // at the last read
   smallFills_ = in_.end <= kBufferMin ? smallFills_ + 1 : 0;
   if (in_.bytes.size() == 0 || (in_.bytes.size() > kBufferMin && smallFills_ > kSmallInARow)) {
     in_.bytes = kj::heapArray<kj::byte>(kBufferMin);
@@ -211,7 +211,7 @@ kj::Promise<bool> TlsStream::fill() {
     in_.bytes = kj::heapArray<kj::byte>(kBufferMax);
     smallFills_ = 0;
   }
-  in_.begin = in_.end = 0;  // OpenSSL has taken all there was
+  in_.begin = in_.end = 0;  // OpenSSL has consumed all of it
   return below_->tryRead(in_.bytes.begin(), 1, in_.bytes.size()).then([this](size_t got) {
     in_.end = got;
     ended_ = got == 0;
@@ -271,7 +271,7 @@ kj::Promise<void> TlsStream::write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byt
 }
 
 void TlsStream::encrypt(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>>& pieces, size_t& offset) {
-  if (shutDown_) kj::throwFatalException(disconnected("this end has said that it writes no more"));
+  if (shutDown_) kj::throwFatalException(disconnected("write after shutdown"));
   while (pieces.size() > 0 && out_.size() + kRecordMax + kRecordOverhead <= kBufferMax) {
     const auto left = pieces.front().slice(offset, pieces.front().size());
     if (left.size() == 0) {
@@ -300,8 +300,8 @@ void TlsStream::shutdownWrite() {
   openSsl_.ERR_clear_error();
   openSsl_.SSL_shutdown(ssl_);
   openSsl_.ERR_clear_error();
-  // The farewell is short, and goes if the socket takes it at once; the end of the stream below says the
-  // same.
+  // The close notification is short and is sent if the socket accepts it at once; the end of the lower stream
+  // means the same.
   if (sending_.size() > 0 || out_.size() == 0) return below_->shutdownWrite();
   farewell_ = flush().then([this] { below_->shutdownWrite(); }).eagerlyEvaluate([](kj::Exception&&) {});
 }

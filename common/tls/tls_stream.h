@@ -10,17 +10,16 @@
 
 namespace psd {
 
-/// A byte stream that travels through another one encrypted, with TLS 1.3. Between OpenSSL and the stream
-/// below lie buffers, which grow while much comes or goes, so that few system calls move many records. Owned
-/// by one event loop's thread.
+/// A byte stream encrypted with TLS 1.3 over another one. Buffers between OpenSSL and the lower stream grow
+/// under load, so that few system calls move many records. Owned by one event loop's thread.
 class TlsStream final : public kj::AsyncIoStream {
  public:
-  /// Shakes hands as the end that was connected to. An Error, unauthenticated, has told the peer; a peer that
-  /// hung up: unavailable. There is no limit of time.
+  /// Performs the handshake as the accepting end. On unauthenticated the peer has received an alert;
+  /// unavailable: the peer disconnected. No time limit.
   static kj::Promise<Result<kj::Own<TlsStream>>> accept(kj::Own<kj::AsyncIoStream> below,
                                                         std::shared_ptr<const TlsContext> context);
-  /// Shakes hands as the end that connected to `host`, a name or an IP address, for which the other end's
-  /// certificate must be.
+  /// Performs the handshake as the end that connected to `host`, a name or an IP address, for which the
+  /// peer's certificate must be valid.
   static kj::Promise<Result<kj::Own<TlsStream>>> connect(kj::Own<kj::AsyncIoStream> below,
                                                          std::shared_ptr<const TlsContext> context,
                                                          const std::string& host);
@@ -28,8 +27,8 @@ class TlsStream final : public kj::AsyncIoStream {
   TlsStream(kj::Own<kj::AsyncIoStream> below, std::shared_ptr<const TlsContext> context);
   ~TlsStream() noexcept(false);
 
-  /// Of the peer's certificate, which was checked: the common name, then all DNS names, addresses of mail and
-  /// URIs; none where it has shown no certificate.
+  /// The names in the peer's verified certificate: the common name, then all DNS names, mail addresses and
+  /// URIs; empty if the peer has presented no certificate.
   std::vector<std::string> peerNames() const;
 
   kj::Promise<size_t> tryRead(void* buffer, size_t minBytes, size_t maxBytes) override;
@@ -43,22 +42,22 @@ class TlsStream final : public kj::AsyncIoStream {
   }
 
  private:
-  /// Bytes on their way between OpenSSL and the stream below.
+  /// Bytes in transit between OpenSSL and the lower stream.
   struct Buffer {
     kj::Array<kj::byte> bytes;
     size_t begin = 0, end = 0;
 
     size_t size() const { return end - begin; }
   };
-  struct Bio;  // OpenSSL's calls for bytes
+  struct Bio;  // callbacks for OpenSSL's I/O
 
   kj::Promise<Result<kj::Own<TlsStream>>> shakeHands(kj::Own<TlsStream> self);
   kj::Promise<Result<kj::Own<TlsStream>>> refuse(kj::Own<TlsStream> self);
   kj::Promise<size_t> readOn(kj::byte* buffer, size_t minBytes, size_t maxBytes, size_t done);
   kj::Promise<void> writeOn(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces, size_t offset);
-  /// Encrypts from the pieces until they end or the buffer is full enough.
+  /// Encrypts from the pieces until they end or the buffer is full.
   void encrypt(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>>& pieces, size_t& offset);
-  /// Takes in what the stream below has; whether there was anything before its end.
+  /// Reads from the lower stream; false at its end.
   kj::Promise<bool> fill();
   kj::Promise<void> flush();
   kj::Promise<void> discard(size_t bytesMax);
@@ -70,10 +69,10 @@ class TlsStream final : public kj::AsyncIoStream {
   kj::Own<kj::AsyncIoStream> below_;
   SSL* const ssl_;
   Buffer in_, out_, sending_;
-  kj::ArrayPtr<const kj::byte> piece_;        // of write() with one
-  size_t smallFills_ = 0, smallFlushes_ = 0;  // in a row
-  bool ended_ = false;                        // the peer sends nothing more
-  bool shutDown_ = false;                     // nor this end
+  kj::ArrayPtr<const kj::byte> piece_;        // argument of the single-buffer write()
+  size_t smallFills_ = 0, smallFlushes_ = 0;  // consecutive
+  bool ended_ = false;                        // the peer has ended its direction
+  bool shutDown_ = false;                     // this end has ended its direction
   kj::Promise<void> farewell_ = kj::READY_NOW;
 };
 

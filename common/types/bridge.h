@@ -7,12 +7,12 @@
 
 namespace psd {
 
-/// The rank by which a daemon knows its bridge: the program that has the machine's parameters averaged with
-/// those of other machines. No trainer has it, as world sizes are far below. A bridge pushes differences of
-/// parameters, which are subtracted as they are.
+/// The rank of the bridge, the program that averages this machine's parameters with those of other machines.
+/// World sizes are far below it, so no trainer has it. A bridge pushes differences of parameters, which are
+/// subtracted unscaled.
 inline constexpr Rank kBridgeRank{UINT32_MAX};
 
-/// For people: "rank 3", "the bridge".
+/// Human-readable: "rank 3", "the bridge".
 inline std::string rankText(Rank rank) {
   return rank == kBridgeRank ? "the bridge" : "rank " + std::to_string(rank.value);
 }

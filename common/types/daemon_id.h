@@ -4,9 +4,9 @@
 
 namespace psd {
 
-/// One process of a daemon: a random number that it draws when it starts, and anew when it throws its state
-/// away. Never an address: a process that was started again at the same place is another one. Random, so that
-/// nobody has to deal the numbers out; two alike among 2⁶⁴ are not reckoned with. 0 names nobody.
+/// One process of a daemon: a random number drawn at start, and drawn again when the daemon discards its
+/// state. Not an address: a process that restarts at the same address has another id. Random, so that no
+/// coordination is needed; collisions among 2⁶⁴ are not handled. 0 means none.
 using DaemonId = StrongId<struct DaemonIdTag, uint64_t>;
 
 }  // namespace psd

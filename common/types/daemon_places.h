@@ -5,8 +5,8 @@
 
 namespace psd {
 
-/// The addresses at which each of several daemons is reached, by partition. Of one daemon the first that
-/// answers counts.
+/// The addresses of each of several daemons, by partition. The first address of a daemon that answers is
+/// used.
 using DaemonPlaces = std::vector<std::vector<std::string>>;
 
 }  // namespace psd

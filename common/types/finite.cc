@@ -10,7 +10,7 @@ namespace psd {
 namespace {
 
 constexpr uint32_t kExponentBits = 0x7f800000;  // all set: infinity or NaN
-constexpr size_t kBlockElements = 4096;         // 16 KiB: stays in the first-level cache
+constexpr size_t kBlockElements = 4096;         // 16 KiB: fits into the L1 cache
 constexpr size_t kPieceElements = 256, kLineElements = 16;
 
 __attribute__((always_inline)) inline bool checkBlocks(std::span<const float> values) {
@@ -19,7 +19,8 @@ __attribute__((always_inline)) inline bool checkBlocks(std::span<const float> va
     uint32_t found = 0;
     for (size_t at = 0; at < block.size(); at += kPieceElements) {
       const auto piece = block.subspan(at, std::min(kPieceElements, block.size() - at));
-      // Asked for two pieces ahead: another core may have written it just now. Past the end it does nothing.
+      // Prefetch two pieces ahead: another core may just have written the data. Past the end this is
+      // harmless.
       for (size_t i = 0; i < kPieceElements; i += kLineElements) {
         __builtin_prefetch(piece.data() + 2 * kPieceElements + i);
       }
@@ -33,8 +34,8 @@ __attribute__((always_inline)) inline bool checkBlocks(std::span<const float> va
   return true;
 }
 
-// checkBlocks() for two instruction sets. With the wider one, gradients that were just received are read as
-// fast as the cache gives them, and the check costs next to nothing beside the step that follows.
+// checkBlocks() for two instruction sets. The wider one reads just-received gradients at cache speed, so that
+// the check is nearly free beside the optimizer step that follows.
 
 bool checkBaseline(std::span<const float> values) { return checkBlocks(values); }
 

@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// An integer that cannot be mistaken for another kind of integer. Immutable value type.
+/// An integer that cannot be confused with another kind of integer. Immutable value type.
 template <class Tag, class Rep>
 struct StrongId {
   Rep value{};
@@ -15,16 +15,16 @@ struct StrongId {
 
 /// Position of a shard in the shard plan, 0 … shards−1.
 using ShardId = StrongId<struct ShardIdTag, uint32_t>;
-/// A trainer's place among its peers, 0 … world_size−1.
+/// A trainer's index among the trainers, 0 … world_size−1.
 using Rank = StrongId<struct RankTag, uint32_t>;
-/// How many updates a shard has applied.
+/// Number of updates that a shard has applied.
 using Version = StrongId<struct VersionTag, uint64_t>;
 /// A trainer's count of pushes, from 1. Rises by one with each gradient it sends.
 using Step = StrongId<struct StepTag, uint64_t>;
-/// One stay of one trainer, from join to leave or loss. The number is never used again.
+/// One session of one trainer, from join to leave or loss. Never reused.
 using SessionId = StrongId<struct SessionIdTag, uint64_t>;
-/// One process of a trainer, as a daemon counts them: its sessions, while no other process takes its rank.
-/// Never used again.
+/// One process of a trainer, as the daemon counts them: its sessions as long as no other process takes its
+/// rank. Never reused.
 using ProcessId = StrongId<struct ProcessIdTag, uint64_t>;
 
 }  // namespace psd

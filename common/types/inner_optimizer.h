@@ -7,8 +7,7 @@
 
 namespace psd {
 
-/// What a trainer runs in the steps that it takes by itself; algorithms and names are LibTorch's. A value
-/// type.
+/// The optimizer of a trainer's local steps; algorithms and names are LibTorch's. A value type.
 struct InnerOptimizer {
   enum class Type { sgd, adam, adamw };
 
@@ -20,8 +19,8 @@ struct InnerOptimizer {
   std::array<double, 2> betas{0.9, 0.999};  ///< adam, adamw: each 0 … below 1
   double eps = 1e-8;                        ///< adam, adamw
   uint64_t warmupSteps = 0;  ///< over which the rate rises linearly; the last of them has the full rate
-  uint64_t totalSteps = 0;   ///< where a cosine from there ends; 0: the rate stays. Else above warmupSteps
-  double rateMin = 0;        ///< at totalSteps and after it; at most `rate`
+  uint64_t totalSteps = 0;   ///< end of the cosine decay, above warmupSteps; 0: the rate stays
+  double rateMin = 0;        ///< from totalSteps on; at most `rate`
 
   bool operator==(const InnerOptimizer&) const = default;
 

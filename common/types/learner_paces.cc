@@ -9,7 +9,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// Sums of times stay within what a clock counts.
+// Keeps sums of times within the range of the clock.
 constexpr double kSecondsMin = 1e-6, kSecondsMax = 1e7;
 
 LearnerPaces::TimePoint after(LearnerPaces::TimePoint begun, double seconds) {
@@ -42,7 +42,7 @@ void LearnerPaces::findFastest() {
 uint64_t LearnerPaces::stepsOf(SessionId session) const {
   const auto found = learners_.find(session);
   if (found == learners_.end() || found->second.speed == 0) return period_;
-  // Rounding of the quotient takes no step away from who is just as fast.
+  // Rounding of the quotient must not cost an equally fast learner a step.
   const double steps = static_cast<double>(period_) * (found->second.speed / fastest_);
   return std::clamp<uint64_t>(static_cast<uint64_t>(steps * (1 + 1e-12)), 1, period_);
 }

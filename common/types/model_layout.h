@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// Every tensor begins at a multiple of this many elements (64 bytes), so that vector loads are
-/// aligned on both sides and any slice cut at this grain can be referenced in a message in place.
+/// Every tensor begins at a multiple of this many elements (64 bytes), so that vector loads are aligned on
+/// both sides and any slice cut at this grain can be referenced in place in a message.
 inline constexpr uint64_t kLayoutGrainElements = 16;
 
 /// Where one tensor lies in the flat arena, in elements.
@@ -28,7 +28,7 @@ class ModelLayout {
   uint64_t totalElements() const { return totalElements_; }
   const std::vector<TensorPlace>& places() const { return places_; }
 
-  /// Index of the tensor that holds an arena element (padding counts to the tensor before it).
+  /// Index of the tensor that holds an arena element (padding belongs to the preceding tensor).
   size_t tensorAt(uint64_t element) const;
 
  private:

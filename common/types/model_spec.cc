@@ -32,18 +32,18 @@ std::string quoted(const std::string& text) { return "'" + printable(text) + "'"
 
 Error bad(std::string message) { return {ErrorCode::invalidArgument, std::move(message)}; }
 
-/// Checks the name of a `kind`, "tensor" or "table", and enters it among the model's names.
+/// Checks the name of a `kind`, "tensor" or "table", and adds it to the names of the model.
 Status checkName(const std::string& kind, const std::string& name,
                  std::unordered_set<std::string_view>& names) {
   if (name.empty()) return bad("a " + kind + " of the model has an empty name");
   if (name.size() > kTensorNameBytesMax) {
-    return bad(fmt::format("{} {} has a name of {} bytes; at most {} are taken", kind, quoted(name),
-                           name.size(), kTensorNameBytesMax));
+    return bad(fmt::format("{} {} has a name of {} bytes; the limit is {}", kind, quoted(name), name.size(),
+                           kTensorNameBytesMax));
   }
   const auto other = std::find_if_not(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (other != name.end()) {
     return bad(fmt::format(
-        "{} {} has a name with other characters than visible ASCII: {} at byte {}", kind, quoted(name),
+        "{} {} has a name with a character that is not visible ASCII: {} at byte {}", kind, quoted(name),
         *other == ' ' ? "a space" : fmt::format("0x{:02x}", static_cast<unsigned char>(*other)),
         other - name.begin()));
   }
@@ -57,17 +57,17 @@ Status checkName(const std::string& kind, const std::string& name,
 
 Status checkTable(const TableSpec& table) {
   if (table.dim == 0 || table.dim > kTableDimMax) {
-    return bad(fmt::format("table {} has rows of {} values; from 1 to {} are taken", quoted(table.name),
+    return bad(fmt::format("table {} has rows of {} values; the range is 1 to {}", quoted(table.name),
                            table.dim, kTableDimMax));
   }
   if (!std::isfinite(table.initial.scale) || table.initial.scale < 0) {
-    return bad(fmt::format("table {} begins with values of scale {}, which must be finite and not negative",
+    return bad(fmt::format("table {} has initial values of scale {}, which must be finite and not negative",
                            quoted(table.name), table.initial.scale));
   }
   return {};
 }
 
-/// The first entry in which two lists of one kind, "tensor" or "table", differ.
+/// Describes the first entry in which two lists of one kind, "tensor" or "table", differ.
 template <class Spec>
 std::string differenceOf(const std::string& kind, const std::vector<Spec>& mine, std::string_view mineIs,
                          const std::vector<Spec>& theirs, std::string_view theirsIs) {
@@ -79,8 +79,8 @@ std::string differenceOf(const std::string& kind, const std::vector<Spec>& mine,
   }
   if (mine.size() == theirs.size()) return "";
   const bool mineLonger = mine.size() > shared;
-  return fmt::format("{} has {} {}s and {} has {}; the first that only {} has is {}", mineIs, mine.size(),
-                     kind, theirsIs, theirs.size(), mineLonger ? mineIs : theirsIs,
+  return fmt::format("{} has {} {}s and {} has {}; the first only in {} is {}", mineIs, mine.size(), kind,
+                     theirsIs, theirs.size(), mineLonger ? mineIs : theirsIs,
                      (mineLonger ? mine : theirs)[shared].toString());
 }
 
@@ -164,7 +164,7 @@ uint64_t ModelSpec::parameterCount() const {
 Status validateModel(const ModelSpec& model) {
   if (model.empty()) return bad("the model has neither tensors nor tables");
   if (model.partition.of > kPartitionsMax || model.partition.index >= model.partition.of) {
-    return bad(fmt::format("there is no {} of a model", model.partition.toString()));
+    return bad(fmt::format("{} of a model does not exist", model.partition.toString()));
   }
   std::unordered_set<std::string_view> names;
   uint64_t total = 0;
@@ -182,14 +182,14 @@ Status validateModel(const ModelSpec& model) {
     if (total > kModelElementsMax) return bad("the model has more than 2^40 elements");
   }
   if (model.tables.size() > kTablesMax) {
-    return bad(fmt::format("the model has {} tables; at most {} are taken", model.tables.size(), kTablesMax));
+    return bad(fmt::format("the model has {} tables; the limit is {}", model.tables.size(), kTablesMax));
   }
   for (const TableSpec& table : model.tables) {
     PSD_RETURN_IF_ERROR(checkName("table", table.name, names));
     PSD_RETURN_IF_ERROR(checkTable(table));
   }
   if (!model.whole) return {};
-  if (model.partition.isWhole()) return bad("a model that is whole is a partition of no other one");
+  if (model.partition.isWhole()) return bad("a whole model is not a partition of another one");
   return validateModel({model.name, *model.whole, model.tables});
 }
 

@@ -31,9 +31,9 @@ Status checkReported(std::span<const NamedValue> values) {
   for (const NamedValue& each : values) {
     const std::string shown = printable(each.name, kReportedNameBytesMax);
     if (!mayNameReported(each.name)) {
-      return {ErrorCode::invalidArgument, "'" + shown + "' names no value of a report: a name has 1 to " +
-                                              std::to_string(kReportedNameBytesMax) +
-                                              " letters, digits, or . _ - /"};
+      return {ErrorCode::invalidArgument,
+              "'" + shown + "' is not a valid name in a report: a name has 1 to " +
+                  std::to_string(kReportedNameBytesMax) + " letters, digits, or . _ - /"};
     }
     if (!names.insert(each.name).second) {
       return {ErrorCode::invalidArgument, "a report has '" + shown + "' twice"};

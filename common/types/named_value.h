@@ -7,16 +7,16 @@
 
 namespace psd {
 
-/// A number that a trainer tells of its training, as its loss. A value type.
+/// A number that a trainer reports about its training, such as its loss. A value type.
 struct NamedValue {
   std::string name;
-  double value = 0;  ///< may be infinite, or no number
+  double value = 0;  ///< may be infinite or NaN
 };
 
-inline constexpr size_t kReportedNamesMax = 16;      ///< of one trainer
+inline constexpr size_t kReportedNamesMax = 16;      ///< per trainer
 inline constexpr size_t kReportedNameBytesMax = 64;  ///< of letters, digits, and . _ - /
 
-/// Whether a trainer may report these; an Error says which may not be.
+/// Whether a trainer may report these values; the Error names the one that it may not.
 Status checkReported(std::span<const NamedValue> values);
 
 }  // namespace psd

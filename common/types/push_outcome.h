@@ -2,12 +2,12 @@
 
 namespace psd {
 
-/// What became of a gradient. The later in this list, the worse for the gradient.
+/// Outcome of a gradient, in ascending order of severity.
 enum class PushOutcome {
-  received,  ///< so far: a part of an update that is yet to be applied
+  received,  ///< so far: part of an update that is not applied yet
   applied,   ///< the shard's update is complete and in the model
-  stale,     ///< dropped: computed from values that are older than the policy allows
-  late,      ///< dropped: its round was closed without it
+  stale,     ///< dropped: its basis is older than the policy allows
+  late,      ///< dropped: its round closed without it
 };
 
 }  // namespace psd

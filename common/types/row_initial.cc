@@ -22,7 +22,7 @@ PSD_ROW_INLINE void fillNormal(RowKey key, float scale, float* row, uint32_t cou
   for (uint32_t i = 0; i < count; ++i) row[i] = normalRowValue(key, i, step);
 }
 
-// Both for each instruction set, so that one binary runs anywhere and uses what is there.
+// Compiled once per instruction set: one binary runs on any processor and uses what it supports.
 struct Fillers {
   void (*uniform)(RowKey key, float scale, float* row, uint32_t count);
   void (*normal)(RowKey key, float scale, float* row, uint32_t count);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Plain C++ and no third-party header: .cu files include this. Whoever does is compiled without fused
-// multiply-adds, which round once instead of twice.
+// Plain C++ without third-party headers: .cu files include this. Every including file is compiled without
+// fused multiply-adds, which round once instead of twice.
 
 #include <cstdint>
 
@@ -10,20 +10,21 @@
 
 namespace psd {
 
-// What RowInitial::fill() is made of, on host and device alike.
+// The building blocks of RowInitial::fill(), for host and device.
 
-/// What the numbers of a row are drawn from: SplitMix64 of seed and id, in two halves.
+/// The random key of a row: SplitMix64 of seed and id, in two halves.
 struct RowKey {
   uint32_t low, high;
 };
 
 PSD_HOST_DEVICE RowKey rowKey(uint64_t seed, uint64_t id) {
-  constexpr uint64_t kOdd = 0xd6e8feb86659fd93;  // apart from what rowHash() multiplies by
+  constexpr uint64_t kOdd = 0xd6e8feb86659fd93;  // different from rowHash()'s multiplier
   const uint64_t bits = splitMix(seed ^ id * kOdd);
   return {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
 }
 
-/// Random 32 bits number `index` of a row. In 32 bits throughout, so that a vector holds twice as many.
+/// The 32 random bits with number `index` in a row. Uses 32-bit arithmetic throughout, so that a vector holds
+/// twice as many.
 PSD_HOST_DEVICE uint32_t rowBits(RowKey key, uint32_t index) {
   uint32_t bits = key.low + index * 0x9e3779b9;
   bits = (bits ^ bits >> 16) * 0x7feb352d;
@@ -32,21 +33,22 @@ PSD_HOST_DEVICE uint32_t rowBits(RowKey key, uint32_t index) {
   return bits ^ bits >> 16;
 }
 
-/// What uniformRowValue() takes as its step.
+/// The `step` of uniformRowValue().
 PSD_HOST_DEVICE float uniformRowStep(float scale) { return scale * 0x1p-23f; }
 
-/// Value `index`: a 24-bit number, which a float holds exactly, as a number from −1 to 1, times `scale`.
+/// Value `index`: a 24-bit number, which a float holds exactly, mapped to −1 … 1, times `scale`.
 PSD_HOST_DEVICE float uniformRowValue(RowKey key, uint32_t index, float step, float scale) {
   return static_cast<float>(static_cast<int32_t>(rowBits(key, index) >> 8)) * step - scale;
 }
 
-/// What normalRowValue() takes as its step: its sum has the deviation √(8 · (2^32 − 1) / 12).
+/// The `step` of normalRowValue(), whose sum has the standard deviation √(8 · (2^32 − 1) / 12).
 PSD_HOST_DEVICE float normalRowStep(float scale) { return scale * (1 / 53509.9f); }
 
-/// Value `index`: four draws make it, the sum of their eight halves less its mean.
+/// Value `index`: the sum of the eight halves of four draws, minus its mean.
 PSD_HOST_DEVICE float normalRowValue(RowKey key, uint32_t index, float step) {
   constexpr int32_t kMean = 8 * 65535 / 2;
-  constexpr uint32_t kRowMost = 1 << 16;  // indices that the first draws of a row's values may have
+  constexpr uint32_t kRowMost = 1 << 16;  // limit on the values of a row; the draws of each part start at a
+                                          // multiple of it
   int32_t sum = -kMean;
   for (uint32_t part = 0; part < 4; ++part) {
     const uint32_t bits = rowBits(key, index + part * kRowMost);

@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// A piece of one pass over the data: places [begin, begin + count) of that epoch's order.
+/// A range of one epoch: places [begin, begin + count) of its order.
 struct SampleRange {
   uint64_t epoch = 0;  ///< from 0
   uint64_t begin = 0;
@@ -14,27 +14,26 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-/// Samples that a trainer has for the gradient of a step that was not answered.
+/// Samples that a trainer holds for the gradient of a step that is not answered yet.
 struct HeldSamples {
   Step step;
   SampleRange range;
   bool operator==(const HeldSamples&) const = default;
 };
 
-/// What a trainer wants of the samples that the daemon deals. `samples` of an epoch and `epochs` are the same
-/// for all trainers.
+/// A trainer's request for samples. `samples` per epoch and `epochs` are equal for all trainers.
 struct SamplesRequest {
-  Step step;           ///< whose gradient they are for
+  Step step;           ///< whose gradient the samples are for
   uint32_t count = 0;  ///< at most
   uint64_t samples = 0, epochs = 0;
-  uint64_t firstEpoch = 0;  ///< where a daemon without a plan begins: the epoch of the last samples
-  /// Whether to wait where others have what is left. Only once all pushes are answered: until there is
-  /// something, nobody waits for this trainer.
+  uint64_t firstEpoch = 0;  ///< where a daemon without assignment state starts: the epoch of the last samples
+  /// Whether to wait while other trainers hold all that is left. Only once all pushes are answered: meanwhile
+  /// no trainer waits for this one.
   bool wait = false;
-  /// Not 0: the daemon chooses how many, so that all trainers compute as long for a step, and together have
-  /// about as many samples as if each had `nominal`, the same for all.
+  /// Not 0: the daemon chooses the count, so that all trainers compute equally long per step, and together
+  /// have about as many samples as if each had `nominal`, which is equal for all.
   uint32_t nominal = 0;
-  double sampleSeconds = 0;  ///< with `nominal`: computing for one sample; 0: not known yet
+  double sampleSeconds = 0;  ///< with `nominal`: compute time per sample; 0: unknown
 };
 
 }  // namespace psd

@@ -4,9 +4,9 @@
 
 namespace psd {
 
-/// SplitMix64 (Steele, Lea, Flood 2014): number n, from 1, of the sequence that begins at `seed` is
-/// splitMix(seed + (n − 1) × kSplitMixStep). Every machine and library gives the same sequence, which the
-/// standard's distributions do not promise.
+/// SplitMix64 (Steele, Lea, Flood 2014): number n, from 1, of the sequence with seed `seed` is splitMix(seed
+/// + (n − 1) × kSplitMixStep). The sequence is the same on every machine and library, which the standard
+/// distributions do not guarantee.
 inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15;
 constexpr uint64_t splitMix(uint64_t state) {
   state += kSplitMixStep;

@@ -7,13 +7,13 @@
 
 namespace psd::wire {
 
-/// Free lists of receive buffers, one per power of two. A fresh page costs more than the copy into it,
-/// so buffers are kept and used again. Buffers of 2 MiB and more are mapped lazily with huge pages:
-/// an announced size costs no memory until bytes arrive. Owned by one event loop's thread; shared
-/// ownership because messages outlive connections.
+/// Free lists of receive buffers, one per power of two. A page fault costs more than the copy into the page,
+/// so buffers are reused. Buffers of 2 MiB and more are mapped lazily with huge pages: an announced size
+/// costs no memory until bytes arrive. Owned by one event loop's thread; ownership is shared because messages
+/// outlive connections.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  /// A buffer on loan; goes back to its pool when destroyed. Movable.
+  /// A buffer that returns to its pool when destroyed. Movable.
   class Buffer {
    public:
     Buffer() = default;
@@ -34,10 +34,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   static std::shared_ptr<BufferPool> make(size_t heldBytesMax);
   ~BufferPool();
 
-  /// A buffer of at least `bytes`, 4 KiB aligned, contents unspecified. Throws std::bad_alloc.
+  /// A buffer of at least `bytes`, 4 KiB aligned, uninitialized. Throws std::bad_alloc.
   Buffer take(size_t bytes);
-  /// What a buffer of at least `bytes` may take of the machine's memory once so many are written: with huge
-  /// pages all of it.
+  /// Upper bound of the physical memory of a buffer of at least `bytes` once `bytes` are written: with huge
+  /// pages the whole buffer.
   static size_t memoryOf(size_t bytes);
 
  private:

@@ -9,20 +9,20 @@
 
 namespace psd::wire {
 
-/// Cap'n Proto's RPC over a connection that this program has made, with a MessageStream below it. What was
-/// called ends with it. Belongs to one event loop.
+/// Cap'n Proto RPC over an outgoing connection, on top of a MessageStream. Its destruction cancels
+/// outstanding calls. Belongs to one event loop.
 class ClientRpc {
  public:
-  /// `descriptorsMax`: of a message. `options.descriptors` is the socket's, whatever is given.
+  /// `descriptorsMax`: per message. `options.descriptors` is overwritten with the socket's.
   ClientRpc(Socket socket, kj::Timer& timer, MessageStreamOptions options, uint32_t descriptorsMax = 0,
             capnp::ReaderOptions reading = {});
 
   MessageStream& stream() { return stream_; }
-  /// What the other end offers first.
+  /// The peer's bootstrap capability.
   capnp::Capability::Client bootstrap();
-  /// Sends no more. What the other end has sent still comes.
+  /// Ends sending. Data that the peer has sent still arrives.
   void shutdownWrite() { socket_->shutdownWrite(); }
-  /// Resolves when the other end has hung up, or the connection broke.
+  /// Resolves when the peer has disconnected or the connection broke.
   kj::Promise<void> whenDisconnected() { return network_.onDisconnect(); }
 
  private:

@@ -11,10 +11,10 @@
 namespace psd::wire {
 namespace {
 
-// Far above real models; what a hostile message could make us allocate stays small.
+// Far above real models; bounds what a hostile message can make the receiver allocate.
 constexpr uint32_t kTensorsMax = 1u << 17;
 constexpr uint32_t kRankMax = 64;
-// A line for people; more would only fill the peer's log.
+// A human-readable line; more would only fill the peer's log.
 constexpr size_t kErrorBytesMax = 4096;
 
 static_assert(static_cast<uint16_t>(schema::ErrorCode::STANDBY) == static_cast<uint16_t>(ErrorCode::standby),
@@ -33,7 +33,7 @@ void writeTensors(const std::vector<TensorSpec>& tensors, capnp::List<schema::Te
 Status readTensors(capnp::List<schema::TensorSpec>::Reader in, std::vector<TensorSpec>& out) {
   const auto bad = [](std::string why) { return Status(ErrorCode::invalidArgument, std::move(why)); };
   if (in.size() > kTensorsMax) {
-    return bad(fmt::format("the model has {} tensors; at most {} are taken", in.size(), kTensorsMax));
+    return bad(fmt::format("the model has {} tensors; the limit is {}", in.size(), kTensorsMax));
   }
   out.reserve(in.size());
   for (auto tensor : in) {
@@ -43,8 +43,7 @@ Status readTensors(capnp::List<schema::TensorSpec>::Reader in, std::vector<Tenso
       return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
     }
     if (tensor.getDtype() != schema::DType::F32) {
-      return bad("tensor '" + printable(spec.name) +
-                 "' has a dtype that this version does not know; psd stores f32");
+      return bad("tensor '" + printable(spec.name) + "' has a dtype unknown to this version; psd stores f32");
     }
     for (uint64_t size : shape) spec.shape.push_back(size);
     out.push_back(std::move(spec));
@@ -55,14 +54,14 @@ Status readTensors(capnp::List<schema::TensorSpec>::Reader in, std::vector<Tenso
 Status readTables(capnp::List<schema::TableSpec>::Reader in, std::vector<TableSpec>& out) {
   if (in.size() > kTablesMax) {
     return {ErrorCode::invalidArgument,
-            fmt::format("the model has {} tables; at most {} are taken", in.size(), kTablesMax)};
+            fmt::format("the model has {} tables; the limit is {}", in.size(), kTablesMax)};
   }
   for (auto table : in) {
     auto initial = table.getInitial();
     TableSpec spec{std::string(textIn(table.getName())), table.getDim(), {}};
     if (initial.getKind() > schema::RowInitial::Kind::NORMAL) {
       return {ErrorCode::invalidArgument,
-              fmt::format("table '{}' begins with values of a kind that this version does not know",
+              fmt::format("table '{}' has initial values of a kind unknown to this version",
                           printable(spec.name))};
     }
     spec.initial.kind = static_cast<RowInitial::Kind>(initial.getKind());
@@ -86,7 +85,7 @@ void writeError(const Error& error, schema::Error::Builder out) {
 
 Error readError(schema::Error::Reader in) {
   auto code = static_cast<ErrorCode>(in.getCode());
-  // A newer peer's, or none that a peer has.
+  // Sent by a newer peer, or never valid from a peer.
   if (code > ErrorCode::standby || code == ErrorCode::interrupted) code = ErrorCode::internal;
   return {code, std::string(textIn(in.getMessage()))};
 }
@@ -160,7 +159,7 @@ Result<ShardPlan> readPlan(capnp::List<schema::ShardRange>::Reader in) {
 Result<std::span<const float>> floatsIn(capnp::Data::Reader data) {
   if (data.size() % sizeof(float) != 0) {
     return Error{ErrorCode::badSlice,
-                 "a slice of " + std::to_string(data.size()) + " bytes is not made of float32 values"};
+                 "a slice of " + std::to_string(data.size()) + " bytes does not consist of float32 values"};
   }
   return std::span(reinterpret_cast<const float*>(data.begin()), data.size() / sizeof(float));
 }
@@ -168,7 +167,7 @@ Result<std::span<const float>> floatsIn(capnp::Data::Reader data) {
 Result<OwnedRowRuns> rowsIn(capnp::List<schema::RowRun>::Reader runs, capnp::Data::Reader ids) {
   static_assert(std::endian::native == std::endian::little, "ids are little endian");
   if (ids.size() % sizeof(uint64_t) != 0) {
-    return Error{ErrorCode::badSlice, fmt::format("{} bytes are not made of ids of 8 bytes", ids.size())};
+    return Error{ErrorCode::badSlice, fmt::format("{} bytes do not consist of 8-byte ids", ids.size())};
   }
   OwnedRowRuns rows;
   rows.ids = {reinterpret_cast<const uint64_t*>(ids.begin()), ids.size() / sizeof(uint64_t)};

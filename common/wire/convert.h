@@ -1,7 +1,7 @@
 #pragma once
 
-// The only place that turns Cap'n Proto readers and builders into psd's types and back. Readers hold a
-// peer's bytes: everything is checked, nothing aborts.
+// The only place that converts between Cap'n Proto readers or builders and psd's types. Readers hold
+// untrusted bytes: everything is checked, nothing aborts.
 
 #include <span>
 
@@ -18,7 +18,7 @@ namespace psd::wire {
 
 inline constexpr uint32_t kProtocolVersion = schema::PROTOCOL_VERSION;
 
-/// Writes an error, its message as one line, cut beyond 4 KiB.
+/// Writes an error with its message as one line, truncated at 4 KiB.
 void writeError(const Error& error, schema::Error::Builder out);
 Error readError(schema::Error::Reader in);
 
@@ -26,23 +26,23 @@ void writeStatus(const Status& status, schema::Acknowledgement::Builder out);
 Status readStatus(schema::Acknowledgement::Reader in);
 
 void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out);
-/// Fails (invalidArgument) on a model that validateModel() refuses or whose signature does not match.
-/// Neither tensors nor tables give an empty model.
+/// Fails (invalidArgument) on a model that validateModel() rejects or whose signature does not match. Without
+/// tensors and tables the result is an empty model.
 Result<ModelSpec> readModel(schema::ModelSpec::Reader in);
 
 void writePlan(const ShardPlan& plan, capnp::List<schema::ShardRange>::Builder out);
 Result<ShardPlan> readPlan(capnp::List<schema::ShardRange>::Reader in);
 
-/// The float32 values in a message, in place. Fails (badSlice) when the length is no multiple of 4.
+/// The float32 values in a message, in place. Fails (badSlice) if the length is not a multiple of 4.
 Result<std::span<const float>> floatsIn(capnp::Data::Reader data);
 
-/// Rows that a call names, the ids in place. Fails (badSlice) where the ids are not 8 bytes each, or there
+/// Rows named in a call, with the ids in place. Fails (badSlice) if the ids are not 8 bytes each, or there
 /// are more runs than ids; nothing else is checked.
 Result<OwnedRowRuns> rowsIn(capnp::List<schema::RowRun>::Reader runs, capnp::Data::Reader ids);
 void writeRuns(std::span<const RowRun> runs, capnp::List<schema::RowRun>::Builder out);
 
 /// A blob that references `bytes` in place; they must stay readable until the message is written
-/// (MessageStream::pin). `bytes` begin 8-aligned, and up to 7 bytes past its end are readable.
+/// (MessageStream::pin). `bytes` is 8-byte aligned, and up to 7 bytes past its end are readable.
 template <class Message>
 capnp::Orphan<capnp::Data> referenceBytes(Message message, std::span<const std::byte> bytes) {
   return capnp::Orphanage::getForMessageContaining(message).referenceExternalData(

@@ -11,11 +11,11 @@
 #include "common/types/model_spec.h"
 #include "common/wire/convert.h"
 
-// What programs have in common that log in at a daemon.
+// Shared by all programs that log in at a daemon.
 
 namespace psd::wire {
 
-/// `program` is what the caller calls itself, `token` what it shows; empty: none.
+/// `program` is the caller's name, `token` its credential; empty: none.
 inline void writeLogin(std::string_view program, const std::string& token,
                        schema::Login::LoginParams::Builder out) {
   out.setProtocolVersion(kProtocolVersion);
@@ -23,27 +23,25 @@ inline void writeLogin(std::string_view program, const std::string& token,
   if (!token.empty()) out.setToken(token.c_str());
 }
 
-/// What the exception begins with that calls of a caller end with that has lost its rights; the reason
-/// follows.
+/// Prefix of the exception with which calls of a caller that has lost its rights fail; the reason follows.
 inline constexpr const char* kRevoked = "revoked: ";
 
-/// Why the daemon at `server` gave no capability for something: the role that it takes, and the one that the
-/// caller has.
+/// Why the daemon at `server` granted no capability: the role that it requires, and the caller's role.
 inline Error mayNot(const std::string& server, std::string_view needed, schema::LoginResult::Reader answer) {
   return {ErrorCode::forbidden,
-          fmt::format("{}: this takes role {}; '{}' has role {}", server, needed,
+          fmt::format("{}: this requires role {}; '{}' has role {}", server, needed,
                       printable(textIn(answer.getCaller()), 80), printable(textIn(answer.getRole()), 20))};
 }
 
-/// The addresses of daemons, by partition, that the daemon at `server` tells. ErrorCode::protocolMismatch
-/// where they are more than there can be.
+/// The addresses of daemons, by partition, in an answer of the daemon at `server`.
+/// ErrorCode::protocolMismatch if they exceed the limits.
 inline Result<DaemonPlaces> readPlaces(const std::string& server,
                                        capnp::List<capnp::List<capnp::Text>>::Reader in) {
   DaemonPlaces daemons;
   for (const auto addresses : in) {
     if (daemons.size() == kPartitionsMax || addresses.size() > kDaemonAddressesMax) {
       return Error{ErrorCode::protocolMismatch,
-                   server + ": tells of more daemons than can serve a model together"};
+                   server + ": lists more daemons or addresses than a model can have"};
     }
     auto& of = daemons.emplace_back();
     for (const auto address : addresses) of.push_back(printable(textIn(address)));
@@ -51,7 +49,7 @@ inline Result<DaemonPlaces> readPlaces(const std::string& server,
   return daemons;
 }
 
-/// Writes what readPlaces() reads.
+/// Writes the list that readPlaces() reads.
 inline void writePlaces(const DaemonPlaces& daemons, capnp::List<capnp::List<capnp::Text>>::Builder out) {
   for (kj::uint i = 0; i < out.size(); i++) {
     auto list = out.init(i, static_cast<kj::uint>(daemons[i].size()));
@@ -59,8 +57,8 @@ inline void writePlaces(const DaemonPlaces& daemons, capnp::List<capnp::List<cap
   }
 }
 
-/// The addresses of each daemon that serves the model together with the one at `server`, by partition; none
-/// where that one serves its model alone.
+/// The addresses of each daemon that serves the model together with the one at `server`, by partition; empty
+/// if that one serves the whole model.
 inline Result<DaemonPlaces> readDaemons(const std::string& server, schema::LoginResult::Reader answer) {
   return readPlaces(server, answer.getDaemons());
 }

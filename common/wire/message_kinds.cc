@@ -1,4 +1,4 @@
-// The side of MessageStream that looks at what kind of an RPC message it hands over.
+// The part of MessageStream that inspects the kind of each incoming RPC message.
 
 #include <iterator>
 
@@ -9,8 +9,7 @@ namespace {
 
 using capnp::word;
 
-// Most capabilities in a message from a peer. None are wanted: the RPC system keeps account of each, and
-// answers.
+// Most capabilities in a message from a peer. psd expects none: the RPC system tracks and answers each one.
 constexpr uint64_t kCapabilitiesMax = 16;
 
 }  // namespace
@@ -20,7 +19,7 @@ void MessageStream::checkKind(capnp::MessageReader& message) {
   if (options_.unfinishedCallsMax == UINT64_MAX) return;
   auto kind = Kind::UNIMPLEMENTED;
   uint64_t capabilities = 0;
-  // A message with a broken encoding throws here. The RPC system says so of its own accord.
+  // A message with a broken encoding throws here. The RPC system reports it itself.
   static_cast<void>(kj::runCatchingExceptions([&] {
     const auto root = message.getRoot<capnp::rpc::Message>();
     kind = root.which();
@@ -30,7 +29,7 @@ void MessageStream::checkKind(capnp::MessageReader& message) {
     }
   }));
   if (capabilities > kCapabilitiesMax) {
-    refuse(kj::str("a message with ", capabilities, " capabilities; nobody here takes any"));
+    refuse(kj::str("a message with ", capabilities, " capabilities, which psd does not accept"));
   }
   switch (kind) {
     case Kind::UNIMPLEMENTED:
@@ -45,16 +44,15 @@ void MessageStream::checkKind(capnp::MessageReader& message) {
     case Kind::CALL:
     case Kind::BOOTSTRAP:
       if (++unfinishedCalls_ <= options_.unfinishedCallsMax) return;
-      refuse(kj::str("more than ", options_.unfinishedCallsMax,
-                     " calls that it has not finished (limits.calls)"));
-    default: refuse("a message that is none of Cap'n Proto's RPC between two parties");
+      refuse(kj::str("more than ", options_.unfinishedCallsMax, " unfinished calls (limits.calls)"));
+    default: refuse("a message of a kind that is not part of Cap'n Proto's two-party RPC");
   }
 }
 
 bool MessageStream::aborted() const {
   const kj::ArrayPtr<const word> segment(newest_, std::size(newest_));
   bool abort = false;
-  // A message with a broken encoding throws, and is no abort.
+  // A message with a broken encoding throws and is not an abort.
   static_cast<void>(kj::runCatchingExceptions([&] {
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
     abort = reader.getRoot<capnp::rpc::Message>().isAbort();

@@ -15,18 +15,18 @@ namespace {
 
 using capnp::word;
 
-// Enough for a burst of small calls; small against a 1 MiB slice, of which this much is copied.
+// Enough for a burst of small calls; negligible against a 1 MiB slice, of which this much is copied.
 constexpr size_t kReadAheadBytes = 8192;
 // Below this, placement costs more than the copy it saves.
 constexpr size_t kPlaceWordsMin = (16u << 10) / sizeof(word);
 constexpr uint32_t kSegmentsMax = 512;
-// Most descriptors held for messages that are not complete yet; further ones are closed.
+// Most descriptors held for incomplete messages; further ones are closed.
 constexpr size_t kDescriptorsMax = 4;
 constexpr auto kMayReadPoll = 1 * kj::MILLISECONDS;
 
 }  // namespace
 
-/// One message as it arrives. Its memory goes back to the pool when the RPC system drops it.
+/// One incoming message. Its memory returns to the pool when the RPC system drops it.
 class MessageStream::Incoming final : public capnp::MessageReader {
  public:
   explicit Incoming(capnp::ReaderOptions options) : MessageReader(options) {}
@@ -45,7 +45,7 @@ class MessageStream::Incoming final : public capnp::MessageReader {
   }
   uint64_t memoryBytes() const { return BufferPool::memoryOf(totalWords * sizeof(word)); }
 
-  /// Lays the segments from `first` on end to end in `buffer`, beginning at word `at`.
+  /// Lays out the segments from `first` on consecutively in `buffer`, starting at word `at`.
   void layOut(uint32_t first, uint64_t at, uint32_t skip = UINT32_MAX) {
     auto* base = reinterpret_cast<word*>(buffer.data());
     for (uint32_t i = first; i < segmentCount(); i++) {
@@ -62,12 +62,12 @@ class MessageStream::Incoming final : public capnp::MessageReader {
   uint32_t head[2] = {0, 0};  // segment count − 1, words of segment 0
   kj::Array<uint32_t> table;  // words of segments 1 …, then padding
   uint64_t totalWords = 0;
-  kj::TimePoint deadline = kj::origin<kj::TimePoint>();  // to be complete
+  kj::TimePoint deadline = kj::origin<kj::TimePoint>();  // by which the message must be complete
   ByteBudget::Lease lease;
-  BufferPool::Buffer begun;  // the first bytes, until there is a share of the budget for all
+  BufferPool::Buffer begun;  // the first bytes, until the budget grants a lease for the whole message
   size_t begunBytes = 0;
   bool counts = false;  // against the budget
-  uint32_t next = 0;    // first segment that is not read yet
+  uint32_t next = 0;    // first segment that is not read
   BufferPool::Buffer buffer;
   kj::Array<kj::ArrayPtr<const word>> laidOut;
 };
@@ -100,7 +100,7 @@ kj::Promise<void> MessageStream::readInto(std::byte* into, size_t bytes) {
   bytes -= taken;
   if (bytes == 0) return kj::READY_NOW;
   bool direct = bytes >= ahead_.size();
-  // Answers must not wait for what may take long: a large message's bytes, and then the work on it.
+  // Answers must not wait for a slow operation: receiving a large message, and then processing it.
   if (direct) writer_.flush();
   auto read = direct ? receive(into, bytes) : receive(ahead_.begin(), ahead_.size());
   return read.then([this, into, bytes, direct](size_t got) -> kj::Promise<void> {
@@ -141,21 +141,21 @@ kj::ArrayPtr<kj::AutoCloseFd> MessageStream::takeDescriptors(kj::ArrayPtr<kj::Au
 kj::Promise<void> MessageStream::inTime(const Incoming& message, kj::Promise<void> read) {
   if (options_.readTimeout == 0 * kj::SECONDS) return read;
   return timer_.atTime(message.deadline)
-      .then([this] { refuse("a message that began was not complete within limits.read_timeout_ms"); })
+      .then([this] { refuse("an incoming message was not complete within limits.read_timeout_ms"); })
       .exclusiveJoin(kj::mv(read));
 }
 
 kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage(
     kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options, kj::ArrayPtr<word> scratch) {
   if (options_.mayRead && !options_.mayRead()) {
-    // Polled, because the network's queue tells nobody when it shrinks.
+    // Polled, because the network's queue gives no notice when it shrinks.
     return timer_.afterDelay(kMayReadPoll).then([this, fdSpace, options, scratch] {
       return tryReadMessage(fdSpace, options, scratch);
     });
   }
   return kj::evalNow([&]() -> kj::Promise<Read> {
            if (aheadBegin_ != aheadEnd_) return readNext(fdSpace, options);
-           // This read has no deadline: an idle connection is no fault.
+           // No deadline for this read: an idle connection is not an error.
            return receive(ahead_.begin(), ahead_.size())
                .then([this, fdSpace, options](size_t got) -> kj::Promise<Read> {
                  receivedBytes_ += got;
@@ -306,7 +306,7 @@ kj::Promise<void> MessageStream::readPlaced(Incoming& message, uint32_t large) {
       message.place(large, destination);
       return readRest(message);
     }
-    // Nobody waits for the bytes: they move into a buffer that holds the whole message.
+    // The bytes have no destination: move them into a buffer that holds the whole message.
     auto whole = pool_->take(message.totalWords * sizeof(word));
     std::memcpy(whole.data(), message.buffer.data(), restWords * sizeof(word));
     message.buffer = kj::mv(whole);

@@ -10,16 +10,15 @@ namespace {
 
 using capnp::word;
 
-// Copying so many bytes costs less than a system call of their own.
+// Copying this many bytes is cheaper than a separate system call.
 constexpr size_t kSmallBytesMax = 2048;
-// After so long without a write the next small message leaves at once. Where a turn of the event loop also
-// applies slices, a peer that waited for the turn's end would have nothing to do meanwhile. The time is about
-// what a write costs.
+// After this time without a write the next small message is sent at once. In a turn of the event loop that
+// also applies slices, a peer that waited for the end of the turn would be idle. About the cost of a write.
 constexpr kj::Duration kGatherTime = 8 * kj::MICROSECONDS;
-// Beyond so many gathered bytes small messages wait with their caller, who bounds and counts them.
+// Beyond this many gathered bytes small messages wait with their caller, which bounds and counts them.
 constexpr size_t kGatheredBytesMax = 16u << 10;
 
-/// The numbers before a message: segments − 1, the words of each, padding to a whole word.
+/// Length of the table in front of a message: segments − 1, the words of each, padding to a whole word.
 size_t tableLength(MessageWriter::Segments segments) { return (segments.size() + 2) & ~size_t{1}; }
 
 void writeTable(MessageWriter::Segments segments, uint32_t* table) {
@@ -60,14 +59,14 @@ kj::Promise<void> MessageWriter::write(kj::ArrayPtr<const int> fds, Segments seg
     gather(segments);
     return kj::READY_NOW;
   }
-  // Descriptors go with the first byte of a write. That byte is to be of the message that they belong to.
+  // Descriptors travel with the first byte of a write, which must belong to their message.
   if (small || (passing && !gathered_.empty())) flush();
   if (busy_) return whenIdle().then([this, fds, segments] { return write(fds, segments); });
   return writeLarge(passing ? fds : nullptr, segments);
 }
 
 void MessageWriter::gather(Segments segments) {
-  const auto pins = takePins(segments);  // held until the bytes are copied, and not longer
+  const auto pins = takePins(segments);  // held until the bytes are copied
   const size_t at = gathered_.size();
   gathered_.resize(at + framedBytes(segments));
   std::byte* out = gathered_.data() + at;
@@ -105,7 +104,7 @@ void MessageWriter::flush() {
 kj::Promise<void> MessageWriter::writeGathered() {
   if (busy_ || gathered_.empty()) return kj::READY_NOW;
   beginWriting();
-  // kj's sockets throw where a write fails at once.
+  // kj's sockets throw if a write fails at once.
   return kj::evalNow([this] { return stream_.write(writing_.data(), writing_.size()); })
       .then(
           [this] {
@@ -114,8 +113,8 @@ kj::Promise<void> MessageWriter::writeGathered() {
           },
           [this](kj::Exception&& exception) -> kj::Promise<void> {
             failed(exception);
-            // Nobody waits for this write, so the failure has to show where somebody reads. Where the
-            // connection is gone already the system refuses the abort, and the reader sees that.
+            // No caller waits for this write, so the failure must appear on the read side. If the connection
+            // is already gone, the system refuses the abort, and the reader notices that itself.
             kj::runCatchingExceptions([this] { stream_.abortRead(); });
             return kj::READY_NOW;
           });

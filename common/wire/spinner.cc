@@ -18,7 +18,7 @@ void Spinner::stop() {
 }
 
 kj::Promise<void> Spinner::spin() {
-  // Runs after everything else that the loop has to do.
+  // Runs after all other work of the loop.
   return kj::evalLast([this]() -> kj::Promise<void> {
     if (std::chrono::steady_clock::now() >= until_) {
       spinning_ = false;
@@ -26,7 +26,7 @@ kj::Promise<void> Spinner::spin() {
     }
     sched_yield();
     if (port_.poll()) {
-      // Another thread has work for this loop, which only the loop itself finds: when it goes to sleep.
+      // Another thread has work for this loop, which the loop finds only when it goes to sleep.
       port_.wake();
       spinning_ = false;
       return kj::READY_NOW;

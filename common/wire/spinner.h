@@ -6,21 +6,21 @@
 
 namespace psd::wire {
 
-/// Keeps an event loop's thread awake for a short time after each message, looking for the next one, before
-/// it sleeps. Waking a thread that sleeps costs the sender an interrupt to another core and the sleeper the
-/// way out of that core's idle state, on virtual machines more than the call itself; a message that finds its
-/// reader awake costs neither. Between looks the core is offered to whoever else wants it (sched_yield), but
-/// where all cores compute this takes time from them. docs/performance.md measures small calls with it and
-/// without. Owned by the loop's thread.
+/// Keeps an event loop's thread awake for a short time after each message, polling for the next one, before
+/// it sleeps. Waking a sleeping thread costs the sender an interrupt to another core and the sleeper the exit
+/// from that core's idle state, on virtual machines more than the call itself; a message that finds its
+/// reader awake costs neither. Between polls the thread offers the core to others (sched_yield), but when all
+/// cores are busy this takes time from them. docs/performance.md measures small calls with and without it.
+/// Owned by the loop's thread.
 class Spinner {
  public:
-  /// `time` zero: never. `port` outlives it.
+  /// `time` zero disables it. `port` outlives it.
   Spinner(kj::EventPort& port, std::chrono::microseconds time) : port_(port), time_(time) {}
   KJ_DISALLOW_COPY(Spinner);
 
-  /// A message came or went: the next may be near.
+  /// Called at each message sent or received: the next may follow soon.
   void touch();
-  /// Sleeps from now on. Before the loop ends.
+  /// Disables spinning. Called before the loop ends.
   void stop();
 
  private:
@@ -30,7 +30,7 @@ class Spinner {
   std::chrono::microseconds time_;
   std::chrono::steady_clock::time_point until_;
   bool spinning_ = false;
-  kj::Maybe<kj::Promise<void>> task_;  // the last spell of spinning
+  kj::Maybe<kj::Promise<void>> task_;  // the last period of spinning
 };
 
 }  // namespace psd::wire

@@ -9,8 +9,8 @@
 
 namespace psd::wire {
 
-/// Tells a thread to stop that talks to a daemon: it may be in an event loop of its own, or between two of
-/// them. Thread-safe.
+/// Stops a thread that talks to a daemon, whether it runs an event loop of its own or is between two of them.
+/// Thread-safe.
 class StopSignal {
  public:
   void stop() {
@@ -26,13 +26,13 @@ class StopSignal {
     const std::lock_guard hold(mutex_);
     return stopped_;
   }
-  /// Waits so long, or until stop(). False: it was called.
+  /// Waits for `time` or until stop(). Returns false if stop() was called.
   bool pause(std::chrono::milliseconds time) {
     std::unique_lock hold(mutex_);
     return !told_.wait_for(hold, time, [this] { return stopped_; });
   }
 
-  /// The signal in an event loop of the thread that is to stop, one at a time. What it waits for fails with
+  /// The signal in an event loop of the thread to stop, one at a time. Promises wrapped by it fail with
   /// DISCONNECTED once stop() was called.
   class InLoop {
    public:
@@ -47,9 +47,9 @@ class StopSignal {
     template <class T>
     kj::Promise<T> orStopped(kj::Promise<T> promise) {
       return promise.exclusiveJoin(stopped_.addBranch().then(
-          []() -> kj::Promise<T> { return KJ_EXCEPTION(DISCONNECTED, "told to stop"); }));
+          []() -> kj::Promise<T> { return KJ_EXCEPTION(DISCONNECTED, "stopped"); }));
     }
-    /// Fails with OVERLOADED when it takes longer.
+    /// Fails with OVERLOADED after `time`.
     template <class T>
     kj::Promise<T> within(std::chrono::milliseconds time, kj::Promise<T> promise) {
       return orStopped(timer_.timeoutAfter(time.count() * kj::MILLISECONDS, kj::mv(promise)));
@@ -70,7 +70,7 @@ class StopSignal {
   };
 
  private:
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the fields below
   std::condition_variable told_;
   bool stopped_ = false;
   kj::Maybe<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> waiting_;  // of the loop that the thread is in

@@ -1,8 +1,7 @@
 #pragma once
 
-// Included before all else where Cap'n Proto is older than 1.0 and the compiler from 2023 or later: those
-// compare `a == b` by `b == a` no more where there is an operator!= too (P2468), which <capnp/blob.h> counts
-// on.
+// Included first when Cap'n Proto is older than 1.0 and the compiler is from 2023 or later: such compilers no
+// longer rewrite `a == b` as `b == a` if an operator!= exists too (P2468), which <capnp/blob.h> relies on.
 
 #include <kj/string.h>
 

@@ -1,7 +1,6 @@
-// Linked in under ThreadSanitizer only. The system's libkj is not instrumented and its mutex waits on
-// futexes, so the sanitizer does not see that one thread's work happens before another's and reports every
-// hand-over between event loops as a race. These definitions stand before libkj's own, which they call, and
-// tell it.
+// Linked under ThreadSanitizer only. The system's libkj is not instrumented and its mutex waits on futexes,
+// so the sanitizer misses the happens-before edges and reports every handover between event loops as a race.
+// These definitions override libkj's, call them, and report the edges to the sanitizer.
 
 #include <dlfcn.h>
 #include <kj/mutex.h>
@@ -10,7 +9,7 @@
 namespace kj::_ {
 namespace {
 
-/// libkj's definition of the function whose mangled name this is.
+/// libkj's definition of the function with this mangled name.
 template <class Function>
 Function next(const char* mangled) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, mangled));

@@ -7,10 +7,10 @@
 #
 #     sbatch configs/launch/slurm.sh --model mlp --data synthetic:2000 --epochs 2
 #
-# What follows the script's name goes to psd-trainer train. PSD_DAEMONS (2): how many nodes, from the first on, run a daemon.
-# PSD_TRAINERS (one for each node). PSD_PORT (5500): the daemon of partition N listens at PSD_PORT + N. PSD_CONFIG: a configuration
-# of your own, without `daemons`, `listen` and `auth`. The job's files are in psd-JOB in the folder that it is submitted from, which
-# all nodes see. Tokens go over the cluster's network in the clear: where others could listen, give `tls` and addresses tls://.
+# The arguments after the script's name go to psd-trainer train. PSD_DAEMONS (2): number of nodes, from the first on, that run a daemon.
+# PSD_TRAINERS (one for each node). PSD_PORT (5500): the daemon of partition N listens at PSD_PORT + N. PSD_CONFIG: your own
+# configuration, without `daemons`, `listen` and `auth`. The job's files are in psd-JOB in the folder from which it is submitted, which
+# must be visible to all nodes. Tokens cross the cluster's network unencrypted: if others could listen, use `tls` and tls:// addresses.
 #
 # --no-kill keeps the job when a node fails. A daemon that is lost with its node ends the run, unless it has a standby
 # (docs/standby.md): with PSD_ENGINE, the members of an etcd outside of the job as http://HOST:PORT[,…], each daemon has one, on the
@@ -38,14 +38,14 @@ for role in trainer admin; do
   psd token new --name "$role" --role "$role" --file "$folder/tokens" >"$folder/$role.token"
 done
 
-# of_node I PORT: where a daemon on the job's node I is reached.
+# of_node I PORT: the address of a daemon on the job's node I.
 of_node() {
   local host
   host=$(scontrol show node --oneliner "${nodes[$1 % ${#nodes[@]}]}" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
   echo "tcp://$host:$2"
 }
 
-# in_list WORD…: as a list of JSON's.
+# in_list WORD…: the words as a JSON list.
 in_list() { printf '"%s",' "$@" | sed 's/^/[/; s/,$/]/'; }
 
 addresses=() standbys=() entries=()
@@ -55,7 +55,7 @@ for ((i = 0; i < daemons; i++)); do
   entries+=("${addresses[i]}${engine:+,${standbys[i]}}")
 done
 
-# start NAME NODE PARTITION ADDRESS: a daemon of that partition, on that node of the job.
+# start NAME NODE PARTITION ADDRESS: starts a daemon of that partition on that node of the job.
 starts=() names=()
 start() {
   local more=() endpoints
@@ -80,9 +80,9 @@ all=$(IFS=,; echo "${entries[*]}")
 status=0
 PSD_TOKEN_FILE=$folder/trainer.token srun --overlap --ntasks="$trainers" --job-name=psd-trainer --output="$folder/trainer-%t.log" \
   psd-trainer train --server "$all" "$@" || status=$?
-# With exit_when_done the daemons end with their trainers; where these failed before they had joined, nobody else ends them.
+# With exit_when_done the daemons end with their trainers, but not if these failed before they had joined.
 [ "$status" -eq 0 ] || PSD_TOKEN_FILE=$folder/admin.token psd stop --server "$all" || true
-# With standbys, each is behind its primary. Of a pair one may have been lost. Both are not, nor may what is left fail to save.
+# With standbys, each follows its primary in the list. One daemon of a replica set may be lost, but not both, and the other must save.
 each=$((${engine:+1} + 1))
 for ((i = 0; i < ${#starts[@]}; i += each)); do
   lost=0

@@ -5,7 +5,7 @@ set(CPACK_PACKAGE_CONTACT "The psd developers <psd@localhost>")
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_COMPONENTS_ALL psd client)
 set(CPACK_STRIP_FILES ON)
-# Under DESTDIR the prefix is /usr itself, so that the configuration goes to /etc.
+# Under DESTDIR the prefix is /usr itself, so that the configuration is installed in /etc.
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
@@ -22,7 +22,7 @@ psd holds the parameters of a model in the memory of a CPU or a GPU. Trainers
 pull them and push gradients; the daemon runs the optimizer, and a policy says
 what happens when several push at once.")
 set(CPACK_DEBIAN_PSD_PACKAGE_SHLIBDEPS ON)
-# Loaded when tokens or TLS are configured, so that nothing links it.
+# Loaded at run time if tokens or TLS are configured; no program is linked with it.
 set(CPACK_DEBIAN_PSD_PACKAGE_DEPENDS "libssl3 | libssl3t64")
 set(CPACK_DEBIAN_PSD_PACKAGE_CONTROL_EXTRA
   ${PROJECT_SOURCE_DIR}/scripts/packaging/debian/conffiles

@@ -1,7 +1,7 @@
-# What `cmake --install` brings, by component:
+# Installed by `cmake --install`, by component:
 #   psd      the daemon, with its unit for systemd, manual page, completions and examples
 #   trainer  psd-trainer and psd-executor, with manual pages and completions
-#   client   the client library and that of an executor's trainers: archives, public headers, and what find_package(psd) reads
+#   client   the client library and that of an executor's trainers: archives, public headers, and the files for find_package(psd)
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,7 +9,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/install_texts.cmake)
 
 install(TARGETS psd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT psd)
 psd_install_texts(psd psd)
-# Linked with the LibTorch that they were built with, where that lies.
+# Linked with the LibTorch of the build, in its location.
 foreach(program psd-trainer psd-executor)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
@@ -18,7 +18,7 @@ foreach(program psd-trainer psd-executor)
   endif()
 endforeach()
 install(FILES configs/systemd/psd.service configs/systemd/psd@.service DESTINATION lib/systemd/system COMPONENT psd)
-# What belongs to the prefix /usr is configured in /etc, as GNU's coding standards say; any other prefix has an etc of its own.
+# The prefix /usr is configured in /etc, according to GNU's coding standards; any other prefix has an etc of its own.
 install(CODE "
   set(folder \"\${CMAKE_INSTALL_PREFIX}/etc/psd\")
   if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
@@ -34,8 +34,8 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyri
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
 
 # --- The libraries --------------------------------------------------------------------------------------
-# trainer/client/client.h, and trainer/remote for programs that train at an executor; what they include, and two headers for
-# their users. test/integration/test_installed.py builds against them alone.
+# trainer/client/client.h, and trainer/remote for programs that train at an executor; the headers that they include, and
+# two for their users. test/integration/test_installed.py builds with these alone.
 set(PSD_PUBLIC_HEADERS
   common/auth/credentials.h
   common/os/address.h

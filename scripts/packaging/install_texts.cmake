@@ -1,5 +1,5 @@
-# psd_install_texts(program component [share]): what the built program prints of itself while it is installed, its manual page and
-# its completions for shells. `share`: the folder for them, in place of the prefix's.
+# psd_install_texts(program component [share]): texts that the built program prints during the installation: its manual
+# page and its shell completions. `share`: their folder, if not the prefix's.
 find_program(PSD_GZIP gzip)
 function(psd_install_texts program component)
   set(share "\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}")

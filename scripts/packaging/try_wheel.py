@@ -1,4 +1,4 @@
-"""try_wheel.py FOLDER: whether the psd-server that is installed in this virtual environment serves and trains."""
+"""try_wheel.py FOLDER: checks that the psd-server in this virtual environment serves and trains."""
 
 import importlib.metadata
 import pathlib
@@ -13,7 +13,7 @@ WAIT_S = 60
 
 
 def ready(daemon):
-    """The daemon's address, by the line of its log."""
+    """The daemon's address, from its log."""
     selector = selectors.DefaultSelector()
     selector.register(daemon.stderr, selectors.EVENT_READ)
     log = ""

@@ -1,8 +1,8 @@
 # The daemon in the wheel (scripts/wheel): included by trainer/python when scikit-build-core builds with PSD_WHEEL=ON.
 #
-# The daemon needs nothing but glibc and libgcc_s: Cap'n Proto, spdlog, fmt and libstdc++ become part of it. The module takes Cap'n
-# Proto as shared libraries, which auditwheel puts beside it, since Debian's archives cannot be part of a shared library. It
-# takes libstdc++ from the system, as every module of the process does.
+# The daemon needs only glibc and libgcc_s: Cap'n Proto, spdlog, fmt and libstdc++ are linked statically. The module
+# uses Cap'n Proto as shared libraries, which auditwheel puts beside it, since Debian's archives cannot be part of a
+# shared library. It uses the system's libstdc++, like every module of the process.
 include(GNUInstallDirs)
 include(${CMAKE_CURRENT_LIST_DIR}/install_texts.cmake)
 
@@ -10,11 +10,12 @@ if(NOT PSD_CHART_JS)
   message(FATAL_ERROR "chart.min.js was not found: scripts/setup installs it (libjs-chart.js); or name it with -DPSD_CHART_JS=FILE")
 endif()
 
-# spdlog and fmt by their headers alone. Their shared libraries stay on the command lines, where --as-needed drops them.
+# spdlog and fmt as header-only libraries. Their shared libraries stay on the command lines, where --as-needed drops
+# them.
 set_target_properties(spdlog::spdlog PROPERTIES INTERFACE_COMPILE_DEFINITIONS SPDLOG_FMT_EXTERNAL)
 set_target_properties(fmt::fmt PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
 
-# The shared libraries stand before objects and archives on the module's command line, so that nothing is taken out of Cap'n
+# The shared libraries precede objects and archives on the module's command line, so that nothing is linked from Cap'n
 # Proto's archives.
 set(shared_libraries "")
 foreach(library capnp-rpc capnp kj-http kj-async kj)
@@ -29,8 +30,8 @@ foreach(library capnp-rpc capnp kj-http kj-async kj)
   endif()
 endforeach()
 target_link_options(psd_python PRIVATE "SHELL:-Wl,--no-as-needed${shared_libraries} -Wl,--as-needed")
-# Not libgcc: its archive needs glibc 2.35. What nothing reaches is left out, since parts of libstdc++'s archive bring others that
-# need glibc 2.36.
+# Not libgcc: its archive needs glibc 2.35. Unreachable code is removed, since parts of libstdc++'s archive pull in
+# others that need glibc 2.36.
 target_link_options(psd PRIVATE LINKER:--as-needed,--gc-sections -static-libstdc++)
 
 install(TARGETS psd RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT wheel)
@@ -39,7 +40,7 @@ file(GLOB configs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/*.json)
 install(FILES ${configs} DESTINATION ${SKBUILD_DATA_DIR}/share/psd/configs COMPONENT wheel)
 set(doc ${SKBUILD_DATA_DIR}/share/doc/psd-server)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${doc} COMPONENT wheel)
-# The terms of what is linked in, where the system's packages have them.
+# The licenses of the linked libraries, if the system's packages have them.
 foreach(package libcapnp-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev libjs-chart.js libstdc++6)
   install(FILES /usr/share/doc/${package}/copyright DESTINATION ${doc} RENAME ${package}.copyright COMPONENT wheel OPTIONAL)
 endforeach()

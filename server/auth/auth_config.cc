@@ -8,7 +8,7 @@ namespace {
 constexpr Role kLocal = Role::admin;
 
 Role readRole(ObjectReader& in, std::string_view key, Role fallback) {
-  // The choice has checked it.
+  // in.choice() validated the name.
   return parseRole(in.choice(key, roleName(fallback), {kRoleNames.begin(), kRoleNames.end()})).value();
 }
 

@@ -8,20 +8,20 @@
 
 namespace psd {
 
-/// A role for whoever has a certificate with a name that the glob matches.
+/// The role of clients whose certificate has a name that matches the glob.
 struct CertificateRole {
   std::string glob;
   Role role = Role::reader;
 };
 
-/// Who may do what. A value type.
+/// Authorization rules. A value type.
 struct AuthConfig {
-  std::string tokens;                         ///< path of the token file; empty: nobody has a token
-  std::vector<CertificateRole> certificates;  ///< the first that matches counts
-  Role local = Role::admin;                   ///< of the daemon's own user and root at a Unix socket
+  std::string tokens;                         ///< path of the token file; empty: there are no tokens
+  std::vector<CertificateRole> certificates;  ///< the first match applies
+  Role local = Role::admin;                   ///< of the daemon's own user and root on a Unix socket
 };
 
-/// Reads the key `auth`. Problems go to the reader. The token file is not read.
+/// Reads the key `auth`; reports problems to the reader. Does not read the token file.
 AuthConfig readAuth(ObjectReader in);
 
 }  // namespace psd

@@ -43,7 +43,7 @@ Result<std::shared_ptr<const AuthRules>> AuthRules::read(const std::optional<Aut
 
 const KnownToken* AuthRules::find(const Sha256& digest) const {
   const KnownToken* found = nullptr;
-  for (const KnownToken& token : tokens_) {  // all of them, whichever it is
+  for (const KnownToken& token : tokens_) {  // no early exit, so that timing reveals no match
     if (hasher_->same(token.digest, digest)) found = &token;
   }
   return found;
@@ -71,19 +71,19 @@ Result<Access> AuthRules::byPeer(const Peer& peer) const {
     }
   }
   if (peer.ownUser()) return Access{{numberOf(*peer.user), config_->local, numberOf(*peer.user)}};
-  std::string what = "the daemon asks who this is: give a token (--token-file, PSD_TOKEN_FILE or PSD_TOKEN)";
+  std::string what = "authentication required: give a token (--token-file, PSD_TOKEN_FILE or PSD_TOKEN)";
   if (!config_->certificates.empty()) what += " or a certificate (--tls-cert, --tls-key)";
   if (!peer.certificateNames.empty()) {
-    what += "; auth.certificates has no role for that of '" + printable(peer.certificateNames.front()) + "'";
+    what += "; auth.certificates has no role for '" + printable(peer.certificateNames.front()) + "'";
   }
-  if (peer.user) what += "; " + numberOf(*peer.user) + " is neither the daemon's own nor root";
+  if (peer.user) what += "; " + numberOf(*peer.user) + " is neither the daemon's user nor root";
   return unknown(std::move(what));
 }
 
 Result<Identity> AuthRules::lookAgain(const Access& access, const Peer& peer) const {
   if (config_ && access.token) {
     const KnownToken* const known = find(*access.token);
-    if (known == nullptr) return unknown("the token of '" + access.identity.name + "' is not valid any more");
+    if (known == nullptr) return unknown("the token of '" + access.identity.name + "' is no longer valid");
     return byTokenOf(*known);
   }
   PSD_ASSIGN_OR_RETURN(const Access now, byPeer(peer));
@@ -110,7 +110,7 @@ std::string AuthRules::changesFrom(const AuthRules& before) const {
   for (const auto& [name, role] : now) {
     if (!old.contains(name)) add(fmt::format("token '{}': none -> {}", name, roleName(role)));
   }
-  // A name whose token is another one now, though its role is the same.
+  // Tokens that were replaced while their names kept their roles.
   const auto digestsOf = [&](const AuthRules& rules) {
     std::set<Sha256> digests;
     for (const KnownToken& token : rules.tokens_) {
@@ -118,7 +118,7 @@ std::string AuthRules::changesFrom(const AuthRules& before) const {
     }
     return digests;
   };
-  if (digestsOf(before) != digestsOf(*this)) add("other tokens of names that stay");
+  if (digestsOf(before) != digestsOf(*this)) add("tokens replaced");
   return text;
 }
 

@@ -15,47 +15,47 @@
 
 namespace psd {
 
-/// What a connection itself tells of who is at its other end. A value type.
+/// Properties of a connection that identify its peer. A value type.
 struct Peer {
-  std::string where;            ///< for people, as "127.0.0.1:53211"
-  std::optional<uid_t> user{};  ///< of a Unix socket: whose process it is
+  std::string where;            ///< human-readable, such as "127.0.0.1:53211"
+  std::optional<uid_t> user{};  ///< on a Unix socket: the user of the peer's process
   std::vector<std::string>
-      certificateNames{};  ///< of a client's certificate that was checked; its common name first
-  bool reserved = false;   ///< it came beyond limits.connections, where operators alone are let in
+      certificateNames{};  ///< of the verified client certificate; common name first
+  bool reserved = false;   ///< accepted beyond limits.connections, only for operators
 
-  /// Whether it is a process of the daemon's own user, or of root.
+  /// Whether the peer is a process of the daemon's own user, or of root.
   bool ownUser() const;
 };
 
-/// Who a caller is, and what it may do.
+/// An authenticated caller and its role.
 struct Identity {
   std::string name;
   Role role = Role::reader;
-  /// Tells callers apart and names them: "token 'ops'", "certificate 'node-7'", "user 1000"; empty: the
-  /// connection has nothing that identifies its caller.
+  /// Identifies the caller: "token 'ops'", "certificate 'node-7'", "user 1000"; empty: the connection has
+  /// nothing that identifies it.
   std::string caller = {};
 };
 
-/// How somebody came in, to be looked at again when the rules change.
+/// How a caller authenticated, to be rechecked when the rules change.
 struct Access {
   Identity identity;
-  std::optional<Sha256> token{};  ///< nothing: by what the connection tells
+  std::optional<Sha256> token{};  ///< nullopt: by properties of the connection
 };
 
-/// Who may do what, as the configuration and its token file say. Immutable.
+/// Authorization rules from the configuration and its token file. Immutable.
 class AuthRules {
  public:
-  /// Reads the token file. `config` none: who can connect may do everything.
+  /// Reads the token file. Without `config`, every peer that can connect is an admin.
   static Result<std::shared_ptr<const AuthRules>> read(const std::optional<AuthConfig>& config);
 
-  /// Whether callers must show who they are.
+  /// Whether callers must authenticate.
   bool asked() const { return config_.has_value(); }
   Result<Access> byToken(std::string_view token) const;
-  /// By what the connection tells: a certificate's name, the user behind a Unix socket.
+  /// By properties of the connection: a certificate's name, or the user of a Unix socket.
   Result<Access> byPeer(const Peer& peer) const;
-  /// Who that is by these rules.
+  /// The identity under these rules of a caller authenticated earlier.
   Result<Identity> lookAgain(const Access& access, const Peer& peer) const;
-  /// For people: whose tokens have come or gone or have another role than before; empty where none.
+  /// Human-readable: tokens added, removed, or with a changed role since `before`; empty if there are none.
   std::string changesFrom(const AuthRules& before) const;
 
  private:
@@ -64,39 +64,38 @@ class AuthRules {
 
   std::optional<AuthConfig> config_;
   std::vector<KnownToken> tokens_;
-  std::optional<Hasher> hasher_;  // where there are tokens
+  std::optional<Hasher> hasher_;  // if there are tokens
 };
 
-/// Who may do what in a daemon, whatever protocol a caller speaks. Thread-safe.
+/// Authenticates the callers of a daemon, of any protocol. Thread-safe.
 class Authenticator {
  public:
-  /// Until adopt() everybody may do everything.
+  /// Until adopt(), every caller is an admin.
   Authenticator();
 
-  /// From now on these rules hold. Whoever has an Access is to look at it again. Gives what has changed, for
-  /// people.
+  /// Replaces the rules. Holders of an Access must recheck it. Returns the changes, human-readable.
   std::string adopt(std::shared_ptr<const AuthRules> rules);
 
   bool asks() const { return rules()->asked(); }
-  /// A token, where there is one, decides alone; else what the connection tells. An Error, unauthenticated,
-  /// is fit for the caller to read.
+  /// If there is a token, only the token counts; otherwise the properties of the connection. The Error,
+  /// unauthenticated, is suitable to be sent to the caller.
   Result<Access> logIn(std::string_view token, const Peer& peer) const;
-  /// The identity that a token stands for. unauthenticated: none.
+  /// The identity of a token. ErrorCode::unauthenticated if it is unknown.
   Result<Identity> byToken(std::string_view token) const;
-  /// Whether somebody still may do what it may; unauthenticated or forbidden if not.
+  /// Whether an Access still has its role; unauthenticated or forbidden otherwise.
   Status stillHolds(const Access& access, const Peer& peer) const;
 
-  // Failed logins are answered late, so that guessing takes long, and so many at a time at most, so that the
-  // guesses themselves take no room.
+  // Replies to failed logins are delayed, to slow down guessing; the number of delayed replies is bounded, so
+  // that guesses cannot exhaust memory.
 
   static constexpr size_t kHeldBackMax = 64;
-  /// Counts one that waits for its answer, until the result goes; null where there is no room for it.
+  /// Counts one delayed reply until the result is destroyed; null if there are too many.
   std::shared_ptr<const void> holdBack();
 
  private:
   std::shared_ptr<const AuthRules> rules() const;
 
-  mutable std::mutex mutex_;                // guards what follows
+  mutable std::mutex mutex_;                // guards the members below
   std::shared_ptr<const AuthRules> rules_;  // never null
   std::shared_ptr<std::atomic<size_t>> heldBack_ = std::make_shared<std::atomic<size_t>>(0);
 };

@@ -14,7 +14,7 @@ Result<Role> parseRole(std::string_view name) {
   const std::vector<std::string_view> names(kRoleNames.begin(), kRoleNames.end());
   const std::string_view meant = nearest(name, names);
   return Error{ErrorCode::invalidArgument,
-               "'" + printable(name) + "' is no role; expected " + joined(names, ", ") +
+               "'" + printable(name) + "' is not a role; expected " + joined(names, ", ") +
                    (meant.empty() ? "" : "; did you mean '" + std::string(meant) + "'?")};
 }
 

@@ -7,9 +7,9 @@
 
 namespace psd {
 
-/// What a caller may do; each role includes those before it.
+/// Permissions of a caller; each role includes the previous ones.
 enum class Role {
-  reader,   ///< pull, observe, ask for the status
+  reader,   ///< pull, observe, query the status
   trainer,  ///< also join and push
   admin,    ///< also reload and stop
 };
@@ -18,7 +18,7 @@ inline constexpr std::array<std::string_view, 3> kRoleNames = {"reader", "traine
 
 inline std::string_view roleName(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
-/// The error lists the roles, and suggests the nearest.
+/// The error lists the roles and suggests the closest.
 Result<Role> parseRole(std::string_view name);
 
 inline bool includes(Role role, Role needed) { return role >= needed; }

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kFileBytesMax = 4u << 20;
 constexpr size_t kNameBytesMax = 64;
 constexpr std::string_view kHashName = "sha256:";
-constexpr std::string_view kTokenBegin = "psd_";  // by which it is known for what it is, should it lie about
+constexpr std::string_view kTokenBegin = "psd_";  // prefix that makes a leaked token recognizable
 
 std::vector<std::string_view> wordsOf(std::string_view line) {
   constexpr std::string_view kSpace = " \t\r";
@@ -40,7 +40,7 @@ Result<KnownToken> readLine(const std::vector<std::string_view>& words) {
   PSD_RETURN_IF_ERROR(checkTokenName(words[0]));
   token.name = words[0];
   PSD_ASSIGN_OR_RETURN(token.role, parseRole(words[1]));
-  // What stands here may be the token itself, by mistake: it is not quoted.
+  // The word may be the token itself, by mistake: do not quote it.
   if (!words[2].starts_with(kHashName)) {
     return Error{ErrorCode::invalidArgument, "the third word is sha256:HEX, as `psd token new` prints it"};
   }
@@ -61,7 +61,7 @@ Status checkTokenName(std::string_view name) {
   };
   if (!name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, fits)) return {};
   return {ErrorCode::invalidArgument,
-          fmt::format("'{}' is no name, which has letters, digits and . _ @ -, at most {}",
+          fmt::format("'{}' is not a name; expected letters, digits and . _ @ -, at most {}",
                       printable(name, 80), kNameBytesMax)};
 }
 
@@ -83,7 +83,7 @@ Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
     if (!token.ok()) return failed(token.message());
     const auto [known, isNew] = roles.emplace(token->name, token->role);
     if (known->second != token->role) {
-      return failed(fmt::format("'{}' has role {} in a line before, and a name has one role", token->name,
+      return failed(fmt::format("'{}' has role {} in an earlier line, and a name has one role", token->name,
                                 roleName(known->second)));
     }
     if (tokens.size() == kTokensMax)
@@ -96,7 +96,7 @@ Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
 Result<std::string> drawToken() {
   Sha256 random{};
   if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
-    return Error{ErrorCode::io, std::string("the system gives no random bytes: ") + std::strerror(errno)};
+    return Error{ErrorCode::io, std::string("cannot get random bytes: ") + std::strerror(errno)};
   }
   return std::string(kTokenBegin) + hexOf(random);
 }

@@ -10,9 +10,9 @@
 
 namespace psd {
 
-/// One token that a daemon knows, by its hash alone. A value type.
+/// A token known to a daemon, only as a hash. A value type.
 struct KnownToken {
-  std::string name;  ///< of whoever has it
+  std::string name;  ///< of its holder
   Role role = Role::reader;
   Sha256 digest{};  ///< of the token's characters
 
@@ -20,18 +20,18 @@ struct KnownToken {
   std::string line() const;
 };
 
-/// Whether it can be a name: letters, digits and . _ @ -, at most 64.
+/// Checks a name: letters, digits and . _ @ -, at most 64.
 Status checkTokenName(std::string_view name);
 
-/// Each login looks at all of them.
+/// Every login compares with all of them.
 inline constexpr size_t kTokensMax = 10'000;
 
-/// Reads a token file: lines of KnownToken::line(), empty ones and comments that begin with #. A name may
-/// have several tokens, all of one role. Errors name the path and the line; ErrorCode::io also where group or
-/// others may use it.
+/// Reads a token file: lines of KnownToken::line(), empty lines, and comments that start with #. A name may
+/// have several tokens, all with the same role. Errors name the path and the line; ErrorCode::io also if
+/// group or others have access to the file.
 Result<std::vector<KnownToken>> readTokenFile(const std::string& path);
 
-/// A token that nobody has yet.
+/// A new random token.
 Result<std::string> drawToken();
 
 }  // namespace psd

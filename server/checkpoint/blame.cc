@@ -54,7 +54,7 @@ void Blame::keep(Tensor& tensor, double distance, const LogRecord& update, uint6
   Sum& sum = tensor.byRank[ranks];
   sum.updates++;
   sum.distance += distance;
-  // NaN, which nothing is above or below, is of all moves the largest.
+  // NaN, which does not compare, ranks as the largest move.
   const auto further = [](double one, double other) {
     return std::isnan(one) ? !std::isnan(other) : one > other;
   };

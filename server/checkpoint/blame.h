@@ -10,8 +10,9 @@
 
 namespace psd {
 
-/// How far each update of a log moved each tensor: the Euclidean norm of what the update changed in it. Keeps
-/// the few largest of each tensor, and sums. Rows of embedding tables are not looked at. Owned by one thread.
+/// Measures how far each update of a log moved each tensor: the Euclidean norm of the update's change to it.
+/// Keeps the few largest moves of each tensor, and sums. Ignores rows of embedding tables. Owned by one
+/// thread.
 class Blame final : public ReplayWatcher {
  public:
   explicit Blame(const ParameterStore& store);
@@ -30,8 +31,8 @@ class Blame final : public ReplayWatcher {
   struct Move {
     double distance = 0;
     uint32_t shard = 0;
-    uint64_t update = 0;   // number of the update in its shard, as the log has it
-    uint64_t version = 0;  // that the update made of the shard in this replay
+    uint64_t update = 0;   // sequence number of the update in its shard, from the log
+    uint64_t version = 0;  // version of the shard that the update produced in this replay
     std::vector<Source> sources;
   };
   struct Sum {
@@ -40,7 +41,7 @@ class Blame final : public ReplayWatcher {
   };
   struct Tensor {
     std::vector<Move> largest;                    // descending
-    std::map<std::vector<uint32_t>, Sum> byRank;  // by the ranks whose pushes went into an update
+    std::map<std::vector<uint32_t>, Sum> byRank;  // by the ranks whose pushes the update combines
   };
   static void keep(Tensor& tensor, double distance, const LogRecord& update, uint64_t version);
 
@@ -48,7 +49,7 @@ class Blame final : public ReplayWatcher {
   const ModelLayout layout_;
   std::vector<ShardRange> ranges_;  // by shard
   std::vector<Tensor> tensors_;
-  std::vector<float> before_;  // weights of the shard that is about to change
+  std::vector<float> before_;  // weights of the shard before the update
   uint64_t updates_ = 0;
 };
 

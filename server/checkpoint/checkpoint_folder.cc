@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr uint64_t kManifestBytesMax = 1ull << 30;
-constexpr size_t kPieceFloats = 1u << 18;  // 1 MiB written at a time, still in the cache when it is summed
+constexpr size_t kPieceFloats = 1u << 18;  // 1 MiB per write, still in the cache for the checksum
 constexpr size_t kPieceBytes = kPieceFloats * sizeof(float);
 
 std::optional<uint64_t> numberOf(std::string_view name) {
@@ -32,7 +32,7 @@ std::optional<uint64_t> numberOf(std::string_view name) {
   return number;
 }
 
-/// Sums up what is appended on its way to a file.
+/// Computes the checksum of the bytes appended to a file.
 class SummedFile final : public WritableFile {
  public:
   explicit SummedFile(WritableFile& file) : file_(file) {}
@@ -54,7 +54,7 @@ class SummedFile final : public WritableFile {
   uint64_t bytes_ = 0;
 };
 
-/// A folder without its manifest is no checkpoint, so the manifest goes first.
+/// Removes the manifest first, because a folder without one is no checkpoint.
 Status removeCheckpoint(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(std::vector<std::string> names, env.list(path));
   if (std::find(names.begin(), names.end(), kManifestName) != names.end()) {
@@ -67,8 +67,7 @@ Status removeCheckpoint(Env& env, const std::string& path) {
   return env.syncFolder(folderOf(path));
 }
 
-/// What is wrong with a shard's file; nothing where the file is whole. An Error where the system does not
-/// give the file.
+/// The damage of a shard's file; nullopt if it is intact. An Error if the file cannot be read.
 Result<std::optional<Error>> damageOf(Env& env, const std::string& path, const ManifestFile& shard) {
   const auto bad = [&](const std::string& why) {
     return std::optional(Error{ErrorCode::io, "'" + path + "' is damaged: " + why});
@@ -96,18 +95,18 @@ Result<std::string> readManifestText(Env& env, const std::string& path) {
   return readText(env, manifestPath(path), kManifestBytesMax, "a manifest");
 }
 
-/// A checkpoint of which every byte was read.
+/// A checkpoint whose bytes were all read.
 struct Looked {
   Checkpoint checkpoint;
-  std::optional<Error> damage;  ///< nothing: it is whole
+  std::optional<Error> damage;  ///< nullopt: it is intact
 };
 
-/// One checkpoint alone, without those that it goes on from. `crc`: what its manifest must have, if anything.
+/// Verifies one checkpoint without its bases. `crc`: expected checksum of its manifest, if known.
 Result<Looked> lookAtOne(Env& env, const std::string& path, std::optional<uint32_t> crc = {}) {
   Looked looked{{path, {}}, {}};
   PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));
   if (crc && crc32c(std::as_bytes(std::span(text))) != *crc) {
-    looked.damage = Error{ErrorCode::io, "'" + manifestPath(path) + "' is another one than it was then"};
+    looked.damage = Error{ErrorCode::io, "'" + manifestPath(path) + "' is not the one that was recorded"};
     return looked;
   }
   auto manifest = parseManifest(text, manifestPath(path));
@@ -123,7 +122,7 @@ Result<Looked> lookAtOne(Env& env, const std::string& path, std::optional<uint32
   return looked;
 }
 
-/// Whether a row shard of `base` is the one that `manifest` goes on from, for all of them.
+/// Whether each row shard of `base` can be the base of the same one in `manifest`.
 bool fitsBase(const Manifest& manifest, const Manifest& base) {
   return manifest.model.signature() == base.model.signature() &&
          std::ranges::equal(manifest.rowShards, base.rowShards, [](const auto& one, const auto& before) {
@@ -132,28 +131,28 @@ bool fitsBase(const Manifest& manifest, const Manifest& base) {
          });
 }
 
-/// An Error where the system does not give all of the checkpoint, which may be whole or not.
+/// Verifies a checkpoint with its bases. An Error if part of it cannot be read: it may or may not be damaged.
 Result<Looked> lookAt(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(Looked looked, lookAtOne(env, path));
-  std::vector<Checkpoint>& bases = looked.checkpoint.bases;  // the newest first, until all are there
+  std::vector<Checkpoint>& bases = looked.checkpoint.bases;  // newest first, until all are read
   while (!looked.damage) {
     const Checkpoint& newer = bases.empty() ? looked.checkpoint : bases.back();
     if (!newer.manifest.base) break;
     const auto [number, crc] = *newer.manifest.base;
     const std::string from = checkpointPath(folderOf(newer.path), number);
     const auto bad = [&](const std::string& why) {
-      looked.damage = Error{ErrorCode::io, "'" + path + "' goes on from '" + from + "', " + why};
+      looked.damage = Error{ErrorCode::io, "'" + path + "' is based on '" + from + "', " + why};
     };
     PSD_ASSIGN_OR_RETURN(const bool there, env.exists(manifestPath(from)));
     if (!there) {
-      bad("which is not there");
+      bad("which does not exist");
       break;
     }
     PSD_ASSIGN_OR_RETURN(Looked base, lookAtOne(env, from, crc));
     if (base.damage) {
       bad("which cannot be used: " + base.damage->message);
     } else if (!fitsBase(newer.manifest, base.checkpoint.manifest)) {
-      bad("whose row shards are others");
+      bad("whose row shards differ");
     } else {
       bases.push_back(std::move(base.checkpoint));
     }
@@ -162,11 +161,11 @@ Result<Looked> lookAt(Env& env, const std::string& path) {
   return looked;
 }
 
-/// These checkpoints and those that they go on from.
+/// These checkpoints and their bases.
 Result<std::set<uint64_t>> withBases(Env& env, const std::string& folder, std::span<const uint64_t> numbers) {
   std::set<uint64_t> all;
   for (uint64_t number : numbers) {
-    // Of one that is there already the bases are there too.
+    // If a number is in the set, so are its bases.
     while (all.insert(number).second) {
       PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env, checkpointPath(folder, number)));
       if (!manifest.base) break;
@@ -189,7 +188,7 @@ std::vector<std::string> rowPlaneNames(const Optimizer& optimizer) {
 std::string rowsPrefix(std::string_view table, size_t piece) { return fmt::format("{}/{}/", table, piece); }
 
 Status makeLastingFolder(Env& env, const std::string& folder) {
-  std::vector<std::string> parents;  // that get a new name
+  std::vector<std::string> parents;  // those that get a new entry
   for (std::string path = folder; folderOf(path) != path; path = folderOf(path)) {
     PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
     if (there) break;
@@ -235,7 +234,7 @@ Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t 
   std::ranges::set_intersection(usable, pinned, std::back_inserter(wanted));
   PSD_ASSIGN_OR_RETURN(const std::set<uint64_t> needed, withBases(env, folder, wanted));
   Status first;
-  // The newest first: none is left without those that it goes on from.
+  // Newest first, so that no checkpoint is left without its bases.
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
     const bool isFinished = std::ranges::binary_search(finished, *number);
     if (*number >= usable.back() || (isFinished && *number >= oldest) || needed.contains(*number)) continue;
@@ -259,7 +258,7 @@ void removeUnfinished(Env& env, const std::string& folder) {
 
 Status removeCheckpoints(Env& env, const std::string& folder) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, listCheckpoints(env, folder, false));
-  // The newest first: none is left without those that it goes on from.
+  // Newest first, so that no checkpoint is left without its bases.
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
     PSD_RETURN_IF_ERROR(removeCheckpoint(env, checkpointPath(folder, *number)));
   }
@@ -273,7 +272,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& fo
                                     "' leaves no number for another checkpoint; move it away"};
   }
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(writer.path_));
-  if (there) return Error{ErrorCode::io, "'" + writer.path_ + "' is there already"};
+  if (there) return Error{ErrorCode::io, "'" + writer.path_ + "' already exists"};
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, writer.path_));
   return writer;
 }
@@ -312,7 +311,7 @@ Status CheckpointWriter::addRows(ManifestRowShard& shard, const ModelSpec& model
   entry.file = fmt::format("rows-{:05}-{:06}.safetensors", shard.range.id.value, shard.files.size());
   ModelSpec content;
   std::vector<std::span<const std::byte>> planes;
-  std::map<uint32_t, size_t> numbers;  // of pieces of a table
+  std::map<uint32_t, size_t> numbers;  // pieces so far, by table
   for (const RowPiece& piece : pieces) {
     const std::string prefix = rowsPrefix(model.tables[piece.table].name, numbers[piece.table]++);
     content.tensors.push_back({prefix + "keys", DType::u64, {piece.ids.size()}});
@@ -364,13 +363,13 @@ Status CheckpointWriter::addFile(ManifestFile& entry, const std::function<Status
 
 Status CheckpointWriter::finish(Manifest manifest) {
   manifest.number = number_;
-  // The names of the shards' files are on the disk before the name that makes them count.
+  // The entries of the shards' files must be durable before the manifest's.
   PSD_RETURN_IF_ERROR(env_->syncFolder(path_));
   const std::string text = formatManifest(manifest);
   if (text.size() > kManifestBytesMax) {
     return {ErrorCode::io, "'" + path_ + "': its manifest would have " + std::to_string(text.size()) +
                                " bytes, more than the " + std::to_string(kManifestBytesMax) +
-                               " that are read; fewer shards or ranks make it smaller"};
+                               " that are allowed; fewer shards or ranks make it smaller"};
   }
   bytes_ += text.size();
   manifestCrc_ = crc32c(std::as_bytes(std::span(text)));
@@ -403,7 +402,7 @@ Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder) {
     if (!looked.ok()) {
       return Error{looked.error().code,
                    looked.message() +
-                       "; the checkpoint may be whole, so no older one is taken in its place: try again when "
+                       "; the checkpoint may be intact, so no older one replaces it: try again when "
                        "it can be read, or name the one to take"};
     }
     if (!looked->damage) {

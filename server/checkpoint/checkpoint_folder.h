@@ -14,64 +14,63 @@
 
 namespace psd {
 
-/// Checkpoints lie in one folder, each in a folder of its own, named by its number. A folder without a
-/// manifest was not finished, or was being removed: it is no checkpoint.
+/// All checkpoints lie in one folder, each in its own subfolder, named by its number. A subfolder without a
+/// manifest is an unfinished or half-removed checkpoint and is not counted as one.
 
-/// Makes a folder, with missing folders above it, so that a crash does not take it away again.
+/// Creates a folder and its missing parents durably: they survive a crash.
 Status makeLastingFolder(Env& env, const std::string& folder);
 
 /// "FOLDER/checkpoint-0000000012"
 std::string checkpointPath(const std::string& folder, uint64_t number);
 
-/// The numbers of the checkpoints' folders in `folder`, rising. `finished`: only folders with a manifest.
+/// The numbers of the checkpoints in `folder`, ascending. `finished`: only those that have a manifest.
 Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folder, bool finished);
 
-/// Removes all checkpoints but the `keep` newest with those that they go on from, and everything unfinished
-/// that is older than the newest finished one. `damaged`: numbers of checkpoints that cannot be used. These
-/// do not count among the `keep`, and go once they are older than the kept ones. `pinned`: numbers that stay
-/// whatever their age, with those that they go on from. Gives the oldest number that is kept, be it for
-/// others that go on from it; 0 for none. A folder that cannot be removed does not keep others from being
-/// removed; the first error is returned.
+/// Removes all checkpoints except the `keep` newest and their bases, and every unfinished checkpoint that is
+/// older than the newest finished one. `damaged`: numbers of unusable checkpoints; they do not count toward
+/// `keep` and are removed once they are older than the kept ones. `pinned`: numbers that are kept regardless
+/// of age, with their bases. Returns the oldest number kept, including bases; 0 for none. If a folder cannot
+/// be removed, the others are removed all the same, and the first error is returned.
 Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
                                   const std::set<uint64_t>& damaged = {},
                                   const std::set<uint64_t>& pinned = {});
 
-/// Removes all checkpoints that were not finished, as far as that is possible: the disk may need the room.
-/// For who holds the folder, and writes none.
+/// Removes all unfinished checkpoints, best effort, to free disk space. The caller holds the folder and is
+/// not writing a checkpoint.
 void removeUnfinished(Env& env, const std::string& folder);
 
-/// Removes all checkpoints. For who holds the folder, and writes none.
+/// Removes all checkpoints. The caller holds the folder and is not writing a checkpoint.
 Status removeCheckpoints(Env& env, const std::string& folder);
 
-/// Writes one checkpoint. Until finish() has returned success there is none, whatever happens; what was begun
-/// is removed later by pruneCheckpoints() or removeUnfinished(). Blocks. Owned by one thread.
+/// Writes one checkpoint. The checkpoint does not exist until finish() returns success; pruneCheckpoints()
+/// and removeUnfinished() clean up an unfinished one. Blocks. Owned by one thread.
 class CheckpointWriter {
  public:
-  /// The values of a shard under one name: the weights, or a slot of the optimizer.
+  /// The values of a shard under one name: the weights, or one optimizer slot.
   struct Plane {
     std::string name;
     std::span<const float> values;
   };
 
-  /// Makes the folder of checkpoint `number`, which must be new.
+  /// Creates the folder of checkpoint `number`, which must not exist.
   static Result<CheckpointWriter> begin(Env& env, const std::string& folder, uint64_t number);
 
   /// Writes a shard's file and fills in `shard.file`, `bytes` and `crc`.
   Status addShard(ManifestShard& shard, std::span<const Plane> planes);
-  /// Writes one more file of a row shard, with the rows of the pieces, of which each has a table of its own
-  /// or the same as the one before, and with what tables have beside their rows; adds it to `shard.files`.
+  /// Writes one more file of a row shard and adds it to `shard.files`. The file holds the rows of `pieces`,
+  /// which are ordered by table, and the tables' other row state, `besides`.
   Status addRows(ManifestRowShard& shard, const ModelSpec& model, const Optimizer& optimizer,
                  std::span<const RowPiece> pieces, std::span<const BesideRows> besides = {});
-  /// Finishes the checkpoint by writing its manifest. `manifest.number` is set here.
+  /// Writes the manifest, which completes the checkpoint. Sets `manifest.number`.
   Status finish(Manifest manifest);
 
   const std::string& path() const { return path_; }
-  /// What a checkpoint that goes on from this one, finished, names it by.
+  /// The reference to this checkpoint, once finished, as the base of an incremental one.
   ManifestBase asBase() const { return {number_, manifestCrc_}; }
   uint64_t bytesWritten() const { return bytes_; }
 
  private:
-  /// Writes a file by `write`, and sums it up in `entry`.
+  /// Writes a file with `write`, and fills in `entry`.
   Status addFile(ManifestFile& entry, const std::function<Status(WritableFile&)>& write);
   CheckpointWriter(Env& env, std::string path, uint64_t number)
       : env_(&env), path_(std::move(path)), number_(number) {}
@@ -82,45 +81,43 @@ class CheckpointWriter {
   uint32_t manifestCrc_ = 0;
 };
 
-/// The name of a shard's weights in its file; slots have the optimizer's names.
+/// The name of a shard's weights in its file; optimizer slots have the optimizer's names.
 inline constexpr std::string_view kWeightsPlane = "weights";
 
-/// The names, in a file of rows, of the planes of RowLayout, in their order. Before each stands rowsPrefix(),
-/// as before "keys", the rows' ids, and "meta", their RowMeta.
+/// The names of RowLayout's planes in a file of rows, in their order. Every name is prefixed with
+/// rowsPrefix(), as are "keys", the row ids, and "meta", their RowMeta.
 std::vector<std::string> rowPlaneNames(const Optimizer& optimizer);
 std::string rowsPrefix(std::string_view table, size_t piece);
 
-/// What stands behind a table's name for what a file holds beside its rows: the ids that were evicted since
-/// the base, what an admission filter has counted, and that filter's terms.
+/// Suffixes to a table's name for what a file holds besides rows: the ids evicted since the base, the counts
+/// of an admission filter, and that filter's parameters.
 inline constexpr std::string_view kEvictedTensor = "/evicted", kCountsTensor = "/counts",
                                   kCountTermsTensor = "/count_terms";
 
-/// A checkpoint whose files are all there and have the checksums that its manifest gives. A value type.
+/// A verified checkpoint: all files exist and match the checksums in the manifest. A value type.
 struct Checkpoint {
   std::string path;
   Manifest manifest;
-  std::vector<Checkpoint> bases = {};  ///< those that it goes on from, each from the one before
+  std::vector<Checkpoint> bases = {};  ///< the chain of its bases, each one the base of the previous
 };
 
-/// A checkpoint of a partition of a model, which is somebody else's, and where in the whole model's layout
-/// that partition begins.
+/// A borrowed checkpoint of a model partition, and the partition's offset in the layout of the whole model.
 struct PlacedCheckpoint {
   const Checkpoint* checkpoint;
   uint64_t begin = 0;
 };
 
-/// Reads the manifest alone.
+/// Reads only the manifest.
 Result<Manifest> readManifest(Env& env, const std::string& path);
-/// CRC-32C of the whole file of a manifest, by which others name its checkpoint.
+/// CRC-32C of the whole manifest file, by which other files refer to the checkpoint.
 Result<uint32_t> manifestCrc(Env& env, const std::string& path);
 
-/// Reads the manifest and every byte of the other files, and those of the checkpoints that it goes on from.
-/// The error names the file at fault.
+/// Reads the manifest and every byte of the other files, and those of the checkpoint's bases. The error names
+/// the bad file.
 Result<Checkpoint> openCheckpoint(Env& env, const std::string& path);
 
-/// The newest whole checkpoint in a folder, if there is one. Damaged ones that are newer are told of in
-/// `damaged`, newest first. One that cannot be read is an Error: it may be whole. A folder that is not there
-/// holds none.
+/// The newest intact checkpoint in a folder, if any. `damaged` lists the newer, damaged ones, newest first. A
+/// checkpoint that cannot be read is an Error, since it may be intact. A missing folder holds no checkpoint.
 struct NewestCheckpoint {
   struct Damaged {
     uint64_t number = 0;

@@ -6,21 +6,21 @@
 
 namespace psd {
 
-/// When the next checkpoint is due. Pure: time, in seconds from any beginning, and progress are passed in.
-/// Not thread-safe; its owner guards it.
+/// Decides when the next checkpoint is due. Pure: the caller passes in progress and the time, in seconds from
+/// an arbitrary origin. Not thread-safe; the owner synchronizes access.
 class CheckpointSchedule {
  public:
-  /// Default of `everyBytes`: kLogOfCheckpoints times the newest checkpoint, at least kLogBytesMin, so that
-  /// checkpoints are a small part of what is written.
+  /// Default of `everyBytes`: kLogOfCheckpoints times the size of the newest checkpoint, at least
+  /// kLogBytesMin, so that checkpoints are a small part of all bytes written.
   static constexpr uint64_t kLogOfCheckpoints = 8, kLogBytesMin = 256ull << 20;
 
   struct Terms {
-    double everySeconds = 0;    ///< 0: not by time
-    uint64_t everyUpdates = 0;  ///< 0: not by updates
+    double everySeconds = 0;    ///< 0: disabled
+    uint64_t everyUpdates = 0;  ///< 0: disabled
     std::optional<uint64_t> everyBytes =
-        0;  ///< of the log; 0: not by bytes; nothing: by the checkpoint's size
+        0;  ///< of the log; 0: disabled; nullopt: derived from the checkpoint size
   };
-  /// How far the run is. A value type.
+  /// Progress of the run. A value type.
   struct Progress {
     uint64_t updates = 0;
     uint64_t logged = 0;  ///< bytes of the log
@@ -30,12 +30,12 @@ class CheckpointSchedule {
 
   /// Replaces the terms.
   void follow(Terms terms) { terms_ = terms; }
-  /// Counting begins: the values as they are now are safe, or new. `logged`: bytes of the log that are not in
-  /// any checkpoint.
+  /// Starts counting: the current values are saved already, or new. `logged`: bytes of the log that no
+  /// checkpoint covers.
   void start(double now, Progress progress) { succeeded(now, progress, 0); }
 
-  /// True if a checkpoint is due. Without updates since the last one there is nothing to save; but one that
-  /// failed is tried again in any case, as a log may wait for it.
+  /// True if a checkpoint is due. Without updates since the last one there is nothing to save; a failed
+  /// checkpoint is retried in any case, because a log may wait for it.
   bool due(double now, Progress progress) const {
     if (failures_ > 0) return now >= retryAt_;
     if (progress.updates == saved_.updates) return false;
@@ -48,19 +48,19 @@ class CheckpointSchedule {
     return byTime || byUpdates || byBytes;
   }
 
-  /// A checkpoint of `bytes` bytes holds everything up to `progress`.
+  /// A checkpoint of `bytes` bytes, covering everything up to `progress`, succeeded.
   void succeeded(double now, Progress progress, uint64_t bytes) {
     savedAt_ = now;
     saved_ = progress;
     checkpointBytes_ = bytes;
     failures_ = 0;
   }
-  /// The next try comes after 1, 2, 4, … seconds, a minute at most.
+  /// Schedules the retry after 1, 2, 4, … seconds, at most one minute.
   void failed(double now) {
     retryAt_ = now + static_cast<double>(std::min<uint64_t>(1ull << std::min<uint64_t>(failures_, 6), 60));
     failures_++;
   }
-  /// How many tries in a row have failed.
+  /// Consecutive failures.
   uint64_t failures() const { return failures_; }
   bool unsaved(uint64_t updates) const { return updates != saved_.updates; }
 

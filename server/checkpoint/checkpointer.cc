@@ -15,7 +15,7 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kPoll{50};  // how late a checkpoint that is due may begin
+constexpr std::chrono::milliseconds kPoll{50};  // polling interval: the most that a due checkpoint is delayed
 
 double now() {
   using namespace std::chrono;
@@ -24,7 +24,7 @@ double now() {
 
 double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-/// The consistency that holds for all groups.
+/// The weakest consistency of all groups.
 Consistency consistencyOf(const Manifest& manifest, const std::vector<CheckpointSource::Group>& groups) {
   std::vector<size_t> shards(groups.size());
   for (const ManifestBlock* block : blocksOf(manifest)) shards[block->range.group]++;
@@ -124,7 +124,7 @@ void Checkpointer::run() {
   while (!ending_) {
     wake_.wait_for(hold, kPoll, [this] { return ending_ || asked_ != served_; });
     if (ending_ || (asked_ == served_ && !due())) continue;
-    const uint64_t serving = asked_;  // who asks from now on wants a later one
+    const uint64_t serving = asked_;  // later requests need a later checkpoint
     hold.unlock();
     const Status status = take();
     hold.lock();
@@ -132,7 +132,7 @@ void Checkpointer::run() {
     served_ = serving;
     taken_.notify_all();
   }
-  // A checkpoint that was requested and not taken yet may be the first one.
+  // A requested checkpoint that was not taken yet may be the first one.
   const bool owed = asked_ != served_;
   if (!lastOne_ || (!owed && !schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
   hold.unlock();
@@ -149,9 +149,9 @@ Status Checkpointer::take() {
     base_.reset();
     written = write(nextNumber_++);
   }
-  if (!written.ok()) base_.reset();  // what it took of the rows that were evicted is gone
+  if (!written.ok()) base_.reset();  // the eviction lists it took are lost
   if (!written.ok() && source_.log) source_.log->abandon(written.error());
-  // The folder may be what another daemon has made anew.
+  // The folder may have been recreated by another daemon.
   if (!written.ok() && source_.folder && source_.folder->keep().ok()) removeUnfinished(env_, config_.path);
   measure();
   std::lock_guard hold(mutex_);
@@ -160,7 +160,7 @@ Status Checkpointer::take() {
     failures_++;
     lastError_ = written.message();
     logLine(spdlog::level::err, {.event = "failed"},
-            "no checkpoint: {}; training goes on, older checkpoints stay, {} attempt(s) failed in a row",
+            "no checkpoint: {}; training continues, older checkpoints stay, {} consecutive attempt(s) failed",
             lastError_, schedule_.failures());
     return written.error();
   }
@@ -188,13 +188,13 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   PSD_RETURN_IF_ERROR(makeImages(spans));
   if (source_.folder) {
     PSD_RETURN_IF_ERROR(source_.folder->keep());
-    removeUnfinished(env_, config_.path);  // of a daemon that died
+    removeUnfinished(env_, config_.path);  // left by a daemon that died
   }
   Report report;
   report.progress.logged = progress().logged;
   PSD_ASSIGN_OR_RETURN(const bool withLog, mayBeginLog());
   if (withLog) {
-    // Rotated before the first shard is copied: every copy then holds all that is in older segments.
+    // Rotate before the first shard is copied, so that every copy holds all updates of older segments.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
     manifest.logSegment = place.segment;
     manifest.logHistory = place.history;
@@ -215,7 +215,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
     }
     PSD_RETURN_IF_ERROR(writeRows(span, rows, manifest, writer, report.pauseSeconds));
   }
-  // Before the log is brought to the disk: what is done by now is in it.
+  // Take the samples before the log is synced, so that the log has every push of samples that are done.
   manifest.samples = samples();
   PSD_RETURN_IF_ERROR(endLog(manifest));
   if (source_.groups() != groups) return std::optional<Report>();
@@ -228,7 +228,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   base_ = baseAfter(manifest, writer, groups);
   savedSamples_ = std::move(manifest.samples);
   if (manifest.logSegment != 0) source_.log->based();
-  if (Status pruned = prune(); !pruned.ok()) spdlog::warn("something old stays: {}", pruned.message());
+  if (Status pruned = prune(); !pruned.ok()) spdlog::warn("cannot remove old files: {}", pruned.message());
   report.bytes = writer.bytesWritten();
   report.finishedAt = now();
   report.seconds = report.finishedAt - began;
@@ -237,7 +237,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
 
 bool Checkpointer::mayGoOn() const {
   if (!base_ || base_->length >= config_.fullEvery) return false;
-  // Who removed the base wants all rows in the next one.
+  // If the base was removed, the next checkpoint must hold all rows.
   const auto there =
       env_.exists(checkpointPath(config_.path, base_->name.number) + "/" + std::string(kManifestName));
   return there.ok() && *there;
@@ -265,7 +265,7 @@ std::unique_ptr<RowsCopy> Checkpointer::beginRows(RowShard& shard, size_t index,
 Status Checkpointer::writeRows(const Span& span, std::vector<std::unique_ptr<RowsCopy>>& rows,
                                Manifest& manifest, CheckpointWriter& writer, double& pauseSeconds) {
   const size_t first = span.last - rows.size() - manifest.shards.size();
-  // In turns: what updates put aside of one row shard does not wait until all the others have been read.
+  // Round-robin, so that rows preserved by updates of one row shard do not pile up until all others are read.
   for (bool more = true; more;) {
     more = false;
     for (size_t i = 0; i < rows.size(); i++) {
@@ -287,12 +287,11 @@ Result<bool> Checkpointer::mayBeginLog() const {
 
 Status Checkpointer::endLog(Manifest& manifest) {
   if (manifest.logSegment == 0) return {};
-  // No copy is to hold more than whoever reads the log finds in the log.
+  // No copy may hold more than a reader of the log finds in the log.
   const Status whole = source_.log->flush();
   if (whole.ok()) return {};
-  // Updates that were written down since the last rotate(), and answered, may be missing in the copies, and
-  // would be passed over with the log that holds them. A history that no checkpoint leads to promised
-  // nothing.
+  // The copies may lack updates that were logged since the last rotate() and acknowledged; abandoning the log
+  // that holds them would lose them. Nothing was promised for a history that no checkpoint leads to.
   if (source_.log->isBased()) return whole;
   source_.log->abandon(whole);
   manifest.logSegment = manifest.logHistory = 0;
@@ -301,7 +300,7 @@ Status Checkpointer::endLog(Manifest& manifest) {
 
 Result<std::set<uint64_t>> Checkpointer::partsOfWhole() const {
   std::set<uint64_t> numbers;
-  if (source_.log) return numbers;  // they would keep the log from being cut off, and go on from its end
+  if (source_.log) return numbers;  // would keep the log from being cut; a daemon resumes from its end
   PSD_ASSIGN_OR_RETURN(const auto whole, readWhole(env_, config_.path));
   const Partition& partition = source_.store->model().partition;
   if (!whole || whole->parts.size() != partition.of) return numbers;
@@ -315,14 +314,14 @@ Status Checkpointer::prune() {
   PSD_ASSIGN_OR_RETURN(const uint64_t kept,
                        pruneCheckpoints(env_, config_.path, config_.keep, source_.damaged, pinned));
   if (!source_.log || kept == 0) return {};
-  // The log reaches back to the oldest checkpoint, so that any of them can be gone on from.
+  // The log reaches back to the oldest checkpoint, so that a daemon can resume from any of them.
   PSD_ASSIGN_OR_RETURN(const Manifest oldest, readManifest(env_, checkpointPath(config_.path, kept)));
   return source_.log->removeBefore(oldest.logSegment);
 }
 
 std::vector<Checkpointer::Span> Checkpointer::spansOf(const Manifest& manifest,
                                                       const std::vector<CheckpointSource::Group>& groups) {
-  // In the order of the shards' numbers, on which the account of the samples counts.
+  // In the order of the shards' numbers, which the sample accounting relies on.
   std::vector<Span> spans;
   const std::vector<const ManifestBlock*> blocks = blocksOf(manifest);
   for (size_t i = 0; i < blocks.size(); i++) {
@@ -340,7 +339,7 @@ Status Checkpointer::makeImages(std::vector<Span> spans) {
   if (spans == spans_) return {};
   images_.clear();
   spans_.clear();
-  const size_t dense = source_.store->shardCount();  // the first of all blocks, and so of a span
+  const size_t dense = source_.store->shardCount();  // come first among the blocks of a span
   size_t longest = 0;
   for (const Span& span : spans) {
     if (span.first < dense) longest = std::max(longest, std::min(span.last, dense) - span.first);
@@ -364,7 +363,7 @@ Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
                               const std::vector<CheckpointSource::Group>& groups, const Lanes& lanes,
                               std::vector<std::unique_ptr<RowsCopy>>& rows, bool goesOn,
                               double& pauseSeconds) {
-  kj::EventLoop loop;  // locks are waited for with promises, and this thread may block
+  kj::EventLoop loop;  // locks are awaited as promises; this thread may block
   kj::WaitScope scope(loop);
   std::map<uint32_t, ShardLock::Guard> together;
   for (size_t i = span.first; i < span.last; i++) {
@@ -389,9 +388,9 @@ Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
 }
 
 void Checkpointer::beginShard(const ParameterBlock& block, ManifestBlock& entry, bool locked) const {
-  // Samples that are done by now have their gradient in the copy.
+  // The copy includes the gradients of all samples that are done by now.
   if (source_.samples) source_.samples->lockExclusive()->beginShard();
-  // The version first: what is read after it holds at least these updates.
+  // Read the version first: what is read after it holds at least these updates.
   entry.version = block.version();
   if (locked) entry.pushed = block.pushed();
 }

@@ -23,142 +23,142 @@
 
 namespace psd {
 
-/// What is saved: a store that is being trained, and how its shards may be read.
+/// What to save: a store in training, and how to read its shards.
 struct CheckpointSource {
-  /// One parameter group and the policy that rules it.
+  /// One parameter group and its policy.
   struct Group {
     std::string policy;  ///< name of the policy, for the manifest
-    bool live = false;   ///< updates take no lock, so reading takes none either
-    /// Lock that is held while an update of several of the group's shards is made; null: there are no such
-    /// updates.
+    bool live = false;   ///< updates take no lock, so the copy takes none either
+    /// Lock held while an update spans several of the group's shards; null: no update does.
     std::shared_ptr<ShardLock> together = nullptr;
     bool operator==(const Group&) const = default;  // another policy of the same kind has another lock
   };
   std::shared_ptr<ParameterStore> store;
-  /// The groups as they are ruled now: policies may change while the daemon runs. Called on the
-  /// checkpointer's thread.
+  /// The current groups; policies may change while the daemon runs. Called on the checkpointer's thread.
   std::function<std::vector<Group>()> groups;
   std::shared_ptr<LogWriter> log;           ///< null: there is no log
-  uint64_t logBytesBefore = 0;              ///< of the previous daemon's log that is in no checkpoint
-  std::shared_ptr<GuardedSamples> samples;  ///< the plan of the samples; null: there is none
-  std::shared_ptr<HeldFolder> folder;       ///< that it is saved in; null: nobody has to hold it
-  std::set<uint64_t> damaged;               ///< checkpoints there that do not count
+  uint64_t logBytesBefore = 0;              ///< bytes of the previous daemon's log that no checkpoint covers
+  std::shared_ptr<GuardedSamples> samples;  ///< the sample plan; null: there is none
+  std::shared_ptr<HeldFolder> folder;       ///< the folder it is saved in; null: it need not be held
+  std::set<uint64_t> damaged;               ///< checkpoints there that are unusable
   std::shared_ptr<std::mutex>
-      oneAtATime;  ///< held while a checkpoint of the store is written; null: there are no others
+      oneAtATime;  ///< held while a checkpoint of the store is written; null: no others are
   std::function<Status()> beforeTold =
-      nullptr;  ///< see Durability::beforeCheckpointTold(); null: there is nothing
+      nullptr;  ///< see Durability::beforeCheckpointTold(); may be null
 };
 
-/// Takes checkpoints of a store while it is trained, on a thread of its own: each shard is copied under its
-/// lock, into memory that is there already, and written to the disk without; row shards as RowsCopy does it.
-/// Shards of which updates are made together are copied between two of these. A failure is logged and tried
-/// again; what was saved before stays. Thread-safe.
+/// Takes checkpoints of a store during training, on its own thread. Copies each shard under its lock into
+/// preallocated memory and writes it to disk without the lock; RowsCopy handles row shards. Copies shards
+/// that are updated together between two such updates. Failures are logged and retried; earlier checkpoints
+/// stay intact. Thread-safe.
 class Checkpointer {
  public:
   /// `nextNumber`: number of the first checkpoint. `env` outlives the checkpointer.
   Checkpointer(Env& env, DurabilityConfig config, CheckpointSource source, uint64_t nextNumber);
-  /// Ends the thread, without a last checkpoint.
+  /// Stops the thread without a final checkpoint.
   ~Checkpointer();
 
-  /// Takes a checkpoint that begins after the call. Blocks. shuttingDown: the thread ends before that.
+  /// Takes a checkpoint that starts after the call. Blocks. ErrorCode::shuttingDown if the thread stops
+  /// first.
   Status takeNow();
-  /// Lets a checkpoint be taken now, and does not wait for it.
+  /// Requests a checkpoint now, without waiting for it.
   void takeSoon();
-  /// Takes a last checkpoint, if anything changed since the one before, and ends the thread. Blocks. Further
-  /// calls do nothing.
+  /// Takes a final checkpoint if anything changed since the previous one, and stops the thread. Blocks.
+  /// Idempotent.
   Status finish();
-  /// Takes over the `every_…` keys of this configuration.
+  /// Applies the `every_…` keys of this configuration.
   void follow(const DurabilityConfig& config);
 
-  /// The checkpointer's part of the status, all but the type and the path.
+  /// The checkpointer's part of the status, without the type and the path.
   DurabilityStatus status() const;
 
  private:
-  /// How one checkpoint went.
+  /// Outcome of one checkpoint.
   struct Report {
     std::string path;
     double finishedAt = 0;
     double seconds = 0;
-    double pauseSeconds = 0;  ///< longest that an update waited for a copy
+    double pauseSeconds = 0;  ///< longest time that an update waited for a copy
     uint64_t bytes = 0;
-    /// What the checkpoint holds: updates of all shards together, and bytes of the log up to its position.
+    /// What the checkpoint covers: updates summed over all shards, and bytes of the log up to its position.
     CheckpointSchedule::Progress progress;
   };
 
   void run();
   bool due() const;
   Status take();
-  /// Writes one checkpoint. Nothing where a group got another policy meanwhile, whose updates the copies know
-  /// nothing of.
+  /// Writes one checkpoint. Returns nullopt if a group's policy changed meanwhile: the copies may miss
+  /// updates made under the new policy.
   Result<std::optional<Report>> write(uint64_t number);
-  /// Whether the log goes on from the next checkpoint. A broken log begins anew only where there is a
-  /// checkpoint already. Else a daemon that died before the next checkpoint was finished would leave updates
-  /// that no checkpoint leads to, and the next daemon could not tell them from updates whose checkpoint was
+  /// Whether the log may continue from the next checkpoint. A broken log restarts only if a checkpoint exists
+  /// already. Otherwise a daemon that dies before it finishes the next checkpoint leaves updates that no
+  /// checkpoint leads to, and its successor cannot distinguish them from updates whose checkpoint was
   /// removed.
   Result<bool> mayBeginLog() const;
-  /// Brings the log to the disk when the copies are made, so that they hold no more than it. Where that fails
-  /// and nothing was promised of the log, gives it up, and the manifest names none.
+  /// Syncs the log once the copies are made, so that they hold no more than the log. If the sync fails and no
+  /// durability was promised for the log yet, abandons the log, and the manifest names none.
   Status endLog(Manifest& manifest);
-  /// The checkpoints here that are parts of one of the whole model, the newest and the one before it.
+  /// Checkpoints here that belong to a checkpoint of the whole model: the newest one and the previous one.
   Result<std::set<uint64_t>> partsOfWhole() const;
-  /// Removes what `keep` does not keep.
+  /// Removes checkpoints beyond `keep`.
   Status prune();
-  /// Shards [first, last) of a checkpoint that are copied before the first of them is written.
+  /// Shards [first, last) of a checkpoint; all of them are copied before the first is written.
   struct Span {
     size_t first = 0, last = 0;
     bool operator==(const Span&) const = default;
   };
-  /// The newest checkpoint, as the next one may go on from it.
+  /// The newest checkpoint, as a base for the next one.
   struct Base {
     ManifestBase name;
     std::vector<EarlierRows> rowShards;
-    uint64_t length = 1;  ///< of the chain of checkpoints that ends with it
+    uint64_t length = 1;  ///< length of the chain of checkpoints that ends with it
   };
-  /// Whether the next checkpoint may leave out the rows that have not changed since base_.
+  /// Whether the next checkpoint may omit the rows that have not changed since base_.
   bool mayGoOn() const;
-  /// What the next checkpoint may go on from, now that this one is finished.
+  /// The base for the next checkpoint, now that this one is finished.
   Base baseAfter(const Manifest& manifest, const CheckpointWriter& writer,
                  const std::vector<CheckpointSource::Group>& groups) const;
-  /// Begins to copy a row shard, whose lock is held. `index`: its place among the manifest's.
+  /// Starts the copy of a row shard, whose lock is held. `index`: its index in the manifest. `goesOn`: copy
+  /// only the rows changed since base_.
   std::unique_ptr<RowsCopy> beginRows(RowShard& shard, size_t index, Manifest& manifest, bool live,
                                       bool goesOn) const;
-  /// Cuts the shards into spans: each shard alone, but shards of which updates are made together in one.
+  /// Cuts the shards into spans: one shard each, except that shards updated together share a span.
   static std::vector<Span> spansOf(const Manifest& manifest,
                                    const std::vector<CheckpointSource::Group>& groups);
-  /// Makes room for the copies of any span: image k is for the shards that are number k in a span.
+  /// Allocates the copies for any span: image k serves the k-th shard of a span.
   Status makeImages(std::vector<Span> spans);
-  /// Copies the shards of a span, begins to copy its row shards, and adds to the longest pause.
+  /// Copies the shards of a span, starts the copies of its row shards, and updates the longest pause.
   Status copySpan(const Span& span, Manifest& manifest, const std::vector<CheckpointSource::Group>& groups,
                   const Lanes& lanes, std::vector<std::unique_ptr<RowsCopy>>& rows, bool goesOn,
                   double& pauseSeconds);
   /// Writes the rows of a span's row shards.
   Status writeRows(const Span& span, std::vector<std::unique_ptr<RowsCopy>>& rows, Manifest& manifest,
                    CheckpointWriter& writer, double& pauseSeconds);
-  /// Notes what a copy that begins is of. `locked`: with the block's lock held.
+  /// Records in `entry` what state the copy has. `locked`: the block's lock is held.
   void beginShard(const ParameterBlock& block, ManifestBlock& entry, bool locked) const;
-  /// The plan of the samples as it is now; nothing where there is none.
+  /// The current sample plan; nullopt if there is none.
   std::optional<SavedSamples> samples() const;
   Status copyShard(Shard& shard, ManifestBlock& entry, bool live, ShardImage& image, Lane& lane,
                    kj::WaitScope& scope, double& pauseSeconds) const;
-  /// The number of updates that all shards together have made.
+  /// The number of updates summed over all shards.
   uint64_t updates() const;
   CheckpointSchedule::Progress progress() const;
   CheckpointSchedule::Terms termsOf(const DurabilityConfig& config) const;
-  /// Measures the disk space of the folder.
+  /// Measures the folder's disk usage.
   void measure();
 
   Env& env_;
   const DurabilityConfig config_;
   const CheckpointSource source_;
 
-  // The thread's alone.
+  // Used only by the thread.
   uint64_t nextNumber_;
-  std::vector<Span> spans_;                   // the spans that images_ has room for
-  std::vector<ShardImage> images_;            // room for the copies of one of spans_
+  std::vector<Span> spans_;                   // the spans that images_ is sized for
+  std::vector<ShardImage> images_;            // buffers for the copies of one of spans_
   std::optional<SavedSamples> savedSamples_;  // as in the newest checkpoint, or as at the start
-  std::optional<Base> base_;                  // nothing: the next checkpoint holds all rows
+  std::optional<Base> base_;                  // nullopt: the next checkpoint holds all rows
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   CheckpointSchedule schedule_;
   DiskUse disk_;               // as of the newest measure()
   uint64_t loggedAtLook_ = 0;  // bytes written to the log at that time
@@ -166,18 +166,18 @@ class Checkpointer {
   std::condition_variable taken_;
   bool ending_ = false;
   uint64_t asked_ = 0;   // calls of takeNow()
-  uint64_t served_ = 0;  // those before the newest checkpoint that has ended began
+  uint64_t served_ = 0;  // of these, the calls before the start of the newest ended checkpoint
   bool lastOne_ = false;
-  Status outcome_;      // of the newest try
-  Status lastOutcome_;  // of the one that finish() takes
+  Status outcome_;      // of the newest attempt
+  Status lastOutcome_;  // of the final checkpoint that finish() takes
   std::optional<Report> report_;
   double pauseSecondsMax_ = 0;
-  uint64_t copyBytes_ = 0;  // of memory that the images take
+  uint64_t copyBytes_ = 0;  // memory that the images take
   uint64_t count_ = 0;
   uint64_t failures_ = 0;
-  std::string lastError_;  // empty when the newest try succeeded
+  std::string lastError_;  // empty if the newest attempt succeeded
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: it uses all members above
 };
 
 }  // namespace psd

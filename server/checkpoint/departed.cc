@@ -56,7 +56,7 @@ Result<std::optional<std::string>> readDepartedText(Env& env, const std::string&
   const std::string path = departedPath(folder);
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
   if (!there) return std::optional<std::string>();
-  PSD_ASSIGN_OR_RETURN(std::string text, readText(env, path, kBytesMax, "a list of those who were done"));
+  PSD_ASSIGN_OR_RETURN(std::string text, readText(env, path, kBytesMax, "a list of finished trainers"));
   return std::optional(std::move(text));
 }
 

@@ -13,12 +13,12 @@ namespace psd {
 
 namespace {
 
-/// A process that died may have left names in the folder, and the folder's own, that can be read and are not
-/// on the disk. What is gone on from must be there.
+/// A process that died may have left directory entries, in the folder and for the folder itself, that are
+/// readable but not on disk. What this daemon resumes from must be durable.
 Status syncFound(Env& env, const std::string& folder) {
   PSD_RETURN_IF_ERROR(env.syncFolder(folder));
   for (std::string path = folder; folderOf(path) != path; path = folderOf(path)) {
-    // The folder above may be closed to this user, who has not made it then.
+    // The parent may be inaccessible to this user, who then did not create the folder.
     static_cast<void>(env.syncFolder(folderOf(path)));
   }
   return {};
@@ -55,7 +55,7 @@ Result<std::optional<Checkpoint>> Durability::find() {
   ownFolder_ = automatic;
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env_, path));
   for (const NewestCheckpoint::Damaged& damaged : newest.damaged) {
-    spdlog::error("passed over a checkpoint: {}", damaged.why.message);
+    spdlog::error("skipped a checkpoint: {}", damaged.why.message);
     if (automatic) damaged_.insert(damaged.number);
   }
   if (newest.checkpoint) {
@@ -67,24 +67,24 @@ Result<std::optional<Checkpoint>> Durability::find() {
   }
   if (!newest.damaged.empty()) {
     return Error{ErrorCode::io, "no checkpoint in '" + path +
-                                    "' is whole; durability.resume=none begins anew (" +
+                                    "' is intact; durability.resume=none starts from scratch (" +
                                     newest.damaged.front().why.message + ")"};
   }
   if (!automatic) return Error{ErrorCode::io, "durability.resume: there is no checkpoint in '" + path + "'"};
-  // The first update of a log follows on its first checkpoint: without one, checkpoints have been lost, or
-  // none could be taken. Segments without updates are what a crash before the first checkpoint leaves.
+  // The first update of a log follows its first checkpoint: without one, checkpoints were lost, or none could
+  // be taken. A crash before the first checkpoint leaves segments without updates.
   PSD_ASSIGN_OR_RETURN(const LogFiles log, findLog(env_, path));
   if (!log.updatesIn.empty()) {
-    return Error{ErrorCode::io, "'" + log.updatesIn + "' holds updates, and there is no checkpoint in '" +
+    return Error{ErrorCode::io, "'" + log.updatesIn + "' holds updates, but there is no checkpoint in '" +
                                     path +
-                                    "' that they go on from; put the checkpoints back, move the folder "
-                                    "away, or begin anew with durability.resume=none"};
+                                    "' that they continue from; restore the checkpoints, move the folder "
+                                    "away, or start from scratch with durability.resume=none"};
   }
   PSD_ASSIGN_OR_RETURN(const bool isDivided, env_.exists(path + "/partition-0"));
   if (isDivided) {
     return Error{ErrorCode::invalidArgument, "'" + path +
-                                                 "' holds what psd repartition wrote for each daemon; "
-                                                 "durability.path is one of those, such as '" +
+                                                 "' holds the output of psd repartition; "
+                                                 "set durability.path to one of its folders, such as '" +
                                                  path + "/partition-0'"};
   }
   return std::optional<Checkpoint>();
@@ -95,8 +95,8 @@ Status Durability::noteReplaced() const {
   PSD_ASSIGN_OR_RETURN(const LogFiles log, findLog(env_, config_.path));
   if (checkpoints.empty() && log.segments == 0) return {};
   spdlog::warn(
-      "durability.resume=none begins anew: what is in '{}' ({} checkpoint(s), {} segment(s) of a log) "
-      "stays until new checkpoints take its place",
+      "durability.resume=none starts from scratch: '{}' holds {} checkpoint(s) and {} log segment(s), "
+      "which stay until new checkpoints replace them",
       config_.path, checkpoints.size(), log.segments);
   return {};
 }
@@ -114,16 +114,16 @@ Status Durability::checkNothingIsNewer(const Checkpoint& checkpoint) const {
                        findOtherHistory(env_, config_.path, manifest.logHistory, manifest.logSegment));
   if (!other) return {};
   if (damaged_.empty()) {
-    // A daemon died before the checkpoint was finished that they go on from. Until then the log counts as
+    // A daemon died before it finished the checkpoint that they continue from. Until then the log counts as
     // broken.
-    spdlog::warn("passed over updates that no checkpoint leads to, from '{}' on; none of them was promised",
+    spdlog::warn("skipped updates that no checkpoint leads to, from '{}' on; none was acknowledged",
                  segmentPath(config_.path, *other));
     return {};
   }
   return {ErrorCode::io, "'" + segmentPath(config_.path, *other) +
-                             "' holds updates, and there is no whole checkpoint that they go on from: '" +
+                             "' holds updates, but there is no intact checkpoint that they continue from: '" +
                              checkpoint.path +
-                             "' is older; put the checkpoint back, or go on without these updates with "
+                             "' is older; restore the checkpoint, or resume without these updates with "
                              "durability.resume=" +
                              checkpoint.path};
 }
@@ -134,7 +134,7 @@ void Durability::note(const Restored& restored, const std::string& path) const {
 
 Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) {
   PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
-  // A checkpoint that was named is taken as it is: the log tells of what came after it.
+  // A named checkpoint is restored as it is, without the log after it.
   SamplesReplay samples(checkpoint.manifest);
   if (ownFolder_ && checkpoint.manifest.logSegment != 0)
     return replayLog(checkpoint, store, std::move(samples));
@@ -160,10 +160,10 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
                                [&](LogRecord record) { return replayer.apply(std::move(record)); }));
   PSD_RETURN_IF_ERROR(cutTornTail(env_, config_.path, end));
   *samples_->lockExclusive() = std::move(samples).finish();
-  // A last segment that has no header yet held nothing.
+  // A last segment without a header yet held nothing.
   const bool unfinished = (end.torn && end.wholeBytes > 0) || replayer.unfinished() > 0;
   spdlog::info("replayed {} of {} updates in the log{}", replayer.applied(), replayer.updates(),
-               unfinished ? "; left out an unfinished one at its end, which nobody was told of" : "");
+               unfinished ? "; dropped an unfinished one at its end, which was never acknowledged" : "");
   if (direct) {
     logEnd_ = end;
     logHistory_ = manifest.logHistory;
@@ -255,13 +255,13 @@ bool Durability::beginWith(CheckpointSource source) {
     source_ = source;
   }
   if (!config_.enabled() && !replicated_) return false;
-  setCheckpointer(nullptr);  // ends the one before, and with it the use of its log
+  setCheckpointer(nullptr);  // stops the previous one, and with it the use of its log
   const bool needsBase = logs() && !logEnd_;
   if (logs()) {
     if (Status held = folder_->keep(); !held.ok()) spdlog::error("{}", held.message());
     source.logBytesBefore = logEnd_ ? logEnd_->bytes : 0;
     source.log = openLog(*source.store);
-    // The store may keep the log for longer than the folder is this object's.
+    // The store may keep the log for longer than this object holds the folder.
     source.log->whileHeld([folder = std::weak_ptr(folder_)] {
       const auto held = folder.lock();
       return held ? held->keep() : Status();
@@ -281,7 +281,7 @@ bool Durability::beginWith(CheckpointSource source) {
   source.folder = folder_;
   source.damaged = damaged_;
   source.beforeTold = beforeTold_;
-  // Where the folder cannot be read now, a later try passes over a number that is there already.
+  // If the folder cannot be read now, a later attempt skips numbers that exist already.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
   const std::lock_guard hold(mutex_);
@@ -337,7 +337,7 @@ Result<std::optional<Departed>> Durability::departed() const {
   if (!text) return std::optional<Departed>();
   auto departed = parseDeparted(*text, departedPath(config_.path));
   if (departed.ok()) return std::optional(*std::move(departed));
-  spdlog::error("it is not known which trainers were done before: {}", departed.message());
+  spdlog::error("the finished trainers of the previous daemon are unknown: {}", departed.message());
   return std::optional<Departed>();
 }
 
@@ -380,7 +380,7 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
                        readManifest(env_, checkpointPath(config_.path, numbers.back())));
   const Partition& own = newest.model.partition;
   if (whole.parts.size() != own.of) {
-    return bad(fmt::format("the checkpoint of the whole has {} parts, and this daemon is of {}",
+    return bad(fmt::format("the checkpoint of the whole model has {} parts, this daemon is one of {}",
                            whole.parts.size(), own.of));
   }
   const CheckpointRef& part = whole.parts[own.index];
@@ -388,16 +388,16 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
   const bool there = std::ranges::binary_search(numbers, part.number);
   if (!there) {
     return {ErrorCode::unavailable,
-            fmt::format("checkpoint {} is not there any more; a larger durability.keep keeps it longer",
+            fmt::format("checkpoint {} no longer exists; a larger durability.keep keeps it longer",
                         part.number)};
   }
   PSD_ASSIGN_OR_RETURN(const uint32_t crc, manifestCrc(env_, path));
   if (crc != part.crc) {
     return {ErrorCode::unavailable,
-            fmt::format("checkpoint {} is another one than that which is named", part.number)};
+            fmt::format("checkpoint {} is not the one that is named", part.number)};
   }
   PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
-  if (manifest.logSegment != 0) return bad("with durability.type log a daemon goes on from the log's end");
+  if (manifest.logSegment != 0) return bad("with durability.type log a daemon resumes from the log's end");
   return writeWhole(env_, config_.path, whole);
 }
 

@@ -16,78 +16,76 @@
 
 namespace psd {
 
-/// Keeps a model beyond the life of the daemon: finds it at the start and saves it while it is trained.
-/// Thread-safe from begin() on: several threads may begin, one after the other, while others ask for
+/// Persists a model beyond the life of the daemon: finds it at startup and saves it during training.
+/// Thread-safe from begin() on: several threads may call begin(), one after the other, while others call
 /// status().
 class Durability {
  public:
-  /// Takes the folder for this process. Errors name it. `env` outlives the object. `pending`: what may wait
-  /// for the log's disk. `syncSeconds`: see LogWriter::open().
+  /// Takes the folder for this process. Errors name the folder. `env` outlives the object. `pending`: budget
+  /// of the bytes that wait for the log's disk. `syncSeconds`: see LogWriter::open().
   static Result<std::unique_ptr<Durability>> open(
       Env& env, const DurabilityConfig& config,
       std::shared_ptr<ByteBudget> pending = ByteBudget::make(UINT64_MAX), Histogram* syncSeconds = nullptr);
 
-  /// The checkpoint to go on from, as `resume` says; nothing where nothing was saved yet. Blocks; logs what
-  /// was damaged, and what `resume` leaves aside.
+  /// The checkpoint to resume from, according to `resume`; nullopt if nothing was saved yet. Blocks; logs
+  /// damaged checkpoints, and the contents that `resume` ignores.
   Result<std::optional<Checkpoint>> find();
-  /// Fills a store with what find() gave, and samples(), runs the log's updates after it, and logs what was
-  /// not taken over. Blocks.
+  /// Restores find()'s checkpoint into a store and into samples(), replays the log's updates after it, and
+  /// logs what was not restored. Blocks.
   Status restore(const Checkpoint& checkpoint, ParameterStore& store);
 
-  /// The plan by which samples are dealt, which is saved with the model. Any thread may use it under its
-  /// lock.
+  /// The sample plan, which is saved with the model. Any thread may use it under its lock.
   const std::shared_ptr<GuardedSamples>& samples() const { return samples_; }
-  /// Another daemon follows this one, or will: what is logged goes to `log` too, or alone where there is no
-  /// log on the disk. Before begin().
+  /// For a daemon with a standby: log records also go to `log`, or only there if there is no log on disk.
+  /// Call before begin().
   void replicateTo(std::shared_ptr<ReplicatedLog> log) { replicated_ = std::move(log); }
-  /// Called with each checkpoint that is complete, before anybody hears of it; where it fails, the checkpoint
-  /// counts as one that failed. Before begin(). `call` is thread-safe.
+  /// Sets a callback that runs after each checkpoint is complete and before it is announced; if it fails, the
+  /// checkpoint counts as failed. Call before begin(). `call` is thread-safe.
   void beforeCheckpointTold(std::function<Status()> call) { beforeTold_ = std::move(call); }
-  /// Writes a checkpoint of the model as it is now to a folder of `env`, where another daemon is to find it;
-  /// gives its path. The records that come from replicateTo()'s log since before the call lead on from it.
-  /// ErrorCode::notReady before begin(). Blocks.
+  /// Writes a checkpoint of the current model to a folder of `env` for another daemon; returns its path. The
+  /// records of replicateTo()'s log from this call on continue from the checkpoint. ErrorCode::notReady
+  /// before begin(). Blocks.
   Result<std::string> copyTo(Env& env, const std::string& folder);
-  /// Writes a checkpoint of `source` to a folder of `env`, whether a standby follows or not; gives its path.
+  /// Writes a checkpoint of `source` to a folder of `env`, with or without a standby; returns its path.
   /// ErrorCode::notReady before begin(). Blocks.
   Result<std::string> copyTo(Env& env, const std::string& folder, CheckpointSource source) const;
-  /// Writes down a deal of samples, where there is a log: before any push of its gradient. Gives its number.
+  /// Logs an assignment of samples, if there is a log; must precede any push of its gradient. Returns its
+  /// LSN.
   uint64_t dealt(const LoggedDeal& deal) const;
-  /// Resolves, on the calling event loop, when the deal with that number and all before it outlive the
-  /// daemon, or cannot; at once without a log.
+  /// Resolves, on the calling event loop, when the assignment with that LSN and all records before it are
+  /// durable, or the log has failed; immediately without a log.
   kj::Promise<void> whenKept(uint64_t deal) const;
 
-  /// The model has its values: it is saved from now on, instead of what was saved before. With a log and
-  /// nothing that it goes on from, what is pushed is safe only after a first checkpoint, which is taken here;
-  /// where that fails it is tried again by itself. Blocks.
+  /// The model is initialized: saves it from now on, in place of what was saved before. A log without a base
+  /// promises durability only after a first checkpoint, which is taken here and retried automatically if it
+  /// fails. Blocks.
   Status begin(CheckpointSource source);
-  /// begin() that does not wait for that first checkpoint: what is pushed until then counts on the daemon
-  /// that this one was the standby of having been gone, and on none dying again. Nothing where this store is
-  /// saved already.
+  /// Like begin(), but does not wait for that first checkpoint: until it is done, pushes survive only if this
+  /// daemon, just promoted from standby, does not fail too. No-op if this store is saved already.
   void beginSoon(CheckpointSource source);
-  /// Ends the saving of what begin() was given, and keeps nothing of it in memory. Blocks.
+  /// Stops saving the source of begin() and releases its memory. Blocks.
   void stop();
-  /// Brings what was logged until now to the disk; an Error where there is no log, or it is broken. Blocks.
+  /// Syncs everything logged so far; an Error if there is no log, or it is broken. Blocks.
   Status flushLog();
-  /// Takes a checkpoint; gives its path. ErrorCode::notReady before begin(). Blocks.
+  /// Takes a checkpoint; returns its path. ErrorCode::notReady before begin(). Blocks.
   Result<std::string> checkpointNow();
-  /// The newest checkpoint. ErrorCode::notReady where there is none. Blocks.
+  /// The newest checkpoint. ErrorCode::notReady if there is none. Blocks.
   Result<NewestPart> newestPart();
-  /// Names a checkpoint of the whole model, of which this daemon's is a part and stays from now on.
-  /// ErrorCode::unavailable where it is not there, invalidArgument where it has a log. Blocks.
+  /// Records a checkpoint of the whole model, and pins this daemon's part of it. ErrorCode::unavailable if
+  /// that part does not exist, ErrorCode::invalidArgument if it has a log. Blocks.
   Status keepWhole(const WholeCheckpoint& whole);
-  /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
+  /// Final save of unsaved changes at shutdown; no update may follow. Blocks.
   Status finish();
 
-  /// The trainers that an earlier daemon, whose work this one continues, saw come and go. A damaged file is
-  /// told of in the log; a file that cannot be read is an Error. Blocks.
+  /// The finished ranks that the previous daemon of this run saved. A damaged file is logged and ignored; a
+  /// file that cannot be read is an Error. Blocks.
   Result<std::optional<Departed>> departed() const;
-  /// Keeps for a daemon after this one which trainers have come and gone; nothing after
-  /// forgetFinishedRanks(). Blocks.
+  /// Saves the finished ranks for the next daemon; no-op after forgetFinishedRanks(). Blocks.
   Status keepFinishedRanks(const Departed& departed);
-  /// Forgets which trainers have come and gone: the next daemon begins a run of its own. Blocks.
+  /// Removes the saved finished ranks: the next daemon starts a new run. Blocks.
   Status forgetFinishedRanks();
 
-  /// Takes over the `every_…` keys of this configuration; the others stay as they were.
+  /// Applies the `every_…` keys of this configuration; the others keep their values.
   void follow(const DurabilityConfig& config);
 
   DurabilityStatus status() const;
@@ -98,22 +96,22 @@ class Durability {
       : env_(env), config_(config), pending_(std::move(pending)), syncSeconds_(syncSeconds), now_(config) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
-  /// Logs which contents of the folder are not used.
+  /// Logs which contents of the folder are ignored.
   Status noteReplaced() const;
-  /// An Error where updates would be lost that are in the log and that this checkpoint does not lead to.
+  /// An Error if the log holds updates that this checkpoint does not lead to and that would be lost.
   Status checkNothingIsNewer(const Checkpoint& checkpoint) const;
-  /// Whether a log may go on from one of the checkpoints that are damaged.
+  /// Whether one of the damaged checkpoints may have a log.
   bool damagedMayHaveLog() const;
-  /// Replays the log over the store; where it was written with other shards or another optimizer, over a
-  /// store of that shape, of which a checkpoint is then taken and restored.
+  /// Replays the log over the store. If the log was written with other shards or another optimizer, replays
+  /// it over a store of that shape, takes a checkpoint of the result and restores it.
   Status replayLog(const Checkpoint& checkpoint, ParameterStore& store, SamplesReplay samples);
   void note(const Restored& restored, const std::string& path) const;
   std::shared_ptr<LogWriter> openLog(const ParameterStore& store);
-  /// Begins to save; a log is in use when it returns. Gives whether a first checkpoint is to be taken.
+  /// Starts to save; the log is in use on return. Returns whether a first checkpoint must be taken.
   bool beginWith(CheckpointSource source);
   std::shared_ptr<Checkpointer> checkpointer() const;
   bool saves(const ParameterStore& store) const;
-  /// Sets checkpointer_, and returns the one that was there before.
+  /// Sets checkpointer_ and returns the previous one.
   std::shared_ptr<Checkpointer> setCheckpointer(std::shared_ptr<Checkpointer> checkpointer);
 
   Env& env_;
@@ -122,22 +120,22 @@ class Durability {
   Histogram* const syncSeconds_;
   const std::shared_ptr<GuardedSamples> samples_ = std::make_shared<GuardedSamples>();
   std::shared_ptr<HeldFolder> folder_;
-  std::set<uint64_t> damaged_;  // checkpoints that find() passed over
+  std::set<uint64_t> damaged_;  // checkpoints that find() skipped
   uint64_t nextNumber_ = 1;
-  bool ownFolder_ = false;        // find() looked where this daemon saves
-  std::optional<LogEnd> logEnd_;  // what the next log goes on from
+  bool ownFolder_ = false;        // find() searched the folder that this daemon saves to
+  std::optional<LogEnd> logEnd_;  // where the next log continues
   uint64_t logHistory_ = 0;
 
   std::function<Status()> beforeTold_;
-  std::shared_ptr<ReplicatedLog> replicated_;                                      // null: nobody follows
+  std::shared_ptr<ReplicatedLog> replicated_;                                      // null: no standby
   const std::shared_ptr<std::mutex> oneAtATime_ = std::make_shared<std::mutex>();  // checkpoints of the store
 
-  std::mutex beginning_;                        // held by begin() and finish()
-  mutable std::mutex mutex_;                    // guards what follows
-  DurabilityConfig now_;                        // config_ as follow() left it
-  std::shared_ptr<Checkpointer> checkpointer_;  // once there is something to save
+  std::mutex beginning_;                        // serializes begin() and finish()
+  mutable std::mutex mutex_;                    // guards the members below
+  DurabilityConfig now_;                        // config_ with the changes of follow()
+  std::shared_ptr<Checkpointer> checkpointer_;  // null until there is something to save
   std::shared_ptr<LogWriter> log_;              // null without a log, and until there is something to save
-  std::optional<CheckpointSource> source_;      // where others follow: what there is to copy
+  std::optional<CheckpointSource> source_;      // with replication: the source of copies
 };
 
 }  // namespace psd

@@ -43,7 +43,7 @@ DurabilityConfig readDurability(ObjectReader in) {
     goesWith("checkpoint or log", {"path", "every_seconds", "every_updates", "keep", "full_every", "resume"});
     return config;
   }
-  if (!in.has("path")) in.fail("path", "is needed by type '" + type + "': the folder for what is saved");
+  if (!in.has("path")) in.fail("path", "is needed by type '" + type + "': the folder for checkpoints");
   config.path = in.text("path", "");
   if (in.has("path") && config.path.empty()) in.fail("path", "must be a folder, not \"\"");
   config.everySeconds = in.number("every_seconds", config.everySeconds, {.min = 0, .max = kSecondsMax});

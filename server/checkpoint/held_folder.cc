@@ -21,7 +21,8 @@ Status HeldFolder::keep() {
     return {};
   }
   if (lock.error().code != ErrorCode::unavailable) return lock.error();
-  return {ErrorCode::unavailable, "durability.path '" + path_ + "' is another daemon's: " + lock.message()};
+  return {ErrorCode::unavailable,
+          "durability.path '" + path_ + "' is in use by another daemon: " + lock.message()};
 }
 
 }  // namespace psd

@@ -8,15 +8,15 @@
 
 namespace psd {
 
-/// A folder that this process alone works in. Thread-safe.
+/// A folder locked by this process. Thread-safe.
 class HeldFolder {
  public:
-  /// Makes it where it is missing. ErrorCode::unavailable, naming it, when another process has it. `env`
-  /// outlives the object.
+  /// Creates the folder if missing and locks it. ErrorCode::unavailable, naming the folder, if another
+  /// process holds it. `env` outlives the object.
   static Result<std::shared_ptr<HeldFolder>> take(Env& env, const std::string& path);
 
-  /// Makes the folder anew where somebody removed or moved it, and takes it, so that no other process works
-  /// there too. Blocks. Nothing is to be written to the folder without this call before.
+  /// Recreates and relocks the folder if it was removed or moved, so that no other process works in it too.
+  /// Blocks. Must be called before every write to the folder.
   Status keep();
 
  private:
@@ -24,8 +24,8 @@ class HeldFolder {
 
   Env& env_;
   const std::string path_;
-  std::mutex mutex_;                // guards what follows
-  std::unique_ptr<FileLock> lock_;  // null: somebody else was faster
+  std::mutex mutex_;                // guards the members below
+  std::unique_ptr<FileLock> lock_;  // null: another process took the folder
 };
 
 }  // namespace psd

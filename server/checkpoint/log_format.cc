@@ -15,34 +15,33 @@ static_assert(std::endian::native == std::endian::little, "logs are little endia
 
 constexpr char kMagic[] = "PSDLOG2\n";
 static_assert(kMagic[6] == static_cast<char>('0' + kRecordFormat));
-// Updates have no sources that pushed nothing; else it is the same.
+// Like the current format, except that updates have no shares, sources without a push.
 constexpr char kMagicWithoutShares[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
-constexpr uint32_t kDepartedRecord = 5;  // never on a disk
+constexpr uint32_t kDepartedRecord = 5;  // only replicated, never on disk
 constexpr uint32_t kDifferenceRecord = 6;
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
 constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
 
 /// A record's first bytes.
 struct RecordHeader {
-  uint32_t crc;  // of everything after it
+  uint32_t crc;  // CRC-32C of all that follows
   uint32_t type;
-  uint64_t bytes;  // of the record, padding included
+  uint64_t bytes;  // of the record, with padding
   uint64_t number;
   uint32_t shard;
   uint32_t sources;
   uint64_t update;
   double learningRate;
   uint64_t elements;
-  uint32_t codecBytes;  // of the codec's name, which follows the sources; 0: float32
+  uint32_t codecBytes;  // length of the codec's name, which follows the sources; 0: float32
   uint32_t part;        // UpdatePart
   uint64_t gradientBytes;
-  uint64_t firstOfWrite;  // number of the first record of the write that brought this one to the disk
+  uint64_t firstOfWrite;  // LSN of the first record of the write that made this one durable
 };
 static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
 
-/// A whole record of a deal. The fields that all records have lie at the places that they have in all
-/// records.
+/// A complete record of an assignment. The fields common to all records have their common offsets.
 struct DealBytes {
   uint32_t crc, type;
   uint64_t bytes, number;
@@ -62,13 +61,13 @@ struct SourceBytes {
 };
 static_assert(sizeof(SourceBytes) == 40);
 
-/// What the record of a row shard's update has between the codec's name and the gradient; the runs and then
-/// the ids follow.
+/// In the record of a row shard's update, between the codec's name and the gradient; followed by the runs and
+/// then the ids.
 struct RowsBytes {
   uint64_t runs, ids;
 };
-/// What stands before these where rows were evicted or counted beside the update; the runs of both and then
-/// the ids of both follow.
+/// Precedes RowsBytes if rows were evicted or counted with the update; followed by the runs of both and then
+/// the ids of both.
 struct BesideBytes {
   uint64_t evictedRuns, evictedIds, countedRuns, countedIds;
 };
@@ -83,7 +82,7 @@ static_assert(sizeof(BesideBytes) == 32 && sizeof(CountedRunBytes) == 16);
 
 struct SegmentBytes {
   char magic[8];
-  uint32_t headerBytes, crc;  // of everything after it
+  uint32_t headerBytes, crc;  // CRC-32C of all that follows
   uint64_t segment, history, signature, firstRecord;
   uint64_t reserved[2];
 };
@@ -145,7 +144,7 @@ void appendRows(std::vector<std::byte>& out, const RowIds& rows) {
   append(out, rows.ids.data(), rows.ids.size_bytes());
 }
 
-/// Reads one thing after the other from a record's place on. Once something does not fit, nothing does.
+/// Reads a record's parts sequentially from an offset on. After the first part that does not fit, all fail.
 class RecordParts {
  public:
   RecordParts(std::span<const std::byte> bytes, uint64_t at)
@@ -181,8 +180,8 @@ class RecordParts {
   bool fit_ = true;
 };
 
-/// Reads the rows that begin at record.gradientAt, and moves that behind them. `beside`: what happened beside
-/// the update comes first. False: they do not fit.
+/// Reads the rows at record.gradientAt and advances it past them. `beside`: evictions and counts precede
+/// them. Returns false if they do not fit.
 bool readRows(std::span<const std::byte> bytes, LogRecord& record, bool beside) {
   RecordParts parts(bytes, record.gradientAt);
   const auto readRuns = [&](uint64_t count, std::vector<RowRun>& runs) {
@@ -204,13 +203,13 @@ bool readRows(std::span<const std::byte> bytes, LogRecord& record, bool beside) 
   return parts.fit();
 }
 
-/// Whether the record is of an update of a shard or of a row shard.
+/// Whether the record is an update of a shard or a row shard.
 bool isUpdate(uint32_t type) {
   return (type >= kUpdateRecord && type <= kRowUpdateBesideRecord && type != kDealRecord) ||
          type == kDifferenceRecord;
 }
 
-/// False: the ranks do not fit, or are not below the world size.
+/// Returns false if the ranks do not fit, or are not below the world size.
 bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, LogRecord& record) {
   Departed& departed = record.departed.emplace();
   const uint64_t count = header.gradientBytes / sizeof(uint32_t);
@@ -222,7 +221,7 @@ bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, 
   return parts.fit() && (departed.ranks.empty() || departed.ranks.rbegin()->value < departed.worldSize);
 }
 
-/// The first `count` sources of an update's record, which has at least so many.
+/// The first `count` sources of an update's record, which must have at least that many.
 std::vector<UpdateSource> sourcesIn(std::span<const std::byte> bytes, uint32_t count) {
   std::vector<UpdateSource> sources;
   for (uint32_t i = 0; i < count; i++) {
@@ -289,14 +288,14 @@ std::optional<uint64_t> segmentOf(std::string_view name) {
   uint64_t segment = 0;
   auto [last, error] = std::from_chars(begin, end, segment);
   if (error != std::errc() || last != end || segment > kFileNumberMax) return {};
-  if (segmentPath("", segment) != "/" + std::string(name)) return {};  // more zeros than it has
+  if (segmentPath("", segment) != "/" + std::string(name)) return {};  // leading zeros beyond the padding
   return segment;
 }
 
 Gradient LogRecord::gradient() const {
   const std::span<const std::byte> data = std::span(bytes).subspan(gradientAt, gradientBytes);
   if (codec) return {*codec, data, elements};
-  // 8-byte aligned in a vector's memory, as floats need.
+  // The offset is 8-byte aligned in the vector's memory, as floats require.
   return std::span(reinterpret_cast<const float*>(data.data()), elements);
 }
 
@@ -318,7 +317,7 @@ uint64_t recordBytes(const AppliedUpdate& update) {
 }
 
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
-  // The codec's name is enough to decode, and all that is known: the options are the trainer's.
+  // The codec's name suffices to decode, and is all that is known: the options are the trainer's.
   const std::string_view codec = update.gradient.codec() ? update.gradient.codec()->name() : "";
   const std::span<const std::byte> gradient = update.gradient.bytes();
   RecordHeader header{};
@@ -421,7 +420,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     return Error{ErrorCode::io, "record " + std::to_string(header.number) + ": " + why};
   };
   if (header.type == kDealRecord) {
-    if (bytes.size() != sizeof(DealBytes)) return bad("is of another size than a deal's");
+    if (bytes.size() != sizeof(DealBytes)) return bad("has the wrong size for an assignment");
     LogRecord record = dealIn(std::span(bytes).first<sizeof(DealBytes)>());
     record.bytes = std::move(bytes);
     return std::optional(std::move(record));

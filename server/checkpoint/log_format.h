@@ -17,42 +17,42 @@
 
 namespace psd {
 
-/// Files and folders with higher numbers are none of psd's: a number that follows would wrap.
+/// Files and folders with higher numbers are not psd's: their successor's number would overflow.
 inline constexpr uint64_t kFileNumberMax = (uint64_t{1} << 63) - 1;
 
-/// The log's bytes; docs/log_format.md describes them. All numbers are little endian.
+/// The log's byte format; docs/log_format.md describes it. All numbers are little endian.
 
-inline constexpr uint32_t kRecordFormat = 2;  ///< of what is written and sent; all before are read
+inline constexpr uint32_t kRecordFormat = 2;  ///< that is written and sent; all earlier formats are readable
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 80;
-inline constexpr uint64_t kRecordPrefixBytes = 16;  ///< of its header: checksum and length
+inline constexpr uint64_t kRecordPrefixBytes = 16;  ///< of the header: checksum and length
 
-/// The header at the beginning of each file of the log. A value type.
+/// The header of each segment file. A value type.
 struct SegmentHeader {
-  uint64_t segment = 0;      ///< number of the segment, rising by one
-  uint64_t history = 0;      ///< segments and checkpoints of one unbroken sequence of updates share it
+  uint64_t segment = 0;      ///< number of the segment; consecutive
+  uint64_t history = 0;      ///< shared by the segments and checkpoints of one unbroken sequence of updates
   uint64_t signature = 0;    ///< of the model
-  uint64_t firstRecord = 0;  ///< number of its first record
+  uint64_t firstRecord = 0;  ///< LSN of its first record
   bool operator==(const SegmentHeader&) const = default;
 };
 std::array<std::byte, kSegmentHeaderBytes> formatSegmentHeader(const SegmentHeader& header);
-/// Reads a header; nothing when the bytes are no whole header.
+/// Parses a header; nullopt if the bytes are not an intact header.
 std::optional<SegmentHeader> parseSegmentHeader(std::span<const std::byte> bytes);
 
 /// "FOLDER/log-0000000012.psdlog"
 std::string segmentPath(const std::string& folder, uint64_t segment);
-/// The segment that a file name stands for, if it does.
+/// The segment number in a file name; nullopt if it is not a segment's name.
 std::optional<uint64_t> segmentOf(std::string_view name);
 
-/// Samples that were dealt. A value type.
+/// An assignment of samples. A value type.
 struct LoggedDeal {
   PlanTerms plan;
   SampleDeal deal;
 };
 
-/// One update of a shard, one deal, or a list of who has come and gone, read from a log. Owns its bytes.
+/// A record read from a log: one update of a shard, one assignment, or the finished ranks. Owns its bytes.
 struct LogRecord {
-  uint64_t number = 0;               ///< in the log
+  uint64_t number = 0;               ///< LSN
   uint64_t firstOfWrite = 0;         ///< see RecordPlace
   std::optional<LoggedDeal> deal;    ///< if set, the record holds nothing else
   std::optional<Departed> departed;  ///< if set, the record holds nothing else
@@ -61,24 +61,24 @@ struct LogRecord {
   std::vector<UpdateSource> sources;
   UpdatePart part = UpdatePart::whole;
   uint64_t elements = 0;               ///< values of the gradient
-  std::shared_ptr<const Codec> codec;  ///< null: float32 values
-  bool ofRows = false;                 ///< of a row shard: rows() are whose gradients these are
+  std::shared_ptr<const Codec> codec;  ///< null: float32
+  bool ofRows = false;                 ///< update of a row shard; rows() names the gradients' rows
 
-  /// The update's gradient, valid as long as the record.
+  /// The update's gradient; valid while the record lives.
   Gradient gradient() const;
-  /// The update's rows, of a row shard, valid as long as the record.
+  /// The rows of a row shard's update; valid while the record lives.
   RowIds rows() const;
-  /// What happened to rows beside it, valid as long as the record.
+  /// Evictions and counts that accompany the update; valid while the record lives.
   RowsBeside beside() const;
 
   std::vector<std::byte> bytes;  ///< the whole record, 8-byte aligned
-  uint64_t gradientAt = 0;       ///< byte of the record
+  uint64_t gradientAt = 0;       ///< byte offset in the record
   uint64_t gradientBytes = 0;
   std::vector<RowRun> runs, evictedRuns;
   std::vector<CountedRun> countedRuns;
-  /// Ids that lie in the record one after the other.
+  /// A run of ids in the record.
   struct Ids {
-    uint64_t at = 0, count = 0;  ///< byte of the record, and how many
+    uint64_t at = 0, count = 0;  ///< byte offset in the record, and number of ids
   };
   Ids ids, evictedIds, countedIds;
 
@@ -86,36 +86,35 @@ struct LogRecord {
   std::span<const uint64_t> idsAt(const Ids& some) const;
 };
 
-/// How long the record of an update will be.
+/// Size of the record of an update, in bytes.
 uint64_t recordBytes(const AppliedUpdate& update);
 inline constexpr uint64_t kDealRecordBytes = 120;
 uint64_t recordBytes(const Departed& departed);
-/// Upper bound of the bytes beside the gradient in the record of an update of one push.
+/// Upper bound of the bytes in excess of the gradient in the record of an update of one push.
 inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& deal);
-/// For a daemon that follows another one: no log on the disk holds such a record.
+/// For replication to a standby only: no log on disk holds such a record.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed);
-/// Finishes the records that `bytes` holds one after the other: sets their checksums, and which record is the
-/// first one that this write brings to the disk.
+/// Seals the consecutive records in `bytes`: sets their checksums, and the first record of this write.
 void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite);
 
-/// The length that a record's first bytes announce, if they can be a record's at all.
+/// The length announced by a record's first bytes; nullopt if they cannot start a record.
 std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixBytes> prefix);
 
-/// What a record's header says of the record's place in the log; the checksum is not looked at. A value type.
+/// A record's place in the log, from its header; the checksum is not verified. A value type.
 struct RecordPlace {
   uint64_t bytes = 0;  ///< of the record
   uint64_t number = 0;
-  uint64_t firstOfWrite = 0;  ///< all records before this one were on the disk when this one was written
+  uint64_t firstOfWrite = 0;  ///< all records before this LSN were on disk when this record was written
 };
-/// Reads a record's header; nothing when the bytes cannot be one.
+/// Parses a record's header; nullopt if it is not plausible.
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> header);
-/// Whether a whole record has the checksum that it says.
+/// Verifies the checksum of a complete record.
 bool hasRightChecksum(std::span<const std::byte> record);
-/// A whole record. Nothing when the checksum is wrong: it was cut off. An Error when it is a whole record
-/// that this psd cannot read.
+/// Parses a complete record. Nullopt if the checksum is wrong: the record was torn. An Error if the record is
+/// intact but this psd cannot read it.
 Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes);
 
 }  // namespace psd

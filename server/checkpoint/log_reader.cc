@@ -5,7 +5,7 @@
 namespace psd {
 namespace {
 
-constexpr std::string_view kBadHeader = "its header, bytes 0 to 63, is not whole";
+constexpr std::string_view kBadHeader = "its header, bytes 0 to 63, is not intact";
 
 Result<std::vector<uint64_t>> listSegments(Env& env, const std::string& folder) {
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(folder));
@@ -18,22 +18,21 @@ Result<std::vector<uint64_t>> listSegments(Env& env, const std::string& folder) 
 }
 
 constexpr std::string_view kWithoutLog =
-    "; a checkpoint can be gone on from without the log: durability.resume=PATH";
+    "; to resume from a checkpoint without the log, use durability.resume=PATH";
 
-/// A whole record that was written after others were on the disk.
+/// An intact record that was written after earlier ones were on disk.
 struct LaterRecord {
   uint64_t at = 0;
   uint64_t number = 0;
 };
 
-/// The first record behind `from`, if there is one, that was written when record `number` was on the disk.
-/// Records of the write that wrote `number` prove nothing: a disk may keep the end of a write that a crash
-/// cut off, and not its beginning.
+/// The first record after `from`, if any, that was written when record `number` was on disk. Records of the
+/// same write as `number` prove nothing: of a torn write, a disk may keep the end and not the beginning.
 Result<std::optional<LaterRecord>> findLaterRecord(const ReadableFile& file, uint64_t from, uint64_t number) {
   constexpr uint64_t kPiece = 1 << 20;
   std::vector<std::byte> piece, record;
   for (uint64_t begin = from; begin + kRecordHeaderBytes <= file.size(); begin += kPiece) {
-    // A header may begin at the end of a piece.
+    // A header may straddle the end of a piece.
     piece.resize(std::min(kPiece + kRecordHeaderBytes - 8, file.size() - begin));
     PSD_RETURN_IF_ERROR(file.read(begin, piece));
     for (uint64_t at = 0; at + kRecordHeaderBytes <= piece.size(); at += 8) {
@@ -48,16 +47,16 @@ Result<std::optional<LaterRecord>> findLaterRecord(const ReadableFile& file, uin
   return std::optional<LaterRecord>();
 }
 
-/// Why the bytes after the last whole record cannot be a write that was cut off; empty: they can.
+/// Why the bytes after the last intact record cannot be a torn write; empty if they can.
 Result<std::string> damageAfter(const ReadableFile& file, uint64_t wholeBytes, uint64_t nextRecord) {
   PSD_ASSIGN_OR_RETURN(const auto later, findLaterRecord(file, wholeBytes, nextRecord));
   if (!later) return std::string();
   return "record " + std::to_string(nextRecord) + " at byte " + std::to_string(wholeBytes) +
-         " is not whole, and record " + std::to_string(later->number) + " at byte " +
-         std::to_string(later->at) + " was written after it was on the disk";
+         " is not intact, but record " + std::to_string(later->number) + " at byte " +
+         std::to_string(later->at) + " was written after it was on disk";
 }
 
-/// Notes one more record of a log.
+/// Adds a record to the last write.
 void follow(LastWrite& last, const LogRecord& record, const LastWrite::Place& place) {
   if (last.records.empty() || record.firstOfWrite != last.firstRecord) {
     last.firstRecord = record.firstOfWrite;
@@ -66,8 +65,8 @@ void follow(LastWrite& last, const LogRecord& record, const LastWrite::Place& pl
   last.records.push_back(place);
 }
 
-/// Reads what of a segment the log does not have yet: one that a daemon began with the last write of the
-/// segment before repeats records.
+/// Reads the records of a segment beyond the end of the log so far: a segment that starts with the last write
+/// of the previous one repeats records.
 Result<SegmentContent> readFurther(Env& env, const std::string& path, uint64_t segment, LogEnd& end,
                                    const RecordVisitor& visit) {
   uint64_t at = kSegmentHeaderBytes;
@@ -96,7 +95,7 @@ Result<SegmentContent> readSegment(Env& env, const std::string& path, const Reco
   PSD_RETURN_IF_ERROR(file->read(0, bytes));
   content.header = parseSegmentHeader(bytes);
   if (!content.header) {
-    // The segment's header is on the disk before the first record is written.
+    // The segment's header is on disk before the first record is written.
     if (file->size() > kSegmentHeaderBytes) content.damage = kBadHeader;
     return content;
   }
@@ -129,16 +128,16 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     if (segment < from) continue;
     const std::string path = segmentPath(folder, segment);
     const uint64_t expected = end.nextRecord;
-    // The header decides before the first record is looked at, so it is read twice.
+    // The header decides before the first record is read, so it is read twice.
     PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
     std::vector<std::byte> bytes(std::min(file->size(), kSegmentHeaderBytes));
     PSD_RETURN_IF_ERROR(file->read(0, bytes));
     const auto header = parseSegmentHeader(bytes);
     if (!header) {
-      // That of the segment which the manifest names was on the disk before the manifest was.
+      // The header of the segment named in the manifest was on disk before the manifest was.
       if (file->size() > kSegmentHeaderBytes || segment == from)
         return damagedSegment(path, std::string(kBadHeader));
-      // The last segment could not be made, because of a crash or a full disk: nothing can have been in it.
+      // Creating the last segment failed in a crash or on a full disk: it cannot hold any record.
       if (segment != segments.back()) continue;
       end.lastSegment = segment;
       end.torn = true;
@@ -149,12 +148,12 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     if (header->segment != segment) return damagedSegment(path, "its header is that of another segment");
     if (!end.lastSegment && segment != from) {
       return Error{ErrorCode::io, "'" + segmentPath(folder, from) + "' is missing, and '" + path +
-                                      "' goes on after it" + std::string(kWithoutLog)};
+                                      "' follows it" + std::string(kWithoutLog)};
     }
     if (end.lastSegment && header->firstRecord > expected) {
       return damagedSegment(lastPath, "record " + std::to_string(expected) + " at byte " +
                                           std::to_string(end.wholeBytes) + " is missing, and '" + path +
-                                          "' goes on after it");
+                                          "' follows it");
     }
     PSD_ASSIGN_OR_RETURN(const SegmentContent content, readFurther(env, path, segment, end, visit));
     if (!content.damage.empty()) return damagedSegment(path, content.damage);
@@ -200,10 +199,10 @@ Status copyRecords(Env& env, const std::string& folder, const LastWrite& from, W
     }
     record.resize(place.bytes);
     PSD_RETURN_IF_ERROR(file->read(place.at, record));
-    // Bytes that are not on the disk are lost when the system needs the memory.
+    // Bytes that never reached the disk are lost when the page cache drops them.
     if (!hasRightChecksum(record)) {
       return Error{ErrorCode::io,
-                   "'" + path + "': byte " + std::to_string(place.at) + " reads otherwise than before"};
+                   "'" + path + "': byte " + std::to_string(place.at) + " has changed since it was read"};
     }
     PSD_RETURN_IF_ERROR(to.append(record));
   }

@@ -13,7 +13,7 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{1};  // how often to look whether the log's file is still in place
+constexpr std::chrono::seconds kLookEvery{1};  // interval at which the log's file is checked to be in place
 
 }  // namespace
 
@@ -48,7 +48,7 @@ LogWriter::~LogWriter() {
 }
 
 kj::Promise<ByteBudget::Lease> LogWriter::room(uint64_t gradientBytes) {
-  if (broken()) return ByteBudget::Lease();  // nothing waits, since nothing is written
+  if (broken()) return ByteBudget::Lease();  // nothing waits, because nothing is written
   const uint64_t bytes = gradientBytes == 0 ? 0 : gradientBytes + kRecordBytesBesides;
   if (auto lease = room_->tryTake(bytes)) return kj::mv(*lease);
   return room_->take(bytes);
@@ -57,8 +57,8 @@ kj::Promise<ByteBudget::Lease> LogWriter::room(uint64_t gradientBytes) {
 uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
   std::lock_guard hold(mutex_);
   if (broken_) {
-    // Gives no number, which counts as durable at once: the segment that mends the log begins with the next
-    // number.
+    // 0 counts as durable immediately; no LSN is used up, as the segment that mends the log starts with the
+    // next one.
     lost_++;
     return 0;
   }
@@ -73,7 +73,7 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudge
 
 uint64_t LogWriter::append(const LoggedDeal& deal) {
   std::lock_guard hold(mutex_);
-  if (broken_) return 0;  // nothing is lost: the trainer says what it has when it comes back
+  if (broken_) return 0;  // nothing is lost: the trainer reports its samples when it reconnects
   const uint64_t number = next_++;
   appendRecord(pending_.place(kDealRecordBytes, {}), number, deal);
   records_++;
@@ -85,7 +85,7 @@ kj::Promise<void> LogWriter::whenDurable(uint64_t number) {
   if (broken_ || number < durable_) return kj::READY_NOW;
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
   waiters_.emplace_back(number, kj::mv(waiter.fulfiller));
-  if (!due_) {  // a deal, which waits for the next update unless somebody waits for it
+  if (!due_) {  // an assignment, which is not written before the next update unless awaited
     due_ = true;
     wake_.notify_one();
   }
@@ -200,7 +200,7 @@ void LogWriter::look(std::unique_lock<std::mutex>& hold) {
 }
 
 void LogWriter::removeHistory() {
-  if (!file_ || !file_->inPlace().ok()) return;  // the folder may be another process's by now
+  if (!file_ || !file_->inPlace().ok()) return;  // another process may hold the folder by now
   for (uint64_t segment = historyFrom_; segment <= header_.segment; segment++) {
     const std::string path = segmentPath(folder_, segment);
     if (const auto there = env_.exists(path); there.ok() && !*there) continue;
@@ -234,7 +234,7 @@ Status LogWriter::write(PendingRecords& batch, uint64_t firstRecord, uint64_t ne
 
 Status LogWriter::begin(SegmentHeader header, const LastWrite& before) {
   if (!before.records.empty()) header.firstRecord = before.firstRecord;
-  header_.signature = header.signature;  // the segment that mends the log has it too, should this fail
+  header_.signature = header.signature;  // if this fails, the segment that mends the log needs it too
   const Status opened = openSegment(header);
   historyFrom_ = header_.segment;
   if (!opened.ok() || before.records.empty()) return opened;
@@ -244,14 +244,14 @@ Status LogWriter::begin(SegmentHeader header, const LastWrite& before) {
 }
 
 Status LogWriter::openSegment(SegmentHeader header) {
-  // A segment that is there is never written to again, whoever made it.
+  // Never append to an existing segment, regardless of who created it.
   PSD_ASSIGN_OR_RETURN(const uint64_t highest, highestSegment(env_, folder_));
   header.segment = std::max(header_.segment, highest) + 1;
   if (header.segment > kFileNumberMax) {
     return {ErrorCode::io, "'" + segmentPath(folder_, kFileNumberMax) +
                                "' leaves no number for another segment; move it away"};
   }
-  header_.segment = header.segment;  // not tried again, so that a failure leaves no two of one number
+  header_.segment = header.segment;  // not reused after a failure, so that numbers stay unique
   const std::string path = segmentPath(folder_, header.segment);
   PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_.create(path));
   const Status made = [&]() -> Status {
@@ -260,11 +260,12 @@ Status LogWriter::openSegment(SegmentHeader header) {
     return env_.syncFolder(folder_);
   }();
   if (!made.ok()) {
-    // While the disk is full each try would leave an empty file. Elsewhere the name may be another process's.
+    // On a full disk each attempt would leave an empty file. If the file moved, the name may be another
+    // process's.
     if (file->inPlace().ok()) static_cast<void>(env_.remove(path));
     return made;
   }
-  if (file_) static_cast<void>(file_->close());  // all of it was synced
+  if (file_) static_cast<void>(file_->close());  // all of it is synced
   file_ = std::move(file);
   header_ = header;
   segmentBytes_ = kSegmentHeaderBytes;
@@ -279,7 +280,7 @@ void LogWriter::fail(const Status& status, uint64_t updates) {
   pending_.clear();
   pendingFrom_ = next_;
   logLine(spdlog::level::err, {.event = "failed"},
-          "the log is broken: {}; what is pushed from now on is not on the disk before the next checkpoint",
+          "the log is broken: {}; pushes are not durable until the next checkpoint",
           error_);
 }
 

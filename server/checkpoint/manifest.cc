@@ -55,7 +55,7 @@ Json fileJson(const ManifestFile& file) {
   return {{"file", file.file}, {"bytes", file.bytes}, {"crc32c", crcText(file.crc)}};
 }
 
-/// `units`: the key for how much of its space the block has.
+/// `units`: the key for the block's size.
 Json blockJson(const ManifestBlock& block, std::string_view units) {
   Json entry = {{"begin", block.range.begin},
                 {std::string(units), block.range.count},
@@ -118,7 +118,7 @@ Json modelJson(const ModelSpec& model) {
   return json;
 }
 
-/// Reads a manifest key by key; a missing key is as wrong as one with a wrong value.
+/// Reads a manifest key by key; a missing key is an error too.
 class ManifestReader {
  public:
   explicit ManifestReader(ObjectReader in) : in_(std::move(in)) {}
@@ -224,7 +224,7 @@ SavedSamples readSamples(ManifestReader in) {
   samples.deals = in.integer("deals");
   for (ManifestReader& piece : in.objects("free")) {
     const uint64_t begin = piece.integer("begin"), count = piece.integer("count", UINT64_MAX - begin);
-    if (!samples.free.add(begin, count)) piece.raw().fail("begin", "is in two of them");
+    if (!samples.free.add(begin, count)) piece.raw().fail("begin", "overlaps another one");
   }
   for (ManifestReader& entry : in.objects("under_way")) {
     SavedDeal deal;
@@ -250,7 +250,7 @@ ManifestFile readFile(ManifestReader& in) {
   return file;
 }
 
-/// `units`: the key for how much of its space the block has.
+/// `units`: the key for the block's size.
 ManifestBlock readBlock(ManifestReader& in, std::string_view units, size_t number, size_t groups) {
   ManifestBlock block;
   block.range = {ShardId{static_cast<uint32_t>(number)}, in.integer("begin"), in.integer(units)};
@@ -266,13 +266,13 @@ ManifestBlock readBlock(ManifestReader& in, std::string_view units, size_t numbe
   for (ManifestReader& entry : in.objects("ranges")) {
     PushedRange range{entry.integer("begin"), entry.integer("elements"), readPushes(entry)};
     if (range.begin != end || range.count == 0 || range.count > block.range.count - end) {
-      entry.raw().fail("begin", "does not go on where the range before it ends");
+      entry.raw().fail("begin", "does not start where the previous range ends");
       break;
     }
     end += range.count;
     ranges.push_back(std::move(range));
   }
-  if (end != block.range.count) in.raw().fail("ranges", "are not the whole shard");
+  if (end != block.range.count) in.raw().fail("ranges", "do not cover the shard");
   block.pushed = PushedRanges(std::move(ranges));
   return block;
 }
@@ -288,7 +288,7 @@ ManifestRowShard readRowShard(ManifestReader in, size_t number, size_t groups, s
   ManifestRowShard shard;
   static_cast<ManifestBlock&>(shard) = readBlock(in, "hash_units", number, groups);
   for (const uint64_t table : in.raw().integers("tables", {})) {
-    if (table >= tables) in.raw().fail("tables", "names a table that the model has not");
+    if (table >= tables) in.raw().fail("tables", "names a table that the model does not have");
     shard.tables.push_back(static_cast<uint32_t>(table));
   }
   shard.rows = in.integer("rows");
@@ -303,7 +303,7 @@ ManifestGroup readGroup(ManifestReader in) {
   ObjectReader optimizer = in.object("optimizer").raw();
   group.optimizer = readOptimizer(optimizer, OptimizerUse::rows);
   if (in.raw().texts("slots", {}) != slotNames(group.optimizer)) {
-    in.raw().fail("slots", "are not what the optimizer keeps");
+    in.raw().fail("slots", "are not those of the optimizer");
   }
   return group;
 }
@@ -356,15 +356,15 @@ Status readAll(const Json& document, Manifest& manifest) {
   const bool goesOn =
       std::ranges::any_of(manifest.rowShards, [](const auto& shard) { return shard.since.has_value(); });
   if (goesOn != manifest.base.has_value()) {
-    in.raw().fail("base", goesOn ? "is missing, and row shards go on from it"
-                                 : "is given, and no row shard goes on from it");
+    in.raw().fail("base", goesOn ? "is missing, but row shards refer to it"
+                                 : "is given, but no row shard refers to it");
   }
   in.text(kManifestChecksum);
   PSD_RETURN_IF_ERROR(in.raw().finish());
   return manifest.samples ? SamplePlan::restore(*manifest.samples).status() : Status();
 }
 
-/// Whether the row shards of each table divide the space of hashes among them, as planRowShards() does.
+/// Whether the row shards of each table partition the hash space as planRowShards() does.
 Status checkRowShards(const Manifest& manifest) {
   for (uint32_t table = 0; table < manifest.model.tables.size(); table++) {
     std::vector<ShardRange> ranges;
@@ -377,7 +377,7 @@ Status checkRowShards(const Manifest& manifest) {
           return one.begin == other.begin && one.count == other.count;
         });
     if (whole) continue;
-    return {ErrorCode::invalidArgument, fmt::format("the row shards do not hold all of table '{}'",
+    return {ErrorCode::invalidArgument, fmt::format("the row shards do not cover table '{}'",
                                                     printable(manifest.model.tables[table].name))};
   }
   return {};
@@ -467,7 +467,7 @@ std::string formatManifest(const Manifest& manifest) {
 
 Result<Manifest> parseManifest(std::string_view text, const std::string& origin) {
   auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::io, "'" + origin + "' is no manifest that psd can read: " + why};
+    return Error{ErrorCode::io, "'" + origin + "' is not a manifest that psd can read: " + why};
   };
   const auto document = openSealedJson(text, kManifestChecksum);
   if (!document.ok()) return bad(document.message());

@@ -18,15 +18,15 @@ namespace psd {
 inline constexpr uint64_t kCheckpointFormat = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 
-/// What a checkpoint's values are together; the later in this list, the better.
+/// Consistency of a checkpoint's values as a set; later enumerators are stronger.
 enum class Consistency {
-  live,      ///< read while updates ran: values of several versions side by side
-  perShard,  ///< each shard as it was between two updates
-  perGroup,  ///< all shards of a parameter group as they were between two updates of them all
+  live,      ///< read while updates ran: values of different versions mix
+  perShard,  ///< each shard is consistent as of some version
+  perGroup,  ///< all shards of a parameter group are consistent between two of the group's updates
 };
 std::string_view consistencyName(Consistency consistency);
 
-/// One parameter group: who ruled it, and the optimizer whose state the files hold.
+/// One parameter group: its policy, and the optimizer whose state the files hold.
 struct ManifestGroup {
   std::string policy;  ///< policy.type
   Optimizer optimizer;
@@ -39,7 +39,7 @@ struct ManifestFile {
   uint32_t crc = 0;  ///< CRC-32C of the whole file
 };
 
-/// What every block of parameters has.
+/// Common fields of all parameter blocks.
 struct ManifestBlock {
   ShardRange range;
   Version version;
@@ -50,51 +50,50 @@ struct ManifestBlock {
 /// One shard and its file.
 struct ManifestShard : ManifestBlock, ManifestFile {};
 
-/// The checkpoint that another one goes on from.
+/// The checkpoint that an incremental one is based on.
 struct ManifestBase {
   uint64_t number = 0;
   uint32_t crc = 0;  ///< CRC-32C of its manifest.json
 };
 
-/// One row shard and its files, in the order of the tables and then of the hashes. Its range is in units of
-/// kRowHashUnits.
+/// One row shard and its files, ordered by table and then by id hash. Its range is in units of kRowHashUnits.
 struct ManifestRowShard : ManifestBlock {
-  std::vector<uint32_t> tables;  ///< indices into the model's
-  uint64_t rows = 0;             ///< in its files
-  /// Where the files hold only what changed in the row shard since it had this version, that of the base;
-  /// nothing: they hold all rows.
+  std::vector<uint32_t> tables;  ///< indices into the model's tables
+  uint64_t rows = 0;             ///< number of rows in its files
+  /// If set, the files hold only what changed since the row shard had this version, which is the base's;
+  /// otherwise they hold all rows.
   std::optional<Version> since;
   std::vector<ManifestFile> files;
 };
 
 /// The contents of manifest.json, which docs/checkpoint_format.md describes byte by byte. A value type.
 struct Manifest {
-  uint64_t number = 0;               ///< rises with every checkpoint of a folder
+  uint64_t number = 0;               ///< rises with every checkpoint in a folder
   std::string created;               ///< UTC, "2026-11-21T16:03:00Z"
-  std::optional<ManifestBase> base;  ///< what some of the row shards go on from
+  std::optional<ManifestBase> base;  ///< base of the incremental row shards
   Consistency consistency = Consistency::perShard;
-  uint64_t logSegment = 0;  ///< first segment of the log with updates that may be missing here; 0: no log
-  uint64_t logHistory = 0;  ///< of the log's segments that go on from here
+  uint64_t logSegment = 0;  ///< first log segment that may hold updates missing here; 0: no log
+  uint64_t logHistory = 0;  ///< history of the log segments that continue from here
   ModelSpec model;
   std::vector<ManifestGroup> groups;
   std::vector<ManifestShard> shards;
-  std::vector<ManifestRowShard> rowShards;  ///< their numbers go on after those of the shards
+  std::vector<ManifestRowShard> rowShards;  ///< numbered after the shards
   std::vector<bool> rowSteps;               ///< StoreGroups::rowSteps, per table of the model
-  std::optional<SavedSamples> samples;      ///< where they are dealt: done are none that the shards lack
+  std::optional<SavedSamples> samples;      ///< done are only samples whose push every shard has
 };
 
-/// The time now, as Manifest::created has it.
+/// The current time in the format of Manifest::created.
 std::string utcNow();
 
-/// All blocks in the order of their numbers; they are the manifest's.
+/// All blocks by number; pointers into `manifest`.
 std::vector<const ManifestBlock*> blocksOf(const Manifest& manifest);
 ManifestBlock& blockOf(Manifest& manifest, size_t index);
-/// All files but the manifest itself.
+/// All files except the manifest itself.
 std::vector<const ManifestFile*> filesOf(const Manifest& manifest);
 
-/// The file's text, its own checksum in the last line.
+/// The file's text, with its own checksum in the last line.
 std::string formatManifest(const Manifest& manifest);
-/// Checks everything that can be checked without the other files. Errors name `origin` and the place.
+/// Validates everything that can be checked without the other files. Errors name `origin` and the key.
 Result<Manifest> parseManifest(std::string_view text, const std::string& origin);
 
 }  // namespace psd

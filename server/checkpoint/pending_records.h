@@ -8,19 +8,19 @@
 
 namespace psd {
 
-/// Records of a log on their way to the disk: one after the other in pieces of memory, none of which moves
-/// when another record comes. Used by one thread at a time.
+/// Log records on their way to disk: contiguous in pieces of memory that do not move when a record is
+/// appended. Used by one thread at a time.
 class PendingRecords {
  public:
   using Piece = std::vector<std::byte>;
 
-  /// The place at which a record of `bytes` is to be appended. `room`: the record's share of what may wait,
-  /// until it is written.
+  /// The piece to which a record of `bytes` bytes must be appended. `room`: the record's share of the budget,
+  /// held until the record is written.
   Piece& place(uint64_t bytes, ByteBudget::Lease room);
   bool empty() const { return pieces_.empty(); }
   /// The pieces in order; each holds whole records.
   std::vector<Piece>& pieces() { return pieces_; }
-  /// Forgets all records. Keeps some of their memory, so that appending meets no fresh page.
+  /// Drops all records. Keeps some of their memory, so that appending does not fault in new pages.
   void clear();
   void swap(PendingRecords& other) noexcept {
     pieces_.swap(other.pieces_);

@@ -14,7 +14,7 @@
 namespace psd {
 namespace {
 
-/// A folder with all that is in it.
+/// Removes a folder recursively.
 Status removeAll(Env& env, const std::string& folder) {
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(folder));
   if (!there) return {};
@@ -35,7 +35,7 @@ Status checkFree(Env& env, const std::string& to) {
                                                                    : " is a file; expected a folder")};
 }
 
-/// The store of a partition, filled with what the others' checkpoints hold of it.
+/// A partition's store, restored from the checkpoints of the old partitions.
 Result<std::unique_ptr<ParameterStore>> makePartition(Env& env, const ModelPartition& partition,
                                                       const std::vector<PlacedCheckpoint>& from) {
   uint32_t shards = ShardPlan::countFor(partition.count);
@@ -63,7 +63,7 @@ Result<WrittenPartition> write(Env& env, const ModelPartition& partition,
 Result<Repartitioned> writeAll(Env& env, SavedPartitions& saved,
                                const std::vector<ModelPartition>& partitions, const std::string& folder) {
   const std::string scratch = folder + "/replayed";
-  PSD_RETURN_IF_ERROR(removeAll(env, folder));  // of a process that died and had this one's number
+  PSD_RETURN_IF_ERROR(removeAll(env, folder));  // left by a process that died with the same process id
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
   PSD_ASSIGN_OR_RETURN(const SavedPartitions::Outcome outcome, saved.finish(scratch));
   Repartitioned done{{}, outcome.notes};

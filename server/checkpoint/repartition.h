@@ -9,24 +9,24 @@
 
 namespace psd {
 
-/// A folder that one of the daemons goes on from.
+/// A written folder, from which one daemon resumes.
 struct WrittenPartition {
   std::string folder;
   ModelSpec model;
   uint64_t rows = 0;  ///< of all tables
 };
 
-/// What came of a new division.
+/// Outcome of a repartition.
 struct Repartitioned {
-  std::vector<WrittenPartition> partitions;  ///< in their order
-  std::vector<std::string> notes;            ///< what is lost, a line each
+  std::vector<WrittenPartition> partitions;  ///< by partition number
+  std::vector<std::string> notes;            ///< losses, one line each
 };
 
-/// Divides what some daemons have left for `daemons` others: the folder `to`, which is not there or empty,
-/// gets a folder partition-N for each. It is there whole or not at all, whatever happens; what was begun lies
-/// beside it, "TO.tmp.PID", where this process died. Needs the memory of the largest partition, before or
-/// after, and where there are logs the room on the disk of the whole model twice.
-/// ErrorCode::invalidArgument where they are that many already, or the model cannot be cut so. Blocks.
+/// Splits the saved model of some daemons for `daemons` others: the folder `to`, which must not exist or be
+/// empty, gets a subfolder partition-N for each. Atomic: `to` is complete or untouched. If this process dies,
+/// partial results stay in "TO.tmp.PID". Needs memory for the largest partition, old or new, and with logs
+/// disk space for twice the whole model. ErrorCode::invalidArgument if the number of daemons would not
+/// change, or the model cannot be partitioned so. Blocks.
 Result<Repartitioned> repartition(Env& env, SavedPartitions& saved, uint32_t daemons, const std::string& to);
 
 }  // namespace psd

@@ -9,14 +9,14 @@
 namespace psd {
 namespace {
 
-/// The version of the shard that is furthest.
+/// The highest version of any shard.
 Version newestIn(const Manifest& manifest) {
   Version newest;
   for (const ManifestBlock* block : blocksOf(manifest)) newest = std::max(newest, block->version);
   return newest;
 }
 
-/// The newest whole checkpoint that no shard of has gone beyond `until`.
+/// The newest intact checkpoint in which no shard is beyond `until`.
 Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, std::optional<Version> until) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, true));
   Error why{ErrorCode::io, "there is no whole checkpoint in '" + folder + "'"};
@@ -25,7 +25,7 @@ Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, std::op
     if (opened.ok() && (!until || newestIn(opened->manifest) <= *until)) return opened;
     if (opened.ok()) {
       why = {ErrorCode::invalidArgument, "every checkpoint left in '" + folder + "' is beyond update " +
-                                             std::to_string(until->value) + "; the earliest to be had is " +
+                                             std::to_string(until->value) + "; the earliest available is " +
                                              std::to_string(newestIn(opened->manifest).value)};
     } else {
       why = opened.error();
@@ -38,7 +38,7 @@ Error badRecord(const LogRecord& record, const std::string& why) {
   return {ErrorCode::io, "record " + std::to_string(record.number) + " of the log: " + why};
 }
 
-/// Whether a replay came to where it was to. Damage that comes after that is in nobody's way.
+/// Whether a replay reached `until`. Damage after that is ignored.
 Status checkReached(const Status& read, std::optional<Version> until, size_t blocks,
                     const std::function<uint64_t(uint32_t block)>& reached) {
   if (!until) return read;
@@ -64,8 +64,8 @@ Status Replayer::apply(LogRecord record) {
   const auto before = std::find_if(held.begin(), held.end(),
                                    [&](const LogRecord& part) { return part.shard == record.shard; });
   if (before != held.end()) {
-    // The other shards' parts will not come any more. Who went on from this one's had it in the model: the
-    // update failed in the next shard. Who made it anew had not.
+    // The missing parts of the held update never arrive. If this shard's numbering continues, the held part
+    // is in the model, as the update failed at the next shard. If this record has the same number, it is not.
     const bool wentOn = record.scalars.number > before->scalars.number;
     std::vector<LogRecord> parts = std::exchange(held, {});
     if (wentOn) PSD_RETURN_IF_ERROR(runAll(std::move(parts)));
@@ -79,10 +79,10 @@ Status Replayer::apply(LogRecord record) {
 Status Replayer::fits(const LogRecord& record) const {
   const uint32_t number = record.shard.value;
   if (number >= store_.blockCount()) {
-    return badRecord(record, "is of shard " + std::to_string(number) + ", which the model has not");
+    return badRecord(record, "is of shard " + std::to_string(number) + ", which the model does not have");
   }
   const bool dense = number < store_.shardCount();
-  if (dense == record.ofRows) return badRecord(record, "is of another kind of shard");
+  if (dense == record.ofRows) return badRecord(record, "is for the other kind of shard");
   if (dense) {
     const bool whole = record.elements == store_.shard(number).range().count;
     return whole ? Status() : badRecord(record, "does not fit its shard");
@@ -180,7 +180,7 @@ Result<std::span<const float>> Replayer::weightsOf(Shard& shard) {
   PSD_ASSIGN_OR_RETURN(const ReadView view, await<Result<ReadView>>([&](auto done) {
                          shard.storage().read(*lanes_[shard.device()], 0, shard.range().count, done);
                        }));
-  return view.values;  // live: the store is in this machine's memory
+  return view.values;  // stays valid: the store is in host memory
 }
 
 Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gradient,
@@ -189,7 +189,7 @@ Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gr
     return await<Status>(
         [&](auto done) { shard.storage().apply(*lanes_[shard.device()], offset, part, scalars, done); });
   };
-  // Only a push that is applied by itself can be in some elements already.
+  // Only the update of a single push can be in some elements already.
   if (!shard.divided() || record.part != UpdatePart::whole || record.sources.size() != 1) {
     return applyTo(0, gradient);
   }
@@ -204,7 +204,7 @@ Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gr
 
 Status Replayer::applyRows(RowShard& shard, const LogRecord& record, const UpdateScalars& scalars) {
   const StagedRows all{record.rows(), record.gradient().values(), nullptr};
-  // Only a push that is applied by itself can be in some rows already.
+  // Only the update of a single push can be in some rows already.
   const bool divided = shard.divided() && record.part == UpdatePart::whole && record.sources.size() == 1;
   if (!divided) return shard.repeat(all, record.beside(), scalars);
   const StagedRows lacking = shard.rowsIn(all, shard.pushed().lacking(record.sources.front()));
@@ -238,7 +238,7 @@ Result<std::unique_ptr<ParameterStore>> makeStoreOf(const Checkpoint& checkpoint
   PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(manifest.model, shards, {makeCpuBackend()},
                                                           groupsOf({&all, 1}, manifest.model, 0)));
   if (sameShape(manifest, *store)) return store;
-  return Error{ErrorCode::internal, "'" + checkpoint.path + "' was cut into shards by another rule"};
+  return Error{ErrorCode::internal, "'" + checkpoint.path + "' was sharded by a different rule"};
 }
 
 Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& checkpoint) {
@@ -273,7 +273,7 @@ std::vector<std::string> optimizersOf(const Manifest& manifest) {
   return texts;
 }
 
-/// The oldest whole checkpoint from which the log goes on to `newest` under the same rules.
+/// The oldest intact checkpoint from which the log continues to `newest` with the same optimizers.
 Checkpoint oldestBefore(Env& env, const std::string& folder, Checkpoint newest) {
   const auto numbers = listCheckpoints(env, folder, true);
   if (!numbers.ok()) return newest;

@@ -31,12 +31,11 @@ Result<bool> ReplayChoice::takes(const LogRecord& update) {
   return Error{
       ErrorCode::invalidArgument,
       fmt::format(
-          "{}: update {} of shard {} is of {} of ranks {}, of which the log has what {} made of their "
-          "gradients and not each of them; expected a log of updates of one push each (policy "
+          "{}: update {} of shard {} is of {} of ranks {}, and the log has only their combined gradient, "
+          "not that of each; expected a log of updates of one push each (policy "
           "hogwild, locked, bounded_staleness, easgd or async_diloco)",
           flagOf(what_), update.scalars.number, update.shard.value,
-          averaged ? "an average (policy allreduce)" : "a round", ranksText(ranks),
-          averaged ? "they" : "the round")};
+          averaged ? "an average (policy allreduce)" : "a round", ranksText(ranks))};
 }
 
 Status ReplayChoice::checkSeen() const {

@@ -11,9 +11,9 @@
 
 namespace psd {
 
-/// Of whose pushes a replay makes updates. Each update counts by itself: what a log has of a push is its
-/// gradient as the optimizer got it, so others' gradients stay as they were computed, from parameters that
-/// the pushes left out were part of. Owned by one thread.
+/// Selects, by rank, the updates that a replay applies. Updates are independent: the log holds a push's
+/// gradient as the optimizer received it, so the gradients of other ranks stay as they were computed, from
+/// parameters that included the omitted pushes. Owned by one thread.
 class ReplayChoice {
  public:
   enum class What {
@@ -26,22 +26,22 @@ class ReplayChoice {
   ReplayChoice(What what, std::set<Rank> ranks) : what_(what), ranks_(std::move(ranks)) {}
 
   bool everything() const { return what_ == What::all; }
-  /// Whether the update is to be made. An Error for one of several pushes of which some are to be left out:
-  /// the log has what a round made of its gradients, not the gradients.
+  /// Whether the update is to be applied. An Error if an update combines several pushes and only some are
+  /// chosen: the log holds the combined gradient of a round, not the individual ones.
   Result<bool> takes(const LogRecord& update);
-  /// An Error where a rank of the choice had no part in any update.
+  /// An Error if a chosen rank took part in no update.
   Status checkSeen() const;
 
  private:
-  /// Whether the choice takes pushes of the rank.
+  /// Whether pushes of the rank are chosen.
   bool wants(Rank rank) const { return (ranks_.count(rank) > 0) == (what_ == What::only); }
 
   What what_ = What::all;
   std::set<Rank> ranks_;
-  std::set<Rank> seen_;  // of the updates that takes() was asked of
+  std::set<Rank> seen_;  // ranks of all updates passed to takes()
 };
 
-/// "--without" or "--only", for errors.
+/// "--without" or "--only", for error messages.
 std::string_view flagOf(ReplayChoice::What what);
 
 }  // namespace psd

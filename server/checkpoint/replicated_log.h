@@ -11,18 +11,18 @@ namespace psd {
 
 class LogWriter;
 
-/// The log of a daemon that another one follows: its records go to that one, and to the disk where there is a
-/// log on it. Thread-safe.
+/// The log of a daemon with a standby: records go to the standby, and to the log on disk if there is one.
+/// Thread-safe.
 class ReplicatedLog : public UpdateLog {
  public:
   using UpdateLog::append;
-  /// The blocks whose updates are logged are others from now on: nobody can follow who followed those.
+  /// The logged blocks are replaced from now on: a follower of the previous ones cannot continue.
   virtual void beginAnew() = 0;
-  /// The disk's log from now on; null: there is none.
+  /// Sets the log on disk from now on; null: none.
   virtual void setDisk(std::shared_ptr<LogWriter> disk) = 0;
-  /// Appends a deal of samples; gives its number.
+  /// Appends an assignment of samples; returns its LSN.
   virtual uint64_t append(const LoggedDeal& deal) = 0;
-  /// Appends which trainers have come and gone until now; gives its number. It goes to the follower alone.
+  /// Appends the finished ranks so far; returns the LSN. Sent only to the standby.
   virtual uint64_t append(const Departed& departed) = 0;
 };
 

@@ -7,10 +7,10 @@
 namespace psd {
 namespace {
 
-/// Calls `work` with the lock held; gives how long the next in line has waited for it. Blocks.
+/// Calls `work` with the lock held; returns how long the next waiter was blocked. Blocks.
 template <class Work>
 double underLock(ShardLock& lock, const Work& work) {
-  kj::EventLoop loop;  // locks are waited for with promises, and this thread may block
+  kj::EventLoop loop;  // locks are awaited as promises; this thread may block
   kj::WaitScope scope(loop);
   const ShardLock::Guard guard = lock.acquire().wait(scope);
   work();

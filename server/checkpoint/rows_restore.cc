@@ -25,14 +25,14 @@ bool overlap(const ShardRange& one, const ShardRange& other) {
 /// A row shard of a checkpoint.
 struct Source {
   const Checkpoint* checkpoint;
-  size_t number = 0;  ///< of the row shard, from 0
+  size_t number = 0;  ///< index of the row shard
 
   const Manifest& manifest() const { return checkpoint->manifest; }
   const ManifestRowShard& shard() const { return manifest().rowShards[number]; }
   const Optimizer& optimizer() const { return manifest().groups[shard().range.group].optimizer; }
 };
 
-/// The row shards that hold rows of a table which may be in the range.
+/// The row shards that hold rows of a table and may overlap the range.
 std::vector<Source> sourcesOf(std::span<const PlacedCheckpoint> from, uint32_t table,
                               const ShardRange& range) {
   std::vector<Source> sources;
@@ -46,10 +46,10 @@ std::vector<Source> sourcesOf(std::span<const PlacedCheckpoint> from, uint32_t t
   return sources;
 }
 
-/// Which rows of others are a row shard's.
+/// Selects the rows that belong to a row shard.
 struct Wanted {
   HashRange range;
-  std::optional<Partition> partition;  ///< of whose daemon; nothing: all are
+  std::optional<Partition> partition;  ///< whose daemon must own them; nullopt: any
 
   bool holds(uint64_t id) const {
     const uint64_t hash = rowHash(id);
@@ -57,7 +57,7 @@ struct Wanted {
   }
 };
 
-/// Leaves the rows that are wanted.
+/// Drops the rows that are not wanted.
 void keep(SavedRows& rows, const Wanted& wanted) {
   size_t kept = 0;
   const size_t all = rows.size();
@@ -77,11 +77,11 @@ void keep(SavedRows& rows, const Wanted& wanted) {
   rows.metas.resize(kept);
 }
 
-/// What the rows of a table are filled with out of one row shard of a checkpoint.
+/// How one row shard of a checkpoint contributes to a table's rows.
 struct Filling {
   Source from;
-  bool stateToo = false;  ///< with the state of the optimizer
-  uint64_t later = 0;     ///< by how many updates the new row shard is further: ages stay what they were
+  bool stateToo = false;  ///< with the optimizer state
+  uint64_t later = 0;     ///< updates by which the new row shard is ahead: preserves the ages of rows
 };
 
 Status fill(Env& env, const RowShard::Table& table, const Wanted& wanted, const Filling& filling) {
@@ -92,7 +92,7 @@ Status fill(Env& env, const RowShard::Table& table, const Wanted& wanted, const 
       env, *filling.from.checkpoint, filling.from.number, table.index, names, [&](SavedRows& rows) -> Status {
         keep(rows, wanted);
         for (RowMeta& meta : rows.metas) {
-          // A live copy may have rows of updates that came after the version it is told to be of.
+          // A live copy may have rows from updates after its recorded version.
           meta = RowMeta::of(std::min(meta.version(), saved.value) + filling.later,
                              filling.stateToo ? meta.count() : 0);
         }
@@ -131,7 +131,7 @@ Status restoreRows(Env& env, std::span<const PlacedCheckpoint> from, const Parti
           before.name() == optimizer.name() && rowPlaneNames(before) == rowPlaneNames(optimizer);
       if (!same && (!before.slots().empty() || !optimizer.slots().empty())) {
         fresh = true;
-        addNote(notes, fmt::format("rows begin with a fresh state of optimizer '{}': they had that of '{}'",
+        addNote(notes, fmt::format("rows start with fresh state of optimizer '{}': they had that of '{}'",
                                    optimizer.name(), before.name()));
       }
       PSD_RETURN_IF_ERROR(restoreCounts(env, *source.checkpoint, source.number, table.index, *table.gate));

@@ -6,8 +6,8 @@
 namespace psd {
 namespace {
 
-/// Whether all elements of the shard hold the deal's gradient. Without an incarnation no process of a trainer
-/// can be told from another.
+/// Whether all elements of the shard have the assignment's gradient. Without an incarnation, a trainer's
+/// processes cannot be distinguished.
 bool shardHolds(const ManifestBlock& shard, const SampleDeal& deal) {
   const auto pushes = pushesOf(shard.pushed, deal.process.rank, deal.process.incarnation);
   return deal.process.incarnation != 0 && !pushes.empty() &&
@@ -20,13 +20,13 @@ bool shardHolds(const ManifestBlock& shard, const SampleDeal& deal) {
 SamplesReplay::SamplesReplay(const Manifest& manifest, std::shared_ptr<GuardedSamples> plan)
     : shards_(manifest.shards.size() + manifest.rowShards.size()), plan_(std::move(plan)) {
   *plan_->lockExclusive() = manifest.samples
-                                ? SamplePlan::restore(*manifest.samples).value()  // parseManifest() has tried
+                                ? SamplePlan::restore(*manifest.samples).value()  // valid: parseManifest()
                                 : SamplePlan();
   if (!manifest.samples) return;
   for (const ManifestBlock* block : blocksOf(manifest)) {
     for (const PushedRange& range : block->pushed.ranges()) {
       for (const AppliedPush& push : range.pushes) {
-        // A step that is not in all elements of the shard may come again.
+        // A step that some elements of the shard lack may be pushed again.
         Step newest = push.step;
         for (const AppliedPush& other : pushesOf(block->pushed, push.rank, push.incarnation)) {
           newest = std::min(newest, other.step);
@@ -55,7 +55,7 @@ void SamplesReplay::hold(const Key& key, ShardId shard) {
 }
 
 Status SamplesReplay::deal(const LoggedDeal& logged) {
-  // Samples that are left of an earlier plan are nobody's.
+  // Samples left over from an earlier plan are void.
   auto plan = plan_->lockExclusive();
   if (logged.plan.number < plan->terms().number) return {};
   if (logged.plan.number > plan->terms().number) {
@@ -76,7 +76,7 @@ void SamplesReplay::update(ShardId shard, std::span<const UpdateSource> sources)
 }
 
 SamplePlan SamplesReplay::finish() && {
-  // A push that a shard has not, and has a later one of its trainer, was dropped there.
+  // A shard that lacks a push but has a later one of the same trainer dropped it.
   SamplePlan plan = *plan_->lockExclusive();
   std::vector<Key> over;
   for (const auto& [key, range] : plan.away()) {

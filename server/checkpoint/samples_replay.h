@@ -11,20 +11,21 @@
 
 namespace psd {
 
-/// Finds out what of a saved plan is done: that of which every shard holds its trainer's push, by what the
-/// checkpoint says of them and then, record by record, the log. Owned by one thread.
+/// Determines which samples of a saved plan are done, namely those for which every shard has the trainer's
+/// push, from the checkpoint and then, record by record, from the log. Owned by one thread.
 class SamplesReplay {
  public:
-  /// `plan`: where the plan is kept, for whoever saves it meanwhile.
+  /// `plan`: where the plan is kept; other threads may save it meanwhile.
   explicit SamplesReplay(const Manifest& manifest,
                          std::shared_ptr<GuardedSamples> plan = std::make_shared<GuardedSamples>());
 
-  /// The records of the log that goes on from the checkpoint, in order; also of updates that its shards have
-  /// already.
+  /// Applies the records of the log that continues from the checkpoint, in order, including updates that its
+  /// shards have already.
   Status deal(const LoggedDeal& logged);
   void update(ShardId shard, std::span<const UpdateSource> sources);
 
-  /// The plan as it belongs to the model, with what nobody knows of away; not begun where there was none.
+  /// The sample plan that matches the model; samples whose outcome is unknown stay away (SamplePlan::away()).
+  /// Not begun if there was no plan.
   SamplePlan finish() &&;
 
  private:
@@ -33,8 +34,8 @@ class SamplesReplay {
 
   const size_t shards_;
   std::shared_ptr<GuardedSamples> plan_;
-  std::map<Key, std::set<ShardId>> holders_;                   // of what is away, where not all do
-  std::map<std::pair<ShardId, TrainerProcess>, Step> newest_;  // push that a shard holds
+  std::map<Key, std::set<ShardId>> holders_;                   // shards that have the push, if not all do
+  std::map<std::pair<ShardId, TrainerProcess>, Step> newest_;  // newest push that a shard has
 };
 
 }  // namespace psd

@@ -19,7 +19,7 @@ Error wrong(std::string message) { return {ErrorCode::invalidArgument, std::move
 
 const Partition& partitionOf(const SavedPartition& part) { return part.checkpoint.manifest.model.partition; }
 
-/// What must be alike in all partitions of a run: by what optimizers' state means the same.
+/// The rules that must match in all partitions of a run, because they define the meaning of optimizer state.
 std::string rulesOf(const Manifest& manifest) {
   std::vector<std::string> rules;
   for (const ManifestGroup& group : manifest.groups) {
@@ -32,8 +32,8 @@ std::string rulesOf(const Manifest& manifest) {
   return joined(rules, ", ");
 }
 
-/// An Error where a checkpoint is of another model, or of another partition, than the newest one of its
-/// folder, by which the partitions were put together.
+/// An Error if a checkpoint is of another model or partition than the newest one in its folder, by which the
+/// partitions were merged.
 Status checkSameModel(const Checkpoint& named, const Checkpoint& newest) {
   const ModelSpec &one = named.manifest.model, &other = newest.manifest.model;
   if (one.name == other.name && one.signature() == other.signature()) return {};
@@ -44,7 +44,7 @@ Status checkSameModel(const Checkpoint& named, const Checkpoint& newest) {
                            quotedPath(named.path), quotedPath(newest.path), why));
 }
 
-/// How far the pushes of a rank go in the shards: the newest step that all have, and the newest that any has.
+/// Range of a rank's pushes over all shards: the newest step that all have, and the newest that any has.
 struct Reach {
   Step least{std::numeric_limits<uint64_t>::max()}, most;
 };
@@ -66,7 +66,7 @@ Status SavedPartitions::takeWhole() {
   if (!whole || whole->parts.size() != parts_.size()) {
     return wrong(quotedPath(lead) +
                  " names no checkpoint of the whole model; psd checkpoint of several daemons makes one, but "
-                 "not where a log leads on from each one's own: leave --whole out there");
+                 "not if the daemons keep a log: omit --whole then");
   }
   for (size_t i = 0; i < parts_.size(); i++) {
     SavedPartition& part = parts_[i];
@@ -74,7 +74,7 @@ Status SavedPartitions::takeWhole() {
     PSD_ASSIGN_OR_RETURN(const bool there, env_->exists(path));
     const auto crc = there ? manifestCrc(*env_, path) : Result<uint32_t>(0);
     if (!there || !crc.ok() || *crc != whole->parts[i].crc) {
-      return {ErrorCode::io, fmt::format("{} is not there, or another one than {} names of the whole model",
+      return {ErrorCode::io, fmt::format("{} is missing, or not the one that {} names for the whole model",
                                          quotedPath(path), quotedPath(lead))};
     }
     PSD_ASSIGN_OR_RETURN(Checkpoint named, openCheckpoint(*env_, path));
@@ -87,7 +87,7 @@ Status SavedPartitions::takeWhole() {
 
 Status SavedPartitions::find(const std::string& folder) {
   DurabilityConfig config;
-  config.type = DurabilityConfig::Type::checkpoint;  // whether there is a log the checkpoint tells
+  config.type = DurabilityConfig::Type::checkpoint;  // the checkpoint determines whether there is a log
   config.path = folder;
   SavedPartition part;
   part.folder = folder;
@@ -104,7 +104,7 @@ Status SavedPartitions::checkNumbers() const {
   const uint32_t of = partitionOf(parts_.front()).of;
   for (const SavedPartition& part : parts_) {
     if (partitionOf(part).of == of) continue;
-    return wrong(fmt::format("{} is of {}, and {} of {}: they are not of one run",
+    return wrong(fmt::format("{} is of {}, and {} of {}: they are not of the same run",
                              quotedPath(parts_.front().folder), partitionOf(parts_.front()).toString(),
                              quotedPath(part.folder), partitionOf(part).toString()));
   }
@@ -113,13 +113,13 @@ Status SavedPartitions::checkNumbers() const {
     if (index == i) continue;
     if (index > i) {
       return wrong(
-          fmt::format("the folder of partition {} of {} is missing; give those of all daemons", i, of));
+          fmt::format("the folder of partition {} of {} is missing; pass those of all daemons", i, of));
     }
     return wrong(fmt::format("{} and {} are both of {}", quotedPath(parts_[i - 1].folder),
                              quotedPath(parts_[i].folder), partitionOf(parts_[i]).toString()));
   }
   if (parts_.size() == of) return {};
-  return wrong(fmt::format("the folder of partition {} of {} is missing; give those of all daemons",
+  return wrong(fmt::format("the folder of partition {} of {} is missing; pass those of all daemons",
                            parts_.size(), of));
 }
 
@@ -157,7 +157,7 @@ Status SavedPartitions::putTogether() {
   PSD_ASSIGN_OR_RETURN(const auto partitions, partitionModel(model_, partitionOf(lead).of));
   for (size_t i = 0; i < parts_.size(); i++) {
     if (partitions[i].spec.signature() != specs[i].signature()) {
-      return other(parts_[i], "the tensors of all folders together would be cut at other places");
+      return other(parts_[i], "the model of all folders together would be partitioned at other places");
     }
     parts_[i].begin = partitions[i].begin;
   }
@@ -196,7 +196,7 @@ Status SavedPartitions::addDeparted(Outcome& outcome) const {
   for (const Rank rank : any) {
     if (all.ranks.contains(rank)) continue;
     outcome.notes.push_back(fmt::format(
-        "rank {} had come and gone by what some daemons saw, not all: with exit_when_done it is waited for",
+        "rank {} finished according to some daemons, not all: with exit_when_done they wait for it",
         rank.value));
   }
   return {};
@@ -226,7 +226,7 @@ void SavedPartitions::noteUnevenPushes(Outcome& outcome) const {
   for (const auto& [rank, reach] : reaches) {
     if (reach.least == reach.most) continue;
     outcome.notes.push_back(fmt::format(
-        "of rank {} some shards have the pushes up to step {}, others up to step {}: they stay so",
+        "of rank {} some shards have the pushes up to step {}, others up to step {}; this remains so",
         rank.value, reach.most.value, reach.least.value));
   }
 }
@@ -240,7 +240,7 @@ Result<SavedPartitions::Outcome> SavedPartitions::finish(const std::string& scra
   for (const SavedPartition& part : parts_) outcome.checkpoints.push_back({&part.checkpoint, part.begin});
   SamplePlan samples = plan();
   if (const uint64_t underWay = samples.underWayCount(); underWay > 0) {
-    outcome.notes.push_back(fmt::format("{} samples that trainers had are dealt again", underWay));
+    outcome.notes.push_back(fmt::format("{} samples of unfinished assignments are assigned again", underWay));
   }
   samples.giveUpAway();
   if (samples.begun()) outcome.samples = samples.saved();

@@ -11,55 +11,55 @@
 
 namespace psd {
 
-/// What one of a model's daemons has left in its folder.
+/// The saved state of one of a model's daemons.
 struct SavedPartition {
   std::string folder;
   std::unique_ptr<Durability> durability;  ///< holds the folder for this process
-  Checkpoint checkpoint;                   ///< what the daemon would go on from
-  uint64_t begin = 0;                      ///< of the partition, in the whole model's layout
-  bool logged = false;                     ///< a log leads on from the checkpoint
+  Checkpoint checkpoint;                   ///< the one from which the daemon would resume
+  uint64_t begin = 0;                      ///< the partition's offset in the layout of the whole model
+  bool logged = false;                     ///< a log continues from the checkpoint
 };
 
-/// What all daemons of a model have left, of a model that one serves alone as well, to be put together again.
-/// No daemon works in the folders meanwhile. Owned by one thread.
+/// The saved state of all daemons of a model, also of one unpartitioned, to be merged. No daemon may use the
+/// folders meanwhile. Owned by one thread.
 class SavedPartitions {
  public:
-  /// Takes the folders, `durability.path` of each daemon, in any order, and finds what each daemon would go
-  /// on from, by its rules; `together`: in its place its part of the checkpoint of the whole model that the
-  /// lead's folder names. ErrorCode::invalidArgument where they are not those of one run, each once;
-  /// ErrorCode::unavailable where a daemon has one. `env` outlives the object. Blocks.
+  /// Takes the folders, `durability.path` of each daemon, in any order, and finds the checkpoints from which
+  /// the daemons would resume. With `together`, takes instead their parts of the checkpoint of the whole
+  /// model that the lead's folder names. ErrorCode::invalidArgument if the folders are not exactly those of
+  /// one run; ErrorCode::unavailable if a daemon holds one. `env` outlives the object. Blocks.
   static Result<SavedPartitions> take(Env& env, const std::vector<std::string>& folders,
                                       bool together = false);
 
-  /// In the order of the partitions.
+  /// By partition number.
   const std::vector<SavedPartition>& parts() const { return parts_; }
-  /// All of them together.
+  /// The whole model.
   const ModelSpec& model() const { return model_; }
 
-  /// What all of it comes to.
+  /// The merged state.
   struct Outcome {
-    std::vector<PlacedCheckpoint> checkpoints;  ///< in the order of the partitions; of this object
+    std::vector<PlacedCheckpoint> checkpoints;  ///< by partition number; owned by this object
     Consistency consistency = Consistency::perShard;
-    std::optional<SavedSamples> samples;  ///< of the lead, none of them under way
-    std::optional<Departed> departed;     ///< who was seen to go by all daemons
-    std::vector<std::string> notes;       ///< what is lost, a line each
+    std::optional<SavedSamples> samples;  ///< of the lead, with no sample assigned
+    std::optional<Departed> departed;     ///< ranks that all daemons saw finish
+    std::vector<std::string> notes;       ///< losses, one line each
   };
-  /// Repeats the logs; the checkpoints are then of their ends, and lie in the folder `scratch` where there is
-  /// a log. Needs the memory of one partition at a time. Once. Blocks.
+  /// Replays the logs, and checkpoints the results in the folder `scratch` if there is a log. Needs the
+  /// memory of one partition at a time. Call once. Blocks.
   Result<Outcome> finish(const std::string& scratch);
 
  private:
   explicit SavedPartitions(Env& env) : env_(&env) {}
 
   Status find(const std::string& folder);
-  /// Whether these are all partitions of one run; finds the whole model, and where each begins.
+  /// Checks that these are all partitions of one run; builds the whole model and finds the offset of each.
   Status putTogether();
   Status checkNumbers() const;
-  /// Takes the parts of the checkpoint of the whole model.
+  /// Switches to the parts of the checkpoint of the whole model.
   Status takeWhole();
   Status checkRules() const;
   Status repeatLog(SavedPartition& part, const std::string& scratch);
-  /// The plan of the samples as the lead would go on with it.
+  /// The sample plan with which the lead would resume.
   SamplePlan plan() const;
   Status addDeparted(Outcome& outcome) const;
   void noteUnevenPushes(Outcome& outcome) const;

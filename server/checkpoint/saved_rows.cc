@@ -31,7 +31,7 @@ Status readTensor(const SafetensorsReader& reader, const std::string& name, DTyp
   return reader.read(*index, 0, into);
 }
 
-/// A list of U64; empty where it is not there.
+/// A list of U64; empty if the tensor does not exist.
 Result<std::vector<uint64_t>> readWords(const SafetensorsReader& reader, const std::string& name) {
   std::vector<uint64_t> words;
   const auto index = reader.find(name);
@@ -45,9 +45,9 @@ Result<SafetensorsReader> openRows(Env& env, const std::string& path, const Mani
   return SafetensorsReader::open(env, path + "/" + file.file, SafetensorsReader::Takes::floatsAndIntegers);
 }
 
-/// The rows of a table in the files of one row shard of one checkpoint, piece by piece. The pieces go by the
-/// hashes of the ids, and here the rows of each as well: in the file those come last that were put aside.
-/// Owned by one thread.
+/// Reads the rows of a table from the files of one row shard of one checkpoint, piece by piece. Pieces are
+/// ordered by id hash; the reader also orders the rows within a piece, since the file has preserved rows
+/// last. Owned by one thread.
 class TableReader {
  public:
   TableReader(Env& env, const Checkpoint& checkpoint, size_t rowShard, uint32_t table,
@@ -78,15 +78,15 @@ class TableReader {
     }
     return {};
   }
-  /// The rows of the piece, as they are in the file.
+  /// The rows of the piece, in file order.
   SavedRows& rows() { return rows_; }
   bool ended() const { return at_ == rows_.size(); }
-  /// Which of rows() is the next one by its hash, and that hash.
+  /// The next row by hash: its index in rows(), and its hash.
   size_t at() const { return order_[at_].second; }
   uint64_t hash() const { return order_[at_].first; }
   Status advance() { return ++at_ < rows_.size() ? Status() : next(); }
 
-  /// Hashes of the ids that the checkpoint says were evicted, rising.
+  /// Hashes of the ids that the checkpoint lists as evicted, ascending.
   Result<std::vector<uint64_t>> evicted() const {
     std::vector<uint64_t> hashes;
     for (const ManifestFile& file : files_) {
@@ -129,17 +129,17 @@ class TableReader {
   std::optional<SafetensorsReader> reader_;
   size_t file_ = 0, piece_ = 0;
   SavedRows rows_;
-  std::vector<std::pair<uint64_t, size_t>> order_;  // by hash, the places in rows_
+  std::vector<std::pair<uint64_t, size_t>> order_;  // hash and index in rows_, by hash
   size_t at_ = 0;
 };
 
 /// One checkpoint of a chain.
 struct Link {
   TableReader reader;
-  std::vector<uint64_t> evicted;  ///< hashes, rising: rows of older checkpoints that are not there any more
+  std::vector<uint64_t> evicted;  ///< hashes, ascending: rows of older checkpoints that no longer exist
 };
 
-/// The checkpoints that a row shard is put together of, the newest first.
+/// The checkpoints that make up a row shard, newest first.
 std::vector<const Checkpoint*> chainOf(const Checkpoint& checkpoint, size_t rowShard) {
   std::vector<const Checkpoint*> chain = {&checkpoint};
   for (auto base = checkpoint.bases.rbegin(); base != checkpoint.bases.rend(); ++base) {
@@ -160,13 +160,13 @@ void append(SavedRows& out, const SavedRows& from, size_t at) {
   }
 }
 
-/// Whether the row with that hash, which is in links[at], was evicted later.
+/// Whether the row with that hash, found in links[at], was evicted later.
 bool evictedLater(const std::vector<Link>& links, size_t at, uint64_t hash) {
   return std::any_of(links.begin(), links.begin() + static_cast<ptrdiff_t>(at),
                      [&](const Link& newer) { return std::ranges::binary_search(newer.evicted, hash); });
 }
 
-/// The rows of all links, newest first: of those with one id the newest.
+/// Merges the rows of all links, newest first: for each id, the newest row wins.
 Status merge(std::vector<Link>& links, const std::function<Status(SavedRows& rows)>& visit) {
   SavedRows out;
   while (true) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kChecksumDigits = 8;
 
-/// The text after the bytes that the checksum covers.
+/// The text that follows the bytes covered by the checksum.
 std::string sealOf(std::string_view covered, std::string_view key) {
   const std::string crc = crcText(crc32c(std::as_bytes(std::span(covered))));
   return "\n  \"" + std::string(key) + "\": \"" + crc + "\"\n}\n";
@@ -21,7 +21,7 @@ std::string sealOf(std::string_view covered, std::string_view key) {
 
 std::string sealJson(const nlohmann::ordered_json& object, std::string_view checksumKey) {
   std::string text = jsonText(object, 2);
-  text.resize(text.size() - 2);  // "\n}", to go on with the checksum
+  text.resize(text.size() - 2);  // drops "\n}", to append the checksum
   text += ",";
   return text + sealOf(text, checksumKey);
 }
@@ -29,7 +29,7 @@ std::string sealJson(const nlohmann::ordered_json& object, std::string_view chec
 Result<nlohmann::ordered_json> openSealedJson(std::string_view text, std::string_view checksumKey) {
   const auto bad = [](const char* why) { return Error{ErrorCode::io, why}; };
   const size_t sealBytes = sealOf("", checksumKey).size();
-  if (text.size() < sealBytes) return bad("it is cut off");
+  if (text.size() < sealBytes) return bad("it is truncated");
   const std::string_view covered = text.substr(0, text.size() - sealBytes);
   if (text.substr(covered.size()) != sealOf(covered, checksumKey)) return bad("its checksum is wrong");
   auto document = nlohmann::ordered_json::parse(text, nullptr, false);

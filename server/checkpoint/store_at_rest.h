@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// Writes checkpoint `number`, with no log behind it, of a store that nobody uses meanwhile. `groups`: the
-/// policies, as another manifest has them. `consistency`: what is known of the values. Blocks.
+/// Writes checkpoint `number`, without a log, of a store that is not in use. `groups`: the policies, as in
+/// another manifest. `consistency`: the known consistency of the values. Blocks.
 Status saveAtRest(Env& env, const std::string& folder, uint64_t number, ParameterStore& store,
                   const std::vector<ManifestGroup>& groups, Consistency consistency,
                   std::optional<SavedSamples> samples);

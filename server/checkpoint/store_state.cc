@@ -25,7 +25,7 @@ std::vector<std::string> planeNames(const Optimizer& optimizer) {
   return names;
 }
 
-/// Writes a piece of a plane: the weights (0) or slot plane−1.
+/// Writes part of a plane: the weights (0) or slot plane−1.
 Status writePlane(Shard& shard, Lane& lane, size_t plane, uint64_t offset, std::span<const float> values) {
   return await<Status>([&](auto done) {
     if (plane == 0) {
@@ -46,7 +46,7 @@ Result<ReadView> readPlane(Shard& shard, Lane& lane, size_t plane, uint64_t offs
   });
 }
 
-/// Elements of the whole model's layout.
+/// A range of elements in the whole model's layout.
 struct Stretch {
   uint64_t begin = 0, end = 0;
 
@@ -56,12 +56,12 @@ struct Stretch {
   }
 };
 
-/// What a shard has of the whole model's layout, where its partition's begins at `begin`.
+/// A shard's elements in the whole model's layout, in which its partition has the offset `begin`.
 Stretch placed(const ShardRange& range, uint64_t begin) {
   return {begin + range.begin, begin + range.begin + range.count};
 }
 
-/// One shard's file of a checkpoint, opened.
+/// An open file of a checkpoint's shard.
 struct ShardFile {
   const Manifest& manifest;
   const ManifestShard& shard;
@@ -71,7 +71,7 @@ struct ShardFile {
   const Optimizer& optimizer() const { return manifest.groups[shard.range.group].optimizer; }
 };
 
-/// Opens the files of the shards that have elements of `wanted`; files of other shards need not be there.
+/// Opens the files of the shards that overlap `wanted`; other files need not exist.
 Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpoint> from,
                                          const Stretch& wanted = {0, UINT64_MAX}) {
   std::vector<ShardFile> files;
@@ -93,7 +93,7 @@ Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpo
   return files;
 }
 
-/// Copies a plane of a file to where it meets a shard of the store, which has `elements`.
+/// Copies the part of a plane that overlaps `elements`, the range of a shard of the store.
 Status fillPlane(const ShardFile& file, const std::string& name, Shard& shard, const Stretch& elements,
                  Lane& lane, size_t plane) {
   const Stretch common = elements.common(file.elements);
@@ -110,13 +110,13 @@ void noteOnce(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-/// From one plane of an image to the next.
+/// Distance between the planes of an image, in floats.
 uint64_t planeFloats(uint64_t elements) {
   constexpr uint64_t kGrain = kLayoutGrainElements;
   return (elements + kGrain - 1) / kGrain * kGrain;
 }
 
-/// `partition`: the store's, whose layout begins at `begin` of the whole model's.
+/// `partition`: the store's, with the offset `begin` in the whole model's layout.
 Status restoreShard(const std::vector<ShardFile>& files, const Partition& partition, uint64_t begin,
                     const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
   const std::vector<std::string> names = planeNames(optimizer);
@@ -136,8 +136,8 @@ Status restoreShard(const std::vector<ShardFile>& files, const Partition& partit
       const bool sameType = before.name() == optimizer.name();
       if (plane > 0 && (!sameType || !file.reader.find(names[plane]))) {
         noteOnce(restored.notes, "the state of optimizer '" + std::string(before.name()) +
-                                     "' is not taken over: optimizer '" + std::string(optimizer.name()) +
-                                     "' begins with a fresh '" + names[plane] + "'");
+                                     "' is not restored: optimizer '" + std::string(optimizer.name()) +
+                                     "' starts with a fresh '" + names[plane] + "'");
         continue;
       }
       PSD_RETURN_IF_ERROR(fillPlane(file, names[plane], shard, elements, lane, plane));
@@ -180,7 +180,7 @@ Result<ShardImage> ShardImage::make(const ParameterStore& store, std::span<const
 
 Status ShardImage::copy(Shard& shard, Lane& lane) {
   elements_ = shard.range().count;
-  // Weights in host memory are copied at once: a long copy does not go through the cache.
+  // Weights in host memory are copied in one piece: a long copy bypasses the cache.
   const uint64_t piece = shard.storage().synchronous() ? elements_ : kPieceElements;
   names_ = groupNames_[shard.range().group];
   for (size_t plane = 0; plane < names_.size(); plane++) {
@@ -276,7 +276,7 @@ StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& mo
       break;
     }
   }
-  // The row shards of each group divide the space of hashes evenly.
+  // The row shards of each group divide the hash space evenly.
   for (uint32_t table = 0; table < model.tables.size(); table++) {
     const auto holds = [&](const ManifestRowShard& shard) {
       return std::ranges::find(shard.tables, table) != shard.tables.end();
@@ -309,7 +309,7 @@ Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::strin
   const ModelSpec& model = checkpoint.manifest.model;
   if (model.tensors.empty()) {
     return {ErrorCode::invalidArgument,
-            "'" + checkpoint.path + "' holds embedding tables alone; name one of them with --table"};
+            "'" + checkpoint.path + "' holds only embedding tables; name one of them with --table"};
   }
   const ModelLayout layout(model);
   std::vector<float> values;

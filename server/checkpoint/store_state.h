@@ -11,21 +11,21 @@
 
 namespace psd {
 
-/// A shard's weights and optimizer slots in host memory. The memory is taken and touched once, so that a copy
-/// made under the shard's lock meets no fresh page. Owned by one thread.
+/// A copy of a shard's weights and optimizer slots in host memory. The memory is allocated and touched once,
+/// so that a copy under the shard's lock causes no page faults. Owned by one thread.
 class ShardImage {
  public:
-  /// Makes room for any one of these shards of the store. ErrorCode::overloaded, naming the bytes, when there
-  /// is none.
+  /// Allocates memory for the largest of these shards. ErrorCode::overloaded, naming the bytes, if there is
+  /// none.
   static Result<ShardImage> make(const ParameterStore& store, std::span<const size_t> shards);
 
-  /// Copies the shard as it is. Blocks; whoever wants it whole holds its lock. `lane` belongs to the calling
+  /// Copies the shard. Blocks; a consistent copy requires the shard's lock. `lane` belongs to the calling
   /// thread and to the shard's device.
   Status copy(Shard& shard, Lane& lane);
 
   /// Weights first, then the slots in the optimizer's order; valid until the next copy.
   std::vector<CheckpointWriter::Plane> planes() const;
-  /// Bytes of memory that the image takes.
+  /// Size of the image in memory.
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -33,43 +33,43 @@ class ShardImage {
     void operator()(float* memory) const;
   };
   ShardImage() = default;
-  std::vector<std::vector<std::string>> groupNames_;  // planes of the shards of each parameter group
-  std::vector<std::string> names_;                    // planes of the shard that was copied
-  uint64_t elements_ = 0;                             // of the shard that was copied
+  std::vector<std::vector<std::string>> groupNames_;  // per parameter group, the planes of its shards
+  std::vector<std::string> names_;                    // planes of the copied shard
+  uint64_t elements_ = 0;                             // of the copied shard
   uint64_t bytes_ = 0;
   std::unique_ptr<float[], Free> memory_;
 };
 
-/// The manifest of a store, without its files. `policies`: the name of each parameter group's policy.
+/// A store's manifest without files. `policies`: names of the policies by parameter group.
 Manifest describeStore(const ParameterStore& store, const std::vector<std::string>& policies);
 
-/// An Error that names the first difference where a checkpoint is of another model than the store.
+/// If the checkpoint is of another model than the store, an Error that names the first difference.
 Status checkModel(const Checkpoint& checkpoint, const ParameterStore& store);
 
-/// Fills the store with a checkpoint's values, whatever its shards, devices and optimizer: weights always,
-/// optimizer state where the optimizer is of the same type, update numbers in any case. Where a shard takes
-/// from several, it goes on from the highest of their numbers. Blocks; before anybody else uses the store.
-/// `notes`: what was not taken over, a line each.
+/// Restores a checkpoint into a store, whatever its shards, devices and optimizer: always the weights and
+/// update numbers, and the optimizer state if the optimizer's type is the same. A shard with several sources
+/// resumes from the highest of their update numbers. Blocks; requires exclusive use of the store. `notes`:
+/// what was not restored, one line each.
 struct Restored {
   std::vector<std::string> notes;
 };
 Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store);
 
-/// Fills a store, whose layout begins at `begin` of the whole model's, as restoreStore() does, with what the
-/// checkpoints of all partitions hold of it, however many these are. Of checkpoints of other partitions than
-/// the store's no pushes are taken over: who made them knows the daemons of then, and does not come back.
+/// Like restoreStore(), but restores a partition, whose layout has the offset `begin` in the whole model's,
+/// from the checkpoints of all old partitions, however many. Restores pushes only from checkpoints of the
+/// same partition: trainers that pushed to others were connected to the old daemons and do not return.
 Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
                                   uint64_t begin);
 
-/// How the tensors and tables of `model`, whose layout begins at `begin` of the whole one's, form parameter
-/// groups, by what checkpoints that hold all of it say.
+/// The parameter groups of `model`, whose layout has the offset `begin` in the whole model's, according to
+/// checkpoints that hold all of it.
 StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& model, uint64_t begin);
 
-/// Writes one embedding table of a checkpoint as a safetensors file, atomically: "keys", U64 [rows], and
-/// "values", F32 [rows, dim], by the hashes of the ids.
+/// Exports one embedding table of a checkpoint as a safetensors file, atomically: "keys", U64 [rows], and
+/// "values", F32 [rows, dim], ordered by id hash.
 Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to);
 
-/// Writes all tensors of the model of a checkpoint as one safetensors file under their names, atomically.
+/// Exports all tensors of a checkpoint as one safetensors file under their names, atomically.
 Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to);
 
 }  // namespace psd

@@ -10,11 +10,10 @@
 
 namespace psd {
 
-/// An Env of which some files are not written: what is written to them goes nowhere. As thread-safe as the
-/// Env that it is laid over, which outlives it.
+/// An Env that discards writes to unwanted files. As thread-safe as the underlying Env, which outlives it.
 class WantedFiles final : public Env {
  public:
-  /// `wanted`: whether a file is to be there, by its path.
+  /// `wanted`: whether to write the file with a given path.
   WantedFiles(Env& env, std::function<bool(const std::string&)> wanted)
       : env_(env), wanted_(std::move(wanted)) {}
 

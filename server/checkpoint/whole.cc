@@ -73,11 +73,11 @@ Result<std::optional<WholeCheckpoint>> readWhole(Env& env, const std::string& fo
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
   if (!there) return std::optional<WholeCheckpoint>();
   PSD_ASSIGN_OR_RETURN(const std::string text,
-                       readText(env, path, kWholeBytesMax, "a checkpoint of the whole"));
+                       readText(env, path, kWholeBytesMax, "a checkpoint of the whole model"));
   Result<WholeCheckpoint> whole = parseWhole(text, path);
   if (!whole.ok()) {
     return Error{whole.error().code,
-                 whole.message() + "; move the file away, and the next psd checkpoint makes another"};
+                 whole.message() + "; move the file away; the next psd checkpoint writes a new one"};
   }
   return std::optional(*std::move(whole));
 }

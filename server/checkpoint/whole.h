@@ -21,31 +21,32 @@ struct CheckpointRef {
   bool operator==(const CheckpointRef&) const = default;
 };
 
-/// Checkpoints of all daemons of a model that are one of the whole, as the file kWholeName of a folder holds
-/// them, which docs/checkpoint_format.md describes. It counts where it is in the lead's folder. A value type.
+/// A checkpoint of the whole model, composed of checkpoints of all its daemons, as stored in the file
+/// kWholeName of a folder; docs/checkpoint_format.md describes it. Only the one in the lead's folder is
+/// authoritative. A value type.
 struct WholeCheckpoint {
   std::string created;               ///< UTC, as Manifest::created
-  std::vector<CheckpointRef> parts;  ///< by partition
-  std::vector<uint64_t> before;      ///< numbers of the one before, by partition; empty: there was none
+  std::vector<CheckpointRef> parts;  ///< by partition number
+  std::vector<uint64_t> before;      ///< numbers of the previous one's parts, by partition; empty: none
   bool operator==(const WholeCheckpoint&) const = default;
 };
 
-/// What a daemon tells of its newest checkpoint.
+/// A daemon's report of its newest checkpoint.
 struct NewestPart {
   Partition partition;
   CheckpointRef ref;
-  bool logged = false;                   ///< a log goes on from it
-  std::optional<WholeCheckpoint> whole;  ///< what its folder names
+  bool logged = false;                   ///< a log continues from it
+  std::optional<WholeCheckpoint> whole;  ///< the one that its folder names
 };
 
-/// The file's text, its own checksum in the last line.
+/// The file's text, with its own checksum in the last line.
 std::string formatWhole(const WholeCheckpoint& whole);
-/// The error names `origin` and what is wrong.
+/// Errors name `origin` and the problem.
 Result<WholeCheckpoint> parseWhole(std::string_view text, const std::string& origin);
 
-/// Reads the file kWholeName of a folder; nothing where there is none. Blocks.
+/// Reads the file kWholeName of a folder; nullopt if it does not exist. Blocks.
 Result<std::optional<WholeCheckpoint>> readWhole(Env& env, const std::string& folder);
-/// Writes it, atomically and so that it outlasts a crash. Blocks.
+/// Writes the file atomically and durably. Blocks.
 Status writeWhole(Env& env, const std::string& folder, const WholeCheckpoint& whole);
 
 }  // namespace psd

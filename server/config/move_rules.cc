@@ -154,7 +154,7 @@ Status checkMoveRules(std::string_view before, std::string_view here) {
     differences.resize(kShownMax + 1);
   }
   return {ErrorCode::invalidArgument,
-          "its configuration is not that of the daemons of before: " + joined(differences, "; ")};
+          "its configuration differs from that of the previous daemons: " + joined(differences, "; ")};
 }
 
 }  // namespace psd

@@ -17,10 +17,10 @@ namespace psd {
 namespace {
 
 constexpr size_t kRemovedMax = 1024;
-constexpr size_t kRefusalBytesMax = 1000;  // two tensors with all that is shown of them fit
+constexpr size_t kRefusalBytesMax = 1000;  // enough for two tensors in full
 
-/// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
-/// from 1.
+/// The lease of all trainers that were joined when the previous daemon died. Real sessions are numbered from
+/// 1.
 constexpr SessionId kPriorRunTrainers{0};
 
 }  // namespace
@@ -46,12 +46,12 @@ bool Coordinator::begin(const PriorRun& prior) {
   const bool goesOn = departed && roster_.recall(departed->worldSize, departed->ranks);
   if (goesOn && !departed->ranks.empty()) {
     finished_.recall(departed->ranks);
-    spdlog::info("{} of {} ranks have come and gone before", departed->ranks.size(), departed->worldSize);
+    spdlog::info("{} of {} ranks have departed already", departed->ranks.size(), departed->worldSize);
     endIfDone();
   }
   std::set<Rank> ranks = prior.ranks;
   for (const Rank gone : roster_.departed()) ranks.erase(gone);
-  ranks.erase(kBridgeRank);  // nobody waits for it
+  ranks.erase(kBridgeRank);  // not awaited
   if (hasPlan || !ranks.empty()) {
     leases_.grant(kPriorRunTrainers);
     leases_.disconnected(kPriorRunTrainers);
@@ -77,7 +77,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
                                 "a trainer's model has at least one tensor or table");
   }
   candidate.returns = candidate.lastDaemon == daemonId_;
-  if (!hosting_.hasModel() && !roster_.mayHaveRankLater(candidate)) {  // one is made for somebody who fits
+  if (!hosting_.hasModel() && !roster_.mayHaveRankLater(candidate)) {  // create a model only if it may join
     Candidate asked = candidate;
     Status fits = roster_.place(asked);
     if (fits.ok()) fits = roster_.mayJoin(asked);
@@ -89,7 +89,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
   return hosting_.provide(model).then(
       [this, candidate = std::move(candidate), held = std::move(held),
        model = std::move(model)](Status status) mutable -> kj::Promise<Result<SessionGrant>> {
-        // Until now it may have gone again, with the last of those who had joined.
+        // Meanwhile the model may have been dropped, with the last joined trainer.
         if (status.ok() && !hosting_.hosts(model)) {
           return join(std::move(candidate), std::move(held), std::move(model));
         }
@@ -197,7 +197,7 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   hosting_.sessionBegan(session.process.id, trainer);
   if (candidate.bridges) {
-    // It has no samples, no policy knows of it, and no run waits for it.
+    // A bridge has no samples, is unknown to policies, and no run waits for it.
   } else if (goesOn) {
     samples_.rejoin(id, session.process.id, candidate);
   } else {
@@ -205,7 +205,7 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   }
   hosting_.countIn(trainer);
   metrics_.trainersJoined.add();
-  keepFinishedRanks();  // the rank may have been among the departed
+  keepFinishedRanks();  // the rank may have been among the departed ones
   SessionGrant grant = describe(id, arrival_.join(id));
   const std::string of = candidate.bridges ? "" : fmt::format(" of {}", candidate.worldSize);
   const std::string line = fmt::format("{}{} joined (process {} on {}){}", rankText(candidate.rank), of,
@@ -219,7 +219,7 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
 SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   Session& session = sessions_.at(id);
   roster_.setOwner(id, candidate.owner);
-  session.candidate.codec = candidate.codec;  // a connection's own affair
+  session.candidate.codec = candidate.codec;  // codecs may differ per connection
   session.candidate.pullCodec = candidate.pullCodec;
   session.candidate.ownCodec = candidate.ownCodec;
   session.candidate.ownPullCodec = candidate.ownPullCodec;
@@ -243,7 +243,7 @@ Result<SessionGrant> Coordinator::attach(const AttachRequest& request) {
   if (!session || request.incarnation == 0 || session->candidate.incarnation != request.incarnation ||
       session->epoch->attachment != request.attachment) {
     return Error{ErrorCode::sessionEnded,
-                 fmt::format("rank {} has not joined as the one that asks for another connection",
+                 fmt::format("the process that requests another connection for rank {} has not joined",
                              request.rank.value)};
   }
   if (!maySucceed(roster_.sessions().at(*holder).owner, request.owner)) return noteForeign(request);
@@ -269,7 +269,7 @@ SessionGrant Coordinator::describe(SessionId id, ModelStart::Role role) const {
           .pullCodec = session.candidate.pullCodec};
 }
 
-// --- The first values --------------------------------------------------------------------------------
+// --- Initialization ----------------------------------------------------------------------------------
 
 kj::Promise<Result<ModelStart::Role>> Coordinator::awaitModel(SessionId session) {
   if (end_.requested()) return Result<ModelStart::Role>(end_.error());
@@ -281,7 +281,7 @@ kj::Promise<Result<ModelStart::Role>> Coordinator::awaitModel(SessionId session)
 
 kj::Promise<Status> Coordinator::initialized(SessionId session, Step step) {
   if (!arrival_.complete(session)) {
-    return Status(ErrorCode::invalidArgument, "this trainer was not asked for the initial values");
+    return Status(ErrorCode::invalidArgument, "this trainer is not the initializer");
   }
   return hosting_.keepValues().then(
       [this, step, trainer = sessions_.at(session).candidate] {
@@ -289,7 +289,7 @@ kj::Promise<Status> Coordinator::initialized(SessionId session, Step step) {
         tellOfValues(trainer, step);
         return Status();
       },
-      [this](kj::Exception&& exception) -> Status {  // no thread
+      [this](kj::Exception&& exception) -> Status {  // no thread could be started
         requestStop(fmt::format("nothing can be saved: {}", exception.getDescription().cStr()));
         return end_.error();
       });
@@ -301,34 +301,33 @@ void Coordinator::tellOfValues(const Candidate& trainer, Step step) {
   }
   const std::string line = fmt::format(
       "the model has the parameters that {} had at its step {}; updates that it had not pulled are missing, "
-      "and "
-      "the optimizer's state begins anew",
+      "and the optimizer's state is reset",
       named(trainer), step.value);
   note(spdlog::level::warn, fieldsOf("serving", trainer, step.value), line);
 }
 
 void Coordinator::dropUnclaimed() {
-  // A model that never got its values binds nobody.
+  // A model that was never initialized constrains no trainer.
   if (!sessions_.empty() || arrival_.complete()) return;
   if (hosting_.dropUnclaimed()) processes_.endAll();
 }
 
-// --- Who is lost -------------------------------------------------------------------------------------
+// --- Lost trainers -----------------------------------------------------------------------------------
 
 void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end() || entry->second.epoch->attachment != attachment) return;
   leases_.disconnected(session);
   const Candidate& trainer = entry->second.candidate;
-  if (end_.restarting() || handedOver_) {  // the trainer stays in, so that no round goes on without it
+  if (end_.restarting() || handedOver_) {  // the trainer stays joined, so that no round closes without it
     const uint64_t steps = entry->second.process.counters->step.value();
     logLine(spdlog::level::info, fieldsOf("disconnected", trainer, steps),
-            "{} has hung up after {} steps, to come back to the next daemon", named(trainer), steps);
+            "{} disconnected after {} steps, to reconnect to the next daemon", named(trainer), steps);
     return;
   }
   if (end_.requested()) return depart(session, Departure::lost, "its connection closed");
   if (terms_.grace.count() != 0) {
-    const std::string line = fmt::format("{} is no longer connected; it has {} to come back", named(trainer),
+    const std::string line = fmt::format("{} is disconnected; it has {} to reconnect", named(trainer),
                                          durationText(terms_.grace));
     note(spdlog::level::info, fieldsOf("disconnected", trainer), line);
   }
@@ -371,7 +370,7 @@ void Coordinator::endExpired() {
     }
     depart(session, Departure::lost,
            leases_.connected(session)
-               ? fmt::format("not heard of for membership.lease_ms ({})", terms_.lease.count())
+               ? fmt::format("no heartbeat for membership.lease_ms ({})", terms_.lease.count())
                : "its connection closed");
   }
 }
@@ -383,7 +382,7 @@ void Coordinator::giveUpPriorRunTrainers() {
   ranksPair_.fulfiller->fulfill();
 }
 
-// --- Who is gone -------------------------------------------------------------------------------------
+// --- Departed trainers -------------------------------------------------------------------------------
 
 kj::Promise<void> Coordinator::leave(SessionId session) {
   depart(session, Departure::left, "left");
@@ -394,14 +393,14 @@ void Coordinator::depart(SessionId session, Departure how, const std::string& wh
   if (sessions_.count(session) == 0) return;
   forget(session, how, why, by);
   dropUnclaimed();
-  // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
+  // The next trainer starts a new run, unless this run still waits for more trainers.
   if (roster_.trainers() == 0 && !terms_.exitWhenDone) samples_.closeFinished();
   keepFinishedRanks();
 }
 
 const std::string* Coordinator::removerOf(const Candidate& candidate) const {
   if (candidate.incarnation == 0) return nullptr;
-  // A process that goes on where another was, as a bridge with the same state, has its incarnation too.
+  // A process that resumes another one's state, like a bridge, has the same incarnation.
   const auto found = std::find_if(removed_.begin(), removed_.end(), [&](const Removed& gone) {
     return gone.trainer.incarnation == candidate.incarnation && gone.trainer.pid == candidate.pid &&
            gone.trainer.host == candidate.host;
@@ -438,7 +437,7 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   const uint64_t steps = process.counters->step.value();
   if (how == Departure::left || pause_.moved()) {
     const std::string line = fmt::format("{} left after {} steps{}", rankText(gone.rank), steps,
-                                         pause_.moved() ? ", for where the model is now" : "");
+                                         pause_.moved() ? ", to continue where the model is now" : "");
     note(spdlog::level::info, fieldsOf("left", gone, steps), line);
   } else {
     const std::string line = fmt::format("{} is lost after {} steps: {}", named(gone), steps, why);
@@ -452,10 +451,10 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   pause_.isBack(session);
   pause_.look();
   if (!gone.bridges) samples_.leave(session);
-  // A trainer's process that left does not come back. A bridge may, and go on with what it has begun.
+  // A trainer process that left does not return. A bridge may, and resumes its unfinished push.
   if (how == Departure::left && !gone.bridges) processes_.end(gone.rank);
   if (const auto next = arrival_.depart(session)) {
-    spdlog::warn("the trainer that brought the initial values is gone; {} brings them",
+    spdlog::warn("the initializer has departed; {} initializes the model",
                  rankText(sessions_.at(*next).candidate.rank));
   }
 }
@@ -505,13 +504,13 @@ kj::Promise<MovePause::Answer> Coordinator::stepAside(SessionId session, uint64_
 void Coordinator::keepFinishedRanks() {
   if (!terms_.exitWhenDone) return;
   if (!terms_.keepsRanks) return endIfDone();
-  // Who leaves is told so before everybody is told of the end.
+  // The leaving trainer gets its answer before all are notified of the end.
   finished_.keep({roster_.worldSize(), roster_.departed()}, [this] { endIfDone(); });
 }
 
 void Coordinator::endIfDone() {
   if (!terms_.exitWhenDone || end_.requested() || !roster_.everyoneDone()) return;
-  if (roster_.holderOf(kBridgeRank)) return;  // it has yet to hand on what they did last
+  if (roster_.holderOf(kBridgeRank)) return;  // it has yet to forward their last updates
   const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
   const uint64_t lost = roster_.lostCount();
   requestStop(fmt::format("all {}trainers are {}", fixed ? fmt::format("{} ", roster_.worldSize()) : "",
@@ -536,7 +535,7 @@ void Coordinator::requestStop(std::string reason, EndOf what, const std::string&
 
 bool Coordinator::close() {
   finished_.close();
-  // Where another daemon is to find that out, the run goes on.
+  // If another daemon is to resume, that one decides whether the run is over.
   const bool over = terms_.exitWhenDone && roster_.everyoneDone() && !end_.restarting();
   if (over) samples_.closeFinished();
   return over;

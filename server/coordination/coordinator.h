@@ -35,56 +35,56 @@ namespace psd {
 
 struct LogFields;
 
-/// What a run goes by. A value type.
+/// Settings of a run. A value type.
 struct RunTerms {
-  uint32_t worldSize = 0;     ///< trainers at most; 0: what the first one says
+  uint32_t worldSize = 0;     ///< maximum number of trainers; 0: given by the first one
   uint32_t worldSizeMin = 0;  ///< ranks that make the world complete; 0: all
-  uint32_t ranksMax = 0;      ///< of any world: each rank that ever was in is remembered
+  uint32_t ranksMax = 0;      ///< limit of any world size: every rank that ever joined is remembered
   std::chrono::milliseconds lease{0};
   std::chrono::milliseconds grace{0};
   bool exitWhenDone = false;  ///< the run ends once all trainers have joined and left
-  bool keepsRanks = false;    ///< a daemon after this one is told which trainers have come and gone
+  bool keepsRanks = false;    ///< departed trainers are saved for the next daemon
 };
 
-/// What a daemon before this one left. A value type.
+/// State left by the previous daemon. A value type.
 struct PriorRun {
-  bool hasValues = false;            ///< the model that is hosted at the start has its values
-  bool goesOn = false;               ///< as another daemon had saved them
-  std::set<Rank> ranks;              ///< whose pushes are in the parameters
-  std::optional<Departed> departed;  ///< the trainers that have come and gone
+  bool hasValues = false;            ///< the hosted model is initialized at the start
+  bool goesOn = false;               ///< the values were saved by another daemon
+  std::set<Rank> ranks;              ///< ranks whose pushes are in the parameters
+  std::optional<Departed> departed;  ///< trainers that have departed
 };
 
-/// What a trainer gets when it joins. A value type.
+/// The result of a join. A value type.
 struct SessionGrant {
   TrainerRef trainer;
   ProcessId process;
   ModelStart::Role role = ModelStart::Role::wait;
   std::shared_ptr<SessionCounters> counters;
   std::shared_ptr<const SessionEpoch> epoch;
-  uint32_t attachment = 0;  ///< of this connection
+  uint32_t attachment = 0;  ///< number of this join
   uint32_t worldSize = 0;
   uint64_t daemonId = 0;
-  uint64_t primaryEpoch = 0;  ///< in which the daemon is the primary of its group; 0: it has none
+  uint64_t primaryEpoch = 0;  ///< the daemon's term as primary; 0: no replica set
   bool goesOn = false;        ///< PriorRun::goesOn
-  bool resumed = false;       ///< the session of before goes on
-  bool further = false;       ///< this is one more connection beside the one that joined
+  bool resumed = false;       ///< an existing session is resumed
+  bool further = false;       ///< an additional connection, beside the one that joined
   std::string codec;          ///< agreed for pushes, with its options
   std::string pullCodec;      ///< agreed for pulls, with its options
 };
 
-/// How far the trainers of a run are. A value type.
+/// Progress of a run's trainers. A value type.
 struct RunProgress {
-  uint32_t trainers = 0;  ///< that are in
-  bool over = false;      ///< with exitWhenDone: all have come and gone
+  uint32_t trainers = 0;  ///< number of joined trainers
+  bool over = false;      ///< with exitWhenDone: all have departed
 };
 
-/// The codecs that trainers have asked for themselves, with all options. A value type.
+/// Codecs that trainers have requested explicitly, with all options. A value type.
 struct AskedCodecs {
   std::set<std::string> push, pull;
   bool operator==(const AskedCodecs&) const = default;
 };
 
-/// How a trainer that has joined asks for one more connection. A value type.
+/// A joined trainer's request to attach one more connection. A value type.
 struct AttachRequest {
   Rank rank;
   uint64_t incarnation = 0;
@@ -93,9 +93,8 @@ struct AttachRequest {
   std::string asker = {};
 };
 
-/// Decides who is in: trainers that join, come back, are lost or leave, their leases, who brings the first
-/// values, and when the run is over. It holds no parameters; what its decisions mean for them, a Hosting is
-/// told.
+/// Coordinates the trainers of a run: membership, leases, model initialization, sample assignment, and the
+/// end of the run. It holds no parameters; it reports its decisions to a Hosting.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class Coordinator final {
@@ -103,90 +102,89 @@ class Coordinator final {
   /// `hosting` and `metrics` outlive it.
   Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics& metrics);
 
-  /// Goes on with what a daemon before this one left; with exitWhenDone it begins to end where all trainers
-  /// have come and gone. Once, before any trainer. False where `prior.departed` is of another run, and to be
-  /// forgotten.
+  /// Resumes from the state that the previous daemon saved; with exitWhenDone, requests the end if all
+  /// trainers have departed. Call once, before any trainer joins. False if `prior.departed` belongs to
+  /// another run and must be discarded.
   bool begin(const PriorRun& prior);
-  /// Nobody is let in while `door` gives an Error, which is the answer. Before any trainer.
+  /// While `door` returns an Error, every join is rejected with it. Call before any trainer joins.
   void keepDoor(std::function<std::optional<Error>()> door) { door_ = std::move(door); }
-  /// Why nobody is let in; nothing where the door is open.
+  /// Why joins are rejected; nothing if they are admitted.
   std::optional<Error> turnedAway() const { return door_ ? door_() : std::nullopt; }
-  /// Before a trainer is let in that names the move by which the model came here, `moved(move)` is waited
-  /// for.
+  /// A join that names the move by which the model arrived here first waits for `moved(move)`.
   void afterMove(std::function<kj::Promise<void>(uint64_t move)> moved) { moved_ = std::move(moved); }
-  /// Another daemon serves the run from now on: a trainer that hangs up goes on there, and is not lost; nor
-  /// does the run end here.
+  /// Another daemon serves the run from now on: a trainer that disconnects continues there and is not lost,
+  /// and the run does not end here.
   void handOver() { handedOver_ = true; }
-  /// In which epoch the daemon serves.
+  /// Sets the term in which the daemon serves.
   void setEpoch(uint64_t epoch) { epoch_ = epoch; }
   uint64_t daemonId() const { return daemonId_; }
-  /// Which trainers have come and gone.
+  /// The trainers that have departed.
   Departed departed() const { return {roster_.worldSize(), roster_.departed()}; }
-  /// Goes by other terms from now on. World size and lease stay.
+  /// Applies other settings. World size and lease stay.
   void follow(const RunTerms& terms) {
     terms_ = terms;
     roster_.configure(terms.worldSize, terms.worldSizeMin);
   }
 
-  /// `held`: samples that the trainer was assigned, maybe by a daemon before, and not told what became of
-  /// their gradients.
+  /// `held`: samples assigned to the trainer, perhaps by a previous daemon, without an answer to their
+  /// gradients.
   kj::Promise<Result<SessionGrant>> join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model);
   Result<SessionGrant> attach(const AttachRequest& request);
-  /// Whether the trainer is to bring the values; parked until that is known or the values are there.
+  /// The trainer's role; parked until it is the initializer or the model is initialized.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
-  /// The trainer has brought the values, which are those that it had at that step at a daemon before; 0: as
-  /// it began.
+  /// The trainer has initialized the model, with the values that it had at `step` at a previous daemon; 0:
+  /// fresh ones.
   kj::Promise<Status> initialized(SessionId session, Step step);
-  /// The trainer said goodbye; resolves once a daemon after this one would know.
+  /// The trainer leaves; resolves once that is saved for the next daemon.
   kj::Promise<void> leave(SessionId session);
-  /// What the trainer tells of its training; `values`: of checkReported().
+  /// Values that the trainer reports of its training; `values`: from checkReported().
   Status report(SessionId session, uint64_t step, std::span<const NamedValue> values);
   /// Ends the session of the rank's trainer, which counts as lost; its process may not join again. Returns a
-  /// description of the trainer. `by`: the operator, as logs and events name it.
+  /// description of the trainer. `by`: the operator's name for logs and events.
   Result<std::string> remove(Rank rank, const std::string& by);
-  /// The trainer's connection is gone; so is the trainer, unless it comes back within the grace.
+  /// The trainer's connection is gone; the trainer is lost unless it returns within the grace.
   void disconnected(SessionId session, uint32_t attachment);
-  /// Ends the sessions of trainers whose lease or grace has run out. Gives how soon it is to be called again.
+  /// Ends the sessions of trainers whose lease or grace has expired. Returns the time until the next call.
   /// `now`: see Leases::advance().
   std::chrono::milliseconds lookAtLeases(std::chrono::milliseconds now);
 
-  /// Begins to end the daemon, see DaemonEnd::request(): answers what waits here. `by`: the operator who
-  /// asks; empty: none does.
+  /// Starts the daemon's shutdown, see DaemonEnd::request(), and answers parked calls. `by`: the operator who
+  /// requested it; empty: none.
   void requestStop(std::string reason, EndOf what = EndOf::run, const std::string& by = {});
-  /// The daemon ends: nobody is waited for to come back.
+  /// The daemon exits: ends the sessions of disconnected trainers without waiting for them.
   void endDisconnected();
-  /// The parameters are about to be saved for the last time. Whether the run is over, so that the next daemon
-  /// begins one of its own.
+  /// Call before the parameters are saved for the last time. Returns whether the run is over, so that the
+  /// next daemon starts a new one.
   bool close();
   DaemonEnd& end() { return end_; }
-  /// Resolves once who has come and gone is kept as of now, or cannot be, which the log says.
+  /// Resolves once the current set of departed trainers is saved, or saving has failed (logged).
   kj::Promise<void> whenFinishedRanksKept() { return finished_.whenKept(); }
 
-  /// The model is about to move to other daemons, and trainers step aside for it.
+  /// The model is about to move to other daemons: quiesces the trainers.
   void beginMove(const MoveNotice& notice);
-  /// It has moved there; nowhere: trainers go on here.
+  /// The move is over; `movedTo` empty: it was aborted and trainers resume here.
   void endMove(const DaemonPlaces& movedTo);
   kj::Promise<MovePause::Answer> stepAside(SessionId session, uint64_t move, const std::string& cannot);
   MovePause& pause() { return pause_; }
-  /// How far the trainers are, for a bridge.
+  /// The trainers' progress, for a bridge.
   RunProgress progress() const;
-  /// The ranks that are in.
+  /// The joined ranks.
   std::set<Rank> ranks() const;
-  /// The ranks of trainers that a daemon before this one had, and that are not back.
+  /// The previous daemon's ranks that have not returned.
   std::set<Rank> awaited() const { return roster_.awaited(); }
 
-  /// Logs a request of an operator, and adds it to the events.
+  /// Logs an operator's request and adds it to the events.
   void noteAsked(const std::string& what, const std::string& by);
 
   SampleAssigner& samples() { return samples_; }
   EventLog& events() { return events_; }
   const ReportBook& reports() const { return reports_; }
   uint32_t worldSize() const { return roster_.worldSize(); }
-  /// Sessions that are open, a bridge included.
+  /// Number of open sessions, including a bridge.
   size_t present() const { return roster_.present(); }
-  /// The codec that each trainer which is in pushes with.
+  /// The push codec of each joined trainer.
   std::vector<std::pair<Rank, std::string>> pushCodecs() const;
-  /// What those that are in have asked for, each once.
+  /// The codecs that joined trainers have requested, each once.
   AskedCodecs askedCodecs() const {
     AskedCodecs asked;
     for (const auto& [id, session] : sessions_) {
@@ -195,7 +193,7 @@ class Coordinator final {
     }
     return asked;
   }
-  /// State, trainers, samples. The daemon adds the rest.
+  /// Fills in state, trainers and samples. The daemon adds the rest.
   void fillStatus(DaemonStatus& status) const;
 
  private:
@@ -203,44 +201,44 @@ class Coordinator final {
     Candidate candidate;
     TrainerProcesses::Process process;
     std::shared_ptr<SessionEpoch> epoch = std::make_shared<SessionEpoch>();
-    uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
+    uint64_t heardMs = 0;  // counters->lastSeenMs as of the last check
   };
 
   /// Logs a line and adds it to the events, of the kind `fields.event`.
   void note(spdlog::level::level_enum level, const LogFields& fields, const std::string& line);
-  /// Logs a refused join, and adds it to the events.
+  /// Logs a rejected join and adds it to the events.
   void noteRefused(const Candidate& candidate, const Error& why);
-  /// Logs a refused attempt to attach a connection to the session of another caller, and adds it to the
-  /// events. Returns the error for that caller.
+  /// Logs a rejected attempt to attach to another caller's session and adds it to the events. Returns the
+  /// error for that caller.
   Error noteForeign(const AttachRequest& request);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
   std::vector<TrainerRef> trainersIn() const;
-  /// The grant, once who has come and gone is kept. A trainer that does not wait for it has hung up.
+  /// The grant, once the departed trainers are saved. A trainer that drops the promise has disconnected.
   kj::Promise<Result<SessionGrant>> whenKeptFor(SessionGrant grant);
-  /// Begins a session of a candidate whose rank is free.
+  /// Starts a session for a candidate whose rank is free.
   Result<SessionGrant> enter(const Candidate& candidate, const std::vector<HeldSamples>& held);
-  /// Goes on with a trainer's session over its new connection.
+  /// Resumes a trainer's session over its new connection.
   SessionGrant resume(SessionId session, const Candidate& candidate);
   SessionGrant describe(SessionId session, ModelStart::Role role) const;
-  /// Tells of the first values, which the trainer had at that step of an earlier daemon's (0: as it began).
+  /// Logs the initialization, with values that the trainer had at `step` at an earlier daemon (0: fresh).
   void tellOfValues(const Candidate& trainer, Step step);
-  /// Drops the model if nobody is in and it never got its values.
+  /// Drops the model if no trainer is joined and it was never initialized.
   void dropUnclaimed();
-  /// Ends a session as forget() does, and what nobody needs then: a model without values, a finished plan of
-  /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: "; `by`: the operator who asked for
-  /// that, if any.
+  /// Ends a session like forget(), and what is then unused: a model without values, a finished sample plan,
+  /// the run. `why` completes "rank 3 … is lost after 5 steps: "; `by`: the operator who requested it, if
+  /// any.
   void depart(SessionId session, Departure how, const std::string& why, const std::string& by = {});
-  /// Who removed the trainer; null: it was not removed.
+  /// The operator who removed the trainer; null: not removed.
   const std::string* removerOf(const Candidate& candidate) const;
-  /// Ends a session and frees its rank, without what depart() does besides. `why`: see depart().
+  /// Ends a session and frees its rank, without the rest of depart(). `why`: see depart().
   void forget(SessionId session, Departure how, const std::string& why, const std::string& by = {});
-  /// Keeps who has come and gone, if that changed, and begins to end if those are all.
+  /// Saves the departed trainers if they changed, and requests the end if those are all.
   void keepFinishedRanks();
-  /// With exitWhenDone begins to end where all have come and gone.
+  /// With exitWhenDone, requests the end if all trainers have departed.
   void endIfDone();
-  /// Nobody waits any longer for trainers that were in when a daemon before this one died.
+  /// Stops waiting for trainers that were joined when the previous daemon died.
   void giveUpPriorRunTrainers();
-  /// Frees a rank when all are taken: ends the session of a trainer that is not connected.
+  /// Frees a rank when all are taken: ends the session of one disconnected trainer.
   void endOneDisconnected();
   void endExpired();
 
@@ -270,7 +268,7 @@ class Coordinator final {
   bool goesOn_ = false;  // PriorRun::goesOn
   DaemonEnd end_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
-  kj::ForkedPromise<void> ranksGivenUp_;  // nobody waits any more for trainers of a daemon before
+  kj::ForkedPromise<void> ranksGivenUp_;  // the previous daemon's trainers are no longer awaited
 };
 
 }  // namespace psd

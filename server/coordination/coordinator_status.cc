@@ -1,4 +1,4 @@
-// The Coordinator's part of the status.
+// Coordinator: its part of the status.
 
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// What a trainer waits for; empty: for nothing, it computes.
+/// What a trainer waits for; empty: nothing, it computes.
 const char* waitsFor(const SessionCounters& counters) {
   if (counters.waitForModel.value() != 0) return "model";
   if (counters.waitForSamples.value() != 0) return "samples";
@@ -16,7 +16,7 @@ const char* waitsFor(const SessionCounters& counters) {
   return counters.waitForParameters.value() != 0 ? "pull" : "";
 }
 
-/// A trainer's status but for what its lease and its samples add.
+/// A trainer's status without lease, samples and reports.
 TrainerStatus statusOf(const Candidate& trainer, const TrainerProcesses::Process& process) {
   const SessionCounters& counters = *process.counters;
   const uint64_t now = steadyMs(), seen = counters.lastSeenMs.value();

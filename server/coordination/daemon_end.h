@@ -10,20 +10,19 @@
 
 namespace psd {
 
-/// What becomes of the run when the daemon ends.
+/// What ends: the run, or only this daemon.
 enum class EndOf {
   run,     ///< trainers end too
-  daemon,  ///< another daemon is to go on with the model: trainers wait for it
+  daemon,  ///< another daemon resumes with the model: trainers wait for it
 };
 
-/// What trainers are told of the daemon's end.
+/// Notifies trainers of the daemon's end.
 struct EndNotice {
   std::string reason;
   bool comesBack = false;
 };
 
-/// How far the daemon's end has come: requested, told to the trainers, over. Owned by the control loop's
-/// thread.
+/// Progress of the daemon's shutdown: requested, trainers notified, done. Owned by the control loop's thread.
 class DaemonEnd final {
  public:
   DaemonEnd()
@@ -31,28 +30,28 @@ class DaemonEnd final {
         notified_(noticePair_.promise.fork()),
         outcome_(outcomePair_.promise.fork()) {}
 
-  /// Begins the end, once; the first reason stands. EndOf::run may still take the place of EndOf::daemon,
-  /// until trainers were told. `trainersIn`: some are, for the log. Gives whether this call began it. begin()
-  /// is to follow.
+  /// Requests the shutdown, once; the first reason is kept. EndOf::run may still replace EndOf::daemon until
+  /// trainers are notified. `trainersIn`: trainers are joined (for the log). Returns whether this call was
+  /// the first. The caller then calls begin().
   bool request(std::string reason, EndOf what, bool trainersIn);
-  /// Resolves whenBegun(): what comes first is done.
+  /// Resolves whenBegun(): the preparations are done.
   void begin() { requestedPair_.fulfiller->fulfill(); }
   kj::Promise<void> whenBegun() { return requested_.addBranch(); }
 
   bool requested() const { return reason_.has_value(); }
-  /// True if the daemon ends for another one to go on.
+  /// Whether the daemon ends so that another one resumes.
   bool restarting() const { return requested() && what_ == EndOf::daemon; }
-  /// What a caller is told that comes too late. Who is to come back tries again, and finds the next daemon.
+  /// The error for calls after the request. A trainer that is to return retries, and finds the next daemon.
   Error error() const;
 
-  /// Tells the trainers.
+  /// Notifies the trainers.
   void notifyTrainers();
-  /// Resolves when trainers are to be told.
+  /// Resolves when trainers are to be notified.
   kj::Promise<EndNotice> whenNotified() { return notified_.addBranch(); }
 
-  /// The daemon's last work, saving, is over.
+  /// The daemon's last work, saving, is done.
   void tellOutcome(Status outcome) { outcomePair_.fulfiller->fulfill(std::move(outcome)); }
-  /// Resolves with what came of the daemon's last work.
+  /// Resolves with the result of the daemon's last work.
   kj::Promise<Status> whenOutcome() { return outcome_.addBranch(); }
 
  private:

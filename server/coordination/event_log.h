@@ -11,17 +11,16 @@
 
 namespace psd {
 
-/// What happened in this daemon: the newest kEventsMax of it, each a line. Belongs to the control loop's
-/// thread.
+/// The daemon's newest kEventsMax events, one line each. Owned by the control loop's thread.
 class EventLog {
  public:
   static constexpr size_t kEventsMax = 256, kTextBytesMax = 500;
 
-  /// `by`: the caller that asked for it; empty: none did.
+  /// `by`: the caller who requested it; empty: none.
   void add(std::string_view kind, std::string_view text, std::string_view by = {});
-  /// The events that are kept and have a larger number than `number`, oldest first.
+  /// The stored events with a number above `number`, oldest first.
   DaemonEvents after(uint64_t number) const;
-  /// after(), once there are some.
+  /// Resolves with after(number) once that is not empty.
   kj::Promise<DaemonEvents> nextAfter(uint64_t number);
   uint64_t newest() const { return newest_; }
 

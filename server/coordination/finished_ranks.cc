@@ -10,14 +10,14 @@ void FinishedRanks::keep(const Departed& departed, std::function<void()> then) {
   if (closed_ || departed.ranks == kept_) return then();
   kept_ = departed.ranks;
   done_ = done_
-              .addBranch()  // one after the other: the newest stays
+              .addBranch()  // one at a time: the newest set is written last
               .then([this, departed] { return hosting_.keepFinishedRanks(departed); })
-              .catch_([](kj::Exception&& exception) {  // no thread
+              .catch_([](kj::Exception&& exception) {  // no thread could be started
                 return Status(ErrorCode::internal, exception.getDescription().cStr());
               })
               .then([this, departed, then = std::move(then)](const Status& kept) {
                 if (!kept.ok()) {
-                  spdlog::error("a daemon after this one would wait for trainers that are done: {}",
+                  spdlog::error("the next daemon would wait for trainers that are done: {}",
                                 kept.message());
                 }
                 if (departed.ranks == kept_) then();

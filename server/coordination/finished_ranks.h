@@ -9,24 +9,24 @@
 
 namespace psd {
 
-/// Keeps which ranks have come and gone for a daemon after this one. Owned by the control loop's thread.
+/// Saves the departed ranks for the next daemon. Owned by the control loop's thread.
 class FinishedRanks {
  public:
   explicit FinishedRanks(Hosting& hosting) : hosting_(hosting) {}
 
-  /// These were kept by a daemon before.
+  /// Sets the ranks saved by the previous daemon.
   void recall(std::set<Rank> ranks) { kept_ = std::move(ranks); }
-  /// Begins to keep them, and calls `then` when the newest are kept or cannot be, which the log says; at once
-  /// where nothing is to be done.
+  /// Starts to save them and calls `then` once the newest set is saved or has failed (logged); immediately if
+  /// nothing has changed.
   void keep(const Departed& departed, std::function<void()> then);
-  /// Nothing is kept from now on.
+  /// Saves nothing from now on.
   void close() { closed_ = true; }
-  /// Resolves once the ranks are kept as of now, or cannot be.
+  /// Resolves once the current ranks are saved, or saving has failed.
   kj::Promise<void> whenKept() { return done_.addBranch(); }
 
  private:
   Hosting& hosting_;
-  std::set<Rank> kept_;  // by whenKept()
+  std::set<Rank> kept_;  // saved once whenKept() resolves
   bool closed_ = false;
   kj::ForkedPromise<void> done_ = kj::Promise<void>(kj::READY_NOW).fork();
 };

@@ -15,8 +15,8 @@
 
 namespace psd {
 
-/// Who holds the parameters, as far as a Coordinator needs it: plain values go both ways, and no store,
-/// policy or device shows. Owned by the control loop's thread, on which every method is called; outlives the
+/// The holder of the parameters, as the Coordinator sees it: exchanges plain values and exposes no store,
+/// policy or device. Owned by the control loop's thread, on which every method is called; outlives the
 /// Coordinator.
 class Hosting {
  public:
@@ -24,49 +24,48 @@ class Hosting {
 
   // --- The model -----------------------------------------------------------------------------------------
 
-  /// Makes the model of a trainer that is the first one; else checks that its model is the one that is
-  /// hosted. Ends without either where something changed meanwhile: hosts() tells, and it may be asked again.
+  /// Creates the first trainer's model; for later ones, checks that their model equals the hosted one. If the
+  /// state changed meanwhile it may do neither: check hosts() and call again.
   virtual kj::Promise<Status> provide(ModelSpec model) = 0;
   virtual bool hosts(const ModelSpec& model) const = 0;
   virtual bool hasModel() const = 0;
-  /// Nobody is in: forgets a model to which nobody brought values. False where it stays all the same.
+  /// No trainer is joined: drops a model that was never initialized. False if the model stays.
   virtual bool dropUnclaimed() = 0;
-  /// A trainer has brought all values. Resolves when trainers may go.
+  /// A trainer has initialized the model. Resolves when trainers may start.
   virtual kj::Promise<void> keepValues() = 0;
 
   // --- Trainers ------------------------------------------------------------------------------------------
 
-  /// Whether a process may train here, among so many trainers. ErrorCode::rankTaken where the parameters show
-  /// that another process has taken its rank since; ErrorCode::invalidArgument where no update could be made.
+  /// Whether a process may train here with that world size. ErrorCode::rankTaken if the parameters show that
+  /// another process has taken its rank since; ErrorCode::invalidArgument if no update would be possible.
   virtual Status mayTrain(const TrainerProcess& process, uint32_t worldSize) const = 0;
-  /// A process is in for the first time: what it pushes is known by `id`, and what it does goes to
-  /// `counters`.
+  /// A process joined for the first time: `id` identifies its pushes, `counters` counts its activity.
   virtual void processBegan(ProcessId id, const TrainerProcess& process,
                             std::shared_ptr<SessionCounters> counters) = 0;
-  /// A process does not come back.
+  /// A process will not return.
   virtual void processEnded(ProcessId id) = 0;
-  /// What the process pushes from now on is this session's.
+  /// Pushes of the process belong to this session from now on.
   virtual void sessionBegan(ProcessId id, const TrainerRef& trainer) = 0;
-  /// The trainer counts as gone: what came of unfinished gradients is let go of.
+  /// The trainer has departed: releases its unfinished gradients.
   virtual void sessionEnded(ProcessId id) = 0;
-  /// Updates count on a trainer's gradients, and no longer do. Both may come again without effect.
+  /// Rounds wait, or no longer wait, for a trainer's gradients. Both are idempotent.
   virtual void countIn(const TrainerRef& trainer) = 0;
   virtual void countOut(SessionId session) = 0;
-  /// Resolves when nothing that the process has pushed is being applied.
+  /// Resolves when no push of the process is being applied.
   virtual kj::Promise<void> whenLanded(ProcessId id) = 0;
-  /// The samples behind a step went to others: if its gradient comes, it is dropped.
+  /// The samples of a step were assigned to other trainers: its gradient is dropped if it arrives.
   virtual void drop(ProcessId id, Step step) = 0;
 
   // --- What outlives the daemon --------------------------------------------------------------------------
 
-  /// The plan by which samples are assigned, which is saved with the parameters.
+  /// The plan that assigns samples; saved with the parameters.
   virtual GuardedSamples& samplePlan() = 0;
-  /// Writes down samples that were assigned, before any push of their gradient.
+  /// Logs an assignment of samples, before any push of its gradient.
   virtual void assigned(const PlanTerms& plan, const SampleDeal& deal) = 0;
-  /// Resolves when what was assigned until now may be told: where other daemons serve the model too, which do
-  /// not know of samples, a daemon after this one must know whose they are.
+  /// Resolves when the assignments so far may be sent to trainers. If other daemons serve the model too,
+  /// which do not know the samples, the assignments must first be durable for the next daemon.
   virtual kj::Promise<void> whenAssigned() = 0;
-  /// Keeps for a daemon after this one which trainers have come and gone.
+  /// Saves the departed trainers for the next daemon.
   virtual kj::Promise<Status> keepFinishedRanks(Departed departed) = 0;
 };
 

@@ -9,28 +9,28 @@
 
 namespace psd {
 
-/// How trainers wait for the model's first values, which ModelStart has one of them bring. Owned by the
-/// control loop's thread.
+/// Parks trainers until the model is initialized; ModelStart selects the initializer. Owned by the control
+/// loop's thread.
 class ModelArrival {
  public:
   using Role = ModelStart::Role;
 
-  /// A daemon that begins with a model that has its values.
+  /// The daemon starts with an initialized model.
   void skip() { start_ = ModelStart(true); }
 
   Role join(SessionId session) { return start_.join(session); }
   Role roleOf(SessionId session) const { return start_.roleOf(session); }
-  /// Whether the trainer is to bring the values; parked until that is known or the values are there.
+  /// The trainer's role; parked until it is the initializer or the model is initialized.
   kj::Promise<Result<Role>> await(SessionId session);
-  /// The trainer has brought all values. False for one that was not asked for them.
+  /// The trainer has sent all values. False if it is not the initializer.
   bool complete(SessionId session) { return start_.complete(session); }
-  /// The values are kept: everybody may go.
+  /// The values are saved: all trainers may start.
   void open();
   bool complete() const { return start_.complete(); }
   bool ready() const { return start_.ready(); }
-  /// A trainer is gone. Names the one that is to bring the values from now on, if that changed, and tells it.
+  /// A trainer has departed. If that changes the initializer, notifies and returns the new one.
   std::optional<SessionId> depart(SessionId session);
-  /// Answers all who wait.
+  /// Answers all parked trainers with `reason`.
   void endWaits(const Error& reason);
 
  private:

@@ -24,7 +24,7 @@ void MovePause::begin(const MoveNotice& notice) {
 kj::Promise<MoveNotice> MovePause::whenAsked(uint64_t known) {
   if (underWay() && notice_.move != known) return notice_;
   auto asked = kj::newPromiseAndFulfiller<MoveNotice>();
-  // Of those whose trainers have gone nothing is left but this.
+  // Drops calls whose trainers have departed.
   std::erase_if(asking_, [](auto& entry) { return !entry.second->isWaiting(); });
   asking_.emplace_back(known, kj::mv(asked.fulfiller));
   return kj::mv(asked.promise);
@@ -51,14 +51,14 @@ kj::Promise<MovePause::Answer> MovePause::stepAside(const TrainerRef& trainer, u
 
 void MovePause::dropped(SessionId session, uint64_t number) {
   const auto entry = aside_.find(session);
-  if (entry == aside_.end() || entry->second.number != number) return;  // it was answered
+  if (entry == aside_.end() || entry->second.number != number) return;  // answered already
   isBack(session);
 }
 
 void MovePause::isBack(SessionId session) {
   const auto entry = aside_.find(session);
   if (entry == aside_.end()) return;
-  // Once all are aside it can do nothing before the move is over.
+  // Once all are quiesced it can do nothing before the move is over.
   const Aside aside = std::move(entry->second);
   aside_.erase(entry);
   const Trainers in = trainers_();
@@ -69,7 +69,7 @@ void MovePause::isBack(SessionId session) {
 kj::Promise<Status> MovePause::whenAllAside() {
   if (impossible_) return Status(*impossible_);
   if (!underWay() || waiter_ != nullptr)
-    return Status(ErrorCode::notReady, "there is no move, or it is waited for already");
+    return Status(ErrorCode::notReady, "there is no move, or another call waits for it already");
   auto all = kj::newPromiseAndFulfiller<Status>();
   waiter_ = kj::mv(all.fulfiller);
   look();
@@ -109,7 +109,7 @@ void MovePause::end(const DaemonPlaces& movedTo) {
   moved_ = !movedTo.empty();
   notice_ = {};
   still_ = false;
-  giveUp({ErrorCode::unavailable, "the move was given up"});
+  giveUp({ErrorCode::unavailable, "the move was aborted"});
   auto aside = std::exchange(aside_, {});
   for (auto& [session, each] : aside) {
     if (!moved_) hosting_.countIn(each.trainer);

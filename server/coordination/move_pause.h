@@ -15,51 +15,51 @@
 
 namespace psd {
 
-/// That the model is about to move to other daemons. A value type.
+/// Announces a move of the model to other daemons. A value type.
 struct MoveNotice {
-  uint64_t move = 0;     ///< a random number that names the move; 0: there is none
-  uint32_t daemons = 0;  ///< how many are to serve the model
+  uint64_t move = 0;     ///< a random number that identifies the move; 0: none
+  uint32_t daemons = 0;  ///< number of target daemons
 };
 
-/// How trainers step aside while the model moves to other daemons: each makes no call from then on, and is
-/// not waited for, until it is told where it goes on.
+/// Quiesces the trainers while the model moves to other daemons: a quiesced trainer makes no calls, and no
+/// round waits for it, until the answer says where it continues.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class MovePause final {
  public:
-  /// What a trainer is told: the daemons that serve the model now; none: it goes on here.
+  /// The answer to a trainer: the daemons that serve the model now; empty: it continues here.
   using Answer = Result<DaemonPlaces>;
   using Trainers = std::vector<TrainerRef>;
 
-  /// `hosting` outlives it. `trainers`: those that are in.
+  /// `hosting` outlives it. `trainers` returns the joined trainers.
   MovePause(Hosting& hosting, std::function<Trainers()> trainers)
       : hosting_(hosting), trainers_(std::move(trainers)) {}
 
-  /// A move is about to begin, of which trainers are told.
+  /// Announces a move to the trainers.
   void begin(const MoveNotice& notice);
-  /// Resolves when there is a move other than the one with that number.
+  /// Resolves when there is a move with a number other than `known`.
   kj::Promise<MoveNotice> whenAsked(uint64_t known);
-  /// A trainer steps aside. `cannot`: see Trainer.stepAside in the schema. Dropped: it is not aside any more.
+  /// Quiesces a trainer. `cannot`: see Trainer.stepAside in the schema. Dropping the promise takes it back.
   kj::Promise<Answer> stepAside(const TrainerRef& trainer, uint64_t move, const std::string& cannot);
-  /// Resolves when all trainers that are in are aside; nobody comes from then on. An Error: that cannot be.
+  /// Resolves when all joined trainers are quiesced; no trainer joins from then on. An Error: impossible.
   kj::Promise<Status> whenAllAside();
-  /// A trainer is back over another connection, or has gone: it is not aside.
+  /// A trainer has reconnected or departed: it is no longer quiesced.
   void isBack(SessionId session);
-  /// Who is in has changed.
+  /// Re-evaluates after a change of the joined trainers.
   void look();
-  /// Why a trainer is not let in now. `resumes`: it goes on with a session that it has.
+  /// Why a trainer is rejected now. `resumes`: it resumes an existing session.
   std::optional<Error> refusal(bool resumes) const;
-  /// Whether the move counts is about to be decided: until it is, trainers are not told that they go on here.
+  /// The commit is in progress (`underWay`) or over: until it is over, end() does not resume trainers here.
   void decide(bool underWay) { deciding_ = underWay; }
   /// The move is over; see Answer.
   void end(const DaemonPlaces& movedTo);
 
   bool underWay() const { return notice_.move != 0; }
-  /// All are aside: nothing changes until end().
+  /// Whether all are quiesced: nothing changes until end().
   bool still() const { return still_; }
-  /// The model is served elsewhere.
+  /// Whether other daemons serve the model now.
   bool moved() const { return moved_; }
-  /// The ranks that are not aside, for people: "0, 3".
+  /// The ranks that are not quiesced, human-readable: "0, 3".
   std::string missing() const;
 
  private:

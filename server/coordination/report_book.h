@@ -18,8 +18,8 @@ struct ReportedPoint {
   double value = 0;
 };
 
-/// A series that never has more than kPointsMax points: once it is full every second one goes, and from then
-/// on half as many come in. It spans all that came. Owned by one thread.
+/// A series of at most kPointsMax points: when it is full, every second point is dropped and from then on
+/// only half as many are stored. Spans all points added. Owned by one thread.
 class ThinnedSeries {
  public:
   static constexpr size_t kPointsMax = 240;
@@ -32,25 +32,25 @@ class ThinnedSeries {
   uint64_t seen_ = 0, every_ = 1;
 };
 
-/// What trainers report of their training: of each rank the newest values and how they came about. Of
-/// kRanksMax ranks, at most some 6 MB in all; another one takes the place of who has been silent longest.
-/// Pure. Owned by one thread.
+/// Values that trainers report of their training: per rank the newest values and their history. Holds at most
+/// kRanksMax ranks, about 6 MB in total; a further rank replaces the one with the oldest report. Pure. Owned
+/// by one thread.
 class ReportBook {
  public:
   static constexpr size_t kRanksMax = 64;
 
   struct Entry {
     uint64_t step = 0;               ///< of the newest report
-    std::vector<NamedValue> newest;  ///< of the newest report that had each of the names
+    std::vector<NamedValue> newest;  ///< for each name, from the newest report that had it
     std::map<std::string, ThinnedSeries> series;
-    uint64_t turn = 0;  ///< of the newest report among all
+    uint64_t turn = 0;  ///< order of the newest report among those of all ranks
   };
 
-  /// `values`: of checkReported(). Of a rank that has kReportedNamesMax names others are passed over.
+  /// `values`: from checkReported(). Further names of a rank with kReportedNamesMax names are ignored.
   void add(Rank rank, uint64_t step, std::span<const NamedValue> values, double time);
 
   const std::map<Rank, Entry>& ranks() const { return ranks_; }
-  /// Null: nothing is known of the rank.
+  /// Null: no report of the rank.
   const Entry* find(Rank rank) const;
 
  private:

@@ -8,13 +8,13 @@
 namespace psd {
 namespace {
 
-constexpr size_t kOpenStepsMost = 128;  // of a trainer; more than it leaves unanswered
+constexpr size_t kOpenStepsMost = 128;  // per trainer; more than it leaves unanswered
 
 }  // namespace
 
 void SampleAssigner::taskFailed(kj::Exception&& exception) {
   if (exception.getType() == kj::Exception::Type::DISCONNECTED) return;  // the daemon ends
-  spdlog::error("samples of a trainer that is gone are not dealt again: {}",
+  spdlog::error("cannot reassign the samples of a departed trainer: {}",
                 exception.getDescription().cStr());
 }
 
@@ -22,8 +22,8 @@ bool SampleAssigner::recall(bool isWholeRun) {
   auto plan = this->plan().lockExclusive();
   if (!plan->begun()) return false;
   const PlanTerms& terms = plan->terms();
-  spdlog::info("going on with {} epochs of {} samples: {} are done, {} under way", terms.epochs,
-               terms.samples, plan->doneCount(), plan->underWayCount());
+  spdlog::info("resuming {} epochs of {} samples: {} are done, {} in flight", terms.epochs, terms.samples,
+               plan->doneCount(), plan->underWayCount());
   if (plan->finished() && !isWholeRun) plan->close();
   return true;
 }
@@ -61,7 +61,7 @@ void SampleAssigner::leave(SessionId session) {
   batchSizes_.leave(session);
   const ProcessId process = trainers_.at(session).id;
   trainers_.erase(session);
-  // What is under way is told of by stepOver() before this comes.
+  // stepOver() reports the pushes in flight before this promise resolves.
   tasks_.add(hosting_.whenLanded(process).then([this, process] {
     const bool isBack = std::any_of(trainers_.begin(), trainers_.end(),
                                     [&](const auto& entry) { return entry.second.id == process; });
@@ -73,13 +73,13 @@ void SampleAssigner::leave(SessionId session) {
 
 Status SampleAssigner::agree(SessionId session, const SamplesRequest& request) {
   if (request.samples == 0 || request.epochs == 0 || request.count == 0) {
-    return {ErrorCode::invalidArgument, "no samples are asked for: samples, epochs and count are at least 1"};
+    return {ErrorCode::invalidArgument, "no samples requested: samples, epochs and count must be at least 1"};
   }
   Trainer& trainer = trainers_.at(session);
   auto plan = this->plan().lockExclusive();
   const PlanTerms& terms = plan->terms();
   const bool same = terms.samples == request.samples && terms.epochs == request.epochs;
-  // One that was in before the daemon died, or was lost, is still of the plan that has ended since.
+  // A trainer joined before the daemon died, or lost since, still belongs to the plan that has ended.
   const bool goesOn = same && (!plan->closed() || trainer.wasInBefore);
   if (!goesOn) {
     const bool othersTrain = std::any_of(trainers_.begin(), trainers_.end(), [&](const auto& other) {
@@ -93,7 +93,7 @@ Status SampleAssigner::agree(SessionId session, const SamplesRequest& request) {
     }
     PSD_RETURN_IF_ERROR(plan->begin(request.samples, request.epochs, request.firstEpoch));
     spdlog::info(
-        "dealing {} epochs of {} samples{}", request.epochs, request.samples,
+        "assigning {} epochs of {} samples{}", request.epochs, request.samples,
         request.firstEpoch == 0 ? "" : ", from epoch " + std::to_string(request.firstEpoch + 1) + " on");
   }
   trainer.takes = true;
@@ -133,15 +133,16 @@ kj::Promise<Result<Samples>> SampleAssigner::find(SessionId session, SamplesRequ
   if (entry == trainers_.end()) return Result<Samples>(ErrorCode::sessionEnded, "the session has ended");
   if (Status agreed = agree(session, request); !agreed.ok()) return Result<Samples>(agreed.error());
   if (plan().lockExclusive()->openSteps(entry->second.id) > kOpenStepsMost) {
-    return Result<Samples>(ErrorCode::overloaded, "samples were dealt for " + std::to_string(kOpenStepsMost) +
-                                                      " steps whose gradients have not come");
+    return Result<Samples>(ErrorCode::overloaded, "samples are assigned to " +
+                                                      std::to_string(kOpenStepsMost) +
+                                                      " steps without a gradient");
   }
   const Result<uint32_t> count = countFor(session, request);
   if (!count.ok()) return Result<Samples>(count.error());
   request.count = *count;
   if (auto samples = samplesFor(entry->second, request)) return Result<Samples>(*samples);
   if (!request.wait || hurried_) return Result<Samples>(Samples{});
-  // A trainer that waits makes no step until others are done, so they must not wait for it.
+  // A waiting trainer makes no step until others are done, so rounds must not wait for it.
   if (!entry->second.request) hosting_.countOut(session);
   entry->second.request = request;
   auto waiter = kj::newPromiseAndFulfiller<Result<Samples>>();

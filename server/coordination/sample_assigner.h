@@ -14,14 +14,14 @@
 
 namespace psd {
 
-/// What a trainer that asks for samples gets: a range, or none, now or for good.
+/// The answer to a request for samples: a range, or none for now, or none any more (`finished`).
 struct Samples {
   std::optional<SampleRange> range;
   bool finished = false;
 };
 
-/// Assigns samples to the trainers that ask for them, by the plan that is saved with the parameters. Who
-/// waits for samples is not counted on meanwhile: it makes no step until others are done.
+/// Assigns samples to trainers on request, by the plan that is saved with the parameters. Rounds do not wait
+/// for a trainer that waits for samples: it makes no step until others are done.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class SampleAssigner final : private kj::TaskSet::ErrorHandler {
@@ -29,54 +29,53 @@ class SampleAssigner final : private kj::TaskSet::ErrorHandler {
   /// `hosting` outlives the assigner.
   explicit SampleAssigner(Hosting& hosting) : hosting_(hosting), tasks_(*this) {}
 
-  /// Whether there is a plan that was saved: what was dealt by it waits for those who have it.
-  /// `isWholeRun`: who comes when it is finished gets nothing, rather than a plan of its own.
+  /// Resumes a saved plan; returns whether there is one. Its open assignments wait for their trainers.
+  /// `isWholeRun`: a trainer that joins after it is finished gets no samples, instead of a new plan.
   bool recall(bool isWholeRun);
-  /// Nobody waits any longer for trainers that were in when the daemon before this one died.
+  /// Stops waiting for trainers that were joined at the previous daemon.
   void giveUpPriorRunTrainers();
-  /// Who comes from now on begins a plan of its own, if this one is finished.
+  /// If the plan is finished, the next trainer to ask starts a new one.
   void closeFinished();
 
-  /// A trainer joins with samples from before: goes on with them, or drops what it pushes of them.
+  /// A trainer joins with samples from earlier: keeps them, or has the gradients of those reassigned dropped.
   void join(SessionId session, ProcessId process, const Candidate& candidate,
             const std::vector<HeldSamples>& held);
-  /// A trainer that was lost is back: goes on with the samples it has, unless they went to others already.
+  /// A lost trainer has returned: keeps its samples, unless they were reassigned.
   void rejoin(SessionId session, ProcessId process, const Candidate& candidate);
-  /// A trainer is gone: what was dealt to it goes to others once its last pushes are answered.
+  /// A trainer has departed: its samples are reassigned once its last pushes are answered.
   void leave(SessionId session);
   /// See Trainer.takeSamples in the schema.
   kj::Promise<Result<Samples>> take(SessionId session, SamplesRequest request);
   /// The gradient of a step is answered: applied, to some shards at least, or dropped.
   void stepOver(ProcessId process, Step step, bool applied);
-  /// Nobody waits for samples from now on, or may do so again: where there is none now, that is the answer.
+  /// `on`: requests no longer wait for samples; without any, the answer is empty. Off: they may wait again.
   void hurry(bool on);
-  /// Answers all who wait, and whoever asks from now on.
+  /// Answers all waiting and all later requests with `reason`.
   void endWaits(const Error& reason);
 
-  /// What a trainer's batch has nominally; 0 where it chooses the number itself.
+  /// A trainer's nominal batch size; 0 if it chooses the size itself.
   uint32_t nominalOf(SessionId session) const { return batchSizes_.nominalOf(session); }
-  /// Nothing where there is no plan.
+  /// Nothing if there is no plan.
   std::optional<SamplesStatus> status() const;
 
  private:
   struct Trainer {
-    ProcessId id;  // the trainer as the plan knows it, over its sessions
+    ProcessId id;  // identifies the trainer in the plan, across its sessions
     TrainerProcess process;
-    bool wasInBefore = false;               // under the daemon before, or lost since
-    bool takes = false;                     // has asked for samples
+    bool wasInBefore = false;               // at the previous daemon, or lost since
+    bool takes = false;                     // has requested samples
     std::optional<SamplesRequest> request;  // while the trainer waits for samples
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> waiter;
   };
 
-  /// What take() gives, as soon as there is something.
+  /// Resolves with the samples for take(), as soon as there are any.
   kj::Promise<Result<Samples>> find(SessionId session, SamplesRequest request);
   Status agree(SessionId session, const SamplesRequest& request);
-  /// How many samples a trainer is to get, if there are as many.
+  /// The number of samples for a trainer, if that many are available.
   Result<uint32_t> countFor(SessionId session, const SamplesRequest& request);
-  /// What there is for a trainer now; nothing where it would have to wait. `request.count` is what it is to
-  /// get.
+  /// Assigns at most `request.count` samples now; nothing if the trainer would have to wait.
   std::optional<Samples> samplesFor(const Trainer& trainer, const SamplesRequest& request);
-  /// Answers the trainers that wait for samples, as far as there are samples.
+  /// Answers waiting trainers, as far as samples are available.
   void deal();
   void answer(SessionId session, Trainer& trainer, Result<Samples> answer);
   GuardedSamples& plan() const { return hosting_.samplePlan(); }
@@ -86,8 +85,8 @@ class SampleAssigner final : private kj::TaskSet::ErrorHandler {
   BatchSizes batchSizes_;
   std::map<SessionId, Trainer> trainers_;
   bool hurried_ = false;
-  std::optional<Error> ended_;  // why nothing is assigned any more
-  kj::TaskSet tasks_;           // what goes back when pushes have landed
+  std::optional<Error> ended_;  // why no samples are assigned any more
+  kj::TaskSet tasks_;           // return samples once pushes have landed
 };
 
 }  // namespace psd

@@ -11,18 +11,18 @@
 
 namespace psd {
 
-/// The newest process of each rank. A process may span sessions: it was counted as gone and came back. Owned
-/// by the control loop's thread.
+/// The newest process of each rank. A process may span sessions: it departed and returned. Owned by the
+/// control loop's thread.
 class TrainerProcesses {
  public:
   struct Process {
     ProcessId id;
     uint64_t incarnation = 0;
-    std::string tag;  ///< tells processes apart in the status; unlike the incarnation it is no secret
+    std::string tag;  ///< distinguishes processes in the status; unlike the incarnation, not secret
     std::shared_ptr<SessionCounters> counters;
   };
 
-  /// `hosting`, which is told of what begins and ends here, outlives it.
+  /// `hosting` is notified of new and ended processes; outlives it.
   explicit TrainerProcesses(Hosting& hosting) : hosting_(hosting) {}
 
   /// Whether the candidate is the newest process of its rank.
@@ -31,7 +31,7 @@ class TrainerProcesses {
     return candidate.incarnation != 0 && newest != ofRank_.end() &&
            newest->second.incarnation == candidate.incarnation;
   }
-  /// The process that the candidate is, else one that takes the place of the newest of its rank.
+  /// The candidate's process if it is known, else a new one that replaces the newest of its rank.
   const Process& enter(const TrainerProcess& candidate) {
     if (knows(candidate)) return ofRank_[candidate.rank];
     end(candidate.rank);
@@ -40,7 +40,7 @@ class TrainerProcesses {
     hosting_.processBegan(process.id, candidate, process.counters);
     return process;
   }
-  /// The newest process of the rank does not come back.
+  /// The newest process of the rank will not return.
   void end(Rank rank) {
     const auto newest = ofRank_.find(rank);
     if (newest == ofRank_.end()) return;
@@ -53,7 +53,7 @@ class TrainerProcesses {
   }
 
  private:
-  /// Drawn: made of the incarnation, it would help to guess that.
+  /// Random: derived from the incarnation, it would help to guess that.
   static std::string drawTag() { return fmt::format("{:08x}", drawId() >> 32); }
 
   Hosting& hosting_;

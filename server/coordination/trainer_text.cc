@@ -26,8 +26,9 @@ LogFields fieldsOf(std::string event, const Candidate& trainer, uint64_t step) {
 
 const char* whatItBrings(ModelStart::Role role, const Candidate& trainer) {
   if (role != ModelStart::Role::bringValues) return "";
-  return trainer.lastDaemon == 0 ? " and brings the initial values"
-                                 : " and brings the parameters that it has: this daemon begins without any";
+  return trainer.lastDaemon == 0
+             ? " and initializes the model"
+             : " and initializes the model with its own parameters: this daemon starts without any";
 }
 
 }  // namespace psd

@@ -9,14 +9,14 @@
 
 namespace psd {
 
-// What lines of the log and events say of a trainer.
+// Text about trainers for log lines and events.
 
 /// "rank 3 (process 4711 on node7)"
 std::string named(const Candidate& trainer);
-/// The fields of a line; with the trainer's newest step, where that is given.
+/// The fields of a log line, optionally with the trainer's newest step.
 LogFields fieldsOf(std::string event, const Candidate& trainer);
 LogFields fieldsOf(std::string event, const Candidate& trainer, uint64_t step);
-/// What follows "joined", of a trainer that brings values.
+/// The text after "joined" for the initializer; else empty.
 const char* whatItBrings(ModelStart::Role role, const Candidate& trainer);
 
 }  // namespace psd

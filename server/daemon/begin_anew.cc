@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kBegunAnew = "PSD_BEGUN_ANEW";  // in the environment
 
-/// The arguments that this process was begun with, the program's name first.
+/// The command line of this process, including the program's name.
 std::vector<std::string> ownArguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string all((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -54,13 +54,13 @@ std::vector<std::string> argumentsAnew(const std::vector<std::string>& before,
   }
   for (const std::string& address : addresses) arguments.push_back("--listen=" + address);
   for (std::string page : pages) {
-    // As the page's place is told, it is no address.
+    // Pages are URLs; the flag takes an address.
     for (const auto& [shown, address] : {std::pair("http://", "tcp://"), std::pair("https://", "tls://")}) {
       if (page.starts_with(shown)) page = address + page.substr(std::string_view(shown).size());
     }
     if (page.ends_with("/") && !page.starts_with("unix:")) page.pop_back();
     arguments.push_back("--http=" + page);
-    break;  // of several the first: the flag takes one
+    break;  // the flag takes one address
   }
   return arguments;
 }
@@ -73,14 +73,14 @@ void beginAnew(const std::vector<std::string>& addresses, const std::vector<std:
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   flushLog();
-  // Whatever is open closes with the change, so that addresses and folders are free.
+  // All descriptors close on exec, which releases addresses and folder locks.
   syscall(SYS_close_range, 3u, ~0u, static_cast<unsigned>(CLOSE_RANGE_CLOEXEC));
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   setenv(kBegunAnew, "1", 1);
   execv("/proc/self/exe", argv.data());
-  spdlog::error("cannot begin anew: exec failed");
+  spdlog::error("cannot restart: exec failed");
   flushLog();
   std::_Exit(1);
 }

@@ -5,16 +5,15 @@
 
 namespace psd {
 
-/// Begins this program anew in this process, as it was begun but at these addresses: nothing of what it holds
-/// is left, and its number for the system stays. `pages`: of HTTP; none: there is no page. Ends the process
-/// where that cannot be.
-/// begunAnew() tells the program of it.
+/// Re-executes this program in this process (same PID, no state kept) with its original arguments, but
+/// listening on these addresses. `pages`: HTTP addresses; empty: no page. Exits with status 1 if exec fails.
+/// The new program detects the restart with begunAnew().
 [[noreturn]] void beginAnew(const std::vector<std::string>& addresses, const std::vector<std::string>& pages);
 
-/// Whether this program was begun by beginAnew().
+/// Whether this program was started by beginAnew().
 bool begunAnew();
 
-/// The arguments of that: those of before without the ones that name addresses, and then these.
+/// The command line that beginAnew() uses: `before` without the flags that name addresses, then these.
 std::vector<std::string> argumentsAnew(const std::vector<std::string>& before,
                                        const std::vector<std::string>& addresses,
                                        const std::vector<std::string>& pages);

@@ -21,7 +21,7 @@
 namespace psd {
 namespace {
 
-/// The first CUDA device; null, with one warning, where there is none that this program can use.
+/// The first CUDA device; null if there is none, or, with a warning, if this program cannot use it.
 std::shared_ptr<Backend> openAnyCuda() {
   const Result<int> count = cudaDeviceCount();
   if (count.ok() && *count == 0) return nullptr;
@@ -46,8 +46,8 @@ Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& co
   return backends;
 }
 
-/// Thousands of connections need as many descriptors; the soft limit is often 1024. What DescriptorBudget
-/// shares out is what this leaves.
+/// Raises the soft limit, often 1024, since each connection needs a descriptor. DescriptorBudget works with
+/// the resulting limit.
 void raiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
@@ -64,7 +64,7 @@ Status writePortFile(Env& env, const std::string& path, const std::vector<Addres
   return {ErrorCode::invalidArgument, "--port-file: the daemon listens on no tcp:// address"};
 }
 
-/// A first signal asks for an orderly end, a second one for a quick one.
+/// The first signal requests an orderly shutdown, the second one a quick one.
 kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first = true) {
   return port.onSignal(SIGTERM)
       .exclusiveJoin(port.onSignal(SIGINT))
@@ -82,9 +82,9 @@ kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first 
 
 constexpr size_t kStateBytesMax = 400;
 
-/// For the service manager.
+/// The state line for the service manager.
 std::string stateOf(Server& server) {
-  if (server.coordinator().end().requested()) return "finishing what has begun";
+  if (server.coordinator().end().requested()) return "shutting down";
   if (const GroupMember* const member = server.group()) {
     const GroupStatus group = member->status();
     const std::string state = group.stateBesidePrimary();
@@ -95,7 +95,7 @@ std::string stateOf(Server& server) {
   return model ? "serving " + printable(model->store->model().name) : "waiting for a model";
 }
 
-/// SIGHUP: the configuration is read again. The server logs what comes of it.
+/// Reloads the configuration on SIGHUP. The server logs the outcome.
 kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server, ServiceManager& manager) {
   return port.onSignal(SIGHUP)
       .then([&server, &manager](siginfo_t) {
@@ -120,11 +120,12 @@ void logReady(const Server& server, const std::vector<std::string>& places, cons
           describeOptimizers(config.groups), config.threads, pages);
 }
 
-/// For who has configured nothing and expects the model to be kept.
+/// Warns users who have configured nothing and may expect the model to be saved.
 void logUnsaved(const DaemonConfig& config) {
   if (config.durability.enabled() || !config.save.empty() || config.engine) return;
   spdlog::info(
-      "nothing is saved: the model ends with this daemon unless 'durability' or 'save' is configured");
+      "nothing is saved: the model is lost when this daemon ends; configure 'durability' or 'save' to keep "
+      "it");
 }
 
 Status saveFinalModel(Env& env, const DaemonConfig& config, ParameterHost& host) {
@@ -138,7 +139,7 @@ Status saveFinalModel(Env& env, const DaemonConfig& config, ParameterHost& host)
   return {};
 }
 
-/// All that a daemon does last. One fault keeps nothing else from being saved; the Error names all of them.
+/// The final save. A failure does not prevent the other steps; the Error names all failures.
 Status saveAll(Env& env, const DaemonConfig& config, Server& server) {
   std::string faults;
   const auto note = [&](const char* what, const Status& status) {
@@ -147,11 +148,11 @@ Status saveAll(Env& env, const DaemonConfig& config, Server& server) {
   const bool runIsOver = server.coordinator().close();
   note("the last checkpoint: ", server.host().saveLast());
   note("the model: ", saveFinalModel(env, config, server.host()));
-  if (faults.empty() && runIsOver) note("who was done: ", server.host().forgetFinishedRanks());
+  if (faults.empty() && runIsOver) note("the finished ranks: ", server.host().forgetFinishedRanks());
   return faults.empty() ? Status() : Status(ErrorCode::io, "could not save " + faults);
 }
 
-/// What would else be found out only after the training.
+/// Checks `save` at the start, so that a bad path does not fail only after the training.
 Status checkSavePath(Env& env, const DaemonConfig& config) {
   if (config.save.empty()) return {};
   const Status writable = checkWritable(env, config.save);
@@ -162,8 +163,8 @@ Status checkSavePath(Env& env, const DaemonConfig& config) {
 
 Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>()> reread,
                  const std::string& portFile, Env& env) {
-  // Blocks the signals for this thread and all that come from it, those of the CUDA driver among them: a
-  // thread that is there before would take a signal and end the daemon with it.
+  // Blocks the signals in this thread and all threads that it creates, including the CUDA driver's. A thread
+  // created earlier would receive a signal and terminate the daemon.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) kj::UnixEventPort::captureSignal(signal);
   const DaemonConfig& config = loaded.config;
   PSD_RETURN_IF_ERROR(initLogging(config.log));
@@ -218,7 +219,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   if (saved.ok()) {
     spdlog::info("stopped");
   } else if (!config.log.file.empty()) {
-    spdlog::error("stopped; {}", saved.message());  // beside standard error, where the program ends with it
+    spdlog::error("stopped; {}", saved.message());  // main() prints it to standard error
   }
   return saved;
 }

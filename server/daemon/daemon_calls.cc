@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// For one of several addresses; a daemon that is there accepts sooner.
+// Per address if there are several; a running daemon accepts sooner.
 constexpr std::chrono::milliseconds kReachTimeout{5'000};
 
 }  // namespace
@@ -49,8 +49,8 @@ Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call) {
     if (address.tls && !tokenInTheClear(call.credentials.token, servers).empty()) {
       return Error{ErrorCode::invalidArgument,
                    joined(servers, ",") +
-                       ": the token, which went over TLS so far, would go there in the clear; "
-                       "all addresses in `daemons` are to be tls://, unix:// or of this machine"};
+                       ": the token, which was sent over TLS so far, would be sent there unencrypted; "
+                       "all addresses in `daemons` must be tls://, unix:// or of this machine"};
     }
     all.push_back({servers, call.timeout, call.credentials});
   }
@@ -78,7 +78,7 @@ Result<DaemonStatus> readStatusAt(const Address& address, const DaemonCall& call
 
 namespace {
 
-/// Its role in its pair; "primary" too where it has no standby.
+/// The daemon's role in its replica set; "primary" if it has none.
 Result<std::string> roleAt(const Address& address, const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const DaemonStatus status, readStatusAt(address, call));
   return status.group ? status.group->role : "primary";
@@ -128,7 +128,7 @@ Status changeAll(const DaemonCall& call, const std::function<Result<std::string>
   for (size_t i = 0; asksFirst && i < addresses.size(); i++) {
     const Status may = mayChange(addresses[i]);
     if (may.ok()) continue;
-    return {may.error().code, fmt::format("daemon {} of {} would not take it, so nothing was changed: {}", i,
+    return {may.error().code, fmt::format("daemon {} of {} would refuse it, so nothing was changed: {}", i,
                                           addresses.size(), may.message())};
   }
   for (size_t i = 0; i < addresses.size(); i++) {

@@ -15,46 +15,47 @@
 
 namespace psd {
 
-// Which daemons an operator's command is about. All block.
+// Resolves which daemons an operator's command applies to. All functions block.
 
-/// A running daemon, and how long to wait for its answer. A value type.
+/// How to call a running daemon. A value type.
 struct DaemonCall {
-  std::vector<std::string> servers;  ///< addresses; the first that can be connected to counts
+  std::vector<std::string> servers;  ///< addresses; the first one that accepts a connection is used
   std::chrono::milliseconds timeout{0};
   Credentials credentials;
 };
 
-/// The address to call: the only one, or the first that can be connected to. Warns of a token in the clear.
+/// The address to call: the only one, or the first one that accepts a connection. Warns on standard error if
+/// the token would be sent unencrypted.
 Result<Address> reachable(const DaemonCall& call);
 
-/// One call for each of the daemons that serve the model of the one that is called, by partition; that one
-/// alone, where it serves its model by itself.
+/// One call per replica set that serves the model of the called daemon, in the order of partitions; only
+/// `call` if that daemon serves the whole model.
 Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call);
 
-/// `here`: the daemon that is called alone; else allDaemons().
+/// `here`: only the called daemon; else allDaemons().
 Result<std::vector<DaemonCall>> daemonsOf(const DaemonCall& call, bool here);
 
-/// Of a call to a daemon, and perhaps its standby: the address that answers and serves.
+/// The first address in `call` whose daemon answers and is the primary.
 Result<Address> servingOf(const DaemonCall& call);
 
-/// The address to call: the only one, or of several that of the daemon that serves, else of one that is
-/// there.
+/// The address to call: the only one; of several the primary's, or else the first one that accepts a
+/// connection.
 Result<Address> addressOf(const DaemonCall& call);
 
-/// What the daemon at an address tells of itself.
+/// The status of the daemon at `address`.
 Result<DaemonStatus> readStatusAt(const Address& address, const DaemonCall& call);
-inline constexpr std::string_view kStateMoved = "moved";  ///< DaemonStatus::state: others have its model
+inline constexpr std::string_view kStateMoved = "moved";  ///< DaemonStatus::state: its model has moved away
 
-/// Of all daemons that serve the model, the addresses to call. An Error where one of several does not answer.
+/// The address to call for each partition of the model. An Error if one of several does not answer.
 Result<std::vector<Address>> servingAll(const DaemonCall& call);
 
-/// Changes something at all daemons that serve the model, once all have answered, and of several none has
-/// said by `mayChange(address)` that it would refuse; null: they are not asked. `change(address)` gives what
-/// to print. Where it fails midway the error says so.
+/// Applies a change to all daemons that serve the model. Changes nothing unless all of them answer and, of
+/// several, `mayChange(address)` accepts the change on each (null: no such check). `change(address)` returns
+/// the text to print. The error of a change that fails midway says how many daemons have changed.
 Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change,
                  const std::function<Status(const Address&)>& mayChange = nullptr);
 
-/// The status document; of a daemon with a standby, that of the one that serves, where it answers.
+/// The status document; of a daemon with a standby, the primary's if it answers.
 Result<nlohmann::ordered_json> statusOf(const DaemonCall& call);
 
 }  // namespace psd

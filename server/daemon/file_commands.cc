@@ -18,7 +18,7 @@ constexpr std::string_view kRankPrefix = "rank=";
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
-/// The checkpoint that `path` names, or the newest whole one in it. `out`: what there is to say.
+/// The checkpoint that `path` names, or the newest complete one in that folder. Appends notes to `out`.
 Result<Checkpoint> checkpointAt(Env& env, const std::string& path, std::string& out) {
   PSD_ASSIGN_OR_RETURN(const bool named, isCheckpoint(env, path));
   if (named) return openCheckpoint(env, path);
@@ -28,7 +28,7 @@ Result<Checkpoint> checkpointAt(Env& env, const std::string& path, std::string& 
   }
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env, path));
   for (const NewestCheckpoint::Damaged& damaged : newest.damaged) {
-    out += "passed over a checkpoint: " + damaged.why.message + "\n";
+    out += "skipped a checkpoint: " + damaged.why.message + "\n";
   }
   if (!newest.checkpoint) return noCheckpointIn(path);
   return std::move(*newest.checkpoint);
@@ -38,7 +38,7 @@ std::optional<Version> versionOf(std::optional<uint64_t> update) {
   return update ? std::optional(Version{*update}) : std::nullopt;
 }
 
-/// Says where the shards are, and writes them to `to` unless that is empty.
+/// Prints the versions of the shards, and writes the model to `to` unless that is empty.
 Status tellRebuilt(Env& env, ParameterStore& store, const std::string& to) {
   std::string versions;
   for (size_t i = 0; i < store.blockCount(); i++) {
@@ -114,14 +114,15 @@ Status replayChosen(Env& env, const std::string& folder, std::optional<uint64_t>
     PSD_ASSIGN_OR_RETURN(model, rebuildChosen(env, folder, versionOf(until), choice, watch));
     return {};
   }));
-  print(fmt::format("from checkpoint {}{}: made {} updates of shards, left out {}\n", model.checkpoint,
+  print(fmt::format("from checkpoint {}{}: applied {} shard updates, left out {}\n", model.checkpoint,
                     model.since.value == 0 ? std::string()
-                                           : fmt::format(", whose updates up to {} stay", model.since.value),
+                                           : fmt::format(", which has all updates up to {}",
+                                                         model.since.value),
                     model.applied, model.leftOut));
   PSD_RETURN_IF_ERROR(tellRebuilt(env, *model.store, to));
   if (!moves) return {};
   PSD_RETURN_IF_ERROR(writeTextAtomically(env, blame, moves->json() + "\n"));
-  print(fmt::format("wrote what moved each tensor most to '{}'\n", blame));
+  print(fmt::format("wrote which updates moved each tensor most to '{}'\n", blame));
   return {};
 }
 

@@ -19,9 +19,9 @@ constexpr std::string_view kMarkName = "primary.json";
 constexpr std::string_view kMarkFormat = "psd primary", kMarkChecksum = "crc32c";
 constexpr uint64_t kMarkBytesMax = 4096;
 
-/// Who saved what is in a folder.
+/// Reads and validates a mark.
 Result<FolderRecord> readMark(Env& env, const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kMarkBytesMax, "the mark of a primary"));
+  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kMarkBytesMax, "the primary's mark"));
   PSD_ASSIGN_OR_RETURN(Json document, openSealedJson(text, kMarkChecksum));
   ObjectReader in(std::move(document));
   if (in.text("format", "") != kMarkFormat) in.fail("format", "must be \"" + std::string(kMarkFormat) + "\"");
@@ -92,8 +92,8 @@ SavedFolder FolderMark::read() const {
   auto mark = readMark(env_, path());
   if (!mark.ok()) {
     spdlog::error(
-        "whose state the folder has cannot be read ({}): in a pair only psd recover lets this daemon serve "
-        "it",
+        "cannot read whose state the folder holds ({}): in a replica set this daemon serves it only after "
+        "psd recover",
         mark.message());
     return {.record = FolderRecord()};
   }

@@ -11,27 +11,27 @@
 
 namespace psd {
 
-/// Whose state the folder of what is saved has, in a file there, for a process that goes on from it.
+/// The file in the data folder that records whose state the folder holds, for a process that resumes from it.
 /// Thread-safe.
 class FolderMark final {
  public:
-  /// `env` outlives it.
+  /// `env` must outlive this object.
   FolderMark(Env& env, const DurabilityConfig& durability, DaemonId me)
       : env_(env), durability_(durability), me_(me) {}
 
-  /// What is saved from now on is of a primary, this daemon, in that epoch.
+  /// From now on this daemon saves as the primary of term `epoch`.
   void setEpoch(uint64_t epoch);
-  /// What is in the folder now is so, and nobody else's: a mark tells it, to last. Nothing where one does so
-  /// already, before setEpoch(), and where nothing is saved. Blocks.
+  /// Durably marks the folder's content as that of this primary in its term. No-op if it is marked so
+  /// already, before setEpoch(), and without durability. Blocks.
   Status write();
-  /// write(), where a mark of an epoch before tells of what is there. Blocks.
+  /// write() if the folder carries a mark of an earlier term. Blocks.
   Status renew();
-  /// What is in the folder is of this daemon while it follows another one in that epoch. Blocks.
+  /// Durably marks the folder's content as that of this daemon as a standby in term `epoch`. Blocks.
   Status writeAsStandby(uint64_t epoch);
-  /// Another copy is followed, which is not in the folder yet: renew() then ignores the mark of
-  /// writeAsStandby().
+  /// The daemon now follows another copy, which is not in the folder yet: renew() ignores the mark that
+  /// writeAsStandby() wrote.
   void followAnother();
-  /// Whose state the folder has, if a start would use it. Blocks.
+  /// Whose state the folder holds, if a start would resume from it. Blocks.
   SavedFolder read() const;
 
  private:
@@ -41,8 +41,8 @@ class FolderMark final {
   Env& env_;
   const DurabilityConfig durability_;
   const DaemonId me_;
-  std::mutex mutex_;                 // guards what follows, and one who writes
-  uint64_t epoch_ = 0, marked_ = 0;  // that is to be written; that is there
+  std::mutex mutex_;                 // guards the members below and serializes writes
+  uint64_t epoch_ = 0, marked_ = 0;  // the term to write; the term in the file, 0: none
 };
 
 }  // namespace psd

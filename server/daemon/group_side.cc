@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kConfigFile = "config.json";  // beside a copy
+constexpr const char* kConfigFile = "config.json";  // in the image, next to the checkpoint
 constexpr std::chrono::milliseconds kDialTime{1'000};
 
 std::vector<Address> reachableAt(const std::vector<Address>& listen, const ReplicationConfig& config) {
@@ -35,7 +35,7 @@ std::vector<Address> reachableAt(const std::vector<Address>& listen, const Repli
   return out;
 }
 
-/// `replication.wait` of a configuration; empty: it has none.
+/// `replication.wait` of a configuration; empty: not set.
 std::string waitIn(const Json& config) {
   const auto replication = config.find("replication");
   if (replication == config.end() || !replication->is_object()) return "";
@@ -43,14 +43,14 @@ std::string waitIn(const Json& config) {
   return wait != replication->end() && wait->is_string() ? wait->get<std::string>() : "";
 }
 
-/// Warns where nobody could take over once this machine is gone, for want of a majority of etcd.
+/// Warns if the failure of this machine would leave etcd without a majority, so that no takeover is possible.
 void warnOfEngineHere(const std::vector<EtcdMember>& members) {
   std::vector<std::string> here;
   for (const EtcdMember& member : members) {
     if (isLocal({.host = member.host}) || member.host == hostName()) here.push_back(member.toString());
   }
   if (2 * (members.size() - here.size()) > members.size()) return;
-  spdlog::warn("etcd at {} is on this machine: where that is gone, the engine is too, and nobody takes over",
+  spdlog::warn("etcd at {} runs on this machine: if it fails, the engine fails too, and there is no takeover",
                joined(here, ", "));
 }
 
@@ -87,8 +87,8 @@ GroupSide::GroupSide(Server& server, Env& env, std::unique_ptr<Engine> engine)
       mark_(std::make_shared<FolderMark>(env, server.loaded().config.durability,
                                          DaemonId{server.coordinator().daemonId()})),
       own_(server.loaded().effective) {
-  // Who hears of a checkpoint may count on it after the death of this daemon, and of the one that it
-  // followed.
+  // The receiver of a checkpoint notification may rely on it even if this daemon and the one that it followed
+  // die.
   server_.host().beforeCheckpointTold([mark = mark_] { return mark->write(); });
 }
 
@@ -112,7 +112,7 @@ Status GroupSide::serve(uint64_t epoch) {
   mark_->setEpoch(epoch);
   PSD_RETURN_IF_ERROR(server_.goOn());
   noteMark(mark_->write());
-  note("primary", fmt::format("primary of epoch {}", epoch));
+  note("primary", fmt::format("primary of term {}", epoch));
   return {};
 }
 
@@ -124,18 +124,18 @@ void GroupSide::serveOn(uint64_t epoch) {
 
 void GroupSide::noteMark(const Status& written) {
   if (!written.ok())
-    spdlog::error("a daemon that is started over this folder would wait: {}", written.message());
+    spdlog::error("cannot mark the folder; a daemon started over it would wait: {}", written.message());
 }
 
 bool GroupSide::saves() const { return server_.loaded().config.durability.enabled(); }
 
 bool GroupSide::hasValues() const {
-  // A model that may not count is nobody's to go on with.
+  // A model that arrived by an uncommitted move must not be replicated.
   return server_.host().models().ready() && !server_.moveUnderWay();
 }
 
 kj::Promise<Result<std::string>> GroupSide::sendCopy(std::shared_ptr<ImageStream> to) {
-  // Who follows is told what happened before, too.
+  // A follower needs the finished ranks of the past, too.
   server_.replicator()->append(server_.coordinator().departed());
   std::string text = jsonText(server_.loaded().effective);
   return server_.host().copyTo(std::move(to), {kConfigFile, std::move(text)});
@@ -157,8 +157,8 @@ Result<bool> GroupSide::keepsOnDisk(const Json& primarys) const {
   const std::lock_guard hold(mutex_);
   if (waitIn(own_) == disk) return true;
   return Error{ErrorCode::invalidArgument,
-               fmt::format("replication.wait is \"{}\" at the primary, which waits for the disk of its "
-                           "standby: give this daemon the same, with durability.type log",
+               fmt::format("replication.wait is \"{}\" at the primary, which waits for its standby's disk: "
+                           "configure the same here, with durability.type log",
                            disk)};
 }
 
@@ -167,7 +167,7 @@ Result<LoadedConfig> GroupSide::asPrimarys(const Json& rules) const {
   auto loaded = readDaemonConfig(underRules(rules, own_));
   if (loaded.ok()) return loaded;
   return Error{ErrorCode::invalidArgument,
-               "the primary's configuration does not do here: " + loaded.message()};
+               "the primary's configuration is invalid on this daemon: " + loaded.message()};
 }
 
 bool GroupSide::follows() const { return member_->serves() == 0; }
@@ -195,9 +195,9 @@ void GroupSide::warnOfLimits() {
   }
   if (below.empty()) return;
   const std::string line =
-      "this standby has less room than its primary: " + joined(below, ", ") +
-      "; it follows nevertheless, and applies its own limits once it is the primary: give both daemons the "
-      "same limits";
+      "this standby has lower limits than its primary: " + joined(below, ", ") +
+      "; it follows nevertheless, and applies its own limits once it is the primary: configure the same "
+      "limits on both daemons";
   spdlog::warn("{}", line);
   server_.coordinator().events().add("standby", line);
 }
@@ -207,7 +207,7 @@ Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint, 
                        readText(files, kConfigFile, kConfigBytesMax, "a configuration"));
   PSD_ASSIGN_OR_RETURN(const Json primarys, parseJson(text, "the primary's configuration"));
   if (!primarys.is_object())
-    return Error{ErrorCode::invalidArgument, "the primary's configuration is no object"};
+    return Error{ErrorCode::invalidArgument, "the primary's configuration is not an object"};
   PSD_ASSIGN_OR_RETURN(const bool onDisk, keepsOnDisk(primarys));
   PSD_ASSIGN_OR_RETURN(LoadedConfig config, asPrimarys(primarys));
   PSD_ASSIGN_OR_RETURN(auto model, server_.host().makeCopy(files, checkpoint, config.config));
@@ -232,12 +232,12 @@ void GroupSide::showCopy() {
   server_.goBy(copy->config);
   server_.host().showCopy(std::move(copy->model),
                           std::make_shared<const DaemonConfig>(server_.loaded().config));
-  note("standby", "the model of " + member_->status().primary + " is here, and follows it");
+  note("standby", "the copy of " + member_->status().primary + "'s model is complete and follows it");
   warnOfLimits();
 }
 
 void GroupSide::serveCopy(Followed followed, uint64_t epoch) {
-  // It would say that what is saved from now on came by a move that may not count.
+  // It would declare that what is saved from now on arrived by an uncommitted move.
   const DurabilityConfig& durability = server_.loaded().config.durability;
   if (durability.enabled()) {
     const Status removed = removeMoveMark(env_, durability.path, kArrivingName);
@@ -245,7 +245,7 @@ void GroupSide::serveCopy(Followed followed, uint64_t epoch) {
   }
   server_.coordinator().setEpoch(epoch);
   mark_->setEpoch(epoch);
-  // Before a push of this epoch is answered: an existing log in the folder continues with it.
+  // Before a push of this term is answered, since an existing log in the folder continues with that push.
   noteMark(mark_->renew());
   const PriorRun prior = server_.host().serveCopy(std::move(followed.samples), std::move(followed.departed));
   server_.coordinator().begin(prior);
@@ -261,7 +261,7 @@ void GroupSide::endWithPrimary(const std::string& reason) {
 // --- As either -----------------------------------------------------------------------------------------
 
 void GroupSide::beginAnew(const std::string& why) {
-  spdlog::warn("beginning anew: {}", why);
+  spdlog::warn("discarding all state and restarting: {}", why);
   std::vector<std::string> addresses;
   for (const Address& address : server_.addresses()) addresses.push_back(address.toString());
   psd::beginAnew(addresses, server_.pages());

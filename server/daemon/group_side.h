@@ -14,11 +14,12 @@
 
 namespace psd {
 
-/// What a daemon has beside itself where an engine is configured: the engine, its part in its group, and what
-/// that decides done to the server. Owned by the control loop's thread.
+/// A daemon's membership in a replica set, if an engine is configured: owns the engine and the GroupMember,
+/// and applies the member's decisions to the server. Owned by the control loop's thread.
 class GroupSide final : public ServerGroup, public GroupHost {
  public:
-  /// The others outlive it. Reads the engine's files and this daemon's credentials; connects nowhere.
+  /// The arguments must outlive the result. Reads the engine's files and this daemon's credentials; does not
+  /// connect.
   static Result<std::unique_ptr<ServerGroup>> make(Server& server, kj::AsyncIoContext& io, Env& env);
   ~GroupSide() noexcept(false) override;
 
@@ -30,7 +31,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   std::vector<std::string> limitsBelow() const override;
 
  private:
-  /// A primary's model as it was copied, and the configuration that it goes by.
+  /// The copy of a primary's model, and the configuration that governs it.
   struct Copy {
     std::shared_ptr<ServedModel> model;
     LoadedConfig config;
@@ -56,12 +57,12 @@ class GroupSide final : public ServerGroup, public GroupHost {
   void fail(const Status& why) override;
   void note(const std::string& what, const std::string& line) override;
 
-  /// Whether what is copied from a primary with this configuration is kept on the disk of this daemon, too.
+  /// Whether this daemon also stores the copy of a primary with this configuration on its own disk.
   Result<bool> keepsOnDisk(const nlohmann::ordered_json& primarys) const;
-  /// This daemon's configuration with all that its primary's says of the model.
+  /// This daemon's configuration with the model rules of its primary's.
   Result<LoadedConfig> asPrimarys(const nlohmann::ordered_json& primarys) const;
   static void noteMark(const Status& written);
-  /// Warns where limits are below the primary's, unless that was said before.
+  /// Warns if limits are below the primary's, once per change.
   void warnOfLimits();
 
   Server& server_;
@@ -69,10 +70,10 @@ class GroupSide final : public ServerGroup, public GroupHost {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GroupMember> member_;
   const std::shared_ptr<FolderMark> mark_;
-  mutable std::mutex mutex_;         // guards what follows
+  mutable std::mutex mutex_;         // guards the members below
   nlohmann::ordered_json own_;       // this daemon's configuration, of which only kKeysOfOneDaemon are used
-  nlohmann::ordered_json primarys_;  // the configuration of the primary whose copy this is; null: none
-  std::vector<std::string> warned_;  // limitsBelow(), as the log says
+  nlohmann::ordered_json primarys_;  // the configuration of the primary that was copied; null: none
+  std::vector<std::string> warned_;  // limitsBelow() at the last warning
   std::optional<Copy> copy_;
 };
 

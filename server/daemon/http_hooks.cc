@@ -25,7 +25,7 @@ std::string jsonOfSeries(const ThinnedSeries& series) {
   return text + "]";
 }
 
-/// Names need no escapes: checkReported().
+/// Names need no escaping: checkReported().
 std::string jsonOfReports(const ReportBook& reports) {
   std::string text = "{";
   for (const auto& [rank, entry] : reports.ranks()) {
@@ -46,7 +46,7 @@ HttpAccess accessOf(const Identity& identity, const HttpPeer& peer) {
           (identity.caller.empty() ? "" : identity.caller + " at ") + peer.where + " over HTTP"};
 }
 
-/// Where callers must show who they are: by a token, which decides alone, or by a certificate.
+/// If authentication is required, a token decides, or a certificate if there is no token.
 HttpAccess accessOf(Server& server, const HttpCaller& caller) {
   constexpr std::string_view kScheme = "Bearer ";
   const Authenticator& authenticator = server.authenticator();
@@ -73,7 +73,7 @@ HttpAccess accessOf(Server& server, const HttpCaller& caller) {
   return accessOf(*identity, peer);
 }
 
-/// The integer `key` of an action's arguments, and no other.
+/// The integer `key`, the only argument that the action takes.
 Result<uint32_t> onlyInteger(const Json& arguments, const std::string& key) {
   const auto found = arguments.find(key);
   if (arguments.size() == 1 && found != arguments.end() && found->is_number_unsigned() &&
@@ -125,7 +125,7 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
   };
   hooks.actions["stop"] = [&administration](const Json&, const std::string& by) {
     return administration.stop("asked by " + by, false, by).then([](const Status& status) {
-      return status.ok() ? Outcome("the daemon ends") : Outcome(status.error());
+      return status.ok() ? Outcome("the daemon is stopping") : Outcome(status.error());
     });
   };
   return hooks;

@@ -5,8 +5,8 @@
 
 namespace psd {
 
-/// What the HTTP side may ask of this daemon, which outlives it, as `timer` does. Without `auth` all callers
-/// may do everything, else what their token says.
+/// The hooks by which the HTTP side reads and controls this daemon. `server` and `timer` must outlive them.
+/// Without `auth` every caller is an admin; else the token or certificate decides.
 HttpHooks httpHooksOf(Server& server, kj::Timer& timer);
 
 }  // namespace psd

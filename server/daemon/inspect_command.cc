@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What was found, for people and for programs. The JSON's fields are documented in docs/operations.md.
+/// The result, human-readable and as JSON. The JSON's fields are documented in docs/operations.md.
 struct Findings {
   std::string text;
   Json json;
@@ -49,7 +49,7 @@ Json checkpointJson(const Checkpoint& checkpoint) {
   return json;
 }
 
-/// `first`, `last`: numbers of its records; 0: it has none.
+/// `first`, `last`: numbers of its first and last record; 0: it has none.
 Json segmentJson(const std::string& file, const SegmentContent& content, uint64_t first, uint64_t last) {
   Json json = {{"kind", "segment"},
                {"file", file},
@@ -99,12 +99,12 @@ Status inspectCheckpoint(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, openCheckpoint(env, path));
   const Manifest& manifest = checkpoint.manifest;
   out.json = checkpointJson(checkpoint);
-  out.text += fmt::format("checkpoint {} of {}, consistency {}, all checksums right\n", manifest.number,
+  out.text += fmt::format("checkpoint {} of {}, consistency {}, all checksums valid\n", manifest.number,
                           manifest.created, consistencyName(manifest.consistency));
   if (manifest.base) {
     std::string chain;
     for (const Checkpoint& base : checkpoint.bases) chain += fmt::format("{}, ", base.manifest.number);
-    out.text += fmt::format("base       goes on from checkpoint {}: the rows are those of {}{} together\n",
+    out.text += fmt::format("base       checkpoint {}: the rows are those of {}{} together\n",
                             manifest.base->number, chain, manifest.number);
   }
   out.text += describeModel(manifest.model);
@@ -130,11 +130,11 @@ Status inspectCheckpoint(Env& env, const std::string& path, Findings& out) {
   if (manifest.samples) {
     const PlanTerms& terms = manifest.samples->terms;
     const SamplePlan plan = SamplesReplay(manifest).finish();
-    out.text += fmt::format("samples    {} epochs of {}: {} are done, {} under way\n", terms.epochs,
+    out.text += fmt::format("samples    {} epochs of {}: {} done, {} assigned\n", terms.epochs,
                             terms.samples, plan.doneCount(), plan.underWayCount());
   }
   if (manifest.logSegment != 0)
-    out.text += fmt::format("log        goes on in segment {}\n", manifest.logSegment);
+    out.text += fmt::format("log        continues in segment {}\n", manifest.logSegment);
   return {};
 }
 
@@ -146,7 +146,7 @@ Result<SegmentContent> showSegment(Env& env, const std::string& path, Findings& 
                          return Status();
                        }));
   if (!content.header) {
-    out.text += fmt::format("'{}' has no whole header\n", path);
+    out.text += fmt::format("'{}' has no complete header\n", path);
     out.json = segmentJson(nameIn(path), content, first, last);
     return content;
   }
@@ -156,7 +156,7 @@ Result<SegmentContent> showSegment(Env& env, const std::string& path, Findings& 
                           first == 0 ? "" : fmt::format(" ({} to {})", first, last));
   out.json = segmentJson(nameIn(path), content, first, last);
   const uint64_t rest = content.fileBytes - content.wholeBytes;
-  if (rest > 0) out.text += fmt::format("  its last {} bytes are no whole record\n", rest);
+  if (rest > 0) out.text += fmt::format("  its last {} bytes are not a complete record\n", rest);
   return content;
 }
 
@@ -164,7 +164,7 @@ Status inspectSegment(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const SegmentContent content, showSegment(env, path, out));
   if (!content.damage.empty()) return damagedSegment(path, content.damage);
   if (content.header) return {};
-  return {ErrorCode::io, "'" + path + "' is no segment of a log, or cut off in its header"};
+  return {ErrorCode::io, "'" + path + "' is not a log segment, or its header is truncated"};
 }
 
 Status inspectTensors(Env& env, const std::string& path, Findings& out) {
@@ -197,7 +197,7 @@ Status inspectWhole(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const std::optional<WholeCheckpoint> whole, readWhole(env, path));
   if (!whole) return {};
   out.text += fmt::format(
-      "{}: of {}, of the whole model the checkpoints {}\n", kWholeName, whole->created,
+      "{}: of {}, checkpoint of the whole model: {}\n", kWholeName, whole->created,
       joined(whole->parts, ", ", [](const CheckpointRef& part) { return std::to_string(part.number); }));
   out.json["created"] = whole->created;
   out.json["checkpoints"] = Json::array();
@@ -205,7 +205,8 @@ Status inspectWhole(Env& env, const std::string& path, Findings& out) {
   return {};
 }
 
-/// One checkpoint of a folder. Whether it is whole; where it is, also where its log goes on.
+/// Describes one checkpoint of a folder. Returns whether it is complete; if so, adds to `logFrom` the segment
+/// where its log continues.
 Result<bool> showCheckpoint(Env& env, const std::string& folder, uint64_t number, Findings& out,
                             std::map<uint64_t, uint64_t>& logFrom) {
   const std::string path = checkpointPath(folder, number);
@@ -217,7 +218,7 @@ Result<bool> showCheckpoint(Env& env, const std::string& folder, uint64_t number
                                                           {"error", nullptr}});
   PSD_ASSIGN_OR_RETURN(const bool finished, isCheckpoint(env, path));
   if (!finished) {
-    out.text += fmt::format("checkpoint {} is unfinished and counts for nothing\n", number);
+    out.text += fmt::format("checkpoint {} is incomplete and ignored\n", number);
     entry["error"] = "unfinished";
     return false;
   }
@@ -232,7 +233,7 @@ Result<bool> showCheckpoint(Env& env, const std::string& folder, uint64_t number
   const uint64_t version = blocksOf(manifest).front()->version.value;
   out.text +=
       fmt::format("checkpoint {} of {}, shard 0 at version {}, whole{}\n", number, manifest.created, version,
-                  manifest.base ? fmt::format(", goes on from {}", manifest.base->number) : "");
+                  manifest.base ? fmt::format(", based on {}", manifest.base->number) : "");
   entry["whole"] = true;
   entry["created"] = manifest.created;
   entry["version"] = version;
@@ -248,7 +249,7 @@ Status inspectFolder(Env& env, const std::string& path, Findings& out) {
               {"departed", nullptr},       {"whole_model", nullptr}};
   Status worst;
   bool whole = false;
-  std::map<uint64_t, uint64_t> logFrom;  // of each history: where its oldest whole checkpoint goes on
+  std::map<uint64_t, uint64_t> logFrom;  // by history: the segment that continues its oldest checkpoint
   for (const uint64_t number : numbers) {
     const auto shown = showCheckpoint(env, path, number, out, logFrom);
     if (!shown.ok()) worst = shown.status();
@@ -263,7 +264,7 @@ Status inspectFolder(Env& env, const std::string& path, Findings& out) {
     out.json["segments"].push_back(shown.ok() ? std::move(segment.json)
                                               : Json{{"file", name}, {"error", shown.message()}});
   }
-  // As a daemon would read it: only there it shows whether all of the log follows on what is before it.
+  // Read like a daemon does: only this shows whether the records are consecutive across segments.
   for (const auto& [history, from] : logFrom) {
     const auto read = readLog(env, path, history, from, [](const LogRecord&) { return Status(); });
     if (read.ok()) continue;

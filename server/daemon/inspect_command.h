@@ -7,9 +7,9 @@
 
 namespace psd {
 
-/// `psd inspect`: what a checkpoint, a folder of them, a segment of a log or a safetensors file holds, every
-/// checksum verified; to standard output, as `json` one document. An Error when something in it is damaged,
-/// which the document names too. Blocks.
+/// `psd inspect`: prints the contents of a checkpoint, a folder of checkpoints, a log segment or a
+/// safetensors file to standard output and verifies every checksum. `json`: as one document. Returns an Error
+/// if anything is damaged, which the output names too. Blocks.
 Status inspect(Env& env, const std::string& path, bool json);
 
 }  // namespace psd

@@ -28,7 +28,7 @@ kj::Promise<void> Listener::accept(kj::UnixEventPort::FdObserver& observer, int 
   return observer.whenBecomesReadable().then([this, &observer, listening]() -> kj::Promise<void> {
     kj::Duration pause = acceptWaiting(listening);
     if (pause == 0 * kj::SECONDS) return accept(observer, listening);
-    // What waits in the backlog makes no new edge; look again after the pause.
+    // Connections that are already in the backlog do not trigger the edge again; poll after the pause.
     return retry(observer, listening, pause);
   });
 }
@@ -46,7 +46,7 @@ kj::Duration Listener::acceptWaiting(int listening) {
     auto accepted = acceptFrom(listening);
     if (!accepted.ok()) {
       logLine(spdlog::level::warn, {.event = "accept_failed", .limited = true},
-              "{}: cannot accept a connection: {}; trying again", address().toString(), accepted.message());
+              "{}: cannot accept a connection: {}; retrying", address().toString(), accepted.message());
       return 100 * kj::MILLISECONDS;
     }
     if (accepted->fd.get() < 0) return 0 * kj::SECONDS;
@@ -56,14 +56,14 @@ kj::Duration Listener::acceptWaiting(int listening) {
     if (open >= connectionsMax_ + uint64_t{kOperatorConnections} + forLocal) {
       counters_.connectionsRefused.add();
       logLine(spdlog::level::warn, {.event = "connection_refused", .peer = accepted->peer, .limited = true},
-              "refused {}: limits.connections ({}) are open, and those kept for operators", accepted->peer,
+              "refused {}: limits.connections ({}) and the reserve for operators are in use", accepted->peer,
               connectionsMax_);
       continue;
     }
     const bool reserved = open >= connectionsMax_;
     if (reserved) {
       logLine(spdlog::level::warn, {.event = "connection_reserved", .peer = accepted->peer, .limited = true},
-              "{}: limits.connections ({}) are open; it can only be an operator's", accepted->peer,
+              "{}: limits.connections ({}) are in use; only an operator may log in", accepted->peer,
               connectionsMax_);
     }
     counters_.connectionsAccepted.add();

@@ -11,10 +11,10 @@
 
 namespace psd {
 
-/// Accepts connections on one address and hands them on. Owned by the control loop's thread.
+/// Accepts connections on one address and passes them to a handler. Owned by the control loop's thread.
 class Listener final : private kj::TaskSet::ErrorHandler {
  public:
-  /// `reserved`: it came beyond `connectionsMax`, where operators alone are let in.
+  /// `reserved`: the connection exceeds `connectionsMax` and is admitted for operators only.
   using Handler = std::function<void(AcceptedSocket accepted, bool reserved)>;
 
   Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax, DaemonMetrics& counters,
@@ -26,7 +26,8 @@ class Listener final : private kj::TaskSet::ErrorHandler {
  private:
   kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening);
   kj::Promise<void> retry(kj::UnixEventPort::FdObserver& observer, int listening, kj::Duration pause);
-  /// Takes all that wait; how long to pause before the next look when the system is out of something.
+  /// Accepts all waiting connections. Returns how long to wait before retrying if the system is out of a
+  /// resource; else 0.
   kj::Duration acceptWaiting(int listening);
   void taskFailed(kj::Exception&& exception) override;
 

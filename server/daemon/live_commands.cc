@@ -23,9 +23,9 @@ ServerFlags::ServerFlags(CLI::App& command, const std::string& seconds, const st
   auto* const option =
       command
           .add_option("--server", servers_,
-                      "The daemon's address; of several, with commas between them, the first that answers")
+                      "The daemon's address; of several, separated by commas, the first that answers")
           ->delimiter(',')
-          ->allow_extra_args(false)  // the next word is the command's own
+          ->allow_extra_args(false)  // the next argument belongs to the command
           ->type_name("ADDRESS");
   if (!server.empty()) option->capture_default_str()->envname("PSD_SERVER");
   command.add_option("--timeout", seconds_, "How long to wait for the daemon's answer")
@@ -50,43 +50,45 @@ LiveCommands::Command LiveCommands::add(CLI::App& to, const std::string& name, c
 }
 
 LiveCommands::LiveCommands(CLI::App& app) {
-  top_ = add(app, "top", "Show what a running daemon does, each second", "5");
-  top_.app->add_option("--looks", looks_, "End after so many; 0: go on")
+  top_ = add(app, "top", "Show the activity of a running daemon, refreshed every second", "5");
+  top_.app->add_option("--looks", looks_, "End after N refreshes; 0: no limit")
       ->capture_default_str()
       ->type_name("N");
   const auto addHere = [this](CLI::App& command) {
-    command.add_flag("--here", here_, "Of the daemon at --server alone, not of all that serve the model");
+    command.add_flag("--here", here_, "Only the daemon at --server, not all that serve the model");
   };
   addHere(*top_.app);
   events_ = add(app, "events",
-                "Show what happened in a running daemon: who came and went, reloads, checkpoints", "5");
-  events_.app->add_flag("--follow", follow_, "And then what happens, until the daemon ends");
-  events_.app->add_flag("--json", json_, "One object a line, for programs");
+                "Show the events of a running daemon: joins and departures, reloads, checkpoints", "5");
+  events_.app->add_flag("--follow", follow_, "Keep printing new events until the daemon ends");
+  events_.app->add_flag("--json", json_, "One JSON object per line, for programs");
   addHere(*events_.app);
   checkpoint_ = add(app, "checkpoint",
-                    "Let a running daemon take a checkpoint now; returns when it is complete", "600");
-  set_ = add(app, "set", "Change one key of a running daemon's configuration, until it reads its file again",
+                    "Make a running daemon take a checkpoint now; returns when it is complete", "600");
+  set_ = add(app, "set", "Change one key of a running daemon's configuration, until the next reload",
              "60");
-  set_.app->add_option("assignment", assignment_, "As optimizer.lr=0.05")->required()->type_name("KEY=VALUE");
+  set_.app->add_option("assignment", assignment_, "For example optimizer.lr=0.05")
+      ->required()
+      ->type_name("KEY=VALUE");
   switch_ =
       add(app, "switch",
-          "Let the standby of a running daemon take its place, and the daemon become the standby", "10");
+          "Make the standby of a running daemon the primary, and the daemon its standby", "10");
   recover_ = add(
       app, "recover",
-      "Let a daemon that waits for a dead primary take its place with what it has, whatever is lost", "60");
+      "Promote a daemon that waits for a dead primary with the state it has, whatever is lost", "60");
   move_ = add(app, "move",
-              "Let other daemons serve the model from now on, more or fewer, while trainers work", "600");
-  move_.app->add_option("--to", to_, "One of the daemons that are to serve it, which have no model yet")
+              "Move the model to other daemons, more or fewer, while trainers work", "600");
+  move_.app->add_option("--to", to_, "Any one of the new daemons, which have no model yet")
       ->required()
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("ADDRESS");
-  move_.app->add_option("--patience", patience_, "How long to wait until trainers have ended what they do")
+  move_.app->add_option("--patience", patience_, "How long to wait for trainers to quiesce")
       ->capture_default_str()
       ->type_name("SECONDS");
-  CLI::App* const trainer = app.add_subcommand("trainer", "Do something to one trainer of a running daemon");
+  CLI::App* const trainer = app.add_subcommand("trainer", "Act on one trainer of a running daemon");
   trainer->require_subcommand(1);
-  remove_ = add(*trainer, "remove", "End a trainer's session; its process is not let in again", "5");
+  remove_ = add(*trainer, "remove", "End a trainer's session; its process cannot rejoin", "5");
   remove_.app->add_option("rank", rank_, "The trainer's rank")->required()->type_name("RANK");
 }
 

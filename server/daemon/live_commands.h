@@ -14,11 +14,11 @@
 
 namespace psd {
 
-/// --server, --timeout and what to show the daemon, of one subcommand. Its address stays the same, since the
-/// command line is read into it.
+/// The flags --server, --timeout and credentials of one subcommand. Not movable, since the command-line
+/// parser holds pointers into it.
 class ServerFlags {
  public:
-  /// `server`: the default; empty: none.
+  /// `server`: the default address; empty: none.
   ServerFlags(CLI::App& command, const std::string& seconds,
               const std::string& server = "tcp://localhost:5500");
   ServerFlags(const ServerFlags&) = delete;
@@ -27,18 +27,19 @@ class ServerFlags {
   Result<DaemonCall> call() const;
 
  private:
-  std::string seconds_;  // a text until it is checked
+  std::string seconds_;  // unparsed
   std::vector<std::string> servers_;
   CredentialFlags credentials_;
 };
 
-/// The subcommands about a running daemon that change one thing or go on looking. Its address stays the same.
+/// The subcommands that change or watch a running daemon. Not movable, since the command-line parser holds
+/// pointers into it.
 class LiveCommands {
  public:
   explicit LiveCommands(CLI::App& app);
   LiveCommands(const LiveCommands&) = delete;
 
-  /// The chosen command's outcome; nothing when none of them was chosen.
+  /// Runs the selected command and returns its outcome; nullopt if none of these was selected.
   std::optional<Status> run() const;
 
  private:
@@ -55,7 +56,7 @@ class LiveCommands {
   bool follow_ = false, json_ = false, here_ = false;
 };
 
-/// A number of looks as --looks has it; 0: no bound.
+/// Parses the value of --looks; 0: no limit.
 Result<uint64_t> parseLooks(const std::string& text);
 
 }  // namespace psd

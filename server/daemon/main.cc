@@ -39,9 +39,9 @@ constexpr int kExitUsage = 2;
 constexpr int kExitNoAnswer = 3;
 constexpr uint64_t kUpdateMax = 1ull << 40;
 
-const psd::CommandHints kWordsForServing = {{"serve", "psd alone serves, as in 'psd --config FILE'"},
-                                            {"start", "psd alone serves, as in 'psd --config FILE'"},
-                                            {"run", "psd alone serves, as in 'psd --config FILE'"}};
+const psd::CommandHints kWordsForServing = {{"serve", "omit it, as in 'psd --config FILE'"},
+                                            {"start", "omit it, as in 'psd --config FILE'"},
+                                            {"run", "omit it, as in 'psd --config FILE'"}};
 
 /// The flags that choose and change a configuration; `psd` and `psd check` share them.
 struct ConfigFlags {
@@ -54,19 +54,19 @@ struct ConfigFlags {
         ->expected(1)
         ->take_all();
     app.add_flag("--insecure", overrides.insecure,
-                 "Let other machines connect without showing who they are; on a network that you trust");
+                 "Let other machines connect without authentication; only on a trusted network");
     app.add_option("--device", overrides.device, "auto, cpu or cuda:N, instead of the file's")
         ->type_name("DEVICE");
     app.add_option("--index", overrides.index, "Which of the configuration's `daemons` this one is, from 0")
         ->type_name("N");
-    app.add_option("--set", overrides.assignments, "Any key, as in --set policy.type=locked; repeatable")
+    app.add_option("--set", overrides.assignments, "Set any key, as in --set policy.type=locked; repeatable")
         ->type_name("KEY=VALUE")
         ->expected(1)
         ->take_all();
   }
 };
 
-/// What the daemon itself is told.
+/// The flags of the daemon.
 struct ServeFlags : ConfigFlags {
   std::vector<std::string> http;
   std::string portFile;
@@ -75,15 +75,15 @@ struct ServeFlags : ConfigFlags {
     app.add_option("--config", file, "Configuration file (JSON, comments allowed)")->type_name("FILE");
     addTo(app);
     app.add_option("--http", http,
-                   std::string("Show a page and answer programs over HTTP; without an address on ") +
+                   std::string("Serve a page and an API over HTTP; without an address, on ") +
                        psd::kDefaultHttpAddress)
         ->type_name("[ADDRESS]")
         ->expected(0, 1);
-    app.add_option("--port-file", portFile, "Write the TCP port here once the daemon can be reached")
+    app.add_option("--port-file", portFile, "Write the TCP port here once the daemon accepts connections")
         ->type_name("FILE");
   }
 
-  /// To be called once the command line is read.
+  /// Call it after the command line was parsed.
   void settle(const CLI::App& app) {
     if (app.count("--http") == 0) return;
     const bool named = !http.empty() && !http.front().empty();
@@ -91,7 +91,7 @@ struct ServeFlags : ConfigFlags {
   }
 };
 
-/// What `psd export`, `psd inspect` and `psd replay` are told.
+/// The flags of `psd export`, `psd inspect` and `psd replay`.
 struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
   std::string path, to, table;
@@ -110,21 +110,21 @@ struct FileFlags {
     exporting
         ->add_option(
             "checkpoint", path,
-            "A checkpoint, or a folder of them: the newest whole one. With --server the file to write")
+            "A checkpoint, or a folder of them: the newest complete one. With --server, the file to write")
         ->type_name("PATH");
     exporting->add_option("--to", to, "The file to write")->type_name("FILE");
     exporting
-        ->add_option("--table", table, "One embedding table in place of the tensors: its keys and values")
+        ->add_option("--table", table, "Keys and values of one embedding table instead of the tensors")
         ->type_name("NAME");
     inspecting
-        ->add_option("path", path, "A checkpoint, a folder of them, a segment of a log, a safetensors file")
+        ->add_option("path", path, "A checkpoint, a folder of them, a log segment, or a safetensors file")
         ->required()
         ->type_name("PATH");
     inspecting->add_flag("--json", json, "One JSON document, for programs");
     replaying->add_option("log", path, "durability.path: the folder with checkpoints and log")
         ->required()
         ->type_name("FOLDER");
-    replaying->add_option("--until", until, "The last update of each shard; else all there are")
+    replaying->add_option("--until", until, "The last update of each shard to apply; default: all")
         ->type_name("N");
     replaying->add_option("--to", to, "The safetensors file to write")->type_name("FILE");
     replaying
@@ -132,7 +132,7 @@ struct FileFlags {
         ->type_name("rank=R")
         ->expected(1)
         ->take_all();
-    replaying->add_option("--only", only, "Make the updates of this trainer alone; repeatable")
+    replaying->add_option("--only", only, "Apply only the updates of this trainer; repeatable")
         ->type_name("rank=R")
         ->expected(1)
         ->take_all();
@@ -140,7 +140,7 @@ struct FileFlags {
         ->type_name("FILE");
   }
 
-  /// The chosen command's outcome; nothing when none of them was chosen.
+  /// Runs the selected command and returns its outcome; nullopt if none of these was selected.
   std::optional<psd::Status> run(psd::Env& env) const {
     if (*exporting) return exportFrom(env);
     if (*inspecting) return psd::inspect(env, path, json);
@@ -176,7 +176,7 @@ struct FileFlags {
   }
 };
 
-/// What `psd status`, `psd reload` and `psd stop` are told.
+/// The flags of `psd status`, `psd reload` and `psd stop`.
 struct OperatorFlags {
   struct Call {
     CLI::App* command;
@@ -192,22 +192,22 @@ struct OperatorFlags {
   explicit OperatorFlags(CLI::App& app)
       : status{app.add_subcommand("status", "Show the state of a running daemon"), "5"},
         reload{app.add_subcommand("reload",
-                                  "Let a running daemon read its configuration again, while trainers work"),
+                                  "Make a running daemon reread its configuration, while trainers work"),
                "60"},
-        stop{app.add_subcommand("stop", "End a running daemon in an orderly way; returns when all is saved"),
+        stop{app.add_subcommand("stop", "Stop a running daemon; returns when everything is saved"),
              "120"} {
-    status.command->add_flag("--json", json, "The whole status, for programs");
+    status.command->add_flag("--json", json, "The full status as JSON, for programs");
     status.command->add_flag("--here", here,
-                             "Of the daemon at --server alone, not of all that serve the model; so is --hot");
-    status.command->add_flag("--watch", watch, "Again each second");
-    status.command->add_option("--looks", looks, "With --watch: end after so many; 0: go on")
+                             "Only the daemon at --server, not all that serve the model; implied by --hot");
+    status.command->add_flag("--watch", watch, "Refresh every second");
+    status.command->add_option("--looks", looks, "With --watch: end after N refreshes; 0: no limit")
         ->capture_default_str()
         ->type_name("N");
     status.command->add_flag("--hot", hot,
-                             "In its place the ten rows of each embedding table with the most updates");
+                             "Show the ten rows of each embedding table with the most updates instead");
   }
 
-  /// The chosen command's outcome; nothing when none of them was chosen.
+  /// Runs the selected command and returns its outcome; nullopt if none of these was selected.
   std::optional<psd::Status> run() const {
     using psd::DaemonCall;
     if (*status.command) {
@@ -225,7 +225,7 @@ struct OperatorFlags {
  private:
   psd::Status watchOn(const psd::DaemonCall& call) const {
     if (json || hot)
-      return {psd::ErrorCode::invalidArgument, "--watch goes neither with --json nor with --hot"};
+      return {psd::ErrorCode::invalidArgument, "--watch cannot be combined with --json or --hot"};
     PSD_ASSIGN_OR_RETURN(const uint64_t most, psd::parseLooks(looks));
     return psd::watchStatus(call, {most, here});
   }
@@ -236,32 +236,32 @@ struct OperatorFlags {
   }
 };
 
-/// What `psd token` is told.
+/// The flags of `psd token`.
 struct TokenFlags {
   CLI::App *token, *making;
   std::string name, role, file;
 
   explicit TokenFlags(CLI::App& app)
-      : token(app.add_subcommand("token", "Tokens, by which a daemon knows its callers")),
+      : token(app.add_subcommand("token", "Tokens, by which a daemon authenticates its callers")),
         making(token->add_subcommand("new",
                                      "Print a new token, once, and its line for the daemon's auth.tokens")) {
     token->require_subcommand(1);
-    making->add_option("--name", name, "Whose it is")->required()->type_name("NAME");
-    making->add_option("--role", role, "reader, trainer or admin; each may do what those before it may")
+    making->add_option("--name", name, "The name of the token's owner")->required()->type_name("NAME");
+    making->add_option("--role", role, "reader, trainer or admin; each includes the previous ones")
         ->required()
         ->type_name("ROLE");
-    making->add_option("--file", file, "Add the line to this file; else it goes to standard error")
+    making->add_option("--file", file, "Append the line to this file instead of printing it")
         ->type_name("FILE");
   }
 
-  /// The outcome; nothing when the command was not chosen.
+  /// Runs the command and returns its outcome; nullopt if it was not selected.
   std::optional<psd::Status> run() const {
     if (*making) return psd::newToken(name, role, file);
     return {};
   }
 };
 
-/// What `psd plan` is told.
+/// The flags of `psd plan`.
 struct PlanFlags {
   CLI::App* planning;
   std::string path, daemons;
@@ -273,14 +273,14 @@ struct PlanFlags {
     planning->add_option("model", path, "A safetensors file, a checkpoint, or a folder of them")
         ->required()
         ->type_name("PATH");
-    planning->add_option("--daemons", daemons, "How many daemons are to serve it")
+    planning->add_option("--daemons", daemons, "Number of daemons that would serve it")
         ->required()
         ->type_name("N");
     planning->add_flag("--json", json, "One JSON document, for programs");
     planning->footer("Example: psd plan model.safetensors --daemons 3");
   }
 
-  /// The outcome; nothing when the command was not chosen.
+  /// Runs the command and returns its outcome; nullopt if it was not selected.
   std::optional<psd::Status> run(psd::Env& env) const {
     if (!*planning) return {};
     const auto count = psd::parseInteger({"--daemons", daemons}, 1, psd::kPartitionsMax);
@@ -289,7 +289,7 @@ struct PlanFlags {
   }
 };
 
-/// What `psd repartition` is told.
+/// The flags of `psd repartition`.
 struct RepartitionFlags {
   CLI::App* dividing;
   std::vector<std::string> folders;
@@ -298,24 +298,24 @@ struct RepartitionFlags {
 
   explicit RepartitionFlags(CLI::App& app)
       : dividing(app.add_subcommand(
-            "repartition", "Divide what the daemons of a model have saved for another number of daemons")) {
+            "repartition", "Divide what a model's daemons have saved among another number of daemons")) {
     dividing
-        ->add_option("folders", folders, "durability.path of each daemon of now; none of them may be running")
+        ->add_option("folders", folders, "durability.path of each current daemon; none may be running")
         ->required()
         ->type_name("FOLDER...");
-    dividing->add_option("--daemons", daemons, "How many daemons are to go on with it")
+    dividing->add_option("--daemons", daemons, "Number of new daemons")
         ->required()
         ->type_name("N");
     dividing
-        ->add_option("--to", to, "A new folder: in it partition-0, partition-1, ... are theirs to go on from")
+        ->add_option("--to", to, "A new folder for their durability.path: partition-0, partition-1, ...")
         ->required()
         ->type_name("FOLDER");
     dividing->add_flag("--whole", together,
-                       "In place of the newest of each daemon the checkpoint of the whole model that psd "
-                       "checkpoint made");
+                       "Use the checkpoint of the whole model that psd checkpoint made, not the newest one "
+                       "of each daemon");
   }
 
-  /// The outcome; nothing when the command was not chosen.
+  /// Runs the command and returns its outcome; nullopt if it was not selected.
   std::optional<psd::Status> run(psd::Env& env) const {
     if (!*dividing) return {};
     const auto count = psd::parseInteger({"--daemons", daemons}, 1, psd::kPartitionsMax);
@@ -327,13 +327,13 @@ struct RepartitionFlags {
 constexpr const char* kExamples =
     "Example: psd --config configs/hogwild.json\n"
     "         psd status\n\n"
-    "Without a configuration it listens on tcp://localhost:5500, where the commands look for it, and\n"
-    "psd-trainer too. Every key is in docs/configuration.md, running it in docs/operations.md; 'psd help\n"
-    "COMMAND' explains a command, 'man psd' all of them where psd is installed.\n\n"
-    "Exit status: 0 done, 1 failed, 2 a command line or configuration that cannot be right, 3 no\n"
-    "answer within --timeout, or the daemon itself gave up waiting.";
+    "Without a configuration it listens on tcp://localhost:5500, the default address of the commands and\n"
+    "of psd-trainer. docs/configuration.md documents every key, docs/operations.md how to run it; 'psd help\n"
+    "COMMAND' explains a command, 'man psd' all of them if psd is installed.\n\n"
+    "Exit status: 0 success, 1 failure, 2 an invalid command line or configuration, 3 no answer within\n"
+    "--timeout, or a timeout in the daemon itself.";
 
-/// The first words of lines of help that each explain one.
+/// The first word of each line of a help text: the word that the line explains.
 std::vector<std::string> explained(const std::string& help) {
   std::vector<std::string> words;
   std::istringstream lines(help);
@@ -352,13 +352,13 @@ psd::CompletionWords completionWords() {
                 {"policy.aggregator.type", explained(psd::aggregatorHelp())}}};
 }
 
-/// The configuration once more, for a daemon that runs. What a pipe held is gone, and a FIFO would hold up
-/// the daemon until somebody writes to it.
+/// Rereads the configuration of a running daemon. Refuses pipes: their content is gone, and a FIFO would
+/// block until someone writes to it.
 psd::Result<psd::LoadedConfig> reread(psd::Env& env, const ConfigFlags& flags) {
   std::error_code error;
   if (std::filesystem::is_other(flags.file, error)) {
     return psd::Error{psd::ErrorCode::invalidArgument,
-                      flags.file + ": is no regular file, and cannot be read a second time"};
+                      flags.file + ": is not a regular file, and cannot be read a second time"};
   }
   return psd::loadDaemonConfig(env, flags.file, flags.overrides);
 }
@@ -393,9 +393,9 @@ int run(int argc, char** argv) {
   const RepartitionFlags divisions(app);
   const TokenFlags tokens(app);
 
-  psd::groupOptions(app, {{"The daemon to ask",
+  psd::groupOptions(app, {{"The daemon to call",
                            {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
-                          {"In place of the configuration",
+                          {"Overrides of the configuration",
                            {"--listen", "--http", "--insecure", "--device", "--index", "--set"}}});
   const psd::TextCommands texts(app, completionWords());
   try {
@@ -433,7 +433,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   psd::endBySignals();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit then fails the write instead
   const int status = run(argc, argv);
   return status == 0 ? report(psd::finishOutput()) : status;
 }

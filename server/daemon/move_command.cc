@@ -16,7 +16,7 @@
 namespace psd {
 namespace {
 
-constexpr double kSameStartSeconds = 5;  // apart, of one process, whose answers take their time
+constexpr double kSameStartSeconds = 5;  // tolerance for the time that answers take
 
 void print(const char* what, const std::string& line) { std::printf("%-10s %s\n", what, line.c_str()); }
 
@@ -25,8 +25,8 @@ std::string described(const std::vector<Address>& daemons) {
                      joined(daemons, " ", [](const Address& address) { return address.toString(); }));
 }
 
-/// Of each daemon the address to call, of a pair that of its primary; every one is asked, also where a daemon
-/// has none to serve yet.
+/// The address to call for each partition, the primary's if there is a standby. Queries every daemon, even
+/// those that have no model yet.
 Result<std::vector<Address>> addressesOf(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
   std::vector<Address> addresses;
@@ -36,13 +36,13 @@ Result<std::vector<Address>> addressesOf(const DaemonCall& call) {
   return addresses;
 }
 
-/// Whether the model is at the daemon, and came from one that was at one of these addresses.
+/// Whether the daemon serves a model that moved there from one of the addresses `old`.
 bool hasFrom(const std::set<std::string>& old, const Result<DaemonStatus>& status) {
   return status.ok() && status->state == "serving" &&
          std::ranges::any_of(status->movedFrom, [&](const auto& from) { return old.contains(from); });
 }
 
-/// Nobody answers where the model was: whether it is at the new daemons already, from there.
+/// The source daemons do not answer: checks whether their model has already moved to the target daemons.
 Status lookForMoved(const DaemonCall& before, const DaemonCall& call, const Error& away) {
   std::set<std::string> old;
   for (const std::string& server : before.servers) {
@@ -64,24 +64,24 @@ Status lookForMoved(const DaemonCall& before, const DaemonCall& call, const Erro
               addresses->size() == 1 ? addresses->front().toString() + " is" : "the daemons of --to are")};
 }
 
-/// What a daemon said of itself, and when.
+/// A daemon's status, and when it was received.
 struct Told {
   Result<DaemonStatus> status;
   std::chrono::steady_clock::time_point at;
 };
 
-/// Whether both are of one process.
+/// Whether both come from the same process.
 bool sameProcess(const Told& one, const Told& other) {
   if (!one.status.ok() || !other.status.ok()) return false;
   const DaemonStatus &first = *one.status, &second = *other.status;
   const double between = std::chrono::duration<double>(other.at - one.at).count();
-  // Containers may share a name and a number of their process.
+  // Containers may share host name and PID.
   return first.host == second.host && first.pid == second.pid && first.addresses == second.addresses &&
          std::abs(second.uptimeSeconds - first.uptimeSeconds - between) < kSameStartSeconds;
 }
 
-/// Whether addresses that are given as those of one daemon and its standby are of different daemons, as far
-/// as they answer.
+/// Checks that the addresses given for one daemon and its standby belong to different daemons, as far as they
+/// answer.
 Status checkDiffer(const std::vector<std::string>& servers, const DaemonCall& call) {
   std::vector<std::pair<std::string, Told>> seen;
   for (const std::string& server : servers) {
@@ -93,7 +93,8 @@ Status checkDiffer(const std::vector<std::string>& servers, const DaemonCall& ca
       if (before == name) return {ErrorCode::invalidArgument, "--to: " + name + " is given twice"};
       if (sameProcess(of, told)) {
         return {ErrorCode::invalidArgument,
-                fmt::format("--to: {} and {} are one daemon; give that once, and of a pair each of the two",
+                fmt::format("--to: {} and {} are the same daemon; give it once, or an address of each "
+                            "replica",
                             before, name)};
       }
     }
@@ -102,7 +103,8 @@ Status checkDiffer(const std::vector<std::string>& servers, const DaemonCall& ca
   return {};
 }
 
-/// A pair that the model goes to alone: trainers are told where both of its daemons are.
+/// If the model moves to a single replica set: adds the addresses of its other replicas, so that trainers
+/// know both.
 void addOthers(const DaemonStatus& status, std::vector<std::string>& servers) {
   if (!status.group || status.state == kStateMoved) return;
   for (const std::string& other : status.group->others) {
@@ -110,8 +112,8 @@ void addOthers(const DaemonStatus& status, std::vector<std::string>& servers) {
   }
   if (servers.size() > 1) return;
   print("note", servers.front() +
-                    ": its pair has no other daemon yet; trainers will not find one that comes "
-                    "later, unless --to names both, with a comma between them");
+                    ": it has no standby yet; trainers will not find one that is started "
+                    "later, unless --to names both addresses, separated by a comma");
 }
 
 }  // namespace
@@ -143,16 +145,16 @@ Status moveServer(const DaemonCall& call, const std::vector<std::string>& to,
   }
   PSD_ASSIGN_OR_RETURN(const MoveReport report, moveModel(order));
   if (report.before) {
-    print("done", "the model had moved there already; the new daemons know it now");
+    print("done", "the model had moved there already; the new daemons have been notified");
     return {};
   }
-  print("aside", fmt::format("{} trainer{}, after {}", report.trainers, report.trainers == 1 ? "" : "s",
-                             durationText(report.asideSeconds)));
+  print("quiesced", fmt::format("{} trainer{}, after {}", report.trainers, report.trainers == 1 ? "" : "s",
+                                durationText(report.asideSeconds)));
   print("moved", fmt::format("{} parameters{}, in {}", report.parameters,
                              report.rows == 0 ? "" : fmt::format(" and {} rows", report.rows),
                              durationText(report.travelSeconds)));
   for (const std::string& note : report.notes) print("note", note);
-  print("done", "trainers go on at the new daemons, and the old ones end");
+  print("done", "trainers continue at the new daemons, and the old ones end");
   return {};
 }
 

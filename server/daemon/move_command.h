@@ -9,8 +9,9 @@
 
 namespace psd {
 
-/// Lets the daemons at `to`, of which it is one or several addresses of one, serve the model of those that
-/// are called; `patience`: for trainers to step aside. Prints what came of it.
+/// `psd move`: moves the model of the called daemons to the daemons at `to`, which is the address of any one
+/// of them, or several addresses of one. `patience`: how long to wait for trainers to quiesce. Prints the
+/// outcome.
 Status moveServer(const DaemonCall& call, const std::vector<std::string>& to,
                   std::chrono::milliseconds patience);
 

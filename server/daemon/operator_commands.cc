@@ -27,11 +27,11 @@ Result<DaemonStatus> statusNow(const DaemonCall& call) {
   return readStatus(document, "the status of " + joined(call.servers, ","));
 }
 
-/// The documents of all, and of those that do not answer why.
+/// Prints the documents of all daemons, and the errors of those that do not answer.
 Status printStatusJson(const std::vector<DaemonCall>& daemons) {
   if (daemons.size() == 1) {
     PSD_ASSIGN_OR_RETURN(const Json document, statusOf(daemons.front()));
-    std::puts(jsonText(document, 2).c_str());  // as the daemon gave it, of whatever version that is
+    std::puts(jsonText(document, 2).c_str());  // unchanged, whatever the daemon's version
     return {};
   }
   Json all = {{"daemons", Json::array()}};
@@ -102,7 +102,7 @@ Error ofDaemon(size_t index, size_t of, const Error& error) {
   return {error.code, fmt::format("daemon {} of {}: {}", index, of, error.message)};
 }
 
-/// The newest checkpoints of all daemons as one of the whole model; nothing where logs go on from them.
+/// The newest checkpoints of all daemons as one of the whole model; nullopt if a daemon keeps a log.
 Result<std::optional<WholeCheckpoint>> newestOfAll(const DaemonCall& call,
                                                    const std::vector<Address>& addresses) {
   WholeCheckpoint whole;
@@ -125,8 +125,8 @@ Result<std::optional<WholeCheckpoint>> newestOfAll(const DaemonCall& call,
   return std::optional(std::move(whole));
 }
 
-/// Makes the newest checkpoints of all daemons one of the whole model: all others keep their parts of it, and
-/// of the one before, when the lead names it.
+/// Commits the newest checkpoints of all daemons as one of the whole model. The lead is last: by then all
+/// others keep their parts of it, and of the previous one.
 Status commitWhole(const DaemonCall& call, const std::vector<Address>& addresses) {
   PSD_ASSIGN_OR_RETURN(const auto whole, newestOfAll(call, addresses));
   if (!whole) return {};
@@ -134,7 +134,7 @@ Status commitWhole(const DaemonCall& call, const std::vector<Address>& addresses
     const Status kept = keepWhole(addresses[i], *whole, call.timeout, call.credentials);
     if (!kept.ok()) return ofDaemon(i, addresses.size(), kept.error());
   }
-  std::printf("these are a checkpoint of the whole model: %s\n",
+  std::printf("together these are a checkpoint of the whole model: %s\n",
               joined(whole->parts, ", ", [](const CheckpointRef& part) {
                 return std::to_string(part.number);
               }).c_str());
@@ -164,7 +164,7 @@ Status switchServer(const DaemonCall& call) {
 Status recoverServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
   PSD_RETURN_IF_ERROR(recoverDaemon(address, call.timeout, call.credentials));
-  std::printf("%s: takes the place of the primary\n", address.toString().c_str());
+  std::printf("%s: becomes the primary\n", address.toString().c_str());
   return {};
 }
 
@@ -172,7 +172,7 @@ Status removeTrainerOf(const DaemonCall& call, Rank rank) {
   PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
   Status worst;
   bool any = false;
-  // Each counts its trainers by itself: one may have lost it already.
+  // Each daemon tracks its own members: some may have lost the trainer already.
   for (const Address& address : addresses) {
     const auto removed = removeTrainer(address, rank, call.timeout, call.credentials);
     if (!removed.ok()) worst = removed.status();
@@ -198,7 +198,7 @@ Status setKeyOf(const DaemonCall& call, const std::string& assignment) {
 
 namespace {
 
-/// A model that is served, of however many daemons.
+/// Fetches the whole model from all daemons that serve it.
 Result<LiveModel> fetchWhole(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
   std::vector<ModelSpec> partitions;
@@ -210,7 +210,7 @@ Result<LiveModel> fetchWhole(const DaemonCall& call) {
   }
   PSD_ASSIGN_OR_RETURN(whole.spec, joinPartitions(partitions));
   if (ModelLayout(whole.spec).totalElements() != whole.values.size()) {
-    return Error{ErrorCode::modelMismatch, "the daemons' partitions are not those of one model"};
+    return Error{ErrorCode::modelMismatch, "the daemons' partitions do not belong to one model"};
   }
   return whole;
 }
@@ -224,7 +224,7 @@ Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
     return {
         ErrorCode::invalidArgument,
         from + ": model '" + model.spec.name +
-            "' has embedding tables alone; psd export CHECKPOINT --table NAME --to FILE writes one of them"};
+            "' has only embedding tables; psd export CHECKPOINT --table NAME --to FILE writes one of them"};
   }
   const auto places = ModelLayout(model.spec).places();
   PSD_RETURN_IF_ERROR(writeFileAtomically(env, to, [&](WritableFile& file) {
@@ -246,8 +246,8 @@ void printUnstopped(size_t index, size_t of, const std::string& why) {
   std::fprintf(stderr, "psd: daemon %zu of %zu: %s\n", index, of, oneLine(why, kMessageBytesMax).c_str());
 }
 
-/// Of several daemons from which the model has moved: stops those that are there still, standbys too. Most
-/// have ended by themselves.
+/// Stops those of several daemons from which the model has moved that are still running, including standbys.
+/// Most have ended already.
 Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons) {
   Status worst;
   for (size_t i = daemons.size(); i-- > 0;) {
@@ -256,7 +256,7 @@ Status stopMoved(const DaemonCall& call, const std::vector<DaemonCall>& daemons)
       const auto found = readStatusAt(address, call);
       if (!found.ok() && found.error().code == ErrorCode::unavailable) continue;  // it has ended
       if (found.ok() && found->state != kStateMoved) {
-        std::printf("%s is %s, and was left alone\n", server.c_str(), found->state.c_str());
+        std::printf("%s is %s, and was not stopped\n", server.c_str(), found->state.c_str());
         continue;
       }
       const Status stopped =
@@ -282,7 +282,7 @@ Status stopServer(const DaemonCall& call) {
     if (found.ok() && found->state == kStateMoved) return stopMoved(call, daemons);
   }
   Status worst;
-  // The lead last: trainers are in as long as it says so.
+  // The lead last, since it decides which trainers are joined.
   for (size_t i = daemons.size(); i-- > 0;) {
     const Result<Address> address = daemons.size() == 1 ? addressOf(daemons[i]) : servingOf(daemons[i]);
     const Status stopped =

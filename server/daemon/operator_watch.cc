@@ -28,13 +28,13 @@ constexpr size_t kEventBytesMax = 2000;
 
 using Show = std::function<std::string(const DaemonStatus& before, const DaemonStatus& now)>;
 
-/// What daemons were like at the last look, and are now. Owned by one thread.
+/// The previous and current status of daemons. Owned by one thread.
 class Watch {
  public:
   Watch(std::vector<DaemonCall> daemons, Show show)
       : daemons_(std::move(daemons)), show_(std::move(show)), before_(daemons_.size()) {}
 
-  /// The text of one look; an Error where no daemon answers.
+  /// The text of one refresh; an Error if no daemon answers.
   Result<std::string> look() {
     std::string text;
     Status why;
@@ -58,7 +58,7 @@ class Watch {
     missing_ = why;
     return text;
   }
-  /// Of the last look: why a daemon is not in it.
+  /// Why a daemon is missing from the last refresh; ok() if none is.
   const Status& missing() const { return missing_; }
 
  private:
@@ -73,7 +73,7 @@ class Watch {
   Status missing_;
 };
 
-/// Shows what `show` makes of two looks, again and again.
+/// Repeatedly prints the text that `show` makes of the previous and the current status.
 Status lookOn(const DaemonCall& call, const Looks& looks, Show show) {
   PSD_ASSIGN_OR_RETURN(std::vector<DaemonCall> daemons, daemonsOf(call, looks.here));
   Watch watch(std::move(daemons), std::move(show));
@@ -81,7 +81,7 @@ Status lookOn(const DaemonCall& call, const Looks& looks, Show show) {
   for (uint64_t look = 0; looks.most == 0 || look < looks.most; look++) {
     if (look > 0) std::this_thread::sleep_for(kWatchEvery);
     PSD_ASSIGN_OR_RETURN(std::string shown, watch.look());
-    // Home, the text, and nothing below it: what stands there does not flicker.
+    // Cursor home, the text, then erase below: overwriting in place does not flicker.
     const char* const begin = !terminal ? (look > 0 ? "\n" : "") : look > 0 ? "\033[H" : "\033[H\033[2J";
     if (terminal) {
       for (size_t at = 0; (at = shown.find('\n', at)) != std::string::npos; at += 4)
@@ -140,7 +140,7 @@ Result<DaemonEvents> eventsIn(const std::string& text, const Address& address) {
   return readEvents(document, origin);
 }
 
-/// Prints a daemon's events until it is gone; an Error unless the last of them told of its end.
+/// Prints a daemon's events until it ends; an Error unless one of them announced the end.
 Status followOne(const DaemonCall& daemon, size_t index, EventPrinter& printer) {
   PSD_ASSIGN_OR_RETURN(const Address address, addressOf(daemon));
   uint64_t newest = 0;
@@ -163,7 +163,7 @@ Status followAll(const std::vector<DaemonCall>& daemons, EventPrinter& printer) 
   const auto follow = [&](size_t i) {
     ends[i] = followOne(daemons[i], i, printer);
     if (daemons.size() == 1) return;
-    const std::string end = fmt::format("daemon {} of {} is followed no longer: {}", i, daemons.size(),
+    const std::string end = fmt::format("daemon {} of {} is no longer followed: {}", i, daemons.size(),
                                         ends[i].ok() ? "it has ended" : ends[i].message());
     std::fprintf(stderr, "psd: %s\n", oneLine(end, kEventBytesMax).c_str());
   };
@@ -175,7 +175,8 @@ Status followAll(const std::vector<DaemonCall>& daemons, EventPrinter& printer) 
   return worst == ends.end() ? Status() : *worst;
 }
 
-/// Prints the events that all daemons keep, those of the ones that answer first.
+/// Prints the events that the daemons keep, in order of time. Returns the error of a daemon that does not
+/// answer, after printing those of the others.
 Status printKept(const std::vector<DaemonCall>& daemons, EventPrinter& printer) {
   std::vector<std::pair<size_t, DaemonEvent>> all;
   Status worst;

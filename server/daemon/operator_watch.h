@@ -6,29 +6,28 @@
 
 namespace psd {
 
-// The subcommands that go on looking at the daemons that serve a model, or with `here` at the one that is
-// called alone.
+// The subcommands that watch the daemons that serve a model, or with `here` only the called daemon.
 
-/// How often a look is taken, and at whom. A value type.
+/// How many refreshes to show, and of which daemons. A value type.
 struct Looks {
-  uint64_t most = 0;  ///< 0: no bound
+  uint64_t most = 0;  ///< refreshes; 0: no limit
   bool here = false;
 };
 
-/// `psd top`: what each daemon does, each second. On a terminal each look takes the place of the one before;
-/// elsewhere it is plain text below it. Blocks until the looks are made or no daemon answers; an Error
-/// too where one was missing in the last look.
+/// `psd top`: the activity of each daemon, refreshed every second. On a terminal each refresh replaces the
+/// previous one; elsewhere it is appended as plain text. Blocks until the refreshes are done or no daemon
+/// answers. Also an Error if a daemon was missing from the last refresh.
 Status topOf(const DaemonCall& call, const Looks& looks);
-/// `psd status --watch`: the table of psd status, likewise.
+/// `psd status --watch`: like topOf(), with the table of psd status.
 Status watchStatus(const DaemonCall& call, const Looks& looks);
 
-/// What `psd events` prints. A value type.
+/// Options of `psd events`. A value type.
 struct EventsWanted {
-  bool follow = false;  ///< and then what happens, until the daemons are gone
-  bool json = false;    ///< one object a line
+  bool follow = false;  ///< also print new events, until the daemons end
+  bool json = false;    ///< one object per line
   bool here = false;
 };
-/// `psd events`: what happened, of several daemons in the order of time.
+/// `psd events`: prints the events that the daemons keep, ordered by time across daemons.
 Status printEvents(const DaemonCall& call, const EventsWanted& wanted);
 
 }  // namespace psd

@@ -45,9 +45,9 @@ std::vector<PeerBook::Peers> Overview::peers() {
       if (!known && std::ranges::find(own, address) == own.end()) pair.addresses.push_back(address);
     }
   };
-  // Who is away is not in the plan any more, and shown until another one takes its place.
+  // A lost replica is not in the cluster document any more, but is shown until another one replaces it.
   if (std::vector<Address> others = group->others(); !others.empty()) pair_ = std::move(others);
-  // First those by which the daemons of other partitions know it.
+  // First the addresses by which the daemons of other partitions know it.
   if (daemons.several()) add(daemons.addresses[daemons.index]);
   add(pair_);
   peers.push_back(std::move(pair));
@@ -81,7 +81,7 @@ kj::Promise<void> Overview::whenSeen() {
 
 kj::Promise<DaemonRows> Overview::rowsAsked() {
   return timer_.timeoutAfter(kAskedFor, book_.whenLooked(peers()))
-      .catch_([](kj::Exception&&) {})  // who is away is told of as such
+      .catch_([](kj::Exception&&) {})  // the rows of unreachable daemons say so
       .then([this] { return rows(server_.status()); });
 }
 

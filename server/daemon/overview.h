@@ -10,36 +10,37 @@
 
 namespace psd {
 
-/// All daemons that serve the model of this one, and their standbys: this one as it is, the others as they
-/// say. Owned by the control loop's thread.
+/// All daemons that serve this daemon's model, standbys included: this one from its own state, the others
+/// from the status that they report. Owned by the control loop's thread.
 class Overview {
  public:
-  /// Null where no other daemon can be: neither `daemons` nor an engine is configured. What others are shown
-  /// is as for a standby: `replication`, else the environment. Both outlive it.
+  /// Null if there can be no other daemon: neither `daemons` nor an engine is configured. Presents the same
+  /// credentials to the others as a standby does: those of `replication`, else of the environment. The
+  /// arguments must outlive the result.
   static std::unique_ptr<Overview> make(const Server& server, kj::Timer& timer);
 
-  /// As the others were seen last. `status`: this daemon's own, of now.
+  /// The last known rows; triggers a refresh and does not wait for it. `status`: this daemon's, current.
   DaemonRows rows(const DaemonStatus& status);
-  /// Once they have been asked just now, or have had time to answer.
+  /// The rows after the other daemons were queried, or their time to answer has passed.
   kj::Promise<DaemonRows> rowsAsked();
-  /// For who comes now and then: resolves once seen() tells of a look of the last seconds, but of those that
-  /// were silent before.
+  /// For occasional callers: resolves once seen() is a few seconds old at most, except for daemons that did
+  /// not answer the previous query.
   kj::Promise<void> whenSeen();
-  /// As rows(), and nobody is asked.
+  /// Like rows(), without triggering a refresh.
   DaemonRows seen(const DaemonStatus& status);
 
  private:
   Overview(const Server& server, kj::Timer& timer, Result<Credentials> credentials);
-  /// Who the others may be, by partition.
+  /// The other daemons that may exist, by partition.
   std::vector<PeerBook::Peers> peers();
-  /// The rows of the others, with this one's.
+  /// `others` with this daemon's row inserted.
   DaemonRows with(const DaemonStatus& status, std::vector<DaemonRow> others);
-  /// By which the others name this one.
+  /// The address by which the others know this daemon.
   Address ownAddress() const;
 
   const Server& server_;
   kj::Timer& timer_;
-  std::vector<Address> pair_;  // where the other one of the pair is, or was last
+  std::vector<Address> pair_;  // current or last known addresses of the other replica
   PeerBook book_;
 };
 

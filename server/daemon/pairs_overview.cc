@@ -12,10 +12,10 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kRowTime{1'000};  // of one address
-constexpr kj::Duration kRowsTime = 10 * kj::SECONDS;  // of all
+constexpr std::chrono::milliseconds kRowTime{1'000};  // timeout per address
+constexpr kj::Duration kRowsTime = 10 * kj::SECONDS;  // timeout for all
 
-/// Where the processes of one partition may be.
+/// The addresses at which the daemons of one partition may be.
 PeerBook::Peers placesOf(uint32_t partition, const DaemonCall& daemon, const Result<DaemonStatus>& status) {
   PeerBook::Peers peers{.partition = partition};
   const auto add = [&](const std::vector<std::string>& texts) {
@@ -63,7 +63,7 @@ std::string pairsOverview(const std::vector<std::string>& named, const std::vect
       clearHostsOf(named));
   io.provider->getTimer()
       .timeoutAfter(kRowsTime, book.whenLooked(peers))
-      .catch_([](kj::Exception&&) {})  // who is away is told of as such
+      .catch_([](kj::Exception&&) {})  // the rows of unreachable daemons say so
       .wait(io.waitScope);
   return daemonsTable({book.rows(peers)});
 }

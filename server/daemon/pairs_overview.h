@@ -9,13 +9,13 @@
 
 namespace psd {
 
-/// The hosts of those addresses that are reached over TCP without TLS.
+/// The hosts of those of the addresses that use TCP without TLS.
 std::set<std::string> clearHostsOf(const std::vector<std::string>& servers);
 
-/// All processes of the pairs that serve a model, primaries and those that follow, for people; empty where
-/// none of them is in a pair. `named`: the addresses that the operator gave; a token goes in the clear to
-/// nobody else, whatever addresses a daemon lists. `statuses`: what each of `daemons` answered just now.
-/// Blocks.
+/// A human-readable table of all processes of the replica sets that serve a model, primaries and followers;
+/// empty if no daemon belongs to a replica set. `named`: the addresses that the operator gave; the token is
+/// sent unencrypted to no other host, whatever addresses a daemon lists. `statuses`: the current status of
+/// each of `daemons`. Blocks.
 std::string pairsOverview(const std::vector<std::string>& named, const std::vector<DaemonCall>& daemons,
                           const std::vector<Result<DaemonStatus>>& statuses);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kWhyBytesMax = 300;
 
-/// What is there to be shown until they have been asked.
+/// Placeholder rows until the daemons have been queried.
 std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
   std::vector<DaemonRow> rows;
   for (const PeerBook::Peers& some : peers) {
@@ -26,7 +26,7 @@ std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
     DaemonRow& row = rows.emplace_back();
     row.partition = some.partition;
     row.address = some.addresses.front().toString();
-    row.why = "it is being asked";
+    row.why = "query in progress";
   }
   return rows;
 }
@@ -156,7 +156,7 @@ std::vector<DaemonRow> PeerBook::look(const std::vector<Peers>& peers) {
     std::vector<std::jthread> helpers;
     try {
       for (size_t i = 1; i < std::min(kAtOnceMax, peers.size()); i++) helpers.emplace_back(work);
-    } catch (const std::system_error&) {  // the system has no more threads: those that it had ask all
+    } catch (const std::system_error&) {  // no more threads available: those that started query all
     }
     work();
   }
@@ -182,12 +182,13 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
     const std::string name = address.toString();
     if (!mayAsk(address)) {
       silent.push_back(away(peers, name, false,
-                            "not asked: the token would go there in the clear; tls:// keeps it secret"));
+                            "not queried: the token would be sent there unencrypted; use tls://"));
       continue;
     }
     Result<DaemonRow> row = ask(peers, address);
     if (!row.ok()) {
-      // A socket of another machine says nothing of who is there.
+      // A Unix socket in the list may belong to another machine: a failure there says nothing about the
+      // daemon.
       const bool tells = address.kind == Address::Kind::tcp || peers.addresses.size() == 1;
       if (tells) silent.push_back(away(peers, name, true, row.message()));
       continue;
@@ -198,7 +199,7 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
       show(*row);
       rows.push_back(*std::move(row));
     }
-    if (alone) return rows;  // the other addresses are its own
+    if (alone) return rows;  // all addresses belong to it
   }
   std::ranges::move(silent, std::back_inserter(rows));
   return rows;

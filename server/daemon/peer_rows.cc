@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-/// Whether a daemon that listens there does so on all its interfaces.
+/// Whether `host` stands for all interfaces.
 bool isAnyHost(const std::string& host) {
   in_addr v4{};
   in6_addr v6{};
@@ -17,13 +17,13 @@ bool isAnyHost(const std::string& host) {
 
 bool isWeb(const std::string& page) { return page.starts_with("http://") || page.starts_with("https://"); }
 
-/// "http://HOST:PORT/" as an address.
+/// Parses "http://HOST:PORT/" as an address.
 Result<Address> addressOf(const std::string& page) {
   const std::string rest = page.substr(page.find("://"));
   return parseAddress("tcp" + rest.substr(0, rest.rfind('/')));
 }
 
-/// A host as it stands in a URL.
+/// A host as it is written in a URL.
 std::string inUrl(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
@@ -60,7 +60,7 @@ Address addressForOthers(const std::vector<Address>& listed, const std::vector<A
   for (const Address& address : listed) {
     if (isIn(reached, address)) return address;
   }
-  // The hosts may be written in another way.
+  // The same host may be spelled differently; compare ports.
   std::vector<Address> may;
   for (const Address& address : listed) {
     const bool ours = std::ranges::any_of(reached, [&](const Address& own) {
@@ -72,7 +72,7 @@ Address addressForOthers(const std::vector<Address>& listed, const std::vector<A
 }
 
 std::string pageFor(const std::vector<std::string>& pages, const Address& address) {
-  std::string own;  // for browsers on the daemon's machine
+  std::string own;  // only for browsers on the daemon's machine
   for (const std::string& page : pages) {
     if (!isWeb(page)) continue;
     const auto place = addressOf(page);

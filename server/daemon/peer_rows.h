@@ -9,16 +9,16 @@
 
 namespace psd {
 
-/// The row of a daemon with this status, as it is reached at `address`.
+/// The row of a daemon with this status that is reachable at `address`.
 DaemonRow rowOf(const DaemonStatus& status, const Address& address);
 
-/// By which address others know a daemon. `listed`: those of its partition in `daemons`, of a pair those of
-/// both; `reached`: where it says that it is reached; `others`: of a pair, where the other one is; null: it
-/// is alone.
+/// The address by which others know a daemon. `listed`: the addresses of its partition in `daemons`, in a
+/// replica set those of both replicas; `reached`: the addresses that it advertises; `others`: the addresses
+/// of the other replica; null: it has no replica set.
 Address addressForOthers(const std::vector<Address>& listed, const std::vector<Address>& reached,
                          const std::vector<Address>* others);
 
-/// Which of a daemon's pages a browser finds that is where `address` leads to the daemon; empty: none.
+/// The one of a daemon's pages that a browser can open which reaches the daemon at `address`; empty: none.
 std::string pageFor(const std::vector<std::string>& pages, const Address& address);
 
 }  // namespace psd

@@ -59,7 +59,7 @@ Status planDaemons(Env& env, const std::string& path, uint32_t daemons, bool jso
   PSD_ASSIGN_OR_RETURN(const ModelSpec model, modelAt(env, path));
   if (!model.partition.isWhole()) {
     return {ErrorCode::invalidArgument,
-            fmt::format("'{}' is of {}; give a whole model, as psd export --server writes it", path,
+            fmt::format("'{}' is {}; expected a whole model, as psd export --server writes it", path,
                         model.partition.toString())};
   }
   PSD_ASSIGN_OR_RETURN(const std::vector<ModelPartition> partitions, partitionModel(model, daemons));
@@ -74,7 +74,7 @@ Status planDaemons(Env& env, const std::string& path, uint32_t daemons, bool jso
                                  model.parameterCount(), model.tensors.size());
   for (size_t i = 0; i < partitions.size(); i++) text += describe(i, partitions[i]);
   for (const TableSpec& table : model.tables) {
-    text += fmt::format("table       {}: of its rows one in {} in each daemon\n", table.name, daemons);
+    text += fmt::format("table       {}: one in {} of its rows on each daemon\n", table.name, daemons);
   }
   std::fputs(text.c_str(), stdout);
   return {};

@@ -8,9 +8,10 @@
 
 namespace psd {
 
-/// `psd plan`: which part of a model each of so many daemons would serve; to standard output, as `json` one
-/// document. `path`: a checkpoint, a folder of them, of which the newest whole one counts, or a safetensors
-/// file, of a whole model. ErrorCode::invalidArgument where the model cannot be cut into so many. Blocks.
+/// `psd plan`: prints the placement of a model over `daemons` daemons to standard output; `json`: as one
+/// document. `path`: a checkpoint or a safetensors file of a whole model, or a folder of checkpoints, of
+/// which the newest complete one is used. ErrorCode::invalidArgument if the model cannot be cut into that
+/// many partitions. Blocks.
 Status planDaemons(Env& env, const std::string& path, uint32_t daemons, bool json);
 
 }  // namespace psd

@@ -22,7 +22,7 @@ std::string withoutLastSlash(std::string path) {
   return path;
 }
 
-/// A path without links, "." and "..", as far as it is there.
+/// A path without symbolic links, "." and "..", as far as it exists.
 std::string plainPath(const std::string& path) {
   std::error_code error;
   const std::filesystem::path plain =
@@ -30,25 +30,25 @@ std::string plainPath(const std::string& path) {
   return error ? path : withoutLastSlash(plain.string());
 }
 
-/// Fails where the model is served by others by now, or may be.
+/// Fails if the model has moved to other daemons, or may have.
 Status checkMoves(Env& env, const std::string& folder) {
   PSD_ASSIGN_OR_RETURN(const auto moved, readMoveMark(env, folder, kMovedName));
   if (moved) {
     const std::string there = joined(moved->to, " ", [](const auto& of) { return joined(of, ","); });
     return {ErrorCode::invalidArgument,
-            fmt::format("'{}/{}' tells that the model has moved to {}: divide what the daemons there have "
-                        "saved, or remove the file to go on with what is here",
+            fmt::format("'{}/{}' says that the model has moved to {}: divide what the daemons there have "
+                        "saved, or remove the file to continue with the state here",
                         folder, kMovedName, there)};
   }
   PSD_ASSIGN_OR_RETURN(const auto arriving, readMoveMark(env, folder, kArrivingName));
   if (!arriving) return {};
   return {ErrorCode::invalidArgument,
-          fmt::format("'{}/{}' tells that the model has come here by a move that may not count: start the "
-                      "daemon, which trainers tell, or remove the file to go on with what is here",
+          fmt::format("'{}/{}' says that the model has arrived here by a move that may not be committed: "
+                      "start the daemon, which finds out, or remove the file to continue with the state here",
                       folder, kArrivingName)};
 }
 
-/// `to`: where the new folders are to be.
+/// `to`: the folder for the new folders.
 Status checkFolders(Env& env, const std::vector<std::string>& folders, const std::string& to) {
   std::set<std::string> seen;
   for (const std::string& folder : folders) {
@@ -60,7 +60,7 @@ Status checkFolders(Env& env, const std::vector<std::string>& folders, const std
     }
     if ((plainPath(to) + "/").starts_with(plain + "/")) {
       return {ErrorCode::invalidArgument,
-              fmt::format("--to: {} is in {}, which a daemon of now has; expected a new folder elsewhere",
+              fmt::format("--to: {} is in {}, which a current daemon uses; expected a new folder elsewhere",
                           quotedPath(to), quotedPath(folder))};
     }
   }
@@ -85,7 +85,7 @@ std::string describe(const WrittenPartition& part) {
 
 Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t daemons, std::string to,
                           bool together) {
-  PSD_RETURN_IF_ERROR(initLogging({}));  // what is damaged, and how far a log goes
+  PSD_RETURN_IF_ERROR(initLogging({}));  // reading reports damage and the end of a log there
   for (std::string& folder : folders) folder = withoutLastSlash(std::move(folder));
   to = withoutLastSlash(std::move(to));
   if (const std::string name = nameIn(to); name.empty() || name == "." || name == "..") {

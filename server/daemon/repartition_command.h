@@ -9,10 +9,10 @@
 
 namespace psd {
 
-/// `psd repartition`: divides what the daemons of a model have left in `folders`, each one's durability.path,
-/// for `daemons` others, which go on from the folders partition-N in `to`; to standard output. The daemons do
-/// not run meanwhile. `together`: what is divided is the checkpoint of the whole model that psd checkpoint
-/// made. Blocks.
+/// `psd repartition`: divides what the daemons of a model have saved in `folders` (the durability.path of
+/// each) among `daemons` new daemons, which resume from the folders partition-N in `to`. Prints a summary to
+/// standard output. The daemons must not be running. `together`: divides the checkpoint of the whole model
+/// that psd checkpoint made. Blocks.
 Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t daemons, std::string to,
                           bool together);
 

@@ -12,8 +12,7 @@ namespace {
 
 constexpr int kLooksMost = 20;
 
-/// What a daemon that is at work removes from its folder in time: finished checkpoints and segments of the
-/// log.
+/// The files that a running daemon removes from its folder over time: finished checkpoints and log segments.
 std::set<std::string> removableIn(Env& env, const std::string& folder) {
   std::set<std::string> out;
   const auto names = env.list(folder);

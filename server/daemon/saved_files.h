@@ -8,22 +8,22 @@
 
 namespace psd {
 
-// What the commands share that read what a daemon leaves on the disk.
+// Shared by the commands that read what a daemon has saved on disk.
 
 Result<bool> isCheckpoint(Env& env, const std::string& path);
 
 Error noCheckpointIn(const std::string& folder);
 
-/// Every command's word for a path at which there is nothing.
+/// An Error if nothing exists at `path`; the same text for every command.
 Status checkExists(Env& env, const std::string& path);
 
-/// Whether `folder` is one with checkpoints and a log, as far as its kind tells.
+/// An Error if `folder` is a file or a single checkpoint; it should be a folder of checkpoints and a log.
 Status checkDurabilityPath(Env& env, const std::string& folder);
 
-/// The last part of a path.
+/// The last component of a path.
 std::string nameIn(const std::string& path);
 
-/// `look` fails where a daemon removes what it is reading: then it looks again.
+/// Runs `look`, and retries it if it fails while a running daemon removes files that it reads.
 Status besideDaemon(Env& env, const std::string& folder, const std::function<Status()>& look);
 
 }  // namespace psd

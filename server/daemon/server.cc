@@ -20,9 +20,9 @@ namespace psd {
 namespace {
 
 constexpr auto kSettlePoll = 2 * kj::MILLISECONDS;
-constexpr auto kTick = 20 * kj::MILLISECONDS;         // while a policy goes by the clock …
-constexpr std::chrono::milliseconds kAskLead{2'000};  // what became of a move
-constexpr auto kTickIdle = 250 * kj::MILLISECONDS;    // … and to see whether one does
+constexpr auto kTick = 20 * kj::MILLISECONDS;         // while a policy has time-driven work
+constexpr std::chrono::milliseconds kAskLead{2'000};  // timeout for the outcome of a move
+constexpr auto kTickIdle = 250 * kj::MILLISECONDS;    // while none has
 
 Result<MoveOutcome> askLead(const MoveLead& lead, uint64_t move) {
   PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials({.token = ""}, std::getenv));
@@ -84,7 +84,7 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
 Server::~Server() {
   listeners_.clear();
   group_ = nullptr;
-  // Only after a failed start or an exception: an orderly end has stopped the threads already.
+  // Only after a failed start or an exception; an orderly shutdown has stopped the threads already.
   if (!threads_.empty()) stopThreads().wait(io_.waitScope);
 }
 
@@ -102,7 +102,7 @@ Status Server::start() {
   PSD_RETURN_IF_ERROR(host_.mayFollow(loaded_.config, 0, {}));
   PSD_RETURN_IF_ERROR(host_.open());
   if (loaded_.config.engine) {
-    if (!makeGroup_) return {ErrorCode::internal, "engine: this program has no groups of daemons"};
+    if (!makeGroup_) return {ErrorCode::internal, "engine: this program does not support replica sets"};
     PSD_ASSIGN_OR_RETURN(group_, makeGroup_(*this, io_, env_));
     PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
@@ -121,12 +121,12 @@ Status Server::start() {
                                                     }));
   }
   ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
-    spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
+    spdlog::error("the policies' timer has stopped: {}", exception.getDescription().cStr());
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
   if (!group_) return {};
-  // One whose model has moved takes no part: where the engine has lost the plan that says so, it would write
-  // a new one, and serve.
+  // A daemon whose model has moved does not participate: if the engine has lost the cluster document that
+  // records the move, the daemon would write a new one, and serve.
   if (outgoing_.moved()) {
     group_->member().startMoved();
   } else {
@@ -136,8 +136,8 @@ Status Server::start() {
 }
 
 kj::Promise<void> Server::keepTicking() {
-  // Once the daemon ends no round is closed by the clock: what is left of it goes on with the next daemon, or
-  // was told to end.
+  // During a shutdown no round closes by time: it either continues with the next daemon, or its waits have
+  // been ended.
   const bool serves = !coordinator_.turnedAway() && !coordinator_.end().requested() && !outgoing_.still();
   const auto interval = serves && host_.models().tick() ? kTick : kTickIdle;
   noteCheckpoints();
@@ -162,9 +162,9 @@ Status Server::prepare() {
   const bool goesOn = coordinator_.begin(prior);
   host_.beginSaving();
   if (goesOn) return {};
-  // What another run left is not to be taken for this one's.
+  // The finished ranks of another run must not count for this one.
   if (Status forgotten = host_.forgetFinishedRanks(); !forgotten.ok()) {
-    spdlog::error("something old stays: {}", forgotten.message());
+    spdlog::error("cannot remove the finished ranks of another run: {}", forgotten.message());
   }
   return {};
 }
@@ -174,8 +174,8 @@ Status Server::prepareAlone() {
   const DurabilityConfig& durability = loaded_.config.durability;
   if (FolderMark(env_, durability, DaemonId{}).read().record) {
     spdlog::warn(
-        "the folder '{}' is of a daemon of a pair, and no engine is configured: the other "
-        "daemon may have newer state; configure engine to start the pair",
+        "the folder '{}' belongs to a replica set, and no engine is configured: the other daemon "
+        "may have newer state; configure engine to start the replica set",
         durability.path);
   }
   if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(goOn());
@@ -280,8 +280,8 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
       .then([this](bool settled) {
         warnOfHaste(settled);
         environment_.closed = true;
-        // A round that a departure closed is applied by this loop, and what follows blocks it: a checkpoint
-        // would wait for a lock that nobody lets go.
+        // A round that a departure closed is applied on this loop, which whenQuiet() blocks: the checkpoint
+        // would wait forever for a lock that the round holds.
         return host_.models().quiesce();
       })
       .then([this] { return coordinator_.whenFinishedRanksKept(); })
@@ -349,7 +349,7 @@ kj::Promise<bool> Server::drain() {
     return onEveryLoop([](EventLoop& loop) { loop.gate().close(); })
         .then([this] { return settle([](EventLoop& loop) { return loop.atRest(); }); })
         .then([this](bool settled) -> kj::Promise<bool> {
-          if (!coordinator_.end().restarting()) return drain();  // the run is to end after all
+          if (!coordinator_.end().restarting()) return drain();  // the run must end after all
           listeners_.clear();
           return settled;
         });
@@ -358,7 +358,7 @@ kj::Promise<bool> Server::drain() {
   environment_.draining = true;
   coordinator_.endDisconnected();
   host_.models().endWaits(coordinator_.end().error());
-  // What waits at a gate is refused.
+  // Gradients that wait at a gate are refused.
   return onEveryLoop([](EventLoop& loop) { loop.gate().open(); }).then([this] {
     return settle([](EventLoop& loop) { return loop.quiet(); });
   });
@@ -373,7 +373,7 @@ uint32_t Server::connectionsMax() const {
 
 void Server::warnOfHaste(bool settled) const {
   if (settled || hurry_) return;
-  spdlog::warn("stopping without waiting longer for what is in flight (limits.drain_ms is {})",
+  spdlog::warn("stopping with requests still in flight (limits.drain_ms is {})",
                loaded_.config.limits.drainMs);
 }
 
@@ -410,7 +410,7 @@ kj::Promise<void> Server::onEveryLoop(std::function<void(EventLoop&)> work) {
 }
 
 kj::Promise<void> Server::stopThreads() {
-  // A request that was refused may have been answered by way of a third loop.
+  // Two turns: the failure of a request may reach its caller through a third loop.
   const auto turn = [](EventLoopThread& thread) { return thread.turn(); };
   return onEveryThread([](EventLoopThread& thread) { return thread.shutDown(); })
       .then([this, turn] { return onEveryThread(turn); })
@@ -460,7 +460,7 @@ DaemonStatus Server::status() const {
   status.movedFrom = incoming_.cameFrom();
   if (status.group && status.state != "stopping") {
     if (const std::string state = status.group->stateBesidePrimary(); !state.empty()) status.state = state;
-    if (status.model && status.state == "standby") status.model->ready = true;  // the copy of its primary's
+    if (status.model && status.state == "standby") status.model->ready = true;  // the copy of the primary's
   }
   if (outgoing_.moved()) {
     status.state = "moved";

@@ -26,97 +26,100 @@
 
 namespace psd {
 
-/// What the run of a daemon with this configuration goes by.
+/// The terms of the run of a daemon with this configuration.
 RunTerms runTermsOf(const DaemonConfig& config);
 
-/// A daemon: its listeners, its event-loop threads, who is in (Coordinator) and the parameters
-/// (ParameterHost), wired together, and their orderly end. Owned by the control loop's thread, which is the
+/// A daemon: wires together listeners, event-loop threads, the joined trainers (Coordinator) and the
+/// parameters (ParameterHost), and shuts them down in order. Owned by the control loop's thread, which is the
 /// caller's.
 class Server {
  public:
-  /// Reads the configuration again, as at the start. Called on a thread of its own; may block.
+  /// Rereads the configuration. Called on a background thread; may block.
   using Reread = std::function<Result<LoadedConfig>()>;
-  /// Makes the server's part in its group, where an engine is configured.
+  /// Creates the server's membership in its replica set, if an engine is configured.
   using MakeGroup =
       std::function<Result<std::unique_ptr<ServerGroup>>(Server& server, kj::AsyncIoContext& io, Env& env)>;
 
-  /// `env` and `io` outlive the server. `descriptors` bounds the connections beside limits.connections.
+  /// `env` and `io` must outlive the server. `descriptors` limits the connections in addition to
+  /// limits.connections.
   Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
          Env& env, Reread reread, DescriptorBudget descriptors = {}, MakeGroup makeGroup = nullptr);
   ~Server();
 
-  /// Goes on with what a daemon before this one saved, or makes the model that the config names. Blocks.
-  /// start() does so where the daemon is in no group.
+  /// Resumes from the state that the previous daemon saved, or creates the model that the configuration
+  /// names. Blocks. start() calls it if the daemon belongs to no replica set.
   Status prepare();
-  /// Where what is logged goes to a standby; null: no engine is configured.
+  /// Sends log records to the standby; null: no engine is configured.
   const std::shared_ptr<Replicator>& replicator() const { return replicator_; }
-  /// Binds the addresses, prepares the model that the config names, starts the threads and accepts.
+  /// Binds the addresses, prepares the model, starts the threads and accepts connections.
   Status start();
-  /// What is listened on, with the ports that were chosen.
+  /// The listening addresses, with the actual ports.
   std::vector<Address> addresses() const;
-  /// Where its page is, for who begins anew in its place.
+  /// The URLs of the daemon's page; a restarted process listens there again.
   void setPages(std::vector<std::string> pages) { pages_ = std::move(pages); }
   const std::vector<std::string>& pages() const { return pages_; }
-  /// This daemon's part in its pair; null: no engine is configured.
+  /// This daemon's membership in its replica set; null: no engine is configured.
   const GroupMember* group() const { return group_ ? &group_->member() : nullptr; }
-  /// What the daemon could not do, so that it ended; ok() otherwise.
+  /// The error that ended the daemon; ok() if there was none.
   const Status& failure() const { return failure_; }
-  /// prepare(), but for what came by a move that is not known to count, which waits until it is. Blocks.
+  /// Like prepare(), but a model that arrived by an uncommitted move stays untouched until the move's outcome
+  /// is known. Blocks.
   Status goOn();
-  /// Nobody is let in while `closed` says why, or a move does. Before any trainer.
+  /// Rejects every join while `closed` (may be null) or a move gives an Error, and answers with it. Called
+  /// before any trainer joins.
   void keepDoor(std::function<std::optional<Error>()> closed);
-  /// A model has come here that may not count, or comes.
+  /// A model is arriving here, or has arrived by a move that is not committed.
   bool moveUnderWay() const { return incoming_.turnedAway().has_value(); }
-  /// The model is served by other daemons, as those that this one serves it with have decided.
+  /// The replica set has decided that the model is served by other daemons.
   void modelMovedAway(MoveMark mark) { outgoing_.adopt(std::move(mark)); }
-  /// Ends the daemon with an Error: it cannot serve.
+  /// The daemon cannot serve: ends it with this Error.
   void fail(const Status& why);
   Coordinator& coordinator() { return coordinator_; }
   ParameterHost& host() { return host_; }
-  /// Who may do what, for whatever speaks another protocol to callers. Thread-safe.
+  /// Authenticates and authorizes callers, also of other protocols. Thread-safe.
   Authenticator& authenticator() { return authenticator_; }
-  /// How this daemon speaks TLS, for whatever else listens. Thread-safe.
+  /// This daemon's TLS files, also for other listeners. Thread-safe.
   const TlsDoor& tlsDoor() const { return tlsDoor_; }
   DaemonMetrics& metrics() { return counters_; }
   const LoadedConfig& loaded() const { return loaded_; }
-  /// No gradient begins any more. Resolves once those that have begun are done; false: not within
+  /// Holds back new gradients. Resolves with true once those in flight are done, with false after
   /// limits.drain_ms.
   kj::Promise<bool> closeGates();
   void openGates();
-  /// Breaks the connections of all trainers.
+  /// Closes the connections of all trainers.
   void letTrainersGo();
-  /// Goes by another configuration, before anybody was let in.
+  /// Replaces the configuration. Called before any trainer was admitted.
   void goBy(LoadedConfig loaded);
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
   Administration& administration() { return administration_; }
-  /// Counts an answer that no connection of RPC gives, until the result goes; null: there is no room for it
-  /// (limits.all_outgoing_bytes).
+  /// Reserves memory for an answer that is sent outside RPC connections, until the result is released; null:
+  /// limits.all_outgoing_bytes is reached.
   std::shared_ptr<const void> roomForAnswer(uint64_t bytes) {
     return answers_.take(bytes, loaded_.config.limits.allOutgoingBytes);
   }
-  /// The event loops, for services that come over no connection; they may hold them beyond the threads' end.
+  /// The event loops, for services without a connection; the pointers may outlive the threads.
   kj::Promise<std::vector<std::shared_ptr<EventLoop>>> loops();
 
-  /// Serves until a stop is requested, then: no new connections or updates, what has begun is
-  /// finished (limits.drain_ms), trainers are told, `whenQuiet` runs, whoever waits for the end is told what
-  /// came of it, threads end. Where another daemon is to go on, new updates wait and are never answered, and
-  /// those that wait for other trainers go on waiting: they are sent again to that daemon.
+  /// Serves until a stop is requested. Then it refuses new connections and updates, drains what is in flight
+  /// (limits.drain_ms), notifies trainers, runs `whenQuiet`, reports its outcome to the callers that wait for
+  /// the end, and stops the threads. If another daemon is to continue the run, new updates and those that
+  /// wait for other trainers are never answered: trainers send them again to that daemon.
   kj::Promise<void> run(std::function<Status()> whenQuiet);
-  /// Goes over to the configuration as it reads now: no gradient begins any more, those that have begun end
-  /// (limits.drain_ms), all policies change at once, and it goes on. Gives the change, for people. On an
-  /// error nothing has changed.
+  /// Rereads the configuration and applies it: holds back new gradients, drains those in flight
+  /// (limits.drain_ms), switches all policies at once, and resumes. Returns a human-readable description of
+  /// the change. On an error nothing has changed.
   kj::Promise<Result<std::string>> reload(const std::string& by);
-  /// Goes over to the configuration that holds but for one key, "optimizer.lr=0.05", as reload() does.
+  /// Like reload(), with the current configuration changed in one key, "optimizer.lr=0.05".
   kj::Promise<Result<std::string>> set(const std::string& assignment, const std::string& by);
-  /// Whether set() of that would be taken, or reload() where it is empty, as far as can be told before
-  /// trainers are stopped: gives the change, for people. Nothing changes, and it holds up neither a reload
-  /// nor a move.
+  /// Checks whether set(assignment), or reload() if it is empty, would be accepted, as far as that is known
+  /// before trainers are paused. Returns a human-readable description of the change. Changes nothing and
+  /// blocks neither a reload nor a move.
   kj::Promise<Result<std::string>> checkChange(const std::string& assignment);
-  /// What SIGTERM, with which service managers also restart, ends: where another daemon goes on with the
-  /// model, now or when it is started, the run does not end with this one.
+  /// What SIGTERM ends, which service managers also send to restart a daemon: only the daemon if another one
+  /// continues with the model, now or once it is started; else the run.
   EndOf endedBySigterm() const;
-  /// Cuts the waiting of an end that has begun short.
+  /// Shortens the shutdown in progress: stops waiting for what is in flight.
   void hurry() { hurry_ = true; }
 
   DaemonStatus status() const;
@@ -128,39 +131,39 @@ class Server {
   kj::Promise<bool> settle(Condition settled);
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
   kj::Promise<void> onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work);
-  /// onEveryLoop(), which nobody waits for, after what they were told so before.
+  /// Like onEveryLoop(), without a result to wait for; calls run in order.
   void tellLoops(std::function<void(EventLoop&)> work);
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
-  /// How reload() and set() read.
+  /// How reload() and set() read the next configuration.
   Reread rereadOfFile() const;
   Result<Reread> rereadWith(const std::string& assignment) const;
-  /// Whether now is a time for it.
+  /// Whether a configuration can be applied now.
   Status mayTakeOver();
-  /// Whether the model and its trainers go on under that configuration.
+  /// Whether the model and its trainers can continue with that configuration.
   Status mayChangeTo(const LoadedConfig& next) const;
   kj::Promise<Result<std::string>> takeOver(Reread reread, const std::string& by);
-  /// Tells, as events, of checkpoints that were taken or failed since it was called before.
+  /// Records an event for a checkpoint that was completed or has failed since the previous call.
   void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
   kj::Promise<Status> changeAtRest(const LoadedConfig& next);
-  /// No update begins any more; resolves as settle() does when those that have begun are done.
+  /// Stops admitting updates; resolves like settle(), when those in flight are done.
   kj::Promise<bool> drain();
-  /// Where the run goes on elsewhere: the group does without this daemon from now on.
+  /// If the run continues elsewhere: this daemon leaves its replica set.
   kj::Promise<void> leaveGroup();
-  /// Where the run ends: so it does for the standby.
+  /// If the run ends: ends it for the standby too.
   kj::Promise<Status> endGroup();
-  /// What limits.connections comes to; a warning where the system allows no more.
+  /// The effective limits.connections; logs a warning if the system allows fewer.
   uint32_t connectionsMax() const;
   void warnOfHaste(bool settled) const;
   kj::Promise<void> stopThreads();
   void handOver(AcceptedSocket accepted, bool tls, bool reserved);
-  /// Serves a peer that is in.
+  /// Serves an accepted peer.
   void serve(EventLoop& loop, Entrant entrant);
-  /// From now on other rules of who may do what hold. Gives what has changed, for people.
+  /// Applies new authorization rules. Returns a human-readable description of the change.
   kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
-  /// Where other daemons reach this one.
+  /// The addresses at which other daemons reach this one.
   std::vector<std::string> reachableAt() const;
-  /// Goes on from what is here, unless it has moved away; nobody is let in who is to be elsewhere.
+  /// Resumes from the saved state unless the model has moved away, and installs the admission check.
   Status prepareAlone();
   kj::Promise<void> keepTicking();
   kj::Promise<void> watchLeases();
@@ -187,7 +190,7 @@ class Server {
   LoopEnvironment environment_;
   OutgoingMove outgoing_;
   IncomingMove incoming_;
-  std::unique_ptr<ServerGroup> group_;  // null: no engine is configured, and the daemon is alone
+  std::unique_ptr<ServerGroup> group_;  // null: no engine is configured
   std::vector<Address> addresses_;
   std::vector<std::string> pages_;
   Status failure_;
@@ -196,9 +199,9 @@ class Server {
   size_t nextThread_ = 0;
   bool hurry_ = false;
   bool reloading_ = false;
-  uint64_t checkpoints_ = 0, checkpointFailures_ = 0;  // as events tell of them
+  uint64_t checkpoints_ = 0, checkpointFailures_ = 0;  // counts up to which events were recorded
   Background background_;
-  kj::Promise<void> toLoops_ = kj::READY_NOW;  // what they were told last
+  kj::Promise<void> toLoops_ = kj::READY_NOW;  // the last tellLoops()
   kj::Promise<void> ticks_ = kj::READY_NOW;
   kj::Promise<void> leaseWatch_ = nullptr;
 };

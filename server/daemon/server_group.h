@@ -4,21 +4,21 @@
 
 namespace psd {
 
-/// A server's part in a group of daemons, made where an engine is configured. Owned by the control loop's
+/// A server's membership in a replica set, created if an engine is configured. Owned by the control loop's
 /// thread.
 class ServerGroup {
  public:
   virtual ~ServerGroup() noexcept(false) = default;
-  /// Begins to find out what this daemon is; until it serves nobody is let in.
+  /// Starts to determine this daemon's role. Joins are rejected until it serves.
   virtual void start() = 0;
   virtual GroupMember& member() = 0;
-  /// Whether another daemon has the model, or is to have it when this one is gone.
+  /// Whether another daemon serves the model, or will when this one ends.
   virtual bool goesOnElsewhere() const = 0;
-  /// Whether another daemon rules the model, or may: nobody is served here.
+  /// Whether this daemon does not serve, since another daemon is the primary or may be.
   virtual bool follows() const = 0;
-  /// The keys of one daemon are as in this configuration from now on, whoever rules the model.
+  /// From now on this daemon's own keys are as in this configuration, whichever daemon is the primary.
   virtual void keepOwn(const nlohmann::ordered_json& effective) = 0;
-  /// Of a standby: its limits that are below its primary's, see psd::limitsBelow().
+  /// The limits of this standby that are below its primary's, see psd::limitsBelow(); empty on a primary.
   virtual std::vector<std::string> limitsBelow() const = 0;
 };
 

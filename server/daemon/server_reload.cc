@@ -1,4 +1,4 @@
-// How a Server goes over to another configuration while trainers work.
+// Reloading: how a Server switches to another configuration while trainers work.
 
 #include <spdlog/spdlog.h>
 
@@ -13,7 +13,7 @@
 namespace psd {
 namespace {
 
-/// All that a reload reads.
+/// Everything that a reload reads.
 struct Reading {
   LoadedConfig loaded;
   std::shared_ptr<const AuthRules> rules;
@@ -36,7 +36,7 @@ kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) 
 }
 
 kj::Promise<Result<std::string>> Server::reload(const std::string& by) {
-  // First, so that what comes of this stands in the new file.
+  // First, so that the outcome is logged to the new file.
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the previous file: {}", reopened.message());
   }
@@ -45,7 +45,7 @@ kj::Promise<Result<std::string>> Server::reload(const std::string& by) {
 
 Server::Reread Server::rereadOfFile() const {
   if (!group_ || !group_->follows()) return reread_;
-  // What rules the model is the primary's to say.
+  // The primary determines the rules of the model.
   return [reread = reread_, rules = loaded_.effective]() -> Result<LoadedConfig> {
     PSD_ASSIGN_OR_RETURN(const LoadedConfig own, reread());
     return readDaemonConfig(underRules(rules, own.effective));
@@ -74,7 +74,7 @@ kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignme
 Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
   nlohmann::ordered_json document = loaded_.effective;
   if (group_ && group_->follows() && !isOfOneDaemon(assignment.substr(0, assignment.find_first_of(".=[")))) {
-    return Error{ErrorCode::standby, "this daemon serves nobody: what rules the model is set at the primary"};
+    return Error{ErrorCode::standby, "this daemon is not the primary: set the rules of the model there"};
   }
   PSD_RETURN_IF_ERROR(applyOverride(document, assignment));
   const std::string key = assignment.substr(0, assignment.find('='));
@@ -83,7 +83,7 @@ Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
     if (read.ok() || !key.ends_with(".type")) return read;
     const std::string object = key.substr(0, key.rfind('.'));
     return Error{read.error().code, read.message() + "; to change all keys of '" + printable(object) +
-                                        "' with its type, set it whole: " + printable(object) +
+                                        "' with its type, set the object: " + printable(object) +
                                         "={\"type\": …}"};
   });
 }
@@ -131,9 +131,9 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread, const std::stri
         } else {
           counters_.reloadsRefused.add();
           const std::string line = outcome.message() + "; asked by " + by;
-          logLine(spdlog::level::warn, {.event = "refused", .by = by}, "the configuration stays as it is: {}",
+          logLine(spdlog::level::warn, {.event = "refused", .by = by}, "the configuration is unchanged: {}",
                   line);
-          coordinator_.events().add("refused", "another configuration: " + line, by);
+          coordinator_.events().add("refused", "a new configuration: " + line, by);
         }
         return outcome;
       })
@@ -172,21 +172,21 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
           return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
         if (!atRest) {
           return Status(ErrorCode::deadlineExceeded,
-                        "gradients that had begun to come were not complete within limits.drain_ms (" +
+                        "gradients in flight were not complete within limits.drain_ms (" +
                             std::to_string(loaded_.config.limits.drainMs) + "); nothing has changed");
         }
         const bool otherRules = rulesText(loaded_.effective) != rulesText(next.effective);
         if (otherRules && group_ && group_->follows()) {
           return Status(ErrorCode::standby,
-                        "the primary has changed its rules meanwhile; nothing has changed");
+                        "the primary has changed the rules meanwhile; nothing was applied");
         }
-        // What is left waits for other trainers. From here on nothing is refused, since settling changes the
-        // model.
+        // The gradients that are left wait for other trainers. From here on nothing may fail, since settling
+        // changes the model.
         const std::vector<bool> keep = samePolicies(loaded_, next);
         return host_.models().settle(keep).then([this, &next, keep, otherRules] {
           loaded_ = next;
           if (group_) group_->keepOwn(loaded_.effective);
-          if (replicator_ && otherRules) replicator_->beginAnew();  // a standby begins again, with these
+          if (replicator_ && otherRules) replicator_->beginAnew();  // the standby gets a new copy
           budgets_.follow(loaded_.config.limits);
           host_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
           coordinator_.follow(runTermsOf(loaded_.config));

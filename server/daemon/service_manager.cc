@@ -30,7 +30,7 @@ std::optional<Setting> variable(const char* name) {
   return Setting{name, text};
 }
 
-/// Nothing where no watchdog is set, or one for another process.
+/// nullopt if no watchdog is set, or if it is for another process.
 Result<std::optional<microseconds>> readWatchdog() {
   std::optional<microseconds> watchdog;
   const auto usec = variable("WATCHDOG_USEC"), pid = variable("WATCHDOG_PID");
@@ -44,7 +44,7 @@ Result<std::optional<microseconds>> readWatchdog() {
   return watchdog;
 }
 
-/// How often a sign of life is due: twice in the time that the watchdog allows, so that one may be late.
+/// The interval of keep-alives: half of the watchdog's timeout, so that one may be late.
 microseconds halfOf(const std::optional<microseconds>& watchdog, microseconds atMost) {
   return watchdog ? std::clamp<microseconds>(*watchdog / 2, microseconds(1), atMost) : atMost;
 }
@@ -57,7 +57,7 @@ int64_t monotonicMicroseconds() {
 
 }  // namespace
 
-/// Its thread is the only one that is not the owner's; the socket is thread-safe.
+/// Runs the only other thread that uses the socket, which is thread-safe.
 class ServiceManager::LongWork {
  public:
   LongWork(std::shared_ptr<const NotifySocket> socket, std::optional<microseconds> watchdog)
@@ -83,7 +83,7 @@ ServiceManager ServiceManager::ofEnvironment() {
   if (!name) return manager;
   auto socket = NotifySocket::open(name->text);
   if (!socket.ok()) {
-    spdlog::warn("the service manager is told nothing: NOTIFY_SOCKET: {}", socket.message());
+    spdlog::warn("cannot notify the service manager: NOTIFY_SOCKET: {}", socket.message());
     return manager;
   }
   manager.socket_ = std::make_shared<const NotifySocket>(*std::move(socket));
@@ -91,7 +91,7 @@ ServiceManager ServiceManager::ofEnvironment() {
   if (watchdog.ok()) {
     manager.watchdog_ = *watchdog;
   } else {
-    spdlog::warn("the service manager's watchdog is not fed: {}", watchdog.message());
+    spdlog::warn("no keep-alives for the service manager's watchdog: {}", watchdog.message());
   }
   return manager;
 }
@@ -100,7 +100,7 @@ void ServiceManager::tell(const std::string& lines) {
   if (!socket_) return;
   const Status told = socket_->tell(lines);
   if (told.ok()) return;
-  spdlog::warn("the service manager is told nothing more: NOTIFY_SOCKET: {}", told.message());
+  spdlog::warn("cannot notify the service manager any more: NOTIFY_SOCKET: {}", told.message());
   socket_.reset();
 }
 
@@ -110,7 +110,7 @@ void ServiceManager::ready(const std::string& state) {
 }
 
 void ServiceManager::reloading() {
-  tell(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the configuration again",
+  tell(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reloading the configuration",
                    monotonicMicroseconds()));
 }
 
@@ -137,7 +137,7 @@ std::shared_ptr<const void> ServiceManager::beginLongWork(const std::string& sta
   try {
     return std::make_shared<LongWork>(socket_, watchdog_);
   } catch (const std::system_error& error) {
-    spdlog::warn("the service manager is not asked for more time: {}", error.what());
+    spdlog::warn("cannot ask the service manager for more time: {}", error.what());
     return nullptr;
   }
 }

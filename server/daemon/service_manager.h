@@ -13,37 +13,37 @@
 
 namespace psd {
 
-/// What the daemon tells the service manager that started it: systemd's Type=notify. Where none did it does
-/// nothing. Owned by the control loop's thread.
+/// Notifies the service manager that started the daemon: systemd's Type=notify. Does nothing without one.
+/// Owned by the control loop's thread.
 class ServiceManager {
  public:
-  /// NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of the environment. What is wrong with them is one
-  /// warning, and the daemon runs without.
+  /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from the environment. If they are invalid, logs one
+  /// warning and disables what they configure.
   static ServiceManager ofEnvironment();
 
-  /// Whoever waits for the start may go on.
+  /// The start, or a reload, is complete.
   void ready(const std::string& state);
-  /// A reload begins; ready() says that it is over.
+  /// A reload has started; ready() ends it.
   void reloading();
-  /// The end begins.
+  /// The shutdown has started.
   void stopping();
 
-  /// Tells `state` as it changes and, where the manager asks for it, that this loop still turns. Never
+  /// Sends `state` when it changes, and watchdog keep-alives from this loop if the manager wants them. Never
   /// resolves.
   kj::Promise<void> keepTelling(kj::Timer& timer, std::function<std::string()> state);
 
-  /// While it lives, a thread of its own asks for more time, again and again, on behalf of a control loop
-  /// that is at work on something long: going on with what was saved, or saving.
+  /// While the result of beginLongWork() exists, a background thread keeps asking for more time on behalf of
+  /// a control loop that is blocked by long work: resuming from saved state, or saving.
   class LongWork;
   std::shared_ptr<const void> beginLongWork(const std::string& state);
 
  private:
-  /// Until a message cannot be sent: that is said once.
+  /// Sends a message. The first failure logs a warning and disables all further messages.
   void tell(const std::string& lines);
 
   std::shared_ptr<const NotifySocket> socket_;
-  std::optional<std::chrono::microseconds> watchdog_;  ///< so long may be between two signs of life
-  std::string told_;                                   ///< the last state
+  std::optional<std::chrono::microseconds> watchdog_;  ///< longest time between two keep-alives
+  std::string told_;                                   ///< the last state that was sent
 };
 
 }  // namespace psd

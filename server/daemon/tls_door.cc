@@ -20,7 +20,7 @@ constexpr std::chrono::hours kWarnedBefore{7 * 24};
 
 Result<TlsDoor::Files> readFiles(const TlsConfig& config) {
   TlsDoor::Files files;
-  // First, since it looks what kind of files they are.
+  // First, since it reports unsuitable files.
   PSD_ASSIGN_OR_RETURN(files.context, TlsContext::forServer({config.certificate, config.key, config.clientCa,
                                                              config.requireClient}));
   PSD_ASSIGN_OR_RETURN(const Hasher hasher, Hasher::make());
@@ -29,15 +29,14 @@ Result<TlsDoor::Files> readFiles(const TlsConfig& config) {
       {"tls.certificate", config.certificate}, {"tls.key", config.key}, {"tls.client_ca", config.clientCa}};
   for (const auto& [key, path] : named) {
     if (path.empty()) continue;
-    PSD_ASSIGN_OR_RETURN(const std::string text, readText(*env, path, kFileBytesMax, "a file of TLS"));
+    PSD_ASSIGN_OR_RETURN(const std::string text, readText(*env, path, kFileBytesMax, "a TLS file"));
     PSD_ASSIGN_OR_RETURN(const Sha256 content, hasher.sha256(text));
     files.read[key] = {path, content};
   }
   return files;
 }
 
-/// Clients refuse a certificate from its end on, each with a line of its own; this one is for who can change
-/// it.
+/// Warns the operator of an expired certificate, or one that expires soon. Clients reject an expired one.
 void warnOfEnd(const TlsDoor::Files& files) {
   const auto file = files.read.find("tls.certificate");
   const auto ends = files.context ? files.context->certificateEnds() : std::nullopt;
@@ -46,9 +45,8 @@ void warnOfEnd(const TlsDoor::Files& files) {
   if (left > kWarnedBefore) return;
   const std::string date = utcText(std::chrono::system_clock::to_time_t(*ends));
   const bool over = left <= left.zero();
-  spdlog::warn("tls.certificate: that of '{}' {} {}{}: put a new one there and reload", file->second.path,
-               over ? "has expired on" : "expires on", date,
-               over ? ", and no client trusts it any more" : "");
+  spdlog::warn("tls.certificate: '{}' {} {}{}: replace it and reload", file->second.path,
+               over ? "expired on" : "expires on", date, over ? ", and clients reject it" : "");
 }
 
 }  // namespace
@@ -66,10 +64,10 @@ std::string TlsDoor::adopt(Files files) {
   std::swap(files_, files);
   std::string change;
   for (const auto& [key, file] : files_.read) {
-    // Another path differs in the configuration, which is told of anyway.
+    // A different path is a change of the configuration, which is reported anyway.
     const auto before = files.read.find(key);
     if (before == files.read.end() || before->second.path != file.path) continue;
-    if (before->second.content != file.content) change += (change.empty() ? "" : ", ") + key + ": read anew";
+    if (before->second.content != file.content) change += (change.empty() ? "" : ", ") + key + ": reloaded";
   }
   return change;
 }
@@ -92,8 +90,8 @@ kj::Promise<kj::Maybe<Entrant>> TlsDoor::meet(EventLoop& loop, AcceptedSocket ac
             "refused {}: {}", peer, why);
     return nullptr;
   };
-  // A reload may have taken the key away; the address stays.
-  if (context == nullptr) return refused("the configuration has no `tls` any more");
+  // A reload may have removed `tls`; the address stays.
+  if (context == nullptr) return refused("the configuration no longer has `tls`");
   const uint64_t timeoutMs = loop.config().limits.loginTimeoutMs;
   return loop.timer()
       .timeoutAfter(timeoutMs * kj::MILLISECONDS,

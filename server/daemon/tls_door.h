@@ -17,34 +17,34 @@
 
 namespace psd {
 
-/// Lets peers in that speak TLS, once they have shaken hands. Thread-safe; outlives the loops.
+/// Performs the TLS handshake of accepted connections. Thread-safe; outlives the loops.
 class TlsDoor {
  public:
   struct File {
     std::string path;
     Sha256 content;
   };
-  /// What was read of the files.
+  /// The loaded files.
   struct Files {
     std::shared_ptr<const TlsContext> context;  ///< null: there is no `tls`
     std::map<std::string, File> read;           ///< by the key that names each
   };
   static Result<Files> read(const std::optional<TlsConfig>& config);
 
-  /// From now on peers are met with these files; those that are in stay. Gives, for the log, which files hold
-  /// something else than before: "tls.certificate: read anew, …"; empty when none does.
+  /// Uses these files for new connections; existing ones stay. Returns which files have changed content, for
+  /// the log: "tls.certificate: reloaded, …"; empty: none.
   std::string adopt(Files files);
 
-  /// The files as they were read last; null: there are none.
+  /// The context of the current files; null: there is no `tls`.
   std::shared_ptr<const TlsContext> context() const;
 
-  /// Shakes hands on the loop, within limits.login_timeout_ms. Null: the peer is refused, logged and no
-  /// longer counted as a connection.
+  /// Performs the handshake on the loop, within limits.login_timeout_ms. Null: the peer was refused, which is
+  /// logged, and is no longer counted as a connection.
   kj::Promise<kj::Maybe<Entrant>> meet(EventLoop& loop, AcceptedSocket accepted) const;
 
  private:
-  mutable std::mutex mutex_;  // guards what follows
-  Files files_;               // no context: there is no address for it
+  mutable std::mutex mutex_;  // guards files_
+  Files files_;
 };
 
 }  // namespace psd

@@ -11,13 +11,13 @@
 namespace psd {
 namespace {
 
-/// Fails unless a daemon will read the file with this line in it.
+/// Fails if a daemon would reject the file with this line added.
 Status checkFits(const std::string& file, const KnownToken& token) {
   if (access(file.c_str(), F_OK) != 0 && errno == ENOENT) return {};
   PSD_ASSIGN_OR_RETURN(const auto known, readTokenFile(file));
   if (known.size() >= kTokensMax) {
     return {ErrorCode::invalidArgument, file + ": has " + std::to_string(known.size()) +
-                                            " tokens already, and may have no more; remove a line first"};
+                                            " tokens already, which is the maximum; remove a line first"};
   }
   for (const KnownToken& other : known) {
     if (other.name != token.name || other.role == token.role) continue;

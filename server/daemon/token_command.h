@@ -6,9 +6,9 @@
 
 namespace psd {
 
-/// `psd token new`: prints a token, which nothing keeps, to standard output, and its line for a token file to
-/// standard error; or adds that line to `file`, where it is not empty, and makes the file where it is not
-/// there.
+/// `psd token new`: prints a new token, which is stored nowhere, to standard output, and its line for a token
+/// file to standard error. If `file` is not empty, appends the line to that file instead, and creates it if
+/// it does not exist.
 Status newToken(const std::string& name, const std::string& role, const std::string& file);
 
 }  // namespace psd

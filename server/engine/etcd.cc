@@ -13,10 +13,10 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kAgainMs = 200;               // after an error
+constexpr uint64_t kAgainMs = 200;               // retry delay after an error
 constexpr uint64_t kPasswordFileMax = 4u << 10;  // bytes
 
-/// What members said, none of which had an answer: first what waiting does not mend.
+/// Combines the errors of all members: returns first one that waiting does not fix.
 Error together(const std::vector<Error>& errors) {
   for (const Error& error : errors) {
     if (!isRetryable(error.code)) return {error.code, "etcd: " + error.message};
@@ -32,13 +32,13 @@ Result<std::string> readPassword(const std::string& path) {
   if (text.empty())
     return Error{ErrorCode::invalidArgument, quotedPath(path) + ": its first line is empty: no password"};
   if (!isUtf8(text))
-    return Error{ErrorCode::invalidArgument, quotedPath(path) + ": the password is no UTF-8"};
+    return Error{ErrorCode::invalidArgument, quotedPath(path) + ": the password is not UTF-8"};
   return text;
 }
 
 }  // namespace
 
-/// Members that are asked the same.
+/// One request sent to all members.
 template <class T>
 struct Etcd::Race : public kj::Refcounted {
   explicit Race(kj::Own<kj::PromiseFulfiller<Result<T>>> first) : fulfiller(kj::mv(first)) {}
@@ -50,13 +50,13 @@ struct Etcd::Race : public kj::Refcounted {
     if (waitFor == 0) fulfiller->fulfill(together(errors));
   }
 
-  kj::Own<kj::PromiseFulfiller<Result<T>>> fulfiller;  // takes the first alone
+  kj::Own<kj::PromiseFulfiller<Result<T>>> fulfiller;  // accepts only the first answer
   size_t waitFor = 0;
   std::vector<Error> errors;
 };
 
 Result<std::unique_ptr<Etcd>> Etcd::open(kj::Network& network, kj::Timer& timer, const EtcdOptions& options) {
-  if (options.members.empty()) return Error{ErrorCode::invalidArgument, "etcd: no member is named"};
+  if (options.members.empty()) return Error{ErrorCode::invalidArgument, "etcd: no members are configured"};
   std::string password;
   if (!options.user.empty()) {
     PSD_ASSIGN_OR_RETURN(password, readPassword(options.passwordFile));
@@ -83,7 +83,7 @@ kj::Promise<Result<T>> Etcd::firstOf(const Ask<T>& ask) {
   auto pair = kj::newPromiseAndFulfiller<Result<T>>();
   auto race = kj::refcounted<Race<T>>(kj::mv(pair.fulfiller));
   race->waitFor = endpoints_.size();
-  // The slower ones are not cut off: their connections are of use for the next call.
+  // Slower requests are not cancelled: their connections serve the next call.
   for (const auto& endpoint : endpoints_) {
     tasks_.add(ask(*endpoint).then(
         [race = kj::addRef(*race)](Result<T> answer) mutable { race->arrived(kj::mv(answer)); }));
@@ -117,8 +117,8 @@ kj::Promise<Result<Swapped>> Etcd::swap(std::string key, uint64_t expectedRevisi
   using Answer = Result<Swapped>;
   if (text.size() > kEngineTextBytesMax) {
     return Answer(Error{ErrorCode::invalidArgument, key + ": a text of " + std::to_string(text.size()) +
-                                                        " bytes; etcd is given " +
-                                                        std::to_string(kEngineTextBytesMax) + " at most"});
+                                                        " bytes exceeds the limit of " +
+                                                        std::to_string(kEngineTextBytesMax)});
   }
   const std::string request = etcd::swapRequest(key, expectedRevision, text);
   return firstOf<Swapped>([&](EtcdEndpoint& endpoint) {
@@ -139,8 +139,7 @@ kj::Promise<Result<Stored>> Etcd::changed(std::string key, uint64_t knownRevisio
       return after(kAgainMs).then([this, key, knownRevision] { return changed(key, knownRevision); });
     }
     if (range->stored.revision != knownRevision) return Answer(std::move(range->stored));
-    // A member that is cut off from the others hears of nothing, so all are watched, and the key is read now
-    // and then.
+    // A partitioned member sees no changes, so watch all members, and also read the key periodically.
     auto first = after(options_.pollMs).then([this, key, knownRevision] { return poll(key, knownRevision); });
     for (const auto& endpoint : endpoints_) {
       first = first.exclusiveJoin(follow(*endpoint, key, range->asOf + 1, knownRevision, false));
@@ -167,7 +166,7 @@ kj::Promise<Result<Stored>> Etcd::follow(EtcdEndpoint& endpoint, std::string key
         if (line.ok() && line->changed && line->changed->revision > knownRevision) {
           return Result<Stored>(*std::move(line->changed));
         }
-        // What waiting does not mend is told by the reads beside this.
+        // The concurrent reads report the errors that waiting does not fix.
         const uint64_t from = line.ok() ? std::max(fromRevision, line->compacted) : fromRevision;
         if (line.ok() && line->deleted) return poll(key, knownRevision);
         if (!line.ok() && !looked) return afterBreak(endpoint, key, from, knownRevision);

@@ -13,12 +13,11 @@
 
 namespace psd {
 
-/// etcd 3.4 or later, by its JSON over HTTP. Reads and swaps go to all members at the same time, and the
-/// first answer counts: which member leads, or is gone, need not be known. Owned by one event loop.
+/// Client of etcd 3.4 or later, over its JSON gateway. Sends reads and swaps to all members concurrently and
+/// takes the first answer, so it need not know the leader or which members are down. Owned by one event loop.
 class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
  public:
-  /// Reads the password's file, and those for TLS to see that they are right; connects nowhere. Network and
-  /// timer outlive it.
+  /// Reads the password file, and validates the TLS files; does not connect. Network and timer outlive it.
   static Result<std::unique_ptr<Etcd>> open(kj::Network& network, kj::Timer& timer,
                                             const EtcdOptions& options);
 
@@ -35,15 +34,16 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   template <class T>
   using Ask = std::function<kj::Promise<Result<T>>(EtcdEndpoint&)>;
 
-  /// The first answer of any member; an Error, of them all, where none has one.
+  /// The first answer of any member; if all fail, an Error that combines theirs.
   template <class T>
   kj::Promise<Result<T>> firstOf(const Ask<T>& ask);
   kj::Promise<Result<etcd::Range>> range(std::string key);
   kj::Promise<Result<Stored>> poll(std::string key, uint64_t knownRevision);
-  /// Resolves once a member tells of a change.
+  /// Resolves once a member reports a change.
   kj::Promise<Result<Stored>> follow(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
                                      uint64_t knownRevision, bool looked);
-  /// The member may come back without what it held: follow(), once the key was read. `looked`: it was.
+  /// Reads the key before it calls follow() again, because the member may return without its data. `looked`:
+  /// the key was read already.
   kj::Promise<Result<Stored>> afterBreak(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
                                          uint64_t knownRevision);
   kj::Promise<void> after(uint64_t milliseconds);
@@ -54,7 +54,7 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   const EtcdOptions options_;
   std::vector<std::unique_ptr<EtcdEndpoint>> endpoints_;
   std::string trouble_;
-  kj::TaskSet tasks_;  // what is asked still, though an answer is there
+  kj::TaskSet tasks_;  // requests still in flight after the first answer
 };
 
 }  // namespace psd

@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-/// A broken connection, as far as kj's HTTP is concerned.
+/// An error that kj's HTTP treats as a broken connection.
 kj::Exception noConnection(const std::string& why) {
   return kj::Exception(kj::Exception::Type::DISCONNECTED, __FILE__, __LINE__, kj::heapString(why.c_str()));
 }
@@ -38,7 +38,7 @@ kj::Promise<kj::Own<kj::AsyncIoStream>> EtcdAddress::connect() {
 }
 
 kj::Own<kj::ConnectionReceiver> EtcdAddress::listen() {
-  KJ_UNIMPLEMENTED("nobody listens at an etcd's address");
+  KJ_UNIMPLEMENTED("an etcd address cannot be listened on");
 }
 
 kj::Own<kj::NetworkAddress> EtcdAddress::clone() { return kj::heap<EtcdAddress>(network_, member_, tls_); }

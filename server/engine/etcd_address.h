@@ -6,11 +6,11 @@
 
 namespace psd {
 
-/// Connects to a member of etcd, with TLS where it is https://. The name is looked up, and the files are
-/// read, each time, so that what is new in them holds for the next connection. Owned by one event loop.
+/// Connects to an etcd member, with TLS for https://. Resolves the name and reads the TLS files for each
+/// connection, so that changes apply to the next one. Owned by one event loop.
 class EtcdAddress final : public kj::NetworkAddress {
  public:
-  /// All are outlived by what they refer to.
+  /// All references outlive the object.
   EtcdAddress(kj::Network& network, const EtcdMember& member, const TlsFiles& tls)
       : network_(network), member_(member), tls_(tls) {}
 

@@ -11,12 +11,12 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kAnswerBytesMax = 2u << 20;  // of an answer, and of a line of a watch
-constexpr auto kTokenAge = 60 * kj::SECONDS;    // etcd's live for 300 s by default
+constexpr uint64_t kAnswerBytesMax = 2u << 20;  // of a response, and of a line of a watch
+constexpr auto kTokenAge = 60 * kj::SECONDS;    // etcd's tokens live for 300 s by default
 
 using Line = etcd::WatchLine;
 
-/// What a system call or HTTP says, without the call itself.
+/// The reason given by a system call or HTTP, without the name of the call.
 std::string reasonOf(const kj::Exception& exception) {
   std::string text = exception.getDescription().cStr();
   const size_t call = text.find("): ");
@@ -27,7 +27,7 @@ std::string reasonOf(const kj::Exception& exception) {
 
 }  // namespace
 
-/// The connections to a member. Those of before go when nobody uses them.
+/// The connections to a member. A replaced client is destroyed once unused.
 struct EtcdEndpoint::Client : public kj::Refcounted {
   Client(kj::Network& network, kj::Timer& timer, const kj::HttpHeaderTable& table, const EtcdMember& member,
          const TlsFiles& tls)
@@ -43,11 +43,11 @@ struct EtcdEndpoint::Client : public kj::Refcounted {
   kj::Own<kj::HttpClient> http;
 };
 
-/// An answer that comes line by line.
+/// A streamed response.
 struct EtcdEndpoint::Stream {
   kj::Own<Client> client;
   std::string key, request;
-  std::string lines;  // not read yet
+  std::string lines;  // not parsed yet
   char buffer[4096];
   kj::Own<kj::AsyncInputStream> body;
 };
@@ -110,7 +110,7 @@ kj::Promise<EtcdEndpoint::Answer> EtcdEndpoint::send(std::string path, std::stri
   return open(*call->client, call->path, call->body, call->token)
       .then([this](kj::HttpClient::Response&& response) {
         const unsigned status = response.statusCode;
-        // What etcd says of an error has a trailer, after which this connection is of no more use.
+        // etcd's error responses have a trailer, after which the connection is not reusable.
         if (status != 200) renewClient();
         auto& body = *response.body;
         return body.readAllText(kAnswerBytesMax)
@@ -128,7 +128,7 @@ kj::Promise<Result<std::string>> EtcdEndpoint::token() {
     login();
     return loggingIn_.addBranch();
   }
-  // A new one in time: getting it takes etcd some 100 ms, which nobody is to wait for.
+  // Renew the token early: a login takes etcd about 100 ms, for which no call should wait.
   if (timer_.now() - tokenSince_ > kTokenAge) login();
   return Result<std::string>(token_);
 }
@@ -149,7 +149,7 @@ void EtcdEndpoint::login() {
     authIsOff_ = true;
     return std::string();
   });
-  // Goes on also where nobody waits any more: the next call finds the token.
+  // Continues even if no caller waits any longer: the next call uses the token.
   loggingIn_ = within<std::string>(options_.loginMs, kj::mv(asked))
                    .then([this](Token token) {
                      loggingInNow_ = false;
@@ -251,7 +251,7 @@ std::optional<Result<etcd::WatchLine>> EtcdEndpoint::takeLines(Stream& stream) {
   }
   stream.lines.erase(0, begin);
   if (stream.lines.size() > kAnswerBytesMax) {
-    return Result<Line>(named({ErrorCode::unavailable, "a line of the watch does not end"}));
+    return Result<Line>(named({ErrorCode::unavailable, "a line of the watch is too long"}));
   }
   return std::nullopt;
 }

@@ -13,26 +13,26 @@
 
 namespace psd {
 
-/// One member of an etcd, asked over HTTP: its connections, and the token that it gave. Errors name it. Owned
-/// by one event loop; its promises do not outlive it.
+/// HTTP client of one etcd member: its connections and its auth token. Errors name the member. Owned by one
+/// event loop; its promises do not outlive it.
 class EtcdEndpoint {
  public:
-  /// `options` outlives it. `password`: for the user of the options, if they have one.
+  /// `options` outlives the object. `password`: of the options' user, if there is one.
   EtcdEndpoint(kj::Network& network, kj::Timer& timer, const EtcdOptions& options, EtcdMember member,
                std::string password);
   ~EtcdEndpoint() noexcept(false);
 
-  /// The body of the answer to a POST, which is 200, after `answerMs` at most. unavailable also where that
-  /// time is over: the call may have happened.
+  /// The body of a 200 response to a POST, within `answerMs`. ErrorCode::unavailable also on timeout: the
+  /// call may have taken effect.
   kj::Promise<Result<std::string>> post(std::string path, std::string body);
-  /// The first line that tells of a change of the key from that revision of etcd on, or that etcd no longer
-  /// has what was then. An Error where the watch ends before that.
+  /// The first line of a watch that reports a change of the key since that etcd revision, or that the
+  /// revision was compacted. An Error if the watch ends before that.
   kj::Promise<Result<etcd::WatchLine>> watch(std::string key, uint64_t fromRevision);
   Error named(const Error& error) const;
 
  private:
   struct Client;
-  /// The answer with its status, whatever that is.
+  /// A response of any status.
   struct Answer {
     unsigned status = 0;
     std::string body;
@@ -42,16 +42,16 @@ class EtcdEndpoint {
 
   Open open(Client& client, const std::string& path, const std::string& body, const std::string& token);
   kj::Promise<Answer> send(std::string path, std::string body, std::string token);
-  /// With the token, and once more with a new one where etcd wants that.
+  /// Sends with the token, and retries once with a new one if etcd asks for it.
   kj::Promise<Result<Answer>> sendAsUser(std::string path, std::string body, bool again);
   kj::Promise<Result<std::string>> token();
-  /// Begins one, unless one is under way: `loggingIn_`.
+  /// Starts a login, unless one is in progress: `loggingIn_`.
   void login();
   kj::Promise<Result<kj::Own<Stream>>> openStream(std::string key, uint64_t fromRevision, std::string token);
   kj::Promise<Result<etcd::WatchLine>> readLines(kj::Own<Stream> stream);
-  /// Of the lines that have come: nothing where none of them tells anything.
+  /// Parses the lines received so far: nullopt if none is relevant.
   std::optional<Result<etcd::WatchLine>> takeLines(Stream& stream);
-  /// What a version without /v3/ is told apart by.
+  /// Tells a version without /v3/ from a server that is not etcd.
   kj::Promise<Error> explainMissingPath(Error refused);
   void renewClient();
   Error errorOf(const kj::Exception& exception) const;
@@ -67,11 +67,11 @@ class EtcdEndpoint {
   const kj::HttpHeaderId authorization_;
   const kj::Own<kj::HttpHeaderTable> table_;
   kj::Own<Client> client_;
-  std::string token_;  // empty: none yet, or none needed
+  std::string token_;  // empty: none yet, or not needed
   bool authIsOff_ = false;
   kj::TimePoint tokenSince_;
   bool loggingInNow_ = false;
-  kj::ForkedPromise<Result<std::string>> loggingIn_ = nullptr;  // the last one
+  kj::ForkedPromise<Result<std::string>> loggingIn_ = nullptr;  // the latest one
 };
 
 }  // namespace psd

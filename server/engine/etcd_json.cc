@@ -13,12 +13,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// gRPC's numbers.
+// gRPC status codes.
 constexpr uint64_t kInvalidArgument = 3, kPermissionDenied = 7, kUnauthenticated = 16;
-constexpr size_t kTokenMax = 4096;  // bytes; a JWT is some hundred
+constexpr size_t kTokenMax = 4096;  // bytes; a JWT has a few hundred
 
 Error broken(const std::string& what) {
-  return {ErrorCode::unavailable, "its answer is none of etcd's: " + what};
+  return {ErrorCode::unavailable, "its answer is not etcd's: " + what};
 }
 
 std::string encoded(const std::string& bytes) {
@@ -29,18 +29,18 @@ std::string encoded(const std::string& bytes) {
 Result<Json> parse(std::string_view answer) {
   Json json = Json::parse(answer.begin(), answer.end(), nullptr, false);
   if (!json.is_object())
-    return broken(answer.empty() ? "it is empty" : "no JSON object: " + printable(answer, 80));
+    return broken(answer.empty() ? "it is empty" : "not a JSON object: " + printable(answer, 80));
   return json;
 }
 
-/// The member, or null where there is none. Members that are null count as left out.
+/// The member, or null if it is missing or null.
 const Json* find(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-/// A 64-bit number, which etcd writes as a string and leaves out where it is 0.
+/// A 64-bit number, which etcd encodes as a string and omits if 0.
 Result<uint64_t> numberIn(const Json& object, const char* name) {
   const Json* const value = find(object, name);
   if (value == nullptr) return uint64_t{0};
@@ -62,13 +62,13 @@ Result<std::string> bytesIn(const Json& object, const char* name) {
     const auto bytes = kj::decodeBase64(kj::arrayPtr(text.data(), text.size()));
     if (!bytes.hadErrors) return std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
   }
-  return broken(std::string(name) + " is no base64");
+  return broken(std::string(name) + " is not base64");
 }
 
-/// Of an entry of `kvs`, or of an event.
+/// Parses an entry of `kvs`, or of an event.
 Result<Stored> readEntry(const Json& entry, const std::string& key) {
   PSD_ASSIGN_OR_RETURN(const std::string name, bytesIn(entry, "key"));
-  if (name != key) return broken("it tells of the key '" + printable(name, 80) + "'");
+  if (name != key) return broken("it has the key '" + printable(name, 80) + "'");
   Stored stored;
   PSD_ASSIGN_OR_RETURN(stored.text, bytesIn(entry, "value"));
   PSD_ASSIGN_OR_RETURN(stored.revision, numberIn(entry, "mod_revision"));
@@ -80,11 +80,11 @@ Result<Stored> readEntries(const Json& range, const std::string& key) {
   if (!range.is_object() || find(range, "header") == nullptr) return broken("there is no header");
   const Json* const entries = find(range, "kvs");
   if (entries == nullptr) return Stored{};
-  if (!entries->is_array() || entries->size() > 1) return broken("kvs is no list of one");
+  if (!entries->is_array() || entries->size() > 1) return broken("kvs is not a list of one");
   return entries->empty() ? Result<Stored>(Stored{}) : readEntry(entries->front(), key);
 }
 
-/// The object below `result` of a line of a stream.
+/// The `result` object of a line of a stream.
 Result<Json> parseLine(std::string_view line) {
   PSD_ASSIGN_OR_RETURN(Json json, parse(line));
   if (const Json* const error = find(json, "error")) {
@@ -138,7 +138,7 @@ Result<Range> readRange(std::string_view answer, const std::string& key) {
   PSD_ASSIGN_OR_RETURN(range.stored, readEntries(json, key));
   PSD_ASSIGN_OR_RETURN(range.asOf, numberIn(json["header"], "revision"));
   if (range.asOf == 0) return broken("an answer without revision");
-  if (range.asOf < range.stored.revision) return broken("a key of a revision that is to come");
+  if (range.asOf < range.stored.revision) return broken("a key with a future revision");
   return range;
 }
 
@@ -155,12 +155,12 @@ Result<Swapped> readSwap(std::string_view answer, const std::string& key, const 
   }
   const Json* const responses = find(json, "responses");
   if (responses == nullptr || !responses->is_array() || responses->size() != 1) {
-    return broken("responses is no list of one");
+    return broken("responses is not a list of one");
   }
   const Json* const range = find(responses->front(), "response_range");
   if (range == nullptr) return broken("there is no response_range");
   PSD_ASSIGN_OR_RETURN(Stored now, readEntries(*range, key));
-  // Another member was first with the same swap, or an earlier one whose answer was lost.
+  // The same swap was first at another member, or an earlier one whose answer was lost succeeded.
   const bool own = now.revision != 0 && now.text == text;
   return Swapped{own, std::move(now)};
 }
@@ -174,7 +174,7 @@ Result<WatchLine> readWatch(std::string_view line, const std::string& key) {
   if (canceled != nullptr && *canceled == true) return endedWatch(result);
   const Json* const events = find(result, "events");
   if (events == nullptr) return read;
-  if (!events->is_array()) return broken("events is no list");
+  if (!events->is_array()) return broken("events is not a list");
   for (const Json& event : *events) {
     const Json* const type = find(event, "type");
     if (type != nullptr && *type != "PUT") {
@@ -196,7 +196,7 @@ Result<std::string> readToken(std::string_view answer) {
   if (text.empty() || text.size() > kTokenMax)
     return broken("a token of " + std::to_string(text.size()) + " bytes");
   for (const char c : text) {
-    if (c <= ' ' || c > '~') return broken("a token that is no text");
+    if (c <= ' ' || c > '~') return broken("a token that is not text");
   }
   return text;
 }
@@ -227,7 +227,7 @@ Refusal readRefusal(unsigned httpStatus, std::string_view answer) {
     refusal.error.code = ErrorCode::unauthenticated;
   }
   refusal.error.message = oneLine(text, 200) + " (HTTP " + std::to_string(httpStatus) + ")";
-  if (says("user name is empty")) refusal.error.message += ": this etcd wants a user and a password";
+  if (says("user name is empty")) refusal.error.message += ": this etcd requires a user and a password";
   return refusal;
 }
 

@@ -15,7 +15,7 @@ Result<EtcdMember> parseEtcdMember(std::string_view text) {
   constexpr std::string_view kHttp = "http://", kHttps = "https://";
   const Error bad{
       ErrorCode::invalidArgument,
-      "'" + printable(text) + "' is no address of etcd; write http://HOST:PORT or https://HOST:PORT"};
+      "'" + printable(text) + "' is not an etcd address; expected http://HOST:PORT or https://HOST:PORT"};
   EtcdMember member;
   member.tls = text.starts_with(kHttps);
   if (!member.tls && !text.starts_with(kHttp)) return bad;
@@ -26,7 +26,7 @@ Result<EtcdMember> parseEtcdMember(std::string_view text) {
                        std::string_view(".-_:[]").find(c) != std::string_view::npos;
     if (!mayBe) return bad;
   }
-  // The rest is written as psd's own addresses are.
+  // The rest has the syntax of psd's own addresses.
   const Result<Address> address = parseAddress("tcp://" + std::string(rest));
   if (!address.ok()) return bad;
   member.host = address->host;

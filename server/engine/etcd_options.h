@@ -11,7 +11,7 @@
 
 namespace psd {
 
-/// Where a member of etcd answers: "http://HOST:PORT", or https:// for TLS. A value type.
+/// Address of an etcd member: "http://HOST:PORT", or https:// for TLS. A value type.
 struct EtcdMember {
   std::string host;  ///< a name or an IP address, without brackets
   uint16_t port = 2379;
@@ -26,15 +26,15 @@ struct EtcdMember {
 /// The error quotes the text and shows the form.
 Result<EtcdMember> parseEtcdMember(std::string_view text);
 
-/// How to reach an etcd. A value type.
+/// Options of the etcd client. A value type.
 struct EtcdOptions {
   std::vector<EtcdMember> members;  ///< at least one
-  std::string user;                 ///< empty: none is shown
-  std::string passwordFile;         ///< its first line is the password; given with `user`
-  TlsFiles tls;                     ///< for members https://
-  uint64_t answerMs = 250;          ///< after which a member that has not answered counts as away
-  uint64_t loginMs = 2000;          ///< the same for a password, which etcd hashes slowly
-  uint64_t pollMs = 2000;           ///< beside watching, keys are read as often
+  std::string user;                 ///< empty: no authentication
+  std::string passwordFile;         ///< its first line is the password; requires `user`
+  TlsFiles tls;                     ///< for https:// members
+  uint64_t answerMs = 250;          ///< timeout after which a member counts as unreachable
+  uint64_t loginMs = 2000;          ///< the same for a login, because etcd hashes passwords slowly
+  uint64_t pollMs = 2000;           ///< in addition to the watch, interval at which keys are read
 };
 
 }  // namespace psd

@@ -11,55 +11,55 @@
 
 namespace psd {
 
-/// The daemon around a GroupMember, as far as that decides about it. Owned by the control loop's thread, on
-/// which every method is called but makeCopy().
+/// The parts of the daemon that a GroupMember controls. Owned by the control loop's thread; every method
+/// except makeCopy() is called on it.
 class GroupHost {
  public:
   virtual ~GroupHost() noexcept(false) = default;
 
   // --- As primary ----------------------------------------------------------------------------------------
 
-  /// The daemon is its group's first primary, or goes on from what it has saved: it begins to serve. Blocks.
+  /// Starts serving, as the first primary of its replica set or from the state it has saved. Blocks.
   virtual Status serve(uint64_t epoch) = 0;
-  /// It goes on serving, in another epoch.
+  /// Continues to serve, in a new term.
   virtual void serveOn(uint64_t epoch) = 0;
-  /// Whether the model is kept on the disk of this daemon.
+  /// Whether this daemon saves the model on its disk.
   virtual bool saves() const = 0;
-  /// Whether the model has its values, so that another daemon can follow.
+  /// Whether the model is initialized, so that another daemon can follow.
   virtual bool hasValues() const = 0;
-  /// Writes the configuration and a checkpoint of the model to the stream, on a thread of its own; gives its
-  /// path.
+  /// Writes the configuration and a checkpoint of the model to the stream, on a background thread; returns
+  /// the checkpoint's path.
   virtual kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) = 0;
-  /// No gradient begins any more; resolves once those that have begun are in the model and answered, or not
-  /// in time.
+  /// Accepts no more gradients; resolves with true once those in flight are applied and answered, with false
+  /// if that takes too long.
   virtual kj::Promise<bool> closeGates() = 0;
   virtual void openGates() = 0;
-  /// Another daemon is the primary from now on. A trainer that hangs up is there, not lost.
+  /// Another daemon is the primary from now on. A trainer that disconnects has moved there and is not lost.
   virtual void handOver() = 0;
-  /// After handOver(), where the daemon waits before it begins anew: breaks the connections of trainers,
-  /// which then look for the primary. Readers stay.
+  /// After handOver(), while the daemon waits before it restarts: closes the connections of trainers, which
+  /// then look for the primary. Readers stay connected.
   virtual void letTrainersGo() = 0;
 
   // --- As standby ----------------------------------------------------------------------------------------
 
-  /// Makes a place for a checkpoint of the primary of that epoch, with its values. On any thread; blocks.
+  /// Creates a store from the checkpoint of the primary of that term. On any thread; blocks.
   virtual Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint, uint64_t epoch) = 0;
-  /// The copy is in place and follows the primary from now on.
+  /// The copy is complete and follows the primary from now on.
   virtual void showCopy() = 0;
-  /// The copy is the model from now on, and the daemon serves.
+  /// Makes the copy the served model and starts serving.
   virtual void serveCopy(Followed followed, uint64_t epoch) = 0;
-  /// The model is served by other daemons, and here by nobody any more.
+  /// The model is served by other daemons and no longer by this replica set.
   virtual void movedAway(const PlannedMove& moved) = 0;
   /// The primary has ended the run.
   virtual void endWithPrimary(const std::string& reason) = 0;
 
   // --- As either -----------------------------------------------------------------------------------------
 
-  /// Throws everything away and begins as another process. Does not return.
+  /// Discards all state and restarts as a new process. Does not return.
   [[noreturn]] virtual void beginAnew(const std::string& why) = 0;
-  /// The daemon cannot serve: it ends with this error.
+  /// The daemon cannot serve: it exits with this error.
   virtual void fail(const Status& why) = 0;
-  /// Tells people, and as an event, what has become of the group.
+  /// Logs a change of the replica set, and adds it to the events.
   virtual void note(const std::string& what, const std::string& line) = 0;
 };
 

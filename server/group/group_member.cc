@@ -18,11 +18,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{10};
 constexpr milliseconds kProbe{250};
-constexpr milliseconds kAnswerTime{500};   // until an answer has left this process
-constexpr milliseconds kTold{250};         // for a last word to a standby
-constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
-constexpr milliseconds kMoveAgain{100};    // while it is not known what the plan says of a move
-constexpr milliseconds kAbsence{1'000};    // so long who served may write a plan again that is gone
+constexpr milliseconds kAnswerTime{500};   // for an answer to leave this process
+constexpr milliseconds kTold{250};         // for the last notification to a standby
+constexpr milliseconds kEngineAgain{500};  // retry pause after an engine error
+constexpr milliseconds kMoveAgain{100};    // poll pause while the outcome of a move is unknown
+constexpr milliseconds kAbsence{1'000};    // time for the serving daemon to rewrite a document that is gone
 
 GroupRules rulesOf(const ReplicationConfig& config) {
   return {.beat = milliseconds(config.heartbeatMs),
@@ -66,14 +66,15 @@ void GroupMember::start(SavedFolder folder, bool begunAnew) {
       return kj::READY_NOW;
     }
     if (begunAnew_ && plan_.ended()) {
-      host_.endWithPrimary("the plan says that the run is over");
+      host_.endWithPrimary("the cluster document says that the run is over");
       return kj::READY_NOW;
     }
     life_ = Life::atWork;
     startedAt_ = now();
     if (folder_.chosen && plan->ended) {
-      spdlog::warn("durability.resume says what to begin with: what the run before saved, at {}, is left out",
-                   plan_.addressOf(plan->ended->primary));
+      spdlog::warn(
+          "durability.resume selects the state to start from: the last run's state, at {}, is not used",
+          plan_.addressOf(plan->ended->primary));
     }
     happen([&](TimePoint time) { return state_.start(*plan, 0, time, folder_); });
     tasks_.add(keepTicking());
@@ -83,7 +84,7 @@ void GroupMember::start(SavedFolder folder, bool begunAnew) {
 }
 
 kj::Promise<void> GroupMember::retryStart(const Error& error) {
-  if (waitsFor_ != error.message) spdlog::warn("waiting for the plan: {}", error.message);
+  if (waitsFor_ != error.message) spdlog::warn("waiting for the cluster document: {}", error.message);
   waitsFor_ = error.message;
   return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS).then([this] {
     start(folder_, begunAnew_);
@@ -97,7 +98,7 @@ void GroupMember::happen(const Event& event) {
   const TimePoint time = now();
   const bool mayWait = terms_.replication.waits();
   const bool followed = feed_ != nullptr && state_.primary() != nullptr;
-  // Whatever is appended until the rules have decided waits for the decision.
+  // Records appended before the rules have decided wait for the decision.
   if (followed && mayWait) replicator_->waitForStandby(true);
   GroupActions actions;
   if (state_.primary()) actions = state_.recordAppended(replicator_->next() - 1, time);
@@ -137,8 +138,8 @@ void GroupMember::listenToFollower() {
   if (std::exchange(feedHeardMs_, heard) != heard) {
     happen([&](TimePoint time) { return state_.standbyHeard(follower_, time); });
   }
-  if (!feed_ || !feed_->state().hasImage) return;  // the rules may have let it go just now
-  // What it has said before is no sign of life.
+  if (!feed_ || !feed_->state().hasImage) return;  // the rules may just have dropped it
+  // Progress reported before is no heartbeat.
   const uint64_t held = replicator_->heldTo() - 1;
   if (std::exchange(feedHeld_, held) == held) return;
   happen([&](TimePoint time) { return state_.standbyHolds(follower_, held, time); });
@@ -148,8 +149,8 @@ void GroupMember::tellHeld() {
   if (!hasCopy_ || !copy_) return;
   const auto progress = copy_->progress();
   if (!progress.ok()) {
-    // It cannot take over, and the plan may name it.
-    if (!leaving_) host_.beginAnew("the copy of the primary's model is of no use: " + progress.message());
+    // It cannot take over, although the document may name it.
+    if (!leaving_) host_.beginAnew("the copy of the primary's model is unusable: " + progress.message());
     return;
   }
   const uint64_t number = progress->held > 0 ? progress->held - 1 : 0;
@@ -161,22 +162,22 @@ void GroupMember::claimWhatIsOurs() {
   const PlanView& plan = state_.plan();
   if (plan.vacant()) return;
   const FolderRecord& ours = *folder_.record;
-  // Who is named as in sync has on its disk whatever was answered, as long as it is named.
+  // The standby in sync has every answered push on its disk, as long as the document names it.
   const bool standbys = ours.standby && plan.standby == ours.daemon;
   if (!isOfPrimary(ours, plan.primary, plan.epoch) && !standbys) {
     mayClaim_ = false;  // another daemon serves, or may have newer state
     return;
   }
   const auto wait = milliseconds(2 * terms_.replication.aloneMs);
-  // Where there is a standby, it is the one to go on, if it lives; and where this was the standby, the
-  // primary.
+  // If there is a standby, it has precedence, if it is alive; if this daemon was the standby, the primary
+  // has.
   if (plan.standby && (!ours.complete || now() - startedAt_ < wait)) return;
   const bool heard = *heardMs_ > 0 && steadyMs() - *heardMs_ < static_cast<uint64_t>(wait.count());
   if (standbys && (heard || (copy_ && copy_->restoring()))) return;
   happen([&](TimePoint time) { return state_.claim(plan, time); });
 }
 
-// --- The plan ------------------------------------------------------------------------------------------
+// --- The cluster document ------------------------------------------------------------------------------
 
 void GroupMember::learn(const Result<PlanView>& plan) {
   if (!plan.ok()) return;
@@ -225,15 +226,15 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
     return Error{ErrorCode::standby,
                  fmt::format("this is daemon {}, not {}", hex(state_.me()), hex(request.primary))};
   }
-  if (request.follower == DaemonId{}) return Error{ErrorCode::notReady, "asked for the number alone"};
+  if (request.follower == DaemonId{}) return Error{ErrorCode::notReady, "only asked for the number"};
   if (serving_ == 0) return turnedAway();
-  if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to end"};
+  if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to exit"};
   if (life_ != Life::atWork) return Error{ErrorCode::notReady, "the model is about to move"};
-  // Or it would take who shares in an average for who pushed it, and as primary answer a push as made that
-  // was not.
+  // An older version would mistake a contributor to an average for the trainer that pushed it, and as primary
+  // acknowledge a push that was never made.
   if (request.records < kRecordFormat) {
     return Error{ErrorCode::invalidArgument,
-                 "this standby is of an older version, which does not read the records of its primary: start "
+                 "this standby has an older version, which cannot read its primary's log records: start "
                  "it with the primary's version of psd"};
   }
   if (request.addresses.empty())
@@ -244,14 +245,15 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   }
   std::shared_ptr<FeedHandle> feed =
       std::make_shared<FeedHandle>(std::move(loop), std::make_shared<FeedState>());
-  // Another process at the address of the one before is the sign that that one is dead.
+  // Another process at the previous standby's address proves that the latter is dead.
   if (follower_ != DaemonId{} && follower_ != request.follower && request.addresses == followerAddresses_) {
     happen([&](TimePoint time) { return state_.peerRefuses(follower_, time); });
   }
   const PrimaryState* const primary = state_.primary();
   if (primary->waitsFor() && primary->waitsFor() != request.follower) {
     return Error{ErrorCode::notReady,
-                 fmt::format("pushes wait for another standby, {}, until the plan does not name it any more",
+                 fmt::format("pushes wait for another standby, {}, until the cluster document no longer "
+                             "names it",
                              hex(*primary->waitsFor()))};
   }
   const std::shared_ptr<FeedHandle> before = std::exchange(feed_, feed);
@@ -278,11 +280,11 @@ void GroupMember::close(FeedHandle& feed, const std::string& why) {
 }
 
 void GroupMember::feedEnded(const std::shared_ptr<FeedHandle>& feed, const Status& why) {
-  if (feed != feed_) return;  // of one that another took the place of
-  host_.note("standby", fmt::format("{} does not follow any more: {}", followerName_, why.message()));
+  if (feed != feed_) return;  // of a feed that was replaced
+  host_.note("standby", fmt::format("{} no longer follows: {}", followerName_, why.message()));
   const DaemonId follower = follower_;
   feed_ = nullptr;
-  // It ends, or its copy is of no use any more: the plan is not to name it for longer than that takes.
+  // It exits, or its copy is unusable: remove it from the document without delay.
   if (why.error().code != ErrorCode::unavailable) {
     happen([&](TimePoint time) { return state_.standbyLeaves(follower, time); });
   }
@@ -304,8 +306,8 @@ void GroupMember::lookAfter(DaemonId standby, std::vector<Address> addresses) {
 }
 
 void GroupMember::act(const group_action::TellInSync& told) {
-  host_.note("standby",
-             fmt::format("{} is in sync, by revision {} of the plan", followerName_, told.plan.revision));
+  host_.note("standby", fmt::format("{} is in sync, by revision {} of the cluster document", followerName_,
+                                    told.plan.revision));
   if (feed_ && follower_ == told.standby) tasks_.add(tellPlanChanged().ignoreResult());
 }
 
@@ -320,7 +322,7 @@ kj::Promise<Status> GroupMember::tellPlanChanged() {
 void GroupMember::act(const group_action::DropStandby& dropped) {
   if (!feed_ || follower_ != dropped.standby) return;
   const std::shared_ptr<FeedHandle> feed = std::exchange(feed_, nullptr);
-  close(*feed, "the primary lets its standby go");
+  close(*feed, "the primary dropped its standby");
 }
 
 void GroupMember::act(const group_action::CloseGates&) {
@@ -335,8 +337,10 @@ void GroupMember::act(const group_action::OpenGates&) {
     const std::string trouble = plan_.trouble();
     (*switched)->fulfill(Status(
         ErrorCode::notReady, trouble.empty()
-                                 ? "the standby did not take over in time; this daemon serves on"
-                                 : "the plan could not be changed, and this daemon serves on: " + trouble));
+                                 ? "the standby did not take over in time; this daemon remains primary"
+                                 : "the cluster document could not be changed; this daemon remains "
+                                   "primary: " +
+                                       trouble));
     switched_ = nullptr;
   }
 }
@@ -344,9 +348,9 @@ void GroupMember::act(const group_action::OpenGates&) {
 kj::Promise<Status> GroupMember::switchOver() {
   if (serving_ == 0)
     return Status(ErrorCode::standby, "this daemon is not the primary; ask " + plan_.primaryAddress());
-  if (switched_ != nullptr) return Status(ErrorCode::notReady, "another switch-over is under way");
+  if (switched_ != nullptr) return Status(ErrorCode::notReady, "another switchover is in progress");
   if (const std::string trouble = plan_.trouble(); !trouble.empty())
-    return Status(ErrorCode::notReady, "the plan cannot be changed now: " + trouble);
+    return Status(ErrorCode::notReady, "the cluster document cannot be changed now: " + trouble);
   const PrimaryState* const primary = state_.primary();
   if (primary == nullptr || !primary->mayHandOver(now()))
     return Status(ErrorCode::notReady, "there is no standby in sync");
@@ -356,7 +360,7 @@ kj::Promise<Status> GroupMember::switchOver() {
   return kj::mv(pair.promise);
 }
 
-// --- A model that moves to other daemons -----------------------------------------------------------------
+// --- A move of the model to other daemons -----------------------------------------------------------------
 
 kj::Promise<Result<bool>> GroupMember::moveAway(PlannedMove moved) {
   using Answer = Result<bool>;
@@ -365,7 +369,7 @@ kj::Promise<Result<bool>> GroupMember::moveAway(PlannedMove moved) {
   return whenNothingAsked(now() + most)
       .then([this, moved = std::move(moved)](bool idle) -> kj::Promise<Answer> {
         if (!idle || leaving_ || serving_ == 0 || life_ != Life::atWork) {
-          return Answer(ErrorCode::notReady, "the plan cannot be changed now" +
+          return Answer(ErrorCode::notReady, "the cluster document cannot be changed now" +
                                                  (plan_.trouble().empty() ? "" : ": " + plan_.trouble()));
         }
         life_ = Life::deciding;
@@ -390,8 +394,8 @@ kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved, bool to
     if (came == GroupPlan::Moving::unknown) {
       if (!told) {
         host_.note("engine",
-                   "the plan does not tell yet whether the model has moved; until then this daemon asks, and "
-                   "trainers wait");
+                   "it is not known yet whether the cluster document records the move; until it is, trainers "
+                   "wait");
       }
       return timer_.afterDelay(kMoveAgain.count() * kj::MILLISECONDS)
           .then(
@@ -403,7 +407,7 @@ kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved, bool to
       tellLeft();
       return Answer(true);
     }
-    // What was not heard meanwhile.
+    // Requests that were suspended meanwhile.
     if (left_ != nullptr) happen([&](TimePoint time) { return state_.leave(time); });
     act(group_action::Read{});
     return Answer(false);
@@ -412,7 +416,7 @@ kj::Promise<Result<bool>> GroupMember::keepMovingAway(PlannedMove moved, bool to
 
 void GroupMember::becomeMoved() {
   if (std::exchange(life_, Life::runOver) == Life::runOver) return;
-  leaving_ = true;  // but the primary may tell that it ends, and so does this daemon
+  leaving_ = true;  // when the primary reports its end, this daemon exits, too
   waitsFor_.clear();
   host_.movedAway(*plan_.moved());
   tellLeft();
@@ -424,11 +428,11 @@ void GroupMember::act(const group_action::StepDown& down) {
   serving_ = 0;
   host_.handOver();
   const std::string why =
-      plan_.ended() ? std::string("another daemon was the primary, and has ended the run")
+      plan_.ended() ? std::string("another daemon became primary and has ended the run")
       : down.handedOver
           ? fmt::format("daemon {} is the primary from now on", hex(state_.plan().primary))
           : fmt::format(
-                "daemon {} is the primary in epoch {}: what is here and nobody was told of is thrown away",
+                "daemon {} is the primary of term {}: updates that were not acknowledged here are discarded",
                 hex(state_.plan().primary), state_.plan().epoch);
   tasks_.add(whenLastWordSaid()
                  .then([this] {
@@ -447,7 +451,9 @@ void GroupMember::act(const group_action::Ended&) {
   tasks_.add(whenLastWordSaid().then([this] { tellLeft(); }));
 }
 
-void GroupMember::act(const group_action::RunOver&) { endWithRun("the plan says that the run is over"); }
+void GroupMember::act(const group_action::RunOver&) {
+  endWithRun("the cluster document says that the run is over");
+}
 
 void GroupMember::tellLeft() {
   KJ_IF_MAYBE (left, left_) {
@@ -468,10 +474,10 @@ kj::Promise<void> GroupMember::leave() {
   auto pair = kj::newPromiseAndFulfiller<void>();
   left_ = kj::mv(pair.fulfiller);
   happen([&](TimePoint time) { return state_.leave(time); });
-  // The rules answer in time; the engine may not.
+  // The rules answer within a bounded time; the engine may not.
   const uint64_t most = 2 * terms_.replication.aloneMs;
   return timer_.timeoutAfter(most * kj::MILLISECONDS, kj::mv(pair.promise)).catch_([](kj::Exception&&) {
-    spdlog::warn("ending without the engine's answer");
+    spdlog::warn("exiting without an answer of the engine");
   });
 }
 
@@ -479,7 +485,7 @@ kj::Promise<Status> GroupMember::endRun(const std::string& reason) {
   leaving_ = true;
   if (serving_ == 0) return Status();
   const kj::Duration most = 2 * terms_.replication.silenceMs * kj::MILLISECONDS;
-  // A standby that hears neither of these takes over, and ends when somebody asks it to.
+  // A standby that receives neither message takes over and keeps serving until an operator stops it.
   kj::Promise<void> told =
       feed_ ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
             : kj::Promise<void>(kj::READY_NOW);
@@ -493,29 +499,29 @@ kj::Promise<Status> GroupMember::endRun(const std::string& reason) {
       .then([](const Status& status) -> Status {
         if (status.ok()) return status;
         return {ErrorCode::unavailable,
-                "the engine has not taken down that the run is over (" + status.message() +
-                    "): daemons that are started again go on with it, or wait for it"};
+                "the engine has not recorded that the run is over (" + status.message() +
+                    "): daemons that are restarted resume it, or wait for it"};
       });
 }
 
 kj::Promise<Status> GroupMember::endPlan(TimePoint until) {
-  // A swap that is under way may yet win, and one that is wanted later would write the plan again.
+  // A pending swap may still win, and a later one would overwrite the record of the end.
   return whenNothingAsked(until).then([this](bool) {
     happen([&](TimePoint) { return state_.endRun(); });
     return plan_.end(host_.saves());
   });
 }
 
-// --- For people ----------------------------------------------------------------------------------------
+// --- Status --------------------------------------------------------------------------------------------
 
 Error GroupMember::turnedAway() const {
   if (life_ == Life::begins) {
-    return {ErrorCode::standby, "this daemon does not know the plan yet" +
+    return {ErrorCode::standby, "this daemon does not know the cluster document yet" +
                                     (plan_.trouble().empty() ? std::string() : ": " + plan_.trouble())};
   }
   if (state_.role() == GroupRole::over) {
     if (plan_.ended()) return {ErrorCode::standby, "the run is over"};
-    if (state_.plan().primary == state_.me()) return {ErrorCode::standby, "this daemon is about to end"};
+    if (state_.plan().primary == state_.me()) return {ErrorCode::standby, "this daemon is about to exit"};
     return {ErrorCode::standby, "this daemon has stepped down; the primary is " + plan_.primaryAddress()};
   }
   if (undecided_) return {ErrorCode::standby, "this daemon does not serve: " + waitsFor_};
@@ -523,8 +529,8 @@ Error GroupMember::turnedAway() const {
   const bool own = std::ranges::any_of(terms_.addresses,
                                        [&](const Address& address) { return address.toString() == primary; });
   return {ErrorCode::standby,
-          fmt::format("this daemon is the {} of {}{}, and serves nobody", describe(state_.role()),
-                      own ? "the process that was before it at " : "", primary)};
+          fmt::format("this daemon is the {} of {}{} and does not serve", describe(state_.role()),
+                      own ? "the previous process at " : "", primary)};
 }
 
 std::vector<Address> GroupMember::others() const {

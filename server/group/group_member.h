@@ -23,51 +23,51 @@
 
 namespace psd {
 
-/// A daemon that asks to follow this one. A value type.
+/// A daemon's request to follow this one. A value type.
 struct FollowerRequest {
-  DaemonId follower;  ///< 0: it asks for the number of this daemon alone
-  DaemonId primary;   ///< the daemon that it means
-  std::string name;   ///< for people
+  DaemonId follower;  ///< 0: it only asks for this daemon's number
+  DaemonId primary;   ///< the daemon it intends to follow
+  std::string name;   ///< human-readable
   std::vector<Address> addresses;
-  uint32_t records = 0;      ///< the newest format of records that it reads; 0: it did not say
-  uint64_t folderEpoch = 0;  ///< whose state its folder has (ReplicateResult in the schema)
+  uint32_t records = 0;      ///< the newest record format that it reads; 0: not given
+  uint64_t folderEpoch = 0;  ///< term of its folder's state (ReplicateResult in the schema)
 };
 
-/// A daemon that waits for the same dead primary, and the epoch of its folder's state; 0: none. A
+/// Another daemon that waits for the same dead primary, and the term of its folder's state (0: none). A
 /// value type.
 struct PeerFolder {
   std::string address;
   uint64_t epoch = 0;
 };
 
-/// What a group member goes by. A value type.
+/// Settings of a replica. A value type.
 struct GroupTerms {
   ReplicationConfig replication;
-  std::string planKey;             ///< in the engine
-  std::vector<Address> addresses;  ///< of this daemon, for others
-  std::string name;                ///< "psd on node7 (process 4711)", for people
+  std::string planKey;             ///< key of the cluster document in the engine
+  std::vector<Address> addresses;  ///< where other daemons reach this one
+  std::string name;                ///< human-readable: "psd on node7 (process 4711)"
 };
 
-/// This daemon's part in its group: asks the engine for the plan, lets a GroupState decide by the rules, and
-/// does what it decides. As primary it lets a standby follow; as newcomer it follows the primary, and as
-/// standby takes its place.
+/// Runs this daemon as a replica of its replica set: reads the cluster document from the engine, feeds events
+/// to a GroupState, and executes the actions that it returns. As primary it admits a standby; as syncing
+/// replica it follows the primary; as standby it takes over when the primary dies.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class GroupMember final : private kj::TaskSet::ErrorHandler {
  public:
-  /// The others outlive it. `dial`: how a standby comes to its primary.
+  /// `engine`, `host` and `timer` outlive it. `dial` connects a standby to its primary.
   GroupMember(GroupTerms terms, DaemonId me, Engine& engine, GroupHost& host,
               std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer);
   ~GroupMember() noexcept(false);
 
-  /// Begins. `folder`: the state that it would begin with.
-  /// `begunAnew`: this process was a daemon of the run before it threw its state away; it ends where the run
-  /// has ended meanwhile, in place of beginning another one.
+  /// Starts. `folder`: the saved state that this daemon would start from.
+  /// `begunAnew`: the process belonged to the run before it discarded its state and restarted; if the run has
+  /// ended meanwhile, it exits instead of starting another run.
   void start(SavedFolder folder, bool begunAnew = false);
-  /// In place of start(), where the model has moved away from here: takes no part, and asks for no plan.
+  /// Instead of start(), if the model has moved to other daemons: takes no part and never reads the document.
   void startMoved() { life_ = Life::movedAway; }
 
-  /// A daemon asks to follow this one. What it then needs, or why it cannot.
+  /// What an admitted follower needs.
   struct Admitted {
     uint64_t epoch = 0;
     std::shared_ptr<FeedHandle> feed;
@@ -75,72 +75,73 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
     std::shared_ptr<Replicator> replicator;
     ReplicationConfig replication;
   };
+  /// Admits a follower, or returns the reason why it is rejected. `loop` runs its feed.
   Result<Admitted> admit(const FollowerRequest& request, std::shared_ptr<EventLoop> loop);
-  /// The feed that admit() gave has ended.
+  /// The feed returned by admit() has ended.
   void feedEnded(const std::shared_ptr<FeedHandle>& feed, const Status& why);
 
-  /// The process is to end and the run goes on: resolves when it may. A primary hands its group over if it
-  /// can.
+  /// The process is about to exit and the run continues: resolves when it may exit. A primary hands over to
+  /// its standby if it can.
   kj::Promise<void> leave();
-  /// The run ends: the standby, where there is one, does so too. Resolves when it knows. An Error: the engine
-  /// has not taken it down, so that daemons that are started anew go on with the run.
+  /// Ends the run, also at the standby if there is one. Resolves once the standby knows. An Error: the engine
+  /// has not recorded the end, so daemons that are started later resume the run.
   kj::Promise<Status> endRun(const std::string& reason);
-  /// The model is to be served by others: the plan says so from now on, by a swap from the one that names
-  /// this daemon, so that no standby goes on with it. Resolves once it does (true), or never will by this
-  /// call (false, or an Error), however long the engine is away. Meanwhile, and for good where it does, this
-  /// daemon asks for nothing else.
+  /// Records in the cluster document that other daemons serve the model, by a swap from the revision that
+  /// names this daemon, so that no standby continues to serve it. Resolves with true once that is recorded,
+  /// with false or an Error once this call can no longer record it, however long the engine is unreachable.
+  /// Until then, and for good if it is recorded, this daemon makes no other change to the document.
   kj::Promise<Result<bool>> moveAway(PlannedMove moved);
-  /// Where those are reached that serve the model, or may come to.
+  /// Addresses of all daemons that serve the model or may take over.
   std::vector<Address> addressesOfAll() const { return plan_.addressesOfAll(); }
-  /// Takes the place of a dead primary with what is here, whatever is lost. Refused where the primary or its
-  /// standby answers; both are asked, for `alone_ms` at most.
+  /// Takes over from a dead primary with this daemon's state, even if updates are lost. Rejected if the
+  /// primary or its standby answers; both are probed, for `alone_ms` at most.
   kj::Promise<Status> recover();
-  /// The standby becomes the primary, and this daemon its standby. Resolves when that is so, or cannot be.
+  /// Switchover: the standby becomes primary and this daemon its standby. Resolves when done or impossible.
   kj::Promise<Status> switchOver();
 
   DaemonId me() const { return state_.me(); }
-  /// The epoch of the folder's state that this daemon would begin with; 0: none.
+  /// The term of the saved state that this daemon would start from; 0: none.
   uint64_t folderEpoch() const { return folder_.record ? folder_.record->epoch : 0; }
-  /// Where others reach this daemon, as the plan has it.
+  /// Where other daemons reach this one, as recorded in the cluster document.
   const std::vector<Address>& addresses() const { return terms_.addresses; }
-  /// The epoch in which this daemon serves; 0: it does not.
+  /// The term in which this daemon serves; 0: it does not serve.
   uint64_t serves() const { return serving_; }
-  /// Resolves once it serves in an epoch above `known`, gives that, and has followed `primary`, where that is
-  /// named. So nobody comes over to the primary of another pair.
+  /// Resolves with its term once it serves in a term above `known` and, if `primary` is given, has followed
+  /// that daemon. The latter keeps a caller from switching to the primary of another replica set.
   kj::Promise<uint64_t> whenServing(uint64_t known, DaemonId primary);
-  /// Why trainers and readers are not let in; they are where it serves().
+  /// Why trainers and readers are rejected; only valid while serves() is 0.
   Error turnedAway() const;
   GroupStatus status() const;
-  /// Where the others of the pair are, as far as is known.
+  /// Known addresses of the other replicas.
   std::vector<Address> others() const;
 
  private:
-  /// How far the rules have a say.
+  /// Whether the rules (GroupState) are in control.
   enum class Life : uint8_t {
-    begins,     ///< the plan is not known yet
-    atWork,     ///< they decide
-    deciding,   ///< moveAway() is under way: they stand still
-    movedAway,  ///< it was, and the plan says that the model has moved; or startMoved()
-    runOver,    ///< this daemon served nobody, and nobody's place is to be taken any more: it ends, or tells
+    begins,     ///< the cluster document has not been read yet
+    atWork,     ///< the rules decide
+    deciding,   ///< moveAway() is in progress: the rules are suspended
+    movedAway,  ///< the document says that the model has moved, or startMoved() was called
+    runOver,    ///< this daemon does not serve and will not take over any more: it exits, or redirects to
                 ///< where the model is
   };
-  /// Somebody who asked whenServing().
+  /// A pending call of whenServing().
   struct ServingWaiter {
     uint64_t known;
     DaemonId primary;
     kj::Own<kj::PromiseFulfiller<uint64_t>> served;
   };
-  /// A call's effect on the rules: what to do.
+  /// A call into the rules; returns the actions to execute.
   using Event = std::function<GroupActions(TimePoint now)>;
 
   static TimePoint now() { return std::chrono::steady_clock::now(); }
-  /// Lets `event` happen to the rules and does what comes of it.
+  /// Passes `event` to the rules and executes the resulting actions.
   void happen(const Event& event);
 
-  // What is to be done, by the kinds of GroupAction.
+  // Executes one action.
   void act(const group_action::Swap& swap);
   void act(const group_action::Read&);
-  void act(const group_action::AnswerUpTo&) {}  // the replicator knows
+  void act(const group_action::AnswerUpTo&) {}  // happen() has told the replicator
   void act(const group_action::TellInSync& told);
   void act(const group_action::TellTakeOver& told);
   void act(const group_action::DropStandby& dropped);
@@ -159,56 +160,56 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void tick();
   kj::Promise<void> keepWatching();
   void learn(const Result<PlanView>& plan);
-  /// True once no answer of the engine is waited for; false: not in time.
+  /// Resolves with true once no request to the engine is in flight; with false at `until`.
   kj::Promise<bool> whenNothingAsked(TimePoint until);
-  /// Writes down that the run is over, once what the rules have asked for is done, at the latest then.
+  /// Records that the run is over, after pending requests have finished, or at `until` at the latest.
   kj::Promise<Status> endPlan(TimePoint until);
   kj::Promise<Result<bool>> keepMovingAway(PlannedMove moved, bool told);
-  /// The plan says that the model is served by others.
+  /// The document says that other daemons serve the model.
   void becomeMoved();
-  /// Nothing is left for which leave() waits.
+  /// Resolves leave().
   void tellLeft();
   kj::Promise<void> retryStart(const Error& error);
-  /// Becomes primary where this daemon goes on from what the plan's primary had saved, or its standby.
+  /// Becomes primary if this daemon's folder holds the state of the recorded primary or of its standby.
   void claimWhatIsOurs();
-  /// What the follower has said since it was looked at before.
+  /// Forwards the follower's heartbeats and progress since the last call to the rules.
   void listenToFollower();
   void tellHeld();
-  /// An error: the daemon answers, or something else does at its address.
+  /// Probes a daemon. An Error: it answers, or something else does at its address.
   kj::Promise<Status> wouldRefuse(DaemonId daemon, std::string what);
   Status claimAfterAll();
-  /// Dials the primary that is to be followed. `onlyToLook`: the copy that is here stays; it is found out
-  /// whether the primary lives.
+  /// Dials the primary to follow. `onlyToLook`: keeps the existing copy and only probes whether the primary
+  /// is alive.
   void dial(bool onlyToLook);
   void beginServing(uint64_t epoch);
-  /// What whenServing() waits for.
+  /// The condition of whenServing().
   bool hasTakenOver(uint64_t known, DaemonId primary) const;
   void connectionEnded(ConnectionEnd how, const Status& ended);
-  /// Why the connection to the primary came to its end, where that is what is said.
+  /// The root cause of a closed connection: the copy's own error if it failed, else `why`.
   Status causeOf(const Status& why) const;
-  /// Where the run is over that this daemon follows: it ends, too.
+  /// The run that this daemon follows is over: exits, too.
   void endWithRun(const std::string& reason);
-  /// The run is over: perhaps as the model has moved, which the primary is heard to say before the plan is.
+  /// The run is over, perhaps because the model has moved: the primary's message may precede the document.
   kj::Promise<void> learnOfMove();
-  /// Where nobody takes over by itself: what people can do.
+  /// Where no daemon takes over automatically: adds what an operator can do.
   Status withAdvice(const Status& primaryDead) const;
   std::string adviceOf(const PlanView& plan) const;
   bool isHere(const std::vector<Address>& addresses) const;
-  /// Tells people why this daemon does not follow yet.
+  /// Logs why this daemon does not follow yet.
   void waitFor(const Status& why);
-  /// Logs what it waits for, if no daemon serves or it cannot follow the one that does, and shows it in the
-  /// status.
+  /// If no daemon serves, or this one cannot follow the one that does: logs what it waits for and shows it in
+  /// the status.
   void tellUndecided();
   std::string undecided() const;
   std::string undecided(const EndedRun& run) const;
   /// "psd recover --server …"
   std::string recoverHere() const;
-  /// "the state of epoch 7"
+  /// "the state of term 7"
   std::string whatIsHere() const;
   void caughtUp();
   kj::Promise<Status> tellPlanChanged();
   void close(FeedHandle& feed, const std::string& why);
-  /// Finds out whether a standby whose connection broke is certainly dead.
+  /// Probes whether a standby whose connection broke is certainly dead.
   void lookAfter(DaemonId standby, std::vector<Address> addresses);
   kj::Promise<void> whenLastWordSaid();
   void taskFailed(kj::Exception&& exception) override;
@@ -224,40 +225,40 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   Life life_ = Life::begins;
   TimePoint startedAt_;
   SavedFolder folder_;
-  bool mayClaim_ = true;  // the folder may be that of the plan's primary or standby
+  bool mayClaim_ = true;  // the folder may be that of the recorded primary or standby
   bool begunAnew_ = false;
-  bool leaving_ = false;  // the process is about to end, in whatever life
+  bool leaving_ = false;  // the process is about to exit, whatever life_ is
   uint64_t serving_ = 0;
 
   // As primary.
   DaemonId follower_;
   std::string followerName_;
   std::vector<Address> followerAddresses_;
-  std::vector<Address> waitingAddresses_;  // of the one that asked to follow last, before there was a model
+  std::vector<Address> waitingAddresses_;  // of the last daemon rejected because the model has no values yet
   std::shared_ptr<FeedHandle> feed_;
   uint64_t feedHeardMs_ = 0;
-  std::optional<uint64_t> feedHeld_;  // what the rules know that it holds
+  std::optional<uint64_t> feedHeld_;  // the last record that the rules know it holds
 
   // As standby.
   std::optional<group_action::Follow> following_;
   std::shared_ptr<Follower> copy_;
   bool hasCopy_ = false;
   std::unique_ptr<PrimaryConnection> connection_;
-  uint64_t connections_ = 0;  // that were made; events of older ones say nothing
+  uint64_t connections_ = 0;  // number of connections made; events of older ones are ignored
   std::shared_ptr<std::atomic<uint64_t>> heardMs_ = std::make_shared<std::atomic<uint64_t>>(0);
   uint64_t heardTold_ = 0;
-  std::chrono::milliseconds dialPause_{0};  // before it dials again
-  std::string waitsFor_;                    // for people: why it does not follow yet
-  bool undecided_ = false;                  // that is what undecided() says
-  std::optional<PeerFolder> peer_;          // of another daemon that waits for the same primary
+  std::chrono::milliseconds dialPause_{0};  // before the next dial
+  std::string waitsFor_;                    // human-readable: why it does not follow yet
+  bool undecided_ = false;                  // waitsFor_ is the text of undecided()
+  std::optional<PeerFolder> peer_;          // another daemon that waits for the same primary
 
-  double takeoverSeconds_ = 0;  // of the last take-over: from the last sign of the primary until it served
+  double takeoverSeconds_ = 0;  // last takeover: from the primary's last heartbeat until serving
   std::vector<ServingWaiter> servingWaiters_;
-  std::set<DaemonId> hasFollowed_;  // primaries, by this process
+  std::set<DaemonId> hasFollowed_;  // primaries that this process has followed
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> left_;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<Status>>> switched_;
-  Mailbox mailbox_;                         // from the connection's thread
-  kj::Promise<Status> lastWord_{Status()};  // what a follower is told before this daemon is gone
+  Mailbox mailbox_;                         // events from the connection's thread
+  kj::Promise<Status> lastWord_{Status()};  // last notification to a follower before this daemon exits
   Background background_;
   kj::TaskSet tasks_;  // last: its tasks use all of the above
 };

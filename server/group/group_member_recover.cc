@@ -1,4 +1,4 @@
-// What a GroupMember waits for if no daemon serves, and how an operator makes it serve.
+// GroupMember: what it waits for if no daemon serves, and `psd recover`.
 
 #include <algorithm>
 #include <utility>
@@ -14,8 +14,8 @@ namespace {
 
 std::string recoverAt(const std::string& address) { return "psd recover --server " + address; }
 
-/// A connection that finds out who is at a daemon's addresses, and whom it tells. What it hears on its thread
-/// is told on this one, in order.
+/// A connection that probes a daemon's addresses, and the promise to fulfill with the result. Events from its
+/// thread are handled on the control loop, in order.
 struct Look {
   explicit Look(kj::Own<kj::PromiseFulfiller<Status>> whom) : fulfiller(kj::mv(whom)) {}
   ~Look() noexcept(false) {
@@ -31,8 +31,8 @@ kj::Promise<Status> GroupMember::recover() {
   if (serving_ > 0) return Status(ErrorCode::invalidArgument, "this daemon is the primary already");
   if (plan_.moved()) return Status(ErrorCode::invalidArgument, "the model has moved to other daemons");
   if (life_ == Life::begins)
-    return Status(ErrorCode::notReady, "the plan is not known yet: " + plan_.trouble());
-  // As it is now: it may name others than the last time.
+    return Status(ErrorCode::notReady, "the cluster document is not known yet: " + plan_.trouble());
+  // The current document: it may name other daemons than the last one seen.
   return plan_.read()
       .then([this](Result<PlanView> plan) -> kj::Promise<Status> {
         if (!plan.ok()) return Status(plan.error());
@@ -42,7 +42,8 @@ kj::Promise<Status> GroupMember::recover() {
           return wouldRefuse(now.ended->primary, "the last primary");
         if (now.vacant()) {
           return Status(ErrorCode::notReady,
-                        "there is no plan; who knows it from before writes it again: " + plan_.trouble());
+                        "there is no cluster document; a daemon that knows it writes it again: " +
+                            plan_.trouble());
         }
         auto asked = wouldRefuse(now.primary, "the primary");
         if (!now.standby || *now.standby == state_.me()) return asked;
@@ -64,7 +65,7 @@ kj::Promise<Status> GroupMember::wouldRefuse(DaemonId daemon, std::string what) 
     });
   };
   const auto lives = [what](const std::string& how) {
-    return Status(ErrorCode::invalidArgument, what + " lives, and the run goes on with it: " + how);
+    return Status(ErrorCode::invalidArgument, what + " is alive and continues the run: " + how);
   };
   PrimaryDial order;
   order.addresses = plan_.addressesOf(daemon);
@@ -78,20 +79,20 @@ kj::Promise<Status> GroupMember::wouldRefuse(DaemonId daemon, std::string what) 
   order.events.troubled = [tell, what](bool answers, const Status& why) {
     if (!answers) return;
     tell({ErrorCode::invalidArgument,
-          fmt::format("it is not known whether {} is dead, since something answers at its address: {}", what,
+          fmt::format("it is unknown whether {} is dead, since something answers at its address: {}", what,
                       why.message())});
   };
   order.events.ended = [tell, lives, at](ConnectionEnd how, const Status&) {
     tell(how == ConnectionEnd::dead ? Status() : lives("it answers at " + at));
   };
   look->connection = dial_(std::move(order));
-  // Who does not answer for so long is no better than dead: the swap keeps it from going on.
+  // A daemon that does not answer for that long counts as dead: the swap fences it.
   return timer_.timeoutAfter(terms_.replication.aloneMs * kj::MILLISECONDS, kj::mv(pair.promise))
       .catch_([](kj::Exception&&) { return Status(); })
       .attach(kj::mv(look));
 }
 
-// --- What is waited for --------------------------------------------------------------------------------
+// --- What a daemon waits for ---------------------------------------------------------------------------
 
 std::string GroupMember::recoverHere() const {
   return terms_.addresses.empty() ? "psd recover" : recoverAt(terms_.addresses.front().toString());
@@ -99,8 +100,8 @@ std::string GroupMember::recoverHere() const {
 
 std::string GroupMember::whatIsHere() const {
   if (!folder_.record) return "no state of it";
-  if (folder_.record->epoch == 0) return "a state of an unknown epoch";
-  return fmt::format("the state of epoch {}", folder_.record->epoch);
+  if (folder_.record->epoch == 0) return "a state of an unknown term";
+  return fmt::format("the state of term {}", folder_.record->epoch);
 }
 
 bool GroupMember::isHere(const std::vector<Address>& addresses) const {
@@ -115,19 +116,19 @@ std::string GroupMember::adviceOf(const PlanView& plan) const {
   const bool noneHasIt = peer_ && std::max(peer_->epoch, here) < plan.epoch;
   if (noneHasIt && peer_->epoch != here) {
     return fmt::format(
-        "that primary, of epoch {}, saved nothing before it died: no folder here or at {} has its state; the "
-        "newest that is left is that of epoch {}: {}",
+        "that primary, of term {}, saved nothing before it died: neither the folder here nor the one at {} "
+        "has its state; the newest state left is that of term {}: {}",
         plan.epoch, peer_->address, std::max(peer_->epoch, here),
         here > peer_->epoch ? recoverHere() : recoverAt(peer_->address));
   }
   const std::string have = here > 0 ? "what it has, " + whatIsHere() : "what it has";
   if (primaryWasHere && here < plan.epoch && here > 0) {
     return fmt::format(
-        "the folder here has no state of epoch {}, in which that primary served; start the other daemon of "
+        "the folder here has no state of term {}, in which that primary served; start the other daemon of "
         "the pair, whose folder may have newer state than {}, or let this daemon serve that: {}",
         plan.epoch, whatIsHere(), recoverHere());
   }
-  return fmt::format("start the primary again, or, if that is not possible, let this daemon serve {}: {}",
+  return fmt::format("restart the primary or, if that is not possible, let this daemon serve {}: {}",
                      have, recoverHere());
 }
 
@@ -135,9 +136,9 @@ std::string GroupMember::undecided() const {
   const PlanView& plan = state_.plan();
   if (state_.contradicts()) {
     return fmt::format(
-        "the run of {} (epoch {}) began without what the folder here has, {}, which following it would "
-        "replace: start with another folder to follow it; or end that run, and let this daemon serve what is "
-        "here: {}",
+        "the run of {} (term {}) was started without the state in the folder here, {}, which following it "
+        "would replace: to follow it, start with another folder; or end that run and let this daemon serve "
+        "its own state: {}",
         plan_.primaryAddress(), plan.epoch, whatIsHere(), recoverHere());
   }
   const bool waits = plan.ended && state_.role() == GroupRole::newcomer &&
@@ -150,16 +151,16 @@ std::string GroupMember::undecided(const EndedRun& run) const {
   const bool sameAddress = isHere(plan_.addressesOf(run.primary));
   const std::string at = plan_.addressOf(run.primary);
   if (run.guessed()) {
-    const std::string none = fmt::format("there is no plan in the engine ({})", plan_.key());
+    const std::string none = fmt::format("there is no cluster document in the engine ({})", plan_.key());
     if (hasCopy_) {
       return fmt::format(
-          "{}; a copy of the state that the primary at {} had in epoch {} is here: start that one again, or "
-          "let this daemon serve the copy: {}",
+          "{}; this daemon has a copy of the state of the primary at {} in term {}: restart that one, or let "
+          "this daemon serve the copy: {}",
           none, at, run.epoch, recoverHere());
     }
     if (!sameAddress) {
       return fmt::format(
-          "{}; of the daemons that were started {} has the newest state, that of epoch {}; here is {}: {}",
+          "{}; of the daemons that were started {} has the newest state, that of term {}; here is {}: {}",
           none, at, run.epoch, whatIsHere(), recoverAt(at));
     }
     return fmt::format(
@@ -169,13 +170,13 @@ std::string GroupMember::undecided(const EndedRun& run) const {
   }
   if (!run.saved) {
     return fmt::format(
-        "the run is over, and its last primary, of epoch {} at {}, saved nothing; here is {}: to begin with "
+        "the run is over, and its last primary, of term {} at {}, saved nothing; here is {}: to start from "
         "that: {}",
         run.epoch, at, whatIsHere(), recoverHere());
   }
   return fmt::format(
-      "the run is over, and its last primary, at {}, has its state, that of epoch {}; here is {}: start the "
-      "daemon over {}, or, if that is not possible, let this one serve what is here: {}",
+      "the run is over, and its last primary, at {}, has its state, that of term {}; here is {}: start the "
+      "daemon over {} or, if that is not possible, let this one serve its own state: {}",
       at, run.epoch, whatIsHere(), sameAddress ? "that primary's folder" : "its folder there", recoverHere());
 }
 
@@ -188,15 +189,15 @@ void GroupMember::tellUndecided() {
 }
 
 Status GroupMember::claimAfterAll() {
-  // It may be the primary by now, or hear it.
+  // Meanwhile it may have become primary, or received a heartbeat of the primary.
   if (serving_ > 0) return {};
   if (state_.role() == GroupRole::standby) {
     return {ErrorCode::invalidArgument,
-            "this daemon is the standby in sync: it takes over by itself when the primary is dead"};
+            "this daemon is the standby in sync: it takes over automatically when the primary is dead"};
   }
   if (*heardMs_ > 0 &&
       secondsSince(*heardMs_) * 1000 < 2.0 * static_cast<double>(terms_.replication.silenceMs)) {
-    return {ErrorCode::invalidArgument, "the primary lives: it was heard just now"};
+    return {ErrorCode::invalidArgument, "the primary is alive: its last heartbeat was just now"};
   }
   const PlanView plan = state_.plan();
   happen([&](TimePoint time) { return state_.claim(plan, time); });

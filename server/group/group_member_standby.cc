@@ -1,4 +1,4 @@
-// What a GroupMember does while it follows, and when it takes over.
+// GroupMember: following, and takeover.
 
 #include <algorithm>
 #include <utility>
@@ -13,9 +13,9 @@ namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kDialAgain{200}, kDialAgainMax{5'000};
-constexpr kj::Duration kLastLook = 1 * kj::SECONDS;  // for the engine, whether the model has moved
+constexpr kj::Duration kLastLook = 1 * kj::SECONDS;  // for a read whether the model has moved
 
-/// Whether another try soon may do: the primary is not so far.
+/// Whether to retry soon: the primary is not ready yet.
 bool isPassing(ErrorCode code) { return code == ErrorCode::notReady || code == ErrorCode::standby; }
 
 }  // namespace
@@ -26,7 +26,7 @@ void GroupMember::act(const group_action::Follow& follow) {
   following_ = follow;
   hasFollowed_.insert(follow.primary);
   if (!same) dialPause_ = {};
-  // Records that were under way are gone: what is here is of use only if the primary is dead.
+  // Records in flight are lost: the copy is of use only if the primary is dead.
   dial(hasCopy_ && same);
 }
 
@@ -34,7 +34,7 @@ void GroupMember::dial(bool onlyToLook) {
   if (connection_) connection_->stop();
   connection_ = nullptr;
   if (!onlyToLook) {
-    // The plan may count on what is here.
+    // The document may rely on the copy, so it cannot just be replaced.
     if (hasCopy_) host_.beginAnew("another primary is to be followed");
     copy_ = std::make_shared<Follower>(
         terms_.replication, [this, epoch = following_->epoch](Env& files, const Checkpoint& checkpoint) {
@@ -61,7 +61,7 @@ void GroupMember::dial(bool onlyToLook) {
   order.events.caughtUp = on([this] { caughtUp(); });
   order.events.planChanged = on([this] { act(group_action::Read{}); });
   order.events.another = on([this](uint64_t folderEpoch) {
-    // At this address: this process itself.
+    // At this daemon's address it is this process itself.
     if (!isHere(plan_.addressesOf(following_->primary)))
       peer_ = PeerFolder{plan_.primaryAddress(), folderEpoch};
   });
@@ -74,7 +74,7 @@ void GroupMember::dial(bool onlyToLook) {
 void GroupMember::endWithRun(const std::string& reason) {
   const bool known = std::exchange(life_, Life::runOver) == Life::runOver;
   leaving_ = true;
-  // Or it would write down once more who was done, after that is forgotten.
+  // Otherwise the copy might save the departed trainers again after they were forgotten.
   kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;
   tasks_.add(copied.then([this, known] { return known ? kj::Promise<void>(kj::READY_NOW) : learnOfMove(); })
                  .then([this, reason] {
@@ -87,7 +87,7 @@ kj::Promise<void> GroupMember::learnOfMove() {
   return timer_.timeoutAfter(kLastLook, plan_.read().ignoreResult())
       .catch_([](kj::Exception&&) {})
       .then([this] {
-        // The watch may have learnt of it, whatever became of the read.
+        // The watch may have seen it, even if the read failed.
         if (plan_.moved()) host_.movedAway(*plan_.moved());
       });
 }
@@ -101,7 +101,7 @@ void GroupMember::caughtUp() {
 }
 
 Status GroupMember::causeOf(const Status& why) const {
-  // Where the copy failed, the primary was told, and let go.
+  // If the copy failed, the primary was notified and closed the connection.
   const auto copied = copy_ ? copy_->progress() : Result<FollowerProgress>(FollowerProgress{});
   return copied.ok() ? why : copied.status();
 }
@@ -126,12 +126,12 @@ void GroupMember::connectionEnded(ConnectionEnd how, const Status& ended) {
     happen([&](TimePoint time) { return state_.primaryConnectionGone(time); });
     if (state_.role() == GroupRole::standby || serving_ > 0) return;
   } else if (hasCopy_) {
-    // What it sends from now on does not lead on from this copy.
-    host_.beginAnew("the primary lives, and the connection to it is gone: " + why.message());
+    // Records from a new connection do not continue this copy.
+    host_.beginAnew("the primary is alive, and the connection to it is gone: " + why.message());
   } else {
     happen([&](TimePoint time) { return state_.primaryConnectionGone(time); });
   }
-  // Perhaps it is there later, or the plan names another one by then.
+  // It may be ready later, or the document may name another primary by then.
   dialPause_ =
       isPassing(why.error().code) ? kDialAgain : std::clamp(2 * dialPause_, kDialAgain, kDialAgainMax);
   tasks_.add(timer_.afterDelay(dialPause_.count() * kj::MILLISECONDS).then([this, number = connections_] {
@@ -145,7 +145,7 @@ void GroupMember::act(const group_action::CloseReplication&) {
 }
 
 void GroupMember::act(const group_action::TellLeaving&) {
-  if (copy_) copy_->leave();  // the next answer says so
+  if (copy_) copy_->leave();  // the next answer reports it
 }
 
 void GroupMember::act(const group_action::Promote& promoted) {
@@ -156,12 +156,13 @@ void GroupMember::act(const group_action::Promote& promoted) {
     auto followed = copy_->finish();
     copy_ = nullptr;
     if (!followed.ok())
-      host_.beginAnew("the copy of the primary's model is of no use: " + followed.message());
+      host_.beginAnew("the copy of the primary's model is unusable: " + followed.message());
     replicator_->goOnFrom(std::max(followed->next, state_.number() + 1));
     host_.serveCopy(*std::move(followed), promoted.epoch);
     takeoverSeconds_ = secondsSince(silentMs);
-    host_.note("takeover", fmt::format("primary of epoch {} now; the one before was last heard {:.3f} s ago",
-                                       promoted.epoch, takeoverSeconds_));
+    host_.note("takeover",
+               fmt::format("primary of term {} now; last heartbeat of the previous one {:.3f} s ago",
+                           promoted.epoch, takeoverSeconds_));
   } else {
     copy_ = nullptr;
     replicator_->goOnFrom(state_.number() + 1);
@@ -177,7 +178,7 @@ void GroupMember::act(const group_action::Renewed& renewed) {
   serving_ = renewed.epoch;
   host_.serveOn(renewed.epoch);
   host_.note("primary",
-             fmt::format("the plan that was gone is written again: primary of epoch {}", serving_));
+             fmt::format("rewrote the missing cluster document: primary of term {}", serving_));
 }
 
 void GroupMember::beginServing(uint64_t epoch) {

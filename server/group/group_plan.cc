@@ -32,7 +32,7 @@ Result<PlanView> GroupPlan::take(const Result<Stored>& stored, Asked asked) {
   if (stored.ok()) trouble_ = plan.ok() ? "" : plan.message();
   if (!plan.ok()) return plan.error();
   const bool below = stored->revision < revision_;
-  // An answer from before a loss says nothing, nor one from before what is known by now.
+  // An answer from before a loss is ignored, and so is one older than what is known by now.
   const bool old = asked.losses != losses_ || (below && asked.news != news_);
   if (!old) {
     if (below) {
@@ -45,7 +45,8 @@ Result<PlanView> GroupPlan::take(const Result<Stored>& stored, Asked asked) {
     if (!gone()) last_ = plan_->ended ? std::nullopt : plan_;
   }
   if (gone() && last_) {
-    trouble_ = "the plan is gone: there is no key " + key_ + " any more, as if what the engine held was lost";
+    trouble_ =
+        "the cluster document is gone: key " + key_ + " no longer exists, as if the engine lost its data";
   }
   return view();
 }
@@ -106,9 +107,9 @@ kj::Promise<Result<GroupPlan::Outcome>> GroupPlan::swap(uint64_t expectedRevisio
   using Answer = Result<Outcome>;
   if (moved()) return Answer(ErrorCode::unavailable, "the model has moved to other daemons");
   const auto plan = planFor(wanted, standbyAt);
-  // The plan has changed since: what it is now says more.
+  // The document has changed since: the current one decides.
   if (!plan.ok()) return Answer(plan.error());
-  const Error lost{ErrorCode::unavailable, "the plan was lost meanwhile"};
+  const Error lost{ErrorCode::unavailable, "the cluster document was lost meanwhile"};
   if (expectedRevision < before_) return Answer(lost);
   return engine_.swap(key_, expectedRevision - before_, planText(*plan))
       .then([this, lost, then = asked()](const Result<Swapped>& swapped) -> Answer {
@@ -143,7 +144,7 @@ kj::Promise<Status> GroupPlan::end(bool saved) {
     if (!view.ok()) return view.status();
     if (!plan_ || plan_->ended) return Status();
     if (plan_->group.primary != me_) {
-      return Status(ErrorCode::notReady, "the primary is another one by now: " + primaryAddress());
+      return Status(ErrorCode::notReady, "another daemon is the primary by now: " + primaryAddress());
     }
     Plan ended = *plan_;
     ended.ended = true;
@@ -178,7 +179,7 @@ std::vector<Address> GroupPlan::addressesOfAll() const {
 
 std::string GroupPlan::primaryAddress() const {
   const std::optional<Plan>& plan = gone() && last_ ? last_ : plan_;
-  return !plan || plan->ended ? "nobody" : addressOf(plan->group.primary);
+  return !plan || plan->ended ? "no daemon" : addressOf(plan->group.primary);
 }
 
 std::string GroupPlan::addressOf(DaemonId daemon) const {

@@ -9,10 +9,10 @@
 
 namespace psd {
 
-/// A daemon's number as people see it.
+/// A daemon's number, human-readable.
 inline std::string hex(DaemonId id) { return fmt::format("{:016x}", id.value); }
 
-/// Since a time on the steady clock; 0: there was none.
+/// Seconds since `ms` on the steady clock; 0 if `ms` is 0.
 inline double secondsSince(uint64_t ms) {
   const uint64_t now = steadyMs();
   return ms == 0 || ms > now ? 0 : static_cast<double>(now - ms) / 1000;

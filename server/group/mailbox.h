@@ -9,8 +9,9 @@
 
 namespace psd {
 
-/// Work for one event loop from threads that need not have a loop: it is done in order, and nobody waits for
-/// it. What is left when the mailbox goes is dropped. put() is thread-safe; all else is the loop's.
+/// Queues work for one event loop from threads that need no loop of their own. The work runs in order; no
+/// caller waits for it. Work left in the queue is dropped on destruction. put() is thread-safe; everything
+/// else runs on the loop.
 class Mailbox {
  public:
   void put(std::function<void()> work) {
@@ -24,7 +25,7 @@ class Mailbox {
     KJ_IF_MAYBE (reader, wake) (*reader)->fulfill();
   }
 
-  /// Does the work as it comes; runs as long as the promise is held.
+  /// Runs the queued work, for as long as the promise is held.
   kj::Promise<void> run() {
     return whenFilled().then([this] {
       std::vector<std::function<void()>> work;

@@ -29,7 +29,7 @@ void AskedCheckpoints::end(const Outcome& outcome) {
 }
 
 void AskedCheckpoints::taskFailed(kj::Exception&& exception) {
-  spdlog::error("a checkpoint that was asked for: {}", exception.getDescription().cStr());
+  spdlog::error("requested checkpoint: {}", exception.getDescription().cStr());
 }
 
 }  // namespace psd

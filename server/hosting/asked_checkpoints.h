@@ -10,18 +10,19 @@
 
 namespace psd {
 
-/// The checkpoints that operators ask for, one at a time. Who asks while one is being taken waits for one
-/// that begins after that; all who wait share it. Owned by one event loop's thread.
+/// Checkpoints requested by operators, one at a time. A request during a checkpoint waits for the next one;
+/// all waiting requests share it. Owned by one event loop's thread.
 class AskedCheckpoints final : private kj::TaskSet::ErrorHandler {
  public:
   using Outcome = Result<std::string>;  ///< the checkpoint's path
 
-  /// `take` takes a checkpoint that begins after the call; it is not called again before its promise is done.
+  /// `take` takes a checkpoint that starts after the call; it is not called again before its promise
+  /// resolves.
   explicit AskedCheckpoints(std::function<kj::Promise<Outcome>()> take)
       : take_(std::move(take)), tasks_(*this) {}
   ~AskedCheckpoints() noexcept = default;
 
-  /// A checkpoint that begins after this call. It is taken even if the caller does not wait for it.
+  /// Requests a checkpoint that starts after this call. It is taken even if the caller drops the promise.
   kj::Promise<Outcome> ask();
 
  private:
@@ -32,8 +33,8 @@ class AskedCheckpoints final : private kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&& exception) override;
 
   const std::function<kj::Promise<Outcome>()> take_;
-  Waiting served_;  // whom the one that is being taken is for; empty: none is being taken
-  Waiting next_;    // whom the one after it is for
+  Waiting served_;  // requests for the checkpoint in progress; empty: none in progress
+  Waiting next_;    // requests for the next one
   kj::TaskSet tasks_;
 };
 

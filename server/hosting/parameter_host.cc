@@ -142,7 +142,7 @@ ParameterHost::Place ParameterHost::placeOf(ProcessId id, const std::shared_ptr<
 Result<std::shared_ptr<ServedModel>> ParameterHost::observe(const ModelSpec& model) const {
   if (!models_->ready()) {
     return Error{ErrorCode::notReady,
-                 "the daemon has no model yet; a trainer brings it, or `model.file` in its config"};
+                 "the daemon has no model yet; a trainer provides it, or `model.file` in its config"};
   }
   if (!model.empty()) {
     PSD_RETURN_IF_ERROR(checkSameModel(models_->model()->store->model(), model));
@@ -220,7 +220,7 @@ Status ParameterHost::checkKeeps() const {
   if (config_->durability.enabled()) return {};
   return {ErrorCode::invalidArgument,
           "durability.type is none: this daemon keeps no checkpoints; set checkpoint or log and "
-          "durability.path, and start it anew"};
+          "durability.path, and restart it"};
 }
 
 kj::Promise<Result<std::string>> ParameterHost::checkpointNow() {

@@ -20,101 +20,99 @@
 
 namespace psd {
 
-/// Holds the parameters: the model that is served, what is saved of it, and what each process of a trainer
-/// pushes. Who is in, a Coordinator tells it.
+/// Holds the parameters: the served model, its durability, and the pushes of each trainer process. A
+/// Coordinator reports which trainers are joined.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class ParameterHost final : public Hosting {
  public:
-  /// The rest of a session: what a trainer pulls from and pushes to. Null where its process is gone.
+  /// What a session pulls from and pushes to. Null if its process is gone.
   struct Place {
     std::shared_ptr<ServedModel> model;
     std::shared_ptr<PushServer> pushes;
   };
 
-  /// `env`, `metrics`, `budgets` and `outcomes` outlive it. `log`: where other daemons follow this one; else
-  /// null.
+  /// `env`, `metrics`, `budgets` and `outcomes` outlive it. `log`: null without replication.
   ParameterHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
                 Env& env, DaemonMetrics& metrics, const MemoryBudgets& budgets, StepOutcomes& outcomes,
                 std::shared_ptr<ReplicatedLog> log = nullptr);
 
-  /// Takes the folder of what is saved. Before anything else, after mayFollow().
+  /// Opens and locks the folder. Call before anything except mayFollow().
   Status open();
-  /// Called with each checkpoint that is complete, before anybody hears of it; where it fails the checkpoint
-  /// counts as one that failed. After open(), before prepare(); on any thread.
+  /// Sets a function that is called for each complete checkpoint before it is reported; if it fails, so does
+  /// the checkpoint. Call after open(), before prepare(); `call` runs on any thread.
   void beforeCheckpointTold(std::function<Status()> call) {
     durability_->beforeCheckpointTold(std::move(call));
   }
-  /// Goes on from a checkpoint, or loads or allocates the model that the config names. Blocks; after open().
+  /// Resumes from a checkpoint, or loads or allocates the configured model. Blocks; call after open().
   Result<PriorRun> prepare();
-  /// Writes a file, and then a checkpoint of the model as it is, to a stream; gives the checkpoint's path.
+  /// Writes a file and then a checkpoint of the current model to `to`; resolves with the checkpoint's path.
   struct FileBeside {
     std::string name, text;
   };
   kj::Promise<Result<std::string>> copyTo(std::shared_ptr<Env> to, FileBeside beside);
-  /// Makes a primary's model of its checkpoint, by the primary's configuration. From any thread; blocks.
+  /// Creates the model from a primary's checkpoint and configuration. On any thread; blocks.
   Result<std::shared_ptr<ServedModel>> makeCopy(Env& files, const Checkpoint& checkpoint,
                                                 const DaemonConfig& config) const {
     return models_->copyFrom(files, checkpoint, config);
   }
-  /// Where the copy is kept on this daemon's disk while it follows. As makeCopy(); see StandbyDisk.
+  /// Saves the copy on this daemon's disk while it follows. Threads as makeCopy(); see StandbyDisk.
   std::unique_ptr<StandbyDisk> makeDisk(const std::shared_ptr<ServedModel>& copy,
                                         std::function<Status()> mark) const {
     return std::make_unique<StandbyDisk>(*durability_, ModelHost::savingSource(copy), std::move(mark));
   }
-  /// Shows the copy, which goes by `config`; nobody may use it before serveCopy().
+  /// Shows the copy, which uses `config`, in the status; it must not be used before serveCopy().
   void showCopy(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config);
-  /// The copy is the model from now on, with what its primary knew besides.
+  /// Makes the copy the served model, with its primary's samples and departed trainers.
   PriorRun serveCopy(SamplePlan samples, std::optional<Departed> departed);
-  /// Writes a checkpoint of the model as it is, but for the files that are not `wanted`, to a stream; gives
+  /// Writes a checkpoint of the current model, reduced to the files that are `wanted`, to `to`; resolves with
   /// its path.
   kj::Promise<Result<std::string>> giveTo(std::shared_ptr<Env> to,
                                           std::function<bool(const std::string&)> wanted);
-  /// This daemon's partition of a model, from what other daemons gave: the checkpoints at `paths`, in the
-  /// order of theirs. Nobody sees it before takeIn().
+  /// Builds this daemon's partition of a model from the checkpoints that other daemons sent, at `paths`, in
+  /// the order of their partitions. It is not served before takeIn().
   struct Arrived {
     std::shared_ptr<ServedModel> model;
     SamplePlan samples;
   };
   kj::Promise<Result<Arrived>> makePartition(std::shared_ptr<Env> files, std::vector<std::string> paths);
-  /// That is the model from now on. Resolves when it is on the disk, where it is to be, with who has come and
-  /// gone.
+  /// Makes `arrived` the served model. With durability, resolves once it and the departed ranks are on disk.
   kj::Promise<Status> takeIn(Arrived arrived, Departed departed);
-  /// Has no model any more.
+  /// Removes the model.
   void drop() { models_->drop(); }
-  /// Ends the saving of a model that is dropped. Blocks; on any thread.
+  /// Stops saving a dropped model. Blocks; on any thread.
   void stopSaving() { models_->stopSaving(); }
-  /// Begins to save the model, if it has its values. Blocks; once, before any trainer.
+  /// Starts to save the model, if it is initialized. Blocks; call once, before any trainer joins.
   void beginSaving() { models_->beginSavingAtOnce(); }
-  /// Whether the devices could do what the policies of `config` ask for among so many trainers (0: not known
-  /// yet), which push with these codecs.
+  /// Checks whether the devices support the policies of `config` with that number of trainers (0: unknown
+  /// yet) and these push codecs.
   Status mayFollow(const DaemonConfig& config, uint32_t trainers,
                    std::span<const std::pair<Rank, std::string>> pushCodecs) const;
-  /// Goes over to another configuration, see ModelHost::adopt().
+  /// Applies another configuration; see ModelHost::adopt().
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
 
-  /// Where a trainer's process trains. `loop`: the caller's; what the process pushes is worked on there, or
-  /// where it was worked on before.
+  /// Where a trainer process pulls and pushes. `loop`: the caller's; it processes the pushes, unless another
+  /// loop already does.
   Place placeOf(ProcessId id, const std::shared_ptr<EventLoop>& loop);
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
-  /// What it goes by now.
+  /// The current configuration.
   const DaemonConfig& config() const { return *config_; }
-  /// From open() on.
+  /// Valid after open().
   ModelHost& models() { return *models_; }
-  /// Takes a checkpoint that begins after the call; gives its path. ErrorCode::invalidArgument without
-  /// durability, notReady before there is something to save.
+  /// Takes a checkpoint that starts after the call; resolves with its path. ErrorCode::invalidArgument
+  /// without durability, notReady before the model is initialized.
   kj::Promise<Result<std::string>> checkpointNow();
   /// Durability::newestPart() and keepWhole(). ErrorCode::invalidArgument without durability.
   kj::Promise<Result<NewestPart>> newestPart();
   kj::Promise<Status> keepWhole(WholeCheckpoint whole);
-  /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
+  /// Saves what `durability` has not saved yet. Blocks; call when no more updates arrive.
   Status saveLast() { return durability_->finish(); }
-  /// The next daemon begins a run of its own. Blocks.
+  /// Forgets the departed ranks, so that the next daemon starts a new run. Blocks.
   Status forgetFinishedRanks() { return durability_->forgetFinishedRanks(); }
   DurabilityStatus durability() const { return durability_->status(); }
-  /// Model, shards, and what is saved.
+  /// Fills in model, shards and durability.
   void fillStatus(DaemonStatus& status) const;
 
   kj::Promise<Status> provide(ModelSpec model) override { return models_->provide(std::move(model)); }
@@ -129,7 +127,7 @@ class ParameterHost final : public Hosting {
   void sessionBegan(ProcessId id, const TrainerRef& trainer) override;
   void sessionEnded(ProcessId id) override;
   void countIn(const TrainerRef& trainer) override {
-    if (trainer.rank != kBridgeRank) models_->join(trainer);  // no policy counts on a bridge
+    if (trainer.rank != kBridgeRank) models_->join(trainer);  // policies ignore a bridge
   }
   void countOut(SessionId session) override { models_->leave(session); }
   kj::Promise<void> whenLanded(ProcessId id) override;
@@ -147,14 +145,14 @@ class ParameterHost final : public Hosting {
     std::shared_ptr<SessionCounters> counters;
     std::shared_ptr<ServedModel> model;
     TrainerRef trainer;                  // of its newest session
-    std::vector<Step> dropped;           // before `pushes` was made
-    std::shared_ptr<PushServer> pushes;  // once a loop serves the process
+    std::vector<Step> dropped;           // dropped before `pushes` existed
+    std::shared_ptr<PushServer> pushes;  // null until a loop serves the process
   };
 
   Process* find(ProcessId id);
-  /// Whether limits.sessions_bytes has room for what the process pushes. ErrorCode::overloaded.
+  /// Checks limits.sessions_bytes for the pushes of one more process. ErrorCode::overloaded.
   Status checkSessions(const TrainerProcess& process) const;
-  /// Whether there is a folder for checkpoints. ErrorCode::invalidArgument.
+  /// Checks that there is a folder for checkpoints. ErrorCode::invalidArgument.
   Status checkKeeps() const;
 
   std::shared_ptr<const DaemonConfig> config_;
@@ -163,12 +161,12 @@ class ParameterHost final : public Hosting {
   DaemonMetrics& metrics_;
   const MemoryBudgets& budgets_;
   StepOutcomes& outcomes_;
-  const std::shared_ptr<ReplicatedLog> log_;  // null: nobody follows
-  // From open() on.
+  const std::shared_ptr<ReplicatedLog> log_;  // null: no replication
+  // Valid after open().
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;
   std::map<ProcessId, Process> processes_;
-  uint64_t newestDeal_ = 0;  // as Durability numbers them
+  uint64_t newestDeal_ = 0;  // in Durability's numbering
   Background background_;
   AskedCheckpoints askedCheckpoints_;
 };

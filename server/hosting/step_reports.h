@@ -7,15 +7,14 @@
 
 namespace psd {
 
-/// Tells a Coordinator, over the control loop, what became of the steps for which it assigned samples.
-/// Thread-safe.
+/// Reports the outcome of steps with assigned samples to a Coordinator, on the control loop. Thread-safe.
 class StepReports final : public StepOutcomes {
  public:
-  /// `coordinator` may be made later, but is there before the first step.
+  /// `coordinator` may be constructed later, but before the first step.
   StepReports(const kj::Executor& controlLoop, Coordinator& coordinator)
       : controlLoop_(controlLoop), coordinator_(coordinator) {}
 
-  /// Samples are assigned: from now on steps are reported.
+  /// Samples are assigned: reports steps from now on.
   void begin() { wanted_ = true; }
   bool wanted() const override { return wanted_; }
   kj::Promise<void> tell(ProcessId process, Step step, bool applied) override {

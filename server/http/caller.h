@@ -7,17 +7,17 @@
 
 namespace psd {
 
-/// What a caller over HTTP may do; each role includes those before it.
+/// Role of an HTTP caller; each role includes those before it.
 enum class HttpRole {
-  stranger,  ///< shows a token that nobody has
-  none,      ///< shows no token, where one is needed
+  stranger,  ///< sent an unknown token
+  none,      ///< sent no token although one is required
   reader,
   admin,
 };
 
-/// Who sent a request. A value type.
+/// The sender of a request. A value type.
 struct HttpCaller {
-  std::string authorization;  ///< the header of that name; empty: there is none
+  std::string authorization;  ///< Authorization header; empty: none
   HttpPeer peer;
 };
 
@@ -27,7 +27,7 @@ struct HttpAccess {
   std::string who;  ///< for the log: "token 'ops' at 10.0.0.7:4242 over HTTP"
 };
 
-/// Says what a caller may do. Called on the control loop; must not block.
+/// Determines the access of a caller. Called on the control loop; must not block.
 using HttpAccessOf = std::function<HttpAccess(const HttpCaller& caller)>;
 
 }  // namespace psd

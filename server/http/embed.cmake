@@ -1,4 +1,5 @@
-# cmake -DOUT=assets.cc "-DFILES=PATH|FILE;…" -P embed.cmake: C++ that holds the files, each with the path of its URL.
+# cmake -DOUT=assets.cc "-DFILES=PATH|FILE;…" -P embed.cmake: writes a C++ file with the files, each under its
+# URL path.
 set(type_html "text/html; charset=utf-8")
 set(type_css "text/css; charset=utf-8")
 set(type_js "text/javascript; charset=utf-8")

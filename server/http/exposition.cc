@@ -42,16 +42,16 @@ void writeMetrics(MetricWriter& out, const DaemonStatus& status, const HttpMetri
 void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
   out.begin("psd_build_info", Type::gauge, "version, policy and optimizer; always 1");
   out.sample(1, {{"version", status.version}, {"policy", status.policy}, {"optimizer", status.optimizer}});
-  out.one("psd_uptime_seconds", Type::gauge, "since the daemon began to start", status.uptimeSeconds);
+  out.one("psd_uptime_seconds", Type::gauge, "since the daemon's start", status.uptimeSeconds);
   out.one("psd_serving", Type::gauge,
-          "whether trainers are served: the model has values, and no end has begun",
+          "whether trainers are served: the model has values and no shutdown is in progress",
           status.state == "serving" ? 1 : 0);
   out.one("psd_resident_bytes", Type::gauge, "memory of the process", status.residentBytes);
   out.one("psd_log_lines_dropped_total", Type::counter,
-          "lines of the daemon's log dropped because it was not read or written in time",
+          "lines of the daemon's log dropped because its target was too slow",
           status.logLinesDropped);
   out.one("psd_log_lines_suppressed_total", Type::counter,
-          "lines of the daemon's log left out because peers without access caused too many",
+          "lines of the daemon's log suppressed because peers without access caused too many",
           status.logLinesSuppressed);
   const std::pair<const char*, std::pair<uint64_t, uint64_t>> held[] = {
       {"in_flight", {status.held.inFlight, status.limits.inFlight}},
@@ -61,45 +61,45 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
       {"outgoing", {status.held.outgoing, status.limits.outgoing}},
       {"staged", {status.held.staged, status.limits.staged}},
       {"arriving", {status.held.arriving, status.limits.arriving}}};
-  out.begin("psd_held_bytes", Type::gauge, "what peers make the daemon hold now");
+  out.begin("psd_held_bytes", Type::gauge, "memory held for peers");
   for (const auto& [kind, bytes] : held) out.sample(bytes.first, {{"kind", kind}});
-  out.begin("psd_held_limit_bytes", Type::gauge, "what psd_held_bytes stays under");
+  out.begin("psd_held_limit_bytes", Type::gauge, "limit of psd_held_bytes");
   for (const auto& [kind, bytes] : held) out.sample(bytes.second, {{"kind", kind}});
-  out.one("psd_model_parameters", Type::gauge, "parameters of the model that is served, without padding",
+  out.one("psd_model_parameters", Type::gauge, "parameters of the served model, without padding",
           status.model ? status.model->parameters : 0);
   out.begin("psd_partition", Type::gauge,
-            "of several daemons that serve a model, which one this is and of how many; always 1");
+            "index and number of partitions if several daemons serve the model; always 1");
   if (status.partition) {
     out.sample(1, {{"index", fmt::to_string(status.partition->index)},
                    {"of", fmt::to_string(status.partition->of)}});
   }
   out.begin(
       "psd_daemon_info", Type::gauge,
-      "what the daemon is beside others: its partition and, with an engine, its role and number; always 1");
+      "partition of the daemon and, with an engine, its role and process number; always 1");
   out.sample(1, {{"partition", fmt::to_string(status.partition ? status.partition->index : 0)},
                  {"role", status.group ? status.group->role : "primary"},
                  {"daemon", status.group ? status.group->daemon : ""}});
-  out.one("psd_samples_done_total", Type::counter, "samples that are done of those that the daemon deals",
+  out.one("psd_samples_done_total", Type::counter, "finished samples, of those that the daemon assigns",
           status.samples ? status.samples->done : 0);
 }
 
 void writeDurability(MetricWriter& out, const DurabilityStatus& durability) {
   const LogStatus log = durability.log.value_or(LogStatus());
-  out.one("psd_checkpoints_total", Type::counter, "checkpoints that were taken", durability.checkpoints);
-  out.one("psd_checkpoint_failures_total", Type::counter, "checkpoints that failed",
+  out.one("psd_checkpoints_total", Type::counter, "checkpoints written", durability.checkpoints);
+  out.one("psd_checkpoint_failures_total", Type::counter, "failed checkpoints",
           durability.checkpointFailures);
-  out.begin("psd_last_checkpoint_age_seconds", Type::gauge, "since the newest checkpoint was finished");
+  out.begin("psd_last_checkpoint_age_seconds", Type::gauge, "since the newest checkpoint was completed");
   if (durability.lastCheckpoint) out.sample(durability.lastCheckpoint->ageSeconds);
-  out.begin("psd_last_checkpoint_duration_seconds", Type::gauge, "what the newest checkpoint took");
+  out.begin("psd_last_checkpoint_duration_seconds", Type::gauge, "duration of the newest checkpoint");
   if (durability.lastCheckpoint) out.sample(durability.lastCheckpoint->durationSeconds);
-  out.one("psd_checkpoint_disk_bytes", Type::gauge, "checkpoints that are kept, on the disk",
+  out.one("psd_checkpoint_disk_bytes", Type::gauge, "disk space of the retained checkpoints",
           durability.checkpointDiskBytes);
-  out.one("psd_log_disk_bytes", Type::gauge, "the log of updates that is kept, on the disk", log.diskBytes);
-  out.one("psd_durability_failing", Type::gauge, "whether the newest try to save something failed",
+  out.one("psd_log_disk_bytes", Type::gauge, "disk space of the retained log segments", log.diskBytes);
+  out.one("psd_durability_failing", Type::gauge, "whether the last attempt to save failed",
           durability.error.empty() && log.error.empty() ? 0 : 1);
   out.one("psd_log_records_total", Type::counter, "records written to the log", log.records);
   out.one("psd_log_written_bytes_total", Type::counter, "bytes written to the log", log.writtenBytes);
-  out.one("psd_log_lost_total", Type::counter, "updates that were not written to the log", log.lost);
+  out.one("psd_log_lost_total", Type::counter, "updates not written to the log", log.lost);
 }
 
 void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
@@ -109,25 +109,25 @@ void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
       out.sample(value(trainer), {{"rank", fmt::to_string(trainer.rank)}});
     }
   };
-  out.one("psd_trainers", Type::gauge, "trainers that are in", status.trainers.size());
-  out.one("psd_world_size", Type::gauge, "trainers that there may be; 0: not known yet", status.worldSize);
-  out.one("psd_trainers_lost_total", Type::counter, "sessions of trainers that ended without a goodbye",
+  out.one("psd_trainers", Type::gauge, "joined trainers", status.trainers.size());
+  out.one("psd_world_size", Type::gauge, "maximum number of trainers; 0: not known yet", status.worldSize);
+  out.one("psd_trainers_lost_total", Type::counter, "trainer sessions that ended without leaving",
           status.trainersLost);
   each("psd_trainer_step", Type::gauge, "step of the trainer's last push", [](auto& t) { return t.step; });
   each("psd_trainer_staleness", Type::gauge, "staleness of the trainer's last update",
        [](auto& t) { return t.staleness; });
-  each("psd_trainer_pulled_bytes_total", Type::counter, "parameters that the trainer pulled",
+  each("psd_trainer_pulled_bytes_total", Type::counter, "parameters pulled by the trainer",
        [](auto& t) { return t.pulledBytes; });
-  each("psd_trainer_pushed_bytes_total", Type::counter, "gradients that the trainer pushed",
+  each("psd_trainer_pushed_bytes_total", Type::counter, "gradients pushed by the trainer",
        [](auto& t) { return t.pushedBytes; });
   each("psd_trainer_last_seen_seconds", Type::gauge, "since the trainer's last call",
        [](auto& t) { return t.lastSeenSeconds; });
-  each("psd_trainer_connected", Type::gauge, "whether the trainer's connection stands",
+  each("psd_trainer_connected", Type::gauge, "whether the trainer is connected",
        [](auto& t) { return t.connected ? 1 : 0; });
-  each("psd_trainer_reported_step", Type::gauge, "step of the trainer's newest report; 0: it reports nothing",
+  each("psd_trainer_reported_step", Type::gauge, "step of the trainer's newest report; 0: none",
        [](auto& t) { return t.reportedStep; });
   out.begin("psd_trainer_reported", Type::gauge,
-            "what the trainer reports of its training, its loss and others");
+            "values reported by the trainer, such as its loss");
   for (const TrainerStatus& trainer : status.trainers) {
     for (const ReportedStatus& each : trainer.reports) {
       if (!each.value) continue;
@@ -147,7 +147,7 @@ void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
   }
 }
 
-/// The rounds of each parameter group, which a fragment is.
+/// The rounds of each parameter group; a fragment is one.
 void writeRounds(MetricWriter& out, const std::vector<RoundsStatus>& all) {
   const auto each = [&](const char* name, Type type, const char* help, auto samples) {
     out.begin(name, type, help);
@@ -163,39 +163,39 @@ void writeRounds(MetricWriter& out, const std::vector<RoundsStatus>& all) {
       });
     }
   };
-  each("psd_rounds_closed_total", Type::counter, "rounds of the group that have closed",
+  each("psd_rounds_closed_total", Type::counter, "closed rounds of the group",
        [](auto& rounds, auto sample) { sample(static_cast<double>(rounds.closed)); });
   each("psd_round_open_seconds", Type::gauge, "how long the group's last round was open",
        [](auto& rounds, auto sample) { sample(rounds.openSeconds); });
   each("psd_round_grace_seconds", Type::gauge,
-       "what the group's last round took from its quorum on; only with a grace",
+       "time of the group's last round from quorum to close; only with a grace",
        [](auto& rounds, auto sample) {
          if (rounds.graceSeconds) sample(*rounds.graceSeconds);
        });
-  each("psd_round_grace_left_seconds", Type::gauge, "what is left of the grace of the round that is open",
+  each("psd_round_grace_left_seconds", Type::gauge, "remaining grace of the open round",
        [](auto& rounds, auto sample) {
          if (rounds.graceLeftSeconds) sample(*rounds.graceLeftSeconds);
        });
-  each("psd_round_here", Type::gauge, "trainers that have contributed to the round that is open",
+  each("psd_round_here", Type::gauge, "trainers that have contributed to the open round",
        [](auto& rounds, auto sample) { sample(static_cast<double>(rounds.here.size())); });
   ranks("psd_round_contributed", Type::gauge,
-        "whether the trainer is in the group's last round; 0: it was closed without it",
+        "whether the trainer contributed to the group's last round",
         [](auto& rounds, auto sample) {
           for (const uint32_t rank : rounds.in) sample(rank, 1);
           for (const uint32_t rank : rounds.missing) sample(rank, 0);
         });
   ranks("psd_round_late", Type::gauge,
-        "whether what the trainer contributed to the group's last round is of one before",
+        "whether the trainer's part in the group's last round was computed for an earlier one",
         [](auto& rounds, auto sample) {
           for (const uint32_t rank : rounds.in) sample(rank, std::ranges::count(rounds.late, rank) ? 1 : 0);
         });
   ranks("psd_rounds_left_out_total", Type::counter,
-        "rounds of the group that closed without the trainer, of those that are in",
+        "rounds of the group that closed without the joined trainer",
         [](auto& rounds, auto sample) {
           for (auto& one : rounds.leftOut) sample(one.rank, static_cast<double>(one.rounds));
         });
   ranks("psd_rounds_left_out_running", Type::gauge,
-        "how many of the group's newest rounds in a row closed without the trainer",
+        "consecutive last rounds of the group that closed without the trainer",
         [](auto& rounds, auto sample) {
           for (auto& one : rounds.leftOut) sample(one.rank, static_cast<double>(one.running));
         });
@@ -217,13 +217,13 @@ void writeBlocks(MetricWriter& out, const DaemonStatus& status) {
   each("psd_table_row_bytes", Type::gauge, "memory of the table's rows with optimizer state",
        &TableStatus::rowBytes);
   each("psd_table_index_bytes", Type::gauge, "memory of the table's index", &TableStatus::indexBytes);
-  each("psd_table_pulled_rows_total", Type::counter, "rows that were pulled", &TableStatus::pulledRows);
+  each("psd_table_pulled_rows_total", Type::counter, "rows pulled", &TableStatus::pulledRows);
   each("psd_table_pushed_rows_total", Type::counter, "rows whose gradients were applied",
        &TableStatus::pushedRows);
-  each("psd_table_new_rows_total", Type::counter, "rows that pushes created", &TableStatus::newRows);
-  each("psd_table_refused_rows_total", Type::counter, "rows that were not created for want of room",
+  each("psd_table_new_rows_total", Type::counter, "rows created by pushes", &TableStatus::newRows);
+  each("psd_table_refused_rows_total", Type::counter, "rows not created because a limit was reached",
        &TableStatus::refusedRows);
-  each("psd_table_evicted_rows_total", Type::counter, "rows that were taken out", &TableStatus::evictedRows);
+  each("psd_table_evicted_rows_total", Type::counter, "rows evicted", &TableStatus::evictedRows);
 }
 
 void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
@@ -232,28 +232,28 @@ void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
     if (group) out.sample(value(*group));
   };
   each("psd_group_waits_for_disk",
-       "whether pushes are answered when they are in the logs on the disks of both daemons",
+       "whether pushes are answered only once they are in the on-disk logs of both daemons",
        [](auto& g) { return g.wait == "standby_and_disk" ? 1 : 0; });
-  each("psd_group_primary", "whether the daemon is the primary of its group; only with an engine",
+  each("psd_group_primary", "whether the daemon is the primary of its replica set; only with an engine",
        [](auto& g) { return g.role == "primary" ? 1 : 0; });
-  each("psd_group_standby", "whether the daemon is the standby in sync, which could take over",
+  each("psd_group_standby", "whether the daemon is an in-sync standby, able to take over",
        [](auto& g) { return g.role == "standby" ? 1 : 0; });
   each("psd_group_waits", "whether the daemon waits for something before it serves or follows",
        [](auto& g) { return g.waits.empty() ? 0 : 1; });
-  each("psd_group_epoch", "epoch of the group, one more with each take-over",
+  each("psd_group_epoch", "term of the replica set, incremented by each takeover",
        [](auto& g) { return g.epoch; });
-  each("psd_group_waits_for_standby", "whether pushes are answered when a standby holds them",
+  each("psd_group_waits_for_standby", "whether pushes are answered only once a standby holds them",
        [](auto& g) { return g.waitsForStandby ? 1 : 0; });
-  each("psd_group_standby_in_sync", "of a primary: whether a standby follows that could take over",
+  each("psd_group_standby_in_sync", "for a primary: whether its standby is in sync",
        [](auto& g) { return g.inSync() ? 1 : 0; });
   each("psd_group_lag_bytes",
-       "of a primary: what its follower does not hold; of a standby: what it has not applied",
+       "for a primary: log not yet held by its follower; for a standby: log not yet applied",
        [](auto& g) { return g.lagBytes; });
-  each("psd_group_engine_answers", "whether the engine, which decides who is the primary, answers",
+  each("psd_group_engine_answers", "whether the engine, which elects the primary, answers",
        [](auto& g) { return g.engine.empty() ? 1 : 0; });
 }
 
-/// What one daemon knows of all. Of who is away psd_daemon_up is the only sample.
+/// One daemon's view of all daemons. For an unreachable one, psd_daemon_up is the only sample.
 void writeDaemons(MetricWriter& out, const DaemonRows& all) {
   const auto each = [&](const char* name, const char* help, auto value) {
     out.begin(name, Type::gauge, help);
@@ -266,22 +266,22 @@ void writeDaemons(MetricWriter& out, const DaemonRows& all) {
   };
   out.begin(
       "psd_daemon_up", Type::gauge,
-      "of all daemons that serve the model or stand by: whether this one was answered when it asked last");
+      "for each daemon that serves the model or stands by: whether it answered the last request");
   for (const DaemonRow& row : all.daemons) {
     if (!row.asked && !row.here) continue;
     out.sample(row.answers ? 1 : 0,
                {{"partition", fmt::to_string(row.partition)}, {"role", row.role}, {"address", row.address}});
   }
-  each("psd_daemon_epoch", "epoch of the daemon's group, 0 without an engine",
+  each("psd_daemon_epoch", "term of the daemon's replica set, 0 without an engine",
        [](auto& r) { return r.epoch; });
-  each("psd_daemon_standby_in_sync", "of a primary: whether a standby follows that could take over",
+  each("psd_daemon_standby_in_sync", "for a primary: whether its standby is in sync",
        [](auto& r) { return r.standbyInSync ? 1 : 0; });
   each("psd_daemon_lag_bytes",
-       "of a primary: what its follower does not hold; of a standby: what it has not applied",
+       "for a primary: log not yet held by its follower; for a standby: log not yet applied",
        [](auto& r) { return r.lagBytes; });
   each("psd_daemon_waits", "whether the daemon waits for something before it serves or follows",
        [](auto& r) { return r.waits.empty() ? 0 : 1; });
-  each("psd_daemon_trainers", "trainers that are in at the daemon", [](auto& r) { return r.trainers; });
+  each("psd_daemon_trainers", "trainers joined at the daemon", [](auto& r) { return r.trainers; });
   each("psd_daemon_resident_bytes", "memory of the daemon's process",
        [](auto& r) { return r.residentBytes; });
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
 
-/// What a histogram took in between two looks.
+/// The values added to a histogram between two readings.
 HistogramValue since(const HistogramValue& before, const HistogramValue& now) {
   HistogramValue taken = now;
   taken.count = 0;

@@ -17,33 +17,31 @@
 
 namespace psd {
 
-/// Something that an administrator may have done by POST; gives a line for people. `arguments`: the request's
-/// body, an object; `by`: the caller. Called on the control loop; the action is finished even if the caller
-/// hangs up.
+/// An administrator's action, invoked by POST; returns a human-readable line. `arguments`: the request's
+/// body, an object; `by`: the caller. Called on the control loop; the action completes even if the caller
+/// disconnects.
 using HttpAction = std::function<kj::Promise<Result<std::string>>(const nlohmann::ordered_json& arguments,
                                                                   const std::string& by)>;
 
-/// What the HTTP side asks of the daemon, on the control loop.
+/// Callbacks of the HTTP side into the daemon, on the control loop.
 struct HttpHooks {
   std::function<DaemonStatus()> status;
   std::function<std::string()> reports;  ///< JSON: {rank: {name: [[time, step, value] …]}}
   std::function<DaemonEvents()> events;
-  /// All daemons that serve the model, as they were seen last, and this one by its status; null: it is
-  /// alone.
+  /// All daemons that serve the model, as last polled, and this one from its status; null: it is alone.
   std::function<DaemonRows(const DaemonStatus& status)> daemons;
-  /// All daemons that serve the model, once each has been asked just now, or had time to answer.
+  /// All daemons that serve the model, after polling each of them or waiting for its timeout.
   std::function<kj::Promise<DaemonRows>()> daemonsAsked;
-  /// For who comes now and then: resolves once daemonsSeen() tells what they said in the last seconds; who
-  /// was away before is not waited for. daemonsSeen() is daemons(), which has nobody asked.
+  /// For occasional callers: resolves once daemonsSeen() has answers from the last few seconds; daemons that
+  /// were unreachable before are not waited for. daemonsSeen() is daemons() without polling.
   std::function<kj::Promise<void>()> whenDaemonsSeen;
   std::function<DaemonRows(const DaemonStatus& status)> daemonsSeen;
   HttpAccessOf accessOf;
-  /// Reserves memory for an answer of `bytes` bytes until the result is destroyed; null: the limit is
-  /// reached.
+  /// Reserves memory for an answer of `bytes` until the result is destroyed; null if the limit is reached.
   std::function<std::shared_ptr<const void>(uint64_t bytes)> roomFor;
-  /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
+  /// The current TLS context of tls:// addresses; null once the daemon ends.
   std::function<std::shared_ptr<const TlsContext>()> tls;
-  /// Counts and logs a connection that did not come to a TLS handshake.
+  /// Counts and logs a connection whose TLS handshake failed.
   std::function<void(const std::string& why)> handshakeRefused;
   std::map<std::string, HttpAction> actions;  ///< by name: "reload" is POST /api/reload
 };

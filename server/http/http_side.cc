@@ -76,7 +76,7 @@ nlohmann::ordered_json HttpSide::documentOf(const DaemonStatus& status) const {
 }
 
 void HttpSide::taskFailed(kj::Exception&& exception) {
-  spdlog::warn("http: the daemon is not looked at any more: {}", exception.getDescription().cStr());
+  spdlog::warn("http: status sampling has stopped: {}", exception.getDescription().cStr());
 }
 
 }  // namespace psd

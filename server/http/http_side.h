@@ -17,23 +17,23 @@
 
 namespace psd {
 
-/// The daemon's HTTP side: its listener and site, and the clock by which it looks at the daemon once a
-/// second. Belongs to the control loop's thread.
+/// The daemon's HTTP side: listener, site, and the timer that samples the daemon's status once a second.
+/// Belongs to the control loop's thread.
 class HttpSide final : private kj::TaskSet::ErrorHandler {
  public:
-  /// `io` outlives it, and so does what `hooks` touch.
+  /// `io` and everything that `hooks` refer to outlive it.
   HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks hooks);
   ~HttpSide() noexcept(false);
 
-  /// Binds the addresses and accepts. Blocks where a name is looked up.
+  /// Binds the addresses and starts accepting. Blocks while a name is resolved.
   Status start();
-  /// Where the page is, for people: "http://localhost:5580/"; of a Unix socket its address.
+  /// Human-readable addresses of the page: "http://localhost:5580/"; for a Unix socket its address.
   std::vector<std::string> places() const { return listener_.places(); }
 
  private:
   kj::Promise<void> keepLooking();
   void look();
-  /// The document of the feeds, without the events.
+  /// The document of the feeds, without events.
   nlohmann::ordered_json documentOf(const DaemonStatus& status) const;
 
   void taskFailed(kj::Exception&& exception) override;

@@ -53,7 +53,7 @@ void LiveFeed::tick(Json now) {
 
 kj::Promise<LiveFeed::Document> LiveFeed::next(uint64_t tick) {
   return ticked_.addBranch().then([this, tick]() -> kj::Promise<Document> {
-    // Null where this one came after the tick was prepared.
+    // Null if this watcher joined after the tick was prepared.
     if (now_.is_null()) return next(tick);
     return documentAfter(tick);
   });

@@ -14,8 +14,8 @@
 
 namespace psd {
 
-/// What those who follow a daemon are sent: with each tick one document of what has changed, which all of
-/// them share, or the whole for who lacks the one before. Documents are events of a stream
+/// The stream sent to watchers of a daemon: each tick produces one document with the changes, shared by all
+/// watchers, or the whole document for those that lack the previous one. Documents are server-sent events
 /// (text/event-stream). Owned by one thread.
 class LiveFeed {
  public:
@@ -25,15 +25,15 @@ class LiveFeed {
   };
 
   using RoomFor = std::function<std::shared_ptr<const void>(uint64_t bytes)>;
-  /// `roomFor` counts the bytes of a document until its result is destroyed; null: there is no memory for it.
+  /// `roomFor` reserves memory for a document until its result is destroyed; null if none is free.
   explicit LiveFeed(RoomFor roomFor) : roomFor_(std::move(roomFor)) {}
 
-  size_t watchers = 0;  ///< streams that follow now; their owner counts them
+  size_t watchers = 0;  ///< open streams; counted by their owner
 
-  /// What there is to say now; an object. Null: nobody follows, so nothing was made.
+  /// Publishes the current state, an object. Null: there are no watchers, so none was built.
   void tick(nlohmann::ordered_json now);
-  /// The document after that of `tick`, at the next tick; 0: the caller has none yet. Without text: there is
-  /// no memory for it.
+  /// The document after that of `tick`, at the next tick; 0: the caller has none yet. Has no text if memory
+  /// is short.
   kj::Promise<Document> next(uint64_t tick);
 
  private:
@@ -45,12 +45,12 @@ class LiveFeed {
 
   nlohmann::ordered_json now_;
   uint64_t tick_ = 0;
-  std::shared_ptr<const std::string> whole_, delta_;  // null: not made
+  std::shared_ptr<const std::string> whole_, delta_;  // null: not built
   kj::PromiseFulfillerPair<void> pair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> ticked_ = pair_.promise.fork();
 };
 
-/// The feed of administrators, and that of the others, which has no events. Owned by one thread.
+/// The feed of administrators, and that of readers, which has no events. Owned by one thread.
 struct LiveFeeds {
   explicit LiveFeeds(const LiveFeed::RoomFor& roomFor) : ofAdmins(roomFor), ofReaders(roomFor) {}
   LiveFeed& of(HttpRole role) { return role >= HttpRole::admin ? ofAdmins : ofReaders; }
@@ -58,8 +58,8 @@ struct LiveFeeds {
   LiveFeed ofAdmins, ofReaders;
 };
 
-/// The JSON Merge Patch (RFC 7396) that makes `next` of `before`: an object with what differs. Values of
-/// `next` that are null read as absent.
+/// The JSON Merge Patch (RFC 7396) that turns `before` into `next`: an object with the differences. Null
+/// values in `next` read as absent.
 nlohmann::ordered_json mergePatch(const nlohmann::ordered_json& before, const nlohmann::ordered_json& next);
 
 }  // namespace psd

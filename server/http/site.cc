@@ -83,7 +83,7 @@ kj::Promise<void> Site::document(Response& response, std::string type, std::stri
   auto room = hooks_.roomFor(text.size());
   if (room == nullptr) {
     return replies_.text(response, 503, "Service Unavailable",
-                         "the answers that wait to be read reach limits.all_outgoing_bytes; try again");
+                         "unread answers have reached limits.all_outgoing_bytes; try again");
   }
   auto sent = replies_.send(response, {.type = std::move(type), .content = shared(std::move(text))});
   return sent.attach(std::move(room));
@@ -101,7 +101,7 @@ kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj:
                                 const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
                                 Response& response) {
   metrics_.requests.add();
-  // Over TLS the caller has seen in the certificate whom it has come to.
+  // Over TLS the certificate has already identified the daemon to the caller.
   if (!peer.encrypted && !hosts_.knows(headers)) {
     return replies_.text(
         response, 421, "Misdirected Request",
@@ -154,7 +154,7 @@ kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
 
 kj::Promise<void> Site::act(const HttpAction& action, std::string by, const kj::HttpHeaders& headers,
                             kj::AsyncInputStream& body, Response& response) {
-  // What another site's page sends has either another type or, asked for first, no permission.
+  // A page of another site can only send another content type, or is refused at the CORS preflight.
   bool isJson = false;
   KJ_IF_MAYBE (type, headers.get(kj::HttpHeaderId::CONTENT_TYPE))
     isJson = isJsonType({type->begin(), type->size()});
@@ -176,7 +176,7 @@ kj::Promise<void> Site::act(const HttpAction& action, std::string by, const kj::
           [this, &response](kj::Exception&& exception) -> kj::Promise<void> {
             if (exception.getType() == kj::Exception::Type::OVERLOADED) {
               return replies_.text(response, 408, "Request Timeout",
-                                   "the body did not come within http.timeout_ms");
+                                   "the body did not arrive within http.timeout_ms");
             }
             if (exception.getType() == kj::Exception::Type::FAILED) {
               return replies_.text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
@@ -189,12 +189,12 @@ kj::Promise<void> Site::run(const HttpAction& action, const std::string& by, con
                             Response& response) {
   Result<Json> document = parseJson(arguments.empty() ? "{}" : arguments, "the body");
   if (!document.ok() || !document->is_object()) {
-    // A parser's message quotes what it stumbled over.
+    // A parser's message quotes the offending input.
     return json(response, 400, "Bad Request",
                 {{"error", document.ok() ? "the body must be an object" : oneLine(document.message(), 500)}});
   }
   auto done = action(*document, by).fork();
-  actions_.add(done.addBranch().ignoreResult());  // goes on when the caller hangs up
+  actions_.add(done.addBranch().ignoreResult());  // completes even if the caller disconnects
   return done.addBranch().then([this, &response](Result<std::string> outcome) {
     if (outcome.ok()) return json(response, 200, "OK", {{"message", *outcome}});
     const bool wrong = outcome.error().code == ErrorCode::invalidArgument;
@@ -205,7 +205,7 @@ kj::Promise<void> Site::run(const HttpAction& action, const std::string& by, con
 
 kj::Promise<void> Site::ready(Response& response) const {
   const std::string state = hooks_.status().state;
-  // A standby in sync does what it is there for.
+  // A standby in sync is ready for its role.
   const bool ready = state == "serving" || state == "standby";
   return replies_.text(response, ready ? 200 : 503, ready ? "OK" : "Service Unavailable", state);
 }
@@ -214,7 +214,7 @@ kj::Promise<void> Site::follow(Response& response, HttpCaller caller, HttpRole r
   auto place = watchers_.enter(role >= HttpRole::admin);
   if (!place) {
     return replies_.text(response, 503, "Service Unavailable",
-                         "too many callers follow the events: close one, or raise http.connections");
+                         "too many event streams are open: close one, or raise http.connections");
   }
   auto stream = replies_.begin(response, "text/event-stream");
   kj::AsyncOutputStream& out = *stream;
@@ -243,7 +243,7 @@ kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, const HttpCaller
 }
 
 void Site::taskFailed(kj::Exception&& exception) {
-  spdlog::warn("something asked over HTTP failed: {}", exception.getDescription().cStr());
+  spdlog::warn("http: an action failed: {}", exception.getDescription().cStr());
 }
 
 }  // namespace psd

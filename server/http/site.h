@@ -19,11 +19,11 @@
 
 namespace psd {
 
-/// Answers requests: the page and its files, what programs ask for, and what administrators have done by
+/// Handles HTTP requests: the page and its files, endpoints for programs, and administrators' actions by
 /// POST. Belongs to the control loop.
 class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
  public:
-  /// All but `hooks` and `config` outlive it.
+  /// All arguments except `hooks` and `config` outlive it.
   Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
        HttpMetrics& metrics, const History& history, LiveFeeds& feeds);
 
@@ -34,7 +34,7 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
  private:
   static constexpr size_t kBodyBytesMax = 4096;
 
-  /// Something that is asked for by GET or HEAD.
+  /// A resource for GET and HEAD.
   struct Place {
     HttpRole needed = HttpRole::reader;
     std::function<kj::Promise<void>(Response&)> answer;
@@ -47,16 +47,16 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
   /// Sends a document that may be large, or 503 if there is no memory for it.
   kj::Promise<void> document(Response& response, std::string type, std::string text) const;
   HttpCaller callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const;
-  /// Answers who may not do something; who guesses tokens waits for it.
+  /// Rejects a caller; unknown tokens are answered after a delay.
   kj::Promise<void> refuse(Response& response, HttpRole role) const;
   kj::Promise<void> act(const HttpAction& action, std::string by, const kj::HttpHeaders& headers,
                         kj::AsyncInputStream& body, Response& response);
-  /// Runs an action whose arguments have come. The action logs who asked.
+  /// Runs an action once its arguments have arrived. The action logs the caller.
   kj::Promise<void> run(const HttpAction& action, const std::string& by, const std::string& arguments,
                         Response& response);
   kj::Promise<void> ready(Response& response) const;
   kj::Promise<void> follow(Response& response, HttpCaller caller, HttpRole role);
-  /// Until the reader goes, or may not read any more what it reads.
+  /// Until the reader disconnects or loses access.
   kj::Promise<void> followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, HttpRole role,
                              uint64_t tick);
   void taskFailed(kj::Exception&& exception) override;

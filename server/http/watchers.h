@@ -12,20 +12,20 @@
 
 namespace psd {
 
-/// The callers that follow the events, each over a connection of its own. Such a connection lasts while the
-/// peer's system buffers what is sent, even if no program reads it. So a part of the connections is closed to
-/// them, and when their share is taken a new caller displaces the one that has followed longest; a reader
-/// displaces no administrator. A page that is open connects again. Owned by one thread.
+/// The callers that follow the events, each over its own connection. Such a connection lasts as long as the
+/// peer's system buffers the stream, even if no program reads it. Part of the connections is therefore closed
+/// to them, and once their share is used up a new caller displaces the one that has followed longest; a
+/// reader does not displace an administrator. An open page reconnects. Owned by one thread.
 class Watchers {
  public:
-  /// `connections`: that may be open at once.
+  /// `connections`: limit on open connections.
   explicit Watchers(uint32_t connections) : most_(std::max<size_t>(1, connections - connections / 4)) {}
 
   struct Place {
-    std::shared_ptr<const void> held;       ///< the place is taken as long as this lives
-    kj::Promise<void> displaced = nullptr;  ///< fails when another one takes the place
+    std::shared_ptr<const void> held;       ///< reserves the place while it lives
+    kj::Promise<void> displaced = nullptr;  ///< fails when another caller takes the place
   };
-  /// Nothing if administrators have all places, and the caller is none.
+  /// Nothing if administrators hold all places and the caller is not one.
   std::optional<Place> enter(bool admin) {
     if (watchers_.size() >= most_) {
       auto oldest = std::find_if(watchers_.begin(), watchers_.end(), [](auto& each) { return !each.admin; });
@@ -33,7 +33,7 @@ class Watchers {
       if (oldest == watchers_.end()) return {};
       auto displace = kj::mv(oldest->displace);
       watchers_.erase(oldest);
-      displace->reject(KJ_EXCEPTION(DISCONNECTED, "another caller follows the events in its place"));
+      displace->reject(KJ_EXCEPTION(DISCONNECTED, "displaced by another caller that follows the events"));
     }
     auto pair = kj::newPromiseAndFulfiller<void>();
     const uint64_t number = ++last_;
@@ -55,7 +55,7 @@ class Watchers {
 
   const size_t most_;
   uint64_t last_ = 0;
-  std::list<Watcher> watchers_;  // the oldest first
+  std::list<Watcher> watchers_;  // oldest first
 };
 
 }  // namespace psd

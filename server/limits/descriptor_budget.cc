@@ -11,12 +11,12 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kPerLoop = 3;        // of kj: epoll, eventfd, signalfd
-constexpr uint64_t kPerTcpAddress = 2;  // a name may stand for an address of each family
+constexpr uint64_t kPerLoop = 3;        // kj: epoll, eventfd, signalfd
+constexpr uint64_t kPerTcpAddress = 2;  // a name may resolve to one address per family
 constexpr uint64_t kPerUnixAddress = 1;
-// A segment of the log and the next one, the files of a checkpoint, their folders and the lock, the memory
-// files of the parameters, the configuration and the log's file when they are read and opened again, a name
-// that is looked up, /proc for the status, a connection that is accepted to be refused; and as many again.
+// A segment of the log and the next one, the files of a checkpoint, their folders and the lock, the
+// parameters' memory files, the configuration and the log file when they are reopened, a name lookup, /proc
+// for the status, a connection accepted to be refused; and the same number again.
 constexpr uint64_t kForItsWork = 32;
 constexpr uint64_t kOpenAtLeast = 3;  // standard input, output and error
 
@@ -43,7 +43,7 @@ std::string DescriptorBudget::shortfall(uint32_t connections) const {
   return "limits.connections asks for " + std::to_string(connections) + " connections and gets " +
          std::to_string(connectionsMax()) + ": this process may have " + std::to_string(limit) +
          " files open, keeps " + std::to_string(kept) + " for its own work, and a connection takes " + each +
-         " of the others; for all of them let it have " + std::to_string(limitFor(connections)) +
+         " of the rest; for all of them raise the limit to " + std::to_string(limitFor(connections)) +
          " (ulimit -n, LimitNOFILE of systemd)";
 }
 
@@ -52,13 +52,13 @@ Status DescriptorBudget::check() const {
   return {ErrorCode::unavailable, "limits.connections: not even one connection fits: this process may have " +
                                       std::to_string(limit) + " files open and needs " +
                                       std::to_string(limitFor(1)) +
-                                      "; let it have more (ulimit -n, LimitNOFILE of systemd)"};
+                                      "; raise the limit (ulimit -n, LimitNOFILE of systemd)"};
 }
 
 DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, uint64_t open) {
   DescriptorBudget budget;
   budget.limit = limit;
-  const uint64_t loops = config.threads + uint64_t{1};  // and the control loop
+  const uint64_t loops = config.threads + uint64_t{1};  // plus the control loop
   budget.kept = open + loops * kPerLoop + kForItsWork + kOperatorConnections;
   bool atUnixSocket = false;
   for (const Address& address : config.listen) {
@@ -71,7 +71,7 @@ DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, ui
   for (const Address& address : config.http.listen) {
     budget.kept += address.kind == Address::Kind::unixSocket ? kPerUnixAddress : kPerTcpAddress;
   }
-  if (!config.http.listen.empty()) budget.kept += config.http.connections + uint64_t{1};  // and one to refuse
+  if (!config.http.listen.empty()) budget.kept += config.http.connections + uint64_t{1};  // one to refuse
   return budget;
 }
 

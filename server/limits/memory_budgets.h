@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// What peers may make the daemon hold, all of them together, each by a key of `limits`; gathered gradients
-/// have a pool of their own (ModelHost). Shared by all that hold some; thread-safe.
+/// Bounds on the memory that all peers together may occupy, one per key of `limits`; gathered gradients have
+/// a separate pool (ModelHost). Shared by all components that hold such memory; thread-safe.
 struct MemoryBudgets {
   /// `ringFilesMax`: DescriptorBudget::connectionsMax().
   MemoryBudgets(const Limits& limits, uint64_t ringFilesMax)
@@ -19,7 +19,7 @@ struct MemoryBudgets {
         snapshots(ByteBudget::make(limits.snapshotBytes)),
         logPending(ByteBudget::make(limits.logPendingBytes)) {}
 
-  /// Goes over to the limits that can change while the daemon runs.
+  /// Applies the limits that can change while the daemon runs.
   void follow(const Limits& limits) const {
     snapshots->setBytesMax(limits.snapshotBytes);
     logPending->setBytesMax(limits.logPendingBytes);
@@ -27,10 +27,10 @@ struct MemoryBudgets {
 
   const std::shared_ptr<ByteBudget> inFlight;    ///< in_flight_bytes
   const std::shared_ptr<ByteBudget> rings;       ///< all_rings_bytes
-  const std::shared_ptr<ByteBudget> ringFiles;   ///< of rings in host memory, in file descriptors
+  const std::shared_ptr<ByteBudget> ringFiles;   ///< of rings in host memory, as file descriptors
   const std::shared_ptr<ByteBudget> snapshots;   ///< snapshot_bytes
   const std::shared_ptr<ByteBudget> logPending;  ///< log_pending_bytes
-  /// Answers that are queued, as each connection last counted its own: all_outgoing_bytes.
+  /// Queued responses, as last counted by each connection: all_outgoing_bytes.
   std::atomic<uint64_t> outgoing{0};
 };
 

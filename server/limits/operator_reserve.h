@@ -4,13 +4,12 @@
 
 namespace psd {
 
-// Connections beyond limits.connections, on which only who may administer the daemon gets in, so that those
-// who use up that limit, or set it too low, do not keep operators out. In descriptors each takes its socket
-// alone.
+// Connections beyond limits.connections, reserved for operators, so that peers that exhaust that limit, or a
+// limit set too low, cannot lock them out. Each takes one descriptor, its socket.
 
-/// For whoever shows that it is an operator.
+/// For authenticated operators.
 inline constexpr uint32_t kOperatorConnections = 8;
-/// And beyond those: for processes of the daemon's own user and of root, at a Unix socket.
+/// In addition to those, for processes of the daemon's own user and of root on a Unix socket.
 inline constexpr uint32_t kLocalOperatorConnections = 8;
 
 }  // namespace psd

@@ -12,23 +12,23 @@
 
 namespace psd {
 
-/// Runs what must block (reading a file, allocating gigabytes) on a thread of its own, so that no event
-/// loop does. Owned by one event loop's thread; its destructor waits for what is running.
+/// Runs blocking work (reading a file, allocating gigabytes) on a separate thread, so that no event loop
+/// blocks. Owned by one event loop's thread; its destructor waits for running work.
 class Background {
  public:
-  /// Resolves on the calling loop with what `work` returned; rejected where the system has no thread. `work`
-  /// must not throw.
+  /// Resolves on the calling loop with the result of `work`; rejected (OVERLOADED) if no thread can be
+  /// created. `work` must not throw.
   template <class T>
   kj::Promise<T> run(std::function<T()> work) {
-    // A thread that has ended keeps its stack until it is joined.
+    // A finished thread keeps its stack until it is joined.
     threads_.remove_if([](const Thread& thread) { return thread.ended->load(std::memory_order_acquire); });
     auto done = kj::newPromiseAndCrossThreadFulfiller<T>();
-    // std::thread wants a copyable callable; the fulfiller has one owner.
+    // Shared, since the thread's callable must be copyable and the fulfiller is not.
     auto fulfiller = std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<T>>>(kj::mv(done.fulfiller));
     auto ended = std::make_shared<std::atomic<bool>>(false);
     try {
       std::jthread thread([work = std::move(work), fulfiller, ended]() mutable {
-        // Before the promise resolves, so that whoever runs something after it finds this thread ended.
+        // Before the promise resolves, so that a run() that follows it can reap this thread.
         T result = work();
         work = nullptr;
         ended->store(true, std::memory_order_release);
@@ -42,7 +42,7 @@ class Background {
     return kj::mv(done.promise);
   }
 
-  /// Threads that are not known to have ended.
+  /// Threads that have not been reaped.
   size_t threads() const { return threads_.size(); }
 
  private:

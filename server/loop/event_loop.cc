@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kPooledBytesMax = 32u << 20;  // per loop, kept for the next messages
+constexpr size_t kPooledBytesMax = 32u << 20;  // per loop, kept for reuse
 
 }  // namespace
 
@@ -29,12 +29,12 @@ void EventLoop::shutDown() {
   tasks_ = nullptr;
   endedAt_ = now();
   running_ = false;
-  gate_.open();  // what waits there is refused while there is a queue, not found in it at its end
+  gate_.open();  // gradients that wait there are refused while the loop's queue still exists
   requests_.cancel(ended());
 }
 
 kj::Exception EventLoop::ended() {
-  return KJ_EXCEPTION(DISCONNECTED, "the event loop that was asked has ended");
+  return KJ_EXCEPTION(DISCONNECTED, "the event loop has ended");
 }
 
 void EventLoop::taskFailed(kj::Exception&& exception) {
@@ -63,7 +63,7 @@ EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) :
       running.set_value();
       exit.promise.wait(io.waitScope);
       exit_ = nullptr;
-      io.waitScope.poll();  // what is in the queue still
+      io.waitScope.poll();  // runs what is left in the queue
     }
     finish_->fulfill();
   });
@@ -71,7 +71,7 @@ EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) :
 }
 
 void EventLoopThread::taskFailed(kj::Exception&& exception) {
-  spdlog::error("an event loop did not take over its work: {}", exception.getDescription().cStr());
+  spdlog::error("work posted to an event loop failed: {}", exception.getDescription().cStr());
 }
 
 EventLoopThread::~EventLoopThread() {

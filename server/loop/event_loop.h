@@ -21,45 +21,44 @@
 
 namespace psd {
 
-/// What every loop shares, thread-safe or immutable; outlives the loops.
+/// State that all loops share, thread-safe or immutable; outlives the loops.
 struct LoopEnvironment {
-  const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop goes by its own config()
+  const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop has a current config()
   DaemonMetrics& counters;
   MemoryBudgets& budgets;
-  std::atomic<bool> draining{false};  ///< set: only updates that have begun are taken
-  std::atomic<bool> closed{false};    ///< set: no update is taken any more
-  MovedAway movedAway = {};           ///< where the model is, if not here any more
+  std::atomic<bool> draining{false};  ///< set: only updates that are in flight are accepted
+  std::atomic<bool> closed{false};    ///< set: no update is accepted
+  MovedAway movedAway = {};           ///< where the model is, if it has moved away
 };
 
-/// One event loop: runs what its connections ask for, and has their buffers and lanes. Everything in it
-/// belongs to its thread. Shared with its connections, since a call that cannot be cancelled may outlive both
-/// its connection and the loop's orderly end; after shutDown() all that such a call can still reach is
-/// harmless.
+/// One event loop: runs the calls of its connections and owns their buffers and lanes. Confined to its thread
+/// except where noted. Shared with its connections, since a call that cannot be cancelled may outlive both
+/// its connection and shutDown(); what such a call can still reach after that is harmless.
 class EventLoop final : public std::enable_shared_from_this<EventLoop>, private kj::TaskSet::ErrorHandler {
  public:
   EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment);
 
-  /// Closes all connections and drops all tasks. After it only running(), now(), underWay() and, to be
-  /// refused, answer() and detach() may be called.
+  /// Closes all connections and drops all tasks. After it only running(), now(), underWay(), answer() (which
+  /// fails) and detach() (a no-op) may be called.
   void shutDown();
 
   LoopEnvironment& environment() { return environment_; }
   kj::AsyncIoContext& io() { return io_; }
   kj::Timer& timer() { return io_.provider->getTimer(); }
-  /// The timer's time; after shutDown() the moment of the shutdown.
+  /// The timer's time; after shutDown() the time of the shutdown.
   kj::TimePoint now() const { return running_ ? io_.provider->getTimer().now() : endedAt_; }
   const std::shared_ptr<wire::BufferPool>& pool() { return pool_; }
   wire::Spinner& spinner() { return spinner_; }
 
-  /// For other loops, to run something here that promises nothing.
+  /// For other loops: runs work here that returns no promise.
   const kj::Executor& executor() const { return *executor_; }
-  /// For other loops: runs `work()` here. Fails (DISCONNECTED) once the loop is shut down, and so does then
-  /// what `work` promised and has not kept.
+  /// For other loops: runs `work()` here. Fails (DISCONNECTED) once the loop is shut down, and so does a
+  /// promise of `work` that is then unresolved.
   template <class Work>
   auto request(Work work) {
     return executor_->executeAsync([this, work = std::move(work)]() mutable { return answer(work); });
   }
-  /// Runs `work()` at once, on the loop's own thread; otherwise like request().
+  /// Like request(), on the loop's own thread: runs `work()` immediately.
   template <class Work>
   auto answer(Work& work) {
     if (!running_) kj::throwFatalException(ended());
@@ -70,11 +69,11 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
     }
   }
   bool isHere() const { return std::this_thread::get_id() == thread_; }
-  /// Keeps a promise running that nobody waits for, until shutDown().
+  /// Owns and runs a promise until shutDown().
   void detach(kj::Promise<void> task) {
     if (tasks_.get() != nullptr) tasks_->add(kj::mv(task));
   }
-  /// False once the loop is shut down. Asked from any thread.
+  /// False once the loop is shut down. Thread-safe.
   bool running() const { return running_; }
 
   /// See ModelsInUse.
@@ -86,17 +85,17 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
     return models_.policyOf(model, block);
   }
 
-  /// The configuration as of now; another one after a reload.
+  /// The current configuration; a reload replaces it.
   const DaemonConfig& config() const { return *config_; }
   void setConfig(std::shared_ptr<const DaemonConfig> config);
 
   PeerConnections& connections() { return connections_; }
-  /// Holds gradients back that have not begun.
+  /// Holds back new gradients.
   Gate& gate() { return gate_; }
-  /// What the pushes of this loop's trainers have begun and not ended.
+  /// The gradients in flight of this loop's trainers.
   UpdatesUnderWay& underWay() { return underWay_; }
   bool atRest() const { return underWay_.atRest(); }
-  /// Nothing is half done or unsent here.
+  /// No gradient is in flight and no answer is unsent.
   bool quiet() const { return underWay_.open == 0 && connections_.nothingQueued(); }
 
  private:
@@ -123,7 +122,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
 /// A thread that runs one EventLoop. Owned by the control loop's thread.
 class EventLoopThread final : private kj::TaskSet::ErrorHandler {
  public:
-  /// Returns once the loop runs.
+  /// Returns once the loop is running.
   EventLoopThread(LoopEnvironment& environment, unsigned index);
   ~EventLoopThread();
 
@@ -135,20 +134,20 @@ class EventLoopThread final : private kj::TaskSet::ErrorHandler {
       return loop_->answer(onLoop);
     });
   }
-  /// Runs `work(loop)` on the loop's thread; nobody waits for its end.
+  /// Like run(), without a result to wait for; a failure is logged.
   template <class Work>
   void post(Work work) {
     posted_.add(run(std::move(work)));
   }
-  // A loop ends in three steps, each on all loops before the next: shutDown(), turn(), stop(). A request from
-  // one loop to another must not be under way when either of them goes: kj ends the program over it.
+  // Loops end in three steps, each on all loops before the next: shutDown(), turn(), stop(). No request from
+  // one loop to another may be in flight when either of them is destroyed: kj aborts the program.
 
-  /// EventLoop::shutDown(): requests from now on are refused.
+  /// Calls EventLoop::shutDown(): later requests fail.
   kj::Promise<void> shutDown();
-  /// Resolves after a turn of the loop, in which it answers the requests that came before.
+  /// Resolves after one turn of the loop, in which it answers the requests that were queued.
   kj::Promise<void> turn();
-  /// Ends the thread; resolves when that touches nothing any more. Until then the control loop must turn,
-  /// since what the thread drops may wait for it.
+  /// Ends the thread; resolves when it touches no shared state any more. The control loop must keep turning
+  /// until then, since destructors on the thread may wait for it.
   kj::Promise<void> stop();
 
  private:

@@ -4,7 +4,7 @@
 
 namespace psd {
 
-/// While it is closed, gradients that have not begun wait. Owned by one event loop's thread.
+/// While it is closed, new gradients wait. Owned by one event loop's thread.
 class Gate {
  public:
   void close() {
@@ -19,7 +19,7 @@ class Gate {
     }
     opener_ = nullptr;
   }
-  /// Resolves when the gate opens; nothing while it is open.
+  /// Resolves when the gate opens; nullptr while it is open.
   kj::Maybe<kj::Promise<void>> closed() {
     if (opener_ == nullptr) return nullptr;
     return opened_.addBranch();

@@ -7,23 +7,23 @@
 
 namespace psd {
 
-/// What one event loop has for itself of each model that is in use: its lanes, and a copy of the policies, so
-/// that finding the one that rules a block takes no lock. Owned by the loop's thread.
+/// Per-loop state of each model in use: the loop's lanes, and a cache of the policies, so that finding a
+/// block's policy takes no lock. Owned by the loop's thread.
 class ModelsInUse {
  public:
   /// The loop's lane for the shard's device.
   Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
-  /// The policy that rules the block now. Without a lock, but for the first time after policies changed.
+  /// The block's current policy. Takes a lock only on the first call after policies changed.
   const std::shared_ptr<UpdatePolicy>& policyOf(const std::shared_ptr<ServedModel>& model,
                                                 const ParameterBlock& block);
-  /// Lets go of all policies: those that are retired are not to be kept here.
+  /// Drops the cached policies, so that retired ones are released.
   void forgetPolicies();
 
  private:
   struct OfModel {
     Lanes lanes;
     Policies policies;
-    uint64_t generation = 0;  ///< ServedModel::generation() of these
+    uint64_t generation = 0;  ///< ServedModel::generation() of `policies`
   };
 
   OfModel& ofModel(const std::shared_ptr<ServedModel>& model);

@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// Where a model is served that has moved away from this daemon. Thread-safe.
+/// Where the model is served after it has moved away from this daemon. Thread-safe.
 class MovedAway final {
  public:
   struct Place {

@@ -8,39 +8,36 @@
 
 namespace psd {
 
-/// A peer's connection as its event loop sees it, whatever protocol it speaks. Used on the loop's thread
-/// only.
+/// A peer's connection as its event loop sees it, independent of the protocol. Confined to the loop's thread.
 ///
-/// Shared between the loop and what serves it: a call in progress is not cancelled when the peer goes, and
-/// goes on using the connection, closed by then.
+/// Shared between the loop and the services on it: a call in progress is not cancelled when the peer
+/// disconnects, and keeps using the connection, which is closed by then.
 class PeerConnection {
  public:
-  virtual ~PeerConnection() noexcept(false) = default;  // kj objects may throw when they end
+  virtual ~PeerConnection() noexcept(false) = default;  // destructors of kj objects may throw
 
-  /// Begins to serve.
+  /// Starts serving the peer.
   virtual void open() = 0;
-  /// Ends it; what serves it and no call holds goes with it.
+  /// Closes the connection and releases its services, except those that a call in progress holds.
   virtual void close() = 0;
-  /// Resolves once the peer has gone, or was cut off.
+  /// Resolves once the peer has disconnected, or was disconnected by the daemon.
   virtual kj::Promise<void> whenDisconnected() = 0;
-  /// Why the daemon cut the peer off; empty when the peer went by itself.
+  /// Why the daemon disconnected the peer; empty if the peer disconnected.
   virtual std::string endReason() = 0;
-  /// Looked at several times in a lease: why this connection must end now, if it must; with an empty reason:
-  /// the peer has gone.
+  /// Polled several times per lease: the reason why the daemon must end this connection now, if it must; an
+  /// empty reason: the peer is gone.
   virtual std::optional<std::string> mustEnd() = 0;
 
-  /// Other rules of who may do what hold from now on: a peer that has lost something is told, and its calls
-  /// refused.
+  /// The authorization rules have changed: a peer that lost a right is notified, and its calls are refused.
   virtual void lookAtAccess() {}
 
-  /// For people: where the peer is, and what it says of itself.
+  /// Human-readable: the peer's address, and its description of itself.
   virtual const std::string& peer() const = 0;
   /// Bytes of answers that wait for the peer to read.
   virtual uint64_t queuedBytes() = 0;
-  /// Sessions of trainers that go over it.
+  /// Number of trainers' sessions that use it.
   virtual size_t trainers() const = 0;
-  /// Whether a call that asked for what comes of the daemon's end is not answered yet, or its answer not
-  /// read.
+  /// Whether a call that asked for the outcome of the daemon's end is unanswered, or its answer unread.
   virtual bool owesOutcome() = 0;
 };
 

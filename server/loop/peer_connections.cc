@@ -26,7 +26,7 @@ void PeerConnections::detach(kj::Promise<void> task) {
 }
 
 void PeerConnections::taskFailed(kj::Exception&& exception) {
-  spdlog::debug("a connection's watch failed: {}", exception.getDescription().cStr());
+  spdlog::debug("a background task of a connection failed: {}", exception.getDescription().cStr());
 }
 
 void PeerConnections::adopt(std::shared_ptr<PeerConnection> connection) {
@@ -39,7 +39,7 @@ void PeerConnections::adopt(std::shared_ptr<PeerConnection> connection) {
 void PeerConnections::drop(PeerConnection& connection, std::string reason) {
   const auto known = connections_.find(&connection);
   if (known == connections_.end()) return;
-  // Off the stack of whatever noticed; by then it may have been dropped already.
+  // Off the caller's stack; by then it may have been dropped already.
   detach(kj::evalLater([this, ending = known->second, reason = std::move(reason)] {
     auto entry = connections_.find(ending.get());
     if (entry == connections_.end()) return;

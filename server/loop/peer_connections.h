@@ -12,28 +12,29 @@
 
 namespace psd {
 
-/// The connections of one event loop: served until the peer goes or is to be cut off, which is looked for
-/// several times in a lease. Owned by the loop's thread.
+/// The connections of one event loop. A periodic sweep, several times per lease, ends those that must end.
+/// Owned by the loop's thread.
 class PeerConnections final : private kj::TaskSet::ErrorHandler {
  public:
   PeerConnections(kj::Timer& timer, DaemonMetrics& counters);
 
-  /// Begins to serve a connection, which is counted as open already.
+  /// Starts serving a connection, which is counted as open already.
   void adopt(std::shared_ptr<PeerConnection> connection);
-  /// Ends a connection as soon as the current work on it is off the stack; `reason` empty: the peer left.
+  /// Ends a connection as soon as the current work on it is off the stack. Logs `reason` unless it is empty,
+  /// i.e. the peer disconnected.
   void drop(PeerConnection& connection, std::string reason);
-  /// drop() of all connections with trainers, who go on elsewhere: nobody is warned.
+  /// Drops all connections with trainers, which continue elsewhere; logs nothing.
   void letTrainersGo();
-  /// Ends all connections at once, and whatever is looked for. Nothing may be adopted after it.
+  /// Ends all connections immediately, and the sweep. Nothing may be adopted after it.
   void closeAll();
 
   /// See PeerConnection::lookAtAccess().
   void lookAtAccess();
 
-  /// No answer waits for its peer to read it.
+  /// No answer is waiting to be read by its peer.
   bool nothingQueued() const;
   bool hasTrainers() const;
-  /// Some peer waits for what comes of the daemon's end.
+  /// Some peer waits for the outcome of the daemon's end.
   bool owesOutcome() const;
 
  private:

@@ -4,14 +4,14 @@
 
 namespace psd {
 
-/// The gradients of one event loop that have begun to come in and have no final answer. A value type, owned
-/// by the loop's thread.
+/// Counts the gradients in flight on one event loop: partly or fully received, and without a final answer. A
+/// value type, owned by the loop's thread.
 struct UpdatesUnderWay {
-  uint64_t open = 0;          ///< gradients; those that wait for other trainers are among them
-  uint64_t arriving = 0;      ///< gradients of `open` that lack slices
-  uint64_t slicesAtWork = 0;  ///< slices that policies are at work on; slices that wait are not among them
+  uint64_t open = 0;          ///< gradients, including those that wait for other trainers
+  uint64_t arriving = 0;      ///< gradients of `open` with slices outstanding
+  uint64_t slicesAtWork = 0;  ///< slices that policies are processing, excluding those that wait
 
-  /// No gradient is half there, and no policy is at work on one: those that are left wait for other trainers.
+  /// No gradient is incomplete or being processed: those that are left wait for other trainers.
   bool atRest() const { return arriving == 0 && slicesAtWork == 0; }
 };
 

@@ -9,22 +9,22 @@
 
 namespace psd {
 
-/// The pushes of one trainer to one shard that are over, with their answers: a push that comes again gets its
-/// answer again and is not applied twice. Holds the newest kMost, more than a trainer leaves unanswered
-/// (psd-trainer --inflight allows as many). Pure; owned by one thread.
+/// Answers to the finished pushes of one trainer to one shard: a repeated push gets the same answer and is
+/// not applied twice. Holds the newest kMost, at least as many as a trainer leaves unanswered (psd-trainer
+/// --inflight allows that many). Pure; owned by one thread.
 template <class Answer>
 class AnsweredPushes {
  public:
   static constexpr size_t kMost = 64;
   using Entry = std::pair<Step, Answer>;
 
-  /// The push of `step` is over; the first answer is the one that holds.
+  /// The push of `step` is finished; the first answer is kept.
   void add(Step step, Answer answer) {
     if (find(step)) return;
     if (answers_.size() == kMost) answers_.erase(answers_.begin());
     answers_.emplace(place(step), step, std::move(answer));
   }
-  /// The answer to the step; null when the push never was over, or is too old to be remembered.
+  /// The answer to the step; null if the push never finished, or is too old to be remembered.
   const Answer* find(Step step) const {
     if (answers_.empty() || answers_.back().first < step) return nullptr;
     auto entry = place(step);

@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-// Whoever says less or more counts as this: sums of speeds stay finite.
+// Reports are clamped to this range, so that sums of speeds stay finite.
 constexpr double kSampleSecondsMin = 1e-9, kSampleSecondsMax = 1e6;
 
 Error refused(const std::string& why) { return {ErrorCode::invalidArgument, why}; }
@@ -16,12 +16,12 @@ Error refused(const std::string& why) { return {ErrorCode::invalidArgument, why}
 
 Status BatchSizes::report(SessionId session, Pace pace) {
   if (!std::isfinite(pace.sampleSeconds) || pace.sampleSeconds < 0) {
-    return refused("a sample takes a finite number of seconds, 0 where it is not known, not " +
+    return refused("the seconds per sample must be finite and at least 0 (0: unknown), not " +
                    std::to_string(pace.sampleSeconds));
   }
   if (pace.nominal == 0 || pace.most < pace.nominal) {
     return refused("a batch of " + std::to_string(pace.nominal) + " samples, at most " +
-                   std::to_string(pace.most) + ", is none: 1 <= nominal <= count");
+                   std::to_string(pace.most) + ", is invalid: 1 <= nominal <= count");
   }
   for (const auto& [other, theirs] : paces_) {
     if (other == session || theirs.nominal == pace.nominal) continue;
@@ -50,10 +50,10 @@ uint32_t BatchSizes::nominalOf(SessionId session) const {
 }
 
 double BatchSizes::stepSeconds() const {
-  // What trainers at their most cannot take goes to the others, which may bring more of them to their most:
-  // the time rises until no further trainer gets there.
+  // Samples beyond a trainer's maximum go to the others, which may take more of them to their maximum: the
+  // time rises until no further trainer reaches it.
   for (double seconds = 0;;) {
-    double samples = 0, speed = 0;  // of the trainers below their most
+    double samples = 0, speed = 0;  // of the trainers below their maximum
     for (const auto& [session, pace] : paces_) {
       if (pace.sampleSeconds == 0) continue;
       samples += pace.nominal;

@@ -8,30 +8,30 @@
 
 namespace psd {
 
-/// How large the batches of trainers of different speed are to be, so that all take as long for a step: in
-/// proportion to speed, and together as many samples as if all had the nominal size. Pure, like Roster.
+/// Batch sizes for trainers of different speed, chosen so that a step takes all of them equally long: in
+/// proportion to speed, with the same total as if all had the nominal size. Pure, like Roster.
 class BatchSizes {
  public:
-  /// What a trainer says of its own speed.
+  /// A trainer's report of its own speed.
   struct Pace {
-    uint32_t nominal = 0;      ///< samples of a batch if all were alike; one number for all trainers
-    uint32_t most = 0;         ///< that it takes in one batch; at least `nominal`
-    double sampleSeconds = 0;  ///< that it computes for a sample; 0: not known yet
+    uint32_t nominal = 0;      ///< batch size if all were equally fast; the same for all trainers
+    uint32_t most = 0;         ///< maximum batch size; at least `nominal`
+    double sampleSeconds = 0;  ///< computing time per sample; 0: unknown yet
   };
 
-  /// Notes what a trainer says now. Refuses (invalidArgument) what cannot be, or does not go with the other
-  /// trainers.
+  /// Records a trainer's report. Rejects (invalidArgument) invalid values and a nominal size that differs
+  /// from the other trainers'.
   Status report(SessionId session, Pace pace);
   void leave(SessionId session) { paces_.erase(session); }
 
-  /// Samples of the trainer's next batch: the nominal size while its pace is not known; at least 1 and at
-  /// most what it takes. 0 for one that reported nothing.
+  /// Size of the trainer's next batch: the nominal size while its speed is unknown; between 1 and its
+  /// maximum. 0 for a trainer without a report.
   uint32_t sizeFor(SessionId session) const;
-  /// The nominal size that the trainer reported; 0 for one that reported nothing.
+  /// The nominal size that the trainer reported; 0 for a trainer without a report.
   uint32_t nominalOf(SessionId session) const;
 
  private:
-  /// How long a step is to take the trainers whose pace is known.
+  /// Target duration of a step for the trainers whose speed is known.
   double stepSeconds() const;
 
   std::map<SessionId, Pace> paces_;

@@ -8,32 +8,32 @@
 
 namespace psd {
 
-/// How the model gets its first values: the first trainer to join brings them; when it is gone before
-/// it was done, the next one in line is asked. Once they are complete nobody is asked any more, and once they
-/// are saved, where that is to be, everybody may go. Pure, like Roster.
+/// Initialization of the model: the first trainer to join is the initializer; if it departs before it
+/// finishes, the next waiting trainer takes over. Once the values are complete there is no initializer, and
+/// once they are saved, if configured, all trainers may start. Pure, like Roster.
 class ModelStart {
  public:
-  /// What one trainer does until the model has values.
+  /// A trainer's role until the model is initialized.
   enum class Role { bringValues, wait, go };
 
-  /// `ready`: the model has values already (from a file).
+  /// `ready`: the model is initialized already (from a file).
   explicit ModelStart(bool ready = false) : complete_(ready), ready_(ready) {}
 
-  /// Everybody may go.
+  /// All trainers may start.
   bool ready() const { return ready_; }
-  /// The values are there.
+  /// The values are complete.
   bool complete() const { return complete_; }
-  /// The trainer that is bringing the values.
+  /// The initializer.
   std::optional<SessionId> bringer() const { return bringer_; }
 
   Role join(SessionId session);
-  /// The role of a trainer that joined.
+  /// The role of a joined trainer.
   Role roleOf(SessionId session) const;
-  /// The bringer is done. False when `session` is not the bringer.
+  /// The initializer is done. False if `session` is not the initializer.
   bool complete(SessionId session);
-  /// Comes after complete(): everybody may go.
+  /// Call after complete(): all trainers may start.
   void open() { ready_ = true; }
-  /// A trainer is gone. Names the one that must bring the values now, if that changed.
+  /// A trainer has departed. Returns the new initializer, if that changed.
   std::optional<SessionId> depart(SessionId session);
 
  private:

@@ -12,7 +12,7 @@ namespace psd {
 namespace {
 
 std::string named(Rank rank) {
-  return rank == kBridgeRank ? "the place of the bridge" : "rank " + std::to_string(rank.value);
+  return rank == kBridgeRank ? "the bridge's place" : "rank " + std::to_string(rank.value);
 }
 
 }  // namespace
@@ -37,8 +37,8 @@ Status Roster::place(Candidate& candidate) const {
   if (candidate.worldSize == 0) {
     return {
         ErrorCode::invalidArgument,
-        fmt::format("rank {} names no world size, and neither a trainer that is in nor the daemon's config "
-                    "(world_size) does; give --world-size of psd-trainer, world_size= of Python, or "
+        fmt::format("rank {} gives no world size, and neither a joined trainer nor the daemon's config "
+                    "(world_size) does; set --world-size of psd-trainer, world_size= of Python, or "
                     "WORLD_SIZE in the environment",
                     candidate.rank.value)};
   }
@@ -48,7 +48,7 @@ Status Roster::place(Candidate& candidate) const {
   for (const auto& [id, other] : sessions_) {
     if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation &&
         maySucceed(other.owner, candidate.owner)) {
-      candidate.rank = other.rank;  // the trainer comes back
+      candidate.rank = other.rank;  // the trainer returns
       return {};
     }
     taken.insert(other.rank);
@@ -57,8 +57,8 @@ Status Roster::place(Candidate& candidate) const {
   if (candidate.rank.value < candidate.worldSize) return {};
   if (candidate.worldSize == 1 && configured_ == 0) {
     return {ErrorCode::rankTaken,
-            "the only rank is taken by a trainer whose world size is 1; close the one before, or give all "
-            "trainers the number of them: world_size of the daemon's config, --world-size of psd-trainer, "
+            "the only rank is taken by a trainer whose world size is 1; close that one first, or give all "
+            "trainers their number: world_size of the daemon's config, --world-size of psd-trainer, "
             "world_size= of Python, or WORLD_SIZE in the environment"};
   }
   return {ErrorCode::rankTaken, "all " + std::to_string(candidate.worldSize) + " ranks are taken"};
@@ -98,7 +98,7 @@ Status Roster::mayJoin(const Candidate& candidate) const {
                                            " belongs to another caller; only the token, certificate or user "
                                            "that began a session may resume it"};
   }
-  // A trainer that was in with an earlier daemon was in before all trainers that this daemon has seen.
+  // A trainer joined at an earlier daemon was joined before all trainers that this daemon has seen.
   const bool wasIn = candidate.lastDaemon != 0;
   if (wasIn && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
     return Error{ErrorCode::rankTaken, named(candidate.rank) + " was taken over by process " +
@@ -112,9 +112,9 @@ Status Roster::fitsWorld(const Candidate& candidate) const {
   const uint32_t expected = this->expected();
   if (expected != 0 && candidate.worldSize != expected) {
     return Error{ErrorCode::worldSizeMismatch,
-                 "rank " + std::to_string(candidate.rank.value) + " says a world size of " +
+                 "rank " + std::to_string(candidate.rank.value) + " has a world size of " +
                      std::to_string(candidate.worldSize) + ", but " +
-                     (configured_ != 0 ? "the daemon's config says " : "the trainers that are in say ") +
+                     (configured_ != 0 ? "the daemon's config says " : "the joined trainers have ") +
                      std::to_string(expected)};
   }
   if (candidate.rank.value >= candidate.worldSize) {

@@ -15,20 +15,20 @@ namespace psd {
 /// A trainer that wants to join.
 struct Candidate {
   Rank rank;
-  uint32_t worldSize = 0;  ///< 0: as Roster::place() finds it
+  uint32_t worldSize = 0;  ///< 0: chosen by Roster::place()
   std::string host;
   uint32_t pid = 0;
-  uint64_t incarnation = 0;    ///< a random number that names the process; 0: it has none
-  uint64_t lastDaemon = 0;     ///< which daemon process it was in before; 0: none
-  bool returns = false;        ///< the trainer was in at this daemon process before
-  bool anyRank = false;        ///< takes the lowest one that is free
-  uint64_t move = 0;           ///< by which it knows that the model came here; 0: none
-  std::string codec = "none";  ///< of its pushes, with options; for people, like the next
+  uint64_t incarnation = 0;    ///< a random number that identifies the process; 0: none
+  uint64_t lastDaemon = 0;     ///< daemon process that it was last joined at; 0: none
+  bool returns = false;        ///< the trainer was joined at this daemon process before
+  bool anyRank = false;        ///< takes the lowest free rank
+  uint64_t move = 0;           ///< the move by which the model arrived here, as it knows; 0: none
+  std::string codec = "none";  ///< of its pushes, with options; human-readable, like the next
   std::string pullCodec = "none";
-  bool ownCodec = false, ownPullCodec = false;  ///< it asked for them; else they are the daemon's choice
-  bool averages = false;                        ///< goes by AllReduceTerms
-  bool bridges = false;    ///< the bridge of this machine, of kBridgeRank, which no world counts
-  std::string owner = {};  ///< the caller that owns the process (Identity::caller); empty: not known
+  bool ownCodec = false, ownPullCodec = false;  ///< requested by the trainer; else the daemon's choice
+  bool averages = false;                        ///< averages by AllReduceTerms
+  bool bridges = false;    ///< the bridge of this machine, with kBridgeRank; not part of any world
+  std::string owner = {};  ///< the caller that owns the process (Identity::caller); empty: unknown
   std::string asker = {};  ///< the caller, for the log
 };
 
@@ -38,62 +38,62 @@ inline bool maySucceed(const std::string& owner, const std::string& caller) {
   return owner.empty() || caller.empty() || owner == caller;
 }
 
-/// Why a trainer is no longer there.
+/// Why a trainer departed.
 enum class Departure {
   left,
   lost,
-  sentAway,  ///< the daemon ends: it is not done
+  sentAway,  ///< the daemon exits: the trainer is not done
 };
 
-/// The ranks of a world that have been in and are no more. A value type.
+/// The departed ranks of a world. A value type.
 struct Departed {
   uint32_t worldSize = 0;
   std::set<Rank> ranks;
   bool operator==(const Departed&) const = default;
 };
 
-/// The trainers that are in: ranks, world size and whether everyone has come and gone. Pure: no threads,
-/// clocks or sockets; the daemon's control loop owns it.
+/// The joined trainers: ranks, world size, and whether all have departed. Pure: no threads, clocks or
+/// sockets; owned by the daemon's control loop.
 class Roster {
  public:
-  /// `worldSize` 0: the first trainer's world size holds while anybody is in. `worldSizeMin`: so many ranks
-  /// make a world in which trainers come and go; 0: all of them.
+  /// `worldSize` 0: the first trainer's world size holds while any trainer is joined. `worldSizeMin`: number
+  /// of ranks that complete an elastic world; 0: all of them.
   explicit Roster(uint32_t worldSize = 0, uint32_t worldSizeMin = 0)
       : configured_(worldSize), worldSize_(worldSize), least_(worldSizeMin) {}
 
-  /// Goes by another configured world, before anybody has joined; see the constructor.
+  /// Changes the configured world, before any trainer has joined; see the constructor.
   void configure(uint32_t worldSize, uint32_t worldSizeMin);
-  /// Fills in what the candidate leaves open: its world size, its rank. A candidate that leaves both open is
-  /// a world of its own where no other trainer and no configuration says a size. Refuses (invalidArgument,
-  /// rankTaken) a rank without a world size, and where all ranks are taken.
+  /// Fills in the candidate's world size and rank if not given. A candidate without both gets a world of size
+  /// 1 if neither another trainer nor the configuration gives a size. Rejects a rank without a world size
+  /// (invalidArgument), and any candidate if all ranks are taken (rankTaken).
   Status place(Candidate& candidate) const;
-  /// Whether the candidate fits, its rank being free. Refuses (worldSizeMismatch, invalidArgument) with both
-  /// sides named; and one that was in before, with whatever daemon, when its rank has had another incarnation
-  /// since (rankTaken); and one that gives the incarnation of another owner's process (forbidden).
+  /// Whether the candidate may join if its rank is free. Rejects a wrong world size or rank, naming both
+  /// sides (worldSizeMismatch, invalidArgument); a candidate that was joined before, at any daemon, if its
+  /// rank has had another incarnation since (rankTaken); and the incarnation of another owner's process
+  /// (forbidden).
   Status mayJoin(const Candidate& candidate) const;
-  /// Whether the candidate would get a rank if one trainer fewer were in: it takes any rank, is not in
-  /// itself, and says the world size of the others.
+  /// Whether the candidate would get a rank if one trainer fewer were joined: it takes any rank, is not
+  /// joined itself, and gives the same world size.
   bool needsRoom(const Candidate& candidate) const;
-  /// Takes the rank. Refuses what mayJoin() refuses, and a rank that is taken (rankTaken).
+  /// Takes the rank. Rejects what mayJoin() rejects, and a taken rank (rankTaken).
   Result<SessionId> join(const Candidate& candidate);
-  /// Sets the owner of a trainer that has come back; an empty one changes nothing.
+  /// Sets the owner of a trainer that has returned; an empty one changes nothing.
   void setOwner(SessionId session, const std::string& owner);
   /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).
   void depart(SessionId session, Departure how);
 
-  /// Ranks of trainers that a daemon before this one had: until keep({}), who takes any rank and comes for
-  /// the first time gets another.
+  /// Reserves the ranks of the previous daemon's trainers: until keep({}), a new trainer that takes any rank
+  /// gets another one.
   void keep(std::set<Rank> ranks) { kept_ = std::move(ranks); }
-  /// The ranks of keep() whose trainers are not in.
+  /// The ranks of keep() whose trainers are not joined.
   std::set<Rank> awaited() const;
-  /// Whether place() may find a rank for a candidate, which it refuses now, when no more are kept.
+  /// Whether place(), which rejects the candidate now, may find a rank once none are reserved any more.
   bool mayHaveRankLater(const Candidate& candidate) const;
 
-  /// Takes over what an earlier daemon kept of a world, before anybody joins: its number of trainers, and the
-  /// ranks that have been in and are no more. False when that was another world, which tells nothing of this
-  /// one.
+  /// Restores the world that an earlier daemon saved, before any trainer joins: its size and the departed
+  /// ranks. False if that was a different world, which is ignored.
   bool recall(uint32_t worldSize, std::set<Rank> departed);
-  /// The ranks that have been in and are no more.
+  /// The departed ranks.
   std::set<Rank> departed() const;
 
   /// The session that has the rank.
@@ -102,17 +102,17 @@ class Roster {
   /// Ranks that make the world complete.
   uint32_t worldSizeMin() const { return least_ != 0 ? least_ : worldSize_; }
   bool full() const { return worldSize_ != 0 && trainers() >= worldSize_; }
-  /// How many are in, without a bridge.
+  /// Number of joined trainers, without a bridge.
   size_t trainers() const;
   size_t present() const { return sessions_.size(); }
   uint64_t lostCount() const { return lost_; }
   const std::map<SessionId, Candidate>& sessions() const { return sessions_; }
-  /// Whether as many ranks as make the world have joined at least once, and none is in any more.
+  /// Whether enough ranks to complete the world have joined at least once, and none is joined any more.
   bool everyoneDone() const;
 
  private:
   Status fitsWorld(const Candidate& candidate) const;
-  /// The world size that candidates must say; 0: any.
+  /// The world size that candidates must give; 0: any.
   uint32_t expected() const { return configured_ != 0 ? configured_ : trainers() == 0 ? 0 : worldSize_; }
 
   uint32_t configured_;
@@ -123,7 +123,7 @@ class Roster {
   std::map<SessionId, Candidate> sessions_;
   std::set<Rank> seen_;                    // ranks that ever joined in this world
   std::map<Rank, Candidate> lastHolders_;  // the newest of each rank
-  std::set<Rank> kept_;                    // for trainers that were in before
+  std::set<Rank> kept_;                    // reserved for the previous daemon's trainers
 };
 
 }  // namespace psd

@@ -9,7 +9,7 @@ namespace psd {
 namespace {
 
 Error contradicts(const std::string& why) {
-  return {ErrorCode::invalidArgument, "the plan of the samples contradicts itself: " + why};
+  return {ErrorCode::invalidArgument, "the sample plan is inconsistent: " + why};
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ Status SamplePlan::begin(const PlanTerms& terms) {
       terms.epochs > std::numeric_limits<uint64_t>::max() / terms.samples) {
     return {ErrorCode::invalidArgument, std::to_string(terms.epochs) + " epochs of " +
                                             std::to_string(terms.samples) +
-                                            " samples are none, or more than can be counted"};
+                                            " samples are none, or too many to count"};
   }
   terms_ = terms;
   closed_ = false;
@@ -51,16 +51,16 @@ Result<SamplePlan> SamplePlan::restore(const SavedSamples& saved) {
   PSD_RETURN_IF_ERROR(plan.begin(saved.terms));
   const auto& pieces = saved.free.ends();
   if (!pieces.empty() && pieces.rbegin()->second > saved.terms.samples * saved.terms.epochs) {
-    return contradicts("it has free samples behind its end");
+    return contradicts("it has free samples beyond its end");
   }
   RangeSet seen = plan.free_ = saved.free;
   for (const SampleDeal& deal : saved.underWay) {
     PSD_RETURN_IF_ERROR(plan.check(deal.range));
     if (!seen.add(plan.indexOf(deal.range), deal.range.count)) {
       return contradicts("sample " + std::to_string(deal.range.begin) + " of epoch " +
-                         std::to_string(deal.range.epoch) + ", or one after it, is there twice");
+                         std::to_string(deal.range.epoch) + ", or one after it, appears twice");
     }
-    // A trainer that asks for a step anew has it twice; the first one is that whose gradient was applied.
+    // A step requested again appears twice; the first entry is the one whose gradient was applied.
     if (!plan.away_.emplace(AwayKey{deal.process, deal.step}, deal.range).second) plan.put(deal.range);
   }
   if (saved.closed && !plan.finished()) return contradicts("it is closed and not finished");
@@ -120,8 +120,8 @@ SamplePlan::Return SamplePlan::comeBack(ProcessId trainer, const TrainerProcess&
     if (std::find(held.begin(), held.end(), known) != held.end()) {
       dealt_[{trainer, known.step}] = {known, process};
     } else {
-      // The trainer was told that the step is over, by a daemon whose memory is lost; or it never heard of
-      // the samples, and asks for some once more.
+      // The trainer received the step's answer from a daemon whose state is lost, or it never received the
+      // samples and requests some again.
       put(known.range);
     }
     mine = away_.erase(mine);
@@ -171,7 +171,7 @@ Status SamplePlan::dealAgain(const SampleDeal& deal) {
     if (goes(entry)) open.add(indexOf(entry.second), entry.second.count);
   }
   if (!open.remove(begin, deal.range.count)) {
-    return contradicts("samples were dealt of which some are done");
+    return contradicts("samples were assigned of which some are done");
   }
   std::erase_if(away_, goes);
   free_ = std::move(open);

@@ -17,103 +17,103 @@
 
 namespace psd {
 
-/// Samples that were given out for a step.
+/// Samples assigned to a step of a trainer.
 struct SampleDeal : HeldSamples {
   TrainerProcess process;
-  uint64_t number = 0;  ///< rises with each deal of a plan
+  uint64_t number = 0;  ///< rises with each assignment of a plan
   bool operator==(const SampleDeal&) const = default;
 };
 
-/// What a plan is about. `number` counts the plans of this daemon and the daemons before it.
+/// The parameters of a plan. `number` counts the plans of this daemon and its predecessors.
 struct PlanTerms {
   uint64_t number = 0;  ///< 0: there was none yet
   uint64_t samples = 0, epochs = 0;
-  uint64_t firstEpoch = 0;  ///< in which it began
+  uint64_t firstEpoch = 0;  ///< the epoch in which it began
   bool operator==(const PlanTerms&) const = default;
 };
 
 /// Samples whose gradient may be in a saved model.
 struct SavedDeal : SampleDeal {
   static constexpr uint32_t kAll = UINT32_MAX;
-  uint32_t doubtful = kAll;  ///< so many of the first shards may lack the gradient; the other shards have it
+  uint32_t doubtful = kAll;  ///< the first `doubtful` shards may lack the gradient; the others have it
   bool operator==(const SavedDeal&) const = default;
 };
 
-/// A plan as it is kept beyond the daemon. A value type.
+/// The saved form of a plan. A value type.
 struct SavedSamples {
   PlanTerms terms;
   bool closed = false;
-  uint64_t deals = 0;  ///< so far
-  RangeSet free;       ///< not dealt, or given back: index = epoch × samples + place
+  uint64_t deals = 0;  ///< number of assignments so far
+  RangeSet free;       ///< not assigned, or returned: index = epoch × samples + place
   std::vector<SavedDeal>
-      underWay;  ///< with the deals that were done while shards were being saved; without numbers
+      underWay;  ///< including those completed while shards were being saved; without numbers
   bool operator==(const SavedSamples&) const = default;
 };
 
-/// Deals the samples of every epoch to whoever asks, so that each is in one applied gradient (Li et al. 2014;
-/// DLRover): who is slow takes fewer, and what was dealt to a trainer that is gone, or whose gradient was
-/// dropped, is dealt again, before anything new. A range belongs to a step of a trainer; asking again for the
-/// same step gives the same range. One plan comes after the other. Pure, like Roster.
+/// Assigns the samples of every epoch to trainers on request, so that each sample is in one applied gradient
+/// (Li et al. 2014; DLRover): slow trainers take fewer, and samples of a departed trainer, or of a dropped
+/// gradient, are assigned again before any new ones. A range belongs to a step of a trainer; a repeated
+/// request for the same step returns the same range. Plans follow one another. Pure, like Roster.
 ///
-/// A plan that was restored knows of trainers that a daemon before had dealt to: what is theirs is *away*
-/// until they come back, or are no longer waited for.
+/// A restored plan contains assignments to trainers of the previous daemon: these are *away* until the
+/// trainers return, or are no longer awaited.
 class SamplePlan {
  public:
   SamplePlan() = default;
-  /// Takes up a plan that was saved; what was under way is away. ErrorCode::invalidArgument where it
-  /// contradicts itself.
+  /// Restores a saved plan; its open assignments are away. ErrorCode::invalidArgument if it is inconsistent.
   static Result<SamplePlan> restore(const SavedSamples& saved);
 
-  /// Begins the next plan: `samples` and `epochs` above 0. Nothing of the plan before goes on.
+  /// Starts the next plan: `samples` and `epochs` above 0. Discards the previous plan.
   Status begin(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0);
-  /// Begins a plan with the terms that another daemon gave it. Nothing of the plan before goes on.
+  /// Starts a plan with terms from another daemon. Discards the previous plan.
   Status begin(const PlanTerms& terms);
   bool begun() const { return terms_.number != 0; }
   const PlanTerms& terms() const { return terms_; }
 
-  /// Takes at most `count` samples for a step, all of one epoch; nothing while there are none. `count` > 0.
+  /// Assigns at most `count` samples to a step, all of one epoch; nothing while there are none. `count` > 0.
   std::optional<SampleDeal> take(ProcessId trainer, const TrainerProcess& process, Step step, uint64_t count);
   /// The gradient of a step is in the model; unknown steps are ignored.
   void done(ProcessId trainer, Step step);
-  /// The gradient of a step was dropped: its samples are free again; unknown steps are ignored.
+  /// The gradient of a step was dropped: frees its samples; unknown steps are ignored.
   void giveBack(ProcessId trainer, Step step);
-  /// The trainer is gone. Gives the steps whose samples go to others.
+  /// The trainer has departed: frees its samples. Returns the steps concerned.
   std::vector<Step> leave(ProcessId trainer);
 
-  /// A trainer comes that this plan has not dealt to, with samples that it has from before, of which it was
-  /// not told what became of their gradients.
+  /// Result of comeBack().
   struct Return {
-    std::vector<SampleDeal> claimed;  ///< this plan did not know, and nobody else has them
-    std::vector<Step> lost;           ///< whose samples are done, or are others' from now on
+    std::vector<SampleDeal> claimed;  ///< unknown to this plan and held by no other trainer: now assigned
+    std::vector<Step> lost;           ///< steps whose samples are done or assigned to other trainers
   };
+  /// A trainer joins that this plan has not assigned to, with samples (`held`) from earlier whose gradients
+  /// have no answer.
   Return comeBack(ProcessId trainer, const TrainerProcess& process, const std::vector<HeldSamples>& held);
-  /// Stops waiting for the trainers that have not come back.
+  /// Stops waiting for the trainers that have not returned; frees what is away.
   void giveUpAway();
 
-  /// Steps of a trainer that are not over.
+  /// Number of a trainer's unfinished steps.
   size_t openSteps(ProcessId trainer) const;
-  /// Whether there is something to take.
+  /// Whether there are samples to assign.
   bool hasMore() const { return free_.covered() > 0; }
   /// Every sample of every epoch is done.
   bool finished() const { return begun() && !hasMore() && dealt_.empty() && away_.empty(); }
-  /// Number of samples that are done, over all epochs. Samples of epochs before the first one count as done.
+  /// Number of completed samples, over all epochs. Samples of epochs before the first one count as done.
   uint64_t doneCount() const;
   uint64_t underWayCount() const;
 
-  /// Closes a plan that is finished: who comes from now on begins the next.
+  /// Closes a finished plan: the next trainer to ask starts the next one.
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
 
-  /// The shards of the model are being saved, one after the other: the next one is saved as it is now. A
-  /// gradient that gets done after the first shard was begun may be in some saved shards and not in others,
-  /// so saved() tells of it. Lasts until endSaving().
+  /// The next shard is about to be saved, in its current state; shards are saved one after the other. A
+  /// gradient applied after the first call may be in some saved shards and not in others, so saved() includes
+  /// it. In effect until endSaving().
   void beginShard() { shardsBegun_++; }
   SavedSamples saved() const;
   void endSaving();
 
-  /// For samples that are away, while the log of an earlier daemon is repeated. A deal takes samples from
-  /// whoever had them and gave them back, of which the log says nothing. A deal that this plan knows is
-  /// passed over.
+  /// For samples that are away, while the log of an earlier daemon is replayed. An assignment takes samples
+  /// from whichever trainer had them and returned them, since the log does not record the return. An
+  /// assignment that this plan contains already is ignored.
   using AwayKey = std::pair<TrainerProcess, Step>;
   const std::map<AwayKey, SampleRange>& away() const { return away_; }
   Status dealAgain(const SampleDeal& deal);
@@ -139,7 +139,7 @@ class SamplePlan {
   std::vector<SavedDeal> doneMeanwhile_;  // done since the first beginShard()
 };
 
-/// A plan that one thread deals by and another saves.
+/// A plan that one thread assigns from and another one saves.
 using GuardedSamples = kj::MutexGuarded<SamplePlan>;
 
 }  // namespace psd

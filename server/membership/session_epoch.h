@@ -10,13 +10,12 @@
 
 namespace psd {
 
-/// Which join of a session is its newest, and whether and why the session has ended: a fencing token. Written
-/// by the control loop, read by the loops; thread-safe.
+/// A session's fencing token: its newest join, and whether and why it has ended. Written by the control loop,
+/// read by the other loops; thread-safe.
 class SessionEpoch {
  public:
   static constexpr uint32_t kEnded = 0;
-  /// The number of the join whose connections are the session's. Calls over connections of an earlier join
-  /// are refused.
+  /// Number of the newest join. Calls over connections of an earlier join are rejected.
   std::atomic<uint32_t> attachment{1};
 
   /// Ends the session, once; `why` completes "the daemon counts this trainer as gone: ".
@@ -24,7 +23,7 @@ class SessionEpoch {
     why_ = std::move(why);
     attachment = kEnded;
   }
-  /// Why there is no session over the connections of join `number` any more; nothing while there is one.
+  /// An Error if the session is no longer reachable over the connections of join `number`.
   Status check(uint32_t number) const {
     const uint32_t current = attachment;
     if (current == number) return {};
@@ -34,17 +33,17 @@ class SessionEpoch {
   }
 
  private:
-  std::string why_;  // written before `attachment` says that the session has ended
+  std::string why_;  // written before `attachment` becomes kEnded
 };
 
-/// A join of a session, as its connections know it. A value type.
+/// The join that a connection belongs to. A value type.
 struct Attachment {
-  std::shared_ptr<const SessionEpoch> epoch;  ///< null: of a session that never ends
+  std::shared_ptr<const SessionEpoch> epoch;  ///< null: the session never ends
   uint32_t number = 0;
 
-  /// Whether this join's connections are still the session's. Once they are not, they never will be again.
+  /// Whether this is still the session's newest join. Once false, it stays false.
   bool isCurrent() const { return !epoch || epoch->attachment == number; }
-  /// As SessionEpoch::check().
+  /// See SessionEpoch::check().
   Status check() const { return epoch ? epoch->check(number) : Status(); }
 };
 

@@ -9,21 +9,21 @@
 
 namespace psd {
 
-/// One process of a trainer, over its sessions and over the daemons that it is in at. A value type.
+/// Identifies a trainer process across its sessions and the daemons that it joins. A value type.
 struct TrainerProcess {
   Rank rank;
-  uint64_t incarnation = 0;  ///< a random number that the process draws once; 0: it has none
+  uint64_t incarnation = 0;  ///< a random number that the process draws once; 0: none
   auto operator<=>(const TrainerProcess&) const = default;
 };
 
-/// Trainers whose gradients are in the average that another one pushes; null: there are none.
+/// Trainers whose gradients are in the average that another trainer pushes; null: none.
 using SharedAverage = std::shared_ptr<const std::vector<TrainerProcess>>;
 
 /// A trainer in one of its sessions, as policies know it. A value type.
 struct TrainerRef {
   SessionId session;
   Rank rank;
-  uint64_t incarnation = 0;  ///< names the process of the trainer; 0: it did not say
+  uint64_t incarnation = 0;  ///< identifies the trainer's process; 0: not given
 };
 
 }  // namespace psd

@@ -5,7 +5,7 @@
 
 namespace psd {
 
-/// A count that only rises. Any thread may raise and read it; relaxed, since counts order nothing.
+/// A monotonic counter. Any thread may increment and read it; relaxed, as counts order nothing.
 class Counter {
  public:
   using Value = uint64_t;
@@ -17,7 +17,7 @@ class Counter {
   std::atomic<uint64_t> value_{0};
 };
 
-/// A number as it is now, which rises and falls. Any thread may change and read it; relaxed, like Counter.
+/// A current value that rises and falls. Any thread may change and read it; relaxed, like Counter.
 class Gauge {
  public:
   using Value = uint64_t;

@@ -10,11 +10,11 @@
 
 namespace psd {
 
-/// What a Histogram held at one moment. A value type; it may come from a peer, and hold anything.
+/// Snapshot of a Histogram. A value type; it may come from a peer and is then untrusted.
 struct HistogramValue {
-  /// Values above the bucket before, and not above `atMost`.
+  /// Counts the values above the previous bucket's bound, up to and including `atMost`.
   struct Bucket {
-    std::optional<double> atMost;  ///< nothing: the last one, of all that are above
+    std::optional<double> atMost;  ///< nullopt: the last bucket, without an upper bound
     uint64_t count = 0;
     static void fields(auto& visit, auto& self) {
       visit("at_most", self.atMost);
@@ -34,29 +34,28 @@ struct HistogramValue {
     visit("buckets", self.buckets);
   }
 
-  /// The value that a share (0 to 1) of all do not exceed, taken as spread evenly over their bucket. 0 where
-  /// there is none.
+  /// The quantile at `share` (0 to 1), interpolated linearly within its bucket. 0 if there are no values.
   double quantile(double share) const;
-  /// What a share of all do not exceed for certain: the bound of a bucket, or the largest value.
+  /// An upper bound of the quantile at `share`: the bound of a bucket, or the largest value.
   double bound(double share) const;
 
  private:
-  /// Where the value of rank share · count lies: the bounds of its bucket, and how far between them.
+  /// Position of the value of rank share · count: the bounds of its bucket, and the fraction between them.
   struct Place {
     double above = 0, atMost = 0, part = 0;
   };
   Place placeOf(double share) const;
 };
 
-/// Counts values, none of them negative, in buckets whose bounds are fixed. Thread-safe, without a lock;
-/// relaxed, like Counter, so that a value read while others record may lack some of them.
+/// Counts non-negative values in buckets with fixed bounds. Thread-safe and lock-free; relaxed, like Counter,
+/// so a snapshot taken during concurrent recording may lack some values.
 class Histogram {
  public:
   using Value = HistogramValue;
   static constexpr size_t kBoundsMost = 31;
 
-  /// `bounds`: of the buckets, ascending, kBoundsMost at most; they outlive the histogram. One more bucket
-  /// takes what is above them.
+  /// `bounds`: upper bounds of the buckets, ascending, at most kBoundsMost; they outlive the histogram. One
+  /// more bucket takes larger values.
   explicit Histogram(std::span<const double> bounds)
       : bounds_(bounds.first(std::min(bounds.size(), kBoundsMost))) {}
 
@@ -69,7 +68,7 @@ class Histogram {
   std::atomic<double> sum_{0}, most_{0};
 };
 
-/// Bounds for counts: 0 and the powers of two to 65,536.
+/// Bounds for counts: 0 and the powers of two up to 65,536.
 inline constexpr std::array<double, 18> kCountBounds = {
     0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536};
 /// Bounds for seconds: 1, 2, 5 times the powers of ten, from 10 µs to 1000 s.

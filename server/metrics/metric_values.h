@@ -6,22 +6,22 @@
 
 namespace psd {
 
-/// What metrics a daemon has. Nothing is counted in it.
+/// The metrics that a daemon has. Nothing is counted in this object.
 const DaemonMetrics& daemonMetrics();
 
-/// What a daemon's metrics of one kind were at one moment, in the order of their declaration. A value type.
+/// Snapshot of a daemon's metrics of one kind, in the order of their declaration. A value type.
 template <class Kind>
 class MetricValues {
  public:
   using Value = typename Kind::Value;
 
-  /// Nothing was counted.
+  /// All values are zero.
   MetricValues() : MetricValues(daemonMetrics()) {}
   explicit MetricValues(const DaemonMetrics& counters) {
     for (const Metric<Kind>* metric : counters.all<Kind>()) values_.push_back(metric->value());
   }
 
-  /// Of a metric of any DaemonMetrics, as daemonMetrics().gradients.
+  /// By the metric of any DaemonMetrics, such as daemonMetrics().gradients.
   Value& operator[](const Metric<Kind>& metric) { return values_[metric.index()]; }
   const Value& operator[](const Metric<Kind>& metric) const { return values_[metric.index()]; }
 

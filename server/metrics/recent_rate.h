@@ -5,10 +5,10 @@
 
 namespace psd {
 
-/// How fast a counter has risen in the last ten seconds. Owned by one thread.
+/// Rate of a counter over the last ten seconds. Owned by one thread.
 class RecentRate {
  public:
-  /// To be called at least every second. `nowMs`: of a clock that only goes forward.
+  /// Must be called at least once a second. `nowMs`: of a monotonic clock.
   void note(uint64_t count, uint64_t nowMs) {
     if (!noted_.empty() && nowMs < noted_.back().ms + kStepMs) return;
     noted_.push_back({nowMs, count});
@@ -26,7 +26,7 @@ class RecentRate {
   struct Noted {
     uint64_t ms = 0, count = 0;
   };
-  std::deque<Noted> noted_;  // the newest last; the first is from the beginning of the span or before
+  std::deque<Noted> noted_;  // oldest first; the first is at or before the start of the window
 };
 
 }  // namespace psd

@@ -9,15 +9,15 @@
 
 namespace psd {
 
-/// What a metric counts in. A name ends with the unit, where there is one.
+/// The unit of a metric, which is also the suffix of its name, if there is one.
 enum class Unit { none, bytes, seconds };
 
-/// What is to be known of a metric beside its value. The texts outlive it.
+/// Description of a metric. The texts outlive it.
 struct MetricInfo {
   std::string_view name;  ///< in the status document
   Unit unit = Unit::none;
-  std::string_view help;   ///< what it counts, for people; docs/operations.md shows it
-  bool isTrouble = false;  ///< a count that people are told of where it is not 0
+  std::string_view help;   ///< human-readable; repeated in docs/operations.md
+  bool isTrouble = false;  ///< a count that indicates a problem if it is not 0
 };
 
 class MetricRegistry;
@@ -26,14 +26,14 @@ class MetricRegistry;
 template <class Kind>
 class Metric : public Kind {
  public:
-  /// `bounds`: of a Histogram.
+  /// `bounds`: only for a Histogram.
   template <class... Bounds>
   Metric(MetricRegistry& registry, MetricInfo info, const Bounds&... bounds);
   Metric(const Metric&) = delete;
   Metric& operator=(const Metric&) = delete;
 
   const MetricInfo& info() const { return info_; }
-  /// Among those of its kind in the registry.
+  /// Index among the registry's metrics of the same kind.
   size_t index() const { return index_; }
 
  private:
@@ -41,8 +41,8 @@ class Metric : public Kind {
   const size_t index_;
 };
 
-/// Which metrics an object has, in the order in which it declares them: it derives from the registry, and its
-/// members enter themselves. Immutable from then on, and thus thread-safe.
+/// The metrics of an object in the order of their declaration: the object derives from the registry, and its
+/// members register themselves. Immutable after construction, and therefore thread-safe.
 class MetricRegistry {
  public:
   MetricRegistry() = default;

@@ -5,12 +5,12 @@
 
 namespace psd {
 
-/// Where policies note the rounds that closed. As thread-safe as what it refers to, which outlives it.
+/// The metrics in which policies record closed rounds. As thread-safe as its referents, which outlive it.
 struct RoundMetrics {
-  Histogram& seconds;       ///< that each was open
-  Histogram& graceSeconds;  ///< of these from when a quorum was there, under a rule of grace
-  Counter& leftOut;         ///< trainers of a round without which it closed
-  Counter& lateCounted;     ///< contributions to a round that were of one before
+  Histogram& seconds;       ///< that a round was open
+  Histogram& graceSeconds;  ///< of these, since the quorum, if there is a grace period
+  Counter& leftOut;         ///< trainers missing from a round when it closed
+  Counter& lateCounted;     ///< contributions counted in a later round than theirs
 };
 
 }  // namespace psd

@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-/// Whether a slice of a pull or a push can hold a row of each table.
+/// Checks that a slice can hold a row of each table.
 Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes) {
   for (const TableSpec& table : model.tables) {
     const uint64_t bytes = (table.dim + kRowIdFloats + kRowRunFloats) * sizeof(float);
@@ -22,7 +22,7 @@ Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes) {
   return {};
 }
 
-// Upper bounds of what a tensor and a shard take beside their values: names, places, locks, answers of
+// Upper bounds of the memory of a tensor and a shard besides their values: names, places, locks, answers of
 // pushes.
 constexpr uint64_t kTensorBytes = 512, kShardBytes = 2048;
 
@@ -52,7 +52,7 @@ Status checkLimits(const DaemonConfig& config, const ModelSpec& model, size_t de
   const uint64_t empty = rowShards * (tables * RowTable::kEmptyBytes + groups.size() * kEmptyRowShardBytes);
   if (empty <= config.limits.tableBytes) return {};
   return {ErrorCode::overloaded,
-          fmt::format("the model's {} tables take {} bytes in {} row shards before they have a row, and "
+          fmt::format("the model's {} tables take {} bytes in {} row shards without any row, and "
                       "limits.table_bytes is {}: raise it, or lower row_shards",
                       tables, empty, rowShards, config.limits.tableBytes)};
 }
@@ -78,7 +78,7 @@ Result<std::unique_ptr<ParameterStore>> makeStore(const DaemonConfig& config, Mo
   const uint32_t shards = shardsFor(config, model, backends.size());
   PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(std::move(model), shards, backends, groups));
   if (fill) PSD_RETURN_IF_ERROR(fill(*store));
-  // What was there before stays, even if it is more.
+  // After `fill`, so that restored rows are kept even if they exceed the limits.
   for (uint32_t i = 0; i < tables.size(); i++) store->setRowRules(i, tables[i].rules);
   store->setTableBytesMax(config.limits.tableBytes);
   return store;

@@ -9,14 +9,14 @@
 
 namespace psd {
 
-/// Whether makeStore() could make one, as far as the configuration and the model tell.
+/// Whether makeStore() could succeed, judging by the configuration and the model alone.
 Status checkStore(const DaemonConfig& config, const ModelSpec& model);
 
-/// Whether limits.model_bytes and limits.table_bytes have room for the model without rows, cut into shards on
-/// `devices` devices. ErrorCode::overloaded.
+/// ErrorCode::overloaded if the model without rows, cut into shards on `devices` devices, exceeds
+/// limits.model_bytes or limits.table_bytes.
 Status checkLimits(const DaemonConfig& config, const ModelSpec& model, size_t devices);
 
-/// A store for the model by the configuration, given its values by `fill`, where there is one. From any
+/// Creates the store for the model as configured, and initializes it with `fill` unless that is null. On any
 /// thread; blocks.
 Result<std::unique_ptr<ParameterStore>> makeStore(const DaemonConfig& config, ModelSpec model,
                                                   const std::vector<std::shared_ptr<Backend>>& backends,

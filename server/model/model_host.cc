@@ -17,9 +17,9 @@
 namespace psd {
 namespace {
 
-constexpr std::string_view kBenchModel = "bench";  // of psd-trainer bench
+constexpr std::string_view kBenchModel = "bench";  // the model of psd-trainer bench
 
-/// True if both models have the same tensors, in whatever order.
+/// Whether both models have the same tensors, in any order.
 bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
   auto sorted = [](const ModelSpec& model) {
     auto tensors = model.tensors;
@@ -30,7 +30,7 @@ bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
   return sorted(a) == sorted(b);
 }
 
-/// How many trainers' gradients made it. 0: none did.
+/// The number of trainers whose gradients made the block's newest version.
 uint32_t trainersOfNewestVersion(const ParameterBlock& block) {
   std::set<Rank> ranks;
   for (const PushedRange& range : block.pushed().ranges()) {
@@ -49,7 +49,7 @@ Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
   return {ErrorCode::modelMismatch,
           "the model does not match: " +
               describeDifference(peers, "the trainer's model", served, "the daemon's") +
-              (measured ? "; that is what psd-trainer bench left there: start the daemon again to train"
+              (measured ? "; that is the model of psd-trainer bench: restart the daemon to train"
                         : "; a daemon serves one model, and another model needs a daemon of its own")};
 }
 
@@ -100,8 +100,8 @@ Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
   if (saved.partition != config_->daemons.partition()) {
     return {
         ErrorCode::modelMismatch,
-        fmt::format("checkpoint '{}' is of {}, and by `daemons` and `index` this daemon serves {}: give it "
-                    "the configuration of then or another folder, or divide all daemons' folders anew with "
+        fmt::format("checkpoint '{}' is of {}, and by `daemons` and `index` this daemon serves {}: restore "
+                    "the previous configuration, use another folder, or divide all daemons' folders with "
                     "psd repartition",
                     checkpoint.path, saved.partition.toString(), config_->daemons.partition().toString())};
   }
@@ -111,7 +111,7 @@ Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
                              [&](ParameterStore& store) { return durability_.restore(checkpoint, store); }));
   hasValues_ = ready_ = true;
   for (size_t i = 0; i < model_->store->blockCount(); i++) saved_.push_back(model_->store->block(i).pushed());
-  spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
+  spdlog::info("resuming from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
                checkpoint.manifest.created, saved.name, model_->store->block(0).version().value);
   return {};
 }
@@ -136,7 +136,7 @@ CheckpointSource ModelHost::savingSource(const std::shared_ptr<ServedModel>& mod
 
 kj::Promise<void> ModelHost::beginSaving() {
   return background_.run<Status>([this, source = savingSource(model_)] { return durability_.begin(source); })
-      .ignoreResult();  // a failure is in the log, and tried again
+      .ignoreResult();  // a failure is logged and retried
 }
 
 kj::Promise<void> ModelHost::keepValues() {
@@ -208,8 +208,8 @@ Result<std::shared_ptr<ServedModel>> ModelHost::copyFrom(Env& env, const Checkpo
   const auto fill = [&](ParameterStore& store) -> Status {
     if (!sameShape(manifest, store)) {
       return {ErrorCode::modelMismatch,
-              "the primary's model is cut into other shards, or has other optimizers, than this daemon would "
-              "give it"};
+              "the primary's model has other shards or optimizers than this daemon's configuration gives "
+              "it"};
     }
     return restoreStore(env, checkpoint, store).status();
   };
@@ -228,7 +228,7 @@ void ModelHost::follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const 
 void ModelHost::takeOver() {
   ParameterStore& store = *model_->store;
   model_->beginHere();
-  model_->setPolicies(makePolicies(*config_, store));  // they count from the versions that there are now
+  model_->setPolicies(makePolicies(*config_, store));  // they start from the current versions
   saved_.clear();
   for (size_t i = 0; i < store.blockCount(); i++) saved_.push_back(store.block(i).pushed());
   hasValues_ = ready_ = true;
@@ -277,21 +277,20 @@ bool ModelHost::serves(const ModelSpec& model) const {
 kj::Promise<Status> ModelHost::provide(ModelSpec model) {
   if (model.partition != config_->daemons.partition()) {
     return Status(ErrorCode::modelMismatch,
-                  fmt::format("this daemon serves {}, and the trainer asks for {}",
+                  fmt::format("this daemon serves {}, but the trainer requests {}",
                               config_->daemons.partition().toString(), model.partition.toString()));
   }
   KJ_IF_MAYBE (building, building_) {
-    // Somebody else's model is being made; look again when it stands.
+    // A model is being built for another trainer; retry when it is done.
     return building->addBranch().then(
         [this, model = std::move(model)](Status) mutable { return provide(std::move(model)); });
   }
   const bool unclaimed = model_ && trainers_.empty() && !hasValues_ && !config_->model;
-  if (unclaimed && !serves(model)) model_ = nullptr;  // whoever it was made for is gone, or was refused
+  if (unclaimed && !serves(model)) model_ = nullptr;  // its trainer has departed or was rejected
   if (model_) {
     const ModelSpec& mine = model_->store->model();
-    // A file's tensors come in the file's order, and so do those of a checkpoint that was taken before
-    // anybody trained; the first trainer's order is the one to serve, unless the configuration lists the
-    // tensors.
+    // The tensors of a file have the file's order, and so do those of a checkpoint from before any training.
+    // Unless the configuration lists the tensors, the first trainer's order is served.
     const bool listed = config_->model && config_->model->file.empty();
     const bool reorder =
         !listed && untrained() && mine.signature() != model.signature() && sameTensors(mine, model);
@@ -306,12 +305,13 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
                       })
                   .then([this, config = config_, before = model_](
                             Result<std::shared_ptr<ServedModel>> served) -> kj::Promise<Status> {
-                    // What it was made from may have changed meanwhile; whoever asked looks again.
+                    // The state may have changed meanwhile; the caller retries.
                     if (config != config_ || before != model_ || !trainers_.empty()) return Status();
                     return served.ok() ? serve(std::move(*served)) : Status(served.error());
                   })
                   .fork();
-  // By a branch: the fork, which nobody else may hold by then, must not end within itself.
+  // On a branch: this may release the last reference to the fork, which must not be destroyed from its own
+  // continuation.
   tasks_.add(made.addBranch().then([this](const Status&) { building_ = nullptr; },
                                    [this](kj::Exception&&) { building_ = nullptr; }));
   auto mine = made.addBranch();
@@ -331,8 +331,8 @@ kj::Promise<Status> ModelHost::serve(std::shared_ptr<ServedModel> model) {
                store.describeDevices());
   if (!store.model().tables.empty() && !config_->durability.enabled()) {
     spdlog::warn(
-        "nothing keeps the rows of the {} embedding table(s) of model '{}': they are lost with this daemon; "
-        "`durability` would keep them",
+        "the rows of the {} embedding table(s) of model '{}' are not saved and are lost when this daemon "
+        "ends; configure `durability` to keep them",
         store.model().tables.size(), store.model().name);
   }
   if (!ready_) return Status();
@@ -347,7 +347,7 @@ void ModelHost::join(const TrainerRef& trainer) {
 }
 
 void ModelHost::leave(SessionId session) {
-  if (trainers_.erase(session) == 0) return;  // a trainer that waits for samples is out already
+  if (trainers_.erase(session) == 0) return;  // already removed, since it waits for samples
   for (const auto& policy : model_->policies()) {
     tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
   }
@@ -390,7 +390,7 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   if (!model_) return;
   model_->store->setTableBytesMax(config_->limits.tableBytes);
   ParameterStore& store = *model_->store;
-  // The globs fit: they cannot change while the daemon runs.
+  // The globs match: they cannot change while the daemon runs.
   if (const auto tables = assignTables(store.model(), config_->tables); tables.ok()) {
     for (uint32_t i = 0; i < tables->size(); i++) store.setRowRules(i, (*tables)[i].rules);
   }

@@ -1,4 +1,4 @@
-// How a ModelHost takes a model in that other daemons had.
+// How a ModelHost receives a model that moves here from other daemons.
 
 #include <spdlog/fmt/fmt.h>
 
@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-/// What must be alike in the daemons of before and in this one.
+/// Checks that the source daemons and this one have the same policies and optimizers.
 Status checkRules(const Manifest& manifest, const DaemonConfig& config) {
   std::vector<std::string> theirs, own;
   for (const ManifestGroup& group : manifest.groups) {
@@ -20,11 +20,11 @@ Status checkRules(const Manifest& manifest, const DaemonConfig& config) {
     own.push_back(fmt::format("{} with {}", group.policy.type, group.optimizer.name()));
   }
   if (theirs == own) return {};
-  return {ErrorCode::modelMismatch, fmt::format("the daemons of before go by {}, and this one by {}",
+  return {ErrorCode::modelMismatch, fmt::format("the source daemons have {}, and this one has {}",
                                                 joined(theirs, ", "), joined(own, ", "))};
 }
 
-/// The partitions together, as the daemons of before cut them.
+/// Joins the partitions of the source daemons to the whole model, and returns its placement over them.
 Result<std::vector<ModelPartition>> partitionsOf(const std::vector<Checkpoint>& parts, ModelSpec& whole) {
   std::vector<ModelSpec> specs;
   for (const Checkpoint& part : parts) specs.push_back(part.manifest.model);
@@ -38,22 +38,22 @@ Result<std::vector<ModelPartition>> partitionsOf(const std::vector<Checkpoint>& 
   return cut;
 }
 
-/// Whether the parts have come with as many bytes as a partition of so many elements takes: no memory is
-/// taken for what a manifest merely says.
+/// Checks that the received files contain as many bytes as a partition of `elements` elements needs, so that
+/// no memory is allocated on the word of a manifest alone.
 Status checkThere(Env& env, const std::vector<Checkpoint>& parts, uint64_t elements) {
   uint64_t bytes = 0;
   for (const Checkpoint& part : parts) {
     for (const ManifestShard& shard : part.manifest.shards) {
       const std::string path = part.path + "/" + shard.file;
       PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
-      if (!there) continue;  // of another daemon's partition
+      if (!there) continue;  // needed only by another daemon's partition
       PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
       bytes += file->size();
     }
   }
   if (bytes / sizeof(float) >= elements) return {};
   return {ErrorCode::modelMismatch,
-          fmt::format("{} elements are to be here, and {} bytes of them have come", elements, bytes)};
+          fmt::format("{} elements were expected, but only {} bytes were received", elements, bytes)};
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ kj::Promise<Status> ModelHost::takeIn(std::shared_ptr<ServedModel> model) {
       .run<Status>([this, takesFirst, source = savingSource(model_)]() -> Status {
         PSD_RETURN_IF_ERROR(durability_.begin(source));
         if (!takesFirst) return {};
-        return durability_.checkpointNow().status();  // a log has one already
+        return durability_.checkpointNow().status();  // with a log, begin() has taken one
       })
       .then([this](Status saved) {
         ready_ = saved.ok();

@@ -1,4 +1,4 @@
-// What a ModelHost tells of itself.
+// The status of a ModelHost.
 
 #include <algorithm>
 #include <chrono>
@@ -15,9 +15,9 @@
 namespace psd {
 namespace {
 
-/// Looks at all rows, which takes a while.
+/// Scans all rows, which takes a while.
 HotRowsStatus hottestRowsOf(const ParameterStore& store) {
-  constexpr size_t kRows = 10;  // of a table
+  constexpr size_t kRows = 10;  // per table
   std::vector<std::vector<HotRow>> hottest(store.model().tables.size());
   for (size_t i = 0; i < store.rowShardCount(); i++) {
     for (const RowShard::Table& table : store.rowShard(i).tables()) {
@@ -76,7 +76,7 @@ std::vector<TableStatus> ModelHost::tablesStatus() const {
   std::vector<TableStatus> out;
   const ParameterStore& store = *model_->store;
   for (const TableSpec& table : store.model().tables) out.push_back({.name = table.name, .dim = table.dim});
-  std::vector<uint64_t> places(out.size());  // of the indices
+  std::vector<uint64_t> places(out.size());  // of the index, by table
   for (size_t i = 0; i < store.rowShardCount(); i++) {
     const RowShard& shard = store.rowShard(i);
     for (const RowShard::Table& table : shard.tables()) {
@@ -109,7 +109,7 @@ kj::Promise<Result<HotRowsStatus>> ModelHost::hotRows() {
   if (!model_) return Result<HotRowsStatus>(HotRowsStatus());
   if (findsHotRows_) {
     return Result<HotRowsStatus>(ErrorCode::notReady,
-                                 "the hottest rows are being looked for already; try again");
+                                 "another search for the hottest rows is in progress; try again");
   }
   findsHotRows_ = true;
   return background_.run<HotRowsStatus>([model = model_] { return hottestRowsOf(*model->store); })
@@ -174,7 +174,7 @@ std::vector<RoundsStatus> ModelHost::roundsStatus() const {
   std::vector<bool> taken(policies.size());
   for (size_t i = 0; i < model_->store->blockCount(); i++) taken[model_->store->block(i).group()] = true;
   for (size_t i = 0; i < policies.size(); i++) {
-    if (config_->groups[i].fragment && !taken[i]) continue;  // it is other daemons'
+    if (config_->groups[i].fragment && !taken[i]) continue;  // the fragment is on other daemons
     const std::optional<RoundsReport> report = policies[i]->rounds();
     if (report) out.push_back(roundsStatusOf(*report, config_->groups[i].name(), policies[i]->name()));
   }

@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// Ascending, each once.
+/// Sorted and without duplicates.
 std::vector<uint32_t> eachOnce(const std::vector<Rank>& ranks) {
   std::vector<uint32_t> values;
   for (const Rank rank : ranks) values.push_back(rank.value);

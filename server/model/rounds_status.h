@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// What a group's policy tells of its rounds, for the status: each rank once, also of a trainer that died and
-/// came back in one round, and one whose gradient is in a round is not missing in it.
+/// Converts a policy's report of its rounds for the status. Each rank appears once, even if its trainer died
+/// and rejoined within a round, and a rank whose gradient is in a round is not missing from it.
 RoundsStatus roundsStatusOf(const RoundsReport& report, std::string group, std::string_view policy);
 
 }  // namespace psd

@@ -49,7 +49,7 @@ Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard
 
 namespace {
 
-/// The row shard with that number among the model's blocks; ErrorCode::badSlice where it is none.
+/// The row shard with that block number; ErrorCode::badSlice if there is none.
 Result<const RowShard*> rowShardOf(const ServedModel& model, uint32_t shard) {
   const ParameterStore& store = *model.store;
   if (shard >= store.shardCount() && shard < store.blockCount())
@@ -66,7 +66,7 @@ Result<const RowShard*> rowShardOf(const ServedModel& model, uint32_t shard) {
 Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard, const RowIds& rows) {
   PSD_ASSIGN_OR_RETURN(const RowShard* of, rowShardOf(model, shard));
   const uint64_t floatsMax = limits.sliceBytes / sizeof(float);
-  if (rows.ids.size() > floatsMax / kRowIdFloats) {  // before each of them is looked at
+  if (rows.ids.size() > floatsMax / kRowIdFloats) {  // before they are scanned
     return {ErrorCode::badSlice, fmt::format("rows of shard {}: {} ids; limits.slice_bytes allows {}", shard,
                                              rows.ids.size(), floatsMax / kRowIdFloats)};
   }
@@ -106,7 +106,7 @@ std::string describeElement(const ParameterStore& store, uint64_t element, float
   const std::string name = printable(store.model().tensors[tensor].name);
   const uint64_t at = element - place.begin;
   if (at < place.count) return nonFiniteElement(name, value, at, place.count);
-  return fmt::format("the padding behind {} holds {}", name, std::isnan(value) ? "nan" : "infinity");
+  return fmt::format("the padding after {} holds {}", name, std::isnan(value) ? "nan" : "infinity");
 }
 
 /// The tensors of elements [begin, begin + count) of the model's layout.
@@ -120,7 +120,7 @@ std::string describeTensors(const ParameterStore& store, uint64_t begin, uint64_
   return fmt::format("{}, elements {} to {} of {}", name(first), begin - place.begin, end - 1, place.count);
 }
 
-/// Which row of which table holds NaN or infinity; empty: none does.
+/// Names the row and table that hold NaN or infinity; empty: none.
 std::string describeRow(const ServedModel& model, const RowShard& shard, const RowIds& rows,
                         std::span<const float> values) {
   std::string found;

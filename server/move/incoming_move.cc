@@ -14,14 +14,14 @@
 namespace psd {
 namespace {
 
-/// Whether it is the same daemon, perhaps started again, or the other one of its pair. One that begins a move
-/// has not moved, so no move from it that began before will count.
+/// Whether both are the same daemon, perhaps restarted, or the same replica set. A lead that starts a move
+/// has not moved away, so no earlier move from it will be committed.
 bool sameLead(const MoveLead& one, const MoveLead& other) {
-  if (one.daemon == 0 || one.daemon == other.daemon) return true;  // 0: that of before is not known
+  if (one.daemon == 0 || one.daemon == other.daemon) return true;  // 0: the earlier lead is unknown
   return std::ranges::find_first_of(one.addresses, other.addresses) != one.addresses.end();
 }
 
-/// Where the pieces of a part lie.
+/// Path of a file of a part.
 std::string placeOf(uint32_t part, const std::string& path) { return fmt::format("{}/{}", part, path); }
 
 }  // namespace
@@ -35,8 +35,8 @@ Status IncomingMove::look() {
   lead_ = mark->lead;
   unread_ = true;
   spdlog::warn(
-      "what is here came from other daemons by a move that is not known to be done: nobody is let in "
-      "until their lead, a trainer or psd move says that it is");
+      "the folder's model arrived by a move that is not known to be committed: joins are rejected until the "
+      "source's lead, a trainer or psd move confirms it");
   beginAsking();
   return {};
 }
@@ -44,31 +44,31 @@ Status IncomingMove::look() {
 std::optional<Error> IncomingMove::turnedAway() const {
   if (receiving_ == 0 && placed_ == 0) return {};
   return Error{ErrorCode::unavailable,
-               "the model is on its way here from other daemons, and not known to have left them"};
+               "the model is being moved here from other daemons, and the move is not known to be committed"};
 }
 
 Status IncomingMove::begin(uint64_t move, uint32_t parts, bool beats) {
   const auto refused = [](const std::string& why) { return Status(ErrorCode::invalidArgument, why); };
-  if (move == 0 || parts > kPartitionsMax) return refused("that is no move");
+  if (move == 0 || parts > kPartitionsMax) return refused("not a valid move");
   if (parts == 0) {
     if (move == placed_ || move == committed_) return {};
-    return {ErrorCode::notReady, "what is here is not of this move"};
+    return {ErrorCode::notReady, "the model here is not from this move"};
   }
   if (const auto closed = help_.closed()) return *closed;
-  if (config_.model) return refused("`model` in this daemon's configuration names a model: start it without");
+  if (config_.model) return refused("`model` is set in this daemon's configuration: start it without");
   if (coordinator_.end().requested()) return coordinator_.end().error();
-  if (help_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
+  if (help_.reloading()) return {ErrorCode::notReady, "a reload is in progress; try again"};
   if (work_ == Work::forgetting) {
-    return {ErrorCode::notReady, "what a move before has left here is being removed; try again"};
+    return {ErrorCode::notReady, "the remains of a previous move are being removed; try again"};
   }
   if (receiving_ != 0 || work_ != Work::none || committing_ != nullptr) {
-    return {ErrorCode::notReady, "another move to this daemon is under way"};
+    return {ErrorCode::notReady, "another move to this daemon is in progress"};
   }
   if (placed_ == 0 && (host_.hasModel() || !coordinator_.ranks().empty())) {
-    return refused("this daemon has a model already; a move is to daemons that have none");
+    return refused("this daemon has a model already; a move needs targets without one");
   }
   receiving_ = move;
-  if (gone_ == move) gone_ = 0;  // it comes again
+  if (gone_ == move) gone_ = 0;  // it is repeated
   checked_ = false;
   files_ = std::make_shared<MemoryFiles>(host_.config().limits.arrivingBytes);
   held_ = files_;
@@ -106,8 +106,8 @@ Status IncomingMove::check(uint64_t move, const MoveTerms& terms, const ModelSpe
   checked_ = false;
   if (placed_ != 0 && !sameLead(lead_, terms.lead)) {
     return {ErrorCode::notReady,
-            fmt::format("what is here came by a move from the daemons whose lead is {}, and may count: it is "
-                        "theirs to say, or is given up by starting this daemon over an empty folder",
+            fmt::format("the model here arrived by a move from the daemons whose lead is {}, and may be "
+                        "committed: they decide; or discard it by starting this daemon over an empty folder",
                         joined(lead_.addresses, ", "))};
   }
   PSD_RETURN_IF_ERROR(checkMove(terms, whole, host_));
@@ -119,7 +119,7 @@ Status IncomingMove::check(uint64_t move, const MoveTerms& terms, const ModelSpe
 
 Status IncomingMove::checkUnderWay(uint64_t move) const {
   if (move == receiving_ && move != 0) return {};
-  return {ErrorCode::notReady, "this move is not under way here"};
+  return {ErrorCode::notReady, "this move is not in progress here"};
 }
 
 Status IncomingMove::image(uint64_t move, uint32_t part, const ImagePart& piece) {
@@ -133,11 +133,11 @@ Status IncomingMove::image(uint64_t move, uint32_t part, const ImagePart& piece)
                                                 : files_->rename(path, placeOf(part, piece.renamedTo));
     if (!files_->full()) return kept;
     return {ErrorCode::overloaded,
-            fmt::format("what the other daemons give takes more than limits.arriving_bytes ({}); psd set "
-                        "changes it",
+            fmt::format("the model from the other daemons needs more than limits.arriving_bytes ({}); psd "
+                        "set changes it",
                         host_.config().limits.arrivingBytes)};
   } catch (const std::bad_alloc&) {
-    return {ErrorCode::overloaded, "there is no memory for what the other daemons give"};
+    return {ErrorCode::overloaded, "out of memory for the model from the other daemons"};
   }
 }
 
@@ -153,7 +153,7 @@ Status IncomingMove::imageDone(uint64_t move, uint32_t part, const std::string& 
 Status IncomingMove::checkRanks(const MovedTrainers& trainers) const {
   const size_t most = host_.config().limits.connections;
   if (trainers.departed.worldSize != worldSize_) {
-    return {ErrorCode::invalidArgument, "the trainers are not of the world size that was told before"};
+    return {ErrorCode::invalidArgument, "the trainers' world size differs from the one announced before"};
   }
   if (trainers.departed.ranks.size() <= most && trainers.ranks.size() <= most) return {};
   return {ErrorCode::invalidArgument, fmt::format("limits.connections allows {} ranks", most)};
@@ -163,8 +163,10 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
   using Outcome = Result<uint64_t>;
   if (Status under = checkUnderWay(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
-  if (!all || work_ != Work::none) return Outcome(ErrorCode::notReady, "not all parts of the model are here");
-  if (!checked_) return Outcome(ErrorCode::notReady, "it was not asked whether the model suits this daemon");
+  if (!all || work_ != Work::none)
+    return Outcome(ErrorCode::notReady, "not all parts of the model have arrived");
+  if (!checked_)
+    return Outcome(ErrorCode::notReady, "the model was not checked for compatibility with this daemon");
   if (Status fits = checkRanks(trainers); !fits.ok()) return Outcome(fits.error());
   work_ = Work::placing;
   lead_ = nextLead_;
@@ -179,7 +181,7 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
             if (!status.ok()) return undo(status.error());
             return placed(move);
           },
-          [this](kj::Exception&& exception) -> kj::Promise<Outcome> {  // no thread
+          [this](kj::Exception&& exception) -> kj::Promise<Outcome> {  // no thread could be started
             return undo({ErrorCode::overloaded, exception.getDescription().cStr()});
           });
 }
@@ -201,12 +203,12 @@ kj::Promise<Status> IncomingMove::clean() {
         host_.stopSaving();
         const DurabilityConfig& durability = config_.durability;
         if (!durability.enabled()) return {};
-        // The mark last, without which a daemon that is started over the folder would serve what is left.
+        // The mark last: without it, a daemon started over the folder would serve the remains.
         PSD_RETURN_IF_ERROR(removeCheckpoints(env_, durability.path));
         PSD_RETURN_IF_ERROR(removeDeparted(env_, durability.path));
         return removeMoveMark(env_, durability.path, kArrivingName);
       })
-      .catch_([](kj::Exception&& exception) {  // no thread
+      .catch_([](kj::Exception&& exception) {  // no thread could be started
         return Status(ErrorCode::overloaded, exception.getDescription().cStr());
       });
 }
@@ -221,19 +223,20 @@ kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
 }
 
 kj::Promise<Status> IncomingMove::forget(uint64_t move) {
-  work_ = Work::forgetting;  // the door stays closed until nothing is left
+  work_ = Work::forgetting;  // joins are rejected until everything is removed
   gone_ = move;
   host_.drop();
   return clean().then([this, move](Status cleaned) -> Status {
     work_ = Work::none;
     if (cleaned.ok() && std::exchange(unread_, false)) cleaned = help_.prepare();
     if (!cleaned.ok()) {
-      spdlog::error("what is left of a move that does not count stays in the folder: {}", cleaned.message());
+      spdlog::error("the remains of an aborted move cannot be removed from the folder: {}",
+                    cleaned.message());
       return cleaned;
     }
     placed_ = 0;
     trainers_.reset();
-    const char* const line = "the move that brought a model here does not count; nothing of it is left";
+    const char* const line = "the move of a model to this daemon was aborted; nothing of it is left";
     spdlog::info("{}", line);
     coordinator_.events().add("moving", line);
     return {};
@@ -244,7 +247,7 @@ kj::Promise<Status> IncomingMove::takeIn(uint64_t move, ParameterHost::Arrived a
   const auto marked = [this, move, lead = lead_, unread = unread_]() -> Status {
     if (!config_.durability.enabled()) return {};
     PSD_RETURN_IF_ERROR(writeMoveMark(env_, config_.durability.path, kArrivingName, {move, {}, lead}));
-    // What another move left would be newer than nothing.
+    // Checkpoints of a previous move would count as newer.
     return unread ? removeCheckpoints(env_, config_.durability.path) : Status();
   };
   auto kept = std::make_shared<ParameterHost::Arrived>(std::move(arrived));
@@ -258,7 +261,7 @@ kj::Promise<Status> IncomingMove::takeIn(uint64_t move, ParameterHost::Arrived a
 kj::Promise<Status> IncomingMove::commit(uint64_t move) {
   if (move != 0 && move == committed_) return Status();
   if (move == 0 || move != placed_ || move == gone_ || work_ != Work::none)
-    return Status(ErrorCode::notReady, "what is here is not of this move");
+    return Status(ErrorCode::notReady, "the model here is not from this move");
   KJ_IF_MAYBE (running, committing_) return running->addBranch();
   if (unread_) {
     if (Status read = help_.prepare(); !read.ok()) return read;
@@ -274,7 +277,7 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
                         if (status.ok()) open(move);
                         return status;
                       },
-                      [](kj::Exception&& exception) {  // no thread
+                      [](kj::Exception&& exception) {  // no thread could be started
                         return Status(ErrorCode::overloaded, exception.getDescription().cStr());
                       })
                   .fork();
@@ -286,7 +289,7 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
 }
 
 void IncomingMove::open(uint64_t move) {
-  abandon(receiving_);  // another one was about to bring a model
+  abandon(receiving_);  // another move that was in progress
   beats_.end();
   placed_ = 0;
   committed_ = move;
@@ -302,12 +305,12 @@ void IncomingMove::open(uint64_t move) {
 kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
   if (move == 0 || (move == gone_ && move != placed_)) return Status();
   if (move == receiving_) {
-    if (work_ != Work::none) return Status(ErrorCode::notReady, "it is being put in place");
+    if (work_ != Work::none) return Status(ErrorCode::notReady, "the model is being put in place");
     abandon(move);
     return Status();
   }
   if (move != placed_ || receiving_ != 0 || work_ != Work::none || committing_ != nullptr) {
-    return Status(ErrorCode::notReady, "what is here is not of this move");
+    return Status(ErrorCode::notReady, "the model here is not from this move");
   }
   return forget(move);
 }
@@ -323,13 +326,13 @@ void IncomingMove::abandon(uint64_t move) {
   paths_.clear();
 }
 
-// --- What became of it -----------------------------------------------------------------------------------
+// --- Outcome of the move ---------------------------------------------------------------------------------
 
 void IncomingMove::beginAsking() {
   if (asks_ == placed_ || lead_.daemon == 0) return;
   asks_ = placed_;
   asking_ = keepAsking(placed_, kAskSoon).eagerlyEvaluate([](kj::Exception&& exception) {
-    spdlog::error("what became of a move is not asked any more: {}", exception.getDescription().cStr());
+    spdlog::error("polling the outcome of a move failed: {}", exception.getDescription().cStr());
   });
 }
 
@@ -339,7 +342,7 @@ kj::Promise<void> IncomingMove::keepAsking(uint64_t move, kj::Duration pause) {
         if (move != placed_) return true;
         return background_
             .run<Result<MoveOutcome>>([ask = help_.ask, lead = lead_, move] { return ask(lead, move); })
-            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread
+            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread could be started
               return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
             })
             .then([this, move](const Result<MoveOutcome>& outcome) { return hear(move, outcome); });
@@ -352,7 +355,7 @@ kj::Promise<void> IncomingMove::keepAsking(uint64_t move, kj::Duration pause) {
 
 kj::Promise<bool> IncomingMove::hear(uint64_t move, const Result<MoveOutcome>& outcome) {
   if (move != placed_) return true;
-  // Another move comes meanwhile: whoever began it has asked, too.
+  // Another move is arriving meanwhile: its sender has asked the lead, too.
   if (!outcome.ok() || receiving_ != 0 || work_ != Work::none || committing_ != nullptr) return false;
   if (*outcome == MoveOutcome::counts) return commit(move).then([](const Status& done) { return done.ok(); });
   if (*outcome == MoveOutcome::stays) return forget(move).then([](const Status& done) { return done.ok(); });

@@ -24,30 +24,31 @@
 
 namespace psd {
 
-/// Who was in at the daemons that had the model before. A value type.
+/// The trainers of the source daemons. A value type.
 struct MovedTrainers {
-  Departed departed;     ///< those that have come and gone
-  std::set<Rank> ranks;  ///< of those that are about to come
+  Departed departed;     ///< ranks that have departed
+  std::set<Rank> ranks;  ///< ranks that are about to join here
 };
 
-/// What the rest of the daemon does for a move to here. On the control loop, but `ask`.
+/// Callbacks into the rest of the daemon for an incoming move. Called on the control loop, except `ask`.
 struct ArrivalHelp {
-  std::function<bool()> reloading;               ///< a change of the configuration is under way
-  std::function<std::optional<Error>()> closed;  ///< why this daemon serves nobody, moves aside
-  std::function<Status()> prepare;  ///< goes on from what the folder holds, as at a start; blocks
-  /// What the lead of before says of a move; an Error where it is out of reach. On any thread; blocks.
+  std::function<bool()> reloading;               ///< a configuration reload is in progress
+  std::function<std::optional<Error>()> closed;  ///< why this daemon does not serve, apart from moves
+  std::function<Status()> prepare;  ///< resumes from the folder, as at a start; blocks
+  /// Asks the source's lead for the outcome of a move; an Error if it is unreachable. On any thread; blocks.
   std::function<Result<MoveOutcome>(const MoveLead& lead, uint64_t move)> ask;
 };
 
-/// How a model comes to this daemon from others: their parts, the partition made of them, and that it counts.
-/// In between nobody is let in. What was made stays though the operator's command is gone, since the daemons
-/// of before may know that the move is done: their lead is asked. It is forgotten where that one says that
-/// the move never will count, or the command, or where another move of that lead brings a partition.
+/// The target side of a move: receives the sources' parts, builds this daemon's partition from them, and
+/// commits it. Until the commit, joins are rejected. A partition that has been built is kept if the
+/// operator's command dies, since the sources may consider the move committed: their lead is asked. It is
+/// discarded if the lead or the command says that the move will never be committed, or if another move of
+/// that lead replaces it.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class IncomingMove final {
  public:
-  /// The others outlive it.
+  /// All references outlive it.
   IncomingMove(Coordinator& coordinator, ParameterHost& host, Env& env, const DaemonConfig& config,
                ArrivalHelp help, kj::Timer& timer)
       : coordinator_(coordinator),
@@ -58,57 +59,57 @@ class IncomingMove final {
         timer_(timer),
         beats_(timer) {}
 
-  /// Looks whether what the folder holds is of a move that is not known to be done: then it is left alone
-  /// until that is known. Blocks; at the start.
+  /// Checks whether the folder's state belongs to a move that is not known to be committed; if so, the state
+  /// is not used until that is known. Blocks; call at the start.
   Status look();
-  /// look() has found such a move.
+  /// Whether look() has found such a move.
   bool waits() const { return unread_; }
-  /// Why nobody is let in; nothing where there is no such move.
+  /// Why joins are rejected; nothing if there is no uncommitted move.
   std::optional<Error> turnedAway() const;
-  /// Parts come, or are put in place.
+  /// Whether parts are being received or put in place.
   bool underWay() const { return receiving_ != 0; }
 
-  /// A move begins, from so many daemons. See Admin.arrive in the schema.
+  /// Starts a move from `parts` source daemons. See Admin.arrive in the schema.
   Status begin(uint64_t move, uint32_t parts, bool beats = false);
-  /// The operator's command is there.
+  /// A heartbeat of the operator's command.
   void heard(uint64_t move);
-  /// What is known here of a move to here.
+  /// The outcome of a move to this daemon, as far as known here.
   MoveOutcome outcome(uint64_t move) const;
-  /// Of a model that has come here, and counts, where the lead of before was reached; empty: there is none.
+  /// The addresses of the source's lead, if a committed move brought the model; else empty.
   std::vector<std::string> cameFrom() const;
-  /// Whether the model could go on here; settle() is refused without.
+  /// Checks whether the model is compatible with this daemon; settle() requires it.
   Status check(uint64_t move, const MoveTerms& terms, const ModelSpec& whole);
-  /// A piece of what one of them has, and that all of it is here.
+  /// Receives a chunk of one source's part, and the end of that part.
   Status image(uint64_t move, uint32_t part, const ImagePart& piece);
   Status imageDone(uint64_t move, uint32_t part, const std::string& path);
-  /// Puts this daemon's partition in place, and on the disk, where it is to be. Gives how many rows it has.
+  /// Builds this daemon's partition and, with durability, saves it. Resolves with its number of rows.
   kj::Promise<Result<uint64_t>> settle(uint64_t move, MovedTrainers trainers);
-  /// The move is done: trainers may come. Nothing where it is known.
+  /// Commits the move: trainers may join. No effect if it is committed already.
   kj::Promise<Status> commit(uint64_t move);
-  /// The move never will count, as the operator's command knows.
+  /// The operator's command knows that the move will never be committed: discards it.
   kj::Promise<Status> giveUp(uint64_t move);
-  /// The operator's command is gone: what is not in place is forgotten, and of what is, the lead is asked.
+  /// The operator's command is gone: discards a move not yet in place; else asks the lead for the outcome.
   void abandon(uint64_t move);
-  /// Bytes of parts that are here.
+  /// Bytes of received parts.
   uint64_t held() const;
 
  private:
-  /// What is being done with a partition, meanwhile nothing else is.
+  /// The exclusive operation in progress on a partition.
   enum class Work : uint8_t {
     none,
-    placing,         ///< it is made of the parts, and put on the disk
-    placingUnasked,  ///< so, and the operator's command is gone
-    forgetting,      ///< nothing is to stay of it
+    placing,         ///< it is built from the parts and saved
+    placingUnasked,  ///< likewise, and the operator's command is gone
+    forgetting,      ///< it is being removed
   };
   kj::Promise<Status> takeIn(uint64_t move, ParameterHost::Arrived arrived);
   Result<uint64_t> placed(uint64_t move);
-  /// Of what was to be put in place nothing stays, neither here nor on the disk; nobody is let in before.
+  /// Removes a partition that failed to be put in place, also from disk; joins are rejected until then.
   kj::Promise<Result<uint64_t>> undo(Error why);
-  /// Of what is in place nothing stays.
+  /// Removes the partition that is in place.
   kj::Promise<Status> forget(uint64_t move);
-  /// Nothing that the move brought stays in the folder.
+  /// Removes from the folder what the move has written.
   kj::Promise<Status> clean();
-  /// Asks the lead, again and again, until it is known what became of the move.
+  /// Polls the lead until the outcome of the move is known.
   void beginAsking();
   kj::Promise<void> keepAsking(uint64_t move, kj::Duration pause);
   kj::Promise<bool> hear(uint64_t move, const Result<MoveOutcome>& outcome);
@@ -122,23 +123,23 @@ class IncomingMove final {
   const DaemonConfig& config_;
   const ArrivalHelp help_;
   kj::Timer& timer_;
-  uint64_t receiving_ = 0;  // the move of which parts come
+  uint64_t receiving_ = 0;  // the move whose parts are being received
   uint64_t placed_ = 0,
-           committed_ = 0;  // the move whose partition is here, and which may not count; which does
-  uint64_t gone_ = 0;       // the newest move that was forgotten after its partition was here
-  bool checked_ = false;    // of the move of which parts come: whether the model could go on here
+           committed_ = 0;  // the move whose partition is in place and uncommitted; committed
+  uint64_t gone_ = 0;       // the newest move that was discarded after its partition was in place
+  bool checked_ = false;    // check() has succeeded for receiving_
   Work work_ = Work::none;
-  MoveBeats beats_;           // of the move of which parts come
-  bool unread_ = false;       // what is placed lies in the folder alone
-  MoveLead lead_, nextLead_;  // of the move that is placed, or put in place; of the one of which parts come
-  uint32_t worldSize_ = 0;    // of the trainers of the latter
+  MoveBeats beats_;           // of receiving_
+  bool unread_ = false;       // the placed partition exists in the folder only
+  MoveLead lead_, nextLead_;  // of placed_ or the one being placed; of receiving_
+  uint32_t worldSize_ = 0;    // of the trainers of receiving_
   std::shared_ptr<MemoryFiles> files_;
-  std::weak_ptr<MemoryFiles> held_;        // files_, also while a partition is made of them
-  std::vector<std::string> paths_;         // by part; empty: it is not here
-  std::optional<MovedTrainers> trainers_;  // nothing: the coordinator knows what the folder tells
+  std::weak_ptr<MemoryFiles> held_;        // files_, also while a partition is built from them
+  std::vector<std::string> paths_;         // by part; empty: not received
+  std::optional<MovedTrainers> trainers_;  // nothing: the coordinator has them from the folder
   kj::Maybe<kj::ForkedPromise<Status>> committing_;
-  kj::Promise<void> forgetting_ = kj::READY_NOW;  // committing_, once it is through
-  uint64_t asks_ = 0;                             // the move that asking_ is of
+  kj::Promise<void> forgetting_ = kj::READY_NOW;  // resets committing_ when it is done
+  uint64_t asks_ = 0;                             // the move that asking_ polls
   kj::Promise<void> asking_ = kj::READY_NOW;
   Background background_;
 };

@@ -9,16 +9,16 @@
 
 namespace psd {
 
-/// Between two signs of life of psd move.
+/// Interval of the heartbeats of psd move.
 inline constexpr std::chrono::milliseconds kMoveBeat{2'000};
 
-/// Whether the operator's command is there that makes a move: it may stand still, or be cut off, while its
-/// connection looks well. Owned by the control loop's thread, on which every method is called.
+/// Monitors the heartbeats of the operator's command that performs a move: it may hang or be cut off while
+/// its connection looks healthy. Owned by the control loop's thread, on which every method is called.
 class MoveBeats final {
  public:
   explicit MoveBeats(kj::Timer& timer) : timer_(timer) {}
 
-  /// From now on silence counts as the command's end: then `lost` is called, once.
+  /// Starts to monitor: calls `lost`, once, when heartbeats stop.
   void watch(std::function<void()> lost);
   void heard() { missed_ = 0; }
   void end() { watched_++; }
@@ -27,8 +27,8 @@ class MoveBeats final {
   kj::Promise<void> keepWatching(uint64_t watched, std::function<void()> lost);
 
   kj::Timer& timer_;
-  uint64_t watched_ = 0;  // another number for each move
-  // Looks in vain, and no times: where this daemon itself stood still, what was said meanwhile is heard soon.
+  uint64_t watched_ = 0;  // a new number for each watch()
+  // Counts checks, not time: after a stall of this daemon, pending heartbeats arrive before the limit.
   int missed_ = 0;
   kj::Promise<void> watching_ = kj::READY_NOW;
 };

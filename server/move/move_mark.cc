@@ -26,7 +26,7 @@ std::string textOf(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-/// A number other than 0 in hexadecimal digits; 0: it is none.
+/// A hexadecimal number other than 0; 0: invalid.
 uint64_t numberIn(const Json& object, const char* key) {
   const std::string text = textOf(object, key);
   uint64_t number = 0;
@@ -44,7 +44,7 @@ std::optional<std::vector<std::string>> textsOf(const Json& list) {
   return texts;
 }
 
-/// Nothing where the document is none of a move.
+/// Nothing if the document does not describe a move.
 std::optional<MoveMark> parse(const Json& document) {
   if (!document.is_object() || textOf(document, "format") != kFormat) return {};
   MoveMark mark{numberIn(document, "move"), {}, {}};
@@ -71,14 +71,14 @@ Result<std::optional<MoveMark>> readMoveMark(Env& env, const std::string& folder
   const std::string path = pathOf(folder, name);
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
   if (!there) return std::optional<MoveMark>();
-  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kBytesMax, "the mark of a move"));
+  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kBytesMax, "the record of a move"));
   const auto document = openSealedJson(text, kChecksum);
   auto mark = document.ok() ? parse(*document) : std::nullopt;
   if (mark) return mark;
   return Error{
       ErrorCode::io,
-      fmt::format("'{}' is damaged, so it is not known whether this daemon has the model or others do: "
-                  "remove the file where this one is to go on with it",
+      fmt::format("'{}' is damaged, so it is unknown whether this daemon or others have the model: "
+                  "remove the file to resume with this one",
                   path)};
 }
 

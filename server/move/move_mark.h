@@ -11,32 +11,31 @@
 
 namespace psd {
 
-/// Files beside the checkpoints of a daemon that tell of a move of the model to other daemons.
-inline constexpr std::string_view kMovedName = "moved.json";        ///< it is not here any more
-inline constexpr std::string_view kArrivingName = "arriving.json";  ///< it is here, and may not count
+/// Files beside a daemon's checkpoints that record a move of the model between daemons.
+inline constexpr std::string_view kMovedName = "moved.json";        ///< the model has moved away
+inline constexpr std::string_view kArrivingName = "arriving.json";  ///< the model has arrived, uncommitted
 
 inline constexpr size_t kMoveLeadAddressesMax = 16;
 
-/// The process that decides whether a move counts, the lead of the daemons of before, and where it is
-/// reached. A value type.
+/// The source's lead: the process that decides whether a move is committed, and its addresses. A value type.
 struct MoveLead {
-  uint64_t daemon = 0;  ///< 0: not known
+  uint64_t daemon = 0;  ///< 0: unknown
   std::vector<std::string> addresses;
   bool operator==(const MoveLead&) const = default;
 };
 
-/// Which move it is. A value type.
+/// The record of a move. A value type.
 struct MoveMark {
   uint64_t move = 0;
-  DaemonPlaces to;     ///< of a model that has moved: the daemons that serve it
-  MoveLead lead = {};  ///< of one that has come
+  DaemonPlaces to;     ///< moved away: the daemons that serve the model
+  MoveLead lead = {};  ///< arrived: the source's lead
 };
 
-/// Nothing where there is no such file. Blocks.
+/// Nothing if there is no such file. Blocks.
 Result<std::optional<MoveMark>> readMoveMark(Env& env, const std::string& folder, std::string_view name);
-/// Writes it, to last. Blocks.
+/// Writes it durably. Blocks.
 Status writeMoveMark(Env& env, const std::string& folder, std::string_view name, const MoveMark& mark);
-/// Removes it, to last; nothing where there is none. Blocks.
+/// Removes it durably; no effect if there is none. Blocks.
 Status removeMoveMark(Env& env, const std::string& folder, std::string_view name);
 
 }  // namespace psd

@@ -6,15 +6,15 @@
 
 namespace psd {
 
-/// What the lead of the daemons that had a model says of a move.
+/// The outcome of a move, as reported by the source's lead.
 enum class MoveOutcome : uint8_t {
-  unknown,   ///< it is another process than the one that gave the model
-  underWay,  ///< it may come to count
-  stays,     ///< it was given up, for ever
+  unknown,   ///< the process asked is not the one that sent the model
+  underWay,  ///< it may still be committed
+  stays,     ///< it was aborted for good
   counts,    ///< the model has moved
 };
 
-/// Until whoever does not know asks first, and at last again.
+/// First and longest pause between polls for an unknown outcome.
 inline constexpr kj::Duration kAskSoon = 100 * kj::MILLISECONDS, kAskSeldom = 10 * kj::SECONDS;
 
 }  // namespace psd

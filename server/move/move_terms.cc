@@ -14,7 +14,7 @@ Error refused(const std::string& why) { return {ErrorCode::invalidArgument, why}
 
 Status checkWorld(uint32_t worldSize, const DaemonConfig& config) {
   if (config.worldSize && worldSize != 0 && worldSize != config.worldSize->max) {
-    return refused(fmt::format("world_size is {} here, {} there; trainers would not be let in",
+    return refused(fmt::format("world_size is {} here, {} there; trainers would be rejected",
                                config.worldSize->max, worldSize));
   }
   if (worldSize > config.limits.connections) {
@@ -28,14 +28,14 @@ Status checkCodecs(const AskedCodecs& codecs, const DaemonConfig& config) {
   const auto check = [&](const std::string& push, const std::string& pull) -> Status {
     const auto agreed = agreeOnCodecs(config, push, pull);
     if (agreed.ok()) return {};
-    return refused("codecs: what a trainer has asked for may not be here: " + agreed.message());
+    return refused("codecs: a trainer's requested codec is not allowed here: " + agreed.message());
   };
   for (const std::string& push : codecs.push) PSD_RETURN_IF_ERROR(check(push, ""));
   for (const std::string& pull : codecs.pull) PSD_RETURN_IF_ERROR(check("", pull));
   return {};
 }
 
-/// What the partition's tensors take at least, with the optimizers' state.
+/// Minimum size of the partition's tensors with the optimizers' state.
 uint64_t bytesOf(const ModelSpec& partition, const DaemonConfig& config, const GroupsOfModel& groups) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < partition.tensors.size(); i++) {
@@ -61,7 +61,7 @@ Status checkMove(const MoveTerms& terms, const ModelSpec& whole, const Parameter
   const uint64_t bytes = bytesOf(mine, config, groups);
   if (bytes <= config.limits.arrivingBytes) return {};
   return Error{ErrorCode::overloaded, fmt::format("limits.arriving_bytes is {} here, and the parameters with "
-                                                  "the optimizer's state that are to come take {} bytes",
+                                                  "the optimizer's state need {} bytes",
                                                   config.limits.arrivingBytes, bytes)};
 }
 

@@ -10,16 +10,16 @@
 
 namespace psd {
 
-/// What daemons to which a model moves must suit, as the lead of those that have it tells. A value type.
+/// Requirements on the targets of a move, as given by the source's lead. A value type.
 struct MoveTerms {
   std::string rules;       ///< see moveRules()
-  uint32_t worldSize = 0;  ///< of the trainers; 0: not known yet
+  uint32_t worldSize = 0;  ///< of the trainers; 0: unknown yet
   AskedCodecs codecs;
   MoveLead lead;
 };
 
-/// Whether the whole model, and those who train it, could go on here with a configuration. The error names
-/// each key that keeps them from it, with both values where there are two.
+/// Checks whether the whole model and its trainers are compatible with the configuration of `host`. The error
+/// names each key in conflict, with both values where there are two.
 Status checkMove(const MoveTerms& terms, const ModelSpec& whole, const ParameterHost& host);
 
 }  // namespace psd

@@ -18,7 +18,7 @@ std::string textOf(const DaemonPlaces& places) {
   return joined(places, " ", [](const auto& addresses) { return joined(addresses, ","); });
 }
 
-/// The shard whose file in a checkpoint this is; nothing: it is another file.
+/// The shard of a checkpoint's file; nothing: another kind of file.
 std::optional<uint32_t> shardOf(const std::string& path) {
   constexpr std::string_view kPrefix = "shard-";
   const size_t slash = path.rfind('/');
@@ -39,7 +39,7 @@ Status OutgoingMove::look() {
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kMovedName));
   if (!mark) return {};
   setAway({mark->move, mark->to});
-  spdlog::warn("{}, as '{}/{}' tells; {}", turnedAway()->message, durability.path, kMovedName, remedy());
+  spdlog::warn("{}, as '{}/{}' says; {}", turnedAway()->message, durability.path, kMovedName, remedy());
   return {};
 }
 
@@ -47,7 +47,7 @@ void OutgoingMove::adopt(MoveMark mark) {
   setAway({mark.move, mark.to});
   noteUnmarked(writeMark(mark).status);
   const std::string line = turnedAway()->message;
-  spdlog::warn("{}, as the plan tells; {}", line, remedy());
+  spdlog::warn("{}, as the cluster document says; {}", line, remedy());
   coordinator_.events().add("moving", line);
 }
 
@@ -55,7 +55,7 @@ kj::Promise<MovedAway::Place> OutgoingMove::whenMoved() {
   if (MovedAway::Place place = away_.get(); place.move != 0) return place;
   if (coordinator_.end().requested()) return MovedAway::Place();
   auto moved = kj::newPromiseAndFulfiller<MovedAway::Place>();
-  // Of those whose connections have gone nothing is left but this.
+  // Drops calls whose connections have closed.
   std::erase_if(waiting_, [](auto& each) { return !each->isWaiting(); });
   waiting_.push_back(kj::mv(moved.fulfiller));
   return kj::mv(moved.promise);
@@ -73,7 +73,7 @@ void OutgoingMove::tellWaiting(const MovedAway::Place& place) {
 std::string OutgoingMove::remedy() const {
   const bool kept = config_.durability.enabled();
   const std::string mark = fmt::format("'{}/{}'", config_.durability.path, kMovedName);
-  constexpr std::string_view kOld = ", to serve again what was here before the model moved away";
+  constexpr std::string_view kOld = " (which serves the old state from before the move)";
   if (!config_.engine) {
     return "to serve a model here again, start it " +
            (kept ? fmt::format("over an empty folder, or without {}{}", mark, kOld) : "again");
@@ -82,12 +82,12 @@ std::string OutgoingMove::remedy() const {
       "to serve a model here again, stop both daemons of the pair, remove the key '{}/plan' from the engine, "
       "and start them {}",
       config_.engine->prefix,
-      kept ? fmt::format("over empty folders, or without {} and its like of the other one{}", mark, kOld)
+      kept ? fmt::format("over empty folders, or without {} and that of the other daemon{}", mark, kOld)
            : "again");
 }
 
 Error OutgoingMove::refusal() const {
-  return {ErrorCode::invalidArgument, "from this daemon a model has moved away: " + remedy()};
+  return {ErrorCode::invalidArgument, "a model has moved away from this daemon: " + remedy()};
 }
 
 std::optional<Error> OutgoingMove::turnedAway() const {
@@ -99,14 +99,14 @@ std::optional<Error> OutgoingMove::turnedAway() const {
 Status OutgoingMove::mayBegin() const {
   if (const auto away = turnedAway()) return *away;
   if (coordinator_.end().requested()) return coordinator_.end().error();
-  if (mark_.move != 0) return {ErrorCode::notReady, "another move of the model is under way"};
-  if (gates_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
+  if (mark_.move != 0) return {ErrorCode::notReady, "another move of the model is in progress"};
+  if (gates_.reloading()) return {ErrorCode::notReady, "a reload is in progress; try again"};
   if (const auto closed = coordinator_.turnedAway()) return *closed;
   if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
   if (const std::set<Rank> awaited = coordinator_.awaited(); !awaited.empty()) {
-    // They could not step aside, and those that wait for this daemon with them.
+    // They could not quiesce, nor could trainers that wait for this daemon.
     return {ErrorCode::notReady,
-            fmt::format("rank {}, in before this daemon was started again, is not back yet; try again",
+            fmt::format("rank {}, joined before this daemon was restarted, is not back yet; try again",
                         awaited.begin()->value)};
   }
   return {};
@@ -133,7 +133,7 @@ MoveOutcome OutgoingMove::outcome(uint64_t move, uint64_t daemon) const {
 
 Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most, MoveBegun begun) {
   PSD_RETURN_IF_ERROR(mayBegin());
-  if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "that is no move"};
+  if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "not a valid move"};
   const auto daemons = static_cast<uint32_t>(to.size());
   mark_ = {move, std::move(to)};
   still_ = committing_ = false;
@@ -145,7 +145,7 @@ Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::millisec
                   .then([this, move, most] { abandon(move, "it took longer than " + durationText(most)); })
                   .eagerlyEvaluate(nullptr);
   lead_ = config_.daemons.index > 0 ? begun.lead : 0;
-  if (begun.beats) beats_.watch([this, move] { abandon(move, "psd move is not heard any more"); });
+  if (begun.beats) beats_.watch([this, move] { abandon(move, "psd move no longer sends heartbeats"); });
   return {};
 }
 
@@ -155,22 +155,23 @@ void OutgoingMove::heard(uint64_t move) {
 
 kj::Promise<Result<QuietModel>> OutgoingMove::whenQuiet(uint64_t move) {
   using Outcome = Result<QuietModel>;
-  if (move != mark_.move) return Outcome(ErrorCode::notReady, "this move is not under way here");
+  if (move != mark_.move) return Outcome(ErrorCode::notReady, "this move is not in progress here");
   return coordinator_.pause()
       .whenAllAside()
       .then([this, move](Status aside) -> kj::Promise<Status> {
         if (!aside.ok()) return aside;
-        if (move != mark_.move) return Status(ErrorCode::notReady, "the move was given up");
+        if (move != mark_.move) return Status(ErrorCode::notReady, "the move was aborted");
         closed_ = true;
         return gates_.close().then([](bool closed) {
-          return closed ? Status()
-                        : Status(ErrorCode::notReady, "what is under way did not end within limits.drain_ms");
+          return closed
+                     ? Status()
+                     : Status(ErrorCode::notReady, "pushes in flight did not finish within limits.drain_ms");
         });
       })
       .then([this, move](const Status& status) -> Outcome {
-        if (mark_.move == 0) openGates();  // it was given up while they closed
+        if (mark_.move == 0) openGates();  // it was aborted while they closed
         if (!status.ok()) return status.error();
-        if (move != mark_.move) return Error{ErrorCode::notReady, "the move was given up"};
+        if (move != mark_.move) return Error{ErrorCode::notReady, "the move was aborted"};
         still_ = true;
         return QuietModel{{coordinator_.departed(), coordinator_.ranks()}, ownTerms()};
       });
@@ -178,7 +179,7 @@ kj::Promise<Result<QuietModel>> OutgoingMove::whenQuiet(uint64_t move) {
 
 Status OutgoingMove::checkStill(uint64_t move) const {
   if (move == mark_.move && still_ && !coordinator_.end().requested()) return {};
-  return {ErrorCode::notReady, "the move was given up, or its trainers have not stepped aside yet"};
+  return {ErrorCode::notReady, "the move was aborted, or its trainers are not quiesced yet"};
 }
 
 kj::Promise<Result<std::string>> OutgoingMove::give(uint64_t move, const Range& range,
@@ -188,7 +189,7 @@ kj::Promise<Result<std::string>> OutgoingMove::give(uint64_t move, const Range& 
   const ParameterStore& store = *host_.models().model()->store;
   const uint64_t elements = ModelLayout(store.model()).totalElements();
   if (range.begin > elements || range.count > elements - range.begin) {
-    return Outcome(ErrorCode::invalidArgument, "there are not so many elements here");
+    return Outcome(ErrorCode::invalidArgument, "there are fewer elements here");
   }
   std::set<uint32_t> wanted;
   for (size_t i = 0; i < store.shardCount(); i++) {
@@ -205,7 +206,7 @@ kj::Promise<Result<std::string>> OutgoingMove::give(uint64_t move, const Range& 
 kj::Promise<Status> OutgoingMove::commit(uint64_t move) {
   if (move != 0 && away_.get().move == move) return Status();
   if (Status still = checkStill(move); !still.ok()) return still;
-  if (committing_) return Status(ErrorCode::notReady, "the move is about to count already");
+  if (committing_) return Status(ErrorCode::notReady, "the move is being committed already");
   return decide();
 }
 
@@ -218,15 +219,15 @@ kj::Promise<Status> OutgoingMove::decide() {
       if (counts.ok() && *counts) {
         return markFolder(mark_).then([this, move] { return decided(move, {Mark::written, {}}); });
       }
-      // Not `unavailable`, which is for what nobody knows.
+      // Not `unavailable`, which means that the outcome is unknown.
       return decided(move, {Mark::notThere,
                             {ErrorCode::notReady,
-                             counts.ok() ? "another daemon has taken this one's place" : counts.message()}});
+                             counts.ok() ? "another daemon has taken over" : counts.message()}});
     });
   }
   return background_.run<Writing>([this, mark = mark_] { return writeMark(mark); })
       .then([this, move](const Writing& writing) { return decided(move, writing); },
-            [this, move](kj::Exception&& exception) {  // no thread
+            [this, move](kj::Exception&& exception) {  // no thread could be started
               return decided(move,
                              {Mark::notThere, {ErrorCode::overloaded, exception.getDescription().cStr()}});
             });
@@ -234,7 +235,7 @@ kj::Promise<Status> OutgoingMove::decide() {
 
 kj::Promise<void> OutgoingMove::markFolder(const MoveMark& mark) {
   return background_.run<Status>([this, mark] { return writeMark(mark).status; })
-      .catch_([](kj::Exception&& exception) {  // no thread
+      .catch_([](kj::Exception&& exception) {  // no thread could be started
         return Status(ErrorCode::overloaded, exception.getDescription().cStr());
       })
       .then([](const Status& written) { noteUnmarked(written); });
@@ -242,7 +243,7 @@ kj::Promise<void> OutgoingMove::markFolder(const MoveMark& mark) {
 
 void OutgoingMove::noteUnmarked(const Status& written) {
   if (written.ok()) return;
-  spdlog::error("that the model has moved stands in the plan alone, and not in the folder: {}",
+  spdlog::error("the move is recorded in the cluster document but not in the folder: {}",
                 written.message());
 }
 
@@ -251,7 +252,7 @@ OutgoingMove::Writing OutgoingMove::writeMark(const MoveMark& mark) const {
   if (!durability.enabled()) return {Mark::written, {}};
   Status written = writeMoveMark(env_, durability.path, kMovedName, mark);
   if (written.ok()) return {Mark::written, {}};
-  // It may be there, and not to last.
+  // The file may exist, but not durably.
   const bool gone = removeMoveMark(env_, durability.path, kMovedName).ok();
   return {gone ? Mark::notThere : Mark::unknown, std::move(written)};
 }
@@ -259,12 +260,12 @@ OutgoingMove::Writing OutgoingMove::writeMark(const MoveMark& mark) const {
 Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
   committing_ = false;
   if (writing.mark == Mark::unknown) {
-    // Trainers stay aside: the daemon that is started over the folder next tells what it finds there.
+    // Trainers stay quiesced: the next daemon over the folder redirects or resumes, by what it finds there.
     undecided_ = mark_.move;
     mark_ = {};
     deadline_ = nullptr;
     const std::string line = fmt::format(
-        "it is not known whether the model has moved, as '{}/{}' can neither be written nor removed: {}",
+        "it is unknown whether the model has moved, as '{}/{}' can neither be written nor removed: {}",
         config_.durability.path, kMovedName, writing.status.message());
     coordinator_.requestStop(line, EndOf::daemon);
     return {ErrorCode::unavailable, line};
@@ -296,8 +297,8 @@ void OutgoingMove::abandon(uint64_t move, const std::string& why) {
   if (move == 0 || move != mark_.move || committing_) return;
   const std::string missing = still_ ? std::string() : coordinator_.pause().missing();
   const std::string line = fmt::format(
-      "the model stays here, the move was given up: {}{}", why,
-      missing.empty() ? "" : fmt::format("; of these ranks some had not stepped aside: {}", missing));
+      "the model stays here, the move was aborted: {}{}", why,
+      missing.empty() ? "" : fmt::format("; ranks not quiesced: {}", missing));
   spdlog::warn("{}", line);
   coordinator_.events().add("moving", line);
   const MoveMark mark = std::exchange(mark_, {});
@@ -308,7 +309,7 @@ void OutgoingMove::abandon(uint64_t move, const std::string& why) {
   if (wasStill && lead_ != 0 && gates_.ask) beginAsking(mark);
 }
 
-// --- What became of it, where others decide ---------------------------------------------------------------
+// --- Outcome of a move that others decide -----------------------------------------------------------------
 
 void OutgoingMove::beginAsking(MoveMark mark) {
   asked_ = mark.move;
@@ -318,7 +319,7 @@ void OutgoingMove::beginAsking(MoveMark mark) {
     of.addresses.insert(of.addresses.end(), addresses.begin(), addresses.end());
   asking_ =
       keepAsking(std::move(mark), std::move(of), kAskSoon).eagerlyEvaluate([](kj::Exception&& exception) {
-        spdlog::error("what became of a move is not asked any more: {}", exception.getDescription().cStr());
+        spdlog::error("polling the outcome of a move failed: {}", exception.getDescription().cStr());
       });
 }
 
@@ -328,7 +329,7 @@ kj::Promise<void> OutgoingMove::keepAsking(MoveMark mark, MoveLead of, kj::Durat
         if (mark.move != asked_) return true;
         return background_
             .run<Result<MoveOutcome>>([ask = gates_.ask, of, move = mark.move] { return ask(of, move); })
-            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread
+            .catch_([](kj::Exception&& exception) -> Result<MoveOutcome> {  // no thread could be started
               return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
             })
             .then([this, mark](const Result<MoveOutcome>& outcome) { return hear(mark, outcome); });
@@ -342,7 +343,7 @@ kj::Promise<void> OutgoingMove::keepAsking(MoveMark mark, MoveLead of, kj::Durat
 
 kj::Promise<bool> OutgoingMove::hear(const MoveMark& mark, const Result<MoveOutcome>& outcome) {
   if (mark.move != asked_) return true;
-  // Another move that has begun here does not tell: the lead is the last to hear of it.
+  // A later move that has started here proves nothing: the lead is the last to receive it.
   if (!outcome.ok() || mark_.move != 0) return false;
   if (*outcome == MoveOutcome::stays) return true;
   if (*outcome != MoveOutcome::counts) return false;

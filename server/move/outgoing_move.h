@@ -24,46 +24,46 @@
 
 namespace psd {
 
-/// What the rest of the daemon does for a move. On the control loop.
+/// Callbacks into the rest of the daemon for an outgoing move. Called on the control loop.
 struct MoveGates {
-  /// No gradient begins; resolves when those that have begun are done, false: not in time.
+  /// Accepts no more gradients; resolves with true when those in flight are done, with false on timeout.
   std::function<kj::Promise<bool>()> close;
   std::function<void()> open;
-  std::function<bool()> reloading;                      ///< a change of the configuration is under way
-  std::function<std::vector<std::string>()> addresses;  ///< where others reach this daemon
-  /// Of a daemon with an engine: lets the move count, by the plan, or not (false, or an Error); resolves when
-  /// that is certain.
+  std::function<bool()> reloading;                      ///< a configuration reload is in progress
+  std::function<std::vector<std::string>()> addresses;  ///< where other daemons reach this one
+  /// With an engine: commits the move in the cluster document, or not (false, or an Error); resolves when the
+  /// outcome is certain.
   std::function<kj::Promise<Result<bool>>(const MoveMark& mark)> decide;
-  /// What those who take part in a move say of it; an Error where they are out of reach. On any thread;
-  /// blocks.
+  /// Asks the daemons that take part in a move for its outcome; an Error if they are unreachable. On any
+  /// thread; blocks.
   std::function<Result<MoveOutcome>(const MoveLead& lead, uint64_t move)> ask = nullptr;
 };
 
-/// What the operator's command says of itself, and of the others, when a move begins. A value type.
+/// What the operator's command announces when it starts a move. A value type.
 struct MoveBegun {
-  uint64_t lead = 0;   ///< the process of the lead; 0: it was not told
-  bool beats = false;  ///< it calls heard() all the time
+  uint64_t lead = 0;   ///< the lead's process; 0: not given
+  bool beats = false;  ///< it sends heartbeats
 };
 
-/// What there is to tell once all trainers are aside. A value type.
+/// What is known once all trainers are quiesced. A value type.
 struct QuietModel {
   MovedTrainers trainers;
   MoveTerms terms;
 };
 
-/// How the model of this daemon goes to others: trainers step aside, what is here is given, and the move
-/// counts. Until then trainers go on here whatever happens, and from then on never again: the daemon ends,
-/// and one that is started over its folder tells where the model is.
+/// The source side of a move: quiesces the trainers, sends this daemon's part, and commits. Before the
+/// commit, any failure makes the trainers resume here; after it they never do: the daemon exits, and one that
+/// is started over its folder redirects to the targets.
 ///
 /// Owned by the control loop's thread, on which every method is called.
 class OutgoingMove final {
  public:
-  /// Elements of this daemon's layout.
+  /// A range of elements of this daemon's layout.
   struct Range {
     uint64_t begin = 0, count = 0;
   };
 
-  /// The others outlive it.
+  /// All references outlive it.
   OutgoingMove(Coordinator& coordinator, ParameterHost& host, Env& env, const DaemonConfig& config,
                MovedAway& away, MoveGates gates, kj::Timer& timer)
       : coordinator_(coordinator),
@@ -75,52 +75,52 @@ class OutgoingMove final {
         timer_(timer),
         beats_(timer) {}
 
-  /// Looks whether the model has moved from here. Blocks; at the start.
+  /// Reads from the folder whether the model has moved away. Blocks; call at the start.
   Status look();
-  /// The model has moved, as the plan says; so does the folder from then on. Blocks: nobody is served here.
+  /// The cluster document says that the model has moved: records it in the folder too. Blocks.
   void adopt(MoveMark mark);
-  /// Whether it has.
+  /// Whether the model has moved away.
   bool moved() const { return away_.get().move != 0; }
-  /// Resolves when it has; with nowhere where the daemon ends before.
+  /// Resolves when the model has moved away; with an empty Place if the daemon exits before.
   kj::Promise<MovedAway::Place> whenMoved();
-  /// The daemon ends: who waits for a move is told.
+  /// The daemon exits: resolves all calls of whenMoved().
   void endWaits() { tellWaiting({}); }
-  /// Why nobody is let in, where it has.
+  /// Why joins are rejected, if the model has moved away.
   std::optional<Error> turnedAway() const;
-  /// Why no model can come here any more, where it has, and what lets one.
+  /// Why no model can move here after one has moved away, and the remedy.
   Error refusal() const;
 
-  /// What the daemons to which the model would move must suit; an Error where it cannot move.
+  /// The requirements on the targets; an Error if the model cannot move.
   Result<MoveTerms> terms() const;
-  /// What became of a move of the process `daemon`.
+  /// The outcome of a move that was led by the process `daemon`.
   MoveOutcome outcome(uint64_t move, uint64_t daemon) const;
   /// See Admin.beginMove in the schema.
   Status begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most, MoveBegun begun = {});
-  /// The operator's command is there.
+  /// A heartbeat of the operator's command.
   void heard(uint64_t move);
-  /// Resolves when all trainers are aside, and nothing changes any more.
+  /// Resolves when all trainers are quiesced and the model no longer changes.
   kj::Promise<Result<QuietModel>> whenQuiet(uint64_t move);
-  /// Writes a checkpoint of what the range needs, and of all rows; gives its path.
+  /// Writes a checkpoint of the shards that the range needs, and of all rows; resolves with its path.
   kj::Promise<Result<std::string>> give(uint64_t move, const Range& range, std::shared_ptr<ImageStream> to);
-  /// The others have all: the move counts from now on. The daemon ends.
+  /// The targets have everything: commits the move. The daemon exits.
   kj::Promise<Status> commit(uint64_t move);
-  /// Trainers go on here; nothing where the move counts, or is about to. It may count all the same where this
-  /// daemon is not the lead, which is asked then.
+  /// Aborts: trainers resume here. No effect if the move is committed, or about to be. If this daemon is not
+  /// the lead, the move may still be committed; the lead is polled.
   void abandon(uint64_t move, const std::string& why);
-  /// Trainers are asked to step aside, or have.
+  /// Whether trainers are being quiesced, or are quiesced.
   bool underWay() const { return mark_.move != 0; }
-  /// Nothing may change, as all trainers are aside.
+  /// Whether all trainers are quiesced, so that nothing may change.
   bool still() const { return still_; }
 
  private:
-  /// What came of writing the mark by which the move counts.
+  /// Result of writing the mark that commits the move.
   enum class Mark : uint8_t { written, notThere, unknown };
   struct Writing {
     Mark mark = Mark::notThere;
     Status status;
   };
   Writing writeMark(const MoveMark& mark) const;
-  /// writeMark() of a daemon with an engine, whose plan says that the move counts, whatever comes of this.
+  /// writeMark() with an engine: the cluster document already commits the move, whatever the result here.
   kj::Promise<void> markFolder(const MoveMark& mark);
   static void noteUnmarked(const Status& written);
   kj::Promise<Status> decide();
@@ -130,14 +130,14 @@ class OutgoingMove final {
   MoveTerms ownTerms() const;
   void openGates();
   void leave();
-  /// Has away_ tell where the model is, and whoever waits for that.
+  /// Sets the model's new place in away_ and resolves whenMoved().
   void setAway(const MovedAway::Place& place);
   void tellWaiting(const MovedAway::Place& place);
-  /// Asks those who take part what became of a move, again and again, until that is known.
+  /// Polls the daemons that take part until the outcome of the move is known.
   void beginAsking(MoveMark mark);
   kj::Promise<void> keepAsking(MoveMark mark, MoveLead of, kj::Duration pause);
   kj::Promise<bool> hear(const MoveMark& mark, const Result<MoveOutcome>& outcome);
-  /// What lets a daemon serve a model here again, for people.
+  /// How an operator makes this daemon serve a model again, human-readable.
   std::string remedy() const;
 
   Coordinator& coordinator_;
@@ -147,15 +147,15 @@ class OutgoingMove final {
   MovedAway& away_;
   const MoveGates gates_;
   kj::Timer& timer_;
-  MoveMark mark_;           // of the move that is under way
-  uint64_t undecided_ = 0;  // a move of which not even this daemon knows whether it counts
+  MoveMark mark_;           // of the move in progress
+  uint64_t undecided_ = 0;  // a move of which even this daemon does not know the outcome
   bool still_ = false, committing_ = false, closed_ = false;
   kj::Promise<void> deadline_ = nullptr;
   MoveBeats beats_;
-  uint64_t lead_ = 0;  // its process, of the move that is under way; 0: this daemon, or one that is not known
-  uint64_t asked_ = 0;  // the move that asking_ is of
+  uint64_t lead_ = 0;  // the lead's process of the move in progress; 0: this daemon, or unknown
+  uint64_t asked_ = 0;  // the move that asking_ polls
   kj::Promise<void> asking_ = kj::READY_NOW;
-  std::vector<kj::Own<kj::PromiseFulfiller<MovedAway::Place>>> waiting_;  // of whenMoved()
+  std::vector<kj::Own<kj::PromiseFulfiller<MovedAway::Place>>> waiting_;  // calls of whenMoved()
   Background background_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// Duchi, Hazan, Singer 2011 as torch::optim::Adagrad. A value type.
+/// Duchi, Hazan, Singer 2011: torch::optim::Adagrad. A value type.
 struct Adagrad {
   static constexpr std::string_view kName = "adagrad";
   static constexpr double kLearningRate = 1e-2;

@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// The step that Adam and AdamW share: they differ in where weight decay enters.
-/// kDecoupled (AdamW): the weight shrinks by itself; else decay is added to the gradient.
+/// The step of Adam and AdamW. They differ in the use of weight decay: kDecoupled (AdamW) shrinks the weight
+/// directly, otherwise decay is added to the gradient.
 template <bool kDecoupled, bool kAmsgrad>
 struct AdamStep {
   static constexpr uint32_t kSlots = kAmsgrad ? 3 : 2;
@@ -39,7 +39,7 @@ struct AdamStep {
   }
 };
 
-/// The options that Adam and AdamW share.
+/// The options of Adam and AdamW.
 template <bool kDecoupled>
 struct AdamBase {
   static constexpr double kLearningRate = 1e-3;
@@ -80,8 +80,7 @@ struct AdamBase {
   }
 };
 
-/// Kingma, Ba 2015, AMSGrad (Reddi, Kale, Kumar 2018) if asked for: torch::optim::Adam. A value
-/// type.
+/// Kingma, Ba 2015, optionally AMSGrad (Reddi, Kale, Kumar 2018): torch::optim::Adam. A value type.
 struct Adam : AdamBase<false> {
   static constexpr std::string_view kName = "adam";
 };

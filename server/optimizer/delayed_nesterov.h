@@ -9,13 +9,13 @@
 namespace psd {
 
 /// Delayed Nesterov (Liu, Chhaparia, Douillard, Kale, Rusu, Shen, Szlam, Ranzato 2024), for gradients that
-/// come one by one though they belong to rounds of N = `delay`: each is a step by its share, 1 / N of it, and
-/// momentum moves at every N-th update alone, by the sum of the shares since. N = 1: Sgd with Nesterov's
-/// momentum, bit for bit. A value type.
+/// are applied one by one although they belong to rounds of N = `delay`. Each update steps by 1 / N of its
+/// gradient, and every N-th update also applies the sum of these since the previous one to the momentum. N =
+/// 1: bit-identical to Sgd with Nesterov momentum. A value type.
 struct DelayedNesterov {
   static constexpr std::string_view kName = "delayed_nesterov";
   static constexpr double kLearningRate = 0.7;
-  static constexpr bool kForTensorsAlone = true;  // a row misses the updates that do not touch it
+  static constexpr bool kForTensorsAlone = true;  // a row misses updates that do not touch it
 
   double momentum = 0.9;
   double delay = 1;
@@ -28,7 +28,7 @@ struct DelayedNesterov {
 
   std::optional<OptionProblem> problem() const {
     if (delay == std::floor(delay)) return std::nullopt;
-    return OptionProblem{"delay", "must be a whole number: of updates between two moves of the momentum"};
+    return OptionProblem{"delay", "must be an integer: the number of updates per momentum update"};
   }
 
   std::vector<Slot> slots() const { return {{"momentum_buffer"}, {"accumulator"}}; }

@@ -13,31 +13,32 @@
 
 namespace psd {
 
-/// How gradients become updates: an algorithm with its options, a learning rate and its schedule.
-/// The state that it keeps per weight lies in the ShardStorage. A value type.
+/// An optimizer: an algorithm with its options, a learning rate and its schedule. Its per-weight state is in
+/// the ShardStorage. A value type.
 struct Optimizer {
   AnyOptimizer algorithm = Sgd{};
   double fullLearningRate = Sgd::kLearningRate;  ///< before the schedule
   Schedule schedule;
 
   std::string_view name() const;
-  /// The rate of a shard's update `number` (1, 2, …).
+  /// The learning rate of a shard's update `number` (1, 2, …).
   double learningRate(uint64_t number) const { return schedule.learningRate(fullLearningRate, number); }
-  /// The values that the optimizer keeps per weight, in the order of the slots' numbers.
+  /// The optimizer's per-weight state, in slot order.
   std::vector<Slot> slots() const;
   uint32_t slotCount() const { return static_cast<uint32_t>(slots().size()); }
-  /// Whether the optimizer has an option `momentum` that is not 0.
+  /// Whether the optimizer has a non-zero option `momentum`.
   bool hasMomentum() const;
-  /// Whether a step with a zero gradient leaves a weight as it is and keeps nothing of it.
+  /// Whether a step with a zero gradient changes neither weight nor state.
   bool zerosChangeNothing() const;
-  /// Whether it is for tensors alone, and not for embedding tables.
+  /// Whether the optimizer supports tensors only, not embedding tables.
   bool forTensorsAlone() const;
-  /// Whether it is for embedding tables alone. Storages of tensors are not given such an optimizer.
+  /// Whether the optimizer supports embedding tables only. Such an optimizer is never used for tensors.
   bool forRowsAlone() const;
-  /// For people: "sgd lr=0.03 momentum=0.9"; options at their default are left out.
+  /// Human-readable: "sgd lr=0.03 momentum=0.9"; omits options with default values.
   std::string describe() const;
 
-  /// Calls `visitor` with the step functor for one update; see optimizer_list.h. Not if forRowsAlone().
+  /// Calls `visitor` with the step functor for one update; see optimizer_list.h. Does nothing if
+  /// forRowsAlone(), except for a difference.
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
     if (update.difference) return visitor(Sgd::PlainStep{1.f, 0.f});
@@ -47,7 +48,7 @@ struct Optimizer {
         },
         algorithm);
   }
-  /// Calls `visitor` with the step functor for one update of whole rows. Only if forRowsAlone().
+  /// Calls `visitor` with the step functor for one update of whole rows. Does nothing unless forRowsAlone().
   template <class Visitor>
   void visitRowStep(const UpdateScalars& update, Visitor&& visitor) const {
     std::visit(

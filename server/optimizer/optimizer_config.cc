@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kUpdatesMax = uint64_t{1} << 53;  // exact in JSON numbers and in double
 constexpr NumberRange kLearningRateRange{0, 1e6};
 
-/// Gives each option of an optimizer the value in the configuration; absent ones keep theirs.
+/// Sets each option of an optimizer from the configuration; absent options keep their values.
 struct OptionFiller {
   ObjectReader& reader;
 
@@ -34,7 +34,7 @@ struct OptionFiller {
   }
 };
 
-/// Notes each option of an optimizer in a JSON object.
+/// Writes each option of an optimizer to a JSON object.
 struct OptionWriter {
   nlohmann::ordered_json& out;
 
@@ -66,7 +66,7 @@ std::vector<std::string_view> typeNames(std::index_sequence<kIndices...>) {
   return {std::variant_alternative_t<kIndices, AnyOptimizer>::kName...};
 }
 
-/// Makes the algorithm called `name` in `optimizer` when it is Algorithm; sets its default rate.
+/// Sets the optimizer's algorithm to Algorithm, with its default rate, if that is called `name`.
 template <class Algorithm>
 void chooseIfNamed(Optimizer& optimizer, std::string_view name) {
   if (name != Algorithm::kName) return;
@@ -79,7 +79,7 @@ void choose(Optimizer& optimizer, std::string_view name, std::index_sequence<kIn
   (chooseIfNamed<std::variant_alternative_t<kIndices, AnyOptimizer>>(optimizer, name), ...);
 }
 
-/// An integer without which the schedule's type means nothing.
+/// A required integer of a schedule type.
 uint64_t requiredCount(ObjectReader& reader, std::string_view key, std::string_view type) {
   if (!reader.has(key)) reader.fail(key, "is needed by type '" + std::string(type) + "'");
   return reader.integer(key, 1, 1, kUpdatesMax);
@@ -128,8 +128,8 @@ Optimizer readOptimizer(ObjectReader& reader, OptimizerUse use) {
   optimizer.schedule = readSchedule(reader.object("schedule"), optimizer.fullLearningRate);
   if (use == OptimizerUse::tensors && optimizer.forRowsAlone()) {
     reader.fail("type", "'" + std::string(optimizer.name()) +
-                            "' is for embedding tables alone, not for tensors, which have no rows; " +
-                            std::string(Adagrad::kName) + " is for both");
+                            "' supports embedding tables only, not tensors; " + std::string(Adagrad::kName) +
+                            " supports both");
     optimizer.algorithm = Sgd{};
   }
   return optimizer;

@@ -5,18 +5,18 @@
 
 namespace psd {
 
-/// What an optimizer is for.
+/// Intended use of an optimizer.
 enum class OptimizerUse {
   tensors,  ///< tensors, or tensors and embedding tables
-  rows,     ///< embedding tables alone
+  rows,     ///< embedding tables only
 };
 
-/// Reads `type`, `lr`, the options of that type and `schedule`; the defaults are LibTorch's (sgd:
-/// lr 0.01). Like every reading, problems are remembered in `reader` and reported by its finish(); one is a
-/// type that is for embedding tables alone where tensors are meant too.
+/// Reads `type`, `lr`, the options of that type and `schedule`; the defaults are LibTorch's (sgd: lr 0.01).
+/// Errors are collected in `reader` and reported by its finish(), including a type for embedding tables only
+/// where `use` includes tensors.
 Optimizer readOptimizer(ObjectReader& reader, OptimizerUse use = OptimizerUse::tensors);
 
-/// Writes all that readOptimizer() needs to make an equal optimizer.
+/// Writes everything readOptimizer() needs to construct an equal optimizer.
 nlohmann::ordered_json writeOptimizer(const Optimizer& optimizer);
 
 }  // namespace psd

@@ -12,19 +12,19 @@
 
 namespace psd {
 
-/// Every optimizer that there is; the first is the default. Adding one = its file and a line here.
+/// All optimizers; the first is the default. To add one, add its file and a line here.
 ///
-/// An optimizer is a value type with kName, kLearningRate (the default), visitOptions (each option
-/// once: its key, member and range), slots() (what it keeps per weight), visitStep (hands a visitor
-/// the step functor, with the scalars of this update worked out in double and then rounded once)
-/// and, where options can contradict each other, problem(). A step functor is trivially copyable,
-/// has kSlots and `operator()(float& w, float g, float* slots)`. One that must not miss an update, as rows of
-/// tables do that a gradient does not touch, has kForTensorsAlone.
+/// An optimizer is a value type with kName, kLearningRate (the default), visitOptions (passes each option
+/// once: its key, member and range), slots() (its per-weight state), visitStep (calls a visitor with the step
+/// functor, whose scalars for this update are computed in double and then rounded once) and, if options can
+/// contradict each other, problem(). A step functor is trivially copyable, has kSlots and `operator()(float&
+/// w, float g, float* slots)`. An optimizer that must not miss updates, as table rows do when a gradient does
+/// not touch them, has kForTensorsAlone.
 ///
-/// One for embedding tables alone has visitRowStep in place of visitStep. A functor of that is trivially
-/// copyable, has kRowSlots, which is 1, `gradient(float w, float g)`, what a value's gradient is with weight
-/// decay, and `factor(float meanSquare, float& slot)`, by what that is multiplied and then taken off the
-/// value; meanSquare is the mean of its square over the row.
+/// An optimizer for embedding tables only has visitRowStep in place of visitStep. Its functor is trivially
+/// copyable and has kRowSlots, which is 1, `gradient(float w, float g)`, the gradient of a value including
+/// weight decay, and `factor(float meanSquare, float& slot)`, the step size: each value decreases by factor ·
+/// gradient. meanSquare is the mean of the squared gradients of the row.
 using AnyOptimizer = std::variant<  //
     Sgd,                            //
     Adagrad,                        //
@@ -34,13 +34,13 @@ using AnyOptimizer = std::variant<  //
     DelayedNesterov,                //
     RowwiseAdagrad>;
 
-/// Whether an optimizer is for tensors alone.
+/// Whether an optimizer supports tensors only.
 template <class Algorithm>
 inline constexpr bool kForTensorsAlone = requires {
   Algorithm::kForTensorsAlone;
 };
 
-/// Whether an optimizer is for embedding tables alone.
+/// Whether an optimizer supports embedding tables only.
 template <class Algorithm>
 inline constexpr bool kForRowsAlone = requires {
   typename Algorithm::RowStep;

@@ -9,40 +9,41 @@
 
 namespace psd {
 
-/// The numbers that an option may hold, both ends included unless said otherwise.
+/// The valid range of an option, inclusive unless stated otherwise.
 struct OptionRange {
   double min = 0;
   double max = 1e9;
   bool maxExclusive = false;
 };
 
-/// Range of the constant that keeps a denominator away from zero. Its float must not be zero.
+/// Range of the constant that keeps a denominator from being zero. Must not round to zero as a float.
 inline constexpr OptionRange kEpsRange{1e-30, 1};
 /// Decay rates of running averages.
 inline constexpr OptionRange kDecayRange{0, 1, true};
 
-/// A combination of options that makes no sense: the key to blame, and the reason for people.
+/// An invalid combination of options: the offending key and a human-readable reason.
 struct OptionProblem {
   std::string_view key;
   std::string_view message;
 };
 
-/// One value that an optimizer keeps per weight, or per row.
+/// A value that an optimizer keeps per weight or per row.
 struct Slot {
-  std::string_view name;  ///< LibTorch's name of it; checkpoints use it
+  std::string_view name;  ///< as in LibTorch; used in checkpoints
   float initialValue = 0.f;
-  bool perRow = false;  ///< one per row of an embedding table in place of one per weight
+  bool perRow = false;  ///< one per row of an embedding table instead of one per weight
 };
 
-/// What an optimizer must know about an update beside the gradient.
+/// Inputs of an optimizer step besides the gradient.
 struct UpdateScalars {
   uint64_t number = 1;      ///< 1-based count of this shard's updates
   double learningRate = 0;  ///< after schedule and modifiers
-  uint64_t before = 0;      ///< updates that another optimizer made, of which this one's state knows nothing
-  /// What is applied is a difference of parameters: w ← w − g, past the optimizer, whose state stays.
+  uint64_t before = 0;      ///< updates by a previous optimizer, not included in this one's state
+  /// The gradient is a difference of parameters: w ← w − g, bypassing the optimizer, whose state is
+  /// unchanged.
   bool difference = false;
 
-  /// 1-based count of the updates that the optimizer's state is made of: Adam's t.
+  /// 1-based count of the updates in the optimizer's state: Adam's t.
   uint64_t t() const { return number - before; }
 };
 

@@ -5,7 +5,7 @@
 
 namespace psd {
 
-/// The shortest decimal text that reads back as `value`.
+/// The shortest decimal text that parses back to `value`.
 inline std::string numberText(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;

@@ -7,8 +7,8 @@
 
 namespace psd {
 
-/// Hinton's RMSprop, centered (Graves 2013) and with momentum if asked for: torch::optim::RMSprop.
-/// A value type.
+/// Hinton's RMSprop, optionally centered (Graves 2013) and with momentum: torch::optim::RMSprop. A value
+/// type.
 struct Rmsprop {
   static constexpr std::string_view kName = "rmsprop";
   static constexpr double kLearningRate = 1e-2;
@@ -49,7 +49,7 @@ struct Rmsprop {
         float& average = slots[1 + kMomentum];
         average = alpha * average + oneMinusAlpha * g;
         variance -= average * average;
-        variance = variance > 0 ? variance : 0;  // rounding may leave less; LibTorch gets NaN there
+        variance = variance > 0 ? variance : 0;  // may be negative by rounding, where LibTorch yields NaN
       }
       const float scale = sqrtf(variance) + eps;
       if constexpr (kMomentum) {

@@ -7,8 +7,8 @@
 
 namespace psd {
 
-/// Adagrad with one sum of squares for all values of a row, to which the mean of the row's g² is added:
-/// FBGEMM's EXACT_ROWWISE_ADAGRAD. For embedding tables alone. A value type.
+/// Adagrad with one sum of squares per row, to which the mean of the row's g² is added: FBGEMM's
+/// EXACT_ROWWISE_ADAGRAD. Embedding tables only. A value type.
 struct RowwiseAdagrad {
   static constexpr std::string_view kName = "rowwise_adagrad";
   static constexpr double kLearningRate = 1e-2;
@@ -32,9 +32,9 @@ struct RowwiseAdagrad {
     static constexpr uint32_t kRowSlots = 1;
     float learningRate, weightDecay, eps;
 
-    /// What the gradient of a value is with weight decay.
+    /// The gradient of a value including weight decay.
     PSD_HOST_DEVICE float gradient(float w, float g) const { return g + weightDecay * w; }
-    /// By what gradient() is multiplied and then taken off the value; `sum` is the row's slot.
+    /// The step size: each value decreases by factor · gradient(). `sum` is the row's slot.
     PSD_HOST_DEVICE float factor(float meanSquare, float& sum) const {
       sum += meanSquare;
       return learningRate / (sqrtf(sum) + eps);

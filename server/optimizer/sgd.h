@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// Stochastic gradient descent, with momentum if asked for: torch::optim::SGD. A value type.
+/// Stochastic gradient descent, optionally with momentum: torch::optim::SGD. A value type.
 struct Sgd {
   static constexpr std::string_view kName = "sgd";
   static constexpr double kLearningRate = 1e-2;
@@ -49,7 +49,7 @@ struct Sgd {
   struct MomentumStep {
     static constexpr uint32_t kSlots = 1;
     float learningRate, weightDecay, momentum;
-    float gradientScale;  ///< 1 − dampening, but 1 in the first update, as LibTorch starts
+    float gradientScale;  ///< 1 − dampening, but 1 in the first update, as in LibTorch
 
     PSD_HOST_DEVICE void operator()(float& w, float g, float* slots) const {
       float& buffer = slots[0];

@@ -20,11 +20,11 @@ Error wrongPlan(std::string path, std::string_view message) {
 Status validateDaemons(const Plan& plan) {
   if (plan.daemons.size() > kPlanDaemonsMax) {
     return wrongPlan("daemons",
-                     fmt::format("{} daemons, at most {} can be", plan.daemons.size(), kPlanDaemonsMax));
+                     fmt::format("{} daemons; at most {} are allowed", plan.daemons.size(), kPlanDaemonsMax));
   }
   for (const auto& [id, addresses] : plan.daemons) {
     const std::string path = fmt::format("daemons.{:016x}", id.value);
-    if (id.value == 0) return wrongPlan(path, "0 is no daemon's number");
+    if (id.value == 0) return wrongPlan(path, "0 is not a daemon's number");
     if (addresses.empty() || addresses.size() > kPlanAddressesMax) {
       return wrongPlan(
           path, fmt::format("{} addresses; a daemon has 1 to {}", addresses.size(), kPlanAddressesMax));
@@ -43,8 +43,8 @@ Status validateDaemons(const Plan& plan) {
 Status validateGroup(const Plan& plan) {
   const PlannedGroup& group = plan.group;
   const std::string path(kPlanGroupPath);
-  if (group.epoch == 0) return wrongPlan(path + "epoch", "must be 1 at least");
-  if (group.history == 0) return wrongPlan(path + "history", "0 is no history");
+  if (group.epoch == 0) return wrongPlan(path + "epoch", "must be at least 1");
+  if (group.history == 0) return wrongPlan(path + "history", "0 is not a history");
   if (!plan.daemons.contains(group.primary)) return wrongPlan(path + "primary", "is not among the daemons");
   if (!group.standby) return {};
   if (*group.standby == group.primary) return wrongPlan(path + "standby", "is the primary itself");
@@ -56,9 +56,9 @@ Status validateMove(const Plan& plan) {
   if (!plan.moved) return {};
   const auto& [move, to] = *plan.moved;
   if (!plan.ended) return wrongPlan("moved", "goes with a run that is over (ended)");
-  if (move == 0) return wrongPlan("moved.move", "0 is no move");
+  if (move == 0) return wrongPlan("moved.move", "0 is not a move");
   if (to.empty() || to.size() > kPartitionsMax) {
-    return wrongPlan("moved.to", fmt::format("{} daemons; there are 1 to {}", to.size(), kPartitionsMax));
+    return wrongPlan("moved.to", fmt::format("{} daemons; 1 to {} are allowed", to.size(), kPartitionsMax));
   }
   for (size_t i = 0; i < to.size(); i++) {
     const std::string path = fmt::format("moved.to[{}]", i);
@@ -73,7 +73,7 @@ Status validateMove(const Plan& plan) {
   return {};
 }
 
-/// Drops a daemon that the group does not name.
+/// Drops a daemon that is neither primary nor standby.
 void forget(Plan& plan, DaemonId daemon) {
   if (plan.group.primary != daemon && plan.group.standby != daemon) plan.daemons.erase(daemon);
 }
@@ -98,7 +98,7 @@ Result<Plan> withPrimary(Plan plan, DaemonId daemon, uint64_t history, uint64_t 
   PlannedGroup& changed = plan.group;
   const std::string path(kPlanGroupPath);
   if (changed.primary == daemon) return wrongPlan(path + "primary", "is that daemon already");
-  if (changed.history == history) return wrongPlan(path + "history", "a new primary begins a new one");
+  if (changed.history == history) return wrongPlan(path + "history", "a new primary needs a new one");
   const DaemonId primary = std::exchange(changed.primary, daemon);
   const std::optional<DaemonId> standby = std::exchange(changed.standby, std::nullopt);
   changed.epoch++;

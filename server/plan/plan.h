@@ -13,64 +13,64 @@
 
 namespace psd {
 
-/// A daemon's process: the random number that it draws at its start, never 0. One that was started again, or
-/// has thrown its state away, is another.
+/// Identifies a daemon process: a random number drawn at its start, never 0. A daemon that was restarted, or
+/// has discarded its state, has another number.
 using DaemonId = StrongId<struct DaemonIdTag, uint64_t>;
 
 inline constexpr size_t kPlanDaemonsMax = 1024;
-inline constexpr size_t kPlanAddressesMax = 16;  ///< of one daemon
+inline constexpr size_t kPlanAddressesMax = 16;  ///< per daemon
 
-/// The daemon that serves, and the one that may follow it. A value type.
+/// A replica set: the primary and, if there is one, its standby. A value type.
 struct PlannedGroup {
-  uint64_t epoch = 1;               ///< rises by one with every change of the primary
-  DaemonId primary;                 ///< who answers
-  std::optional<DaemonId> standby;  ///< who holds all that was answered, and may become primary
-  uint64_t history = 0;  ///< whose records the primary goes on with, never 0: new with each primary
+  uint64_t epoch = 1;               ///< term of the primary: rises by one with every takeover
+  DaemonId primary;                 ///< the daemon that serves
+  std::optional<DaemonId> standby;  ///< holds everything that was answered; may become primary
+  uint64_t history = 0;  ///< identifies the primary's record sequence, never 0: new with each primary
   bool operator==(const PlannedGroup&) const = default;
 };
 
-/// How the model of a run went to other daemons. A value type.
+/// A completed move of the model to other daemons. A value type.
 struct PlannedMove {
   uint64_t move = 0;  ///< the move's number, never 0
   DaemonPlaces to;    ///< the daemons that serve it now
   bool operator==(const PlannedMove&) const = default;
 };
 
-/// Who wrote a plan. Only daemons that take part decide; a daemon over a folder writes that folder's record.
+/// Who wrote a document. Only replicas decide; any other daemon only publishes its folder's record.
 enum class PlanSource : uint8_t {
-  daemons,        ///< a daemon that serves, or takes over
-  primaryFolder,  ///< there was no plan: a daemon whose folder has the state of a primary
+  daemons,        ///< a daemon that serves or takes over
+  primaryFolder,  ///< there was no document: a daemon whose folder has the state of a primary
   standbyFolder,  ///< the same, of a standby
 };
 
-/// Who serves a model, or a partition of it: what its daemons agree on, by changing it all at once. A value
-/// type.
+/// The cluster document: names the daemons that serve a model, or one partition of it. It is only ever
+/// replaced as a whole (compare-and-swap). A value type.
 struct Plan {
-  uint64_t proposal = 0;  ///< a random number of who wrote this, never 0: no two plans have one text
+  uint64_t proposal = 0;  ///< random, drawn by the writer, never 0: makes every document unique
   PlannedGroup group;
-  std::map<DaemonId, std::vector<Address>> daemons;  ///< where to dial those of the group, and perhaps others
-  bool ended = false;                                ///< the run is over: nobody serves it any more
-  bool saved = true;  ///< of a run that is over: its last primary keeps the model on its disk
-  PlanSource source = PlanSource::daemons;  ///< another one: `ended`, and no more than a guess
-  std::optional<PlannedMove> moved = {};    ///< of a run that is over here alone: others serve it
+  std::map<DaemonId, std::vector<Address>> daemons;  ///< addresses of the replicas, and perhaps of others
+  bool ended = false;                                ///< the run is over: no daemon serves it
+  bool saved = true;  ///< if ended: the last primary keeps the model on its disk
+  PlanSource source = PlanSource::daemons;  ///< if not `daemons`: `ended` is set and the document is a guess
+  std::optional<PlannedMove> moved = {};    ///< the run is over only here: other daemons serve the model
   bool operator==(const Plan&) const = default;
   bool fromFolder() const { return source != PlanSource::daemons; }
 };
 
-/// Whether it holds together. Errors name the place by its path in the document (plan_json.h).
+/// Checks consistency. Errors name the place by its path in the document (plan_json.h).
 Status validatePlan(const Plan& plan);
 
-// Changes, each made of a valid plan, and itself one. They do not ask who may make them. invalidArgument: the
-// change makes no sense of that plan.
+// Changes. Each takes a valid document and returns one; whether the caller may make the change is not
+// checked. invalidArgument: the change does not apply to that document.
 
-/// The daemon, whose addresses the plan has, is primary from the next epoch on, with a history of its own and
-/// without a standby. Who was primary or standby, and is neither now, is dropped from `daemons`.
+/// Makes `daemon`, whose addresses the document has, the primary of the next term, with a new history and no
+/// standby. A previous primary or standby that is neither now is dropped from `daemons`.
 Result<Plan> withPrimary(Plan plan, DaemonId daemon, uint64_t history, uint64_t proposal);
-/// The daemon follows, where nobody does.
+/// Adds `daemon` as standby; there must be none yet.
 Result<Plan> withStandby(Plan plan, DaemonId daemon, std::vector<Address> addresses, uint64_t proposal);
-/// The run goes on with other daemons, and is over here.
+/// Ends the run here: other daemons serve the model.
 Result<Plan> withMove(Plan plan, PlannedMove moved, uint64_t proposal);
-/// Nobody follows any more. The standby that was is dropped as above.
+/// Removes the standby, which is dropped from `daemons` as above.
 Result<Plan> withoutStandby(Plan plan, uint64_t proposal);
 
 }  // namespace psd

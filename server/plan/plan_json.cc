@@ -24,7 +24,7 @@ constexpr uint64_t kPlanNumberMax = uint64_t{1} << 53;
 
 std::string numberInHex(uint64_t number) { return fmt::format("{:016x}", number); }
 
-/// Exactly as numberInHex() writes it, and not 0.
+/// Accepts exactly what numberInHex() writes, except 0.
 std::optional<uint64_t> fromHex(std::string_view text) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
@@ -64,7 +64,7 @@ std::map<DaemonId, std::vector<Address>> readPlaces(ObjectReader in) {
   std::map<DaemonId, std::vector<Address>> daemons;
   const std::vector<std::string> keys = in.keys();
   if (keys.size() > kPlanDaemonsMax) {
-    in.fail("", fmt::format("{} daemons, at most {} can be", keys.size(), kPlanDaemonsMax));
+    in.fail("", fmt::format("{} daemons; at most {} are allowed", keys.size(), kPlanDaemonsMax));
     return daemons;
   }
   for (const std::string& key : keys) {
@@ -105,12 +105,13 @@ PlanSource readSource(ObjectReader& in) {
   return PlanSource::standbyFolder;
 }
 
-/// A document of another kind or of a later version is told first, whatever else is in it.
+/// Reports a document of another kind or version before any other problem.
 Status checkFormat(const Json& document) {
   const auto wrong = [](const std::string& message) { return Status(ErrorCode::invalidArgument, message); };
   if (!document.is_object()) return wrong("must be a JSON object, not " + describeJson(document));
   if (!document.contains("format") || document["format"] != kPlanFormat) {
-    return wrong("format: must be \"" + std::string(kPlanFormat) + "\": this is no plan of psd");
+    return wrong("format: must be \"" + std::string(kPlanFormat) +
+                 "\": this is not a cluster document of psd");
   }
   const Json version = document.value("format_version", Json());
   if (version == kPlanVersion) return {};
@@ -118,7 +119,7 @@ Status checkFormat(const Json& document) {
                            kPlanVersion, describeJson(version)));
 }
 
-/// A plan has one group, which has all shards; where these are lists, and of so many.
+/// Checks that there is one group and no shards, where these are lists.
 Status checkOneGroup(const Json& document) {
   const auto countOf = [&](const char* key, size_t fallback) {
     const auto found = document.find(key);
@@ -144,7 +145,7 @@ Result<Plan> readDocument(Json document) {
   plan.saved = in.boolean("saved", true);
   plan.source = readSource(in);
   if (in.has("moved")) plan.moved = readMove(in.object("moved"));
-  // Its key is known; that it is empty was seen before.
+  // Marks the key as known; checkOneGroup() has checked that it is empty.
   (void)in.objects("shards");
   plan.group = readPlannedGroup(in);
   plan.daemons = readPlaces(in.object("daemons"));
@@ -168,7 +169,7 @@ std::string planText(const Plan& plan) {
     for (const auto& addresses : plan.moved->to) to.push_back(joined(addresses, ","));
     document["moved"] = {{"move", numberInHex(plan.moved->move)}, {"to", std::move(to)}};
   }
-  document["shards"] = Json::array();  // older versions want them, and no more than one group
+  document["shards"] = Json::array();  // required by older versions, as is exactly one group
   Json group = {{"epoch", plan.group.epoch},
                 {"history", numberInHex(plan.group.history)},
                 {"primary", numberInHex(plan.group.primary.value)}};
@@ -183,12 +184,12 @@ std::string planText(const Plan& plan) {
 }
 
 Result<Plan> parsePlan(std::string_view text) {
-  Result<Json> document = parseJson(text, "the plan");
+  Result<Json> document = parseJson(text, "the cluster document");
   if (!document.ok()) return Error{document.error().code, oneLine(document.message(), kPlanErrorBytesMax)};
   Result<Plan> plan = readDocument(*std::move(document));
   if (plan.ok()) return plan;
-  // Names and addresses are quoted as they stand there.
-  return Error{plan.error().code, "the plan: " + oneLine(plan.message(), kPlanErrorBytesMax)};
+  // The message may quote names and addresses from the document.
+  return Error{plan.error().code, "the cluster document: " + oneLine(plan.message(), kPlanErrorBytesMax)};
 }
 
 }  // namespace psd

@@ -14,7 +14,7 @@ constexpr uint64_t kStartTrainersMax = 1'000'000;
 
 std::chrono::steady_clock::time_point clockNow() { return std::chrono::steady_clock::now(); }
 
-/// The first generation of a daemon, which is no other daemon's.
+/// A random first generation, so that generations of different daemon processes do not collide.
 uint64_t firstGeneration() { return (drawBits() >> 32 << 24) + 1; }
 
 RoundOptions roundsOf(const Clip& clip) {
@@ -24,7 +24,7 @@ RoundOptions roundsOf(const Clip& clip) {
 }
 
 PolicyScope quiet(PolicyScope scope) {
-  scope.roundMetrics.reset();  // a round here leaves nobody out
+  scope.roundMetrics.reset();  // no trainer is left out of these rounds
   return scope;
 }
 
@@ -32,7 +32,7 @@ PolicyScope quiet(PolicyScope scope) {
 
 PolicyPlan AllReduce::read(ObjectReader& in) {
   constexpr std::string_view kNothingStale =
-      "goes with asynchronous policies; what a group averages is computed from the newest parameters";
+      "requires an asynchronous policy; a group averages gradients of the newest parameters";
   const Modifiers modifiers =
       readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
   Options options{.clip = modifiers.clip};
@@ -44,7 +44,7 @@ PolicyPlan AllReduce::read(ObjectReader& in) {
       .make = [options](const PolicyScope& scope) { return std::make_unique<AllReduce>(scope, options); },
       .changesGradients = modifiers.changesGradients(),
       .rounds = {.trainersMin = options.startTrainers}};
-  plan.needsWholeGradient = "the trainers' average is pushed to one daemon";
+  plan.needsWholeGradient = "trainers push their average to one daemon";
   plan.allReduce = options.terms;
   return plan;
 }
@@ -69,7 +69,7 @@ kj::Promise<void> AllReduce::leave(SessionId session) {
     const std::lock_guard lock(mutex_);
     groups_.leave(session);
     processes_.erase(session);
-    const Error gone{ErrorCode::sessionEnded, "the trainer has left, or is lost"};
+    const Error gone{ErrorCode::sessionEnded, "the trainer has left or is lost"};
     watchers_.answer(session, gone);
     waiters_.answer(session, gone);
     after_.erase(session);
@@ -136,7 +136,7 @@ kj::Promise<Result<FormedGroup>> AllReduce::formGroup(SessionId session, uint64_
                                                       const AveragingMember& where) {
   const std::lock_guard lock(mutex_);
   if (!ended_ && !groups_.wait(session, {where.host, where.port, after}, clockNow())) {
-    return Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer is not in any more");
+    return Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer is no longer joined");
   }
   after_[session] = after;
   auto formed = waiters_.add(session);
@@ -154,7 +154,7 @@ std::vector<Waiting> AllReduce::waiting() const {
   const std::lock_guard lock(mutex_);
   const auto since = groups_.waitingSince();
   if (!since) return {};
-  Waiting waiting{"the next group of allreduce", groups_.waiters(), {}, groups_.joinsNeeded()};
+  Waiting waiting{"the next averaging group", groups_.waiters(), {}, groups_.joinsNeeded()};
   for (const SessionId session : groups_.awaited()) waiting.awaited.push_back({session, *since});
   return {waiting};
 }

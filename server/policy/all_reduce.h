@@ -13,11 +13,11 @@
 
 namespace psd {
 
-/// Trainers average their gradients among themselves; the first of their group pushes the average, which is
-/// applied as a round of `sync` with one contribution: whole, over all shards of the group of parameters, or
-/// not at all, and only if it was computed from the newest version. So of what several push for a version
-/// one counts, and what a trainer pushes that is in an older group is dropped. AveragingGroups decides
-/// who averages with whom. Thread-safe.
+/// Trainers average their gradients among themselves; the first member of the averaging group pushes the
+/// average. The push is applied as a `sync` round with one contribution: atomically over all shards of the
+/// parameter group, and only if it was computed from the newest version. Of several pushes for one version
+/// only one is applied, and pushes from an older averaging group are dropped. AveragingGroups decides the
+/// membership. Thread-safe.
 class AllReduce final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);
@@ -53,26 +53,26 @@ class AllReduce final : public UpdatePolicy {
   void endWaits(const Error& reason) override;
 
  private:
-  /// Whether the trainer's push is taken; if so it counts as under way, and gets who shares in it.
+  /// Whether the trainer's push is accepted. If so, counts it as in flight and sets its ShardPush::shares.
   bool admit(ShardPush& push);
   void admittedDone();
-  // With mutex_ held: forms the group that is due, once no push of the one before is under way, and tells
-  // who waits for that.
+  // With mutex_ held: forms the averaging group that is due once no push of the previous one is in flight,
+  // and answers the waiting members.
   void settle();
   void endParked(const Error& reason);
 
-  const ParameterBlock* const first_;  // whose version tells of all; null: the policy rules nothing
+  const ParameterBlock* const first_;  // its version stands for the whole group; null: no shards
   Sync rounds_;
 
-  mutable std::mutex mutex_;  // guards what follows, for few instructions
+  mutable std::mutex mutex_;  // guards the members below; held briefly
   AveragingGroups groups_;
-  std::map<SessionId, TrainerProcess> processes_;  // of those that are in
-  SharedAverage shares_;   // of the members of the newest group, those that do not push
-  uint64_t underWay_ = 0;  // slices of pushes
+  std::map<SessionId, TrainerProcess> processes_;  // of joined trainers
+  SharedAverage shares_;                           // members of the newest averaging group that do not push
+  uint64_t underWay_ = 0;                          // push slices in flight
   ParkedCalls<FormedGroup> waiters_;
-  std::map<SessionId, uint64_t> after_;  // the group that a waiter was in, or was told of last
-  ParkedCalls<RoundDue> watchers_;       // who is told that a group is wanted
-  bool ended_ = false;                   // nobody waits any more
+  std::map<SessionId, uint64_t> after_;  // a waiter's last known generation
+  ParkedCalls<RoundDue> watchers_;       // notified when a new averaging group is wanted
+  bool ended_ = false;                   // all waits have ended; new ones fail
 };
 
 }  // namespace psd

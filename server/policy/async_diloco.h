@@ -10,13 +10,13 @@
 namespace psd {
 
 /// DiLoCo without rounds (Liu, Chhaparia, Douillard, Kale, Rusu, Shen, Szlam, Ranzato 2024): trainers take
-/// `period` steps by themselves and push what they came to, and each such push is an update of the optimizer
-/// at once, under each shard's lock. Nobody waits for anybody. With `dynamic_period` those that are slower
-/// than the fastest are told to push earlier, as LearnerPaces says. Thread-safe.
+/// `period` local steps and push the pseudo-gradient; each push is immediately one update of the optimizer,
+/// under each shard's lock. Trainers never wait for one another. With `dynamic_period`, trainers slower than
+/// the fastest are notified to push earlier, as LearnerPaces decides. Thread-safe.
 class AsyncDiloco final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);
-  /// `dynamicPeriod`: the steps of the fastest trainers; nothing: all take as many.
+  /// `dynamicPeriod`: local steps of the fastest trainers; nullopt: the period is the same for all trainers.
   AsyncDiloco(const PolicyScope& scope, std::optional<uint64_t> dynamicPeriod);
 
   std::string_view name() const override { return "async_diloco"; }
@@ -36,15 +36,15 @@ class AsyncDiloco final : public UpdatePolicy {
   void endWaits(const Error& reason) override;
 
  private:
-  /// Of trainers in the midst of their steps, and of those that ask later.
+  /// Ends current and future roundDue() waits with `reason`.
   void endParked(const Error& reason);
 
   Locked updates_;
   const bool dynamic_;
 
-  std::mutex mutex_;  // guards what follows, for few instructions
+  std::mutex mutex_;  // guards the members below; held briefly
   LearnerPaces paces_;
-  ParkedCalls<RoundDue> waits_;  // of trainers in the midst of their steps
+  ParkedCalls<RoundDue> waits_;  // of trainers taking local steps
 };
 
 }  // namespace psd

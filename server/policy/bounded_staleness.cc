@@ -103,7 +103,7 @@ void BoundedStaleness::count(SessionId session, Step step) {
       if (steps.size() > kStepsMax) steps.erase(steps.begin());
       return;
     }
-    steps.erase(steps.begin(), steps.upper_bound(step));  // older ones were given up
+    steps.erase(steps.begin(), steps.upper_bound(step));  // older steps are abandoned
     released = take(clocks_.advance(session));
   }
   end(std::move(released), {});

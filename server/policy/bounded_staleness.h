@@ -10,12 +10,13 @@
 
 namespace psd {
 
-/// Bounded staleness (SSP; Ho et al. 2013): updates and reads as under `locked`, but a trainer that is more
-/// than `bound` steps ahead of the slowest one waits in its next read. A step counts when it is in all shards
-/// of the group. StepClocks decides who waits; no trainer that left or is lost is waited for. Thread-safe.
+/// Bounded staleness (SSP; Ho et al. 2013): updates and reads as under `locked`, but a trainer more than
+/// `bound` steps ahead of the slowest one waits in its next read. A step counts once all shards of the
+/// parameter group have it. StepClocks decides which reads wait; departed trainers are not waited for.
+/// Thread-safe.
 class BoundedStaleness final : public UpdatePolicy {
  public:
-  /// So many of a trainer's newest steps that lack a shard are remembered: more than can be in flight.
+  /// Maximum number of incomplete steps tracked per trainer, the newest ones; more than can be in flight.
   static constexpr size_t kStepsMax = 1024;
 
   static PolicyPlan read(ObjectReader& options);
@@ -43,26 +44,26 @@ class BoundedStaleness final : public UpdatePolicy {
  private:
   using Parked = std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<Status>>>;
 
-  /// Counts a part of a trainer's gradient with the answer that tells what became of it.
+  /// Counts one part of a trainer's gradient when its final answer arrives.
   kj::Promise<Result<PushAnswer>> counted(ShardPush& push, kj::Promise<Result<PushAnswer>> answer);
-  /// One shard has taken a trainer's gradient.
+  /// Notes that one shard has a trainer's gradient of this step.
   void count(SessionId session, Step step);
   /// Resolves when the trainer is within the bound.
   kj::Promise<Status> mayRead(SessionId session);
-  /// mayRead() where the trainer waits; nothing: it may read now.
+  /// As mayRead() if the trainer must wait; nullptr: it may read now.
   kj::Maybe<kj::Promise<Status>> waitToRead(SessionId session);
-  /// With mutex_ held: takes out the waits of these trainers, to be ended once the mutex is free.
+  /// With mutex_ held: removes the waits of these trainers; the caller ends them after unlocking.
   Parked take(const StepClocks::Released& released);
   Parked takeAll();
   static void end(Parked waits, const Status& how);
 
   Locked updates_;
-  const size_t blocks_;  // of the group
+  const size_t blocks_;  // of the parameter group
 
-  mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
+  mutable std::mutex mutex_;  // guards the members below; held briefly, never while waiting
   StepClocks clocks_;
-  std::map<SessionId, std::map<Step, size_t>> arriving_;  // shards that have taken a step
-  std::map<SessionId, Parked> parked_;                    // reads
+  std::map<SessionId, std::map<Step, size_t>> arriving_;  // number of shards that have a step
+  std::map<SessionId, Parked> parked_;                    // waiting reads
   bool retired_ = false;
   std::optional<Error> ending_;
 };

@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-/// With the shard's lock held alone, and `room` for the update in the log.
+/// With the shard's lock held exclusively. `room`: log space reserved for the update.
 kj::Promise<Result<PushAnswer>> subtract(Shard& shard, Lane& lane, WholeShard whole, ByteBudget::Lease room) {
   auto lacking = shard.pushed().lacking(whole.source);
   if (lacking.empty()) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0});

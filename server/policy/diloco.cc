@@ -16,7 +16,7 @@ constexpr uint64_t kDelayMax = 1'000'000;
 
 void readGrace(ObjectReader& in, RoundRules& rules) {
   rules.graceMeasured = in.hasText("grace_ms");
-  if (!rules.graceMeasured && in.has("grace_max_ms")) in.fail("grace_max_ms", R"(goes with grace_ms "auto")");
+  if (!rules.graceMeasured && in.has("grace_max_ms")) in.fail("grace_max_ms", R"(requires grace_ms "auto")");
   if (!in.has("grace_ms")) return;
   if (rules.graceMeasured) {
     if (in.text("grace_ms", "auto") != "auto")
@@ -27,8 +27,8 @@ void readGrace(ObjectReader& in, RoundRules& rules) {
   }
   if (rules.backupTrainers > 0) {
     in.fail("grace_ms",
-            "does not go with backup_trainers: a round that has a quorum closes after the grace, "
-            "whoever is missing");
+            "excludes backup_trainers: a round that has a quorum closes after the grace period, "
+            "with any number of trainers missing");
   }
 }
 
@@ -38,12 +38,12 @@ void readFragments(ObjectReader& in, LocalPlan& local) {
   local.blend = in.number("blend", 0, {.min = 0, .max = 1, .maxExclusive = true});
   if (local.fragments > fragmentsMost(local)) {
     in.fail("fragments",
-            fmt::format("must be at most period ({}): each is pushed once in so many steps", local.period));
+            fmt::format("must be at most period ({}): each is pushed once per period", local.period));
   } else if (const std::string fault = delayFault(local, local.fragments); !fault.empty()) {
     in.fail("delay", fault);
   }
   if (local.blend > 0 && local.delay == 0) {
-    in.fail("blend", "goes with a delay: without one a trainer takes no step between a push and its result");
+    in.fail("blend", "requires a delay: without one a trainer takes no step between a push and its result");
   }
 }
 
@@ -60,18 +60,18 @@ void readLate(ObjectReader& in, RoundOptions& options) {
   ObjectReader late = in.object("late");
   options.lateRate = late.number("rate", 1, {.min = 0, .max = 1, .minExclusive = true});
   if (!late.has("rate"))
-    late.fail("rate", "is needed: by how much a contribution counts for each round that it is late");
+    late.fail("rate", "is required: the weight factor of a contribution for each round that it is late");
   if (!options.aggregator->weighs()) {
-    in.fail("late", "with a rate goes with aggregator mean or rda; " +
-                        std::string(options.aggregator->name()) + " counts all contributions alike");
+    in.fail("late", "with a rate requires aggregator mean or rda; " +
+                        std::string(options.aggregator->name()) + " counts all contributions equally");
   }
 }
 
 RoundWeights readWeights(ObjectReader& in, const Aggregator& aggregator) {
   const std::string weights = in.choice("weights", "samples", {"samples", "equal", "samples2_per_step"});
   if (in.has("weights") && !aggregator.weighs()) {
-    in.fail("weights", "goes with aggregator mean or rda; " + std::string(aggregator.name()) +
-                           " counts all contributions alike");
+    in.fail("weights", "requires aggregator mean or rda; " + std::string(aggregator.name()) +
+                           " counts all contributions equally");
   }
   if (weights == "equal") return RoundWeights::equal;
   return weights == "samples" ? RoundWeights::samples : RoundWeights::samples2PerStep;
@@ -109,8 +109,8 @@ PolicyPlan Diloco::readInGroup(ObjectReader& in, const LocalPlan& topLevel) {
   refuseModifiers(in);
   for (const std::string_view key : {"period", "inner", "fragments", "delay", "blend", "deltas"}) {
     in.refuse(key,
-              "is the top level's: a trainer's steps are of the whole model, and each group is a part "
-              "of it that it exchanges");
+              "belongs to the top level: local steps cover the whole model, and each group is a part "
+              "of it that trainers exchange");
   }
   return planWith(readOptions(in), topLevel);
 }

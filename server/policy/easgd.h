@@ -4,9 +4,9 @@
 
 namespace psd {
 
-/// Elastic averaging (EASGD; Zhang, Choromanska, LeCun 2015), asynchronous: trainers take `period` steps by
-/// themselves, then pull the centre w̃ and push w̃ − w, by which both sides move: w̃ ← w̃ − alpha · (w̃ − w) here,
-/// as an update under the shard's lock, and w ← w + alpha · (w̃ − w) there. Thread-safe.
+/// Elastic averaging (EASGD; Zhang, Choromanska, LeCun 2015), asynchronous: trainers take `period` local
+/// steps, then pull the center w̃ and push w̃ − w. The daemon updates w̃ ← w̃ − alpha · (w̃ − w) under the
+/// shard's lock, and the trainer w ← w + alpha · (w̃ − w). Thread-safe.
 class Easgd final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);

@@ -28,7 +28,7 @@ Status GatheredGradient::put(ShardId shard, uint64_t offset, const Gradient& sli
   slice.copyTo(0, place);
   if (!slice.inSharedMemory() || allFinite(place)) return {};
   return {ErrorCode::nonFinite, "the slice at element " + std::to_string(offset) + " of shard " +
-                                    std::to_string(shard.value) + " holds NaN or infinity by now"};
+                                    std::to_string(shard.value) + " now holds NaN or infinity"};
 }
 
 }  // namespace psd

@@ -12,27 +12,28 @@
 
 namespace psd {
 
-/// The memory in which gradients are gathered before they are applied: at most `bytesMax`
-/// (limits.staged_bytes), whatever the policies.
+/// The memory in which all policies gather gradients before they apply them: at most `bytesMax`
+/// (limits.staged_bytes).
 std::shared_ptr<StagingPool> makeGradientPool(uint64_t bytesMax);
 
-/// One shard's gradient, put together from its slices. Empty until make(). Used by one thread at a time.
+/// One shard's gradient, assembled from its slices. Empty until make(). Used by one thread at a time.
 class GatheredGradient {
  public:
   GatheredGradient() = default;
-  /// ErrorCode::overloaded, naming the limit, when the pool has no room for `elements` more.
+  /// ErrorCode::overloaded, naming the limit, if the pool has no space for `elements` more.
   static Result<GatheredGradient> make(StagingPool& pool, uint64_t elements);
 
   bool empty() const { return values_ == nullptr; }
-  /// Decodes a slice of the shard's gradient into its place. ErrorCode::nonFinite where what was copied from
-  /// memory that the trainer shares holds NaN or infinity, whatever it held when it was checked there.
+  /// Decodes a slice of the shard's gradient to its offset. ErrorCode::nonFinite if a slice copied from
+  /// memory shared with the trainer contains NaN or infinity, even if it was finite when it was checked in
+  /// place.
   Status put(ShardId shard, uint64_t offset, const Gradient& slice);
   std::span<const float> values() const { return {values_.get(), elements_}; }
-  /// The values for a caller that keeps them beyond this object. Empty if the gradient is.
+  /// The values, with shared ownership, for a caller that outlives this object. Empty if the gradient is.
   ReadView view() const { return {values(), values_}; }
 
  private:
-  std::shared_ptr<float> values_;  // belongs to the pool
+  std::shared_ptr<float> values_;  // returned to the pool on release
   uint64_t elements_ = 0;
 };
 

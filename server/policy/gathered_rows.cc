@@ -23,7 +23,7 @@ Result<GatheredRows::Piece> GatheredRows::makePiece(StagingPool& pool, uint64_t 
 Status GatheredRows::put(StagingPool& pool, ShardId shard, uint64_t first, const RowGradient& slice) {
   if (pieces_.size() >= kSlicesMax && !pieces_.contains(first)) {
     return {ErrorCode::overloaded,
-            fmt::format("rows of shard {}: a part may come in {} slices at most", shard.value, kSlicesMax)};
+            fmt::format("rows of shard {}: a part may have at most {} slices", shard.value, kSlicesMax)};
   }
   PSD_ASSIGN_OR_RETURN(Piece piece, makePiece(pool, slice.rows.ids.size(), slice.values.size()));
   piece.runs.assign(slice.rows.runs.begin(), slice.rows.runs.end());
@@ -32,7 +32,7 @@ Status GatheredRows::put(StagingPool& pool, ShardId shard, uint64_t first, const
   slice.values.copyTo(0, place);
   if (slice.values.inSharedMemory() && !allFinite(place)) {
     return {ErrorCode::nonFinite,
-            fmt::format("the slice at row {} of shard {} holds NaN or infinity by now", first, shard.value)};
+            fmt::format("the slice at row {} of shard {} now holds NaN or infinity", first, shard.value)};
   }
   pieces_[first] = std::move(piece);
   return {};

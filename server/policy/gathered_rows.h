@@ -12,21 +12,21 @@
 
 namespace psd {
 
-/// One row shard's gradient, put together from its slices. Empty until put(). Used by one thread at a time.
+/// One row shard's gradient, assembled from its slices. Empty until put(). Used by one thread at a time.
 class GatheredRows {
  public:
-  static constexpr size_t kSlicesMax = 4096;  ///< of one part
+  static constexpr size_t kSlicesMax = 4096;  ///< per part
 
   bool empty() const { return pieces_.empty(); }
-  /// Copies a slice of the gradient, whose first row has the number `first` in it. ErrorCode::overloaded,
-  /// naming the limit, when the pool has no room or the slices are more than kSlicesMax; ErrorCode::nonFinite
-  /// where what was copied from memory that the trainer shares holds NaN or infinity, whatever it held when
-  /// it was checked there.
+  /// Copies a slice of the gradient; `first`: the index of its first row in the part. ErrorCode::overloaded,
+  /// naming the limit, if the pool has no space or there are more than kSlicesMax slices;
+  /// ErrorCode::nonFinite if a slice copied from memory shared with the trainer contains NaN or infinity,
+  /// even if it was finite when it was checked in place.
   Status put(StagingPool& pool, ShardId shard, uint64_t first, const RowGradient& slice);
-  /// Forgets the slice that begins with row `first`.
+  /// Discards the slice that starts at row `first`.
   void drop(uint64_t first) { pieces_.erase(first); }
-  /// All slices in the order of their rows; takes them out. ErrorCode::overloaded as in put(), with all
-  /// still there.
+  /// Removes and returns all slices in row order. ErrorCode::overloaded as in put(); the slices are then
+  /// kept.
   Result<StagedRows> take(StagingPool& pool);
 
  private:
@@ -40,7 +40,7 @@ class GatheredRows {
   static Result<Piece> makePiece(StagingPool& pool, uint64_t rows, uint64_t values);
   static StagedRows staged(Piece piece);
 
-  std::map<uint64_t, Piece> pieces_;  // by the number of the first row
+  std::map<uint64_t, Piece> pieces_;  // by the index of the first row
 };
 
 }  // namespace psd

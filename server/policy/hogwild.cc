@@ -10,12 +10,11 @@
 namespace psd {
 
 PolicyPlan Hogwild::read(ObjectReader& in) {
-  const Modifiers modifiers =
-      readModifiers(in, {.delayCompensation =
-                             "needs to know what each trainer pulled, which nobody does while updates land "
-                             "in what is read; take locked or bounded_staleness",
-                         .clipNorm = "needs the whole gradient before any of it is applied; take locked or "
-                                     "bounded_staleness, or clip.value"});
+  const Modifiers modifiers = readModifiers(
+      in, {.delayCompensation = "needs the weights that each trainer pulled, which are unknown while updates "
+                                "race with reads; use locked or bounded_staleness",
+           .clipNorm = "needs the whole gradient before any of it is applied; use locked or "
+                       "bounded_staleness, or clip.value"});
   return {[modifiers](const PolicyScope& scope) -> std::unique_ptr<UpdatePolicy> {
             if (scope.recorded) return std::make_unique<RecordedHogwild>(scope, modifiers);
             return std::make_unique<Hogwild>(modifiers, scope.staging);
@@ -30,7 +29,7 @@ Hogwild::Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> stagin
 
 void Hogwild::begin(ParameterBlock& block, ShardPush& push) const {
   if (push.number != 0 || push.dropped) return;
-  // A part without rows was computed from nothing of the block, and its trainer has not read it.
+  // The trainer of a part without rows has not read the block, so its basis is meaningless.
   push.staleness = push.total == 0 ? 0 : stalenessOf(block, push.basis);
   push.dropped = staleness_.tooOld(push.staleness);
   if (!push.dropped) push.number = block.beginUpdate();
@@ -85,7 +84,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& pu
   const std::vector<size_t> missed =
       shard.applyRacing(part.rows, part.gradients, rowChange(), scalarsOf(shard, push));
   if (missed.empty()) return endRows(shard, push, slice.rows);
-  // Rows that were evicted between the look and the update begin anew.
+  // Rows that were evicted between the check and the update are created again.
   const uint64_t applied = slice.rows.ids.size() - missed.size();
   return makeAndApplyRows(shard, push, shard.rowsAt(part, missed), std::move(slice.rows), applied);
 }
@@ -102,8 +101,8 @@ kj::Promise<Result<PushAnswer>> Hogwild::makeAndApplyRows(RowShard& shard, Shard
       .acquire()
       .then([this, &shard, &push, part = std::move(part), applied](ShardLock::Guard) -> Status {
         auto prepared = shard.turnover().prepare(part, shard.version());
-        // Of a slice that is in the model in part, the rest counts as lost like an update that lost a race:
-        // if it came again, all of it would be applied.
+        // If the slice is partially applied, the rest counts as an update that lost a race: an error would
+        // make the trainer repeat the slice, and all of it would be applied again.
         if (!prepared.ok() && applied == 0) return prepared.status();
         if (!prepared.ok()) return {};
         return shard.update(*prepared, rowChange(), scalarsOf(shard, push), shard.version());

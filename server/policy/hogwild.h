@@ -6,15 +6,15 @@
 
 namespace psd {
 
-/// Lock-free updates (Niu, Recht, Ré, Wright: Hogwild!, 2011). Each slice is applied as it comes, by
-/// whichever loop received it; concurrent updates interleave element by element, and of two that race
-/// for one element one may be lost. Optimizer state races like the weights do. Reads are live views. No lock
-/// is taken, but by pushes that create rows of tables or have to look for rows to evict. Thread-safe.
+/// Lock-free updates (Niu, Recht, Ré, Wright: Hogwild!, 2011). Each slice is applied on arrival, by the event
+/// loop that received it. Concurrent updates interleave element by element, and one of two that race for an
+/// element may be lost; optimizer state races in the same way. Reads are live views. Only pushes that create
+/// table rows or check for rows to evict take a lock. Thread-safe.
 class Hogwild final : public UpdatePolicy {
  public:
-  /// Where updates are recorded, the policy is RecordedHogwild.
+  /// If updates are recorded (PolicyScope::recorded), the plan makes a RecordedHogwild.
   static PolicyPlan read(ObjectReader& options);
-  /// `staging`: memory for rows' gradients that a codec made.
+  /// `staging`: memory for decoded row gradients.
   Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging);
 
   std::string_view name() const override { return "hogwild"; }
@@ -35,18 +35,18 @@ class Hogwild final : public UpdatePolicy {
                                       std::span<float> onDevice) override;
 
  private:
-  /// Begins an update with the first slice of a part, unless the part is too old.
+  /// Starts an update with the first slice of a part, unless the part is too stale.
   void begin(ParameterBlock& block, ShardPush& push) const;
-  /// The answer to a slice of a part that is too old.
+  /// The answer to a slice of a part that is too stale.
   static PushAnswer dropped(const ParameterBlock& block, const ShardPush& push);
   RowChange rowChange() const;
   UpdateScalars scalarsOf(const ParameterBlock& block, const ShardPush& push) const;
-  /// Makes the rows that are not there, and applies the part, which is of `slice`, under the shard's lock.
-  /// `applied`: rows of the slice that have their gradients already.
+  /// Creates the missing rows of `slice` and applies `part`, a subset of it, under the shard's lock.
+  /// `applied`: number of rows of the slice that are already applied.
   kj::Promise<Result<PushAnswer>> makeAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
                                                    RowIds slice, uint64_t applied = 0);
-  /// The rows of the slice are done; with the last slice of the part this ends the update, and evicts the
-  /// rows that are due, but for those of this slice.
+  /// Marks the slice as applied. With the last slice of the part, ends the update and evicts the rows that
+  /// are due, except those of this slice.
   static kj::Promise<Result<PushAnswer>> endRows(RowShard& shard, ShardPush& push, const RowIds& slice);
 
   const std::shared_ptr<StagingPool> staging_;

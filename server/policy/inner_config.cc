@@ -33,7 +33,7 @@ void readSchedule(ObjectReader in, InnerOptimizer& inner) {
   const std::string type = in.choice("type", "constant", {"constant", "cosine"});
   inner.warmupSteps = in.integer("warmup_steps", 0, 0, kStepsMax);
   if (type == "constant") return;
-  if (!in.has("total_steps")) in.fail("total_steps", "is needed by type 'cosine'");
+  if (!in.has("total_steps")) in.fail("total_steps", "is required by type 'cosine'");
   inner.totalSteps = in.integer("total_steps", 1, 1, kStepsMax);
   if (in.has("total_steps") && inner.totalSteps <= inner.warmupSteps) {
     in.fail("total_steps",

@@ -5,8 +5,8 @@
 
 namespace psd {
 
-/// Reads what trainers run in steps of their own: "type", "lr", the options of that type and "schedule", with
-/// LibTorch's defaults. Problems go to the reader.
+/// Reads the inner optimizer that trainers run in local steps: "type", "lr", the options of the type and
+/// "schedule", with LibTorch's defaults. Errors are recorded in the reader.
 InnerOptimizer readInnerOptimizer(ObjectReader in);
 
 }  // namespace psd

@@ -5,7 +5,7 @@
 
 namespace psd {
 
-/// The entries of a visible list, `type` and `summary` of each in a line.
+/// Formats the entries of a list, one per line: `type` and `summary`.
 template <class List>
 std::string helpOf(const List& list) {
   size_t widest = 0;

@@ -4,9 +4,9 @@
 
 namespace psd {
 
-/// That policies of local steps take no modifiers goes to the reader.
+/// Records an error in the reader for each modifier given: policies with local steps support none.
 void refuseModifiers(ObjectReader& in);
-/// Reads what policies of local steps share: the key "period"; and refuses modifiers.
+/// Reads the option common to policies with local steps, "period", and refuses modifiers.
 LocalPlan readLocalPlan(ObjectReader& in);
 
 }  // namespace psd

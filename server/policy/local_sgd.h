@@ -4,10 +4,10 @@
 
 namespace psd {
 
-/// Local SGD: trainers take `period` steps by themselves from common parameters, and a round as under `sync`
-/// combines the parameters that they reached. By the rule of SlowMo (Wang, Tantia, Ballas, Rabbat 2020) the
-/// parameters go on by the mean difference with momentum: u ← slow_momentum · u + (w − w̄), w ← w − slow_lr ·
-/// u. Without momentum and with slow_lr 1 they become the mean. The class that does it is Sync.
+/// Local SGD: trainers take `period` local steps from common parameters, and a round as under `sync` combines
+/// the resulting parameters. The update follows SlowMo (Wang, Tantia, Ballas, Rabbat 2020), momentum on the
+/// mean difference: u ← slow_momentum · u + (w − w̄), w ← w − slow_lr · u. Without momentum and with slow_lr
+/// 1 the result is the mean. Implemented by Sync.
 struct LocalSgd {
   static PolicyPlan read(ObjectReader& options);
 };

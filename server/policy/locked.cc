@@ -69,7 +69,7 @@ Locked::Whole Locked::wholeOf(const Shard& shard, WholeShard part) {
 }
 
 kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole whole, double scale) {
-  // Takes its place in line for the lock at once, where there is no log to wait for.
+  // Without a log to wait for, joins the lock's queue immediately.
   if (!shard.logs()) return applyInTurn(shard, lane, std::move(whole), scale, {});
   const SessionId session = whole.part.session;
   const uint64_t bytes = whole.part.gradient.bytes().size();
@@ -106,7 +106,7 @@ kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane,
   if (refused) return Result<PushAnswer>(*refused);
   GradientChange change{.scale = static_cast<float>(scale)};
   if (modifiers_.clip.value) change.limit = static_cast<float>(*modifiers_.clip.value);
-  // A fresh gradient has nothing to compensate, but its square counts.
+  // A gradient of staleness 0 needs no compensation, but its square enters the adaptive mean.
   if (whole.pulled && (whole.part.source.staleness > 0 || modifiers_.delay.adaptive)) {
     change.pulled = whole.pulled->view.values;
     change.lambda = static_cast<float>(modifiers_.delay.lambda);
@@ -127,7 +127,7 @@ std::optional<Locked::Parts> Locked::add(SessionId session, Step step, Part part
   const auto trainer = steps_.find(session);
   if (trainer == steps_.end()) return {};
   auto& steps = trainer->second;
-  steps.erase(steps.begin(), steps.lower_bound(step));  // older ones are given up
+  steps.erase(steps.begin(), steps.lower_bound(step));  // older steps are abandoned
   Parts& parts = steps[step];
   parts.push_back(std::move(part));
   if (parts.size() + known < blocks_) return Parts();
@@ -148,8 +148,8 @@ kj::Promise<Result<PushAnswer>> Locked::applyTogether(
   const double scale = modifiers_.clip.scale(sum);
   auto applied = kj::heapArrayBuilder<kj::Promise<void>>(parts->size());
   for (Part& part : *parts) {
-    // Each part by itself: joined promises let go of nothing before the last of them is ready. Whoever held
-    // one shard's lock until it has the next one's might wait for somebody who does likewise.
+    // Evaluated eagerly: joined promises release nothing until the last one is ready, and a push that held
+    // one shard's lock while it waits for another could deadlock with a second push.
     applied.add(part.apply(scale)
                     .then([answer = kj::mv(part.answer)](Result<PushAnswer> outcome) mutable {
                       answer->fulfill(std::move(outcome));
@@ -169,12 +169,12 @@ kj::Promise<Result<PullAnswer>> Locked::pull(Shard& shard, Lane& lane, ShardPull
   });
 }
 
-// --- Rows of tables ----------------------------------------------------------------------------------
+// --- Table rows --------------------------------------------------------------------------------------
 
 kj::Promise<Result<PushAnswer>> Locked::pushRows(RowShard& shard, ShardPush& push, uint64_t first,
                                                  RowGradient slice) {
   if (!push.gatheredRows.empty() || !shard.logs()) return gatherRowsOf(shard, push, first, slice);
-  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
+  // Backpressure: while gradients wait for a slow disk, no further gradients are gathered.
   return shard.roomToLog(0).then([this, &shard, &push, first, slice](ByteBudget::Lease) {
     return gatherRowsOf(shard, push, first, slice);
   });
@@ -204,14 +204,14 @@ kj::Promise<Result<PushAnswer>> Locked::applyRows(RowShard& shard, WholeRows who
           return applyRowsUnderLock(shard, std::move(whole), scale, std::move(room));
         });
   };
-  // Takes its place in line for the lock at once, where there is no log to wait for.
+  // Without a log to wait for, joins the lock's queue immediately.
   if (!shard.logs()) return apply({});
   return turns_.inTurn(session, shard, bytes, kj::mv(apply));
 }
 
 Result<PushAnswer> Locked::applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,
                                               ByteBudget::Lease room) {
-  // A part without rows was computed from nothing of the shard, and its trainer has not read it.
+  // The trainer of a part without rows has not read the shard, so its basis is meaningless.
   if (whole.staged.rows.ids.empty()) whole.source.basis = shard.version();
   const auto [update, lacking, refused] = admit(shard, whole.source);
   if (refused) return *refused;

@@ -19,13 +19,13 @@
 
 namespace psd {
 
-/// Updates under the shard's lock: each shard moves from one version to the next whole, no update is
-/// lost, and a pull sees every shard at one version. A gradient that comes in several slices is gathered
-/// first; a pull in several slices reads one snapshot, shared by all pulls of that version. Waiting for the
-/// lock parks a promise. Deterministic for a given order of pushes.
+/// Updates under the shard's lock: each shard changes version atomically, no update is lost, and a pull sees
+/// each shard at one version. A gradient in several slices is gathered first; a pull in several slices reads
+/// one snapshot, shared by all pulls of that version. Waiting for the lock parks a promise. Deterministic for
+/// a given order of pushes.
 ///
-/// With clip.norm a gradient is applied when all shards of the group have it. With delay compensation the
-/// snapshots that trainers compute from are kept. Thread-safe.
+/// With clip.norm, a gradient is applied once all shards of the parameter group have their part. With delay
+/// compensation, the snapshots that trainers compute from are retained. Thread-safe.
 class Locked final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);
@@ -47,15 +47,15 @@ class Locked final : public UpdatePolicy {
                                            RowIds rows, std::span<float> out) override;
 
  private:
-  /// One shard's gradient, all of it.
+  /// One shard's complete gradient.
   struct Whole {
     WholeShard part;
-    std::shared_ptr<const ShardSnapshot> pulled;  ///< the weights that it was computed from, if needed
+    std::shared_ptr<const ShardSnapshot> pulled;  ///< the weights it was computed from, if needed
   };
-  /// One shard's part of a step, which waits for the parts of the other shards.
+  /// One shard's part of a step, waiting for the parts of the other shards.
   struct Part {
-    double square;  ///< of the part's norm
-    /// Applies the part, times a factor; on the trainer's loop, on which all its parts come.
+    double square;  ///< squared norm of the part
+    /// Applies the part times `scale`; on the event loop of the trainer's pushes.
     kj::Function<kj::Promise<Result<PushAnswer>>(double scale)> apply;
     kj::Own<kj::CrossThreadPromiseFulfiller<Result<PushAnswer>>> answer;
   };
@@ -64,46 +64,46 @@ class Locked final : public UpdatePolicy {
   Whole wholeOf(const Shard& shard, WholeShard part);
   /// Applies a gradient under the shard's lock, times `scale`.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
-  /// Applies a gradient, with `room` for the update in the log, once the shard's lock is had.
+  /// Acquires the shard's lock, then applies a gradient. `room`: log space reserved for the update.
   kj::Promise<Result<PushAnswer>> applyInTurn(Shard& shard, Lane& lane, Whole whole, double scale,
                                               ByteBudget::Lease room);
-  /// Applies a gradient while the caller holds the shard's lock, with `room` for the update in the log.
+  /// Applies a gradient; the caller holds the shard's lock. `room`: log space reserved for the update.
   kj::Promise<Result<PushAnswer>> applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
                                                  ByteBudget::Lease room);
-  /// Gathers a slice of rows, and applies the part with its last one.
+  /// Gathers a slice of rows, and applies the part when it is complete.
   kj::Promise<Result<PushAnswer>> gatherRowsOf(RowShard& shard, ShardPush& push, uint64_t first,
                                                const RowGradient& slice);
   /// Applies a part of rows, times `scale`, under the shard's lock.
   kj::Promise<Result<PushAnswer>> applyRows(RowShard& shard, WholeRows whole, double scale);
   Result<PushAnswer> applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,
                                         ByteBudget::Lease room);
-  /// What becomes of an update by this source, for a caller that holds the block's lock: its rate, or why
-  /// nothing of it is applied.
+  /// Decision on an update by a source, made with the block's lock held: its scalars and the ranges to apply
+  /// it to, or the answer if it is refused.
   struct Admitted {
     UpdateScalars scalars;
     std::vector<PushedRange> lacking;
     std::optional<PushAnswer> refused;
   };
   Admitted admit(ParameterBlock& block, UpdateSource& source) const;
-  /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
-  /// push.pendingAnswer. `square`: of this part's norm.
+  /// Adds a part and, if it is the last of its step, applies all parts, clipped by their common norm. The
+  /// part's answer is in push.pendingAnswer. `square`: squared norm of this part.
   kj::Promise<Result<PushAnswer>> applyTogether(
       const ParameterBlock& block, ShardPush& push, double square,
       kj::Function<kj::Promise<Result<PushAnswer>>(double scale)> apply);
-  /// Adds a part. Gives all parts of the step if this one completes it, else none. `known`: parts that do not
-  /// come. Gives nothing for a trainer that is not in: its part would wait for parts that went with the
-  /// trainer.
+  /// Adds a part. Returns all parts of the step if this one completes it, else an empty list. `known`: number
+  /// of parts that will not arrive. Returns nullopt if the trainer has departed: the part would wait for
+  /// parts that were dropped with the trainer.
   std::optional<Parts> add(SessionId session, Step step, Part part, size_t known);
 
   const Modifiers modifiers_;
   const std::shared_ptr<StagingPool> staging_;
-  const size_t blocks_;  // of the group
+  const size_t blocks_;  // of the parameter group
   PulledWeights pulled_;
-  PushTurns turns_;  // where updates are recorded
+  PushTurns turns_;  // used if updates are recorded
   const std::shared_ptr<SnapshotRoom> snapshots_;
 
-  std::mutex mutex_;                                  // guards what follows, for few instructions
-  std::map<SessionId, std::map<Step, Parts>> steps_;  // of the trainers that are in
+  std::mutex mutex_;                                  // guards the members below; held briefly
+  std::map<SessionId, std::map<Step, Parts>> steps_;  // incomplete steps of joined trainers
 };
 
 }  // namespace psd

@@ -8,14 +8,14 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr double kOfMean = 1. / 8, kOfDeviation = 1. / 4;  // the weight of the newest time
+constexpr double kOfMean = 1. / 8, kOfDeviation = 1. / 4;  // weight of the newest sample
 
 }  // namespace
 
 void MeasuredGrace::came(SessionId session, TimePoint now) {
   const auto since = missing_.find(session);
   if (since == missing_.end()) return;
-  // Longer than the limit nobody is waited for, so how much longer tells nothing.
+  // Rounds never wait beyond the limit, so longer delays carry no information.
   const double took = Seconds(std::min(now - since->second, most_)).count();
   missing_.erase(since);
   const auto [found, first] = estimates_.try_emplace(session, Estimate{took, took / 2});

@@ -8,11 +8,12 @@
 
 namespace psd {
 
-/// How long a round that has its quorum had best wait for a trainer that is missing: what such trainers have
-/// taken before, from the quorum until what they pushed was here. It is the mean and four times the deviation
-/// of these times, averaged as TCP does with round trips (Jacobson 1988; RFC 6298), and at most a limit.
-/// That is also given while nobody was missing yet; who never was is given what the slowest other takes.
-/// Pure: no threads, locks or clocks. Owned by whoever serialises the calls; times must not go back.
+/// Estimates how long a round that has its quorum should wait for a missing trainer, from the delays between
+/// quorum and arrival in earlier rounds. The estimate is the mean plus four times the deviation of these
+/// delays, smoothed like TCP round-trip times (Jacobson 1988; RFC 6298) and capped at a limit. Without any
+/// measurement the estimate is the limit; for a trainer without measurements it is the largest estimate of
+/// the others. Pure: no threads, locks or clocks. Not thread-safe: the owner serializes the calls; times must
+/// not decrease.
 class MeasuredGrace {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -20,11 +21,11 @@ class MeasuredGrace {
 
   explicit MeasuredGrace(Duration most) : most_(most) {}
 
-  /// A round has its quorum without the trainer.
+  /// A round has reached its quorum without the trainer.
   void missing(SessionId session, TimePoint now) { missing_.try_emplace(session, now); }
-  /// Something that the trainer pushed is here, whether it is in time or not.
+  /// A push of the trainer has arrived, late or not.
   void came(SessionId session, TimePoint now);
-  /// The trainer is gone.
+  /// The trainer has departed.
   void forget(SessionId session);
   Duration of(SessionId session) const;
 
@@ -36,8 +37,8 @@ class MeasuredGrace {
   static double secondsOf(const Estimate& estimate) { return estimate.mean + 4 * estimate.deviation; }
 
   const Duration most_;
-  std::map<SessionId, TimePoint> missing_;   // since when
-  std::map<SessionId, Estimate> estimates_;  // of those that were missing before
+  std::map<SessionId, TimePoint> missing_;   // start of the wait
+  std::map<SessionId, Estimate> estimates_;  // of trainers with a measurement
 };
 
 }  // namespace psd

@@ -15,7 +15,7 @@ struct Entry {
   uint64_t hash = 0;
   size_t part = 0;
   uint64_t id = 0;
-  size_t value = 0;  // first in the part's gradients
+  size_t value = 0;  // index of its first value in the part's gradients
 };
 
 std::vector<Entry> entriesOf(const RowShard& shard, std::span<const StagedRows> parts,
@@ -32,7 +32,7 @@ std::vector<Entry> entriesOf(const RowShard& shard, std::span<const StagedRows> 
       }
     }
   }
-  // A hash stands for one id alone. Stable: a part's gradients of a row stay in their order.
+  // The hash is a bijection of the id. The stable sort keeps a part's gradients of one row in order.
   std::ranges::stable_sort(
       entries, {}, [](const Entry& entry) { return std::tuple(entry.table, entry.hash, entry.part); });
   return entries;

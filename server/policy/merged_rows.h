@@ -7,10 +7,10 @@
 
 namespace psd {
 
-/// The weighted sum of several trainers' gradients of one row shard's rows: Σ weights[i] · parts[i], added up
-/// in their order; a trainer without a row counts as zero there, and one of weight 0 not at all. Each row
-/// comes once, table by table in the order of their indices, in a table in the order of the ids' hashes: what
-/// comes out depends on the gradients alone.
+/// The weighted sum of several trainers' gradients for the rows of one row shard: Σ weights[i] · parts[i],
+/// added in order of i. A trainer that lacks a row contributes zero to it; parts of weight 0 are skipped.
+/// Each row occurs once, ordered by table index and, within a table, by the hash of its id, so that the
+/// result depends on the gradients alone.
 StagedRows mergeRows(const RowShard& shard, std::span<const StagedRows> parts,
                      std::span<const float> weights);
 

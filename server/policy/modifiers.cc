@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kStalenessMax = 1'000'000'000;
 constexpr NumberRange kPositive{.min = 1e-9, .max = 1e9};
 
-/// Whether the key is given and may be; a refusal goes to the reader.
+/// Whether the key is present and supported; a refusal is recorded in the reader.
 bool wanted(ObjectReader& in, std::string_view key, std::string_view refusal) {
   if (refusal.empty()) return in.has(key);
   in.refuse(key, refusal);
@@ -24,7 +24,7 @@ StalenessRule readStaleness(ObjectReader in) {
     rule.rate = StalenessRule::Rate::damped;
     rule.damping = in.number("a", rule.damping, kPositive);
   } else if (in.has("a")) {
-    in.fail("a", "goes with \"rate\": \"damped\"");
+    in.fail("a", "requires \"rate\": \"damped\"");
   }
   if (in.has("max")) rule.max = in.integer("max", 0, 0, kStalenessMax);
   return rule;
@@ -33,7 +33,7 @@ StalenessRule readStaleness(ObjectReader in) {
 DelayCompensation readDelayCompensation(ObjectReader in) {
   DelayCompensation compensation;
   if (!in.has("lambda")) {
-    in.fail("lambda", "is needed: how much is compensated, as 0.04, or 2 with \"adaptive\"");
+    in.fail("lambda", "is required: the strength of the compensation, like 0.04, or 2 with \"adaptive\"");
   }
   compensation.lambda = in.number("lambda", 1, kPositive);
   compensation.adaptive = in.boolean("adaptive", false);
@@ -42,7 +42,7 @@ DelayCompensation readDelayCompensation(ObjectReader in) {
 
 Clip readClip(ObjectReader in, std::string_view normRefusal) {
   Clip clip;
-  if (in.has("norm") == in.has("value")) in.fail("", "takes one of norm and value");
+  if (in.has("norm") == in.has("value")) in.fail("", "requires exactly one of norm and value");
   if (wanted(in, "norm", normRefusal)) clip.norm = in.number("norm", 1, kPositive);
   if (in.has("value")) clip.value = in.number("value", 1, kPositive);
   return clip;

@@ -9,7 +9,8 @@
 
 namespace psd {
 
-/// How staleness τ lowers the learning rate, and from when on a gradient is too old. A value type.
+/// How staleness τ lowers the learning rate, and the staleness above which a gradient is dropped. A value
+/// type.
 struct StalenessRule {
   enum class Rate {
     none,
@@ -18,51 +19,51 @@ struct StalenessRule {
   };
   Rate rate = Rate::none;
   double damping = 0.1;         ///< a
-  std::optional<uint64_t> max;  ///< a gradient that is staler is dropped
+  std::optional<uint64_t> max;  ///< gradients with higher staleness are dropped
 
-  /// Factor of the learning rate at this staleness.
+  /// Learning-rate factor at this staleness.
   double factor(uint64_t staleness) const;
   bool tooOld(uint64_t staleness) const { return max && staleness > *max; }
 };
 
-/// DC-ASGD (Zheng et al. 2017); GradientChange::pulled tells what it does. A value type.
+/// DC-ASGD (Zheng et al. 2017); see GradientChange::pulled. A value type.
 struct DelayCompensation {
-  double lambda = 0;  ///< 0: none
+  double lambda = 0;  ///< 0: disabled
   bool adaptive = false;
 };
 
-/// Bounds of a gradient, taken as it came, before compensation. At most one of them. A value type.
+/// Gradient clipping, applied before delay compensation. At most one of the bounds is set. A value type.
 struct Clip {
-  std::optional<double> norm;   ///< of the whole group's gradient
+  std::optional<double> norm;   ///< of the parameter group's whole gradient
   std::optional<double> value;  ///< of each element
 
-  /// Factor of a gradient with this ‖g‖².
+  /// Scale factor for a gradient with this ‖g‖².
   double scale(double squaredNorm) const;
 };
 
-/// What a policy of any type may do to gradients and rates besides. A value type.
+/// Changes to gradients and learning rates that can be combined with any asynchronous policy. A value type.
 struct Modifiers {
   StalenessRule staleness;
   DelayCompensation delay;
   Clip clip;
 
   bool changesGradients() const { return delay.lambda != 0 || clip.norm || clip.value; }
-  /// Why embedding tables do not go with the modifiers; empty: they do.
+  /// Why the modifiers do not support embedding tables; empty: they do.
   std::string refusesTables() const {
     if (delay.lambda == 0) return {};
-    return "delay_compensation needs the values that each trainer pulled, and nobody keeps those of rows";
+    return "delay_compensation needs the values that each trainer pulled, which are not retained for rows";
   }
-  /// Why they need a gradient's elements all together; empty: they do not.
-  std::string needsWholeGradient() const { return clip.norm ? "clip.norm is of the whole gradient" : ""; }
+  /// Why the modifiers need the whole gradient at once; empty: they do not.
+  std::string needsWholeGradient() const { return clip.norm ? "clip.norm needs the whole gradient" : ""; }
 };
 
-/// Why a policy does not take some of the modifiers; empty: it takes them.
+/// For each modifier, why a policy does not support it; empty: it does.
 struct ModifierRefusals {
   std::string_view staleness, delayCompensation, clip, clipNorm;
 };
 
-/// Reads the keys "staleness", "delay_compensation" and "clip" of a policy, where they are given. Problems go
-/// to the reader.
+/// Reads the optional keys "staleness", "delay_compensation" and "clip" of a policy. Errors are recorded in
+/// the reader.
 Modifiers readModifiers(ObjectReader& in, const ModifierRefusals& refusals = {});
 
 }  // namespace psd

@@ -10,20 +10,20 @@
 
 namespace psd {
 
-/// Calls of trainers that wait to be told something, one of each session at most. The mutex of whoever owns
-/// it guards it; promises are for the loops that the calls came on.
+/// Parked calls of trainers, at most one per session. Guarded by the owner's mutex; each promise belongs to
+/// the event loop that called add().
 template <class T>
 class ParkedCalls {
  public:
-  /// Ends a call of the session's from before (ErrorCode::notReady).
+  /// Parks a call. A previous call of the session fails with ErrorCode::notReady.
   kj::Promise<Result<T>> add(SessionId session) {
     if (ended_) return Result<T>(*ended_);
-    answer(session, Error{ErrorCode::notReady, "a newer call has taken its place"});
+    answer(session, Error{ErrorCode::notReady, "superseded by a newer call"});
     auto call = kj::newPromiseAndCrossThreadFulfiller<Result<T>>();
     calls_.emplace(session, kj::mv(call.fulfiller));
     return kj::mv(call.promise);
   }
-  /// Nothing where none waits.
+  /// Does nothing if the session has no parked call.
   void answer(SessionId session, const Result<T>& with) {
     if (auto call = calls_.extract(session)) call.mapped()->fulfill(Result<T>(with));
   }
@@ -31,7 +31,7 @@ class ParkedCalls {
     for (auto& [session, call] : calls_) call->fulfill(Result<T>(with));
     calls_.clear();
   }
-  /// `due(session)` gives what a call is told now, as std::optional<T>; nothing: it waits on.
+  /// Answers each call for which `due(session)`, a std::optional<T>, has a value; the others stay parked.
   template <class Due>
   void answerDue(const Due& due) {
     for (auto call = calls_.begin(); call != calls_.end();) {
@@ -40,7 +40,7 @@ class ParkedCalls {
       call = told ? calls_.erase(call) : std::next(call);
     }
   }
-  /// Answers all, and those that come after.
+  /// Fails all parked and future calls with `why`.
   void end(const Error& why) {
     ended_ = why;
     answerAll(why);

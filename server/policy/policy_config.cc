@@ -26,8 +26,8 @@ std::string delayFault(const LocalPlan& plan, uint64_t fragments, const std::str
   const uint64_t slot = plan.period / fragments;
   if (plan.delay < slot) return "";
   return fmt::format(
-      "must be below period / fragments ({}){}: what came of one push is taken over before the "
-      "next one",
+      "must be below period / fragments ({}){}: the result of a push is applied before the "
+      "next push",
       slot, whence);
 }
 
@@ -47,8 +47,8 @@ PolicyChoice readGroupPolicy(ObjectReader& in, const PolicyChoice& topLevel) {
   PolicyChoice choice = topLevel;
   if (readType(in) != topLevel.type) {
     in.fail("type", "must be \"" + topLevel.type +
-                        "\", as the top level's is, whose trainers take steps of the whole model by "
-                        "themselves");
+                        "\", like the top level's policy, under which local steps cover the whole "
+                        "model");
   }
   choice.plan = topLevel.readInGroup(in, *topLevel.plan.local);
   return choice;

@@ -15,99 +15,99 @@
 
 namespace psd {
 
-/// Builds the policy once the parameters that it rules are there. Called on any thread, of several at once.
+/// Builds the policy once the parameters that it manages exist. Called from any thread, possibly
+/// concurrently.
 using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const PolicyScope&)>;
 
-/// What tells policies apart beyond their names, for code that must know it before there is a model.
+/// Static properties of a policy type, for code that needs them before a model exists.
 struct PolicyTraits {
   bool readsLive = false;  ///< UpdatePolicy::readsLive()
-  /// Where PolicyScope::recorded says so, applies each update to a whole shard under its lock and gives it to
+  /// With PolicyScope::recorded, applies each update to a whole shard under its lock and passes it to
   /// ParameterBlock::endUpdate() or endRacingUpdate().
   bool recordsUpdates = false;
-  bool rounds = false;       ///< gradients of several trainers and of all shards of a group make one update
-  bool tables = false;       ///< takes rows of embedding tables
-  bool differences = false;  ///< UpdatePolicy::pushDifference() takes some
+  bool rounds = false;       ///< several trainers' gradients, for all shards of a group, form one update
+  bool tables = false;       ///< supports rows of embedding tables
+  bool differences = false;  ///< supports UpdatePolicy::pushDifference()
 };
 
-/// Into how many fragments at most trainers exchange the model.
+/// Maximum number of fragments in which trainers exchange the model.
 inline constexpr uint64_t kFragmentsMax = 256;
 
-/// How trainers take steps by themselves under a policy that lets them. Without an `inner` optimizer their
-/// steps are of the configured one, which must be plain SGD; with it the daemon runs the configured one on
-/// what they push in place of gradients.
+/// How trainers take local steps under a policy that has them. Without an `inner` optimizer, local steps use
+/// the configured optimizer, which must be plain SGD. With one, the daemon runs the configured optimizer on
+/// what trainers push in place of gradients.
 struct LocalPlan {
   uint64_t period = 0;
   double alpha = 0;
-  Optimizer exchange;  ///< without `inner`: what the daemon runs on what they push
+  Optimizer exchange;  ///< without `inner`: what the daemon runs on pushes
   std::optional<InnerOptimizer> inner = {};
-  bool endsEarly = false;  ///< see LocalSteps, as for the next three
+  bool endsEarly = false;  ///< this and the next three: see LocalSteps
   uint32_t fragments = 1;
   uint32_t delay = 0;
   double blend = 0;
   std::string deltas = {};
-  uint32_t arrivals = 1;  ///< 0: as many as the optimizer's delay is
+  uint32_t arrivals = 1;  ///< 0: equal to the optimizer's delay
 };
 
-/// The most fragments into which trainers exchange the model by that plan: each is pushed once in a period.
+/// The maximum number of fragments for the plan: each is pushed once per period.
 uint64_t fragmentsMost(const LocalPlan& plan);
-/// Why the plan's delay does not go with so many fragments; empty: it does. `whence`: where they come from,
-/// as
-/// ", of which …".
+/// Why the plan's delay is too long for this number of fragments; empty: it is not. `whence`: suffix of the
+/// text that says where the fragments come from, like ", of which …".
 std::string delayFault(const LocalPlan& plan, uint64_t fragments, const std::string& whence = "");
 
-/// What the rounds of a policy demand of the number of trainers.
+/// What the rounds of a policy require of the number of trainers.
 struct RoundPlan {
-  uint32_t backupTrainers = 0;  ///< a round ends without so many
-  uint32_t trainersMin = 1;     ///< before so many have been in together no round ends
-  bool endless = false;         ///< a round stays open for as long as a gradient of it is to come
-  /// How many gradients at most a round with so many trainers compares with one another; null: none.
+  uint32_t backupTrainers = 0;  ///< number of trainers that a round closes without
+  uint32_t trainersMin = 1;     ///< no round closes before this many were joined at the same time
+  bool endless = false;         ///< a round stays open as long as one of its gradients is outstanding
+  /// The maximum number of gradients that a round compares, given the number of trainers; null: none.
   std::function<uint32_t(uint32_t)> compares = nullptr;
-  /// Globs of the aggregator, each of which must match a tensor of the model.
+  /// Tensor-name globs of the aggregator; each must match a tensor of the model.
   std::vector<std::string> tensorGlobs = {};
 };
 
-/// A policy with the options that were read.
+/// A policy with its options.
 struct PolicyPlan {
   PolicyFactory make;
-  /// The optimizer gets other gradients than trainers push: no log replays that.
+  /// The optimizer receives other gradients than trainers push, so that a log of pushes cannot be replayed.
   bool changesGradients = false;
   std::optional<LocalPlan> local = {};
   RoundPlan rounds = {};
-  /// How trainers average gradients among themselves under a policy that has them do so.
+  /// How trainers average gradients among themselves; unset if the policy does not have them do so.
   std::optional<AllReduceTerms> allReduce = {};
-  /// Why the options do not go with embedding tables, under a policy that else takes them; empty: they do.
+  /// Why these options do not support embedding tables, for a policy that otherwise does; empty: they do.
   std::string refusesTables = {};
-  /// Why the options need a gradient's elements in one daemon, all of the group; empty: they do not.
+  /// Why these options need the parameter group's whole gradient in one daemon; empty: they do not.
   std::string needsWholeGradient = {};
 };
 
-/// One line of policy_list.h.
+/// One entry of policy_list.h.
 struct PolicyEntry {
   std::string_view type;     ///< the value of policy.type
-  std::string_view summary;  ///< for people
+  std::string_view summary;  ///< human-readable
   PolicyTraits traits;
   /// Reads the policy's own options.
   PolicyPlan (*read)(ObjectReader& options);
-  /// Where trainers take steps of the whole model by themselves and exchange it in groups: reads what a group
-  /// has of its own, beside what it shares with the top level. Null: groups have nothing to do with another.
+  /// For policies whose local steps cover the whole model while it is exchanged by parameter group: reads a
+  /// group's own options, next to those shared with the top level. Null: parameter groups are independent.
   PolicyPlan (*readInGroup)(ObjectReader& options, const LocalPlan& topLevel) = nullptr;
 };
 
-/// A policy as the config chose it.
+/// The policy that the configuration selects.
 struct PolicyChoice {
   std::string type;
   PolicyTraits traits;
   PolicyPlan plan;
-  LocalSteps local;  ///< what trainers are told of it; without a period where they push gradients
+  LocalSteps local;  ///< sent to trainers; without a period if they push gradients
   /// PolicyEntry::readInGroup.
   PolicyPlan (*readInGroup)(ObjectReader& options, const LocalPlan& topLevel) = nullptr;
 };
 
-/// Reads {"type": …, options…}; problems go to the reader.
+/// Reads {"type": …, options…}; errors are recorded in the reader.
 PolicyChoice readPolicy(ObjectReader& in);
-/// Reads a group's {"type": …, options…}, where the top level chose a policy that has a readInGroup.
+/// Reads a parameter group's {"type": …, options…}; the top level's policy must have readInGroup.
 PolicyChoice readGroupPolicy(ObjectReader& in, const PolicyChoice& topLevel);
-/// All types of policies, a line each, for help texts.
+/// All policy types, one per line, for help texts.
 std::string policyHelp();
 
 }  // namespace psd

@@ -52,7 +52,7 @@ PublishedSlice PublishedValues::answer(uint32_t shard, uint64_t offset, const Re
 void PublishedValues::publish(Piece& piece, std::span<const float> newest, Version version,
                               const Codec& codec) {
   const bool first = !piece.values;
-  if (!first && version <= piece.version) return;  // a pull that began before the newest one
+  if (!first && version <= piece.version) return;  // an older pull
   const auto asTheyAre = [&] {
     piece.values = std::make_shared<const Values>(newest.begin(), newest.end());
     piece.delta = nullptr;
@@ -75,7 +75,7 @@ void PublishedValues::publish(Piece& piece, std::span<const float> newest, Versi
       piece.deltaBytes = bytes;
       piece.before = piece.version;
     } else {
-      asTheyAre();  // a value moved by more than the codec has room for
+      asTheyAre();  // a value changed by more than the codec can represent
     }
   }
   piece.version = version;

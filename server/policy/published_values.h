@@ -15,18 +15,18 @@
 
 namespace psd {
 
-/// What a peer says that it holds of a slice: the values of this version in the view of that number. 0: none.
+/// What a peer reports that it holds of a slice: the values of `version` in view `view`. View 0: nothing.
 struct HeldValues {
   uint64_t view = 0;
   Version version;
 };
 
-/// How the slice travels to it.
+/// How a slice is sent to the peer.
 struct PublishedSlice {
   enum class What {
-    values,  ///< float32, which the peer holds from now on if `view` is not 0
-    delta,   ///< what a codec made of the difference to what it holds
-    same,    ///< no bytes: it holds the newest
+    values,  ///< float32; the peer retains them if `view` is not 0
+    delta,   ///< the encoded difference to what the peer holds
+    same,    ///< no bytes: the peer holds the newest values
   };
   What what = What::values;
   uint64_t view = 0;
@@ -35,39 +35,40 @@ struct PublishedSlice {
   std::shared_ptr<const void> owner = nullptr;  ///< keeps `bytes` readable
 };
 
-/// The parameters as trainers have them that pull differences: what was published of each slice before, and
-/// then differences in few bits, each encoded once for all. What a codec leaves out of one stays between the
-/// parameters and this view of them, and is in the next difference. The view begins with the parameters when
-/// a daemon does: its number is drawn, so that nobody takes a difference to the view of a daemon before.
-/// Holds a copy of what is pulled so, and the bytes of its newest differences. Thread-safe.
+/// The view of the parameters held by trainers that pull encoded differences: the last published values of
+/// each slice, and the difference that led to them, encoded once for all trainers. The error of the codec
+/// remains between the parameters and this view, and is part of the next difference (error feedback). Each
+/// daemon process starts its own view with a random number, so that no peer applies a difference to the view
+/// of a previous process. Memory: a copy of every slice pulled this way, and its newest encoded difference.
+/// Thread-safe.
 class PublishedValues {
  public:
   PublishedValues();
 
-  /// The slice from element `offset` of a shard on, of which `newest` are the values in this version. Slices
-  /// that lie across one that was asked for before travel whole and are not held.
+  /// The slice of a shard that starts at element `offset`; `newest`: its values at `version`. A slice that
+  /// overlaps one requested earlier is sent as values and not retained.
   PublishedSlice answer(uint32_t shard, uint64_t offset, const ReadView& newest, Version version,
                         const HeldValues& held, const Codec& codec);
 
  private:
   using Values = std::vector<float>;
-  /// A slice that was asked for.
+  /// A slice that was requested.
   struct Piece {
-    std::mutex mutex;  // guards what follows
+    std::mutex mutex;  // guards the members below
     std::shared_ptr<const Values> values;
     Version version;
-    std::shared_ptr<const std::vector<uint64_t>> delta;  // to `version` from `before`; null: there is none
+    std::shared_ptr<const std::vector<uint64_t>> delta;  // from `before` to `version`; null: none
     uint64_t deltaBytes = 0;
     Version before;
   };
 
-  /// Null where it lies across another one.
+  /// Null if the slice overlaps another one.
   std::shared_ptr<Piece> pieceAt(uint32_t shard, uint64_t offset, uint64_t count);
-  /// With the piece's mutex held: makes the values of this version its own.
+  /// With the piece's mutex held: publishes the values of `version`, unless it has a newer version.
   static void publish(Piece& piece, std::span<const float> newest, Version version, const Codec& codec);
 
   const uint64_t number_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   struct Entry {
     uint64_t count = 0;
     std::shared_ptr<Piece> piece;

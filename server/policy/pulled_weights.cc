@@ -21,7 +21,7 @@ void PulledWeights::note(SessionId session, ShardId shard, std::shared_ptr<const
 }
 
 bool PulledWeights::letGoOfOldest() {
-  std::shared_ptr<const ShardSnapshot> oldest;  // goes after the lock
+  std::shared_ptr<const ShardSnapshot> oldest;  // freed after the mutex is unlocked
   const std::lock_guard lock(mutex_);
   Versions* of = nullptr;
   Versions::iterator found;

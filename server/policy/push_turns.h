@@ -13,32 +13,32 @@
 
 namespace psd {
 
-/// Keeps the pushes of a trainer to a block in their order where these are recorded: what a restarted daemon
-/// knows of a trainer's pushes, and what it tells of those that come again, takes that for granted. Waiting
-/// for room in the log, or for a lock that others share, alone does not keep it. Thread-safe.
+/// Preserves the order of a trainer's pushes to a block if updates are recorded: a restarted daemon relies on
+/// that order for what it knows of a trainer's pushes and for its answers to repeated ones. Waiting for log
+/// space, or for a shared lock, does not preserve the order. Thread-safe.
 class PushTurns {
  public:
   void join(SessionId session);
   void leave(SessionId session);
 
   using Apply = kj::Function<kj::Promise<Result<PushAnswer>>(ByteBudget::Lease room)>;
-  /// Calls `apply`, on the calling event loop, when the trainer's pushes to the block before this one are
-  /// done and a gradient of so many bytes has room in the log. The next push waits for what it gives. A
-  /// trainer that is not in has its pushes in any order.
+  /// Calls `apply` on the calling event loop once the trainer's earlier pushes to the block are done and the
+  /// log has space for a gradient of `bytes`. The next push waits until the promise of `apply` resolves.
+  /// Pushes of a trainer that is not joined are not ordered.
   kj::Promise<Result<PushAnswer>> inTurn(SessionId session, const ParameterBlock& block, uint64_t bytes,
                                          Apply apply);
 
  private:
-  /// A trainer's next push to the block waits as long as this lives. Empty for one that is not in.
+  /// Blocks the trainer's next push to the block while it lives. Empty for a trainer that is not joined.
   struct Turn {
     std::shared_ptr<ShardLock> lock;
-    std::optional<ShardLock::Guard> guard;  // behind the lock, so that it goes first
+    std::optional<ShardLock::Guard> guard;  // declared after the lock: destroyed first
   };
   kj::Promise<Turn> next(SessionId session, const ParameterBlock& block);
 
   using OfBlocks = std::map<ShardId, std::shared_ptr<ShardLock>>;
 
-  std::mutex mutex_;  // guards what follows, for few instructions
+  std::mutex mutex_;  // guards the members below; held briefly
   std::map<SessionId, OfBlocks> trainers_;
 };
 

@@ -7,11 +7,11 @@
 namespace psd {
 
 /// Hogwild! with every update recorded, for a log or a standby. A shard's gradient is gathered first and then
-/// applied as a whole, without waiting for others: pushes share the shard's lock and race element by element,
-/// and reads are live views. Only to copy a shard does anybody hold its lock alone. The record tells updates
-/// in the order in which they ended. Running them one after the other in that order gives what these pushes,
-/// each whole and once, would have made of the model without races: another run of Hogwild!, not the same
-/// bits. Rows of tables are updated as under Locked. Thread-safe.
+/// applied as a whole, without waiting for others: pushes hold the shard's lock shared and race element by
+/// element, and reads are live views. The lock is held exclusively only to copy a shard. The log has the
+/// updates in the order in which they ended. Replaying them sequentially yields what these pushes, each
+/// applied completely and once, would produce without races: a valid Hogwild! run, but not the same bits.
+/// Table rows are updated as under Locked. Thread-safe.
 class RecordedHogwild final : public UpdatePolicy {
  public:
   RecordedHogwild(const PolicyScope& scope, const Modifiers& modifiers);
@@ -35,11 +35,11 @@ class RecordedHogwild final : public UpdatePolicy {
                                            RowIds rows, std::span<float> out) override;
 
  private:
-  /// Applies a gradient when the trainer's pushes before it are in.
+  /// Applies a gradient after the trainer's earlier pushes.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, WholeShard whole);
   kj::Promise<Result<PushAnswer>> shareLock(Shard& shard, Lane& lane, WholeShard whole,
                                             ByteBudget::Lease room);
-  /// Applies a gradient while the caller shares the shard's lock, with `room` for the update in the log.
+  /// Applies a gradient; the caller holds the shard's lock shared. `room`: log space reserved for the update.
   kj::Promise<Result<PushAnswer>> applySharing(Shard& shard, Lane& lane, WholeShard whole,
                                                ByteBudget::Lease room);
 

@@ -24,15 +24,13 @@ RoundOptions readRounds(ObjectReader& in) {
   rules.quorum = static_cast<uint32_t>(in.integer("quorum", least, 1, kTrainersMax));
   rules.least = least;
   if (rules.quorum < least) {
-    in.fail("quorum", "must be at least " + std::to_string(least) + ", which aggregator '" +
-                          std::string(options.aggregator->name()) + "' needs, not " +
-                          std::to_string(rules.quorum));
+    in.fail("quorum", "must be at least " + std::to_string(least) + ", the minimum of aggregator '" +
+                          std::string(options.aggregator->name()) + "', not " + std::to_string(rules.quorum));
   }
   if (const uint64_t timeout = in.integer("round_timeout_ms", 0, 0, kDayMs); timeout > 0) {
     rules.timeout = std::chrono::milliseconds(timeout);
   }
-  if (in.has("on_timeout") && !in.has("round_timeout_ms"))
-    in.fail("on_timeout", "goes with round_timeout_ms");
+  if (in.has("on_timeout") && !in.has("round_timeout_ms")) in.fail("on_timeout", "requires round_timeout_ms");
   rules.proceedOnTimeout = in.choice("on_timeout", "proceed", {"proceed", "fail"}) == "proceed";
   return options;
 }

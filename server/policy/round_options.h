@@ -11,31 +11,31 @@
 
 namespace psd {
 
-/// By what a mean weighs the contributions of a round.
+/// The weights of contributions in the mean of a round.
 enum class RoundWeights {
-  samples,         ///< the examples behind each
-  equal,           ///< all count alike
-  samples2PerStep  ///< samples² / steps: how much was computed, times the size of its batches
+  samples,         ///< number of samples
+  equal,           ///< all contributions count equally
+  samples2PerStep  ///< samples² / steps: the amount of computation times the batch size
 };
 
-/// How the rounds of a policy go. A value type.
+/// Options of the rounds of a policy. A value type.
 struct RoundOptions {
-  std::string_view name = "sync";  ///< what the policy goes by in the configuration
+  std::string_view name = "sync";  ///< policy name in the configuration
   std::shared_ptr<const Aggregator> aggregator;
   RoundRules rules;
-  Clip clip;  ///< of the gradient that a round makes
+  Clip clip;  ///< of the combined gradient of a round
   RoundWeights weights = RoundWeights::samples;
-  /// A contribution whose round has closed counts in the open one, by its weight times this for each round
-  /// that it is late; nothing: it is dropped.
+  /// A contribution whose round has closed counts in the open one; its weight is multiplied by this factor
+  /// for each round that it is late. nullopt: it is dropped.
   std::optional<double> lateRate = {};
 };
 
-/// Reads the keys that all policies of rounds have: "aggregator", "backup_trainers", "start_trainers",
-/// "quorum", "round_timeout_ms", "on_timeout". Problems go to the reader.
+/// Reads the options common to all policies with rounds: "aggregator", "backup_trainers", "start_trainers",
+/// "quorum", "round_timeout_ms", "on_timeout". Errors are recorded in the reader.
 RoundOptions readRounds(ObjectReader& in);
-/// What the rounds demand of the trainers.
+/// What the rounds require of the trainers.
 RoundPlan planOf(const RoundOptions& options);
-/// PolicyPlan::needsWholeGradient as far as the aggregator makes it so.
+/// PolicyPlan::needsWholeGradient as required by the aggregator.
 std::string wholeGradientFor(const Aggregator& aggregator);
 
 }  // namespace psd

@@ -53,7 +53,7 @@ kj::Promise<RoundUpdater::Outcome> RoundUpdater::apply(Round round, std::vector<
   });
 }
 
-// --- How the gradients become one --------------------------------------------------------------------
+// --- Combining the gradients -------------------------------------------------------------------------
 
 RoundUpdater::Gradients RoundUpdater::gradientsOf(const Work& work, size_t shard) {
   auto gradients = std::make_shared<std::vector<StagedGradient>>();
@@ -193,7 +193,7 @@ kj::Promise<Result<double>> RoundUpdater::addSquares(WorkPtr work, double sum, s
       });
 }
 
-// --- Rows that are new -------------------------------------------------------------------------------
+// --- New rows ----------------------------------------------------------------------------------------
 
 kj::Promise<Status> RoundUpdater::makeRows(WorkPtr work, size_t next) {
   if (next == rowShards_.size()) return Status();
@@ -219,7 +219,7 @@ kj::Promise<void> RoundUpdater::takeBackRows(WorkPtr work) {
   if (work->prepared.empty()) return kj::READY_NOW;
   RowShard& shard = *rowShards_[work->prepared.size() - 1];
   return shard.lock().acquire().then([this, &shard, work](ShardLock::Guard) {
-    // Rows that cannot be taken out for want of memory hold what they begin with, as if they were not there.
+    // Rows that cannot be removed for lack of memory keep their initial values, which has the same effect.
     static_cast<void>(shard.turnover().takeBack(work->prepared.back().created));
     work->prepared.pop_back();
     return takeBackRows(work);

@@ -14,36 +14,36 @@
 
 namespace psd {
 
-/// How far rounds are. A value type.
+/// The current state of the rounds. A value type.
 struct RoundStanding {
   uint64_t open = 0;     ///< number of the open round
-  bool closing = false;  ///< it has its quorum, and its grace runs
+  bool closing = false;  ///< it has its quorum, and its grace period is running
 
-  /// How a round stands for who computes for it; nothing: there is no end in sight.
+  /// What to report to a trainer that computes for `round`; nullopt: nothing yet.
   std::optional<RoundDue> of(uint64_t round) const {
     if (round < open) return RoundDue::closed;
     return closing && round == open ? std::optional(RoundDue::closing) : std::nullopt;
   }
 };
 
-/// Trainers that compute for a round and are to be told when it closes; one wait of each at most.
-/// Thread-safe.
+/// Parked roundDue() calls: notifies trainers that compute for a round when it is about to close or has
+/// closed. At most one per session. Thread-safe.
 class RoundWaits {
  public:
-  /// Answered at once where there is something to tell. Else it waits, and a wait of the trainer's from
-  /// before ends (ErrorCode::notReady).
+  /// Answers immediately if the round is closing or closed. Otherwise parks the call; a previous one of the
+  /// session fails with ErrorCode::notReady.
   kj::Promise<Result<RoundDue>> add(SessionId session, uint64_t round, const RoundStanding& now);
-  /// Tells those for whom it is time.
+  /// Answers the calls whose round is closing or closed.
   void tell(const RoundStanding& now);
-  /// A trainer is gone.
+  /// The trainer has departed: its call is answered with RoundDue::closed.
   void forget(SessionId session);
-  /// Ends all waits, and those that are added after it.
+  /// Fails all parked and future calls with `why`.
   void end(const Error& why);
 
  private:
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   ParkedCalls<RoundDue> calls_;
-  std::map<SessionId, uint64_t> rounds_;  // of those that wait, or did
+  std::map<SessionId, uint64_t> rounds_;  // by session, of its newest call
 };
 
 }  // namespace psd

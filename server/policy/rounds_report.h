@@ -11,27 +11,27 @@
 
 namespace psd {
 
-/// The rounds of a policy, for status and people. A value type.
+/// The rounds of a policy, for the status report. A value type.
 struct RoundsReport {
   struct Round {
-    std::vector<Rank> contributors, missing;  ///< whose gradients it is made of; who was left out
-    std::vector<Rank> late = {};  ///< of the contributors: whose gradient is of a round that had closed
-    double seconds = 0;           ///< that it was open
-    std::optional<double> graceSeconds = {};  ///< of these from its quorum on; nothing: no rule of grace
+    std::vector<Rank> contributors, missing;  ///< trainers that contributed; trainers left out
+    std::vector<Rank> late = {};              ///< contributors whose gradient is of an already closed round
+    double seconds = 0;                       ///< open time
+    std::optional<double> graceSeconds = {};  ///< open time after its quorum; nullopt: no grace period
   };
   struct LeftOut {
     Rank rank;
-    uint64_t rounds = 0, running = 0;  ///< that closed without it; the newest of them in a row
+    uint64_t rounds = 0, running = 0;  ///< rounds that closed without it: total; newest consecutive ones
   };
   uint64_t closed = 0;
-  std::optional<uint64_t> generation = {};      ///< of the trainers that average, which are last.contributors
-  Round last = {};                              ///< where one has closed
-  std::vector<Rank> here = {};                  ///< who has contributed to the open round
-  std::optional<double> graceLeftSeconds = {};  ///< nothing: no grace runs
-  std::vector<LeftOut> leftOut = {};            ///< of the trainers that are in
+  std::optional<uint64_t> generation = {};      ///< of the averaging group; its members: last.contributors
+  Round last = {};                              ///< valid if closed > 0
+  std::vector<Rank> here = {};                  ///< contributors to the open round
+  std::optional<double> graceLeftSeconds = {};  ///< nullopt: no grace period is running
+  std::vector<LeftOut> leftOut = {};            ///< joined trainers only
 };
 
-/// Keeps what there is to tell of closed rounds. Owned by whoever serialises the calls.
+/// Collects statistics of closed rounds. Not thread-safe: the owner serializes the calls.
 class RoundTally {
  public:
   /// A trainer of a round.
@@ -53,11 +53,11 @@ class RoundTally {
       leftOut = {member.rank, leftOut.rounds + 1, leftOut.running + 1};
     }
   }
-  /// Of the newest round: whose contributions were of one before.
+  /// Sets the late contributors of the newest round.
   void noteLate(std::vector<Rank> late) { last_.late = std::move(late); }
   void forget(SessionId session) { leftOut_.erase(session); }
 
-  /// The newest round, and who was left out of some.
+  /// The newest round, and the trainers left out of any round.
   RoundsReport report() const {
     RoundsReport report{.last = last_};
     for (const auto& [session, leftOut] : leftOut_) report.leftOut.push_back(leftOut);
@@ -66,7 +66,7 @@ class RoundTally {
 
  private:
   RoundsReport::Round last_;
-  std::map<SessionId, RoundsReport::LeftOut> leftOut_;  // of trainers that are in
+  std::map<SessionId, RoundsReport::LeftOut> leftOut_;  // of joined trainers
 };
 
 }  // namespace psd

@@ -26,7 +26,7 @@ Result<std::optional<WholeRows>> gatherRows(StagingPool& pool, const RowShard& s
   push.taken += rows;
   if (push.taken < push.total) return std::optional<WholeRows>();
   auto staged = push.gatheredRows.take(pool);
-  if (!staged.ok()) {  // so that the slice may come again
+  if (!staged.ok()) {  // so that the trainer can repeat the slice
     push.gatheredRows.drop(first);
     push.taken -= rows;
     return staged.error();
@@ -35,8 +35,8 @@ Result<std::optional<WholeRows>> gatherRows(StagingPool& pool, const RowShard& s
 }
 
 Result<RowsAnswer> readRows(const RowShard& shard, const RowIds& rows, std::span<float> out) {
-  // The version is read before the values: updates that land in between make these newer than the version
-  // says, never older.
+  // Reads the version before the values: concurrent updates make the values newer than the version, never
+  // older.
   const Version version = shard.version();
   const uint64_t known = shard.gather(rows, out);
   PSD_RETURN_IF_ERROR(shard.state());

@@ -8,24 +8,24 @@
 
 namespace psd {
 
-/// A row shard's part of a gradient, all of it.
+/// A row shard's complete part of a gradient.
 struct WholeRows {
   SessionId session;
   UpdateSource source;
   StagedRows staged;
 };
 
-/// How long a part that came whole in one slice may be left where it lies.
+/// Whether a part that arrived in a single slice may be used in place or must be copied.
 enum class TakenRows { whereTheyLie, copied };
 
-/// Takes a slice of a row shard's part. Gives the part once all of it is there.
+/// Gathers a slice of a row shard's part. Returns the part once it is complete.
 Result<std::optional<WholeRows>> gatherRows(StagingPool& pool, const RowShard& shard, ShardPush& push,
                                             uint64_t first, const RowGradient& slice, TakenRows taken);
 
-/// The rows' values as they are while the caller waits for nobody.
+/// The current values of the rows, without taking the shard's lock.
 Result<RowsAnswer> readRows(const RowShard& shard, const RowIds& rows, std::span<float> out);
 
-/// The rows' values of one version, under the shard's lock.
+/// The values of the rows at one version, read under the shard's lock.
 kj::Promise<Result<RowsAnswer>> readRowsUnderLock(RowShard& shard, const RowIds& rows, std::span<float> out);
 
 }  // namespace psd

@@ -12,10 +12,10 @@
 
 namespace psd {
 
-/// One policy for each parameter group that has tensors.
+/// One policy per parameter group that has tensors.
 using Policies = std::vector<std::shared_ptr<UpdatePolicy>>;
 
-/// The model that the daemon serves: its parameters and the policies that guard them. Shared by all event
+/// The model that the daemon serves: its parameters and the policies that update them. Shared by all event
 /// loops; thread-safe.
 class ServedModel {
  public:
@@ -25,7 +25,7 @@ class ServedModel {
   }
 
   const std::unique_ptr<ParameterStore> store;
-  PublishedValues published;  ///< what trainers have that pull differences
+  PublishedValues published;  ///< for trainers that pull differences
 
   Policies policies() const {
     const std::lock_guard lock(mutex_);
@@ -36,21 +36,21 @@ class ServedModel {
     policies_ = std::move(policies);
     generation_++;
   }
-  /// Rises when the policies change. Readers that keep a copy of the policies compare it, which takes no
-  /// lock.
+  /// Increases when the policies change. Readers that cache the policies compare it without taking a lock.
   uint64_t generation() const { return generation_; }
-  /// The daemon serves what is in the store now, and what comes from now on.
+  /// Records the current versions of the blocks as those that this daemon started with (see began()).
   void beginHere() {
     const std::lock_guard lock(mutex_);
     began_.clear();
     for (size_t i = 0; i < store->blockCount(); i++) began_.push_back(store->block(i).version());
   }
-  /// The versions of the blocks then: where a daemon before this one had higher ones, updates are lost.
+  /// The versions of the blocks at the last beginHere(). If the previous daemon had higher ones, updates are
+  /// lost.
   std::vector<Version> began() const {
     const std::lock_guard lock(mutex_);
     return began_;
   }
-  /// Another model is served from now on. Who reads this one looks for that with retired().
+  /// Marks this model as replaced by another one; readers check retired().
   void retire() { retired_ = true; }
   bool retired() const { return retired_; }
   std::shared_ptr<UpdatePolicy> policyOf(const ParameterBlock& block) const {

@@ -9,13 +9,13 @@ namespace {
 
 using SnapshotResult = Result<std::shared_ptr<const ShardSnapshot>>;
 
-/// The shard as it is now, if a caller still has that snapshot. With the lock held.
+/// The newest snapshot, if it is of the current version and still referenced; else null. With the lock held.
 std::shared_ptr<const ShardSnapshot> newestSnapshot(Shard& shard) {
   auto last = shard.lastSnapshot().lock();
   return last && last->version == shard.version() ? last : nullptr;
 }
 
-/// The shard as it is now, for a caller that holds the lock (`guard`).
+/// A snapshot of the current version; `guard` holds the shard's lock, `room` the memory.
 kj::Promise<SnapshotResult> snapshotUnderLock(Shard& shard, Lane& lane, ShardLock::Guard guard,
                                               ByteBudget::Lease room) {
   if (auto last = newestSnapshot(shard)) return SnapshotResult(std::move(last));
@@ -43,7 +43,7 @@ kj::Promise<SnapshotResult> snapshot(SnapshotRoom& room, Shard& shard, Lane& lan
         if (auto lease = room.tryTake(bytes)) {
           return snapshotUnderLock(shard, lane, kj::mv(guard), std::move(*lease));
         }
-        // The lock is given up here while the copy waits for room, so that updates go on.
+        // Releases the lock while the copy waits for memory, so that updates can proceed.
         return room.take(bytes).then([&shard, &lane](ByteBudget::Lease lease) {
           return shard.lock().acquire().then(
               [&shard, &lane, lease = std::move(lease)](ShardLock::Guard again) mutable {
@@ -57,12 +57,12 @@ kj::Promise<SnapshotResult> snapshot(SnapshotRoom& room, Shard& shard, Lane& lan
 
 kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, Lane& lane, ShardPull& pull,
                                              uint64_t offset, uint64_t count) {
-  // All slices of one pull share one promise for the snapshot, also slices that come while the first one
-  // still waits for the lock.
+  // All slices of one pull share one promise for the snapshot, including slices that arrive while the first
+  // one still waits for the lock.
   if (pull.snapshot == nullptr) pull.snapshot = snapshot(room, shard, lane).fork();
   auto branch = KJ_ASSERT_NONNULL(pull.snapshot).addBranch();
   pull.delivered += count;
-  if (pull.delivered >= shard.range().count) pull.snapshot = nullptr;  // the last slice; its branch holds on
+  if (pull.delivered >= shard.range().count) pull.snapshot = nullptr;  // the last slice's branch owns it
   return branch.then([offset, count](SnapshotResult snapshot) -> Result<PullAnswer> {
     if (!snapshot.ok()) return snapshot.error();
     auto values = (*snapshot)->view.values.subspan(offset, count);
@@ -71,8 +71,8 @@ kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, L
 }
 
 kj::Promise<Result<PullAnswer>> pullLive(Shard& shard, Lane& lane, uint64_t offset, uint64_t count) {
-  // The version is read before the values: updates that land in between make the values newer than
-  // it says, never older, so staleness is not understated.
+  // Reads the version before the values: concurrent updates make the values newer than the version, never
+  // older, so that staleness is not understated.
   Version version = shard.version();
   return storePromise<Result<ReadView>>(
              shard,

@@ -45,7 +45,7 @@ kj::Promise<Result<PushAnswer>> takeSlice(StagingPool& pool, Shard& shard, Shard
   if (!push.gathered.empty() || !shard.logs()) {
     return gatherAndApply(pool, shard, push, offset, slice, apply);
   }
-  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
+  // Backpressure: while gradients wait for a slow disk, no further gradients are gathered.
   return shard.roomToLog(0).then(
       [&pool, &shard, &push, offset, slice, apply = kj::mv(apply)](ByteBudget::Lease) mutable {
         return gatherAndApply(pool, shard, push, offset, slice, apply);

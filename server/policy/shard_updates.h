@@ -9,25 +9,25 @@
 
 namespace psd {
 
-/// A dense shard's gradient, all of it.
+/// A dense shard's complete gradient.
 struct WholeShard {
   SessionId session;
   UpdateSource source;
   Gradient gradient;
-  GatheredGradient gathered = {};  ///< where the gradient lies, if it was gathered
+  GatheredGradient gathered = {};  ///< owns the gradient's memory, if it was gathered
 };
 
-/// What a policy does with a shard's gradient once it is whole.
+/// Applies a shard's complete gradient, as the policy does it.
 using ApplyWhole = kj::Function<kj::Promise<Result<PushAnswer>>(WholeShard)>;
 
-/// Takes a slice of a shard's gradient, and applies the gradient with its last one. `copied`: also one that
-/// came whole is gathered, since it is kept after the slice is gone. Else it is applied from where it lies,
-/// unless it may change there before the log has its copy, or only some elements are to get it.
+/// Gathers a slice of a shard's gradient, and applies the gradient with its last slice. A gradient that
+/// arrives in a single slice is applied in place, unless `copied` is set (the policy retains it beyond the
+/// call), the trainer may modify it before the log has a copy, or only some elements of the shard lack it.
 kj::Promise<Result<PushAnswer>> takeSlice(StagingPool& pool, Shard& shard, ShardPush& push, uint64_t offset,
                                           const Gradient& slice, bool copied, ApplyWhole apply);
 
-/// Applies to some elements of the shard, `ranges`, what the gradient, all of it and in host memory where
-/// those are not all, has for them.
+/// Applies the gradient to the elements `ranges` of the shard, starting with range `next`. `gradient` is the
+/// shard's whole gradient; it must be in host memory if `ranges` do not cover the shard.
 kj::Promise<Status> applyTo(Shard& shard, Lane& lane, const Gradient& gradient, const GradientChange& change,
                             const UpdateScalars& update, std::vector<PushedRange> ranges, size_t next = 0);
 

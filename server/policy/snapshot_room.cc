@@ -28,7 +28,7 @@ std::optional<ByteBudget::Lease> SnapshotRoom::tryTake(uint64_t bytes) {
 
 kj::Promise<ByteBudget::Lease> SnapshotRoom::take(uint64_t bytes) {
   auto lease = budget_->take(bytes);
-  letGoForThoseWhoWait();  // what was kept before anybody counted as waiting
+  letGoForThoseWhoWait();  // evicts snapshots retained before this call counted as waiting
   return lease;
 }
 

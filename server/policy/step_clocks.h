@@ -10,44 +10,43 @@
 
 namespace psd {
 
-/// The clocks of bounded staleness (SSP; Ho et al. 2013): a trainer's clock counts its finished steps, and
-/// who is more than `bound` ahead of the slowest live trainer waits in its next read. Bound 0 is lock-step.
+/// The clocks of bounded staleness (SSP; Ho et al. 2013): a trainer's clock counts its finished steps, and a
+/// trainer more than `bound` ahead of the slowest live trainer waits in its next read. Bound 0 is lock-step.
 ///
-/// Who joins begins at the slowest clock (the first one, or the first after everybody left, where the slowest
-/// was last), so that nobody who could read before must wait for the steps that it did not make. Who leaves
-/// holds nobody back. The slowest trainer never waits, so there is always one that moves on, and each wait
-/// ends when the slowest ones have stepped or left.
+/// A trainer that joins starts at the slowest clock, or at its last value if no trainer is joined, so that a
+/// join never makes others wait. Departed trainers hold no reads back. The slowest trainer never waits, so
+/// there is always progress, and each wait ends when the slowest trainers have stepped or departed.
 ///
-/// Pure: no threads, locks or clocks of the wall. Owned by whoever serialises the calls.
+/// Pure: no threads, locks or wall clocks. Not thread-safe: the owner serializes the calls.
 class StepClocks {
  public:
-  /// Trainers that waited and may read now; ascending.
+  /// Trainers whose wait has ended; ascending.
   using Released = std::vector<SessionId>;
 
-  /// One trainer in its read.
+  /// A trainer whose read waits.
   struct Wait {
     SessionId session;
     TimePoint since;
-    uint64_t ahead = 0;              ///< clocks, of the slowest
-    std::vector<SessionId> slowest;  ///< whom it waits for; ascending
+    uint64_t ahead = 0;              ///< steps ahead of the slowest
+    std::vector<SessionId> slowest;  ///< trainers it waits for; ascending
   };
 
   explicit StepClocks(uint64_t bound) : bound_(bound) {}
 
   uint64_t bound() const { return bound_; }
-  /// The clock of the slowest live trainer; its last value when no trainer is in.
+  /// The clock of the slowest live trainer; its last value if no trainer is joined.
   uint64_t slowest() const { return slowest_; }
-  /// The trainer's clock; nothing for a trainer that is not in.
+  /// The trainer's clock; nullopt for a trainer that is not joined.
   std::optional<uint64_t> clock(SessionId session) const;
   size_t present() const { return clocks_.size(); }
 
   void join(SessionId session);
-  /// The trainer left or is lost; unknown ones are ignored.
+  /// The trainer has departed; unknown sessions are ignored.
   Released leave(SessionId session);
-  /// The trainer has finished a step; unknown ones are ignored.
+  /// The trainer has finished a step; unknown sessions are ignored.
   Released advance(SessionId session);
-  /// Whether the trainer may read now. If not it waits, until it is among those released, leaves, or asks
-  /// again in vain. Who is not in (an observer) may always read.
+  /// Whether the trainer may read now. If not, it is recorded as waiting until it is among the released
+  /// trainers or departs. Sessions that are not joined (observers) may always read.
   bool read(SessionId session, TimePoint now);
 
   std::vector<Wait> waits() const;
@@ -59,7 +58,7 @@ class StepClocks {
   const uint64_t bound_;
   uint64_t slowest_ = 0;
   std::map<SessionId, uint64_t> clocks_;
-  std::multiset<uint64_t> sorted_;  // the clocks of clocks_
+  std::multiset<uint64_t> sorted_;  // the values of clocks_
   std::map<SessionId, TimePoint> waiting_;
 };
 

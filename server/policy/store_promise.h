@@ -11,7 +11,7 @@
 
 namespace psd {
 
-/// An operation that a device is at work on. Shared by the device's thread and the event loop that waits.
+/// An operation in progress on a device. Shared by the device's thread and the event loop that waits.
 template <class T>
 class PendingOperation {
  public:
@@ -26,9 +26,9 @@ class PendingOperation {
   }
   /// Blocks until the operation has ended.
   void wait() const { ended_.wait(false, std::memory_order_acquire); }
-  /// Takes the value out. To be called once.
+  /// Moves the value out. Called once.
   T take() {
-    wait();  // it has ended; this orders what the device's thread did before what follows
+    wait();  // has ended already; synchronizes with the device's thread
     return *std::move(outcome_);
   }
 
@@ -38,13 +38,14 @@ class PendingOperation {
   std::atomic<bool> ended_ = false;
 };
 
-/// Turns a storage operation's callback into a promise for the calling event loop. A synchronous
-/// storage answers inline and costs no cross-thread machinery.
+/// Turns a storage operation's callback into a promise for the calling event loop. A synchronous storage
+/// completes inline, without cross-thread machinery.
 ///
-/// A promise that is dropped while a device is at work, as at an event loop's end, waits for it: what is
-/// attached to the promise or to what follows from it (the gradient, the shard's lock) is let go after that.
+/// A promise that is dropped during the operation, as at the end of an event loop, blocks until the operation
+/// has ended: whatever is attached to the promise or its continuations (the gradient, the shard's lock) is
+/// released only after that.
 ///
-/// `start(done)` begins the operation.
+/// `start(done)` starts the operation.
 template <class T, class Start>
 kj::Promise<T> storePromise(const Shard& shard, Start start) {
   if (shard.storage().synchronous()) {

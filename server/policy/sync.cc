@@ -14,7 +14,7 @@ constexpr uint64_t kAnyRound = UINT64_MAX;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-/// Why a round that did not close has no update.
+/// The error for the contributors of a round that failed.
 Error failureOf(const RoundEnd& end, const std::vector<RoundTally::Member>& members,
                 const RoundRules& rules) {
   std::string missing;
@@ -24,7 +24,7 @@ Error failureOf(const RoundEnd& end, const std::vector<RoundTally::Member>& memb
   const bool timedOut = end.how == RoundEnd::How::timedOut;
   const uint32_t least = rules.grace ? rules.least : rules.quorum;
   const std::string needed =
-      timedOut ? "" : "; policy.quorum, or its aggregator, needs " + std::to_string(least);
+      timedOut ? "" : "; policy.quorum or the aggregator requires " + std::to_string(least);
   return {timedOut ? ErrorCode::deadlineExceeded : ErrorCode::notReady,
           "round " + std::to_string(end.round) + " " + std::string(describe(end.how)) + " with " +
               std::to_string(end.contributors.size()) + " contribution(s)" +
@@ -36,7 +36,7 @@ Error failureOf(const RoundEnd& end, const std::vector<RoundTally::Member>& memb
 PolicyPlan Sync::read(ObjectReader& in) {
   RoundOptions options = readRounds(in);
   constexpr std::string_view kNothingStale =
-      "goes with asynchronous policies; every gradient of a round is computed from the newest parameters";
+      "requires an asynchronous policy; every gradient of a round is computed from the newest parameters";
   const Modifiers modifiers =
       readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
   options.clip = modifiers.clip;
@@ -46,7 +46,7 @@ PolicyPlan Sync::read(ObjectReader& in) {
       .rounds = planOf(options)};
   if (options.aggregator->compares()) {
     plan.refusesTables =
-        fmt::format("aggregator {} compares gradients, and few trainers have the same rows; take mean",
+        fmt::format("aggregator {} compares gradients, and few trainers have the same rows; use mean",
                     options.aggregator->name());
   }
   plan.needsWholeGradient = modifiers.needsWholeGradient();
@@ -110,7 +110,8 @@ bool Sync::started() const {
 }
 
 kj::Promise<void> Sync::quiesce() {
-  // Eagerly: a caller that waits for several groups to rest does not hold one group's lock meanwhile.
+  // Evaluated eagerly, so that a caller that quiesces several groups does not hold one group's lock while it
+  // waits for the next.
   return applying_.acquire().then([](ShardLock::Guard) {}).eagerlyEvaluate(nullptr);
 }
 
@@ -121,7 +122,7 @@ kj::Promise<void> Sync::drain() {
     if (auto end = rounds_.close(now())) ended = take(std::move(*end));
   }
   if (ended && ended->end.how != RoundEnd::How::closed) {
-    // Too few contributions for the aggregator are dropped rather than refused, so that their trainers go on.
+    // Contributions too few for the aggregator are dropped rather than refused, so that trainers continue.
     for (const auto& contribution : ended->contributions) {
       contribution->answer->fulfill(PushAnswer{PushOutcome::late, blocks().back()->version(), 0, 0});
     }
@@ -149,11 +150,11 @@ kj::Promise<Result<RoundDue>> Sync::roundDue(SessionId session, Version version)
   if (ending_) return Result<RoundDue>(*ending_);
   const int64_t round = static_cast<int64_t>(version.value) - first_.front();
   if (round < 0 || !trainers_.contains(session)) return Result<RoundDue>(RoundDue::closed);
-  // Of a version that no round has reached the open round is what counts, as for a push.
+  // A version that no round has reached counts for the open round, as for a push.
   auto due = waits_.add(session, std::min(static_cast<uint64_t>(round), rounds_.number()), standing());
   if (!options_.lateRate) return due;
   return due.then([](Result<RoundDue> told) {
-    // What it has counts in the next round, the sooner the more.
+    // A late push counts in the next round, with a higher weight the earlier it arrives.
     return told.ok() ? Result<RoundDue>(RoundDue::closing) : told;
   });
 }
@@ -174,8 +175,8 @@ Status Sync::begin(const ParameterBlock& block, ShardPush& push) const {
   if (push.taken > 0 || push.dropped) return {};
   const std::lock_guard lock(mutex_);
   if (ending_) return *ending_;
-  // A late gradient would be dropped, so it is not gathered. nullopt, which stands for a round closed before
-  // this policy began, compares as less than any round.
+  // A late gradient would be dropped, so it is not gathered. nullopt, a round that closed before this policy
+  // started, compares less than any round.
   const std::optional<uint64_t> round = roundOf(indexOf(block), push);
   push.dropped = options_.lateRate ? !round : round < rounds_.number();
   return {};
@@ -245,10 +246,10 @@ kj::Promise<Result<PushAnswer>> Sync::pushRows(RowShard& shard, ShardPush& push,
 std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push) {
   const std::lock_guard lock(mutex_);
   const auto trainer = trainers_.find(push.trainer.session);
-  // Parts that another policy has decided do not come.
+  // Parts that a previous policy has decided do not arrive.
   if (trainer == trainers_.end() || push.known > 0) return nullptr;
   auto& building = trainer->second.building;
-  building.erase(building.begin(), building.lower_bound(push.step));  // older ones are given up
+  building.erase(building.begin(), building.lower_bound(push.step));  // older steps are abandoned
   std::shared_ptr<Contribution> contribution = building[push.step];
   const std::optional<uint64_t> round = push.dropped ? std::nullopt : roundOf(index, push);
   if (!contribution) {
@@ -294,7 +295,7 @@ std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contributio
   const SessionId session = contribution->trainer.session;
   const Result<PushAnswer> late(PushAnswer{PushOutcome::late, blocks().back()->version(), 0, 0});
   if (!contribution->round) return late;
-  // A basis that no round has reached was not read from here; the gradient counts for the open round.
+  // A basis that no round has reached was not read from this daemon; the gradient counts for the open round.
   const uint64_t round = std::min(*contribution->round, rounds_.number());
   contribution->round = round;
   if (options_.lateRate) contribution->late = rounds_.number() - round;
@@ -309,7 +310,7 @@ Sync::Ended Sync::take(RoundEnd end) {
   Ended ended{std::move(end), {}, {}};
   for (auto& [session, contribution] : open_) ended.contributions.push_back(std::move(contribution));
   open_.clear();
-  // Of two processes of a rank the older one stays in front, as its session is the older one.
+  // Of two processes of one rank, the older one stays first, as open_ is ordered by session.
   std::stable_sort(ended.contributions.begin(), ended.contributions.end(),
                    [](const auto& a, const auto& b) { return a->trainer.rank < b->trainer.rank; });
   for (SessionId missing : ended.end.missing) {
@@ -344,7 +345,7 @@ kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
     const std::lock_guard lock(mutex_);
     return standing();
   }());
-  // endWaits() took back what the round had.
+  // No contributions: endWaits() has answered them.
   if (!ended || ended->contributions.empty()) return kj::READY_NOW;
   if (ended->end.how != RoundEnd::How::closed) {
     answer(*ended, Result<uint64_t>(failureOf(ended->end, ended->missing, options_.rules)));
@@ -362,7 +363,8 @@ kj::Promise<Result<uint64_t>> Sync::applyRound(const std::shared_ptr<const Ended
   RoundUpdater::Round parts = std::make_shared<const std::vector<std::shared_ptr<RoundPart>>>(
       round->contributions.begin(), round->contributions.end());
   return updater_.apply(std::move(parts), first_).then([this](RoundUpdater::Outcome outcome) {
-    // The blocks that lack the round stay behind the rounds' count, or every gradient would seem late.
+    // Blocks that lack the round fall behind the round count; without this every later gradient would seem
+    // late.
     const std::lock_guard lock(mutex_);
     for (size_t i = outcome.applied; i < first_.size(); i++) first_[i]--;
     return std::move(outcome.logged);

@@ -18,11 +18,11 @@
 namespace psd {
 
 /// Synchronous rounds (BSP; with backup trainers Chen, Pan, Monga, Bengio, Jozefowicz 2016): the gradients
-/// that the trainers of a round computed from the same parameters become one update of all shards of the
-/// group, applied once; only then are they answered. Gradients are gathered until the round closes, and
-/// combined in the order of the ranks, so that the result depends on the gradients alone. A gradient for a
-/// round that is closed is dropped (`late`), or counts in the open one (RoundOptions::lateRate). SyncRounds
-/// decides when a round closes; who left or is lost is not waited for. Reads see shards whole. Thread-safe.
+/// that the trainers of a round computed from the same parameters form one update of all shards of the
+/// parameter group, applied once; the pushes are answered after that. Gradients are gathered until the round
+/// closes, and combined in rank order, so that the result depends on the gradients alone. A gradient for a
+/// closed round is dropped (`late`) or counts in the open one (RoundOptions::lateRate). SyncRounds decides
+/// when a round closes; departed trainers are not waited for. Reads are atomic per shard. Thread-safe.
 class Sync final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);
@@ -54,18 +54,18 @@ class Sync final : public UpdatePolicy {
  private:
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Result<PushAnswer>>>;
 
-  /// One trainer's gradient for one round, on its way in.
+  /// One trainer's gradient for one round, while it arrives.
   struct Contribution : RoundPart {
-    size_t arrived = 0, staged = 0;  ///< blocks of which every slice is here; blocks that are staged
+    size_t arrived = 0, staged = 0;  ///< number of blocks with all slices; number of staged blocks
     std::optional<Error> failed;
-    Fulfiller answer;  ///< once all have arrived
+    Fulfiller answer;  ///< set once all blocks have arrived
   };
   using Contributions = std::vector<std::shared_ptr<Contribution>>;
   struct Trainer {
     TrainerRef ref;
     std::map<Step, std::shared_ptr<Contribution>> building;
   };
-  /// A round that ended, and what its contributors are to be told or to become.
+  /// A round that ended, and its contributions to be applied or refused.
   struct Ended {
     RoundEnd end;
     Contributions contributions;  ///< by rank
@@ -75,48 +75,49 @@ class Sync final : public UpdatePolicy {
   const std::vector<ParameterBlock*>& blocks() const { return updater_.blocks(); }
   size_t indexOf(const ParameterBlock& block) const;  // in blocks()
 
-  /// The round whose parameters a gradient was computed from, as far as this block's version tells; nothing
-  /// where that was closed before this policy began. A part without rows is of any round. With mutex_ held.
+  /// The round that a gradient was computed for, according to this block's version; nullopt if it closed
+  /// before this policy started. A part without rows belongs to any round. With mutex_ held.
   std::optional<uint64_t> roundOf(size_t index, const ShardPush& push) const;
-  /// Notes in push.dropped whether a part that begins is late.
+  /// Sets push.dropped for a part that is late when its first slice arrives.
   Status begin(const ParameterBlock& block, ShardPush& push) const;
   Status gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient);
-  /// The block's slices are all here. Leaves the promise of the answer in `push` when they are of all blocks.
+  /// All slices of a block have arrived. Once all blocks have, sets push.pendingAnswer. Returns null if the
+  /// part cannot count.
   std::shared_ptr<Contribution> arrived(size_t index, ShardPush& push);
-  /// One block of a contribution is staged, or is not needed, and `put` puts it there. Closes the round if
-  /// that was all it waited for.
+  /// Stores one block of a contribution with `put`, and submits the contribution once all blocks are stored.
+  /// Finishes the round that this closes.
   kj::Promise<void> staged(std::shared_ptr<Contribution> contribution,
                            const std::function<Status(Contribution&)>& put);
-  // With mutex_ held: a complete contribution joins its round, or its answer is given at once. `ended` gets
-  // the round that the contribution closed.
+  // With mutex_ held: adds a complete contribution to its round, or returns its answer. Sets `ended` to the
+  // round that the contribution closed.
   std::optional<Result<PushAnswer>> submit(const std::shared_ptr<Contribution>& contribution,
                                            std::optional<Ended>& ended);
-  // With mutex_ held: takes the open round, which has ended, with its contributions.
+  // With mutex_ held: removes the open round, which has ended, with its contributions.
   Ended take(RoundEnd end);
-  // With mutex_ held: keeps what there is to tell of a round that closed.
+  // With mutex_ held: records statistics of a closed round.
   void note(const Ended& ended);
   // With mutex_ held.
   RoundStanding standing() const { return {rounds_.number(), rounds_.closingUntil().has_value()}; }
-  /// Applies a round that closed, and answers its contributors.
+  /// Applies a closed round and answers its contributors; refuses the contributions of a failed one. Notifies
+  /// roundDue() callers.
   kj::Promise<void> finish(std::optional<Ended> ended);
-  /// Makes a round's update, with applying_ held. Gives the number of its last update in the log; 0 without a
-  /// log.
+  /// Applies a round's update, with applying_ held. Returns the LSN of its last update; 0 without a log.
   kj::Promise<Result<uint64_t>> applyRound(const std::shared_ptr<const Ended>& round);
-  /// Tells the contributors of a round that it is applied, with its place in the log; else why not.
+  /// Answers the contributors of a round: applied, with the LSN, or the error.
   void answer(const Ended& ended, const Result<uint64_t>& logged) const;
 
   const RoundOptions options_;
   const std::shared_ptr<StagingPool> staging_;
   const std::shared_ptr<SnapshotRoom> snapshots_;
-  RoundUpdater updater_;                 ///< with applying_ held
-  std::optional<RoundMetrics> metrics_;  ///< nothing: nobody asks
-  const bool goesOn_;                    ///< an earlier daemon began the run
-  const bool followsOther_;  ///< what trainers computed under the policy before counts for the first round
-  ShardLock applying_;       ///< rounds are applied one after the other
-  RoundWaits waits_;         ///< who is told before a round closes
+  RoundUpdater updater_;                 ///< used with applying_ held
+  std::optional<RoundMetrics> metrics_;  ///< nullopt: not recorded
+  const bool goesOn_;                    ///< the run resumes from a previous daemon
+  const bool followsOther_;              ///< gradients computed under the previous policy count for round 0
+  ShardLock applying_;                   ///< rounds are applied one at a time
+  RoundWaits waits_;                     ///< parked roundDue() calls
 
-  mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
-  /// For each block: its version when round 0 opened, less the rounds that it failed to apply.
+  mutable std::mutex mutex_;  // guards the members below; held briefly, never while waiting
+  /// By block: its version when round 0 opened, minus the number of rounds that it failed to apply.
   std::vector<int64_t> first_;
   SyncRounds rounds_;
   std::map<SessionId, Trainer> trainers_;

@@ -46,7 +46,7 @@ std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   const auto until = deadline();
   if (!until || now < *until) return {};
   if (!started_) {
-    // Under a rule of grace rounds close without a quorum too, where no more trainers are in.
+    // With a grace period, rounds can close below the quorum if no more trainers are joined.
     startTrainers_ = rules_.grace ? 1 : rules_.quorum;
     startWith(startTrainers_, now);
     return settle(now);

@@ -18,73 +18,76 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 /// The rules by which a synchronous round closes.
 struct RoundRules {
-  /// So many trainers of a round are not waited for: it closes with the first N of N + b.
+  /// Number of trainers of a round that it does not wait for: it closes with the first N of N + b.
   uint32_t backupTrainers = 0;
-  /// Fewer contributions do not make a round. At least 1.
+  /// Minimum number of contributions of a round. At least 1.
   uint32_t quorum = 1;
-  /// So many contributions make a round under a rule of grace where no quorum of trainers is left, as at the
-  /// end of a run. At least 1, at most the quorum.
+  /// With a grace period: minimum number of contributions of a round when fewer trainers than the quorum are
+  /// left, as at the end of a run. At least 1, at most the quorum.
   uint32_t least = 1;
-  /// No round ends before so many trainers, or a quorum, have been in at the same time.
+  /// No round closes before this many trainers, or a quorum if that is more, were joined at the same time.
   uint32_t startTrainers = 0;
-  /// From a round's first contribution, of the first round from the start on; nothing: no limit.
+  /// Time limit of a round from its first contribution; in the first round not before the start. nullopt:
+  /// none.
   std::optional<std::chrono::milliseconds> timeout;
-  /// From when a quorum of an open round is there; then it closes with what has come. Nothing: it waits for
-  /// all of its trainers.
+  /// Grace period of an open round from its quorum on; then it closes with the contributions it has. nullopt:
+  /// it waits for all of its trainers.
   std::optional<std::chrono::milliseconds> grace;
-  /// That is the most, and as long a grace is given as MeasuredGrace tells of the trainers that are missing.
+  /// `grace` is an upper limit, and the actual grace period is the MeasuredGrace of the missing trainers.
   bool graceMeasured = false;
-  /// After the timeout go on with the contributions that are there, if they are a quorum, rather than fail.
+  /// At the timeout, close with the present contributions if they are a quorum, rather than fail.
   bool proceedOnTimeout = true;
 };
 
 /// How a round ended.
 struct RoundEnd {
   enum class How {
-    closed,      ///< the round's contributions are to be combined and applied once
-    timedOut,    ///< the round's contributions are to be dropped and refused
-    quorumLost,  ///< too few trainers are left for a quorum: contributions are to be dropped and refused
+    closed,      ///< the contributions are to be combined and applied once
+    timedOut,    ///< the contributions are to be dropped and their pushes refused
+    quorumLost,  ///< too few trainers are left for a quorum: as timedOut
   };
   uint64_t round = 0;
   How how = How::closed;
   std::vector<SessionId> contributors;  ///< ascending
   std::vector<SessionId> missing;       ///< in the round, but did not contribute; ascending
   double seconds = 0;                   ///< since it opened
-  double graceSeconds = 0;              ///< since a quorum was there, under a rule of grace
+  double graceSeconds = 0;              ///< since its quorum, with a grace period
 };
 
-/// Somebody that a round or a bound waits for.
+/// A trainer that a round or a staleness bound waits for.
 struct Awaited {
   SessionId session;
-  TimePoint since;  ///< from when on somebody has been waiting for it
+  TimePoint since;  ///< start of the wait
   bool operator==(const Awaited&) const = default;
 };
 
-/// Synchronous rounds over the trainers that are in (BSP; with backup trainers Chen, Pan, Monga, Bengio,
-/// Jozefowicz 2016). Rounds are numbered by the updates made before them: round r takes gradients of the
-/// parameters after r rounds, closes once, and r + 1 opens in the same call. A round that fails changes no
-/// parameters, so it begins again under its number, and gradients of those parameters are still good for it.
+/// Synchronous rounds over the joined trainers (BSP; with backup trainers Chen, Pan, Monga, Bengio,
+/// Jozefowicz 2016). Rounds are numbered by the updates made before them: round r accepts gradients of the
+/// parameters after r rounds and closes once; r + 1 opens in the same call. A round that fails changes no
+/// parameters, so it restarts under its number, and gradients of those parameters remain valid for it.
 ///
-/// Under a rule of grace a round that has a quorum closes so long after that at the latest.
+/// With a grace period, a round closes at the latest that long after its quorum.
 ///
-/// In a round are the trainers that are in when its first contribution comes. Who joins later is waited for
-/// from the next round on, but what it contributes counts, and it is waited for at once when the round has
-/// too few trainers left for a quorum. Who leaves is waited for no longer; what it contributed stands.
+/// A round consists of the trainers that are joined at its first contribution. A trainer that joins later is
+/// waited for from the next round on; its contribution counts, and it is waited for immediately if the round
+/// has too few trainers left for a quorum. A departed trainer is no longer waited for; its contribution
+/// remains valid.
 ///
-/// The first round waits for as many trainers to come as it takes; who has contributed may go. After that no
-/// wait is without an end: a live trainer is waited for until it contributes, leaves or the timeout ends the
-/// round, and a round whose quorum is out of reach fails at its timeout, without a timeout or with nobody
-/// left at once.
+/// The first round waits until enough trainers have joined; its contributors may depart meanwhile. Every
+/// later wait is bounded: a live trainer is waited for until it contributes, departs or the timeout ends the
+/// round. A round that cannot reach its quorum fails at its timeout, or immediately if there is no timeout or
+/// no trainer left.
 ///
-/// Pure: no threads, locks or clocks. Owned by whoever serialises the calls; times must not go back.
+/// Pure: no threads, locks or clocks. Not thread-safe: the owner serializes the calls; times must not
+/// decrease.
 class SyncRounds {
  public:
   enum class Contribution {
     taken,
     late,      ///< its round is closed
-    ahead,     ///< its round is yet to open: nobody can have seen those parameters
-    repeated,  ///< the trainer has contributed to this round
-    stranger,  ///< the trainer is not in
+    ahead,     ///< its round has not opened: those parameters do not exist yet
+    repeated,  ///< the trainer has already contributed to this round
+    stranger,  ///< the trainer is not joined
   };
   struct Answer {
     Contribution contribution;
@@ -99,59 +102,58 @@ class SyncRounds {
   uint64_t number() const { return number_; }  ///< of the open round
   size_t present() const { return live_.size(); }
   size_t contributions() const { return contributors_.size(); }
-  /// Until when the grace of the open round runs; nothing: it does not, as no quorum is there.
+  /// End of the open round's grace period; nullopt: none is running, as there is no quorum.
   std::optional<TimePoint> closingUntil() const {
     return closing_ ? std::optional(closing_->until) : std::nullopt;
   }
-  /// Whether rounds no longer wait for trainers to begin together.
+  /// Whether enough trainers were joined for rounds to start; false: no round closes yet.
   bool started() const { return started_; }
-  /// Lets the first round begin with a quorum of trainers. To be called before any joins.
+  /// Rounds start with a quorum of trainers. Called before any join().
   void startWithQuorum() { startTrainers_ = rules_.quorum; }
-  /// The first round begins with as many trainers as there were `before`, or more by the rules. But from so
-  /// long after the first trainer joined rounds wait for no others to begin together: some may be done. To be
-  /// called before any joins.
+  /// Rounds start with `before` trainers, the number of the previous daemon, or more if the rules say so, but
+  /// no later than `most` after the first join: some trainers may have finished. Called before any join().
   void startWithin(std::chrono::milliseconds most, uint32_t before) {
     startWithin_ = most;
     startTrainers_ = std::max(startTrainers_, before);
   }
 
-  /// A trainer joins. Gives the end of the round, if the round only waited for the start.
+  /// A trainer joins. Returns the end of the round if it only waited for the start.
   std::optional<RoundEnd> join(SessionId session, TimePoint now);
-  /// A trainer left or is lost; unknown ones are ignored. Gives the end of the round, if this ended it.
+  /// A trainer has departed; unknown sessions are ignored. Returns the end of the round if this ended it.
   std::optional<RoundEnd> leave(SessionId session, TimePoint now);
-  /// A gradient of the trainer's is here, whole, of whatever round: a measured grace goes by that.
+  /// A complete gradient of the trainer has arrived, for any round; an input of MeasuredGrace.
   void came(SessionId session, TimePoint now) { measured_.came(session, now); }
-  /// The trainer's gradient of round `round` is here, whole.
+  /// The trainer's complete gradient for round `round` has arrived.
   Answer contribute(SessionId session, uint64_t round, TimePoint now);
-  /// Closes the open round with the contributions that it has; does nothing if it has none.
+  /// Closes the open round with the contributions it has; does nothing if it has none.
   std::optional<RoundEnd> close(TimePoint now);
-  /// Ends the round if its time is over. To be called at deadline(), or any time.
+  /// Ends the round if its deadline has passed. Called at deadline() or any other time.
   std::optional<RoundEnd> tick(TimePoint now);
-  /// When the open round's time is over, or before the start that of waiting for it; nothing while nobody
-  /// waits, or while neither a grace nor a timeout runs.
+  /// End of the open round's grace period or timeout, or before the start the end of the wait for it; nullopt
+  /// if neither is running.
   std::optional<TimePoint> deadline() const;
 
-  /// Trainers without which the open round is not complete; empty while nobody has contributed. With backup
-  /// trainers any of them will do.
+  /// Trainers that the open round waits for; empty before its first contribution. With backup trainers, the
+  /// round needs only some of them.
   std::vector<Awaited> waitingFor() const;
-  /// How many trainers must join before a round that waits for them can close; mostly 0.
+  /// Number of trainers that must join before the open round can close; usually 0.
   uint32_t joinsNeeded() const;
 
  private:
-  /// A grace that runs.
+  /// A running grace period.
   struct Closing {
     TimePoint since, until;
   };
 
   void admitAll(TimePoint now);
-  /// From now on, where the trainers that are missing are given a grace.
+  /// The grace period of the missing trainers, starting now.
   Closing closingFrom(TimePoint now);
-  /// Begins with the first round, if so many trainers are in.
+  /// Starts the rounds if at least `trainers` are joined.
   void startWith(size_t trainers, TimePoint now);
   std::optional<RoundEnd> settle(TimePoint now);
   RoundEnd end(RoundEnd::How how, TimePoint now);
   bool hasQuorum() const { return contributors_.size() + awaited_.size() >= rules_.quorum; }
-  /// So many contributions make a round: a quorum, or under a rule of grace all that can come.
+  /// Number of contributions needed: the quorum, or with a grace period all that can still arrive.
   size_t needed() const {
     if (!rules_.grace || hasQuorum()) return rules_.quorum;
     return std::max<size_t>(rules_.least, contributors_.size() + awaited_.size());
@@ -163,19 +165,19 @@ class SyncRounds {
   uint64_t number_ = 0;
   uint32_t startTrainers_;
   std::optional<std::chrono::milliseconds> startWithin_;
-  std::optional<TimePoint> startBy_;  // once a trainer has come
+  std::optional<TimePoint> startBy_;  // set by the first join
   bool started_ = false;
-  TimePoint start_;  // once started
+  TimePoint start_;  // valid if started_
   std::set<SessionId> live_;
-  std::set<SessionId> contributors_;        // perhaps gone since
-  std::map<SessionId, TimePoint> awaited_;  // live, in the round, without contribution; when it came in
+  std::set<SessionId> contributors_;        // may have departed
+  std::map<SessionId, TimePoint> awaited_;  // live trainers of the round that must contribute; since when
   std::optional<TimePoint> firstContribution_;
   MeasuredGrace measured_;
   std::optional<Closing> closing_;
-  std::optional<TimePoint> opened_;  // when the open round did; nothing while nobody is in
+  std::optional<TimePoint> opened_;  // start of the open round; nullopt while no trainer is joined
 };
 
-/// For people: "closed", "timed out", "lost its quorum".
+/// Human-readable: "closed", "timed out", "lost its quorum".
 std::string_view describe(RoundEnd::How how);
 
 }  // namespace psd

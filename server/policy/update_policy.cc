@@ -27,7 +27,7 @@ std::vector<RowShard*> PolicyScope::rowShards() const {
 kj::Promise<Result<PushAnswer>> UpdatePolicy::pushDifference(Shard&, Lane&, ShardPush&, uint64_t, Gradient) {
   return Result<PushAnswer>(
       ErrorCode::invalidArgument,
-      fmt::format("policy {} takes no differences of a bridge, as its rounds count every update", name()));
+      fmt::format("policy {} takes no differences from a bridge, as its rounds count every update", name()));
 }
 
 kj::Promise<Result<PushAnswer>> UpdatePolicy::pushRows(RowShard&, ShardPush&, uint64_t, RowGradient) {
@@ -41,7 +41,7 @@ kj::Promise<Result<RowsAnswer>> UpdatePolicy::pullRows(RowShard&, const std::opt
 
 kj::Promise<Result<RoundDue>> UpdatePolicy::roundDue(SessionId, Version) {
   return Result<RoundDue>(ErrorCode::invalidArgument,
-                          fmt::format("policy {} has no rounds that close after a grace", name()));
+                          fmt::format("policy {} has no rounds with a grace period", name()));
 }
 
 Error UpdatePolicy::noRows() const {
@@ -64,9 +64,8 @@ kj::Promise<Result<Version>> UpdatePolicy::pullTo(Shard& shard, Lane& lane, Shar
 }
 
 kj::Promise<Result<FormedGroup>> UpdatePolicy::formGroup(SessionId, uint64_t, const AveragingMember&) {
-  return Result<FormedGroup>(
-      ErrorCode::invalidArgument,
-      "under policy " + std::string(name()) + " trainers push what they compute, and form no groups");
+  return Result<FormedGroup>(ErrorCode::invalidArgument, "under policy " + std::string(name()) +
+                                                             " trainers do not form averaging groups");
 }
 
 }  // namespace psd

@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-// Of a smaller part of a shard keeping account would take more than its values do.
+// Below this size the bookkeeping of a published slice would take more memory than its values.
 constexpr uint64_t kPublishedElementsMin = 256;
 
 }  // namespace
@@ -33,7 +33,7 @@ Result<const Codec*> PullService::agreedCodec(std::string_view name) const {
 Status PullService::mayRead() const {
   if (loop_.environment().draining) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   if (model_->retired()) {
-    return {ErrorCode::notReady, "the daemon serves the model in another order of its tensors now"};
+    return {ErrorCode::notReady, "the daemon now serves the model in another tensor order"};
   }
   return {};
 }
@@ -47,8 +47,8 @@ Status PullService::check(const PullRequest& request) const {
   if (!current || current->pull != request.pull || !current->letGo) return {};
   return {ErrorCode::deadlineExceeded, "pull " + std::to_string(request.pull) + " of shard " +
                                            std::to_string(request.shard) +
-                                           " has asked for nothing for limits.pull_timeout_ms (" +
-                                           std::to_string(limits.pullTimeoutMs) + "): begin it anew"};
+                                           " has been idle for limits.pull_timeout_ms (" +
+                                           std::to_string(limits.pullTimeoutMs) + "): restart it"};
 }
 
 std::shared_ptr<PullService::Reading> PullService::reading(const PullRequest& request) {
@@ -67,7 +67,7 @@ std::shared_ptr<const void> PullService::asking(uint32_t shard, const std::share
   reading->unanswered++;
   return {nullptr, [this, shard, reading](const void*) {
             reading->unanswered--;
-            reading->asked = loop_.now();  // it was not the peer that made itself wait
+            reading->asked = loop_.now();  // the wait was not the peer's fault
             if (reading->snapshot != nullptr) holding_.insert(shard);
           }};
 }
@@ -106,7 +106,7 @@ kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, c
 kj::Promise<Result<PublishedSlice>> PullService::pullDelta(const PullRequest& request,
                                                            const HeldValues& held) {
   if (!trainer_) {
-    return Result<PublishedSlice>(ErrorCode::invalidArgument, "differences are for trainers that are in");
+    return Result<PublishedSlice>(ErrorCode::invalidArgument, "only joined trainers may pull differences");
   }
   const Codec* const codec = findDecoder(loop_.config().groups.back().policy.local.deltas);
   if (!codec) {
@@ -204,7 +204,7 @@ Result<SliceEncoder::Encoded> PullService::encoded(const ReadView& view, const C
   if (codec) {
     PSD_ASSIGN_OR_RETURN(sent, encoder_.encode(*codec, view));
   }
-  // The answer may outlive its call, the model and what answers pulls.
+  // The answer may outlive its call, the model and this service.
   if (!sent.owner) sent.owner = model_;
   count(sent.bytes.size(), view.values.size_bytes());
   return sent;

@@ -19,97 +19,97 @@
 
 namespace psd {
 
-/// A slice that a peer asks for.
+/// A slice requested by a peer.
 struct PullRequest {
-  uint64_t pull = 0;  ///< which of the peer's pulls it belongs to: a new number begins a new one
+  uint64_t pull = 0;  ///< number of the peer's pull that the slice belongs to; a new number starts a new pull
   uint32_t shard = 0;
-  uint64_t offset = 0, count = 0;  ///< elements, from the shard's begin
+  uint64_t offset = 0, count = 0;  ///< elements, from the start of the shard
 };
 
-/// The slice as it travels.
+/// A slice as sent.
 struct PulledSlice {
-  Version version;                    ///< of the shard, at least
-  std::span<const std::byte> bytes;   ///< float32, or what the codec made of it
-  std::shared_ptr<const void> owner;  ///< keeps `bytes` readable
+  Version version;                    ///< lower bound on the shard's version
+  std::span<const std::byte> bytes;   ///< float32, or encoded by the codec
+  std::shared_ptr<const void> owner;  ///< keeps `bytes` valid
 };
 
-/// Rows that a peer asks for.
+/// Rows requested by a peer.
 struct RowPullRequest {
   uint32_t shard = 0;
-  OwnedRowRuns rows;  ///< the ids stay as they are until the answer is there
+  OwnedRowRuns rows;  ///< valid until the answer is complete
 };
 
-/// The rows as they travel.
+/// Rows as sent.
 struct PulledRows {
   RowsAnswer answer;
-  std::span<const std::byte> bytes;   ///< row after row, float32 or what the codec made of them
-  std::shared_ptr<const void> owner;  ///< keeps `bytes` readable
+  std::span<const std::byte> bytes;   ///< row after row, float32 or encoded by the codec
+  std::shared_ptr<const void> owner;  ///< keeps `bytes` valid
 };
 
-/// Answers the pulls of one peer, trainer or reader, whatever protocol it speaks: checks each slice, has the
-/// policy read it, and keeps what the policy needs for the slices to come of the same pull. Belongs to one
-/// event loop.
+/// Answers the pulls of one peer, trainer or reader, independent of protocol: checks each slice, reads it
+/// through the policy, and keeps the policy's state for later slices of the same pull. Owned by one event
+/// loop.
 class PullService {
  public:
-  /// `loop` outlives it. `trainer` and `counters` are empty for readers. `codec`: the one that pulls may ask
-  /// for beside float32; null: none.
+  /// `loop` outlives it. `trainer` and `counters` are empty for readers. `codec`: the one that pulls may
+  /// request besides float32; null: none.
   PullService(EventLoop& loop, std::shared_ptr<ServedModel> model, std::optional<TrainerRef> trainer,
               std::shared_ptr<SessionCounters> counters, const Codec* codec);
 
-  /// Whether it serves a reader, and no trainer.
+  /// Whether the peer is a reader instead of a trainer.
   bool ofReader() const { return !trainer_; }
-  /// The codec that a request names, empty: none, which gives null. ErrorCode::invalidArgument for one that
-  /// was not agreed on.
+  /// The codec named by a request; null if `name` is empty. ErrorCode::invalidArgument for one that was not
+  /// negotiated.
   Result<const Codec*> agreedCodec(std::string_view name) const;
-  /// Whether the slice may be pulled now: it lies in its shard and on the grain, is not too large, and the
-  /// pull that it belongs to was not given up (limits.pull_timeout_ms: ErrorCode::deadlineExceeded).
+  /// Whether the slice may be pulled now: it lies within its shard and on the grain, is not too large, and
+  /// its pull has not expired (limits.pull_timeout_ms: ErrorCode::deadlineExceeded).
   Status check(const PullRequest& request) const;
 
-  /// The slice, after check(). The policy may let it wait.
+  /// Reads the slice, after check(). The policy may delay it.
   kj::Promise<Result<PulledSlice>> pull(const PullRequest& request, const Codec* codec);
-  /// The slice, after check(), as a peer gets it that pulls differences. The policy may let it wait.
-  /// ErrorCode::invalidArgument where the policy has none.
+  /// Reads the slice, after check(), for a peer that pulls differences. The policy may delay it.
+  /// ErrorCode::invalidArgument if the policy has no differences.
   kj::Promise<Result<PublishedSlice>> pullDelta(const PullRequest& request, const HeldValues& held);
-  /// The slice's values into memory of the shard's device, after check(); gives their version.
+  /// Copies the slice's values to memory of the shard's device, after check(); returns their version.
   kj::Promise<Result<Version>> pullTo(const PullRequest& request, std::span<float> place);
 
-  /// Whether the rows may be pulled now: they are of their shard, and not too many.
+  /// Whether the rows may be pulled now: they belong to the shard and are not too many.
   Status check(const RowPullRequest& request) const;
-  /// Bytes of the rows as float32, after check().
+  /// Size of the rows as float32, in bytes, after check().
   uint64_t valueBytes(const RowPullRequest& request) const;
-  /// Where the policy would let the rows wait for other trainers: resolves when it need not any more.
+  /// If the policy would make the rows wait for other trainers: resolves when they no longer have to.
   kj::Maybe<kj::Promise<Status>> waitToPull(const RowPullRequest& request);
-  /// The rows, after check(). The policy may let them wait.
+  /// Reads the rows, after check(). The policy may delay them.
   kj::Promise<Result<PulledRows>> pullRows(RowPullRequest request, const Codec* codec);
-  /// The rows' values to `place`, which has room for just them, after check(). The policy may let them wait.
+  /// Writes the rows' values to `place`, which is exactly their size, after check(). The policy may delay
+  /// them.
   kj::Promise<Result<RowsAnswer>> pullRowsTo(RowPullRequest request, std::span<float> place);
 
-  /// Lets go of the copies of shards whose pulls have asked for nothing since then: those pulls are to begin
-  /// anew.
+  /// Drops the snapshots of pulls that have been idle since `since`; such pulls must be restarted.
   void letGoOfIdle(kj::TimePoint since);
 
  private:
-  /// A pull of a shard. It goes on under the policy that it began with.
+  /// A pull of a shard. It stays under the policy that was current at its start.
   struct Reading : ShardPull {
     std::shared_ptr<UpdatePolicy> policy;
-    kj::TimePoint asked = kj::origin<kj::TimePoint>();  ///< for a slice, or answered, the last time
-    size_t unanswered = 0;                              ///< slices
-    bool letGo = false;                                 ///< of its snapshot
+    kj::TimePoint asked = kj::origin<kj::TimePoint>();  ///< last request or answer
+    size_t unanswered = 0;                              ///< slices in progress
+    bool letGo = false;                                 ///< its snapshot was dropped
   };
 
   /// Whether this model may be read now.
   Status mayRead() const;
   RowShard& rowShardOf(const RowPullRequest& request) const;
-  /// Has the policy write the rows' values to `out`.
+  /// Reads the rows' values into `out` through the policy.
   kj::Promise<Result<RowsAnswer>> readRows(RowPullRequest request, std::span<float> out);
   std::shared_ptr<Reading> reading(const PullRequest& request);
-  /// A slice of the pull is asked for; what is returned goes with its answer.
+  /// Marks a slice of the pull as in progress until the returned handle, attached to its answer, is dropped.
   std::shared_ptr<const void> asking(uint32_t shard, const std::shared_ptr<Reading>& reading);
-  /// Shows that the trainer waits, until what it gives goes.
+  /// Counts the trainer as waiting until the returned handle is dropped.
   std::shared_ptr<const void> countWait();
-  /// Counts a slice that was answered.
+  /// Counts an answered slice.
   void count(uint64_t bytes, uint64_t valueBytes);
-  /// What travels: the view's own memory, or what the codec made of it.
+  /// The bytes to send: the view's own memory, or the codec's output.
   Result<SliceEncoder::Encoded> encoded(const ReadView& view, const Codec* codec);
 
   EventLoop& loop_;
@@ -118,7 +118,7 @@ class PullService {
   const std::shared_ptr<SessionCounters> counters_;
   const Codec* const codec_;
   SliceEncoder encoder_;
-  std::map<uint32_t, std::shared_ptr<Reading>> pulls_;  // the newest of each shard that was asked for
+  std::map<uint32_t, std::shared_ptr<Reading>> pulls_;  // newest pull of each shard
   std::set<uint32_t> holding_;                          // shards whose pull holds a snapshot
 };
 

@@ -21,7 +21,7 @@ Result<std::shared_ptr<float>> SliceEncoder::room(uint64_t bytes) {
 Result<SliceEncoder::Encoded> SliceEncoder::encode(const Codec& codec, const ReadView& view) {
   std::span<const float> values = view.values;
   std::shared_ptr<float> still;
-  if (!view.owner) {  // a live view: a codec reads values more than once, and they may change in between
+  if (!view.owner) {  // a live view: codecs read values more than once, and these may change in between
     PSD_ASSIGN_OR_RETURN(still, pool_->acquire(values.size()));
     racyCopy(values.size(), values.data(), still.get());
     values = {still.get(), values.size()};

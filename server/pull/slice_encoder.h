@@ -10,24 +10,24 @@
 
 namespace psd {
 
-/// Encodes parameters on their way to a reader, into buffers that are used again. Belongs to one event loop;
-/// the buffers may go anywhere.
+/// Encodes outgoing parameters into pooled buffers. Owned by one event loop; the buffers may move to any
+/// thread.
 class SliceEncoder {
  public:
   struct Encoded {
-    std::span<const std::byte> bytes;  ///< up to 7 more are readable
+    std::span<const std::byte> bytes;  ///< up to 7 bytes past the end are readable
     std::shared_ptr<const void> owner;
   };
 
   SliceEncoder();
 
-  /// A buffer of so many bytes, of which up to 7 more are readable, for values that are put together to be
-  /// sent.
+  /// A buffer of `bytes`, with up to 7 readable bytes past its end, for assembling outgoing values.
   Result<std::shared_ptr<float>> room(uint64_t bytes);
 
-  /// Fails with nonFinite where a value is beyond the codec's range, or overloaded without memory.
+  /// ErrorCode::nonFinite if a value is outside the codec's range, ErrorCode::overloaded if memory is
+  /// exhausted.
   Result<Encoded> encode(const Codec& codec, const ReadView& view);
-  /// Rows, whose values stay as they are meanwhile; fails likewise.
+  /// For rows whose values do not change during the call; same errors.
   Result<Encoded> encodeRows(const Codec& codec, std::span<const RowBlock> blocks,
                              std::span<const float> values);
 

@@ -9,7 +9,7 @@ namespace psd {
 Result<std::shared_ptr<DeviceRing>> DeviceRing::make(ParameterStore& store, uint32_t device, uint64_t bytes,
                                                      const Limits& limits, ByteBudget& all) {
   if (device >= store.deviceCount()) {
-    return Error{ErrorCode::invalidArgument, "a ring of device " + std::to_string(device) + ": there are " +
+    return Error{ErrorCode::invalidArgument, "no ring on device " + std::to_string(device) + ": there are " +
                                                  std::to_string(store.deviceCount()) + ", numbered from 0"};
   }
   PSD_ASSIGN_OR_RETURN(auto lease, leaseRing(bytes, inSharedUnits(bytes), limits, all));
@@ -20,7 +20,7 @@ Result<std::shared_ptr<DeviceRing>> DeviceRing::make(ParameterStore& store, uint
 Result<ByteBudget::Lease> DeviceRing::leaseCopy(uint64_t bytes) const {
   auto lease = copies_->tryTake(bytes);
   if (lease) return std::move(*lease);
-  return Error{ErrorCode::overloaded, "more gradients are announced than the ring on the device holds"};
+  return Error{ErrorCode::overloaded, "more gradients are announced than the device ring holds"};
 }
 
 Result<std::span<float>> DeviceRing::floatsAt(uint64_t at, uint64_t count) const {

@@ -10,24 +10,24 @@
 
 namespace psd {
 
-/// Memory of one device that the daemon shares with one trainer of the same machine, who keeps its books and
-/// may write at any time: where the trainer lays gradients, and finds parameters that it pulls. Gradients
-/// are copied out of it; all copies together are no larger than it is. Thread-safe. To be kept while the
-/// device is at work on it.
+/// A ring in the memory of one device, shared with one trainer on the same machine. The trainer places
+/// gradients in it and receives pulled parameters through it; it manages the space and may write at any time.
+/// Gradients are copied out before use; outstanding copies together never exceed the ring's size.
+/// Thread-safe. Must outlive device work that uses it.
 class DeviceRing {
  public:
-  /// Takes its size, in whole units of kSharedUnitBytes, from `all` for as long as it lives. `device`: as
-  /// Shard::device() names it. ErrorCode::invalidArgument when there is no such device or limits.ring_bytes
-  /// does not allow it, ErrorCode::overloaded when `all` or the device does not.
+  /// Leases its size, rounded up to whole kSharedUnitBytes, from `all` for its lifetime. `device`: numbered
+  /// like Shard::device(). ErrorCode::invalidArgument if there is no such device or limits.ring_bytes does
+  /// not allow the size, ErrorCode::overloaded if `all` or the device has no space.
   static Result<std::shared_ptr<DeviceRing>> make(ParameterStore& store, uint32_t device, uint64_t bytes,
                                                   const Limits& limits, ByteBudget& all);
 
-  /// What the trainer maps it by.
+  /// Handle with which the trainer maps the memory.
   std::span<const std::byte> handle() const { return memory_->handle(); }
-  /// A share of the ring's size for the copy of a gradient of so many bytes. ErrorCode::overloaded when all
-  /// is shared out, which no trainer sees that announces a place again only once that is answered.
+  /// Reserves `bytes` of the ring's copy budget for the copy of a gradient. ErrorCode::overloaded if the
+  /// budget is spent; a trainer that reuses a place only after its push was answered never sees this.
   Result<ByteBudget::Lease> leaseCopy(uint64_t bytes) const;
-  /// `count` floats at byte `at`, on the device. ErrorCode::badSlice as for SharedRing::floatsAt().
+  /// `count` floats at byte `at`, in device memory. ErrorCode::badSlice as for SharedRing::floatsAt().
   Result<std::span<float>> floatsAt(uint64_t at, uint64_t count) const;
 
  private:

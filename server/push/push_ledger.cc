@@ -10,11 +10,12 @@
 namespace psd {
 namespace {
 
-// In which the slices of a shard may lie: each takes memory until it is joined to its neighbours.
+// Limit on the disjoint ranges of received slices in a shard: each takes memory until it is merged with its
+// neighbours.
 constexpr size_t kPiecesMax = 4096;
 
 Error badSlice(const SliceHead& slice, std::string_view why) {
-  return {ErrorCode::badSlice, fmt::format("push of step {}, shard {}, from {} on: {}", slice.step.value,
+  return {ErrorCode::badSlice, fmt::format("push of step {}, shard {}, offset {}: {}", slice.step.value,
                                            slice.shard, slice.offset, why)};
 }
 
@@ -42,7 +43,8 @@ void PushLedger::recall(uint32_t shard, const std::vector<AppliedPush>& saved, b
       std::min({newest.step.value - 1, AppliedPush::kBefore, uint64_t{answers.kMost - 1}});
   for (uint64_t back = before + 1; back-- > 0;) {
     const Step step{newest.step.value - back};
-    // What is before a range's newest push and not in it was dropped, and is not to be applied after it.
+    // Steps before a range's newest push that the range does not hold were dropped and must not be applied
+    // later.
     const bool dropped = std::any_of(saved.begin(), saved.end(), [&](const AppliedPush& range) {
       return step <= range.step && !holds(range, step);
     });
@@ -55,14 +57,14 @@ void PushLedger::recall(uint32_t shard, const std::vector<AppliedPush>& saved, b
   }
 }
 
-// --- What is known -----------------------------------------------------------------------------------
+// --- Lookup ------------------------------------------------------------------------------------------
 
 std::optional<PushAnswer> PushLedger::answerOf(Step step, uint32_t shard) const {
   const PushAnswer* found = ofShards_[shard].find(step);
   if (!found) found = dropped_.find(step);
   if (!found) return std::nullopt;
   PushAnswer answer = *found;
-  answer.updates = 0;  // counted when it was first answered
+  answer.updates = 0;  // already counted with the first answer
   return answer;
 }
 
@@ -73,7 +75,7 @@ PushLedger::Standing PushLedger::find(const SliceHead& slice) const {
   if (!part || part->push.basis != slice.basis) return {};
   if (!part->push.arrived.contains(slice.offset, slice.count)) return {};
   if (part->refused()) return {Known::refused, *part->outcome, nullptr};
-  // Of an ended session's step it is known only when no policy is at it any more what of it counts.
+  // For a step of an ended session the outcome of its slices is unknown until no policy is processing it.
   const bool atWork = part->unanswered > 0 || (step->closed() && step->unanswered > 0);
   if (atWork) return {Known::atWork, std::nullopt, step};
   if (step->complete) return {Known::undecided, std::nullopt, step};
@@ -84,7 +86,7 @@ std::optional<PushLedger::Standing> PushLedger::decided(const StepPush& step, ui
   if (const auto answer = answerOf(step.number, shard)) return Standing{Known::over, *answer, nullptr};
   const PartPush* part = step.parts[shard].get();
   if (!part) {
-    const Error lost{ErrorCode::sessionEnded, "the trainer was lost before all of it had come"};
+    const Error lost{ErrorCode::sessionEnded, "the trainer was lost before the push was complete"};
     return Standing{Known::refused, lost, nullptr};
   }
   if (part->refused()) return Standing{Known::refused, *part->outcome, nullptr};
@@ -123,7 +125,7 @@ bool PushLedger::applied(const StepPush& step) const {
     const auto& part = step.parts[shard];
     if (part) {
       applied = applied || (part->outcome && !part->dropped() && part->outcome->ok());
-    } else {  // an earlier session brought it in
+    } else {  // applied by an earlier session
       const PushAnswer* before = ofShards_[shard].find(step.number);
       applied = applied || (before && before->applied());
     }
@@ -143,7 +145,7 @@ std::optional<bool> PushLedger::appliedBefore(Step step) const {
   return applied;
 }
 
-// --- What comes --------------------------------------------------------------------------------------
+// --- Incoming slices ---------------------------------------------------------------------------------
 
 Result<std::shared_ptr<StepPush>> PushLedger::stepOf(const SliceHead& slice, bool mayBegin) {
   const Step number = slice.step;
@@ -157,7 +159,7 @@ Result<std::shared_ptr<StepPush>> PushLedger::stepOf(const SliceHead& slice, boo
   const std::optional<uint32_t> group = groupOf(slice);
   giveUpBefore(number, group);
   auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, groups_.size(), group);
-  for (uint32_t shard = 0; shard < groups_.size(); shard++) {  // parts that an earlier session brought in
+  for (uint32_t shard = 0; shard < groups_.size(); shard++) {  // parts applied by an earlier session
     if (step->isOf(groups_[shard]) && ofShards_[shard].find(number)) step->wholeParts++;
   }
   return steps_[number] = std::move(step);
@@ -170,13 +172,14 @@ std::optional<uint32_t> PushLedger::groupOf(const SliceHead& slice) const {
 }
 
 void PushLedger::giveUpBefore(Step number, std::optional<uint32_t> group) {
-  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
+  // Skipping ahead is how a trainer asks to drop an incomplete update.
   for (auto older = steps_.begin(); older != steps_.end() && older->first < number;) {
     const std::shared_ptr<StepPush> step = older->second;
     const bool goesOn = step->complete || (group && !step->isOf(*group));
     older = goesOn ? std::next(older) : steps_.erase(older);
     if (goesOn) continue;
-    // Nor may the rest of it come: a policy has what came, and would take another part of the shard for more.
+    // Later slices of the dropped step must be rejected: a policy already holds some, and would combine
+    // another part of the shard with them.
     for (uint32_t shard = 0; shard < groups_.size(); shard++) {
       if (step->isOf(groups_[shard])) newest_[shard] = std::max(newest_[shard], number);
     }
@@ -196,46 +199,46 @@ size_t PushLedger::decidedBeside(const SliceHead& slice) const {
 Status PushLedger::fits(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
   if (slice.step == Step{}) return badSlice(slice, "steps count from 1");
-  if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
+  if (newest > slice.step) return badSlice(slice, fmt::format("step {} has already started", newest.value));
   const std::optional<uint32_t> group = groupOf(slice);
   const size_t dense = groups_.size() - rowShards_;
   const bool ofRows = slice.shard >= dense;
   const bool oneKind = rowShards_ > 0 && slice.parts == (ofRows ? rowShards_ : dense);
   if (slice.parts != groups_.size() && !group && !oneKind) {
     const std::string fragment =
-        sizes_.empty() ? "" : fmt::format(", or of its fragment {}", sizes_[groups_[slice.shard]]);
-    return badSlice(slice, fmt::format("a gradient of {} parts; it has one of each shard, which are {}{}",
+        sizes_.empty() ? "" : fmt::format(", or {} for its fragment", sizes_[groups_[slice.shard]]);
+    return badSlice(slice, fmt::format("the gradient has {} parts; expected one per shard, {}{}",
                                        slice.parts, groups_.size(), fragment));
   }
   const auto step = begun(slice.step);
   if (step && step->group != group) {
-    return badSlice(slice, "the step has begun with other shards");
+    return badSlice(slice, "the step was started with other shards");
   }
   if (step && step->expected != slice.parts) {
-    return badSlice(slice, fmt::format("a gradient of {} parts, and by a slice before of {}", slice.parts,
+    return badSlice(slice, fmt::format("the gradient has {} parts; an earlier slice says {}", slice.parts,
                                        step->expected));
   }
   for (size_t i = 0; step && slice.parts != groups_.size() && i < step->parts.size(); i++) {
     if (!step->parts[i] || (i >= dense) == ofRows) continue;
-    return badSlice(slice, "a gradient of fewer parts is of tensors alone or of rows alone");
+    return badSlice(slice, "a partial gradient covers either tensors or rows, not both");
   }
   const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   if (!part) return {};
   if (part->push.basis != slice.basis) return badSlice(slice, "its slices name different basis versions");
   if (part->push.total != slice.total) {
-    return badSlice(slice, fmt::format("the part has {} in all, and by a slice before {}", slice.total,
+    return badSlice(slice, fmt::format("the part has {} in total; an earlier slice says {}", slice.total,
                                        part->push.total));
   }
   if (part->push.arrived.overlaps(slice.offset, slice.count)) {
-    return badSlice(slice, "some of its elements came before, in a slice of another size");
+    return badSlice(slice, "some of its elements have already arrived in another slice");
   }
   if (part->push.arrived.pieces() < kPiecesMax) return {};
   return badSlice(slice,
-                  fmt::format("what came of it lies in {} pieces; send the slices in order", kPiecesMax));
+                  fmt::format("its slices form {} separate pieces; send them in order", kPiecesMax));
 }
 
 Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayBegin) {
-  // A refusal leaves nothing behind: all reasons come first.
+  // All checks come first: a rejected slice must leave no trace.
   PSD_RETURN_IF_ERROR(fits(slice));
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice, mayBegin));
   std::shared_ptr<PartPush>& part = step->parts[slice.shard];
@@ -264,7 +267,7 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
   step.unanswered--;
   if (answer.ok()) {
     part.note(*answer);
-    // While slices are with the policy it may yet refuse one, which then comes again.
+    // While other slices are with the policy it may still reject one, which is then sent again.
     if (part.whole() && part.unanswered == 0 && part.newest->outcome != PushOutcome::received) {
       part.outcome = *part.newest;
       ofShards_[slice.shard].add(step.number, *part.newest);
@@ -281,7 +284,7 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
   step.changed();
 }
 
-// --- What becomes of it ------------------------------------------------------------------------------
+// --- Outcome -----------------------------------------------------------------------------------------
 
 PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<PushAnswer>& last,
                                const std::vector<uint32_t>& waited) {
@@ -292,7 +295,7 @@ PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<Push
   for (const uint32_t i : waited) {
     const Result<PushAnswer>& outcome = *step.parts[i]->outcome;
     if (!outcome.ok()) return {outcome.error(), std::move(reply.dropped)};
-    reply.answer->outcome = std::max(reply.answer->outcome, outcome->outcome);  // rises with the trouble
+    reply.answer->outcome = std::max(reply.answer->outcome, outcome->outcome);  // ordered by severity
     reply.answer->staleness = std::max(reply.answer->staleness, outcome->staleness);
     reply.answer->updates += outcome->updates;
     reply.answer->logged = std::max(reply.answer->logged, outcome->logged);
@@ -301,13 +304,13 @@ PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<Push
 }
 
 std::vector<uint32_t> PushLedger::enterOutcomes(StepPush& step, const std::vector<uint32_t>& waited) {
-  // A policy that takes the shards of a group together lets one of them wait for all.
+  // A policy that processes the shards of a group together leaves a single pending answer, on one of them.
   std::map<uint32_t, Result<PushAnswer>> ofGroups;
   for (const uint32_t shard : waited) ofGroups.emplace(groups_[shard], *step.parts[shard]->outcome);
   std::vector<uint32_t> dropped;
   for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
     const auto& part = step.parts[shard];
-    if (!part) continue;  // an earlier session brought it in
+    if (!part) continue;  // applied by an earlier session
     const auto ofGroup = ofGroups.find(groups_[shard]);
     if (!part->outcome && ofGroup != ofGroups.end()) part->outcome = ofGroup->second;
     if (part->outcome && part->outcome->ok()) ofShards_[shard].add(step.number, **part->outcome);
@@ -322,7 +325,7 @@ bool PushLedger::closeIfOver(const std::shared_ptr<StepPush>& step) {
   return true;
 }
 
-// --- When the trainer goes ---------------------------------------------------------------------------
+// --- End of the session ------------------------------------------------------------------------------
 
 void PushLedger::endSession() {
   sessionEnded_ = true;
@@ -332,7 +335,7 @@ void PushLedger::endSession() {
 }
 
 void PushLedger::abandon(StepPush& step) {
-  step.close();  // nobody waits for the rest
+  step.close();  // the rest will not arrive
   for (const auto& part : step.parts) {
     if (part) part->abandoned = true;
   }
@@ -344,8 +347,8 @@ void PushLedger::letGo(StepPush& step) {
   for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
     const auto& part = step.parts[shard];
     if (!part || !part->abandoned || part->unanswered > 0 || part->live) continue;
-    // What was applied, or is with the policy and will be, is to be known again. Nothing else will reach the
-    // model.
+    // Keep what was applied, or is with the policy and will be: repeated slices must find it. Nothing else
+    // reaches the model.
     if (ofShards_[shard].find(step.number) || handedOver(step, shard)) continue;
     if (part->whole()) step.wholeParts--;
     step.parts[shard] = nullptr;

@@ -6,21 +6,21 @@
 
 namespace psd {
 
-/// Counts what one trainer pushes and what becomes of it. Belongs to the trainer's home loop; the counters
-/// are thread-safe.
+/// Counts one trainer's pushes and their outcomes. Owned by the trainer's home loop; the counters are
+/// thread-safe.
 class PushMeter {
  public:
   PushMeter(DaemonMetrics& daemon, SessionCounters& session) : daemon_(daemon), session_(session) {}
 
-  /// A slice that its policy took.
+  /// A slice that its policy accepted.
   void taken(const PushSlice& slice);
-  /// The answer to a slice that its policy took.
+  /// The answer to a slice that its policy accepted.
   void answered(const Result<PushAnswer>& answer);
-  /// A slice that came again and was not applied again.
+  /// A repeated slice that was not applied again.
   void repeated() { daemon_.repeatedSlices.add(); }
-  /// A gradient of which everything is known: the worst that became of it in a shard counts.
+  /// A gradient whose outcome is known; the worst outcome of its shards counts.
   void over(const StepPush& step);
-  /// A slice waits for its policy, or for its turn to get there.
+  /// A slice waits for its policy, or in the queue before it.
   void waits() { session_.waitForPush.add(); }
   void waitsNoMore() { session_.waitForPush.subtract(); }
 

@@ -15,7 +15,7 @@ std::vector<uint32_t> groupsOf(const ParameterStore& store) {
   return groups;
 }
 
-/// The row shards, where gradients of these and of tensors come apart; else 0.
+/// The number of row shards if dense and row gradients are pushed separately, else 0.
 size_t rowShardsApart(const ServedModel& model) {
   return model.policyOf(model.store->block(0))->averages() ? model.store->rowShardCount() : 0;
 }
@@ -27,12 +27,12 @@ kj::Promise<void> whenChanged(StepPush& step) {
   return kj::mv(pair.promise);
 }
 
-/// Takes from the parts of a step what waits there, and puts the shards of these in `waited`. Resolves once
-/// each of them has its outcome.
+/// Collects the pending answers from the parts of a step and adds their shards to `waited`. Resolves once
+/// each of these parts has its outcome.
 kj::Promise<void> outcomesOf(StepPush& step, std::vector<uint32_t>& waited) {
-  // A policy lets go of what waits there when the trainer is gone.
+  // A policy drops its pending answer when the trainer is lost.
   const auto givenUp = [](kj::Exception&&) {
-    return Result<PushAnswer>(ErrorCode::sessionEnded, "the trainer was lost before its gradient was taken");
+    return Result<PushAnswer>(ErrorCode::sessionEnded, "the trainer was lost before its push was applied");
   };
   kj::Vector<kj::Promise<void>> outcomes;
   for (uint32_t i = 0; i < step.parts.size(); i++) {
@@ -57,7 +57,7 @@ std::shared_ptr<PushServer> PushServer::make(ProcessId process, std::shared_ptr<
   auto end = [](PushServer* server) {
     std::unique_ptr<PushServer> owned(server);
     const std::shared_ptr<EventLoop> home = server->home_;
-    // Once the home's thread has ended, nobody else can touch what it owned.
+    // Once the home thread has ended, no other thread accesses what it owned.
     if (home->isHere() || !home->running()) return;
     home->executor()
         .executeAsync([owned = std::move(owned)]() mutable { owned = nullptr; })
@@ -112,7 +112,7 @@ Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
     return checkRowGradient(*model_, head.shard, head.offset, rows, slice.gradient);
   }
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, head.shard, head.offset, head.count, head.total));
-  if (slice.ring) return {};  // the copy will be checked
+  if (slice.ring) return {};  // checked after the copy
   return checkGradient(*model_, slice.head.shard, slice.head.offset, slice.gradient);
 }
 
@@ -140,7 +140,7 @@ void PushServer::drop(Step step) {
   postHome([self = shared_from_this(), step] { self->ledger_.drop(step); });
 }
 
-// --- A slice's way -----------------------------------------------------------------------------------
+// --- Path of a slice ---------------------------------------------------------------------------------
 
 kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
   if (slice.ring) {
@@ -179,20 +179,20 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   KJ_IF_MAYBE (again, answerAgain(slice)) {
     return again->attach(shared_from_this());
   }
-  // The slice waited on its way here, or at the gate. Nobody would end what it began; and where the trainer
-  // is back, which sends again what was not answered, its pushes may not overtake those of before.
+  // The slice may have waited in flight or at the gate. If its session has ended, nothing would close what it
+  // starts; and a reconnected trainer, which resends unanswered slices, must not overtake the earlier ones.
   if (const Status holds = slice.attachment.check(); !holds.ok()) return refused(holds.error());
-  if (ledger_.sessionEnded()) return refused({ErrorCode::sessionEnded, "the trainer is gone"});
-  // The gradient was copied for a policy that takes it on the device, which this one does not.
+  if (ledger_.sessionEnded()) return refused({ErrorCode::sessionEnded, "the trainer's session has ended"});
+  // The gradient was copied to the device for another policy; this one takes host memory only.
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     Shard& shard = model_->store->shard(slice.head.shard);
-    auto waits = ledger_.waits(slice.head.step);  // no later step overtakes it meanwhile
+    auto waits = ledger_.waits(slice.head.step);  // prevents later steps from overtaking it
     return onceCopied(RingIntake::copy(model_, home_->laneFor(model_, shard), false, std::move(slice)))
         .attach(kj::mv(waits));
   }
   const auto step = ledger_.stillAtWork(slice.head.step);
   if (step || ledger_.overtakes(slice.head.step)) {
-    // Slices that this one would overtake, and that wait for nothing, are in the queue before it.
+    // Slices that this one would overtake, and that are not blocked, are queued before it.
     auto changed = step ? whenChanged(*step) : kj::evalLater([] {});
     auto waits = ledger_.waits(slice.head.step);
     return lookUpAgain(kj::mv(changed), std::move(slice), std::move(waits)).attach(shared_from_this());
@@ -206,7 +206,7 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
   switch (found.known) {
     case Known::nothing: return nullptr;
     case Known::over:
-      // A plan of samples that was restored may not know.
+      // A sample assigner restored from a checkpoint may not know the outcome.
       if (const auto applied = ledger_.appliedBefore(slice.head.step))
         tellOfSamples(slice.head.step, *applied);
       return repeated(slice.head.shard, *found.answer);
@@ -214,12 +214,12 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
     case Known::refused: return kj::Promise<PushReply>(PushReply{*found.answer});
     case Known::undecided:
       slice.turn = nullptr;
-      slice.held = nullptr;  // the policy has taken the slice; the wait may be long
+      slice.held = nullptr;  // the policy has the slice, and the wait may be long
       return onceDecided(std::move(found.step), slice.head.shard);
     case Known::atWork: break;
   }
-  // When the policy is done with what came before the trainer was lost, that is forgotten, and this slice
-  // taken.
+  // Once the policy is done with the slices from before the trainer was lost, they are discarded and this one
+  // is taken.
   auto waits = found.step->closed() ? ledger_.waits(slice.head.step) : nullptr;
   return lookUpAgain(whenChanged(*found.step), std::move(slice), std::move(waits));
 }
@@ -324,7 +324,7 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
       .then([reply = std::move(reply)]() mutable { return std::move(reply); });
 }
 
-// --- Beside it ---------------------------------------------------------------------------------------
+// --- Helpers -----------------------------------------------------------------------------------------
 
 bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
   if (ofBridge()) return false;

@@ -13,44 +13,44 @@
 
 namespace psd {
 
-/// Takes the gradients of one process of a trainer: checks each slice, has a PushLedger tell what is new of
-/// it, hands that to the policies, and answers once what became of it is known and cannot be lost any more.
-/// It spans the trainer's connections and belongs to the loop of the first of them, its home. Any thread may
-/// hold it; the last one's letting go ends it at home.
+/// Accepts the gradients of one trainer process: checks each slice, asks a PushLedger what is new in it,
+/// passes that to the policies, and answers once the outcome is known and durable. It spans the trainer's
+/// connections and belongs to the loop of the first of them, its home. Any thread may hold a reference;
+/// destruction happens at home.
 class PushServer : public std::enable_shared_from_this<PushServer> {
  public:
-  /// Upper bound of what is held of a trainer's pushes to a shard, and its pulls from it, in its session and
-  /// policy: AnsweredPushes::kMost answers, and the parts of the steps under way.
+  /// Upper bound, per shard, of the memory that a session and its policy hold for a trainer's pushes and
+  /// pulls: AnsweredPushes::kMost answers, and the parts of the steps in flight.
   static constexpr uint64_t kShardBytes = 4096;
   static_assert(AnsweredPushes<PushAnswer>::kMost * sizeof(AnsweredPushes<PushAnswer>::Entry) + 768 <=
                 kShardBytes);
 
-  /// By shard, what each of its ranges has of this trainer, as a daemon before this one saved it.
+  /// By shard, what each of its ranges has applied from this trainer, as saved by a previous daemon.
   using Saved = std::vector<std::vector<AppliedPush>>;
 
-  /// `saved`: one per shard of the model, or none at all. `outcomes` is told what becomes of each step.
+  /// `saved`: one entry per shard of the model, or empty. `outcomes` is notified of the outcome of each step.
   static std::shared_ptr<PushServer> make(ProcessId process, std::shared_ptr<EventLoop> home,
                                           std::shared_ptr<ServedModel> model,
                                           std::shared_ptr<SessionCounters> counters, const Saved& saved,
                                           StepOutcomes& outcomes);
 
-  /// The policy's answer to one slice, or why it is refused. Where a policy lets a gradient wait for other
-  /// trainers, the last slice of the step waits and all others are answered at once, so that a peer with few
-  /// slices in flight gets all of them in; what `slice` holds is dropped before it waits. From any loop,
-  /// which checks the slice by its own `limits`; it resolves there.
+  /// The policy's answer to one slice, or the error that rejects it. Where a policy makes a gradient wait for
+  /// other trainers, only the last slice of the step waits and all others are answered immediately, so that a
+  /// peer with few slices in flight can send all of them; what `slice` holds is released before the wait.
+  /// Call from any loop, with the `limits` of that loop; the promise resolves there.
   kj::Promise<PushReply> push(PushSlice slice, const Limits& limits);
-  /// Whether the calling loop is the home.
+  /// Whether the calling loop is the home loop.
   bool isHome() const { return home_->isHere(); }
 
-  /// Resolves when no slice is with the policy. From any loop.
+  /// Resolves when no slice is with a policy. Call from any loop.
   kj::Promise<void> whenLanded();
 
-  /// What is pushed from now on is this session's. From any thread with an event loop, like endSession().
+  /// Pushes from now on belong to this session. Call from any thread with an event loop, like endSession().
   void beginSession(TrainerRef trainer);
-  /// The trainer counts as gone: lets go of what was gathered of unfinished updates. It may come back and
-  /// push them anew.
+  /// The trainer is lost or has left: discards the slices of incomplete updates. It may reconnect and push
+  /// them again.
   void endSession();
-  /// The samples behind a step were dealt again: if it comes again, it is dropped.
+  /// The samples of a step were reassigned: the step is dropped if it is pushed again.
   void drop(Step step);
 
  private:
@@ -64,43 +64,43 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   Status check(const PushSlice& slice, const Limits& limits) const;
   PushReply refused(const Error& error) const;
 
-  // What follows runs at home, in the order in which a slice goes through it.
+  // The following run on the home loop, in the order in which a slice passes through them.
 
-  /// Copies what lies in a ring first, and waits while no gradient may begin.
+  /// Copies a slice that lies in a ring; waits while the gate blocks new gradients.
   kj::Promise<PushReply> arrive(PushSlice slice);
   kj::Promise<PushReply> waitAtGate(PushSlice slice, kj::Promise<void> opened);
-  /// Goes on with a slice whose gradient was copied.
+  /// Continues with a slice whose gradient was copied.
   kj::Promise<PushReply> onceCopied(kj::Promise<Result<PushSlice>> copied);
-  /// Looks the slice up: answers it if it came before, else takes it.
+  /// Answers a repeated slice, or takes a new one.
   kj::Promise<PushReply> lookUp(PushSlice slice);
-  /// The answer to a slice that came before, which it may move from; nothing if it is new.
+  /// The answer to a repeated slice, which it may move from; nothing if the slice is new.
   kj::Maybe<kj::Promise<PushReply>> answerAgain(PushSlice& slice);
-  /// lookUp() when `changed` resolves. `waits`: see PushLedger::waits().
+  /// lookUp() once `changed` resolves. `waits`: see PushLedger::waits().
   kj::Promise<PushReply> lookUpAgain(kj::Promise<void> changed, PushSlice slice,
                                      std::shared_ptr<const void> waits);
-  /// The reply to a slice that came again, once it is known what became of the shard's part of its step.
+  /// The reply to a repeated slice, once the outcome of the shard's part is known.
   kj::Promise<PushReply> onceDecided(std::shared_ptr<StepPush> step, uint32_t shard);
   kj::Promise<PushReply> repeated(uint32_t shard, const Result<PushAnswer>& answer);
-  /// Enters a new slice and hands it to its policy.
+  /// Registers a new slice and passes it to its policy.
   kj::Promise<PushReply> take(PushSlice slice);
-  /// Has the part's policy take the slice, which stays as it is until the answer is there.
+  /// Passes the slice, which stays valid until the answer, to the part's policy.
   kj::Promise<Result<PushAnswer>> handOver(PartPush& part, const PushSlice& slice);
-  /// The reply to a slice that its policy answered `last`. To the slice that completes a step: once every
-  /// slice is answered, and everything that waits is known.
+  /// The reply to a slice that its policy answered with `last`. For the slice that completes a step: once
+  /// every slice is answered and all pending outcomes are known.
   kj::Promise<PushReply> settle(std::shared_ptr<StepPush> step, uint32_t shard, uint64_t completion,
                                 Result<PushAnswer> last);
-  /// What follows from the answer to a slice; `settles`: which is that to its whole step.
+  /// Bookkeeping after the answer to a slice; `settles`: it is the answer to the whole step.
   void close(const std::shared_ptr<StepPush>& step, bool settles, const PushReply& reply);
-  /// The reply once nothing that it tells of can be lost any more. All replies, those to slices that come
-  /// again too, go through here last.
+  /// Delays the reply until everything that it reports is durable. Every reply passes through here last,
+  /// including those to repeated slices.
   kj::Promise<PushReply> whenDurable(uint32_t shard, PushReply reply) const;
 
-  /// Whether pushes are differences that a bridge adds, and no trainer's.
+  /// Whether pushes are differences from a bridge instead of a trainer's gradients.
   bool ofBridge() const { return trainer_.rank == kBridgeRank; }
   bool takesDeviceGradient(const PushSlice& slice) const;
-  /// Tells the control loop what became of the samples behind a step.
+  /// Reports the outcome of a step's samples to the control loop.
   void tellOfSamples(Step step, bool applied);
-  /// Counts a slice in that landed() counts out.
+  /// Counts a slice as in flight until landed().
   void underWay();
   void landed();
   kj::Promise<void> whenLandedHere();
@@ -114,7 +114,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   PushMeter meter_;
   RingIntake rings_;
   TrainerRef trainer_;
-  uint64_t inFlight_ = 0;  // slices with the policy, or on their way to it
+  uint64_t inFlight_ = 0;  // slices with a policy, or on their way to it
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> waitForLanding_;
 };
 

@@ -13,37 +13,37 @@
 
 namespace psd {
 
-/// What of which gradient a slice carries: elements of a dense shard, or rows of a row shard. A value type.
+/// Identifies a slice of a gradient: elements of a dense shard, or rows of a row shard. A value type.
 struct SliceHead {
   Step step;
   uint32_t shard = 0;       ///< number of the parameter block
-  uint64_t offset = 0;      ///< elements, from the shard's begin; rows, from the part's first row
+  uint64_t offset = 0;      ///< elements from the start of the shard; rows from the first row of the part
   uint64_t count = 0;       ///< elements or rows
-  Version basis;            ///< what the gradient was computed from
-  uint32_t samples = 0;     ///< examples behind the gradient
-  uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
-  uint32_t parts = 0;       ///< that the gradient has, one of each shard
-  uint64_t total = 0;       ///< elements or rows that the part has in all
+  Version basis;            ///< version that the gradient was computed from
+  uint32_t samples = 0;     ///< examples in the gradient
+  uint32_t localSteps = 0;  ///< local steps that the trainer took; 0: the gradient of a single step
+  uint32_t parts = 0;       ///< parts of the gradient, one per shard
+  uint64_t total = 0;       ///< elements or rows in the complete part
 };
 
-/// One slice of a trainer's gradient, however it came. A value type.
+/// One slice of a trainer's gradient, regardless of transport. A value type.
 struct PushSlice {
   SliceHead head;
-  Attachment attachment = {};  ///< that it came over
+  Attachment attachment = {};  ///< the attachment that delivered it
   Gradient gradient = std::span<const float>();
-  std::optional<OwnedRowRuns> rows = {};       ///< whose gradients these are; nothing: a dense shard's
-  std::shared_ptr<const void> held = nullptr;  ///< keeps gradient and ids readable; dropped on the home loop
-  /// Keeps the DeviceRing in which the gradient lies, where the trainer may change it: to be copied first.
-  /// Null elsewhere.
+  std::optional<OwnedRowRuns> rows = {};       ///< row ids of the gradient; nothing: a dense shard
+  std::shared_ptr<const void> held = nullptr;  ///< keeps gradient and ids valid; dropped on the home loop
+  /// Keeps the DeviceRing alive if the gradient lies in it and the trainer may change it, so it must be
+  /// copied first. Null otherwise.
   std::shared_ptr<const void> ring = nullptr;
-  /// Set by RingIntake: while it lives, the slices that came through a ring later wait to be looked at, so
-  /// that they do not overtake this one.
+  /// Set by RingIntake: while it lives, slices that arrived through a ring later are not processed, so they
+  /// cannot overtake this one.
   std::shared_ptr<const void> turn = nullptr;
 };
 
-/// What a slice is told. A value type.
+/// The answer to a slice. A value type.
 struct PushReply {
-  Result<PushAnswer> answer;           ///< to the slice that completes a step: the worst of what waited
+  Result<PushAnswer> answer;           ///< for the slice that completes a step: the worst outcome
   std::vector<uint32_t> dropped = {};  ///< see PushResult.dropped in the schema
 };
 

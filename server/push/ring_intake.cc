@@ -8,14 +8,14 @@
 namespace psd {
 namespace {
 
-/// A slice of a gradient in memory that no trainer reaches.
+/// A slice of a gradient in memory that no trainer can reach.
 struct OwnGradient {
   Gradient gradient;
-  std::shared_ptr<const void> owner;  ///< keeps it readable
+  std::shared_ptr<const void> owner;  ///< keeps it valid
 };
 
-/// Copies a slice, for the place that `head` names, from memory of the shard's device: to memory of the
-/// device, or else to the host's. What a trainer changes in `onDevice` meanwhile is in the copy or not.
+/// Copies the slice described by `head` from device memory to device or host memory. Concurrent writes by the
+/// trainer to `onDevice` may or may not be in the copy.
 kj::Promise<Result<OwnGradient>> copyGradient(const std::shared_ptr<ServedModel>& model, Lane& lane,
                                               const SliceHead& head, std::span<const float> onDevice,
                                               bool toDevice) {
@@ -50,7 +50,7 @@ kj::Promise<Result<PushSlice>> RingIntake::copy(const std::shared_ptr<ServedMode
   return copied.then([slice = std::move(slice)](Result<OwnGradient> copy) mutable -> Result<PushSlice> {
     if (!copy.ok()) return copy.error();
     slice.gradient = copy->gradient;
-    // The ring has its share of copies back when the copy goes.
+    // The ring's copy budget is returned with the copy.
     using CopyAndSource = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
     slice.held = std::make_shared<const CopyAndSource>(std::move(copy->owner),
                                                        std::move(slice.ring ? slice.ring : slice.held));
@@ -69,7 +69,7 @@ kj::Promise<Result<PushSlice>> RingIntake::take(const std::shared_ptr<ServedMode
     before = turn->addBranch();
   }
   turn_ = over.promise.fork();
-  auto turn = slice.turn;  // kept until then by a slice that could not be copied, too
+  auto turn = slice.turn;  // held until then even if the copy failed
   return copy(model, lane, toDevice, std::move(slice))
       .then([before = kj::mv(before), turn = std::move(turn)](Result<PushSlice> copied) mutable {
         return before.then([copied = std::move(copied), turn = std::move(turn)]() mutable {

@@ -9,24 +9,24 @@
 
 namespace psd {
 
-/// Takes gradients out of the rings that trainers write to on devices: each slice is copied to where no
-/// trainer reaches before anything looks at its values, and the slices go on in the order in which they came.
-/// Belongs to an event loop.
+/// Takes gradients out of the device rings that trainers write to: each slice is copied to memory that no
+/// trainer can reach before its values are inspected, and slices continue in arrival order. Owned by one
+/// event loop.
 class RingIntake {
  public:
-  /// `lane`: for the shard of `model` that the slice is of.
-  /// `slice` with its gradient copied, to memory of the shard's device or else to the host's; resolves once
-  /// every slice before it has dropped its `turn`. ErrorCode::nonFinite where the gradient holds NaN or
-  /// infinity.
+  /// `lane`: of the slice's shard in `model`.
+  /// Returns `slice` with its gradient copied, to memory of the shard's device if `toDevice`, else to host
+  /// memory. Resolves once every earlier slice has dropped its `turn`. ErrorCode::nonFinite if the gradient
+  /// holds NaN or infinity.
   kj::Promise<Result<PushSlice>> take(const std::shared_ptr<ServedModel>& model, Lane& lane, bool toDevice,
                                       PushSlice slice);
 
-  /// `slice` with its gradient, which is in memory of the shard's device, copied as take() does, in no order.
+  /// Like take(), for a gradient that is already in device memory of the daemon; without ordering.
   static kj::Promise<Result<PushSlice>> copy(const std::shared_ptr<ServedModel>& model, Lane& lane,
                                              bool toDevice, PushSlice slice);
 
  private:
-  kj::Maybe<kj::ForkedPromise<void>> turn_;  // of the next slice; null: of the first
+  kj::Maybe<kj::ForkedPromise<void>> turn_;  // of the previous slice; null: none yet
 };
 
 }  // namespace psd

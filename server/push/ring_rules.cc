@@ -14,7 +14,7 @@ Result<ByteBudget::Lease> leaseRing(uint64_t bytes, uint64_t taken, const Limits
   }
   auto lease = all.tryTake(taken);
   if (!lease) {
-    return Error{ErrorCode::overloaded, "a ring of " + std::to_string(taken) + " bytes: all rings have " +
+    return Error{ErrorCode::overloaded, "a ring of " + std::to_string(taken) + " bytes: all rings take " +
                                             std::to_string(all.used()) +
                                             " already, and limits.all_rings_bytes allows " +
                                             std::to_string(limits.allRingsBytes)};
@@ -28,9 +28,9 @@ Status checkPlaceInRing(uint64_t at, uint64_t count, uint64_t ringBytes) {
     return Status(ErrorCode::badSlice,
                   std::to_string(count) + " elements at byte " + std::to_string(at) + " of the ring: " + why);
   };
-  if (at % kGrainBytes != 0) return bad("places begin at multiples of " + std::to_string(kGrainBytes));
+  if (at % kGrainBytes != 0) return bad("offsets must be multiples of " + std::to_string(kGrainBytes));
   if (at > ringBytes || count > (ringBytes - at) / sizeof(float)) {
-    return bad("it has " + std::to_string(ringBytes) + " bytes");
+    return bad("the ring has " + std::to_string(ringBytes) + " bytes");
   }
   return {};
 }

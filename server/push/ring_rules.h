@@ -8,13 +8,12 @@
 
 namespace psd {
 
-/// The share of `all`, limits.all_rings_bytes, of a ring of so many bytes, which takes `taken` of memory.
-/// ErrorCode::invalidArgument when limits.ring_bytes does not allow so many, ErrorCode::overloaded when `all`
-/// does not.
+/// Leases `taken` bytes from `all` (limits.all_rings_bytes) for a ring of `bytes`. ErrorCode::invalidArgument
+/// if limits.ring_bytes does not allow `bytes`, ErrorCode::overloaded if `all` is exhausted.
 Result<ByteBudget::Lease> leaseRing(uint64_t bytes, uint64_t taken, const Limits& limits, ByteBudget& all);
 
-/// Whether `count` floats at byte `at` lie in a ring of so many bytes, at a multiple of the layout's grain
-/// (64 bytes); else ErrorCode::badSlice.
+/// ErrorCode::badSlice unless `count` floats at byte `at` lie within a ring of `ringBytes`, at a multiple of
+/// the layout's grain (64 bytes).
 Status checkPlaceInRing(uint64_t at, uint64_t count, uint64_t ringBytes);
 
 }  // namespace psd

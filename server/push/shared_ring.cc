@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// The memory of a ring and what it takes of the daemon's budgets, given back with it. Thread-safe.
+/// The memory of a ring with its leases from the daemon's budgets. Thread-safe.
 struct LeasedMemory {
   ByteBudget::Lease bytes, file;
   std::shared_ptr<SharedMemory> memory;

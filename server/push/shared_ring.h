@@ -10,22 +10,22 @@
 
 namespace psd {
 
-/// Memory that the daemon shares with one trainer of the same machine, who lays gradients in it and announces
-/// where, and says where rows that it pulls are to be written. The trainer keeps its books and may write at
-/// any time, so also while it is read here: what is read twice may differ. Nothing but values of a gradient
-/// may be taken from it, never an index or a length. Thread-safe.
+/// Memory shared with one trainer on the same machine. The trainer places gradients in it and announces their
+/// offsets, and names the offsets where pulled rows are written. The trainer manages the space and may write
+/// at any time, including while the daemon reads: two reads of a value may differ. Only gradient values may
+/// be read from it, never an index or a length. Thread-safe.
 class SharedRing {
  public:
-  /// Zeroed. Takes its size from `all` and its descriptor from `files` for as long as its memory lives, which
-  /// others may keep. ErrorCode::invalidArgument when limits.ring_bytes does not allow it,
-  /// ErrorCode::overloaded when `all`, `files` or the system does not.
+  /// Zeroed. Leases its size from `all` and its descriptor from `files` for as long as the memory lives,
+  /// which other owners may extend. ErrorCode::invalidArgument if limits.ring_bytes does not allow the size,
+  /// ErrorCode::overloaded if `all`, `files` or the system is exhausted.
   static Result<std::unique_ptr<SharedRing>> make(uint64_t bytes, const Limits& limits, ByteBudget& all,
                                                   ByteBudget& files);
 
   const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
 
-  /// `count` floats at byte `at`. ErrorCode::badSlice when they do not lie in it, or not at a multiple of the
-  /// layout's grain (64 bytes).
+  /// `count` floats at byte `at`. ErrorCode::badSlice if they are not within the ring, or not at a multiple
+  /// of the layout's grain (64 bytes).
   Result<std::span<float>> floatsAt(uint64_t at, uint64_t count) const;
 
  private:

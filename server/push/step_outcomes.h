@@ -6,13 +6,13 @@
 
 namespace psd {
 
-/// Who deals samples and is told what became of them. Thread-safe; outlives the event loops.
+/// The sample assigner, notified of the outcome of each step. Thread-safe; outlives the event loops.
 class StepOutcomes {
  public:
   virtual ~StepOutcomes() = default;
-  /// Whether samples are dealt at all: else nothing need be told.
+  /// Whether samples are assigned; otherwise outcomes need not be reported.
   virtual bool wanted() const = 0;
-  /// The gradient of a step of a trainer's process is over: applied, to some shards at least, or dropped.
+  /// The outcome of a step's gradient from a trainer process: applied, to at least some shards, or dropped.
   virtual kj::Promise<void> tell(ProcessId process, Step step, bool applied) = 0;
 };
 

@@ -14,23 +14,24 @@
 
 namespace psd {
 
-/// Where a shard's part of a gradient stands.
+/// State of a shard's part of a gradient.
 enum class PartState {
   gathering,   ///< slices are missing
-  withPolicy,  ///< the policy has every slice, and has not answered all of them
-  waiting,     ///< the policy has answered every slice, and the gradient waits for other trainers
-  decided,     ///< what became of the part is known, an error among what it may be
+  withPolicy,  ///< the policy has every slice but has not answered all of them
+  waiting,     ///< the policy has answered every slice; the gradient waits for other trainers
+  decided,     ///< the outcome of the part is known, possibly an error
 };
 
-/// A shard's part of a gradient, under the policy that it began with. Owned by its PushLedger's thread.
+/// A shard's part of a gradient, under the policy that was current at its start. Owned by its PushLedger's
+/// thread.
 struct PartPush {
-  ShardPush push;                             ///< what the policy sees, and keeps
-  std::shared_ptr<UpdatePolicy> policy;       ///< set by whoever admits the first slice
+  ShardPush push;                             ///< the policy's view and state
+  std::shared_ptr<UpdatePolicy> policy;       ///< set when the first slice is admitted
   bool live = false;                          ///< UpdatePolicy::appliesSlices()
   uint64_t unanswered = 0;                    ///< slices with the policy
-  std::optional<PushAnswer> newest;           ///< answer of the policy to a slice, the worst
-  std::optional<Result<PushAnswer>> outcome;  ///< what became of the part, once that is known
-  bool abandoned = false;                     ///< its session ended before the part was whole
+  std::optional<PushAnswer> newest;           ///< worst answer of the policy to a slice
+  std::optional<Result<PushAnswer>> outcome;  ///< outcome of the part, once known
+  bool abandoned = false;                     ///< the session ended before the part was complete
 
   bool whole() const { return push.arrived.covered() == push.total; }
   bool refused() const { return outcome && !outcome->ok(); }
@@ -39,28 +40,28 @@ struct PartPush {
     if (!whole()) return PartState::gathering;
     return unanswered > 0 ? PartState::withPolicy : PartState::waiting;
   }
-  /// The policy has answered a slice.
+  /// Records the policy's answer to a slice.
   void note(const PushAnswer& answer) {
     const uint64_t logged = newest ? std::max(newest->logged, answer.logged) : answer.logged;
     if (!newest || newest->outcome <= answer.outcome) newest = answer;
     newest->logged = logged;
   }
-  /// What slices that the policy has answered are told until the part is decided.
+  /// The answer to slices that the policy has processed, until the part is decided.
   PushAnswer received() const { return {PushOutcome::received, newest->version, newest->staleness}; }
-  /// Once nothing of the step waits: whether nothing of the part is in the model, nor will be. A policy that
-  /// applies slice by slice has applied some.
+  /// Once nothing of the step is pending: whether no part of the gradient is in the model or will be. A
+  /// policy that applies slice by slice has applied some.
   bool dropped() const {
     if (outcome && outcome->ok()) return !(*outcome)->applied();
     return (outcome || unanswered == 0) && !live;
   }
 };
 
-/// One gradient on its way in, all its shards together, counted among the loop's updates while it is half
-/// there or waits. Owned by its PushLedger's thread; promises about it may keep it longer.
+/// One incoming gradient over all its shards, counted in the loop's UpdatesUnderWay while it is incomplete or
+/// pending. Owned by its PushLedger's thread; promises may extend its lifetime.
 class StepPush {
  public:
-  /// `expected`: parts that the gradient has, of a model of so many shards. `group`: the only one that they
-  /// are of; nothing: of all.
+  /// `expected`: number of parts in the gradient, of a model of `shards` shards. `group`: the only parameter
+  /// group that it covers; nothing: all.
   StepPush(UpdatesUnderWay& underWay, Step number, uint32_t expected, size_t shards,
            std::optional<uint32_t> group = {})
       : number(number), expected(expected), group(group), parts(shards), underWay_(underWay) {
@@ -71,26 +72,25 @@ class StepPush {
   StepPush(const StepPush&) = delete;
   StepPush& operator=(const StepPush&) = delete;
 
-  /// All expected parts are whole.
+  /// All expected parts are complete.
   void completed() {
     complete = true;
     completions++;
     if (open_) underWay_.arriving--;
   }
-  /// The policy refused a slice, which may come again.
+  /// The policy rejected a slice, which may be sent again.
   void lacksSlices() {
     if (complete && open_) underWay_.arriving++;
     complete = false;
   }
-  /// Whether the slice that completed the step for the `completion`th time completed it for good; 0: it did
-  /// not complete the step.
+  /// Whether the slice that completed the step for the `completion`th time was the last to complete it; 0: it
+  /// did not complete the step.
   bool completedBy(uint64_t completion) const {
     return completion != 0 && complete && completion == completions;
   }
-  /// True once the step's trainer was lost: nobody waits for the step, and nothing new belongs to it until
-  /// reopen().
+  /// True once the step's trainer was lost: no call waits for the step, and no slice joins it until reopen().
   bool closed() const { return !open_; }
-  /// The trainer is back, with what the step lacks.
+  /// The trainer reconnected and sends what the step lacks.
   void reopen() {
     open_ = true;
     underWay_.open++;
@@ -99,31 +99,31 @@ class StepPush {
       if (part) part->abandoned = false;
     }
   }
-  /// Nobody waits for the step any more.
+  /// No call waits for the step any longer.
   void close() {
     if (!open_) return;
     open_ = false;
     if (!complete) underWay_.arriving--;
     underWay_.open--;
   }
-  /// Whether it has a part of each shard of this group.
+  /// Whether the gradient covers the shards of this group.
   bool isOf(uint32_t ofGroup) const { return !group || *group == ofGroup; }
-  /// Has `tell` called once, when something has become known of the step.
+  /// Calls `tell` once, at the next change of the step's state.
   void watch(std::function<void()> tell) { watchers_.push_back(std::move(tell)); }
   void changed() {
     for (const auto& tell : std::exchange(watchers_, {})) tell();
   }
 
   const Step number;
-  const uint32_t expected;              ///< parts, as the trainer says
-  const std::optional<uint32_t> group;  ///< parameter group that it is of; nothing: of all
+  const uint32_t expected;              ///< number of parts, as sent by the trainer
+  const std::optional<uint32_t> group;  ///< the only parameter group that it covers; nothing: all
   const Stopwatch sinceFirstSlice;
-  std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it has come
-  size_t wholeParts = 0;                         ///< parts that are whole, and those known from before
-  bool complete = false;                         ///< all expected parts are whole
-  uint64_t completions = 0;                      ///< times it became complete: refused slices come again
+  std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: no slice has arrived
+  size_t wholeParts = 0;                         ///< complete parts, including those of an earlier session
+  bool complete = false;                         ///< all expected parts are complete
+  uint64_t completions = 0;                      ///< times it became complete; rejected slices are sent again
   uint64_t unanswered = 0;                       ///< slices with the policies
-  std::optional<Result<PushAnswer>> outcome;     ///< of the whole step, once that is known
+  std::optional<Result<PushAnswer>> outcome;     ///< of the whole step, once known
 
  private:
   UpdatesUnderWay& underWay_;

@@ -27,9 +27,9 @@ std::optional<std::chrono::nanoseconds> beginsAfter(const EndedRun& run, const S
 bool leadsOn(const PlanView& plan, const SavedFolder& folder) {
   if (folder.chosen || !folder.record) return true;
   const FolderRecord& record = *folder.record;
-  // An epoch has many standbys, one after the other.
+  // A term may have several standbys, one after the other.
   if (record.standby) return record.epoch <= plan.epoch;
-  // An epoch has one primary.
+  // A term has one primary.
   return record.epoch < plan.epoch || isOfPrimary(record, plan.primary, plan.epoch);
 }
 

@@ -10,13 +10,13 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kRecordBytesLeast = 4ull << 30;  // that fit whatever the configuration says
+constexpr uint64_t kRecordBytesLeast = 4ull << 30;  // always accepted, whatever the configuration says
 
 Status noMemory(const char* what) {
-  return {ErrorCode::overloaded, std::string("the standby has no memory for the primary's ") + what};
+  return {ErrorCode::overloaded, std::string("the standby is out of memory for the primary's ") + what};
 }
 
-/// What `work()` comes to; an Error where there is no memory for it.
+/// The result of `work()`; an Error if memory runs out.
 template <class Work>
 Status within(const char* what, const Work& work) {
   try {
@@ -41,7 +41,7 @@ Follower::~Follower() {
     const std::lock_guard hold(mutex_);
     ending_ = true;
     queue_.clear();
-    if (status_.ok()) status_ = {ErrorCode::unavailable, "the standby gave up its copy"};
+    if (status_.ok()) status_ = {ErrorCode::unavailable, "the standby discarded its copy"};
   }
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
@@ -51,7 +51,7 @@ Status Follower::image(const ImagePart& part) {
   {
     const std::lock_guard hold(mutex_);
     PSD_RETURN_IF_ERROR(status_);
-    if (!imagePath_.empty()) return {ErrorCode::invalidArgument, "the checkpoint was whole already"};
+    if (!imagePath_.empty()) return {ErrorCode::invalidArgument, "the checkpoint is complete already"};
   }
   const Status kept = !part.renamedTo.empty() ? files_.rename(part.path, part.renamedTo)
                                               : files_.append(part.path, part.bytes);
@@ -69,7 +69,7 @@ kj::Promise<Status> Follower::imageDone(std::string path) {
   const std::lock_guard hold(mutex_);
   if (!status_.ok()) return status_;
   if (!imagePath_.empty() || path.empty()) {
-    return Status(ErrorCode::invalidArgument, "the checkpoint was whole already, or has no path");
+    return Status(ErrorCode::invalidArgument, "the checkpoint is complete already, or has no path");
   }
   imagePath_ = std::move(path);
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<Status>();
@@ -82,17 +82,17 @@ Result<std::optional<Follower::Bytes>> Follower::cut(size_t& at) const {
   const std::span<const std::byte> left = std::span(partial_).subspan(at);
   if (left.size() < kRecordPrefixBytes) return std::optional<Bytes>();
   const auto bytes = recordBytes(left.first<kRecordPrefixBytes>());
-  if (!bytes) return Error{ErrorCode::invalidArgument, "what came from the primary is no record"};
+  if (!bytes) return Error{ErrorCode::invalidArgument, "the bytes from the primary are not a log record"};
   if (const uint64_t most = std::max(config_.catchUpBytes, kRecordBytesLeast); *bytes > most) {
     return Error{ErrorCode::overloaded,
-                 "a record of the primary's has " + std::to_string(*bytes) +
-                     " bytes: replication.catch_up_bytes must be as much at this daemon, and is " +
+                 "a record of the primary has " + std::to_string(*bytes) +
+                     " bytes: replication.catch_up_bytes must be at least that at this daemon, and is " +
                      std::to_string(config_.catchUpBytes)};
   }
   if (left.size() < *bytes) return std::optional<Bytes>();
   const auto record = left.first(*bytes);
   if (!hasRightChecksum(record)) {
-    return Error{ErrorCode::invalidArgument, "a record that came from the primary has the wrong checksum"};
+    return Error{ErrorCode::invalidArgument, "a record from the primary has a wrong checksum"};
   }
   at += *bytes;
   return std::optional(Bytes(record.begin(), record.end()));
@@ -103,8 +103,8 @@ Status Follower::take(Bytes record) {
   std::memcpy(&number, record.data() + kRecordPrefixBytes, sizeof number);
   const std::lock_guard hold(mutex_);
   if (held_ != 0 && number != held_) {
-    return {ErrorCode::invalidArgument, "record " + std::to_string(number) + " came from the primary where " +
-                                            std::to_string(held_) + " was due"};
+    return {ErrorCode::invalidArgument, "record " + std::to_string(number) +
+                                            " came from the primary instead of " + std::to_string(held_)};
   }
   if (held_ == 0) applied_ = number;
   held_ = number + 1;
@@ -146,7 +146,7 @@ kj::Promise<Result<FollowerProgress>> Follower::records(std::span<const std::byt
 }
 
 uint64_t Follower::heldNow() const {
-  // Whether it is to be on the disk, the primary's configuration says, which comes with the checkpoint.
+  // The primary's configuration, which arrives with the checkpoint, decides whether records must be on disk.
   if (config_.wait != ReplicationConfig::Wait::standbyAndDisk) return held_;
   if (!restored_) return 0;
   return keeps_ ? kept_ : held_;
@@ -161,7 +161,7 @@ Result<FollowerProgress> Follower::progress() const {
 }
 
 Status Follower::taking() const {
-  if (status_.ok() && leaving_) return {ErrorCode::shuttingDown, "the standby is about to end"};
+  if (status_.ok() && leaving_) return {ErrorCode::shuttingDown, "the standby is about to exit"};
   return status_;
 }
 
@@ -187,7 +187,7 @@ bool Follower::hasWork() const {
 
 void Follower::run() {
   pthread_setname_np(pthread_self(), "psd-follow");
-  kj::EventLoop loop;  // locks are waited for with promises, and this thread may block
+  kj::EventLoop loop;  // ShardLock waits with promises; this thread may block on them
   kj::WaitScope scope(loop);
   run(scope);
 }
@@ -228,7 +228,7 @@ void Follower::run(kj::WaitScope& scope) {
   hold.unlock();
   fulfillAll(waiters);
   if (image)
-    (*image)->fulfill(status.ok() ? Status(ErrorCode::unavailable, "the standby ends") : Status(status));
+    (*image)->fulfill(status.ok() ? Status(ErrorCode::unavailable, "the standby exits") : Status(status));
 }
 
 Status Follower::restore(const std::string& path, kj::WaitScope& scope) {
@@ -241,7 +241,7 @@ Status Follower::restore(const std::string& path, kj::WaitScope& scope) {
   replayer_ = std::make_unique<Replayer>(*place.store, std::nullopt, &*samples_);
   if (!disk_) return {};
   replayer_->lockWith(scope, disk_->groupLocks());
-  PSD_RETURN_IF_ERROR(progress().status());  // meanwhile it may have been given up
+  PSD_RETURN_IF_ERROR(progress().status());  // it may have been discarded meanwhile
   return disk_->begin();
 }
 
@@ -266,7 +266,7 @@ Status Follower::keep() {
   std::vector<Fulfiller> waiters;
   {
     const std::lock_guard hold(mutex_);
-    // What is here is all there is, where this daemon takes over: it goes on without its disk.
+    // At a takeover (ending_) this copy is all there is: continue without the disk.
     if (!flushed.ok()) return ending_ ? Status() : flushed;
     kept_ = applied_;
     for (auto& [number, waiter] : keptWaiters_) {
@@ -280,7 +280,7 @@ Status Follower::keep() {
 
 Status Follower::apply(Bytes bytes) {
   PSD_ASSIGN_OR_RETURN(std::optional<LogRecord> record, parseRecord(std::move(bytes)));
-  if (!record) return {ErrorCode::internal, "a record that was whole is not any more"};
+  if (!record) return {ErrorCode::internal, "a record that was complete no longer is"};
   if (record->departed) {
     departed_ = std::move(record->departed);
     return disk_ ? disk_->departed(*departed_) : Status();
@@ -319,7 +319,7 @@ Result<Followed> Follower::finish() {
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
   PSD_RETURN_IF_ERROR(status_);
-  if (!restored_) return Error{ErrorCode::notReady, "the primary's model was not here yet"};
+  if (!restored_) return Error{ErrorCode::notReady, "the primary's model has not been received yet"};
   if (disk_) disk_->keepOn();
   return Followed{std::move(*samples_).finish(), std::move(departed_), replayer_->applied(), held_};
 }

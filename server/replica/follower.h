@@ -24,59 +24,59 @@
 
 namespace psd {
 
-/// How far a follower is: the numbers of the first records that it does not hold, where it is to keep them on
-/// its disk there, and that it has not applied.
+/// A follower's progress: `held` is the number of the first record that it does not hold (on its disk, if it
+/// keeps the log there), `applied` of the first one that it has not applied.
 struct FollowerProgress {
   uint64_t held = 0, applied = 0;
 };
 
-/// What a daemon that followed another one knows besides the parameters. A value type.
+/// State that a follower has received besides the parameters. A value type.
 struct Followed {
-  SamplePlan samples;                ///< not begun where none were dealt
-  std::optional<Departed> departed;  ///< as the primary told it; nothing: it did not
-  uint64_t updates = 0;              ///< that were applied
-  uint64_t next = 0;                 ///< number of the first record that is not in the model; 0: none came
+  SamplePlan samples;                ///< not begun if no samples were assigned
+  std::optional<Departed> departed;  ///< as received from the primary; nothing: not received
+  uint64_t updates = 0;              ///< number applied
+  uint64_t next = 0;                 ///< number of the first record not in the model; 0: none received
 };
 
 /// Where a follower keeps the model. A move-only value type.
 struct CopyPlace {
   ParameterStore* store = nullptr;    ///< outlives the follower
-  std::unique_ptr<StandbyDisk> disk;  ///< null: in memory alone
+  std::unique_ptr<StandbyDisk> disk;  ///< null: in memory only
 };
 
-/// A standby's copy of a model: takes the primary's checkpoint and then its records, in order, keeps them in
-/// memory and applies them on a thread of its own, as a start does with the log; with a StandbyDisk on the
-/// disk, too. Thread-safe; promises resolve on the calling loop.
+/// A standby's copy of a model: receives the primary's checkpoint and then its log records, in order, queues
+/// them in memory and applies them on its own thread, like the replay at a start; with a StandbyDisk it also
+/// writes them to disk. Thread-safe; promises resolve on the calling loop.
 class Follower final {
  public:
-  /// Makes the store of a checkpoint. Called on the follower's thread.
+  /// Creates the store from a checkpoint. Called on the follower's thread.
   using Restore = std::function<Result<CopyPlace>(Env& files, const Checkpoint& checkpoint)>;
 
   Follower(const ReplicationConfig& config, Restore restore);
   ~Follower();
 
-  /// Adds to the checkpoint. ErrorCode::overloaded: there is no memory for it.
+  /// Appends to the checkpoint. ErrorCode::overloaded: out of memory.
   Status image(const ImagePart& part);
-  /// There is no memory for what is to be added; gives that Error.
+  /// Fails the copy because memory for incoming data ran out; returns that Error.
   Status outOfMemory();
-  /// The checkpoint at `path` is whole. Resolves when it is in a store, and on the disk where it is to be.
+  /// The checkpoint at `path` is complete. Resolves once it is in a store and, with a StandbyDisk, on disk.
   kj::Promise<Status> imageDone(std::string path);
-  /// More bytes of the records, which need not end with a record. Resolves once there is room for more, and
-  /// they are on the disk where they are to be.
+  /// Appends bytes of records; they may end within a record. Resolves once the queue has capacity for more
+  /// and, with a StandbyDisk, the records are on disk.
   kj::Promise<Result<FollowerProgress>> records(std::span<const std::byte> bytes);
   Result<FollowerProgress> progress() const;
-  /// Of records that are here and not applied.
+  /// Size and number of records that are held and not applied.
   uint64_t lagBytes() const;
   uint64_t lagRecords() const;
-  /// Whether the primary's checkpoint is being put into a store, or on the disk.
+  /// Whether the primary's checkpoint is being restored into a store or written to disk.
   bool restoring() const;
 
-  /// Nothing more is taken: the primary is told that this standby is about to end. Who is to take over all
-  /// the same, as the primary ended at that moment, may: see finish().
+  /// Accepts nothing more: the primary receives an error that this standby is about to exit. A takeover is
+  /// still possible if the primary dies at that moment: see finish().
   void leave();
-  /// The run is over: nothing more is taken. Resolves once nothing more is applied, or written to the disk.
+  /// The run is over: accepts nothing more. Resolves once nothing is being applied or written to disk.
   kj::Promise<void> end();
-  /// Applies what is held; nothing more is taken. Blocks. An Error: the copy is of no use.
+  /// Applies what is held and accepts nothing more. Blocks. An Error: the copy is unusable.
   Result<Followed> finish();
 
  private:
@@ -86,21 +86,21 @@ class Follower final {
 
   void run();
   void run(kj::WaitScope& scope);
-  /// With the mutex held: whether the thread has something to do.
+  /// Requires the mutex: whether the thread has work.
   bool hasWork() const;
   Status restore(const std::string& path, kj::WaitScope& scope);
   Status apply(std::deque<Bytes> records);
-  /// Brings what was applied to the disk, and lets those go on who wait for that.
+  /// Flushes what was applied to disk and resolves the waiters for that.
   Status keep();
   Status apply(Bytes record);
-  /// Cuts off the first whole record of partial_, which begins at `at`. Nothing: it is not whole.
+  /// Extracts the record of partial_ that starts at `at` and advances `at`. Nothing: it is incomplete.
   Result<std::optional<Bytes>> cut(size_t& at) const;
   Status take(Bytes record);
   void fail(const Status& status);
-  /// With the mutex held: why nothing more is taken, if so.
+  /// Requires the mutex: an Error if nothing more is accepted.
   Status taking() const;
   FollowerProgress progressNow() const { return {heldNow(), applied_}; }
-  /// What the primary is told.
+  /// The number reported to the primary as held.
   uint64_t heldNow() const;
   uint64_t bytesMax() const;
 
@@ -108,13 +108,13 @@ class Follower final {
   const Restore restore_;
   MemoryFiles files_;
 
-  // The thread's alone.
-  std::unique_ptr<StandbyDisk> disk_;  // null: what is held is in memory alone
+  // Used by the thread only.
+  std::unique_ptr<StandbyDisk> disk_;  // null: records are held in memory only
   std::optional<SamplesReplay> samples_;
   std::unique_ptr<Replayer> replayer_;
   std::optional<Departed> departed_;
 
-  Bytes partial_;  // the caller's: what came of a record that is not whole
+  Bytes partial_;  // used by the caller only: the start of an incomplete record
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
@@ -123,13 +123,13 @@ class Follower final {
   bool restored_ = false;
   std::deque<Bytes> queue_;
   uint64_t queuedBytes_ = 0;
-  bool keeps_ = false;                          // on the disk, too
-  uint64_t held_ = 0, applied_ = 0, kept_ = 0;  // first records that are not here, applied, on the disk
+  bool keeps_ = false;                          // also on disk
+  uint64_t held_ = 0, applied_ = 0, kept_ = 0;  // first record not held, not applied, not on disk
   std::vector<Fulfiller> roomWaiters_;
-  std::vector<std::pair<uint64_t, Fulfiller>> keptWaiters_;  // for the disk to have all below
+  std::vector<std::pair<uint64_t, Fulfiller>> keptWaiters_;  // until all below is on disk
   std::vector<Fulfiller> endWaiters_;
   bool leaving_ = false;
-  bool ending_ = false, ended_ = false;  // ended: the thread does nothing more
+  bool ending_ = false, ended_ = false;  // ended: the thread is done
   Status status_;
 
   std::thread thread_;  // last: it uses all of the above

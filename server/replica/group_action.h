@@ -8,69 +8,69 @@
 
 namespace psd {
 
-/// What a GroupState wants done, in this order. Value types.
+/// Actions that a GroupState requests, to be executed in order. Value types.
 namespace group_action {
 
-/// Put `wanted` (its revision means nothing) into the plan if that still has the revision `expectedRevision`;
-/// 0: if there is no plan. Exactly one of swapWon(), swapRefused(), swapUnknown() answers. Until then no
-/// second one is wanted.
+/// Write `wanted` (its revision is ignored) to the cluster document if that still has the revision
+/// `expectedRevision`; 0: if there is no document. Answered by exactly one of swapWon(), swapRefused(),
+/// swapUnknown(). No second swap is requested before that.
 struct Swap {
   uint64_t expectedRevision;
   PlanView wanted;
 };
-/// planRead() or readUnknown() answers. The read has to be linearizable.
+/// Read the document. Answered by planRead() or readUnknown(). The read must be linearizable.
 struct Read {};
-/// Pushes whose records are numbered up to here wait for no other daemon any more.
+/// Pushes with records up to this number no longer wait for another daemon.
 struct AnswerUpTo {
   uint64_t number;
 };
-/// Tell the standby that the plan names it.
+/// Notify the standby that the document names it as standby.
 struct TellInSync {
   DaemonId standby;
   PlanView plan;
 };
-/// Tell the standby that the plan names it as primary: all that it holds is all there is.
+/// Notify the standby that the document names it as primary: it holds every record.
 struct TellTakeOver {
   DaemonId standby;
   PlanView plan;
 };
-/// Close the replication connection to this daemon; it may come again.
+/// Close the replication connection to this daemon; it may connect again.
 struct DropStandby {
   DaemonId standby;
 };
-/// Take no new pushes, let what has begun end, then call gatesClosed().
+/// Accept no new pushes, finish those in flight, then call gatesClosed().
 struct CloseGates {};
-/// Take pushes again: there was no hand-over.
+/// Accept pushes again: the switchover did not happen.
 struct OpenGates {};
-/// Dial this primary, again and again until a connection stands, and ask for its records from what is held
-/// on; or, where a connection stands already, keep it.
+/// Dial this primary until a connection is established, and request its records from the first one not held;
+/// keep the connection if there is one already.
 struct Follow {
   DaemonId primary;
   uint64_t epoch;
 };
-/// Close the connection to the primary, dial no more, and take nothing that still comes from it.
+/// Close the connection to the primary, stop dialing, and ignore what still arrives from it.
 struct CloseReplication {};
-/// Tell the primary that this standby is about to end.
+/// Notify the primary that this standby is about to exit.
 struct TellLeaving {};
-/// This daemon is the primary of the group in this epoch: apply what is held, then take and answer pushes.
+/// This daemon is the primary in this term: apply what is held, then accept and answer pushes.
 struct Promote {
   uint64_t epoch;
 };
-/// This daemon goes on as the primary, in this epoch from now on.
+/// This daemon remains primary, in this term from now on.
 struct Renewed {
   uint64_t epoch;
 };
-/// Drop the trainers' sessions, throw the group's shards away, and begin anew: another DaemonId, another
-/// GroupState. `handedOver`: the new primary holds exactly what is here, so the shards may be kept as a
-/// beginning for following it (under another DaemonId all the same).
+/// Drop the trainers' sessions, discard the shards, and restart with another DaemonId and another GroupState.
+/// `handedOver`: the new primary holds exactly what is here, so the shards may be kept as a starting point
+/// for following it (still under another DaemonId).
 struct StepDown {
   bool handedOver;
 };
-/// The process may end. `alone`: nobody else holds the group, so save it first.
+/// The process may exit. `alone`: no other daemon holds the model, so save it first.
 struct Ended {
   bool alone;
 };
-/// The run that this daemon took part in, or waited for, is over: it ends, too.
+/// The run that this daemon took part in, or waited for, is over: exit, too.
 struct RunOver {};
 
 }  // namespace group_action

@@ -9,162 +9,157 @@
 
 namespace psd {
 
-/// What a daemon is to its group.
+/// A daemon's role in its replica set.
 enum class GroupRole {
-  newcomer,  ///< the plan does not name it, as far as it knows: it follows the primary, if there is one
-  standby,   ///< the plan names it: it holds every answered push, and takes the primary's place when that is
-             ///< gone
-  primary,   ///< it answers pushes
-  over,      ///< it has stepped down or may end: whoever goes on does so as another GroupState
+  newcomer,  ///< syncing: the document does not name it, as far as it knows; follows the primary, if any
+  standby,   ///< the document names it: holds every answered push, takes over when the primary is gone
+  primary,   ///< answers pushes
+  over,      ///< has stepped down or may exit: continues, if so, with another GroupState
 };
 
-/// One daemon's part in a group of shards that is kept twice: by a primary, which answers pushes, and by a
-/// standby, which holds all that was answered. Who is which stands in the plan, a document that an engine
-/// keeps: one register, read linearizably, changed by compare-and-swap of its revision. PacificA (Lin, Yang,
-/// Zhang, Zhou 2008) is the scheme.
+/// State machine of one replica: a set of shards is kept twice, by a primary, which answers pushes, and by a
+/// standby, which holds all that was answered. The cluster document records which daemon has which role: one
+/// register in the engine, read linearizably, changed by compare-and-swap of its revision. The scheme is
+/// PacificA (Lin, Yang, Zhang, Zhou 2008).
 ///
 /// The rules, and what breaks without each:
 ///
 ///  1. A primary answers a push when its record is in every place that it waits for: the standby that it
-///  waits
-///     for (AnswerUpTo says so) and, if it is so configured, the disk (the caller's part).
-///     Without: what was answered dies with the primary.
-///  2. Adding: it begins to wait for the standby, lets it hold everything up to there, then swaps the plan.
+///     waits for (AnswerUpTo says so) and, if so configured, the disk (the caller's part).
+///     Without: answered pushes die with the primary.
+///  2. Adding a standby: start to wait for it, let it hold everything up to that point, then swap the
+///     document.
 ///     In reverse: the standby takes over without pushes that were answered between the two.
-///  3. Removing: it swaps the plan, then stops waiting.
-///     In reverse: it answers alone what a standby that still may take over does not have.
-///  4. A standby makes itself primary only by a swap that succeeds from the revision that names it, this
-///  process,
-///     in sync: a new epoch, itself as primary, no standby.
-///     Without: two primaries, and one that was removed for being behind takes over.
-///  5. A swap without an answer is unknown: who waits goes on waiting until a newer revision was read.
-///     Taken for a no: the plan names a standby that nobody waits for.
-///  6. A process is itself only until it dies or throws its state away: its DaemonId is never used again.
-///     Without: the plan lets somebody serve who has forgotten what made it fit for that.
-///  7. A standby that goes for the primary's place closes the replication first, and never takes a record
-///     of an epoch older than the one that it serves or follows.
+///  3. Removing a standby: swap the document, then stop waiting.
+///     In reverse: the primary alone answers pushes that a standby which may still take over does not have.
+///  4. A standby becomes primary only by a swap that succeeds from the revision that names it, this process,
+///     as in sync: with a new term, itself as primary, and no standby.
+///     Without: two primaries, and a standby that was removed for lagging takes over.
+///  5. A swap without an answer has an unknown outcome: the primary keeps waiting until it has read a newer
+///     revision.
+///     Treated as a failure: the document names a standby that no primary waits for.
+///  6. A process keeps its identity only until it exits or discards its state: its DaemonId is never reused.
+///     Without: the document lets a daemon serve that has lost the state that made it eligible.
+///  7. A standby that attempts a takeover closes the replication first, and never accepts a record of a term
+///     older than the one that it serves or follows.
 ///     Without: records of the old primary land among those of the new one.
-///  8. A primary that the plan no longer names throws its shards away and becomes a newcomer under another
-///     number.
-///     Without: it goes on with updates that nobody was told of and that the new primary does not have.
-///  9. A primary without a standby in the plan, and without a swap under way that may put one there, answers
-///     alone and asks nobody: nobody else can be promoted.
-///     Without: a daemon alone stands still whenever the engine is away.
+///  8. A primary that the document no longer names discards its shards and becomes a syncing replica under
+///     another number.
+///     Without: it keeps updates that were never acknowledged and that the new primary does not have.
+///  9. A primary without a standby in the document, and without a pending swap that may add one, answers
+///     alone and does not consult the engine: no other daemon can be promoted.
+///     Without: a daemon alone stalls whenever the engine is unreachable.
+/// 10. A document that is gone is rewritten by the daemon that served in it, in a term that no daemon had,
+///     with the standby that it waits for if that one is alive. All others write what they know of it as a
+///     guess, which makes no daemon primary.
+///     Without: a new daemon starts empty beside those that have the model, a standby takes over that was
+///     removed before the document was lost, or a daemon that missed the last terms restores an old one.
+/// 11. After a run, the next one starts from a folder that has all of its state, or by an operator's decision
+///     (folder_record.h). If there is no document and no daemon that served in one, a daemon whose folder has
+///     state writes that down, and an operator decides.
+///     Without: the daemon that is started first serves its own state, however old, and the others follow.
 ///
-/// 10. A plan that is gone is written again by the daemon that served in it, in an epoch that no daemon had:
-///     with the standby that it waits for, if it hears that one. All others write what they know of it as a
-///     guess, of which no daemon makes itself primary. Without: a new daemon begins with nothing beside those
-///     that have the group, a standby takes over that was removed before the plan was lost, or a daemon that
-///     missed the last epochs restores an old one.
+/// No rule uses a clock: times only decide when something is tried. With GroupRules::Wait::none, rule 1 does
+/// not wait for the standby, and answered pushes may be lost with the primary; everything else holds.
 ///
-/// 11. After a run the next one begins from a folder that has all of its state, or by an operator's decision
-///     (folder_record.h). If there is no plan, and no daemon that served in it, a daemon over a folder with
-///     state writes that down, and an operator decides. Without: the daemon that is started first serves its
-///     own state, however old, and the others follow.
+/// Decisions that the rules leave open:
+///  - The outcome of a swap is derived from the revisions of views alone (PlanTalk), so answers may be late
+///    or out of order.
+///  - A swap that was refused because another part of the document had changed is repeated from the new
+///    revision.
+///  - The wait of rule 2 starts when the standby lags by no more than a beat or two of pushes, so that pushes
+///    pause for a moment and not for the whole catch-up; or when it has not come that close for `alone`,
+///    since pushes are then limited by its speed: its lag is bounded.
+///  - A standby whose swap has no answer, and that cannot read the document either, resumes following: if the
+///    engine is unreachable and the primary alive, pushes wait for it. Its swap may still win: the next read
+///    shows that, and it holds everything that it has acknowledged until then.
+///  - A standby that does not know that it was added reads the document before it gives up on a silent
+///    primary.
+///  - A replica that was removed from the document while it followed the same primary keeps its state and its
+///    number.
+///  - When both are dead, no daemon is promoted; claim() is the way out.
 ///
-/// No rule uses a clock: times only decide when something is tried. With GroupRules::Wait::none rule 1 does
-/// not wait for the standby, and what was answered may be lost with the primary; all else holds.
-///
-/// Further, as the rules alone leave it open:
-///  - What a swap came to is told by the revisions of views alone (PlanTalk), so answers may be late or
-///    mixed up.
-///  - A swap that was refused because another group's part had changed is made again from the new revision.
-///  - The wait of rule 2 begins when the standby lacks no more than a beat or two bring, so that pushes pause
-///    for a moment and not for the time of catching up; or when it has not come that close for `alone`, since
-///    pushes go as fast as it takes them: what it lacks has a bound.
-///  - A standby whose swap has no answer, and that cannot read the plan either, goes back to following: with
-///    the engine away and the primary alive, pushes wait for it. Its swap may win even so: it is told by the
-///    next read, and what it has acknowledged until then it holds.
-///  - A standby that does not know that it was added asks for the plan before it gives up on a silent
-///  primary.
-///  - What was removed from the plan while it followed the same primary all along keeps its state and its
-///  number.
-///  - When both are dead, nobody is promoted, and claim() is the way out.
-///
-/// Every call returns what is to be done, in order; calls that do not fit the role do nothing, so that events
-/// may be late. Pure: no threads, locks or clocks. Owned by one thread; times must not go back.
+/// Every call returns the actions to execute, in order. Calls that do not fit the role have no effect, so
+/// events may be late. Pure: no threads, locks or clocks. Owned by one thread; times must not decrease.
 class GroupState {
  public:
-  /// `me`: drawn for this object, and used by no other one before or after. 0 is nobody's.
+  /// `me`: a random number unique to this object, never reused and never 0.
   GroupState(DaemonId me, GroupRules rules, TimePoint now);
 
-  // --- Both roles ---
+  // --- All roles ---
 
-  /// First of all, once: the plan as it was read, and the last record of what this daemon holds (0: nothing).
-  /// With no plan it makes one with itself as primary, once nobody else has done so for `absence`; of two
-  /// that do, one wins and the other follows.
-  /// If the plan's run is over, beginsAfter() decides who begins the next one. `folder`: the state that this
-  /// daemon would begin with.
+  /// The first call, once: the document as read, and the last record that this daemon holds (0: none). If
+  /// there is no document, writes one with itself as primary once no other daemon has done so for `absence`;
+  /// of two daemons that do, one wins and the other follows. If the document's run is over, beginsAfter()
+  /// decides which daemon starts the next one. `folder`: the saved state that this daemon would start from.
   GroupActions start(const PlanView& view, uint64_t number, TimePoint now, SavedFolder folder = {});
-  /// To be called every `beat`.
+  /// Call every `beat`.
   GroupActions tick(TimePoint now);
-  /// The plan: as a Read, a watch or another daemon (TellInSync, TellTakeOver) gave it. Welcome at any time.
+  /// The document, from a Read, a watch or another daemon (TellInSync, TellTakeOver). Allowed at any time.
   GroupActions planRead(const PlanView& view, TimePoint now);
-  /// A Read had no answer.
+  /// A Read failed.
   GroupActions readUnknown(TimePoint now);
-  /// The swap is in the plan. `view`: the plan after it.
+  /// The swap succeeded. `view`: the document after it.
   GroupActions swapWon(const PlanView& view, TimePoint now);
-  /// The plan had another revision. `view`: the plan as it is.
+  /// The document had another revision. `view`: the current document.
   GroupActions swapRefused(const PlanView& view, TimePoint now);
-  /// The swap had no answer: it may be in the plan, or come to be there.
+  /// The swap had no answer: it may have happened, or may still happen.
   GroupActions swapUnknown(TimePoint now);
   /// The process `id` is certainly dead: its address refuses connections, or another process answers there.
   GroupActions peerRefuses(DaemonId id, TimePoint now);
-  /// The process is to end: Ended says when it may. A primary hands its group over, if it can; a standby asks
-  /// to be removed, for `alone` at most.
+  /// The process is about to exit: Ended says when it may. A primary hands over to its standby if it can; a
+  /// standby asks to be removed, for `alone` at most.
   GroupActions leave(TimePoint now);
 
   // --- The primary ---
 
-  /// Record `number` is in the shards and sent to who follows. They are appended in order.
+  /// Record `number` is in the shards and sent to the follower. Records are appended in order.
   GroupActions recordAppended(uint64_t number, TimePoint now);
-  /// A daemon has dialled and asks for records; an event of a connection is one of the newest of its daemon.
+  /// A daemon has connected and requests records; later events concern its newest connection.
   GroupActions standbySubscribed(DaemonId id, TimePoint now);
-  /// It holds everything up to record `number`, counted as here. Said first when the image it began with is
-  /// whole. More than there is breaks the connection.
+  /// It holds everything up to record `number`, in this primary's numbering. First called when its image is
+  /// complete. A number above the last record breaks the connection.
   GroupActions standbyHolds(DaemonId id, uint64_t number, TimePoint now);
   GroupActions standbyHeard(DaemonId id, TimePoint now);
   GroupActions standbyConnectionGone(DaemonId id, TimePoint now);
-  /// It is about to end, or does not want to take over now.
+  /// It is about to exit, or cannot take over now.
   GroupActions standbyLeaves(DaemonId id, TimePoint now);
-  /// A planned switch-over: CloseGates … gatesClosed() … StepDown(handedOver), or OpenGates where it cannot
-  /// be.
+  /// A switchover: CloseGates … gatesClosed() … StepDown(handedOver), or OpenGates if it is not possible.
   GroupActions handOver(TimePoint now);
-  /// After CloseGates: the last record was appended.
+  /// After CloseGates: the last record has been appended.
   GroupActions gatesClosed(TimePoint now);
 
-  /// The run ends, and so will its plan: this daemon writes none from now on.
+  /// The run ends: this daemon makes no further change to the document.
   GroupActions endRun();
 
-  // --- Newcomer and standby ---
+  // --- Syncing replica and standby ---
 
-  /// Anything came from the primary that Follow named.
+  /// A message arrived from the primary named by Follow.
   GroupActions primaryHeard(TimePoint now);
-  /// Everything up to record `number` is here, whole and in order; said first when the image is whole. To be
-  /// called before the primary is told.
+  /// Everything up to record `number` is held, complete and in order; first called when the image is
+  /// complete. Call before the primary is notified.
   GroupActions recordsHeld(uint64_t number, TimePoint now);
   GroupActions primaryConnectionGone(TimePoint now);
-  /// Whether records of this primary and epoch are to be taken; others are dropped.
+  /// Whether to accept records of this primary and term; others are dropped.
   bool takes(DaemonId primary, uint64_t epoch) const;
-  /// Takes the place of the primary that `view` names, with what is here, by a swap from that very plan. Only
-  /// for someone who knows that the primary is dead and that nobody may take over who holds more: neither is
-  /// known here, and what only they hold is lost. No actions: not a newcomer, `view` out of date, or a swap
-  /// under way.
-  /// Of a plan whose run is over it begins the next one.
+  /// Takes over from the primary that `view` names, with this daemon's state, by a swap from exactly that
+  /// revision. Only for callers who know that the primary is dead and that no daemon that holds more can take
+  /// over: neither is checked here, and what only they hold is lost. No actions if the role is another one,
+  /// `view` is out of date, or a swap is pending. If the document's run is over, starts the next one.
   GroupActions claim(const PlanView& view, TimePoint now);
 
-  // --- What it is ---
+  // --- State ---
 
   DaemonId me() const { return me_; }
   GroupRole role() const;
-  /// Whether it is a newcomer that does not follow because its folder has state that the plan's run began
-  /// without.
+  /// Whether it is a syncing replica that does not follow because the document's run started without the
+  /// state of its folder.
   bool contradicts() const;
-  /// The plan as it is known here.
+  /// The newest known document.
   const PlanView& plan() const;
-  /// The primary's part, while it is one, for people: whom it waits for, what they hold.
+  /// The primary's state, for the status; null in other roles.
   const PrimaryState* primary() const { return std::get_if<PrimaryState>(&state_); }
-  /// The last record that is here; of the primary's part: when it became one.
+  /// The last record held; for a primary, as of its promotion.
   uint64_t number() const { return number_; }
 
  private:
@@ -182,7 +177,7 @@ class GroupState {
   uint64_t number_ = 0;
 };
 
-/// For people and status documents: "newcomer", "standby", "primary", "over".
+/// For logs and status documents: "newcomer", "standby", "primary", "over".
 std::string_view describe(GroupRole role);
 
 }  // namespace psd

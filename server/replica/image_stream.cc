@@ -6,7 +6,7 @@ namespace psd {
 namespace {
 
 Error onlyWritten(const std::string& path) {
-  return {ErrorCode::internal, "'" + path + "' is sent to another daemon, and cannot be read here"};
+  return {ErrorCode::internal, "'" + path + "' is sent to another daemon and cannot be read here"};
 }
 
 class Sender final : public WritableFile {
@@ -42,7 +42,7 @@ class Sender final : public WritableFile {
 Status ImageStream::put(ImagePart part) {
   std::unique_lock hold(mutex_);
   taken_.wait(hold, [this] { return ended_ || parts_.size() < kPartsMax; });
-  if (ended_) return {ErrorCode::unavailable, "the daemon that takes the copy is gone"};
+  if (ended_) return {ErrorCode::unavailable, "the daemon that receives the copy is gone"};
   parts_.push_back(std::move(part));
   Reader reader = takeReader();
   hold.unlock();

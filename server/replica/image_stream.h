@@ -15,33 +15,33 @@
 
 namespace psd {
 
-/// A piece of a checkpoint on its way to a follower. A value type.
+/// A chunk of a checkpoint that is sent to a follower. A value type.
 struct ImagePart {
-  std::string path;              ///< in the checkpoint's folder's folder
-  std::string renamedTo;         ///< where not empty: the file has this path from now on; no bytes
-  std::vector<std::byte> bytes;  ///< to be added at the end of the file
+  std::string path;              ///< relative to the parent of the checkpoint's folder
+  std::string renamedTo;         ///< not empty: a rename of the file to this path, without bytes
+  std::vector<std::byte> bytes;  ///< to append to the file
 };
 
-/// Files that are not written but sent: who writes waits while too much is under way. Where it ends early,
-/// what is written from then on is an Error. One thread writes, an event loop takes. Thread-safe.
+/// Files that are sent instead of written: the writer blocks while too much is in flight. After end(), writes
+/// fail with an Error. One thread writes, one event loop reads. Thread-safe.
 class ImageStream final : public Env {
  public:
-  /// Parts have at most `partBytes`.
+  /// Each part has at most `partBytes` bytes.
   explicit ImageStream(uint64_t partBytes) : partBytes_(partBytes) {}
   ~ImageStream() noexcept override {}
 
-  /// Resolves, on the calling loop, once there is a part or there will be none. One caller at a time.
+  /// Resolves, on the calling loop, once there is a part or the stream has ended. One caller at a time.
   kj::Promise<void> whenFilled();
-  /// The next part; nothing once there will be none.
+  /// The next part; nothing once the stream has ended.
   std::optional<ImagePart> take();
-  /// Nothing more is put: take() gives what is left, and then nothing.
+  /// The writer is done: take() returns what is left, then nothing.
   void finish();
-  /// Nothing more is taken.
+  /// The reader is done: later writes fail.
   void end();
 
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override;
   Status rename(const std::string& from, const std::string& to) override;
-  // A stream has nothing to be read, and keeps nothing.
+  // A stream cannot be read and keeps nothing.
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
   Status remove(const std::string&) override { return {}; }
   Status truncate(const std::string& path, uint64_t bytes) override;
@@ -52,7 +52,7 @@ class ImageStream final : public Env {
   Status syncFolder(const std::string&) override { return {}; }
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override;
 
-  /// Adds a part; waits while too much is under way.
+  /// Adds a part; blocks while too much is in flight.
   Status put(ImagePart part);
   uint64_t partBytes() const { return partBytes_; }
 
@@ -62,7 +62,7 @@ class ImageStream final : public Env {
   static void wake(Reader reader) {
     KJ_IF_MAYBE (waits, reader) (*waits)->fulfill();
   }
-  /// With the mutex held.
+  /// Requires the mutex.
   Reader takeReader() {
     Reader reader = kj::mv(reader_);
     reader_ = nullptr;

@@ -7,9 +7,9 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kFileBytes = 512;  // of a file besides its name and its content
+constexpr uint64_t kFileBytes = 512;  // overhead per file, besides name and content
 
-Error missing(const std::string& path) { return {ErrorCode::io, "'" + path + "': there is no such file"}; }
+Error missing(const std::string& path) { return {ErrorCode::io, "'" + path + "': no such file"}; }
 
 class Writer final : public WritableFile {
  public:
@@ -55,9 +55,9 @@ Status MemoryFiles::take(uint64_t bytes) {
   do {
     if (bytes > most_ - std::min(held, most_)) {
       full_ = true;
-      return {ErrorCode::overloaded, "there is room for " + std::to_string(most_) + " bytes, of which " +
-                                         std::to_string(held) + " are taken, and not for " +
-                                         std::to_string(bytes) + " more"};
+      return {ErrorCode::overloaded, "the limit is " + std::to_string(most_) + " bytes, of which " +
+                                         std::to_string(held) + " are used; cannot add " +
+                                         std::to_string(bytes)};
     }
   } while (!held_.compare_exchange_weak(held, held + bytes));
   return {};
@@ -85,7 +85,7 @@ Status MemoryFiles::append(const std::string& path, std::span<const std::byte> b
     PSD_RETURN_IF_ERROR(grow(*content, bytes.size()));
     content->insert(content->end(), bytes.begin(), bytes.end());
   } catch (const std::bad_alloc&) {
-    return {ErrorCode::overloaded, "no memory for '" + path + "'"};
+    return {ErrorCode::overloaded, "out of memory for '" + path + "'"};
   }
   return {};
 }

@@ -12,11 +12,11 @@
 
 namespace psd {
 
-/// Files in this process' memory: a checkpoint that comes from another daemon, until it is in a store.
+/// Files in this process's memory: hold a checkpoint received from another daemon until it is in a store.
 /// Thread-safe.
 class MemoryFiles final : public Env {
  public:
-  /// `most`: bytes that they may take together, names included. What goes beyond is ErrorCode::overloaded.
+  /// `most`: limit in bytes for all files, names included. Beyond it writes fail with ErrorCode::overloaded.
   explicit MemoryFiles(uint64_t most = UINT64_MAX) : most_(most) {}
 
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override;
@@ -31,20 +31,20 @@ class MemoryFiles final : public Env {
   Status syncFolder(const std::string&) override { return {}; }
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override;
 
-  /// Adds bytes at the end of a file, which is made where it is not there.
+  /// Appends to a file; creates it if it does not exist.
   Status append(const std::string& path, std::span<const std::byte> bytes);
 
-  /// Bytes that they have taken; those of files that were removed too.
+  /// Bytes used so far, including those of removed files.
   uint64_t held() const { return held_; }
-  /// Something went beyond what they may take.
+  /// Whether a write was refused because of the limit.
   bool full() const { return full_; }
 
  private:
   using Content = std::shared_ptr<std::vector<std::byte>>;
   Content find(const std::string& path) const;
-  /// Takes so many bytes of what there may be.
+  /// Reserves bytes of the limit.
   Status take(uint64_t bytes);
-  /// Makes room for so many more bytes behind the content.
+  /// Grows the content's capacity by at least `more` bytes.
   Status grow(std::vector<std::byte>& content, uint64_t more);
 
   const uint64_t most_;

@@ -7,12 +7,12 @@
 
 namespace psd {
 
-/// What one daemon has asked of the engine, and what it knows of the plan.
+/// Tracks one daemon's pending requests to the engine and the newest known cluster document.
 ///
-/// A swap is settled only by a view of the plan that is newer than the revision it expected: then it has won
-/// or never will. Which answer belongs to which request therefore does not matter, nor that answers are late,
-/// lost, or come twice. A swap without an answer is followed by a read, and reads that are not answered, or
-/// show that the swap is still open, by more of them, ever more slowly.
+/// A swap is settled only by a view that is newer than the revision it expected: then it has won or never
+/// will. It therefore does not matter which answer belongs to which request, nor that answers are late, lost
+/// or duplicated. A swap without an answer is followed by a read; reads that fail, or show that the swap is
+/// still open, are repeated with growing pauses.
 ///
 /// Pure, like GroupState, which owns it.
 class PlanTalk {
@@ -20,19 +20,18 @@ class PlanTalk {
   explicit PlanTalk(GroupRules rules) : rules_(rules), pause_(rules.beat) {}
 
   const PlanView& known() const { return known_; }
-  /// Whether no swap is to be sent: one is under way, or nothing was heard from the engine since one was
-  /// lost.
+  /// Whether no swap may be sent: one is pending, or the engine has not answered since one was lost.
   bool busy() const { return swapping_ || uncertain_; }
-  /// Whether an answer is waited for, or a read is due.
+  /// Whether a request is pending or a read is scheduled.
   bool asks() const { return busy() || reading_ || readDue_; }
-  /// Whether a swap from `revision` may be in the plan without this daemon having seen it.
+  /// Whether a swap from `revision` may have happened without this daemon having seen it.
   bool open(std::optional<uint64_t> revision) const { return revision && *revision >= known_.revision; }
 
-  /// Asks for a swap from the known revision. Not while busy.
+  /// Requests a swap from the known revision. Not while busy().
   void swap(const PlanView& wanted, GroupActions& out);
-  /// Asks for a read, unless one is under way.
+  /// Requests a read, unless one is pending.
   void read(GroupActions& out);
-  /// Asks for a read in a while, unless one is due or under way.
+  /// Schedules a read after a pause, unless one is scheduled or pending.
   void readLater(TimePoint now);
   void tick(TimePoint now, GroupActions& out);
 
@@ -40,7 +39,7 @@ class PlanTalk {
   void swapUnknown(GroupActions& out);
   void readAnswered() { reading_ = false; }
   void readUnknown(TimePoint now);
-  /// A view of the plan has come. False: an older one than is known, which says nothing.
+  /// Takes a view of the document. False: it is older than the known one and is ignored.
   bool learn(const PlanView& view, TimePoint now);
 
  private:
@@ -48,9 +47,9 @@ class PlanTalk {
   PlanView known_;
   bool swapping_ = false;
   bool reading_ = false;
-  bool uncertain_ = false;            // a swap was lost, and nothing was heard since
-  std::optional<uint64_t> expected_;  // of the newest swap
-  std::optional<uint64_t> lost_;      // of the newest swap that had no answer
+  bool uncertain_ = false;            // a swap was lost, and the engine has not answered since
+  std::optional<uint64_t> expected_;  // revision that the newest swap expected
+  std::optional<uint64_t> lost_;      // revision that the newest unanswered swap expected
   std::optional<TimePoint> readDue_;
   std::chrono::nanoseconds pause_;  // before the next read
 };

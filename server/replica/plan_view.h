@@ -8,31 +8,30 @@
 
 namespace psd {
 
-/// A run that is over, as its plan has it. A value type.
+/// A run that is over, as recorded in the cluster document. A value type.
 struct EndedRun {
-  uint64_t epoch = 0;                       ///< the last one
-  DaemonId primary;                         ///< who served in it
-  std::optional<DaemonId> standby;          ///< also held every answered push
-  bool saved = true;                        ///< the primary keeps the model on its disk
-  PlanSource source = PlanSource::daemons;  ///< another one: what a folder says, where there was no plan
+  uint64_t epoch = 0;                       ///< the last term
+  DaemonId primary;                         ///< the primary of that term
+  std::optional<DaemonId> standby;          ///< also held every answered push, if there was one
+  bool saved = true;                        ///< the primary has the model on its disk
+  PlanSource source = PlanSource::daemons;  ///< else: from a folder's record, without a document
   bool operator==(const EndedRun&) const = default;
   bool guessed() const { return source != PlanSource::daemons; }
 };
 
-/// What the plan, the document that the engine keeps, says of one group of shards: who serves, or that there
-/// is no plan. A value type.
+/// The contents of the cluster document: which daemon serves, or that there is no document. A value type.
 struct PlanView {
-  uint64_t revision = 0;  ///< the document's: rises with every swap, also of other groups' parts, and where
-                          ///< it is found gone; 0: none was seen yet
-  uint64_t epoch = 0;     ///< of the group: rises by one with each change of its primary, from 1
-  DaemonId primary;       ///< who answers pushes; nobody: there is no plan
+  uint64_t revision = 0;  ///< of the document: rises with every swap, and when the document is found gone;
+                          ///< 0: none was seen yet
+  uint64_t epoch = 0;     ///< the primary's term: starts at 1, rises by one with every takeover
+  DaemonId primary;       ///< answers pushes; none: there is no document
   std::optional<DaemonId>
-      standby;  ///< who holds all answered pushes and may take over; nobody: the primary is alone
-  std::optional<EndedRun> ended = {};  ///< of a plan whose run is over: that run
+      standby;  ///< holds all answered pushes and may take over; none: the primary is alone
+  std::optional<EndedRun> ended = {};  ///< set if the run is over
   bool operator==(const PlanView&) const = default;
-  /// Whether no daemon serves: there is no plan, or its run is over.
+  /// Whether no daemon serves: there is no document, or its run is over.
   bool vacant() const { return primary == DaemonId{}; }
-  /// Whether both say the same of the group, whatever became of the rest of the document.
+  /// Whether both have the same content, apart from the revision.
   bool sameGroup(const PlanView& other) const {
     return epoch == other.epoch && primary == other.primary && standby == other.standby &&
            ended == other.ended;

@@ -27,8 +27,8 @@ void PrimaryState::recordAppended(uint64_t number, TimePoint now, GroupActions& 
 
 void PrimaryState::standbySubscribed(DaemonId id, TimePoint now, GroupActions& out) {
   if (!is(id)) {
-    // The one that is waited for may be in the plan: nobody takes its place before it is removed. Nor that of
-    // one which is catching up, or two would drive each other away for ever.
+    // The standby that pushes wait for may be in the document: it is not replaced before it is removed. Nor
+    // is one that is catching up, or two daemons would displace each other forever.
     const bool taken = waiting_ || (standby_ && standby_->connected && !gone(now, rules_.silence));
     if (taken || id == me_) {
       out.push_back(group_action::DropStandby{id});
@@ -49,7 +49,7 @@ void PrimaryState::standbySubscribed(DaemonId id, TimePoint now, GroupActions& o
 
 void PrimaryState::standbyHolds(DaemonId id, uint64_t number, TimePoint now, GroupActions& out) {
   if (!is(id) || !standby_->connected) return;
-  if (number > appended_) return drop(out);  // nobody can hold what there is not
+  if (number > appended_) return drop(out);  // no follower can hold a record that does not exist
   standby_->heard = now;
   standby_->held = std::max(standby_->held, number);
   if (!standby_->wholeSince) standby_->wholeSince = now;
@@ -122,7 +122,7 @@ void PrimaryState::leave(TimePoint now, GroupActions& out) {
   out.push_back(group_action::Ended{true});
 }
 
-/// Whether the standby is in the plan, or a swap that may still win puts it there.
+/// Whether the document names the standby, or a pending swap may still add it.
 bool PrimaryState::mayBeNamed() const {
   return standby_ && (plan().standby == standby_->id || talk_.open(addedAt_));
 }
@@ -156,7 +156,7 @@ void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out)
         out.push_back(group_action::TellInSync{standby_->id, view});
       }
     } else if (!mayBeNamed()) {
-      waiting_ = false;  // removed, or never named: nobody else may be promoted
+      waiting_ = false;  // removed, or never named: no other daemon can be promoted
       if (standby_) standby_->told = false;
     }
   }
@@ -176,10 +176,10 @@ void PrimaryState::fenced(const PlanView& view, GroupActions& out) {
 
 void PrimaryState::settle(TimePoint now, GroupActions& out) {
   const bool mayBe =
-      plan().vacant() || mayBeNamed();  // who is waited for may have taken over before the loss
+      plan().vacant() || mayBeNamed();  // the standby may have taken over before the document was lost
   if (waiting_ && !mayBe && (!standby_->connected || gone(now, rules_.silence))) waiting_ = false;
   release(out);
-  // Whoever follows holds pushes up where it lags, in the plan or not.
+  // A lagging follower delays pushes whether or not the document names it.
   if (!waiting_ && standby_ && standby_->connected && gone(now, rules_.alone)) drop(out);
   if (gates_ != Gates::open) settleHandOver(now, out);
   if (over_ || talk_.busy()) return;
@@ -198,8 +198,8 @@ void PrimaryState::release(GroupActions& out) {
 void PrimaryState::add(TimePoint now, GroupActions& out) {
   if (!standby_ || !standby_->connected || !standby_->wholeSince || gone(now, rules_.silence)) return;
   if (!waiting_) {
-    // Pushes pause while it catches up with the rest, so the rest should be what a beat or two bring. Where
-    // they go as fast as it takes them it never comes so close, and the rest is what the lag's bound leaves.
+    // Pushes pause while it receives the rest, so the rest should be no more than a beat or two of pushes. If
+    // pushes are as fast as the follower, it never gets that close, and lag_bytes bounds the rest.
     if (standby_->held < closeBehind_ && now - *standby_->wholeSince <= rules_.alone) return;
     waiting_ = true;
     waitFrom_ = appended_;
@@ -216,16 +216,16 @@ void PrimaryState::remove(GroupActions& out) {
 
 void PrimaryState::renew(TimePoint now, GroupActions& out) {
   const bool alone = !waiting_ || !standby_->connected || gone(now, rules_.silence);
-  // A standby that is silent may have taken over just before: then it is the one to write.
+  // A silent standby may just have taken over: then it rewrites the document.
   if (waiting_ && alone && now - *vacantSince_ < rules_.absence) return;
   const bool keeps = !alone && own_.standby == standby_->id;
   if (keeps) addedAt_ = plan().revision;
-  // The next epoch may have been that of such a standby.
+  // The next term may have been that of such a standby.
   talk_.swap({0, own_.epoch + 2, me_, keeps ? own_.standby : std::nullopt}, out);
 }
 
 void PrimaryState::settleHandOver(TimePoint now, GroupActions& out) {
-  // A standby that learns of its promotion first hangs up first: the answer to the swap says what that was.
+  // A standby that learns of its promotion first disconnects first: wait for the answer to the swap.
   const bool inVain = !mayHandOver(now) && !talk_.busy();
   if (inVain || now - handOverSince_ > rules_.alone) {
     gates_ = Gates::open;

@@ -6,14 +6,14 @@
 
 namespace psd {
 
-/// The rules of a group (group_state.h) as its primary has to keep them: which pushes may be answered, when a
-/// standby is added to the plan and when it is removed, how the group is handed over.
+/// The primary's half of the rules (group_state.h): which pushes may be answered, when a standby is added to
+/// the cluster document and removed from it, how a switchover works.
 ///
-/// Numbers are of records: 1 is the first of the group, `number` the last that this daemon has. Pure: no
-/// threads, locks or clocks; GroupState owns it. Times must not go back.
+/// Numbers are of records: the first one is 1, `number` is the last that this daemon has. Pure: no threads,
+/// locks or clocks; GroupState owns it. Times must not decrease.
 class PrimaryState {
  public:
-  /// `talk` knows the plan that names `me` as primary; what it names nobody else as yet is released.
+  /// `talk` knows the document that names `me` as primary; all records up to `number` count as released.
   PrimaryState(DaemonId me, GroupRules rules, PlanTalk talk, uint64_t number, TimePoint now);
 
   void recordAppended(uint64_t number, TimePoint now, GroupActions& out);
@@ -31,33 +31,33 @@ class PrimaryState {
   void handOver(TimePoint now, GroupActions& out);
   void gatesClosed(TimePoint now, GroupActions& out);
   void leave(TimePoint now, GroupActions& out);
-  /// The run is over: nothing is wanted of the plan any more, which others may have changed by then.
+  /// The run is over: requests no further change of the document, which other daemons may change by then.
   void endRun() { over_ = true; }
 
   const PlanView& plan() const { return talk_.known(); }
-  /// Whether it has stepped down or may end: nothing is to be asked of it any more.
+  /// Whether it has stepped down or may exit; it must not be called any more.
   bool over() const { return over_; }
-  /// Whether it waits for an answer of the engine, or wants to ask it soon.
+  /// Whether a request to the engine is pending or scheduled.
   bool asks() const { return talk_.asks(); }
-  /// Whom pushes wait for.
+  /// The standby that pushes wait for.
   std::optional<DaemonId> waitsFor() const { return waiting_ ? std::optional(standby_->id) : std::nullopt; }
-  /// Whose connection stands, and up to which record it holds everything.
+  /// The connected follower, and the record up to which it holds everything.
   std::optional<DaemonId> standby() const;
   uint64_t held() const { return standby_ ? standby_->held : 0; }
-  /// Whether there is a standby in sync that was heard of lately.
+  /// Whether there is a standby in sync with a recent heartbeat.
   bool mayHandOver(TimePoint now) const;
 
  private:
-  /// A daemon that follows, or that the plan names while it does not.
+  /// A daemon that follows, or that the document names although it does not.
   struct Standby {
     DaemonId id;
     TimePoint heard;
     uint64_t held = 0;
-    std::optional<TimePoint> wholeSince;  // when it first said what it holds: with no record that is 0
+    std::optional<TimePoint> wholeSince;  // when it first reported what it holds (0 if there is no record)
     bool connected = false;
     bool refuses = false;
     bool leaves = false;
-    bool told = false;  // that it is in sync
+    bool told = false;  // notified that it is in sync
   };
   enum class Gates { open, closing, closed };
 
@@ -66,12 +66,12 @@ class PrimaryState {
   bool gone(TimePoint now, std::chrono::nanoseconds silence) const;
   void adopt(const PlanView& view, TimePoint now, GroupActions& out);
   void fenced(const PlanView& view, GroupActions& out);
-  /// Does what is to be done in the state that an event has left.
+  /// Emits the actions due in the current state.
   void settle(TimePoint now, GroupActions& out);
   void release(GroupActions& out);
   void add(TimePoint now, GroupActions& out);
   void remove(GroupActions& out);
-  /// Writes the plan again that is gone.
+  /// Rewrites a document that is gone.
   void renew(TimePoint now, GroupActions& out);
   void settleHandOver(TimePoint now, GroupActions& out);
   void drop(GroupActions& out);
@@ -80,17 +80,17 @@ class PrimaryState {
   const DaemonId me_;
   const GroupRules rules_;
   PlanTalk talk_;
-  PlanView own_;  // the newest plan that was seen; it names `me`
+  PlanView own_;  // the newest document that names `me`
   std::optional<TimePoint> vacantSince_;
   bool over_ = false;
   uint64_t appended_;
   uint64_t released_;
   std::optional<Standby> standby_;
   bool waiting_ = false;             // for the standby
-  uint64_t waitFrom_ = 0;            // what it has to hold before the plan may name it
-  std::optional<uint64_t> addedAt_;  // the revision that the newest swap which names the standby expected
+  uint64_t waitFrom_ = 0;            // what it must hold before the document may name it
+  std::optional<uint64_t> addedAt_;  // revision expected by the newest swap that names the standby
   TimePoint ticked_;
-  uint64_t tickAppended_ = 0, closeBehind_ = 0;  // `appended_` at the last tick, and at the one before it
+  uint64_t tickAppended_ = 0, closeBehind_ = 0;  // `appended_` at the last tick and the one before
   Gates gates_ = Gates::open;
   TimePoint handOverSince_;
   bool leaving_ = false;

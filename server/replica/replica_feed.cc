@@ -27,7 +27,7 @@ kj::Promise<Status> ReplicaFeed::run(const Copy& copy) {
   auto pair = kj::newPromiseAndFulfiller<Status>();
   ended_ = kj::mv(pair.fulfiller);
   heard();
-  // Before the copy begins: what is not in it comes as a record.
+  // Before the copy starts: whatever it lacks is sent as a record.
   stream_ = replicator_->open();
   tasks_.add(pumpImage(copy(image_)));
   tasks_.add(pumpRecords());
@@ -90,7 +90,7 @@ kj::Promise<void> ReplicaFeed::sendImage() {
   return image_->whenFilled().then([this]() -> kj::Promise<void> {
     auto part = image_->take();
     if (!part) return kj::READY_NOW;
-    // One after the other: the records go beside them.
+    // One at a time: records are sent in between.
     return link_->image(*std::move(part)).then([this](Status status) -> kj::Promise<void> {
       if (!status.ok()) {
         close(status);
@@ -106,7 +106,7 @@ kj::Promise<void> ReplicaFeed::pumpRecords() {
   return replicator_->whenFilled(stream_).then([this]() -> kj::Promise<void> {
     auto batch = replicator_->take(stream_, std::move(spare_));
     if (!batch) {
-      close({ErrorCode::modelMismatch, "the model is another one now"});
+      close({ErrorCode::modelMismatch, "the model has been replaced"});
       return kj::READY_NOW;
     }
     auto shared = std::make_shared<Replicator::Batch>(*std::move(batch));

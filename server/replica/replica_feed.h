@@ -14,33 +14,33 @@
 
 namespace psd {
 
-/// What a feed knows of its follower, for whoever looks at it from another thread.
+/// A feed's view of its follower, readable from other threads.
 struct FeedState {
-  std::atomic<uint64_t> heardMs{0};  ///< on the steady clock
+  std::atomic<uint64_t> heardMs{0};  ///< last answer, on the steady clock
   std::atomic<bool> hasImage{false};
 };
 
-/// A primary's stream to one follower: the model as it is, and from then on every record, with signs of life.
+/// A primary's stream to one follower: an image of the model, every record from then on, and heartbeats.
 /// Owned by one event loop.
 class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
  public:
-  /// Writes a checkpoint to the stream on a thread of its own; gives its path.
+  /// Writes a checkpoint to the stream on a background thread; resolves with its path.
   using Copy = std::function<kj::Promise<Result<std::string>>(std::shared_ptr<ImageStream> to)>;
 
   ReplicaFeed(const ReplicationConfig& config, std::shared_ptr<Replicator> replicator,
               kj::Own<FollowerLink> link, kj::Timer& timer, std::shared_ptr<FeedState> state);
   ~ReplicaFeed();
 
-  /// Feeds until the follower fails or close() is called; gives why. Once.
+  /// Feeds until the follower fails or close() is called; resolves with the reason. Call once.
   kj::Promise<Status> run(const Copy& copy);
   /// Ends run() with this reason.
   void close(const Status& why);
-  /// What the follower is to know.
+  /// Notify the follower.
   kj::Promise<Status> tellPlanChanged() { return link_->planChanged(); }
   kj::Promise<Status> tellRunEnded(const std::string& reason) { return link_->runEnded(reason); }
 
  private:
-  static constexpr uint32_t kCallsMax = 4;  // under way
+  static constexpr uint32_t kCallsMax = 4;  // in flight
   static constexpr uint64_t kChunkBytes = 1u << 20;
 
   kj::Promise<void> pumpImage(kj::Promise<Result<std::string>> path);
@@ -48,11 +48,11 @@ class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> pumpRecords();
   kj::Promise<void> send(std::shared_ptr<Replicator::Batch> batch, size_t piece, size_t at);
   kj::Promise<void> keepBeating();
-  /// Resolves once one more call may be under way.
+  /// Resolves once one more call may be in flight.
   kj::Promise<void> slot();
   void freeSlot();
   void heard();
-  /// The follower holds all below `next`, which are so many bytes more.
+  /// The follower holds all records below `next`; `bytes` more than before.
   void holds(uint64_t next, uint64_t bytes);
   void taskFailed(kj::Exception&& exception) override;
 

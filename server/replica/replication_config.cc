@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kMinuteMs = 60'000;
 constexpr uint64_t kMiB = 1ull << 20, kTiB = 1ull << 40;
-constexpr uint64_t kBeatsOfSilence = 4;  // fewer, and a delayed beat or two are taken for a death
+constexpr uint64_t kBeatsOfSilence = 4;  // with fewer, a delayed beat or two would look like a death
 
 using Wait = ReplicationConfig::Wait;
 

@@ -10,24 +10,24 @@
 
 namespace psd {
 
-/// `replication`: how a primary and its standby keep together. A value type.
+/// The `replication` object of the configuration. A value type.
 struct ReplicationConfig {
   /// When a push is answered.
   enum class Wait : uint8_t {
-    standby,         ///< once the standby has its records: nothing answered is lost when one daemon dies
-    standbyAndDisk,  ///< once they are in the logs on both disks: nor when both die, and one disk with them
-    none,            ///< at once: what the standby has not received yet may be lost
+    standby,         ///< once the standby has its records: survives the loss of one daemon
+    standbyAndDisk,  ///< once they are in both disks' logs: survives the loss of both daemons and one disk
+    none,            ///< immediately: what the standby has not received yet may be lost
   };
   Wait wait = Wait::standby;
   bool waits() const { return wait != Wait::none; }
-  uint64_t heartbeatMs = 50;           ///< between two signs of life
-  uint64_t silenceMs = 300;            ///< a standby takes over after so long without one
-  uint64_t aloneMs = 1'500;            ///< a primary goes on alone after so long without one of its standby
-  uint64_t lagBytes = 64ull << 20;     ///< of records that a standby in sync has not applied yet
-  uint64_t catchUpBytes = 1ull << 30;  ///< of records that a standby keeps while it receives the model
+  uint64_t heartbeatMs = 50;           ///< interval of heartbeats
+  uint64_t silenceMs = 300;            ///< without a heartbeat until a standby takes over
+  uint64_t aloneMs = 1'500;            ///< without a standby's heartbeat until the primary continues alone
+  uint64_t lagBytes = 64ull << 20;     ///< limit of records that a standby in sync has not applied
+  uint64_t catchUpBytes = 1ull << 30;  ///< limit of records queued while a standby receives the model
   /// Where other daemons reach this one; empty: where it listens.
   std::vector<Address> addresses;
-  /// What this daemon shows another one. What is not given comes from the environment.
+  /// Credentials for other daemons. Missing ones come from the environment.
   CredentialFlags credentials;
 };
 

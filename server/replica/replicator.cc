@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kDiskNumbersMax = 8;  // of which the older ones are long on the disk, or lost to it
+constexpr size_t kDiskNumbersMax = 8;  // older ones are on disk by then, or lost
 
 void fulfillAll(std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>& fulfillers) {
   for (auto& each : fulfillers) each->fulfill();
@@ -79,8 +79,8 @@ kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
   const auto numbers = std::find_if(diskNumbers_.rbegin(), diskNumbers_.rend(),
                                     [number](const DiskNumbers& some) { return some.from <= number; });
   const bool missing = numbers == diskNumbers_.rend() || numbers->broken;
-  // A record that the log lacks, or may have lost, comes to the disk with a checkpoint alone: whoever needs
-  // it there waits for that one.
+  // A record that the log lacks, or may have lost, only gets to disk with a checkpoint: callers that need it
+  // there wait for that checkpoint.
   kj::Promise<void> written = missing ? kj::READY_NOW : disk_->whenDurable(number - numbers->behind);
   if (!needsDisk_) return written;
   return written.then([disk = disk_] { return disk->whenBased(); });
@@ -107,7 +107,7 @@ Replicator::Stream Replicator::open() {
   end(wake);
   stream_++;
   open_ = true;
-  if (!waits_) held_ = next_;  // else what is waited for is for the follower before to hold
+  if (!waits_) held_ = next_;  // else records are still awaited from the previous follower
   const Stream opened = stream_;
   hold.unlock();
   fulfillAll(wake);

@@ -14,10 +14,10 @@
 
 namespace psd {
 
-/// A primary's log: numbers the records, keeps those that its standby is still to get, and lets who waits for
-/// a record go on once it is on all places that are waited for: the disk, where there is a log on it, and the
-/// standby, where waitForStandby() says so. With Wait::standbyAndDisk a log that is broken is waited for
-/// until it is mended. Without a standby it costs a number. Thread-safe.
+/// A primary's log: numbers the records, buffers those that its standby has not received yet, and resolves
+/// waiters for a record once it is in every place that is waited for: the disk, if there is a log on it, and
+/// the standby, if waitForStandby() was set. With Wait::standbyAndDisk, waiters also wait for a broken log to
+/// recover. Without a standby a record costs only its number. Thread-safe.
 class Replicator final : public ReplicatedLog {
  public:
   explicit Replicator(const ReplicationConfig& config)
@@ -32,60 +32,60 @@ class Replicator final : public ReplicatedLog {
   void beginAnew() override;
   void setDisk(std::shared_ptr<LogWriter> disk) override;
 
-  /// Names one follower's stream; rises.
+  /// Identifies one follower's stream; rises.
   using Stream = uint64_t;
-  /// Keeps what is appended from now on for a new follower, and nothing for one before.
+  /// Buffers what is appended from now on for a new follower; ends the previous follower's stream.
   Stream open();
-  /// Ends a stream that goes on: what it kept is dropped, and whoever waited for room goes on.
+  /// Ends an open stream: drops its buffer and resolves those that wait for capacity.
   void close(Stream stream);
 
-  /// What a stream's reader takes out.
+  /// Records taken out by a stream's reader.
   struct Batch {
-    PendingRecords records;  ///< sealed, one after the other
+    PendingRecords records;  ///< sealed, in order
     uint64_t next = 0;       ///< number of the first record that is not in it
     uint64_t bytes = 0;
   };
   /// Resolves, on the calling loop, once the stream has records, or has ended. One caller at a time.
   kj::Promise<void> whenFilled(Stream stream);
-  /// All records that are there. Nothing: the stream has ended. `into` gives its memory for those to come.
+  /// All buffered records. Nothing: the stream has ended. `into` lends its memory to the next ones.
   std::optional<Batch> take(Stream stream, PendingRecords into);
-  /// The follower holds all records below `next`, which were so many bytes since it was said before.
+  /// The follower holds all records below `next`; `bytes` is their size since the last call.
   void held(Stream stream, uint64_t next, uint64_t bytes);
 
-  /// From now on what is appended, and what was appended to the stream before, is waited for until the
-  /// follower holds it; or no longer.
+  /// Sets whether waiters wait until the follower holds a record; applies to records appended from now on and
+  /// to those already in the stream.
   void waitForStandby(bool waits);
 
-  /// The next record has at least that number.
+  /// Raises the next record's number to at least `next`.
   void goOnFrom(uint64_t next);
-  /// Number that the next record has.
+  /// Number of the next record.
   uint64_t next() const;
-  /// All records below it are held by the follower.
+  /// The follower holds all records below this number.
   uint64_t heldTo() const;
-  /// Of records that the follower does not hold yet.
+  /// Size of the records that the follower does not hold yet.
   uint64_t lagBytes() const;
 
  private:
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
   using Fulfillers = std::vector<Fulfiller>;
 
-  /// From the record `from` on, the disk's log has the record n under the number n − behind, or, where it is
-  /// broken, not at all.
+  /// From record `from` on, the disk's log has record n under the number n − behind; if `broken`, it does not
+  /// have the record.
   struct DiskNumbers {
     uint64_t from = 1;
     uint64_t behind = 0;
     bool broken = false;
   };
 
-  /// Numbers a record, hands it to the disk by `toDisk(log)`, which gives its number there, and to the
-  /// follower.
+  /// Numbers a record, writes it to the disk's log by `toDisk(log)`, which returns its number there, and adds
+  /// it to the follower's stream.
   template <class ToDisk, class... Record>
   uint64_t add(const ToDisk& toDisk, uint64_t bytes, const Record&... record);
 
-  // All with the mutex held.
+  // All require the mutex.
   bool streams(Stream stream) const { return stream_ == stream && open_; }
   uint64_t number(uint64_t diskNumber);
-  /// Makes room in the stream for a record of so many bytes; null: nobody follows.
+  /// Allocates `bytes` for a record in the stream; null: no follower.
   std::vector<std::byte>* place(uint64_t bytes);
   bool isHeld(uint64_t number) const { return !waits_ || number < held_; }
   kj::Promise<void> whenOnDisk(uint64_t number) const;
@@ -104,7 +104,7 @@ class Replicator final : public ReplicatedLog {
   bool open_ = false;
   PendingRecords pending_;
   uint64_t pendingBytes_ = 0;
-  uint64_t unheldBytes_ = 0;  // in pending_, or taken out and not held
+  uint64_t unheldBytes_ = 0;  // in pending_, or taken out and not held yet
   uint64_t held_ = 1;
   Fulfillers roomWaiters_;
   kj::Maybe<Fulfiller> reader_;

@@ -7,7 +7,7 @@ namespace {
 
 Status onTheDisk(const Status& status) {
   if (status.ok()) return status;
-  return {status.error().code, "this standby cannot keep the model on its disk: " + status.message()};
+  return {status.error().code, "this standby cannot save the model on its disk: " + status.message()};
 }
 
 }  // namespace

@@ -8,29 +8,28 @@
 
 namespace psd {
 
-/// What a standby keeps of its primary's model on its own disk: a first checkpoint of the copy, from then on
-/// the log of its updates, and checkpoints as `durability` says. A daemon that is started over the folder
-/// goes on from it as from a primary's. One thread at a time uses it: the follower's, then whoever joined
-/// that one. Every method may block.
+/// Saves a standby's copy on its own disk: a first checkpoint of the copy, then the log of its updates, and
+/// checkpoints as configured in `durability`. A daemon started over the folder resumes from it as from a
+/// primary's. Used by one thread at a time: the follower's, then the one that joined it. Every method may
+/// block.
 class StandbyDisk {
  public:
-  /// `copy`: what there is to save. `mark` writes down whose state the folder has. Ends what was saved
-  /// before.
+  /// `copy`: the model to save. `mark` records the origin of the folder's state. Stops the previous saving.
   StandbyDisk(Durability& durability, CheckpointSource copy, std::function<Status()> mark);
-  /// Ends the saving, unless keepOn() was called.
+  /// Stops the saving, unless keepOn() was called.
   ~StandbyDisk();
 
-  /// Brings the copy to the disk as it is, and the mark. What comes after it is logged by the copy's blocks.
+  /// Writes a checkpoint of the copy, then the mark. Later updates are logged by the copy's blocks.
   Status begin();
-  /// Where the plan of the samples is to be, for the checkpoints.
+  /// The sample plan that checkpoints save.
   const std::shared_ptr<GuardedSamples>& samples() const { return durability_.samples(); }
-  /// The locks that a checkpoint holds while it copies the shards of a group together; null: none.
+  /// The locks that a checkpoint holds while it copies the shards of a parameter group together; null: none.
   std::vector<std::shared_ptr<ShardLock>> groupLocks() const;
   void dealt(const LoggedDeal& deal);
   Status departed(const Departed& departed);
-  /// Brings all that was logged to the disk.
+  /// Flushes the log to disk.
   Status flush();
-  /// The daemon goes on with the copy, and saves it on.
+  /// The daemon serves the copy from now on and continues to save it.
   void keepOn() { goesOn_ = true; }
 
  private:

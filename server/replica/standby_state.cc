@@ -13,7 +13,7 @@ void StandbyState::start(const PlanView& view, uint64_t number, SavedFolder fold
 }
 
 void StandbyState::primaryHeard(TimePoint now) {
-  if (deciding_) return;  // of before the connection was closed
+  if (deciding_) return;  // sent before the connection was closed
   heard_ = now;
   refuses_ = false;
 }
@@ -25,7 +25,7 @@ void StandbyState::recordsHeld(uint64_t number, TimePoint now) {
 }
 
 void StandbyState::primaryConnectionGone(TimePoint now, GroupActions& out) {
-  if (leavesBy_) return talk_.read(out);  // perhaps it has been removed, as it asked for
+  if (leavesBy_) return talk_.read(out);  // it may have been removed, as requested
   if (!inSync()) talk_.readLater(now);
 }
 
@@ -48,7 +48,7 @@ void StandbyState::planRead(const PlanView& view, TimePoint now, GroupActions& o
 void StandbyState::readUnknown(TimePoint now, GroupActions& out) {
   talk_.readUnknown(now);
   if (!deciding_) return;
-  // The engine is away. Perhaps the primary is not, and pushes wait for this standby.
+  // The engine is unreachable. The primary may not be, and its pushes wait for this standby.
   deciding_ = false;
   follow(now, out);
 }
@@ -83,7 +83,7 @@ void StandbyState::leave(TimePoint now, GroupActions& out) {
 
 bool StandbyState::takes(DaemonId primary, uint64_t epoch) const {
   return followed_ && !deciding_ && !promoted_ && !over_ && followed_->primary == primary &&
-         epoch <= followed_->epoch;  // the same process, which has written the plan again
+         epoch <= followed_->epoch;  // a lower term: the same process, which rewrote the document since
 }
 
 void StandbyState::adopt(const PlanView& view, TimePoint now, GroupActions& out) {
@@ -107,9 +107,9 @@ void StandbyState::adopt(const PlanView& view, TimePoint now, GroupActions& out)
       if (!talk_.busy()) takeOver(out);
       return;
     }
-    claimed_.reset();  // somebody else has decided meanwhile
+    claimed_.reset();  // another daemon has decided meanwhile
   }
-  // The primary has written a plan again that was gone: what is here leads on.
+  // The primary has rewritten a document that was gone: the records here remain valid.
   if (followed_ && followed_->primary == view.primary) followed_->epoch = view.epoch;
   if (followed_ && followed_->primary != view.primary) {
     if (held_) {
@@ -142,7 +142,7 @@ void StandbyState::follow(TimePoint now, GroupActions& out) {
 void StandbyState::settleVacant(TimePoint now, GroupActions& out) {
   if (talk_.busy()) return;
   const auto since = now - *vacantSince_;
-  // A plan that is gone is written again by the daemon that served in it.
+  // A document that is gone is rewritten by the daemon that served in it.
   if (named_ && (!silent(now) || since < rules_.absence / 2)) return talk_.readLater(now);
   const std::optional<EndedRun>& run = plan().ended;
   const auto after = run && !named_ ? beginsAfter(*run, folder_, rules_) : std::nullopt;
@@ -173,7 +173,7 @@ void StandbyState::settle(TimePoint now, GroupActions& out) {
   if (vacantSince_) return settleVacant(now, out);
   if (!followed_ && !claimed_ && !plan().vacant()) return talk_.readLater(now);
   if (!followed_ || claimed_ || !silent(now)) return;
-  if (!inSync()) return talk_.readLater(now);  // the plan may name another primary by now, or this daemon
+  if (!inSync()) return talk_.readLater(now);  // the document may name another primary or this daemon by now
   if (deciding_ || talk_.busy()) return;
   deciding_ = true;
   out.push_back(group_action::CloseReplication{});

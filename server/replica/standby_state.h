@@ -7,10 +7,10 @@
 
 namespace psd {
 
-/// The rules of a group (group_state.h) as everybody has to keep them who is not its primary: a newcomer that
-/// follows the primary without being in the plan, and the standby in sync, which the plan names.
+/// The rules (group_state.h) for replicas other than the primary: a syncing replica, which follows the
+/// primary without being in the cluster document, and the standby in sync, which the document names.
 ///
-/// Pure: no threads, locks or clocks; GroupState owns it. Times must not go back.
+/// Pure: no threads, locks or clocks; GroupState owns it. Times must not decrease.
 class StandbyState {
  public:
   StandbyState(DaemonId me, GroupRules rules, TimePoint now)
@@ -31,29 +31,29 @@ class StandbyState {
 
   const PlanView& plan() const { return talk_.known(); }
   const PlanTalk& talk() const { return talk_; }
-  /// The plan names it as primary: the last action was Promote.
+  /// The document names it as primary: the last action was Promote.
   bool promoted() const { return promoted_; }
   bool over() const { return over_; }
   bool leaving() const { return leavesBy_.has_value(); }
   const SavedFolder& folder() const { return folder_; }
-  /// Whether the plan, as far as it is known here, lets it take over.
+  /// Whether the newest known document lets it take over.
   bool inSync() const { return held_ && plan().standby == me_; }
-  /// Whether records of this primary and epoch are to be taken.
+  /// Whether to accept records of this primary and term.
   bool takes(DaemonId primary, uint64_t epoch) const;
-  /// The last record that is here.
+  /// The last record held.
   uint64_t number() const { return held_.value_or(number_); }
 
  private:
   void adopt(const PlanView& view, TimePoint now, GroupActions& out);
   void promote(const PlanView& view, GroupActions& out);
   void follow(TimePoint now, GroupActions& out);
-  /// Does what is to be done where there is no plan.
+  /// Emits the actions due while no daemon serves.
   void settleVacant(TimePoint now, GroupActions& out);
-  /// What it knows of the last run, from its folder or from a plan that is gone; nothing: it knows of none.
+  /// The last run, as known from its folder or from a document that is gone; nothing: none is known.
   std::optional<EndedRun> lastKnown() const;
-  /// Begins a run after the plan's run that is over, or the first one.
+  /// Starts the first run, or the next one after the run that is over.
   void begin(GroupActions& out);
-  /// Does what silence or certain death of the primary asks for.
+  /// Reacts to silence or certain death of the primary.
   void settle(TimePoint now, GroupActions& out);
   void takeOver(GroupActions& out);
   void end(GroupActions& out);
@@ -63,14 +63,14 @@ class StandbyState {
   const GroupRules rules_;
   PlanTalk talk_;
   SavedFolder folder_;
-  std::optional<PlanView> named_;  // the newest plan of the run that it takes part in
+  std::optional<PlanView> named_;  // the newest document of the run that it takes part in
   std::optional<TimePoint> vacantSince_;
   bool over_ = false;
   bool promoted_ = false;
-  uint64_t number_ = 0;               // of the state that the process began with
-  std::optional<uint64_t> held_;      // of the followed primary's
-  std::optional<PlanView> followed_;  // whose records these are: primary and epoch hold
-  bool deciding_ = false;             // it has closed the replication and goes for the primary's place
+  uint64_t number_ = 0;               // last record of the state that the process started from
+  std::optional<uint64_t> held_;      // last record held of the followed primary
+  std::optional<PlanView> followed_;  // origin of these records: only primary and epoch are valid
+  bool deciding_ = false;             // it has closed the replication and attempts a takeover
   TimePoint heard_;
   TimePoint ticked_;
   bool refuses_ = false;

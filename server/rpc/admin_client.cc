@@ -18,24 +18,24 @@
 namespace psd {
 namespace {
 
-constexpr const char* kGoesOn = "; the daemon goes on with it, see its log";
+constexpr const char* kGoesOn = "; the daemon continues with it, see its log";
 
 std::string noAnswer(std::chrono::milliseconds timeout) {
   return "no answer within " + durationText(timeout);
 }
 
-/// How long the daemon's answer is waited for.
+/// How long to wait for the daemon's answer.
 enum class Patience { asToConnect, endless };
 
-/// An error names the daemon that it comes from.
+/// Prefixes an error with the daemon's address.
 template <class T>
 Result<T> fromDaemon(const Address& address, Result<T> outcome) {
   if (outcome.ok() || outcome.message().starts_with(address.toString())) return outcome;
   return Error{outcome.error().code, address.toString() + ": " + outcome.message()};
 }
 
-/// Connects, logs in, and runs `talk(login, network)`; whatever the library throws becomes an Error.
-/// `late` is what to add to it when the daemon was asked and has not answered in time.
+/// Connects, logs in, and runs `talk(login, network)`; exceptions from Cap'n Proto become an Error. `late` is
+/// appended to it if the daemon did not answer a request in time.
 template <class T, class Talk>
 Result<T> loggedIn(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
                    const char* late, Talk talk, Patience patience = Patience::asToConnect) {
@@ -86,11 +86,11 @@ Result<T> loggedIn(const Address& address, const Credentials& credentials, std::
     }
     return Error{ErrorCode::unavailable,
                  address.toString() + ": the connection broke" +
-                     (asked ? " before the daemon had answered" : "; is this a psd daemon?")};
+                     (asked ? " before the daemon answered" : "; is this a psd daemon?")};
   }
 }
 
-/// loggedIn() for a caller that is to have role reader; `talk(reading)`.
+/// loggedIn() for a caller with role reader; runs `talk(reading)`.
 template <class Talk>
 Result<std::string> withReading(const Address& address, const Credentials& credentials,
                                 std::chrono::milliseconds timeout, Talk talk) {
@@ -103,7 +103,7 @@ Result<std::string> withReading(const Address& address, const Credentials& crede
       });
 }
 
-/// loggedIn() for a caller that is to have role admin; `talk(admin, network)`.
+/// loggedIn() for a caller with role admin; runs `talk(admin, network)`.
 template <class T, class Talk>
 Result<T> withAdmin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
                     Talk talk) {
@@ -261,7 +261,7 @@ Status checkChange(const Address& address, const std::string& assignment, std::c
 
 namespace {
 
-/// A call of the admin's that is answered with a status alone.
+/// An admin call that returns only a status.
 template <class Request>
 Status acknowledged(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
                     Request make) {

@@ -15,26 +15,26 @@
 
 namespace psd {
 
-/// The operator's calls to a running daemon. They block, for at most `timeout`, and must not be called on a
-/// thread that runs an event loop. Errors name the address: unauthenticated where the daemon does not know
-/// the caller, forbidden where its role does not do.
+/// Operator calls to a running daemon. They block for at most `timeout` and must not be called on a thread
+/// that runs an event loop. Errors name the address: ErrorCode::unauthenticated if the daemon does not accept
+/// the caller, ErrorCode::forbidden if its role is insufficient.
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials = {});
 
-/// The addresses of each daemon that serves the model together with this one, by partition, this one among
-/// them; empty where this one serves its model alone.
+/// The addresses of all daemons that serve the model, by partition, including this one; empty if this one
+/// serves the model alone.
 Result<DaemonPlaces> fetchDaemons(const Address& address, std::chrono::milliseconds timeout,
                                   const Credentials& credentials);
 
-/// The rows of each embedding table with the most updates.
+/// The most frequently updated rows of each embedding table.
 Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout,
                                      const Credentials& credentials = {});
 
-/// Lets the daemon read its configuration again; gives what has changed, for people.
+/// Makes the daemon reload its configuration; returns a human-readable description of the change.
 Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout,
                                  const Credentials& credentials = {});
 
-/// Lets the daemon take a checkpoint; gives its path.
+/// Makes the daemon write a checkpoint; returns its path.
 Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
                                    const Credentials& credentials);
 
@@ -42,46 +42,47 @@ Result<std::string> takeCheckpoint(const Address& address, std::chrono::millisec
 Result<NewestPart> fetchNewestPart(const Address& address, std::chrono::milliseconds timeout,
                                    const Credentials& credentials);
 
-/// Lets the daemon name a checkpoint of the whole model, and keep its part.
+/// Makes the daemon record a checkpoint of the whole model and keep its part of it.
 Status keepWhole(const Address& address, const WholeCheckpoint& whole, std::chrono::milliseconds timeout,
                  const Credentials& credentials);
 
-/// Ends the session of the rank's trainer; gives who that was, for people.
+/// Ends the session of the trainer with this rank; returns a human-readable description of the trainer.
 Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,
                                   const Credentials& credentials);
 
-/// Changes one key, "optimizer.lr=0.05"; gives what has changed, for people.
+/// Changes one key, "optimizer.lr=0.05"; returns a human-readable description of the change.
 Result<std::string> setKey(const Address& address, const std::string& assignment,
                            std::chrono::milliseconds timeout, const Credentials& credentials);
 
-/// Whether setKey() of that would be taken, or reloadDaemon() where it is empty; nothing changes. A daemon of
-/// a version that cannot tell takes it as far as is known.
+/// Whether setKey() of `assignment` would succeed, or reloadDaemon() if it is empty; changes nothing. A
+/// daemon whose version lacks this check counts as accepting.
 Status checkChange(const Address& address, const std::string& assignment, std::chrono::milliseconds timeout,
                    const Credentials& credentials);
 
-/// Lets the daemon's standby take its place. notReady: there is none in sync, or it could not in time.
+/// Promotes the daemon's standby. ErrorCode::notReady if no standby is in sync or the switchover did not
+/// finish in time.
 Status switchOver(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials);
 
-/// Lets a daemon that waits for a dead primary take its place, whatever is lost.
+/// Makes a daemon that waits for a dead primary take over, accepting any data loss.
 Status recoverDaemon(const Address& address, std::chrono::milliseconds timeout,
                      const Credentials& credentials);
 
-/// What happened, as far as the daemon still has it; DaemonEvents as JSON.
+/// The events that the daemon still holds; DaemonEvents as JSON.
 Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials);
 
-/// Follows the daemon's events, from those that it keeps on: with each batch, as JSON, it calls `tell`, which
-/// gives the number of the newest event that it was told of, or an Error that ends it. Else the connection's
-/// end does. `timeout`: to connect.
+/// Follows the daemon's events, starting with those it holds: calls `tell` with each batch as JSON. `tell`
+/// returns the number of the newest event it received, or an Error to stop. Also returns when the connection
+/// ends. `timeout`: for connecting.
 Status followEvents(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
                     const std::function<Result<uint64_t>(const std::string& json)>& tell);
 
-/// Pulls a running daemon's parameters, each shard as its policy promises.
+/// Pulls a running daemon's parameters; consistency within a shard is that of its policy.
 Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds timeout,
                              const Credentials& credentials);
 
-/// Asks the daemon to stop, and waits until it has closed the connection: it is gone. An Error also when it
-/// could not save what it was to save.
+/// Asks the daemon to stop and waits until it has closed the connection, that is, has ended. Also an Error if
+/// it failed to save its state.
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout,
                   const Credentials& credentials = {});
 

@@ -97,7 +97,7 @@ kj::Promise<void> AdminService::events(EventsContext context) {
   const bool wait = context.getParams().getWait();
   context.releaseParams();
   context.allowCancellation();
-  if (follows_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for events already");
+  if (follows_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for events");
   follows_ = true;
   return administration_.events(after, wait)
       .then([this, context](const DaemonEvents& events) mutable {
@@ -228,7 +228,7 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
       .inMovesFor(asker(), "a move of the model to here",
                   [move, parts, beats](OutgoingMove& outgoing, IncomingMove& incoming) {
                     if (!outgoing.moved()) return incoming.begin(move, parts, beats);
-                    // It would serve nobody with what comes.
+                    // A daemon whose model has moved away would not serve what it receives.
                     return Status(outgoing.refusal());
                   })
       .then([this, context, move](const Status& begun) mutable {

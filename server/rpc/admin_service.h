@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// The operator's calls. Belongs to the connection's loop.
+/// Operator calls. Belongs to the connection's loop.
 class AdminService final : public CountedService<schema::Admin> {
  public:
   /// `administration` outlives it.
@@ -32,11 +32,11 @@ class AdminService final : public CountedService<schema::Admin> {
 
  private:
   std::string asker() const { return connection_->caller().asker(); }
-  /// Feeds a follower until one of them is gone.
+  /// Feeds a follower until either side is gone.
   void feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop);
 
   Administration& administration_;
-  bool follows_ = false;  // events, in a call that waits
+  bool follows_ = false;  // an events() call is waiting
 };
 
 }  // namespace psd

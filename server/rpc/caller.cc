@@ -6,12 +6,12 @@ namespace psd {
 namespace {
 
 constexpr unsigned kFailuresMax = 5;
-// For a peer that was told to hang up by itself.
+// Time for a revoked peer to close the connection itself.
 constexpr kj::Duration kGoodbye = 1 * kj::SECONDS;
 
 Error kept() {
   return {ErrorCode::unavailable,
-          "as many connections are open as limits.connections allows; what is kept beyond is for operators"};
+          "limits.connections is reached; the remaining connections are reserved for operators"};
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ std::optional<std::string> Caller::mustEnd(kj::TimePoint now, std::chrono::milli
   if (revoked_ && now - revokedAt_ >= kGoodbye) return revoked_->message;
   const bool late = now - cameAt_ >= loginTimeout.count() * kj::MILLISECONDS;
   if (access_ || !late || (!authenticator_.asks() && !peer_.reserved)) return {};
-  return "it has not logged in for limits.login_timeout_ms (" + std::to_string(loginTimeout.count()) + ")";
+  return "it did not log in within limits.login_timeout_ms (" + std::to_string(loginTimeout.count()) + ")";
 }
 
 }  // namespace psd

@@ -12,38 +12,37 @@
 
 namespace psd {
 
-/// Who is at the other end of a connection, and what that may do. Belongs to the connection's loop.
+/// The identity and permissions of a connection's peer. Belongs to the connection's loop.
 class Caller {
  public:
-  /// `authenticator` outlives it. `now`: when the connection came.
+  /// `authenticator` outlives it. `now`: time of connection.
   Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now);
 
-  /// For people: where the peer is, once it logged in also what it calls itself, and its name where it has
-  /// one.
+  /// Human-readable: the peer's address and, once logged in, its program and name, if it has one.
   const std::string& described() const { return described_; }
 
-  /// Identity::caller once logged in; empty: nothing identifies the peer.
+  /// Identity::caller once logged in; empty if the peer is anonymous.
   const std::string& identity() const { return access_ ? access_->identity.caller : kNobody; }
-  /// The caller of a request, for the log: identity() with the peer's address, or the address alone.
+  /// The caller of a request, for the log: identity() with the peer's address, or only the address.
   std::string asker() const;
 
-  /// Finds out who the peer is, by a token if it has given one; `program` is what the peer calls itself. Once
-  /// it has succeeded it gives the same again.
+  /// Authenticates the peer, by `token` unless it is empty; `program` is the peer's self-description. After a
+  /// success it returns the same identity again.
   Result<Identity> logIn(std::string_view token, const std::string& program);
-  /// Whether the peer may train: not over a connection that is kept for operators.
+  /// Whether the peer may train; not over a connection reserved for operators.
   Status mayTrain() const;
-  /// Another login has failed: whether those were so many that the connection is to end.
+  /// Counts a failed login; true if the connection must end.
   bool failedTooOften();
 
-  /// Other rules hold from now on. Whether the peer has lost what it might, by this call.
+  /// Reevaluates access after the rules changed. Whether the peer lost its access by this call.
   bool lookAgain(kj::TimePoint now);
-  /// Why the peer may not do any more what it might; nothing while it may.
+  /// Why the peer's access was revoked; nothing while it has access.
   const std::optional<Error>& revoked() const { return revoked_; }
-  /// Resolves when revoked() says why.
+  /// Resolves once revoked() is set.
   kj::Promise<void> whenRevoked() { return revocation_.addBranch(); }
 
-  /// Why the connection is to end now: it was not logged in in time, or has been told that it may do nothing
-  /// more.
+  /// Why the connection must end now: it did not log in in time, or its access was revoked and it has been
+  /// notified.
   std::optional<std::string> mustEnd(kj::TimePoint now, std::chrono::milliseconds loginTimeout) const;
 
  private:

@@ -10,16 +10,16 @@
 namespace psd {
 namespace {
 
-// More replies than any trainer's window keeps referenced at once.
+// More replies than any trainer's window references at once.
 constexpr size_t kPinsMax = 4096;
-// A peer that keeps its answers, as some languages' clients do for a while, is not to be cut off for few.
+// Clients of some languages keep answers for a while; do not disconnect them for a few.
 constexpr uint64_t kUnfinishedCallsMin = 1024;
-// Of a message whose memory others wait for: so often in a row mustEnd() may find nothing new of it.
+// Consecutive looks by mustEnd() without progress on a message whose memory others wait for.
 constexpr unsigned kQuietLooksMax = 3;
-// Consecutive looks, two seconds in all, in which a peer may read nothing while others wait for the memory of
-// its answers.
+// Consecutive looks, two seconds in total, in which a peer may read nothing while others wait for the memory
+// of its answers.
 constexpr unsigned kUnreadLooksMax = 8;
-// An answer up to this size belongs to the memory of each connection.
+// Answers up to this size are covered by each connection's base memory.
 constexpr uint64_t kSmallAnswerBytes = 32u << 10;
 // Longer than a peer that reads nothing keeps its connection while others wait.
 constexpr kj::Duration kRoomWait = 5 * kj::SECONDS;
@@ -43,7 +43,7 @@ Connection::Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const A
   wire::MessageStreamOptions options = streamOptions();
   options.descriptors = entrant.socket.descriptors;
   stream_ = kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), std::move(options));
-  // The network sends descriptors only where it may take some too; the stream takes none.
+  // The network sends descriptors only if it may also receive them; the stream accepts none.
   const kj::uint descriptors = passesDescriptors_ ? 1 : 0;
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, descriptors, capnp::rpc::twoparty::Side::SERVER);
 }
@@ -51,14 +51,14 @@ Connection::Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const A
 void Connection::open() { rpc_ = capnp::makeRpcServer(*network_, bootstrap_(shared_from_this())); }
 
 void Connection::close() {
-  // The RPC system uses the network, the network the stream, the stream the socket.
+  // Destruction order: the RPC system uses the network, the network the stream, the stream the socket.
   countQueued(0);
   rpc_ = nullptr;
   network_ = nullptr;
   stream_ = nullptr;
   socket_ = nullptr;
   fd_ = -1;
-  for (ConnectedTrainer* trainer : trainers_) trainer->connectionClosed();  // that calls in progress keep
+  for (ConnectedTrainer* trainer : trainers_) trainer->connectionClosed();  // kept alive by calls in progress
 }
 
 wire::MessageStreamOptions Connection::streamOptions() {
@@ -79,7 +79,7 @@ wire::MessageStreamOptions Connection::streamOptions() {
 }
 
 bool Connection::mayRead() {
-  // Even an answer without payload, a refusal say, takes some 8 KiB until it is read.
+  // Even an answer without payload, such as an error, takes some 8 KiB until it is read.
   const size_t most = loop_->config().limits.calls;
   const bool paused = calls_ - parkedCalls_ >= most;
   if (paused && !paused_) loop_->environment().counters.pausedCalls.add();
@@ -87,14 +87,14 @@ bool Connection::mayRead() {
   countQueued(queuedBytes() + roomBytes_);
   if (paused || unreadAnswers() >= most) return false;
   const Limits& limits = loop_->config().limits;
-  // Who has read all answers is not held up by those who have not.
+  // A peer that has read all its answers is not held up by peers that have not.
   return countedBytes_ == 0 || (countedBytes_ < 2 * limits.outgoingBytes &&
                                 loop_->environment().budgets.outgoing < limits.allOutgoingBytes);
 }
 
 void Connection::countQueued(uint64_t bytes) {
   std::atomic<uint64_t>& all = loop_->environment().budgets.outgoing;
-  all += bytes - countedBytes_;  // may wrap around, as differences do
+  all += bytes - countedBytes_;  // may wrap around, as intended
   countedBytes_ = bytes;
 }
 
@@ -136,7 +136,7 @@ Connection::Room Connection::takeShare(uint64_t bytes, bool ofReader) {
   if (!small && !answers_.fits(bytes, ofReader ? all - all / 4 : all)) return nullptr;
   roomBytes_ += bytes;
   countQueued(own + bytes);
-  // The answer is counted as queued at the next count; until then it stays counted here.
+  // The answer is counted as queued at the next count; until then it remains counted here.
   return {this, [self = shared_from_this(), bytes](const void*) { self->roomBytes_ -= bytes; }};
 }
 
@@ -151,7 +151,7 @@ kj::Promise<Connection::Room> Connection::awaitShare(uint64_t bytes, bool ofRead
 
 Error Connection::noRoom() const {
   return {ErrorCode::overloaded,
-          "the answers that wait to be read reach limits.outgoing_bytes or limits.all_outgoing_bytes; try "
+          "unread answers have reached limits.outgoing_bytes or limits.all_outgoing_bytes; try "
           "again"};
 }
 
@@ -191,7 +191,7 @@ kj::Promise<void> Connection::promising(uint64_t bytes, kj::Promise<void> call) 
 
 std::string Connection::endReason() {
   if (!stream_ || stream_->ended() || stream_->aborted()) return "";
-  return "its messages break the Cap'n Proto RPC protocol";
+  return "its messages violate the Cap'n Proto RPC protocol";
 }
 
 std::optional<std::string> Connection::mustEnd() {
@@ -202,7 +202,7 @@ std::optional<std::string> Connection::mustEnd() {
   quietLooks_ = received == receivedBytes_ && !stream_->waitsForBudget() ? quietLooks_ + 1 : 0;
   receivedBytes_ = received;
   countQueued(queuedBytes() + roomBytes_);
-  if (countedBytes_ == 0) {  // of answers on their way the peer may not know yet
+  if (countedBytes_ == 0) {  // the peer may not have seen answers in transit yet
     const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
     for (IdleKeeper* keeper : keepers_) keeper->letGoOfIdle(now - pullTimeout);
   }
@@ -242,22 +242,22 @@ std::optional<std::string> Connection::readsNothing() {
   unreadLooks_ = queued > kSmallAnswerBytes && unreadBytes_ == before ? unreadLooks_ + 1 : 0;
   if (unreadLooks_ < kUnreadLooksMax) return {};
   if (!answers_.isShort()) return {};
-  return "it does not read its answers, whose share of limits.all_outgoing_bytes others wait for";
+  return "it does not read its answers while others wait for limits.all_outgoing_bytes";
 }
 
 std::optional<std::string> Connection::standsStill() {
   if (quietLooks_ < kQuietLooksMax || !stream_->holdsBudgetForMore()) return {};
   if (loop_->environment().budgets.inFlight->waiting() == 0) return {};
-  return "it stands still within a message, whose share of limits.in_flight_bytes others wait for";
+  return "it stalled within a message while others wait for limits.in_flight_bytes";
 }
 
 kj::Duration Connection::lease() const { return loop_->config().membership.leaseMs * kj::MILLISECONDS; }
 
 bool Connection::livesUnheard() {
   const uint64_t before = std::exchange(unheardBytes_, bytesToRead(fd_));
-  // The budget is given out in the order of asking, so this wait ends; but no sooner for what the peer does.
+  // The budget is granted in request order, so this wait ends, but the peer cannot shorten it.
   if (stream_->waitsForBudget() || unheardBytes_ != before) return true;
-  // With a full socket a peer can show nothing.
+  // With a full socket buffer a peer cannot show activity.
   return loop_->now() - unheardSince_ < lease();
 }
 
@@ -266,7 +266,7 @@ std::optional<std::string> Connection::forsaken() {
   for (const ConnectedTrainer* trainer : trainers_) {
     if (!trainer->lost()) return {};
   }
-  return "its trainer is not in any more, and nothing came over it for membership.lease_ms (" +
+  return "its trainer has departed, and nothing was received for membership.lease_ms (" +
          std::to_string(loop_->config().membership.leaseMs) + ")";
 }
 

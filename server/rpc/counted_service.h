@@ -9,8 +9,8 @@
 namespace psd {
 
 /// Base of every service of a connection: its calls count against limits.calls, and so does the service
-/// itself, unless it is `fixed`: one of those that each connection has once. Once the caller has lost what it
-/// might do its calls fail. `Service` is a generated interface. Belongs to the connection's loop.
+/// itself unless it is `fixed`, one of those that every connection has once. Once the caller's access is
+/// revoked its calls fail. `Service` is a generated interface. Belongs to the connection's loop.
 template <class Service>
 class CountedService : public Service::Server {
  public:

@@ -6,10 +6,10 @@
 
 namespace psd {
 
-/// The model of a running daemon at one moment. A value type.
+/// A snapshot of a running daemon's model. A value type.
 struct LiveModel {
   ModelSpec spec;
-  std::vector<float> values;  ///< of its tensors, as ModelLayout places them; rows of tables are not in it
+  std::vector<float> values;  ///< of its tensors, in ModelLayout order; table rows are not included
 };
 
 }  // namespace psd

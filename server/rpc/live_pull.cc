@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kSlicesUnderWay = 4;
 constexpr uint64_t kSliceElements = 256 << 10;
 
-/// Pulls slice after slice into a LiveModel. Belongs to one event loop.
+/// Pulls slices into a LiveModel. Belongs to one event loop.
 class LivePull {
  public:
   explicit LivePull(LiveModel& model) : model_(model) {}
@@ -33,7 +33,7 @@ class LivePull {
  private:
   struct Piece {
     uint32_t shard = 0;
-    uint64_t offset = 0, count = 0, at = 0;  // `at`: in the arena
+    uint64_t offset = 0, count = 0, at = 0;  // `at`: offset in the arena
   };
 
   Status begin(schema::ObserveResult::Observing::Reader observing) {
@@ -75,7 +75,7 @@ class LivePull {
   Status take(const Piece& piece, schema::PullResult::Reader answer) {
     if (answer.isError()) return wire::readError(answer.getError());
     PSD_ASSIGN_OR_RETURN(const std::span<const float> values, wire::floatsIn(answer.getSlice().getValues()));
-    if (values.size() != piece.count) return {ErrorCode::protocolMismatch, "a slice has another length"};
+    if (values.size() != piece.count) return {ErrorCode::protocolMismatch, "a slice has the wrong length"};
     std::copy(values.begin(), values.end(), model_.values.begin() + static_cast<std::ptrdiff_t>(piece.at));
     return {};
   }

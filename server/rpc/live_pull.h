@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// Pulls all dense parameters of a daemon, slice by slice.
+/// Pulls all dense parameters of a daemon, in slices.
 kj::Promise<Result<LiveModel>> pullLiveModel(schema::Reading::Client reading);
 
 }  // namespace psd

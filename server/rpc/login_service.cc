@@ -23,7 +23,7 @@ DaemonPlaces placesOf(const DaemonsConfig& daemons) {
   return places;
 }
 
-/// Who else serves the model.
+/// Writes the daemons that serve the model.
 void writeDaemons(const DaemonsConfig& daemons, schema::LoginResult::Builder out) {
   if (!daemons.several()) return;
   const DaemonPlaces places = placesOf(daemons);
@@ -98,7 +98,7 @@ kj::Promise<void> LoginService::refuse(LoginContext context, const Error& error)
   if (connection_->caller().failedTooOften() || held == nullptr) {
     loop.connections().drop(*connection_, held == nullptr ? "too many failed logins wait for their answers"
                                                           : "too many failed logins");
-    return kj::NEVER_DONE;  // ends with the connection
+    return kj::NEVER_DONE;  // cancelled with the connection
   }
   return loop.timer().afterDelay(kFailureDelay).then([context, error, held]() mutable {
     wire::writeError(error, context.getResults().initStatus().initError());

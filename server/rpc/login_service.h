@@ -6,11 +6,11 @@
 
 namespace psd {
 
-/// What a connection begins with: the caller says which protocol it speaks, and gets a capability for each
-/// thing that it may do, by its role. Belongs to the connection's loop.
+/// The bootstrap interface of a connection: the caller states its protocol version and receives a capability
+/// for each thing that its role permits. Belongs to the connection's loop.
 class LoginService final : public CountedService<schema::Login> {
  public:
-  /// The others outlive it.
+  /// The references outlive it.
   LoginService(std::shared_ptr<Connection> connection, ControlLoop& control, Administration& administration,
                Authenticator& authenticator)
       : CountedService(std::move(connection), true),
@@ -23,21 +23,21 @@ class LoginService final : public CountedService<schema::Login> {
   kj::Promise<void> moveOutcome(MoveOutcomeContext context) override;
 
  private:
-  /// What a role gives.
+  /// Capabilities of a role.
   struct Roles {
     schema::Reading::Client reading;
     kj::Maybe<schema::Training::Client> training;
     kj::Maybe<schema::Admin::Client> admin;
   };
 
-  /// Answers a login that failed: late, or not at all.
+  /// Answers a failed login after a delay, or drops the connection.
   kj::Promise<void> refuse(LoginContext context, const Error& error);
   Roles rolesOf(Role role);
 
   ControlLoop& control_;
   Administration& administration_;
   Authenticator& authenticator_;
-  kj::Maybe<Roles> roles_;  // once given; one set for each who asks
+  kj::Maybe<Roles> roles_;  // created at the first login and returned by later ones
 };
 
 }  // namespace psd

@@ -7,10 +7,10 @@
 namespace psd {
 namespace {
 
-/// What shared memory the peer may use, or why none.
+/// Writes the shared memory that the peer may use, or why it may not.
 void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
   if (!connection.passesDescriptors()) {
-    out.setNotShared("the connection is no Unix socket");
+    out.setNotShared("the connection is not a Unix socket");
     return;
   }
   const SharingTerms terms = sharingOf(model, connection.loop().config());
@@ -59,7 +59,7 @@ uint64_t tensorBytes(const std::vector<TensorSpec>& tensors) {
 
 uint64_t accessBytes(const ServedModel& model) {
   const ParameterStore& store = *model.store;
-  uint64_t bytes = 8192 + uint64_t{24} * store.shardCount();  // range, device and fragment of each
+  uint64_t bytes = 8192 + uint64_t{24} * store.shardCount();  // range, device and fragment of each shard
   for (size_t i = 0; i < store.rowShardCount(); i++) bytes += 32 + 4 * store.rowShard(i).tables().size();
   return bytes;
 }

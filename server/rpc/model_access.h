@@ -6,11 +6,12 @@
 
 namespace psd {
 
-/// What writeAccess() takes at most in a message, and wire::writeModel().
+/// Upper bounds on the message size of writeAccess() and wire::writeModel().
 uint64_t accessBytes(const ServedModel& model);
 uint64_t modelBytes(const ModelSpec& model);
 
-/// Tells a peer what it must know before it pulls or pushes, and what shared memory it may use, or why none.
+/// Writes what a peer needs to know before it pulls or pushes, and the shared memory it may use or why it may
+/// not.
 void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out);
 
 }  // namespace psd

@@ -25,12 +25,12 @@
 namespace psd {
 namespace {
 
-constexpr const char* kStays = "the move was given up, and trainers go on at the daemons of before";
+constexpr const char* kStays = "the move was aborted; trainers continue at the source daemons";
 
 constexpr size_t kReasonBytesMax = 3000;
 constexpr kj::Duration kGiveUpTime = 2 * kj::SECONDS;
 
-/// A daemon that takes part, and what it can be asked.
+/// A daemon that takes part in the move, with its capabilities.
 struct Participant {
   std::string name;
   wire::Socket socket;
@@ -40,11 +40,11 @@ struct Participant {
   DaemonPlaces daemons, movedTo;
   uint32_t index = 0;
   uint64_t move = 0;
-  ModelPartition has = {};  // of the whole model
-  std::string rules = {};   // of one that the model is to come to
+  ModelPartition has = {};  // as a part of the whole model
+  std::string rules = {};   // of a target daemon
 };
 
-/// One move, on its way. Owned by one thread.
+/// A move in progress. Owned by one thread.
 class Mover {
  public:
   explicit Mover(const MoveOrder& order)
@@ -60,16 +60,16 @@ class Mover {
   std::chrono::milliseconds timeLeft() {
     return std::chrono::milliseconds(std::max((deadline_ - timer().now()) / kj::MILLISECONDS, int64_t{1}));
   }
-  /// What the promise comes to; an Error that begins with `who` where it fails, or takes too long.
+  /// Waits for the promise; its Error is prefixed with `who`. Also an Error on timeout.
   template <class T>
   Result<T> wait(const std::string& who, kj::Promise<Result<T>> promise, kj::TimePoint until);
   template <class T>
   Result<T> wait(const std::string& who, kj::Promise<Result<T>> promise) {
     return wait(who, kj::mv(promise), deadline_);
   }
-  /// As wait(), of what several daemons are asked at once; names the one whose connection broke.
+  /// Like wait(), for concurrent calls to several daemons; names the daemon whose connection broke.
   Status waitForAll(const std::string& when, kj::Promise<Result<bool>> promise);
-  /// Waits for a call that is answered with a status alone.
+  /// Waits for a call that returns only a status.
   template <class Request>
   Status tell(const std::string& who, Request&& request);
 
@@ -78,22 +78,22 @@ class Mover {
   Status checkPlaces();
   Status lookAtModel();
   Status askTerms();
-  /// Whether the new daemons suit the model and those who train it.
+  /// Whether the target daemons are compatible with the model and its trainers.
   Status check(schema::MoveTerms::Reader terms);
   /// See Admin.arrive in the schema.
   Result<schema::ArrivingModel::Client> arriveAt(Participant& peer, uint64_t move, uint32_t parts);
   Status arriveAtAll();
   Status beginAtAll();
-  /// Is done when a connection of the command has broken; `gone`: of whom.
-  /// Lets those who take part hear, all the time, that the command is there.
+  /// Sends heartbeats to all participants for the duration of the command.
   kj::Promise<void> keepBeating();
+  /// Resolves when the connection to a participant breaks; `gone`: that participant.
   kj::Promise<Result<bool>> untilOneIsGone(const Participant*& gone);
   Status whenQuiet();
   Status travel();
   Status settle();
-  /// The move never counts: the new daemons forget what they have got.
+  /// Aborts the move: the target daemons discard what they received.
   void giveUp();
-  /// From the lead's commit on nothing is given up.
+  /// Commits the move at the lead; from then on it can no longer be aborted.
   Status commit();
   Result<MoveReport> commitAgain();
   void tellNew();
@@ -103,11 +103,11 @@ class Mover {
   const kj::TimePoint deadline_;
   const uint64_t move_;
   std::vector<Participant> from_, to_;
-  DaemonPlaces places_;  // of `to`
+  DaemonPlaces places_;  // of `to_`
   ModelSpec whole_;
   kj::Maybe<capnp::Response<schema::MoveTermsResult>> terms_;  // the lead's
   kj::Maybe<capnp::Response<schema::QuietResult>> quiet_;
-  std::vector<ModelPartition> cut_;  // by new daemon
+  std::vector<ModelPartition> cut_;  // by target daemon
   std::vector<schema::LeavingModel::Client> leaving_;
   std::vector<schema::ArrivingModel::Client> arriving_;
   uint32_t worldSize_ = 0;
@@ -118,7 +118,7 @@ class Mover {
 
 template <class Service>
 void beat(Service& service) {
-  service.beatRequest().send().ignoreResult().detach([](kj::Exception&&) {});  // a daemon of an older version
+  service.beatRequest().send().ignoreResult().detach([](kj::Exception&&) {});  // older daemons fail it
 }
 
 template <class T>
@@ -132,7 +132,7 @@ Result<T> Mover::wait(const std::string& who, kj::Promise<Result<T>> promise, kj
       return Error{ErrorCode::deadlineExceeded, who + ": no answer in time"};
     }
     if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
-      return Error{ErrorCode::protocolMismatch, who + ": this daemon's version does not know of moves"};
+      return Error{ErrorCode::protocolMismatch, who + ": this daemon's version does not support moves"};
     }
     return Error{ErrorCode::unavailable, who + ": the connection broke"};
   }
@@ -141,7 +141,7 @@ Result<T> Mover::wait(const std::string& who, kj::Promise<Result<T>> promise, kj
 Status Mover::waitForAll(const std::string& when, kj::Promise<Result<bool>> promise) {
   Status status = wait<bool>(when, kj::mv(promise)).status();
   if (status.ok()) return status;
-  // Who lost a daemon may tell so before the connection from here to that daemon has broken.
+  // A daemon that lost another may report so before the connection from here to that one has broken.
   const auto soon = std::min(deadline_, timer().now() + 200 * kj::MILLISECONDS);
   for (auto* const peers : {&to_, &from_}) {
     for (Participant& peer : *peers) {
@@ -189,7 +189,7 @@ Result<Participant> Mover::connect(const Address& address) {
 Status Mover::connectAll() {
   for (const Address& address : order_.from) {
     PSD_ASSIGN_OR_RETURN(from_.emplace_back(), connect(address));
-    if (from_.front().move != 0) break;  // the others are not asked any more
+    if (from_.front().move != 0) break;  // the other sources are no longer needed
   }
   for (const Address& address : order_.to) {
     PSD_ASSIGN_OR_RETURN(to_.emplace_back(), connect(address));
@@ -205,8 +205,8 @@ Status Mover::checkPlaces() {
     if (agrees && places_.size() == to_.size()) continue;
     return {
         ErrorCode::invalidArgument,
-        fmt::format("{}: this one says that it is daemon {} of {}; all that serve a model are given the same "
-                    "`daemons`, each its own `index`",
+        fmt::format("{}: this is daemon {} of {}; all daemons of a model must be configured with the same "
+                    "`daemons`, and each its own `index`",
                     to_[i].name, to_[i].index, std::max<size_t>(to_[i].daemons.size(), 1))};
   }
   return {};
@@ -247,7 +247,7 @@ Status Mover::check(schema::MoveTerms::Reader terms) {
   for (size_t j = 0; j < to_.size(); j++) {
     auto request = arriving_[j].checkRequest();
     request.setTerms(terms);
-    // And where the command has reached it.
+    // Also the address at which this command has reached the lead.
     const auto told = terms.getAddresses();
     const kj::uint count = std::min<kj::uint>(told.size(), kMoveLeadAddressesMax - 1);
     auto addresses = request.getTerms().initAddresses(count + 1);
@@ -287,7 +287,7 @@ Status Mover::arriveAtAll() {
 
 Status Mover::beginAtAll() {
   std::vector<kj::Maybe<schema::LeavingModel::Client>> leaving(from_.size());
-  // The lead last: by it trainers learn of the move, and step aside at all.
+  // The lead last: it notifies trainers of the move and makes them quiesce.
   for (size_t i = from_.size(); i-- > 0;) {
     auto request = from_[i].admin.beginMoveRequest();
     request.setMove(move_);
@@ -345,23 +345,23 @@ Status Mover::whenQuiet() {
           quiet_ = kj::mv(answer);
           return true;
         });
-    // A trainer that waits for a daemon that died does not step aside at the others.
+    // A trainer that waits for a dead daemon does not quiesce at the others.
     const Participant* gone = nullptr;
     const auto quiet = wait<bool>(from_[i].name, answered.exclusiveJoin(untilOneIsGone(gone)), until);
     if (quiet.ok()) continue;
     if (gone != nullptr) {
       return {ErrorCode::unavailable,
-              fmt::format("{}: the connection broke while trainers stepped aside", gone->name)};
+              fmt::format("{}: the connection broke while trainers quiesced", gone->name)};
     }
     if (quiet.error().code != ErrorCode::deadlineExceeded) return quiet.status();
     return {ErrorCode::deadlineExceeded,
             fmt::format(
-                "{}: not all trainers have stepped aside within --patience ({}); its psd events name them",
+                "{}: not all trainers quiesced within --patience ({}); its psd events name them",
                 from_[i].name, durationText(order_.patience))};
   }
   report_.trainers = static_cast<uint32_t>(ranks_.size());
   report_.asideSeconds = stopwatch.seconds();
-  // Somebody may have come until the move began, who is not as the others.
+  // A trainer with other terms may have joined before the move began.
   return check(KJ_ASSERT_NONNULL(quiet_).getQuiet().getTerms());
 }
 
@@ -392,7 +392,7 @@ Status Mover::travel() {
     for (const Status& status : done) PSD_RETURN_IF_ERROR(status);
     return true;
   });
-  return waitForAll("while the model travelled", kj::mv(all));
+  return waitForAll("while the model was transferred", kj::mv(all));
 }
 
 Status Mover::settle() {
@@ -419,11 +419,11 @@ Status Mover::settle() {
                    }
                    return true;
                  });
-  return waitForAll("while the model was put in place", kj::mv(all));
+  return waitForAll("while the model was installed", kj::mv(all));
 }
 
 void Mover::giveUp() {
-  // Who does not hear it asks the lead once this connection is gone.
+  // A target that misses this asks the lead once this connection is gone.
   const auto soon = timer().now() + kGiveUpTime;
   for (size_t j = 0; j < arriving_.size(); j++) {
     auto told = arriving_[j].giveUpRequest().send().then([](auto&&) -> Result<bool> { return true; });
@@ -442,8 +442,8 @@ Status Mover::commit() {
   }
   return {
       committed.error().code,
-      fmt::format("{}, just when the move was to count: where it does, that daemon tells trainers so once it "
-                  "is started again, and so does this command, given again; where not, trainers go on there",
+      fmt::format("{}, during the commit, so its outcome is unknown: if it succeeded, that daemon redirects "
+                  "trainers once restarted, and repeating this command finishes the move; if not, they stay there",
                   committed.message())};
 }
 
@@ -451,7 +451,7 @@ void Mover::tellNew() {
   for (size_t j = 0; j < to_.size(); j++) {
     const Status told = tell(to_[j].name, arriving_[j].commitRequest());
     if (!told.ok())
-      report_.notes.push_back(told.message() + "; a trainer that comes tells it that the move is done");
+      report_.notes.push_back(told.message() + "; the next trainer to join reports the commit to it");
   }
 }
 
@@ -472,7 +472,7 @@ Result<MoveReport> Mover::run() {
   if (from_.front().move != 0) {
     if (from_.front().movedTo == places_) return commitAgain();
     return Error{ErrorCode::invalidArgument,
-                 from_.front().name + ": the model has moved from there already, to others"};
+                 from_.front().name + ": the model has already moved to other daemons"};
   }
   beating_ = keepBeating().eagerlyEvaluate(nullptr);
   const auto prepare = [this]() -> Status {
@@ -492,7 +492,7 @@ Result<MoveReport> Mover::run() {
   const Stopwatch stopwatch;
   if (status.ok()) status = carry();
   if (!status.ok()) {
-    leaving_.clear();  // from now on nobody can let it count
+    leaving_.clear();  // the move can no longer be committed
     giveUp();
     return Error{status.error().code, fmt::format("{}; {}", status.message(), kStays)};
   }
@@ -502,7 +502,7 @@ Result<MoveReport> Mover::run() {
   for (size_t i = 1; i < from_.size(); i++) {
     const Status told = tell(from_[i].name, leaving_[i].commitRequest());
     if (!told.ok())
-      report_.notes.push_back(told.message() + "; stop that daemon, which serves nobody any more");
+      report_.notes.push_back(told.message() + "; stop that daemon, it no longer serves the model");
   }
   return report_;
 }

@@ -12,27 +12,27 @@
 
 namespace psd {
 
-/// How an operator lets a model move from the daemons that serve it to others. A value type.
+/// An operator's order to move a model to other daemons. A value type.
 struct MoveOrder {
   std::vector<Address> from, to;          ///< by partition
-  std::vector<std::string> toServers;     ///< of one alone that it is to go to, where trainers reach it
-  std::chrono::milliseconds patience{0};  ///< for trainers to step aside
-  std::chrono::milliseconds timeout{0};   ///< for all of it
+  std::vector<std::string> toServers;     ///< for a single target: its addresses for trainers
+  std::chrono::milliseconds patience{0};  ///< for trainers to quiesce
+  std::chrono::milliseconds timeout{0};   ///< for the whole move
   Credentials credentials;                ///< for all daemons
 };
 
-/// What came of it.
+/// Outcome of a move.
 struct MoveReport {
-  uint32_t trainers = 0;  ///< that stepped aside, as the lead saw them
+  uint32_t trainers = 0;  ///< quiesced trainers, as seen by the lead
   uint64_t parameters = 0, rows = 0;
-  double asideSeconds = 0;   ///< until all had stepped aside
-  double travelSeconds = 0;  ///< from then on, until the move counted
-  bool before = false;       ///< the move had been made already, and the new daemons were told that it counts
-  std::vector<std::string> notes;  ///< what could not be told to whom; the move counts all the same
+  double asideSeconds = 0;   ///< until all trainers had quiesced
+  double travelSeconds = 0;  ///< from then until the commit
+  bool before = false;       ///< the move had already been committed; the target daemons were notified again
+  std::vector<std::string> notes;  ///< notifications that failed; the move is committed all the same
 };
 
-/// Moves the model: until the lead of `from` says that the move counts trainers go on there whatever happens.
-/// The Error says which of both it is. Blocks, and must not be called on a thread that runs an event loop.
+/// Moves the model. Until the lead of `from` commits the move, trainers continue there whatever happens; the
+/// Error says whether the move was committed. Blocks; must not be called on a thread that runs an event loop.
 Result<MoveReport> moveModel(const MoveOrder& order);
 
 }  // namespace psd

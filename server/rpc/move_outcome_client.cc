@@ -59,7 +59,7 @@ Result<MoveOutcome> askMoveOutcome(const MoveLead& lead, uint64_t move, const Tl
   for (const std::string& address : lead.addresses) {
     const auto told = askAt(address, lead, move, tls, deadline);
     if (told.ok() && (*told == MoveOutcome::counts || *told == MoveOutcome::stays)) return told;
-    // Who only takes part knows less than the lead.
+    // Daemons other than the lead know less.
     if (!last.ok() || (told.ok() && *told == MoveOutcome::underWay)) last = told;
     if (Clock::now() >= deadline) break;
   }

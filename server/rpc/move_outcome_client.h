@@ -9,9 +9,8 @@
 
 namespace psd {
 
-/// Asks the lead of the daemons that had a model what became of the move with that number, at each of its
-/// addresses, within that time for all; shows no token. Blocks, and must not be called on a thread that runs
-/// an event loop.
+/// Asks the lead of the source daemons for the outcome of move number `move`, trying each of its addresses
+/// within `timeout` in total. Sends no token. Blocks; must not be called on a thread that runs an event loop.
 Result<MoveOutcome> askMoveOutcome(const MoveLead& lead, uint64_t move, const TlsFiles& tls,
                                    std::chrono::milliseconds timeout);
 

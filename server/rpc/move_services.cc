@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kPartBytes = 1u << 20;
 constexpr size_t kPartsAtOnce = 4;
 
-/// Where one daemon's part arrives. Belongs to the connection's event loop.
+/// Receives one source daemon's part. Belongs to the connection's event loop.
 class PartSink final : public CountedService<schema::ReplicaSink> {
  public:
   PartSink(std::shared_ptr<Connection> connection, Administration& administration, uint64_t move,
@@ -32,7 +32,7 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
       const auto* const begin = reinterpret_cast<const std::byte*>(bytes.begin());
       piece.bytes.assign(begin, begin + bytes.size());
     } catch (const std::bad_alloc&) {
-      wire::writeStatus({ErrorCode::overloaded, "there is no memory for what the other daemons give"},
+      wire::writeStatus({ErrorCode::overloaded, "out of memory for the model received"},
                         context.getResults().initStatus());
       return kj::READY_NOW;
     }
@@ -59,7 +59,7 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
   const uint32_t part_;
 };
 
-/// What is written to the stream, to a sink, some parts at a time.
+/// Sends the contents of the stream to a sink, with several parts in flight.
 kj::Promise<Status> send(ImageStream& stream, SinkLink& sink) {
   return stream.whenFilled().then([&stream, &sink]() -> kj::Promise<Status> {
     kj::Vector<kj::Promise<Status>> sent;
@@ -128,7 +128,7 @@ Result<MoveTerms> readTerms(schema::MoveTerms::Reader in) {
   return terms;
 }
 
-// --- Away from here --------------------------------------------------------------------------------------
+// --- Source ----------------------------------------------------------------------------------------------
 
 LeavingService::~LeavingService() noexcept(false) {
   if (!connection_->loop().running()) return;
@@ -172,7 +172,7 @@ kj::Promise<void> LeavingService::give(GiveContext context) {
   SinkLink& to = *sink;
   return send(*stream, to)
       .then([stream, given = kj::mv(given)](Status sent) mutable {
-        if (!sent.ok()) stream->end();  // so that who writes is not waited for
+        if (!sent.ok()) stream->end();  // unblocks the writer
         return given.then([sent](Result<std::string> path) -> Result<std::string> {
           if (!sent.ok()) return sent.error();
           return path;
@@ -192,7 +192,7 @@ kj::Promise<void> LeavingService::commit(CommitContext context) {
       administration_
           .inMoves([move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.commit(move); })
           .then(answering(context));
-  return connection_->untilOutcome(kj::mv(done));  // the daemon ends with it
+  return connection_->untilOutcome(kj::mv(done));  // the daemon ends after the commit
 }
 
 kj::Promise<void> LeavingService::beat(BeatContext context) {
@@ -201,7 +201,7 @@ kj::Promise<void> LeavingService::beat(BeatContext context) {
       [move = move_](OutgoingMove& outgoing, IncomingMove&) { outgoing.heard(move); });
 }
 
-// --- To here ---------------------------------------------------------------------------------------------
+// --- Target ----------------------------------------------------------------------------------------------
 
 ArrivingService::~ArrivingService() noexcept(false) {
   if (!connection_->loop().running()) return;

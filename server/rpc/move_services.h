@@ -9,11 +9,11 @@
 namespace psd {
 
 void writeTerms(const MoveTerms& terms, schema::MoveTerms::Builder out);
-/// ErrorCode::invalidArgument where more addresses are told than a daemon has.
+/// ErrorCode::invalidArgument if there are more addresses than a daemon may have.
 Result<MoveTerms> readTerms(schema::MoveTerms::Reader in);
 
-/// The calls by which an operator's command takes the model of this daemon away. When it is dropped, trainers
-/// go on here. Belongs to the connection's loop.
+/// Calls by which an operator's command moves the model away from this daemon. If it is dropped, trainers
+/// continue here. Belongs to the connection's loop.
 class LeavingService final : public CountedService<schema::LeavingModel> {
  public:
   /// `administration` outlives it.
@@ -32,8 +32,8 @@ class LeavingService final : public CountedService<schema::LeavingModel> {
   const uint64_t move_;
 };
 
-/// The calls by which it brings one here. When it is dropped, what is not in place is forgotten. Belongs to
-/// the connection's loop.
+/// Calls by which an operator's command moves a model to this daemon. If it is dropped, what is not yet
+/// installed is discarded. Belongs to the connection's loop.
 class ArrivingService final : public CountedService<schema::ArrivingModel> {
  public:
   /// `administration` outlives it.

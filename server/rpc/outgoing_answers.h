@@ -10,27 +10,26 @@
 
 namespace psd {
 
-/// Counts answers in limits.all_outgoing_bytes before they are made. Thread-safe; outlives the
-/// loops.
+/// Counts answers against limits.all_outgoing_bytes before they are built. Thread-safe; outlives the loops.
 class OutgoingAnswers {
  public:
   explicit OutgoingAnswers(MemoryBudgets& budgets) : budgets_(budgets) {}
 
-  /// Whether `bytes` more fit in `most`; an answer larger than `most` fits if nothing else is counted. Notes
-  /// a shortage.
+  /// Whether `bytes` more fit in `most`; an answer larger than `most` fits if nothing else is counted.
+  /// Otherwise records a shortage.
   bool fits(uint64_t bytes, uint64_t most) {
     if (budgets_.outgoing.load() + std::min(bytes, most) <= most) return true;
     shortAt_ = steadyMs();
     return false;
   }
-  /// Counts an answer outside a Connection until the result is destroyed; null: there is no room for it.
-  /// Small answers are counted and never refused.
+  /// Counts an answer outside a Connection until the result is destroyed; null if it does not fit. Small
+  /// answers are counted but never rejected.
   std::shared_ptr<const void> take(uint64_t bytes, uint64_t most) {
     if (bytes > kSmallBytes && !fits(bytes, most)) return nullptr;
     budgets_.outgoing += bytes;
     return {this, [this, bytes](const void*) { budgets_.outgoing -= bytes; }};
   }
-  /// Whether an answer was refused within kShortageMs.
+  /// Whether an answer was rejected within kShortageMs.
   bool isShort() const {
     const uint64_t at = shortAt_;
     return at != 0 && steadyMs() - at <= kShortageMs;
@@ -38,7 +37,7 @@ class OutgoingAnswers {
 
  private:
   static constexpr uint64_t kSmallBytes = 64u << 10;
-  static constexpr uint64_t kShortageMs = 500;  // callers that wait ask again before that
+  static constexpr uint64_t kShortageMs = 500;  // waiting callers retry sooner
 
   MemoryBudgets& budgets_;
   std::atomic<uint64_t> shortAt_{0};  // of steadyMs(); 0: never

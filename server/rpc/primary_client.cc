@@ -21,10 +21,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPauseMin{20}, kPauseMax{1'000};  // between two attempts, ever longer
-constexpr milliseconds kRefusedMax{5'000};               // where somebody is there who lets nobody in
+constexpr milliseconds kPauseMin{20}, kPauseMax{1'000};  // between two attempts, growing
+constexpr milliseconds kRefusedMax{5'000};               // if a process answers but refuses
 
-/// Takes what the primary tells. Belongs to the connection's thread.
+/// Receives the primary's image and log. Belongs to the connection's thread.
 class Sink final : public schema::ReplicaSink::Server {
  public:
   Sink(const PrimaryDial& dial, kj::Own<kj::PromiseFulfiller<void>> released)
@@ -99,7 +99,7 @@ class Sink final : public schema::ReplicaSink::Server {
   }
 
   const PrimaryDial& dial_;
-  kj::Own<kj::PromiseFulfiller<void>> released_;  // once the primary has let go of it
+  kj::Own<kj::PromiseFulfiller<void>> released_;  // when the primary drops the sink
 };
 
 }  // namespace
@@ -120,7 +120,7 @@ void PrimaryClient::stop() {
 
 void PrimaryClient::run() {
   pthread_setname_np(pthread_self(), "psd-standby");
-  // Until somebody there has said who it is, nothing is known.
+  // Retry until a daemon has identified itself.
   for (milliseconds pause = kPauseMin;; pause *= 2) {
     const End end = attempt(!followed_);
     if (stop_.stopped()) return;
@@ -132,7 +132,7 @@ void PrimaryClient::run() {
 }
 
 PrimaryClient::End PrimaryClient::attempt(bool sink) {
-  // Only where it is so at every address the process is gone.
+  // The process is dead only if every address says so.
   End last{ConnectionEnd::broken, Status(ErrorCode::unavailable, "the primary has no address")};
   bool allDead = !dial_.addresses.empty();
   for (const Address& address : dial_.addresses) {
@@ -141,7 +141,7 @@ PrimaryClient::End PrimaryClient::attempt(bool sink) {
     if (end.reached && end.how != ConnectionEnd::dead) return end;
     if (followed_ && sink) sink = false;
     allDead = allDead && end.how == ConnectionEnd::dead;
-    if (end.answers || !last.answers) last = std::move(end);  // what somebody there says is worth most
+    if (end.answers || !last.answers) last = std::move(end);  // an answer is more informative than silence
   }
   last.how = allDead ? ConnectionEnd::dead : ConnectionEnd::broken;
   last.reached = allDead;
@@ -166,7 +166,7 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     wire::writeLogin("psd " PSD_VERSION, credentials_.token, login);
     auto in = soon(kj::Promise<capnp::Response<schema::LoginResult>>(login.send().dropPipeline()))
                   .wait(io.waitScope);
-    // Who lets nobody in has not said who it is.
+    // A peer that rejects the login has not identified itself.
     if (Status status = wire::readStatus(in.getStatus()); !status.ok()) {
       return {ConnectionEnd::broken, {status.error().code, at(status.message())}, false, true};
     }

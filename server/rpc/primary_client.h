@@ -10,10 +10,10 @@
 
 namespace psd {
 
-/// A standby's connection to its primary over Cap'n Proto. Thread-safe.
+/// A standby's Cap'n Proto connection to its primary. Thread-safe.
 class PrimaryClient final : public PrimaryConnection {
  public:
-  /// `attempt`: how long connecting and logging in may take.
+  /// `attempt`: time limit for connecting and logging in.
   PrimaryClient(PrimaryDial dial, Credentials credentials, std::chrono::milliseconds attempt);
   ~PrimaryClient() noexcept override;
   void stop() override;
@@ -23,18 +23,18 @@ class PrimaryClient final : public PrimaryConnection {
   struct End {
     ConnectionEnd how = ConnectionEnd::broken;
     Status why;
-    bool reached = false;  ///< somebody said who it is, or nobody can
-    bool answers = false;  ///< somebody is there who cannot be talked to
+    bool reached = false;  ///< a daemon identified itself, or no process is left to do so
+    bool answers = false;  ///< a process answers but refuses or cannot be understood
   };
   void run();
-  /// Attempts at all addresses; `sink`: to follow, else to find out who is there.
+  /// Tries all addresses; `sink`: to follow, else to find out which daemon is there.
   End attempt(bool sink);
   End attemptAt(const Address& address, bool sink);
 
   const PrimaryDial dial_;
   const Credentials credentials_;
   const std::chrono::milliseconds attempt_;
-  bool followed_;  // the thread's: the primary has taken this follower, or is not to
+  bool followed_;  // the thread's: the primary accepted this follower, or it is not to follow
 
   wire::StopSignal stop_;
   std::thread thread_;  // last: it uses all of the above

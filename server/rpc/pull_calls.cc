@@ -22,7 +22,7 @@ kj::Promise<void> PullCalls::refuse(Call call, const Error& error) {
 Status PullCalls::mayPull(const Status& checked) const {
   PSD_RETURN_IF_ERROR(checked);
   if (connection_->mayQueue()) return {};
-  return {ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"};
+  return {ErrorCode::overloaded, "this peer's unread answers have reached limits.outgoing_bytes"};
 }
 
 kj::Promise<void> PullCalls::pull(Context context) {
@@ -47,7 +47,7 @@ template <class Call, class Go>
 kj::Promise<void> PullCalls::onceReadable(Call context, RowPullRequest request, Go go) {
   auto waits = service_.waitToPull(request);
   KJ_IF_MAYBE (wait, waits) {
-    // Others may need the room of the message for the pushes that end the wait: only the ids are kept.
+    // The pushes that end the wait may need the message's share of the budget: keep only the ids.
     auto ids = kj::heapArray<uint64_t>(request.rows.ids.begin(), request.rows.ids.end());
     request.rows.ids = {ids.begin(), ids.size()};
     context.releaseParams();
@@ -58,7 +58,7 @@ kj::Promise<void> PullCalls::onceReadable(Call context, RowPullRequest request, 
     });
     return connection_->promising(bytes, going.attach(kj::mv(ids)));
   }
-  return go(std::move(request));  // the ids lie in the parameters, which stay until the answer is there
+  return go(std::move(request));  // the ids lie in the parameters, which stay until the answer is sent
 }
 
 template <class Go>
@@ -160,7 +160,7 @@ kj::Promise<void> PullCalls::pullDelta(Context context, const PullRequest& reque
 
 schema::PullResult::Slice::Builder PullCalls::answer(Context& context, const PullRequest& request,
                                                      PulledSlice slice) {
-  // Pinned at the moment of building: the answer may outlive its call, the model and even the RPC system.
+  // Pinned when built: the answer may outlive its call, the model and even the RPC system.
   if (!slice.bytes.empty()) connection_->pin(slice.bytes.data(), std::move(slice.owner));
   auto results = context.getResults(capnp::MessageSize{16, 0});
   auto out = results.initSlice();

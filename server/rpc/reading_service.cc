@@ -14,7 +14,7 @@
 namespace psd {
 namespace {
 
-/// A peer that reads without being a trainer. Belongs to the connection's loop.
+/// A peer that pulls without being a trainer. Belongs to the connection's loop.
 class ReaderService final : public CountedService<schema::Reader> {
  public:
   ReaderService(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model)
@@ -61,8 +61,8 @@ kj::Promise<void> ReadingService::observe(ObserveContext context) {
 kj::Promise<void> ReadingService::status(StatusContext context) {
   context.releaseParams();
   context.allowCancellation();
-  // The control loop, which makes it, has other things to do as well.
-  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a status already");
+  // Limits the load on the control loop, which builds the status.
+  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a status");
   asked_ = true;
   return administration_.statusBytes()
       .then([this, context](uint64_t bytes) mutable {
@@ -81,7 +81,7 @@ kj::Promise<void> ReadingService::status(StatusContext context) {
 kj::Promise<void> ReadingService::waiters(WaitersContext context) {
   context.releaseParams();
   context.allowCancellation();
-  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a status already");
+  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a status");
   asked_ = true;
   return administration_.waiters()
       .then([context](const std::vector<uint32_t>& ranks) mutable {
@@ -94,7 +94,7 @@ kj::Promise<void> ReadingService::takeover(TakeoverContext context) {
   const uint64_t known = context.getParams().getKnown(), primary = context.getParams().getPrimary();
   context.releaseParams();
   context.allowCancellation();
-  if (waits_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a takeover already");
+  if (waits_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a takeover");
   waits_ = true;
   return connection_->parked(administration_.whenServing(known, primary))
       .then([context](uint64_t epoch) mutable { context.getResults().setEpoch(epoch); })
@@ -104,7 +104,7 @@ kj::Promise<void> ReadingService::takeover(TakeoverContext context) {
 kj::Promise<void> ReadingService::moved(MovedContext context) {
   context.releaseParams();
   context.allowCancellation();
-  if (hears_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a move already");
+  if (hears_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a move");
   hears_ = true;
   return connection_->parked(administration_.whenMoved())
       .then([context](const MovedAway::Place& place) mutable {

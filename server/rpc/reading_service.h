@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// The calls of who may read the model and look at the daemon. Belongs to the connection's loop.
+/// Calls to read the model and to monitor the daemon. Belongs to the connection's loop.
 class ReadingService final : public CountedService<schema::Reading> {
  public:
   /// `control` and `administration` outlive it.
@@ -28,9 +28,9 @@ class ReadingService final : public CountedService<schema::Reading> {
  private:
   JoinService joins_;
   Administration& administration_;
-  bool asked_ = false;  // for the status, or for who waits, which is not there yet
-  bool waits_ = false;  // for a takeover
-  bool hears_ = false;  // when the model has moved
+  bool asked_ = false;  // a status() or waiters() call is in progress
+  bool waits_ = false;  // a takeover() call is waiting
+  bool hears_ = false;  // a moved() call is waiting
 };
 
 }  // namespace psd

@@ -8,10 +8,10 @@
 
 namespace psd {
 
-/// How the exception begins with which a call is refused (overloaded) whose answer has no status.
+/// Prefix of the exception that rejects a call (overloaded) whose result has no status field.
 inline constexpr const char* kRefused = "overloaded: ";
 
-/// Refuses such a call.
+/// Throws that exception.
 inline void throwRefusal(const Error& error) {
   kj::throwFatalException(kj::Exception(kj::Exception::Type::FAILED, __FILE__, __LINE__,
                                         kj::str(kRefused, error.message.c_str())));

@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// Gives a peer the descriptor of a memory file and keeps the file meanwhile. Belongs to the connection's
-/// loop.
+/// Passes the descriptor of a memory file to a peer and keeps the file alive meanwhile. Belongs to the
+/// connection's loop.
 class SharedMemoryService final : public CountedService<schema::SharedMemory> {
  public:
   SharedMemoryService(std::shared_ptr<Connection> connection, std::shared_ptr<const SharedMemory> memory)

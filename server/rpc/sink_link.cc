@@ -9,18 +9,18 @@ namespace psd {
 namespace {
 
 Status broken(const kj::Exception& exception) {
-  return {ErrorCode::unavailable, "the connection to the daemon that takes the copy broke: " +
+  return {ErrorCode::unavailable, "the connection to the receiving daemon broke: " +
                                       printable(wire::textIn(exception.getDescription()), 300)};
 }
 
-/// Sends a call that is answered with a status.
+/// Sends a call that returns a status.
 template <class Request>
 kj::Promise<Status> told(Request&& request) {
   return request.send().then([](auto&& answer) { return wire::readStatus(answer.getStatus()); },
                              [](kj::Exception&& exception) { return broken(exception); });
 }
 
-/// Sends a call that is answered with what the follower holds.
+/// Sends a call that returns the follower's progress.
 template <class Request>
 kj::Promise<Result<uint64_t>> heldBy(Request&& request) {
   return request.send().then(

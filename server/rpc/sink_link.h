@@ -5,7 +5,7 @@
 
 namespace psd {
 
-/// A follower at the other end of a connection. Belongs to the connection's loop.
+/// A follower at the peer of a connection. Belongs to the connection's loop.
 class SinkLink final : public FollowerLink {
  public:
   explicit SinkLink(schema::ReplicaSink::Client sink) : sink_(kj::mv(sink)) {}

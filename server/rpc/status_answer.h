@@ -5,7 +5,7 @@
 
 namespace psd {
 
-/// Writes the status that something comes to as a call's answer: `promise.then(answering(context))`. On the
+/// Answers a call with the status that a promise resolves to: `promise.then(answering(context))`. Runs on the
 /// loop of the call's connection.
 template <class Context>
 auto answering(Context context) {

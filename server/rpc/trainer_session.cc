@@ -136,7 +136,7 @@ kj::Promise<void> TrainerSession::report(ReportContext context) {
   const uint64_t step = params.getStep();
   std::vector<NamedValue> values;
   for (auto each : params.getValues()) {
-    if (values.size() > kReportedNamesMax) break;  // too many, which the service says
+    if (values.size() > kReportedNamesMax) break;  // too many; the service reports the error
     const std::string_view name = wire::textIn(each.getName());
     values.push_back({std::string(name.substr(0, kReportedNameBytesMax + 1)), each.getValue()});
   }
@@ -191,8 +191,7 @@ kj::Promise<void> TrainerSession::tellProgress(ProgressContext context, bool set
 kj::Promise<void> TrainerSession::formGroup(FormGroupContext context) {
   auto params = context.getParams();
   const uint32_t port = params.getPort();
-  // A port that is none becomes 0, which the service refuses; of a host that is too long enough is kept for
-  // that.
+  // An invalid port becomes 0, which the service rejects; of an overlong host enough is kept to be rejected.
   const std::string_view host = wire::textIn(params.getHost());
   const AveragingMember where{{},
                               printable(host.substr(0, kGroupHostBytesMax + 1), kGroupHostBytesMax + 1),

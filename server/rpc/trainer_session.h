@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// A TrainerService as a Cap'n Proto capability: translates calls and answers, and lets go of messages.
-/// Belongs to the connection's loop; calls in progress keep it after the connection is closed.
+/// A TrainerService as a Cap'n Proto capability: translates calls and answers and releases messages. Belongs
+/// to the connection's loop; calls in progress keep it alive after the connection is closed.
 class TrainerSession final : public CountedService<schema::Trainer>, private ConnectedTrainer {
  public:
   TrainerSession(std::shared_ptr<Connection> connection, std::unique_ptr<TrainerService> service);
@@ -44,20 +44,20 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   void connectionClosed() override { service_->disconnected(); }
   void excuseSilence() override { service_->excuseSilence(); }
   bool lost() const override { return service_->lost(); }
-  /// Parks a call that may wait for long: its message is let go.
+  /// Parks a call that may wait for long: releases its message.
   template <class T, class Context>
   kj::Promise<T> park(Context context, kj::Promise<T> waiting);
   kj::Promise<void> tellProgress(ProgressContext context, bool settled);
-  /// The gradient of a push in messages.
+  /// The gradient of a push carried in the message.
   Result<Gradient> gradientIn(schema::Trainer::PushParams::Reader params) const;
-  /// The gradient of a push of rows.
+  /// The gradient of a row push.
   Result<Gradient> gradientIn(schema::Trainer::PushRowsParams::Reader params, const RowIds& rows) const;
-  /// Answers a push whose slice is `gradient`, wherever it lies; `deviceRing` and `rows`: see PushSlice.
+  /// Answers a push with `gradient`, wherever it lies; `deviceRing` and `rows`: see PushSlice.
   template <class Context>
   kj::Promise<void> takePush(Context context, const Result<Gradient>& gradient,
                              std::shared_ptr<const void> deviceRing = nullptr,
                              std::optional<OwnedRowRuns> rows = {});
-  /// Whether the peer may open a ring, which `what` names.
+  /// Whether the peer may open a ring; `what` names it in the error.
   Status mayShare(const char* what);
 
   const std::unique_ptr<TrainerService> service_;

@@ -1,4 +1,4 @@
-// How a TrainerSession translates pushes, in messages or through rings, and the opening of rings.
+// TrainerSession: pushes, in messages or through rings, and the opening of rings.
 
 #include <utility>
 
@@ -36,8 +36,8 @@ kj::Promise<void> answerPush(Context context, const PushReply& reply) {
   return kj::READY_NOW;
 }
 
-/// Has the parameters of a call, and with them their share of limits.in_flight_bytes, go once `held` is
-/// dropped: on this loop, or, unless `here`, on another. To be kept as long as the call.
+/// Releases the parameters of a call, and with them their share of limits.in_flight_bytes, once `held` is
+/// dropped: on this loop if `here`, else on another. Keep the result as long as the call.
 template <class Context>
 kj::Promise<void> releasesParams(Context context, bool here, std::shared_ptr<const void>& held) {
   if (here) {

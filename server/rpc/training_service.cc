@@ -10,11 +10,11 @@
 namespace psd {
 namespace {
 
-/// A list of structs that take no bytes may claim to be very long.
+/// Bounds the length: a list of zero-size structs may claim any.
 Result<std::vector<HeldSamples>> readHeld(capnp::List<schema::HeldSamples>::Reader list) {
   if (list.size() > JoinService::Request::kHeldMax) {
     return Error{ErrorCode::invalidArgument, "samples of " + std::to_string(list.size()) +
-                                                 " steps; no trainer has those of more than " +
+                                                 " steps; a trainer holds those of at most " +
                                                  std::to_string(JoinService::Request::kHeldMax)};
   }
   std::vector<HeldSamples> held;
@@ -60,7 +60,7 @@ kj::Promise<void> TrainingService::join(JoinContext context) {
   };
   if (auto may = connection_->mayServe(); !may.ok()) return fail(joins_.refused(may.error()));
   if (auto may = connection_->caller().mayTrain(); !may.ok()) return fail(joins_.refused(may.error()));
-  context.allowCancellation();  // the model may take long to load
+  context.allowCancellation();  // loading the model may take long
   auto request = readRequest(params, connection_->caller());
   if (!request.ok()) {
     logLine(spdlog::level::warn, {.event = "refused", .peer = connection_->peer(), .limited = true},
@@ -72,7 +72,7 @@ kj::Promise<void> TrainingService::join(JoinContext context) {
       .then([this, context, fail](Result<JoinedTrainer> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return fail(joined.error());
         const uint64_t bytes = accessBytes(*joined->model);
-        // Where there is no room the session goes, as if its connection had broken.
+        // If memory is short the session ends, as if its connection had broken.
         auto make = [this, context, joined = *std::move(joined)]() mutable {
           answer(context, std::move(joined));
         };

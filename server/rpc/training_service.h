@@ -6,8 +6,7 @@
 
 namespace psd {
 
-/// The calls of who may train the model: joining, and further connections of who has joined. Belongs to the
-/// connection's loop.
+/// Calls for trainers: joining, and further connections of joined trainers. Belongs to the connection's loop.
 class TrainingService final : public CountedService<schema::Training> {
  public:
   /// `control` outlives it.

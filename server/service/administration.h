@@ -14,14 +14,14 @@
 
 namespace psd {
 
-/// What an operator may ask of a daemon, whatever protocol the question comes over. Requests that change
-/// something take and log `by`, the caller. Thread-safe; outlives the loops.
+/// Operator requests to the daemon, independent of protocol. Requests that change something take and log
+/// `by`, the caller. Thread-safe; outlives the loops.
 class Administration {
  public:
-  /// What becomes of another configuration, or would.
+  /// Result of a configuration change or of its check.
   using Changed = kj::Promise<Result<std::string>>;
 
-  /// The functions run on the control loop; the whole daemon's.
+  /// The functions run on the control loop and act on the whole daemon.
   Administration(ControlLoop& control, std::function<DaemonStatus()> status,
                  std::function<Changed(std::string by)> reload,
                  std::function<Changed(std::string assignment, std::string by)> set,
@@ -35,16 +35,16 @@ class Administration {
   kj::Promise<DaemonStatus> status() {
     return control_.run([this](Coordinator&, ParameterHost&) { return status_(); });
   }
-  /// An upper estimate of the document of status(), from the model, the trainers and the last document.
+  /// Upper estimate of the size of the status() document, from the model, the trainers and the last document.
   kj::Promise<uint64_t> statusBytes() {
     return control_.run([this](Coordinator& coordinator, ParameterHost& host) {
       const uint64_t last = statusBytes_;
       return std::max(last + last / 16, statusBytesOf(coordinator, host));
     });
   }
-  /// The size of such a document.
+  /// Records the size of such a document.
   void noteStatusBytes(uint64_t bytes) { statusBytes_ = bytes; }
-  /// What the document of hotRows() takes at most.
+  /// Upper bound on the size of the hotRows() document.
   kj::Promise<uint64_t> hotRowsBytes() {
     return control_.run([](Coordinator&, ParameterHost& host) {
       const auto model = host.models().model();
@@ -58,25 +58,27 @@ class Administration {
   kj::Promise<std::vector<uint32_t>> waiters() {
     return control_.run([](Coordinator&, ParameterHost& host) { return host.models().waiters(); });
   }
-  /// Goes over to the configuration as it reads now; gives the change, for people.
+  /// Applies the configuration as it reads now; returns a human-readable description of the change.
   kj::Promise<Result<std::string>> reload(std::string by) {
     return control_.run(
         [this, by = std::move(by)](Coordinator&, ParameterHost&) mutable { return reload_(std::move(by)); });
   }
-  /// Changes one key, "optimizer.lr=0.05", of the configuration that holds; gives the change, for people.
+  /// Changes one key, "optimizer.lr=0.05", of the current configuration; returns a human-readable description
+  /// of the change.
   kj::Promise<Result<std::string>> set(std::string assignment, std::string by) {
     return control_.run(
         [this, assignment = std::move(assignment), by = std::move(by)](Coordinator&, ParameterHost&) mutable {
           return set_(std::move(assignment), std::move(by));
         });
   }
-  /// Whether set() of that would be taken, or reload() where it is empty; gives the change, for people.
+  /// Whether set() of `assignment` would succeed, or reload() if it is empty; returns a human-readable
+  /// description of the change.
   kj::Promise<Result<std::string>> checkChange(std::string assignment) {
     return control_.run([this, assignment = std::move(assignment)](Coordinator&, ParameterHost&) mutable {
       return check_(std::move(assignment));
     });
   }
-  /// Takes a checkpoint now; gives its path once it is complete.
+  /// Writes a checkpoint now; returns its path once it is complete.
   kj::Promise<Result<std::string>> checkpoint(std::string by) {
     return control_.run([by = std::move(by)](Coordinator& coordinator, ParameterHost& host) {
       coordinator.noteAsked("a checkpoint", by);
@@ -87,28 +89,29 @@ class Administration {
   kj::Promise<Result<NewestPart>> newestPart() {
     return control_.run([](Coordinator&, ParameterHost& host) { return host.newestPart(); });
   }
-  /// Names a checkpoint of the whole model, of which this daemon has a part.
+  /// Records a checkpoint of the whole model, of which this daemon has a part.
   kj::Promise<Status> keepWhole(WholeCheckpoint whole) {
     return control_.run([whole = std::move(whole)](Coordinator&, ParameterHost& host) mutable {
       return host.keepWhole(std::move(whole));
     });
   }
-  /// Ends the session of the rank's trainer and lets its process not in again; names it for people.
+  /// Ends the session of the trainer with this rank and blocks its process from joining; returns a
+  /// human-readable description of it.
   kj::Promise<Result<std::string>> removeTrainer(Rank rank, std::string by) {
     return control_.run([rank, by = std::move(by)](Coordinator& coordinator, ParameterHost&) {
       return coordinator.remove(rank, by);
     });
   }
-  /// What happened after the event with that number; `wait`: once there is something.
+  /// Events after the event numbered `after`; `wait`: waits until there are any.
   kj::Promise<DaemonEvents> events(uint64_t after, bool wait) {
     return control_.run([after, wait](Coordinator& coordinator, ParameterHost&) -> kj::Promise<DaemonEvents> {
       if (wait) return coordinator.events().nextAfter(after);
       return coordinator.events().after(after);
     });
   }
-  /// This daemon's part in its group; null where it has none, as until then. Before any caller.
+  /// This daemon's replica set; null if it is in none, as before the call. Call before any request.
   void setGroup(GroupMember* group) { group_ = group; }
-  /// A daemon asks to follow this one, over the connection whose loop this is.
+  /// A daemon asks to follow this one; `loop` is that of its connection.
   kj::Promise<Result<GroupMember::Admitted>> admit(FollowerRequest request, std::shared_ptr<EventLoop> loop) {
     return control_.run([this, request = std::move(request), loop = std::move(loop)](
                             Coordinator&, ParameterHost&) mutable -> Result<GroupMember::Admitted> {
@@ -138,20 +141,20 @@ class Administration {
       return ProcessAndFolder{coordinator.daemonId(), group_ ? group_->folderEpoch() : 0};
     });
   }
-  /// The standby becomes the primary, and this daemon its standby.
+  /// Promotes the standby; this daemon becomes its standby.
   kj::Promise<Status> switchOver(std::string by) {
-    return ofGroup("a switch-over", std::move(by), &GroupMember::switchOver);
+    return ofGroup("a switchover", std::move(by), &GroupMember::switchOver);
   }
-  /// Takes the place of a dead primary with what is here, whatever is lost.
+  /// Replaces a dead primary with the state held here, accepting any data loss.
   kj::Promise<Status> recover(std::string by) {
     return ofGroup("a recovery", std::move(by), &GroupMember::recover);
   }
-  /// What this daemon does in a move of the model to it, and from it. Before any caller.
+  /// This daemon's roles as source and target of a move. Call before any request.
   void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
     outgoing_ = outgoing;
     incoming_ = incoming;
   }
-  /// Runs `work(outgoing, incoming)` on the control loop, which outlives it.
+  /// Runs `work(outgoing, incoming)` on the control loop.
   template <class Work>
   auto inMoves(Work work) {
     return control_.run([this, work = std::move(work)](Coordinator&, ParameterHost&) mutable {
@@ -167,11 +170,11 @@ class Administration {
       return work(*outgoing_, *incoming_);
     });
   }
-  /// Resolves when the model has moved from here; with nowhere where the daemon ends before.
+  /// Resolves with the target once the model has moved from here; empty if the daemon ends first.
   kj::Promise<MovedAway::Place> whenMoved() {
     return inMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenMoved(); });
   }
-  /// Ends the run; `wait`: resolves with what came of the daemon's last work.
+  /// Ends the run; `wait`: resolves with the outcome of the daemon's final work.
   kj::Promise<Status> stop(std::string reason, bool wait, std::string by) {
     return control_.run([reason = std::move(reason), wait, by = std::move(by)](
                             Coordinator& coordinator, ParameterHost&) mutable -> kj::Promise<Status> {
@@ -181,7 +184,7 @@ class Administration {
   }
 
  private:
-  // Sizes of parts of documents, as measured, with a margin.
+  // Measured sizes of parts of documents, with a margin.
   static constexpr uint64_t kFixedBytes = 24u << 10, kShardBytes = 192, kTableBytes = 1024,
                             kTrainerBytes = 3072, kHotTableBytes = 2048;
   static uint64_t statusBytesOf(const Coordinator& coordinator, ParameterHost& host) {
@@ -196,10 +199,9 @@ class Administration {
 
   static Error noGroup() {
     return {ErrorCode::invalidArgument,
-            "this daemon has no standby and is none: its configuration has no `engine`"};
+            "this daemon is in no replica set: its configuration has no `engine`"};
   }
-  /// Whether its part in its group may be asked for; the model may have moved away.
-  /// Runs an action of the pair that `by` asked for.
+  /// Runs an action of the replica set that `by` requested, unless the model has moved away.
   kj::Promise<Status> ofGroup(const char* what, std::string by,
                               kj::Promise<Status> (GroupMember::*action)()) {
     return control_.run([this, what, by = std::move(by), action](Coordinator& coordinator,

@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// The way from an event loop to what belongs to the control loop. Thread-safe; outlives the loops.
+/// Gives event loops access to the state owned by the control loop. Thread-safe; outlives the loops.
 class ControlLoop {
  public:
   ControlLoop(const kj::Executor& executor, Coordinator& coordinator, ParameterHost& host,
@@ -22,7 +22,8 @@ class ControlLoop {
     return executor_.executeAsync(
         [this, work = std::move(work)]() mutable { return work(coordinator_, host_); });
   }
-  /// Before samples are assigned, or a trainer brings some: what becomes of steps is reported from now on.
+  /// Call before samples are assigned or a joining trainer declares held ones: from then on the outcomes of
+  /// steps are reported.
   void samplesAreAssigned() { reports_.begin(); }
 
  private:

@@ -16,7 +16,7 @@ Status InitialValues::check(uint32_t shard, uint64_t offset, std::span<const flo
   if (arrived_.empty()) arrived_.resize(model_->store->shardCount());
   if (arrived_[shard].add(offset, values.size())) return {};
   return {ErrorCode::badSlice,
-          fmt::format("initial values for element {} of shard {} came twice", offset, shard)};
+          fmt::format("initial values for element {} of shard {} were sent twice", offset, shard)};
 }
 
 kj::Promise<Status> InitialValues::write(uint32_t shardIndex, uint64_t offset,
@@ -26,7 +26,7 @@ kj::Promise<Status> InitialValues::write(uint32_t shardIndex, uint64_t offset,
     return status;
   }
   Shard& shard = model_->store->shard(shardIndex);
-  // What is written at once holds up nothing: the calls of this trainer take effect in their order.
+  // Synchronous writes delay nothing: the calls of this trainer take effect in order.
   const bool later = !shard.storage().synchronous();
   if (later) writing_++;
   return storePromise<Status>(shard,

@@ -9,18 +9,18 @@
 
 namespace psd {
 
-/// The model's first values while one trainer brings them, slice by slice. Belongs to an event loop; promises
-/// keep it no longer than the session that has it.
+/// Receives the model's initial values from the initializer, in slices. Belongs to an event loop; its
+/// promises must not outlive the session that owns it.
 class InitialValues {
  public:
   InitialValues(EventLoop& loop, std::shared_ptr<ServedModel> model);
 
-  /// Writes one slice into the model. ErrorCode::badSlice where it lies in no shard or came before,
-  /// ErrorCode::nonFinite. `values` stay readable until it resolves.
+  /// Writes one slice into the model. ErrorCode::badSlice if it lies in no shard or repeats values,
+  /// ErrorCode::nonFinite. `values` must stay valid until it resolves.
   kj::Promise<Status> write(uint32_t shard, uint64_t offset, std::span<const float> values);
-  /// Resolves when every slice that came is in the model, or failed; nothing: that is so already.
+  /// Resolves when every received slice is in the model or has failed; nothing if that is already so.
   kj::Maybe<kj::Promise<void>> whenWritten();
-  /// Whether all values are in the model; after whenWritten().
+  /// Whether all values are in the model; call after whenWritten().
   Status complete() const;
 
  private:
@@ -30,8 +30,8 @@ class InitialValues {
   EventLoop& loop_;
   const std::shared_ptr<ServedModel> model_;
   std::vector<RangeSet> arrived_;  // per shard; empty before the first slice
-  uint64_t writing_ = 0;           // slices that a device is at work on
-  std::optional<Error> failed_;    // why some are not in the model
+  uint64_t writing_ = 0;           // slices being written by a device
+  std::optional<Error> failed_;    // first write error
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> waiters_;
 };
 

@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-/// What the control loop gives for a request.
+/// The control loop's answer to a request.
 struct Let {
   SessionGrant grant;
   ParameterHost::Place place;
@@ -42,7 +42,7 @@ Status JoinService::agree(Candidate& candidate) const {
     return {ErrorCode::invalidArgument,
             "policy " + describePolicies(config.groups) +
                 ": trainers average gradients among themselves, which this one "
-                "does not know how to do; psd-trainer of the preset release, with a model of its own, does"};
+                "does not support; psd-trainer of the preset release, with a model of its own, does"};
   }
   candidate.ownCodec = !candidate.codec.empty();
   candidate.ownPullCodec = !candidate.pullCodec.empty();
@@ -62,7 +62,7 @@ Status JoinService::mayBridge(const ModelSpec& model) const {
     return {
         ErrorCode::invalidArgument,
         "policy " + describePolicies(loop_->config().groups) +
-            ": a bridge adds to the parameters between updates, which rounds would count as one of theirs; "
+            ": a bridge adds to the parameters between updates, which rounds would count as their own; "
             "expected hogwild, locked or bounded_staleness in this machine's daemon"};
   }
   return {};

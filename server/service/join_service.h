@@ -16,15 +16,15 @@ struct JoinedTrainer {
   std::unique_ptr<TrainerService> service;
 };
 
-/// Lets trainers and readers in, in plain values, whatever protocol they speak. Belongs to one event loop,
-/// which the services that it makes belong to as well.
+/// Admits trainers and readers, independent of protocol. Belongs to one event loop, as do the services that
+/// it creates.
 class JoinService {
  public:
-  /// How a trainer asks to join. A value type.
+  /// A request to join. A value type.
   struct Request {
     static constexpr size_t kHeldMax = 1024;  ///< far more steps than samples are assigned for at a time
 
-    Candidate candidate;            ///< `codec` and `pullCodec`: what it proposes; empty: as the daemon says
+    Candidate candidate;            ///< `codec` and `pullCodec`: its proposals; empty: the daemon's choice
     std::vector<HeldSamples> held;  ///< see Coordinator::join()
     ModelSpec model;
   };
@@ -33,19 +33,20 @@ class JoinService {
   JoinService(std::shared_ptr<EventLoop> loop, ControlLoop& control)
       : loop_(std::move(loop)), control_(control) {}
 
-  /// May wait for the model to be made. Who refuses a request before it comes here counts it with refused().
+  /// May wait until the model is created. A caller that rejects a request before join() counts it with
+  /// refused().
   kj::Promise<Result<JoinedTrainer>> join(Request request);
-  /// One more connection of a trainer that has joined.
+  /// Adds a connection of a joined trainer.
   kj::Promise<Result<JoinedTrainer>> attach(const AttachRequest& request);
   /// The model for a reader; an empty `model` matches any.
   kj::Promise<Result<std::shared_ptr<ServedModel>>> observe(ModelSpec model);
-  /// Counts a trainer that is not let in.
+  /// Counts a rejected trainer.
   Error refused(Error error);
 
  private:
-  /// Agrees on the codecs that the candidate pushes and pulls with.
+  /// Negotiates the codecs of the candidate's pushes and pulls.
   Status agree(Candidate& candidate) const;
-  /// Whether this machine's parameters may be averaged with other machines'.
+  /// Whether this machine's parameters may be averaged with those of other machines.
   Status mayBridge(const ModelSpec& model) const;
 
   const std::shared_ptr<EventLoop> loop_;

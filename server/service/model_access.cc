@@ -6,8 +6,8 @@ namespace psd {
 
 namespace {
 
-/// The groups of the configuration that have no block of the model; of the last one only where it is a
-/// fragment, which must have some.
+/// The configured groups that have no block of the model; the last one only if it is a fragment, which must
+/// have some.
 std::vector<uint32_t> groupsWithout(const ParameterStore& store, const std::vector<GroupConfig>& groups) {
   std::vector<bool> taken(groups.size());
   for (size_t i = 0; i < store.blockCount(); i++) taken[store.block(i).group()] = true;
@@ -40,11 +40,11 @@ SharingTerms sharingOf(const ServedModel& model, const DaemonConfig& config) {
   }
   for (const auto& policy : model.policies()) {
     if (policy->readsLive()) continue;
-    terms.notShared = fmt::format("policy {} lets nobody read parameters while they change", policy->name());
+    terms.notShared = fmt::format("policy {} forbids reading parameters while they change", policy->name());
     return terms;
   }
   terms.arena = store.sharedArena();
-  if (!terms.arena) terms.notShared = "the parameters do not lie in one sealed file in the daemon's memory";
+  if (!terms.arena) terms.notShared = "the parameters are not in one sealed memory file of the daemon";
   return terms;
 }
 

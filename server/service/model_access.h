@@ -12,25 +12,25 @@
 
 namespace psd {
 
-/// What a peer must know before it pulls or pushes. A value type.
+/// What a peer needs to know before it pulls or pushes. A value type.
 struct ModelAccess {
-  std::string policy, device;  ///< for people
+  std::string policy, device;  ///< human-readable
   uint64_t sliceElementsMax = 0;
-  uint64_t outgoingBytes = 0;               ///< of answers that wait for one connection
+  uint64_t outgoingBytes = 0;               ///< limit on queued answers of one connection
   LocalSteps local;                         ///< period 0: none
   std::optional<AllReduceTerms> allReduce;  ///< nothing: trainers push their gradients
-  // Where several daemons serve the model:
+  // If several daemons serve the model:
   std::string rules;  ///< see DaemonsConfig
-  /// That take nothing of this daemon's partition; the last only as a fragment.
+  /// Parameter groups without parameters in this daemon's partition; the last one only if it is a fragment.
   std::vector<uint32_t> emptyGroups;
 };
 
-/// What memory a peer on the daemon's machine may share with it. A value type.
+/// Memory that a peer on the daemon's machine may share. A value type.
 struct SharingTerms {
   uint64_t ringBytesMax = 0;
-  std::vector<uint32_t> deviceOfShard;  ///< empty: no memory of devices is shared
+  std::vector<uint32_t> deviceOfShard;  ///< empty: device memory is not shared
   std::optional<SharedArena> arena;     ///< the parameters themselves
-  std::string notShared;                ///< why they are not
+  std::string notShared;                ///< why there is no `arena`
 };
 
 ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config);

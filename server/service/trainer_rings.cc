@@ -5,7 +5,7 @@
 namespace psd {
 
 Result<std::shared_ptr<SharedMemory>> TrainerRings::open(uint64_t bytes) {
-  if (host_) return Error{ErrorCode::invalidArgument, "this trainer has opened its ring already"};
+  if (host_) return Error{ErrorCode::invalidArgument, "this trainer has already opened its ring"};
   const MemoryBudgets& budgets = loop_.environment().budgets;
   PSD_ASSIGN_OR_RETURN(host_,
                        SharedRing::make(bytes, loop_.config().limits, *budgets.rings, *budgets.ringFiles));
@@ -15,7 +15,7 @@ Result<std::shared_ptr<SharedMemory>> TrainerRings::open(uint64_t bytes) {
 Result<std::shared_ptr<DeviceRing>> TrainerRings::openOnDevice(uint32_t device, uint64_t bytes) {
   if (device < onDevice_.size() && onDevice_[device]) {
     return Error{ErrorCode::invalidArgument,
-                 fmt::format("this trainer has opened its ring of device {} already", device)};
+                 fmt::format("this trainer has already opened its ring on device {}", device)};
   }
   PSD_ASSIGN_OR_RETURN(auto ring, DeviceRing::make(*model_->store, device, bytes, loop_.config().limits,
                                                    *loop_.environment().budgets.rings));
@@ -25,7 +25,7 @@ Result<std::shared_ptr<DeviceRing>> TrainerRings::openOnDevice(uint32_t device, 
 
 Result<const SharedRing*> TrainerRings::host() const {
   if (host_) return host_.get();
-  return Error{ErrorCode::invalidArgument, "this trainer has opened no ring"};
+  return Error{ErrorCode::invalidArgument, "this trainer has not opened a ring"};
 }
 
 Result<std::shared_ptr<DeviceRing>> TrainerRings::onDeviceOf(uint32_t shard) const {
@@ -36,7 +36,7 @@ Result<std::shared_ptr<DeviceRing>> TrainerRings::onDeviceOf(uint32_t shard) con
   const size_t device = model_->store->shard(shard).device();
   if (device < onDevice_.size() && onDevice_[device]) return onDevice_[device];
   return Error{ErrorCode::invalidArgument,
-               fmt::format("this trainer has opened no ring of device {}", device)};
+               fmt::format("this trainer has not opened a ring on device {}", device)};
 }
 
 }  // namespace psd

@@ -9,19 +9,19 @@
 
 namespace psd {
 
-/// The rings of one trainer's session: one in host memory, and one on each device. Each is opened once, and
-/// freed with the session. Belongs to an event loop.
+/// The rings of one trainer's session: one in host memory and one on each device. Each is opened at most once
+/// and freed with the session. Belongs to an event loop.
 class TrainerRings {
  public:
   TrainerRings(EventLoop& loop, std::shared_ptr<ServedModel> model) : loop_(loop), model_(std::move(model)) {}
 
-  /// Where the trainer lays gradients and has rows written, of so many bytes.
+  /// Opens the host ring, for pushed gradients and pulled rows.
   Result<std::shared_ptr<SharedMemory>> open(uint64_t bytes);
   Result<std::shared_ptr<DeviceRing>> openOnDevice(uint32_t device, uint64_t bytes);
 
-  /// The ring in host memory; ErrorCode::invalidArgument where none was opened.
+  /// The host ring; ErrorCode::invalidArgument if it was not opened.
   Result<const SharedRing*> host() const;
-  /// The ring of the device that has the shard.
+  /// The ring on the shard's device.
   Result<std::shared_ptr<DeviceRing>> onDeviceOf(uint32_t shard) const;
 
  private:

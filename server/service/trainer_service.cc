@@ -13,18 +13,18 @@
 namespace psd {
 namespace {
 
-/// What decodes a codec agreed as `spec`; null for float32. It lives as long as the program.
+/// The decoder of the codec agreed as `spec`; null for float32. Static lifetime.
 const Codec* decoderOf(const std::string& spec) {
   const std::string name = spec.substr(0, spec.find(':'));
   return name == "none" ? nullptr : findDecoder(name);
 }
 
-/// Of calls that may wait for long each session has one of a kind.
+/// Long waits are limited to one call of each kind per session.
 Error waitsAlready(const std::string& call) {
-  return {ErrorCode::invalidArgument, "another " + call + " of this session waits already"};
+  return {ErrorCode::invalidArgument, "another " + call + " of this session is already waiting"};
 }
 
-Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"}; }
+Error notAsked() { return {ErrorCode::invalidArgument, "this trainer is not the initializer"}; }
 
 }  // namespace
 
@@ -81,7 +81,7 @@ kj::Promise<T> TrainerService::park(bool& parked, kj::Promise<T> waiting) {
   return waiting.attach(kj::defer([&parked] { parked = false; }));
 }
 
-// --- The first values --------------------------------------------------------------------------------
+// --- Initial values ----------------------------------------------------------------------------------
 
 kj::Promise<Status> TrainerService::initialize(uint32_t shard, uint64_t offset,
                                                std::span<const float> values) {
@@ -98,8 +98,7 @@ kj::Promise<Status> TrainerService::initialized(Step step) {
     return written->then([this, step] { return initialized(step); });
   }
   if (Status complete = initialValues_.complete(); !complete.ok()) return complete;
-  // Without a turn of the loop before it: calls of a trainer that waits for no answer take effect in their
-  // order.
+  // Called without yielding to the loop first: pipelined calls of a trainer must take effect in order.
   return control_
       .run([session = session_, step](Coordinator& coordinator, ParameterHost&) {
         return coordinator.initialized(session, step);
@@ -147,7 +146,7 @@ Result<Gradient> TrainerService::gradientOfRows(std::string_view codec, std::spa
                                                 const RowIds& rows) const {
   const uint64_t count = valueCount(rows);
   PSD_ASSIGN_OR_RETURN(const Gradient gradient, gradientOf(codec, bytes, count));
-  if (count == 0) return Error{ErrorCode::badSlice, "a slice without rows goes without a codec"};
+  if (count == 0) return Error{ErrorCode::badSlice, "a slice without rows must not name a codec"};
   if (gradient.codec()->suitsParameters()) return gradient;
   return Error{ErrorCode::badSlice, fmt::format("codec {} is not for rows; push them as float32", codec)};
 }
@@ -199,8 +198,8 @@ kj::Promise<Result<FormedGroup>> TrainerService::formGroup(uint64_t after, const
   if (Status may = mayTrain(); !may.ok()) return Result<FormedGroup>(may.error());
   if (where.host.empty() || where.host.size() > kGroupHostBytesMax || where.port == 0) {
     return Result<FormedGroup>(ErrorCode::invalidArgument,
-                               fmt::format("formGroup(): a host of 1 to {} bytes and a port from 1 to 65535 "
-                                           "are where others reach the trainer",
+                               fmt::format("formGroup(): needs a host of 1 to {} bytes and a port 1 to 65535 "
+                                           "at which others reach the trainer",
                                            kGroupHostBytesMax));
   }
   auto policy = place_.model->policyOf(place_.model->store->block(0));
@@ -240,7 +239,8 @@ kj::Promise<Result<ProgressHere>> TrainerService::progress(bool settled) {
         return control_.run([](Coordinator& coordinator, ParameterHost&) { return coordinator.progress(); });
       })
       .then([model = place_.model](RunProgress run) -> Answer {
-        // The versions after the run: what trainers that have left did last is among them.
+        // Read the versions after the run's state, so that the last updates of departed trainers are
+        // included.
         ProgressHere here{{}, model->began(), run};
         for (size_t i = 0; i < model->store->blockCount(); i++) {
           here.versions.push_back(model->store->block(i).version());
@@ -249,7 +249,7 @@ kj::Promise<Result<ProgressHere>> TrainerService::progress(bool settled) {
       });
 }
 
-// --- Samples, and the end ----------------------------------------------------------------------------
+// --- Samples and the end -----------------------------------------------------------------------------
 
 kj::Promise<Result<SamplesForStep>> TrainerService::takeSamples(const SamplesRequest& request) {
   using Answer = Result<SamplesForStep>;
@@ -273,7 +273,7 @@ std::vector<bool> TrainerService::unweighted() const {
   const ParameterStore& store = *place_.model->store;
   std::vector<bool> out;
   for (size_t i = 0; i < store.blockCount(); i++) {
-    // Rounds weigh the gradients that they combine, or count them alike on purpose.
+    // Policies with rounds weigh the gradients that they combine, or deliberately count them alike.
     out.push_back(!loop_.config().groups[store.block(i).group()].policy.traits.rounds);
   }
   return out;
@@ -291,7 +291,7 @@ kj::Promise<Status> TrainerService::report(uint64_t step, std::vector<NamedValue
   if (Status right = checkReported(values); !right.ok()) return right;
   if (reports_) {
     loop_.environment().counters.refusedOverload.add();
-    return Status(ErrorCode::overloaded, "the report before is not answered yet");
+    return Status(ErrorCode::overloaded, "the previous report is not answered yet");
   }
   auto taken = control_.run(
       [session = session_, step, values = std::move(values)](Coordinator& coordinator, ParameterHost&) {
@@ -303,7 +303,7 @@ kj::Promise<Status> TrainerService::report(uint64_t step, std::vector<NamedValue
 kj::Promise<Status> TrainerService::leave() {
   if (Status may = renewLease(); !may.ok()) return may;
   left_ = true;
-  // At once, though a push of its own may wait for others: it need not be there when they come.
+  // Immediately, even if one of its own pushes waits for others: the push does not need the trainer any more.
   return control_
       .run([session = session_](Coordinator& coordinator, ParameterHost&) {
         return coordinator.leave(session);

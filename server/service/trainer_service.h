@@ -15,32 +15,32 @@
 
 namespace psd {
 
-/// Samples for a trainer's step, and how it is to weigh their gradient.
+/// Samples for a trainer's step and how to weigh their gradient.
 struct SamplesForStep : Samples {
-  /// By shard, whether the trainer itself weighs its gradient by the number of samples; empty where the
-  /// trainer chose the number.
+  /// By shard, whether the trainer itself scales its gradient by the number of samples; empty if the trainer
+  /// chose the number.
   std::vector<bool> unweighted;
-  bool mixed = false;  ///< some groups of the configuration weigh gradients, others do not
+  bool mixed = false;  ///< some configured groups weigh gradients, others do not
 };
 
-/// What a trainer is told unasked: of the daemon's end, or of a move of the model.
+/// Unsolicited notice to a trainer: the daemon ends, or the model is about to move.
 struct Notice {
   std::optional<EndNotice> end;
   MoveNotice move;
 };
 
-/// How far training is at this daemon. A value type.
+/// Training progress at this daemon. A value type.
 struct ProgressHere {
   std::vector<Version> versions;  ///< of each block
   std::vector<Version> began;     ///< ServedModel::began()
   RunProgress run;
 };
 
-/// One trainer's session as far as it goes over one connection, or is served in this process: bringing the
-/// first values, pulls, pushes, samples, leaving. In plain values, whatever protocol the calls come over. Its
-/// end without leave() is reported, but for that of a further connection.
+/// One trainer's session over one connection, or within this process: initial values, pulls, pushes, samples,
+/// leaving. Independent of protocol. If it ends without leave() the coordinator is notified, unless it is a
+/// further connection.
 ///
-/// Belongs to one event loop; who has called it keeps it until the promises are done or dropped.
+/// Belongs to one event loop; callers keep it alive until their promises are done or dropped.
 class TrainerService {
  public:
   /// `loop` and `control` outlive it.
@@ -50,105 +50,103 @@ class TrainerService {
   TrainerService(const TrainerService&) = delete;
   TrainerService& operator=(const TrainerService&) = delete;
 
-  /// The trainer was heard of. ErrorCode::sessionEnded where there is no session of it any more here.
+  /// Renews the lease. ErrorCode::sessionEnded if the session has ended here.
   Status renewLease();
   /// Renews the lease; whether this trainer may pull and push now.
   Status mayTrain();
-  /// The connection is gone, or dropped; the trainer may come back over another one.
+  /// The connection is gone or was dropped; the trainer may reconnect.
   void disconnected();
-  /// The daemon has not listened: silence is not the trainer's.
+  /// The event loop was stalled; the trainer's lease is extended by that time.
   void excuseSilence();
-  /// Whether the trainer counts as lost, or goes on over another connection.
+  /// Whether the trainer was lost, or continues over another connection.
   bool lost() const { return !left_ && !attachment_.isCurrent(); }
 
-  /// A slice of the first values, of the trainer that was asked for them. `values` stay readable until it
-  /// resolves.
+  /// Writes a slice of the initial values, from the initializer. `values` must stay valid until it resolves.
   kj::Promise<Status> initialize(uint32_t shard, uint64_t offset, std::span<const float> values);
-  /// All values were sent, those that the trainer had at that step (0: as it began); resolves when trainers
-  /// may go.
+  /// All initial values were sent; they are the trainer's at `step` (0: as it started). Resolves when
+  /// training may start.
   kj::Promise<Status> initialized(Step step);
-  /// Whether the trainer is to bring the values; waits until that is known or the values are there. One call
-  /// at a time.
+  /// Whether the trainer must initialize the model; waits until that is decided or the values are complete.
+  /// One call at a time.
   kj::Promise<Result<ModelStart::Role>> awaitModel();
 
-  /// For slices that mayTrain() lets pass.
+  /// For slices admitted by mayTrain().
   PullService& pulls() { return pulls_; }
 
-  /// What a push holds, in the codec that was agreed on, or without one; not checked.
-  /// ErrorCode::invalidArgument for another codec. `bytes` stay readable as long as the gradient.
+  /// Decodes a pushed gradient with the negotiated codec; contents are not checked.
+  /// ErrorCode::invalidArgument for another codec. `bytes` must stay valid as long as the gradient.
   Result<Gradient> gradientOf(std::string_view codec, std::span<const std::byte> bytes, uint64_t count) const;
-  /// The gradient of rows that a push holds, as gradientOf() gives one of values; codecs that leave values
-  /// out do not suit rows.
+  /// Like gradientOf(), for a gradient of rows; sparse codecs do not support rows.
   Result<Gradient> gradientOfRows(std::string_view codec, std::span<const std::byte> bytes,
                                   const RowIds& rows) const;
-  /// A gradient that lies in the session's ring of the host, or of the shard's device.
+  /// A gradient in the session's host ring.
   Result<Gradient> gradientInRing(uint64_t at, uint64_t count) const;
-  /// A gradient of rows that lies in the session's ring of the host. The rows are not checked.
+  /// A gradient of rows in the session's host ring. The rows are not checked.
   Result<Gradient> rowGradientInRing(uint64_t at, const RowIds& rows) const;
   struct InDeviceRing {
     Gradient gradient;
     std::shared_ptr<const void> ring;  ///< see PushSlice::ring
   };
   Result<InDeviceRing> gradientInDeviceRing(uint32_t shard, uint64_t at, uint64_t count) const;
-  /// The answer to one slice, of which all is set but the attachment; see PushServer::push(). What it holds
-  /// is dropped on the loop that pushesHere() tells of.
+  /// The answer to one slice, complete except for the attachment; see PushServer::push(). The slice's
+  /// resources are dropped on the push server's home loop; see pushesHere().
   kj::Promise<PushReply> push(PushSlice slice);
-  /// Counts a slice that is refused before it is one.
+  /// Counts a push that is rejected before it becomes a slice.
   PushReply refused(const Error& error) const;
-  /// Whether pushes are worked on by the loop that this belongs to.
+  /// Whether this loop is the home of the trainer's pushes.
   bool pushesHere() const { return place_.pushes->isHome(); }
 
-  /// The rings of the session; to be opened after renewLease().
+  /// The rings of the session; call renewLease() before opening one.
   TrainerRings& rings() { return rings_; }
 
   /// When the round of the parameters of this version closes without the trainer; see
-  /// UpdatePolicy::roundDue() of the group that the shard is the first of. May wait; a newer call ends the
-  /// one before.
+  /// UpdatePolicy::roundDue() of the group whose first shard is `shard`. May wait; a newer call ends the
+  /// previous one.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t shard);
 
-  /// The next group of trainers that average gradients; see UpdatePolicy::formGroup(). May wait.
+  /// The next averaging group; see UpdatePolicy::formGroup(). May wait.
   kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
 
-  /// What the answer to progress() takes at most.
+  /// Upper bound on the size of the answer to progress(), in bytes.
   uint64_t progressBytes() const { return 256 + 2 * sizeof(Version) * place_.model->store->blockCount(); }
-  /// How far training is here, of a bridge; ErrorCode::invalidArgument of a trainer. `settled`: once the
-  /// updates that there are cannot be lost any more.
+  /// Training progress, for a bridge; ErrorCode::invalidArgument for a trainer. `settled`: resolves once all
+  /// present updates are durable.
   kj::Promise<Result<ProgressHere>> progress(bool settled);
 
-  /// Samples for a step. May wait; one call at a time.
+  /// Assigns samples for a step. May wait; one call at a time.
   kj::Promise<Result<SamplesForStep>> takeSamples(const SamplesRequest& request);
-  /// Takes what the trainer tells of its training. One call at a time.
+  /// Records metrics reported by the trainer. One call at a time.
   kj::Promise<Status> report(uint64_t step, std::vector<NamedValue> values);
-  /// Says goodbye: the trainer is done. Resolves once a daemon after this one would know.
+  /// The trainer is done and leaves. Resolves once that is durable.
   kj::Promise<Status> leave();
-  /// Resolves when the daemon ends, or the model is about to move, by another move than the one with that
-  /// number. One call at a time.
+  /// Resolves when the daemon ends or the model is about to move, by a move other than number `move`. One
+  /// call at a time.
   kj::Promise<Result<Notice>> notice(uint64_t move);
-  /// Makes no call until it resolves; see MovePause::stepAside(). One call at a time.
+  /// The trainer makes no call until it resolves; see MovePause::stepAside(). One call at a time.
   kj::Promise<MovePause::Answer> stepAside(uint64_t move, std::string cannot);
 
  private:
   /// Marks a call as waiting until its promise is done or dropped.
   template <class T>
   static kj::Promise<T> park(bool& parked, kj::Promise<T> waiting);
-  /// Resolves once the updates that a block has now are on the disk, or held by a standby.
+  /// Resolves once the block's current updates are on disk or held by a standby.
   kj::Promise<void> whenSettled(size_t index);
   std::vector<bool> unweighted() const;
   bool mixesGroups() const;
-  /// Adds an event of a group that this trainer is the first of.
+  /// Adds an event for an averaging group whose first member is this trainer.
   void tellOfGroup(const FormedGroup& group);
-  /// Values of rows that nobody has checked; those of tables that there are not count nothing.
+  /// Values in rows that have not been checked; rows of unknown tables count nothing.
   uint64_t valueCount(const RowIds& rows) const;
 
   EventLoop& loop_;
   ControlLoop& control_;
   const SessionId session_;
-  const bool bridges_;  // it is the bridge's
+  const bool bridges_;  // the session of a bridge
   const std::shared_ptr<SessionCounters> counters_;
   const Attachment attachment_;
   const bool further_;
   const ParameterHost::Place place_;
-  const Codec* const codec_;  // of pushes, beside float32; null: none
+  const Codec* const codec_;  // of pushes, besides float32; null: none
   PullService pulls_;
   TrainerRings rings_;
   InitialValues initialValues_;

@@ -6,13 +6,13 @@
 
 namespace psd {
 
-/// Something that happened in a daemon, as a plain value. The fields are documented in docs/operations.md.
+/// An event in a daemon, as a plain value. The fields are documented in docs/operations.md.
 struct DaemonEvent {
-  uint64_t number = 0;  ///< from 1; one more with each
+  uint64_t number = 0;  ///< from 1, consecutive
   double time = 0;      ///< Unix time, in seconds
   std::string kind;     ///< "joined", "lost", …
-  std::string text;     ///< for people
-  std::string by;       ///< the caller that asked for it: "token 'ops' at 10.0.0.7:4242"; empty: none did
+  std::string text;     ///< human-readable
+  std::string by;       ///< the caller that requested it: "token 'ops' at 10.0.0.7:4242"; empty: none
 
   static void fields(auto& visit, auto& self) {
     visit("number", self.number);
@@ -23,7 +23,7 @@ struct DaemonEvent {
   }
 };
 
-/// Events one after the other.
+/// A list of events, in order.
 struct DaemonEvents {
   std::vector<DaemonEvent> events;
 

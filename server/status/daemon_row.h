@@ -7,26 +7,26 @@
 
 namespace psd {
 
-/// One of the daemons that serve a model or stand by, as one of them sees it. What it said last stays where
-/// it is away. A value type.
+/// A daemon that serves the model or stands by, as seen by one of them. While it is unreachable its last
+/// known values remain. A value type.
 struct DaemonRow {
   uint32_t partition = 0;
-  std::string address;       ///< where it answered, or was asked in vain
-  std::string page;          ///< where a browser finds its page; empty: nowhere that is known
-  bool here = false;         ///< the daemon that tells
-  bool asked = false;        ///< lately; else nothing is known of it but where it is
-  bool answers = false;      ///< when it was asked last
-  std::string why;           ///< of one that does not: what became of the question
-  double silentSeconds = 0;  ///< since its last answer; 0 also where there was none
-  std::string state;         ///< as in its status; empty: it has never answered
-  std::string role;          ///< in its group; "primary" where no engine is configured
-  std::string daemon;        ///< number of the process; empty without an engine
-  uint64_t epoch = 0;        ///< 0 without an engine
+  std::string address;       ///< where it answered or was last tried
+  std::string page;          ///< URL of its page; empty: unknown
+  bool here = false;         ///< the reporting daemon itself
+  bool asked = false;        ///< polled recently; else only its address is known
+  bool answers = false;      ///< the last poll
+  std::string why;           ///< if it does not: the error of the poll
+  double silentSeconds = 0;  ///< since its last answer; 0 also if it never answered
+  std::string state;         ///< as in its status; empty: it never answered
+  std::string role;          ///< in its replica set; "primary" if no engine is configured
+  std::string daemon;        ///< process number; empty without an engine
+  uint64_t epoch = 0;        ///< term; 0 without an engine
   std::string waits;         ///< as in GroupStatus
   bool standbyInSync = false;
   uint64_t lagBytes = 0;          ///< as in GroupStatus
-  double gradientsPerSecond = 0;  ///< applied, of the last ten seconds
-  uint64_t trainers = 0;          ///< that are in
+  double gradientsPerSecond = 0;  ///< applied, over the last ten seconds
+  uint64_t trainers = 0;          ///< joined
   uint64_t residentBytes = 0;
 
   static void fields(auto& visit, auto& self) {
@@ -51,12 +51,12 @@ struct DaemonRow {
   }
 };
 
-/// Rows are in the order of this: by partition, the primary first.
+/// Sort key of rows: by partition, the primary first.
 inline std::pair<uint32_t, bool> placeOf(const DaemonRow& row) {
   return {row.partition, row.role != "primary"};
 }
 
-/// All of them, by placeOf(). A value type.
+/// All daemons, sorted by placeOf(). A value type.
 struct DaemonRows {
   std::vector<DaemonRow> daemons;
 

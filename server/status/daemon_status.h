@@ -10,16 +10,16 @@
 
 namespace psd {
 
-// What a daemon tells of itself, as plain values. Each object of the daemon fills its part; status_json.h and
-// status_table.h show the whole. fields() of a struct gives a visitor the name and the value of each of its
-// fields, and nothing else names them: durations are in seconds, and names end with the unit, where there is
-// one. docs/operations.md explains them.
+// A daemon's status, as plain values. Each object of the daemon fills in its part; status_json.h and
+// status_table.h render the whole. fields() of a struct passes the name and value of each field to a visitor
+// and is the only place that names them. Durations are in seconds; names end with the unit, if any.
+// docs/operations.md explains them.
 
 struct ModelStatus {
   std::string name;
   uint64_t parameters = 0;  ///< without padding
   uint64_t tensors = 0;
-  bool ready = false;  ///< it has values
+  bool ready = false;  ///< it is initialized
 
   static void fields(auto& visit, auto& self) {
     visit("name", self.name);
@@ -31,7 +31,7 @@ struct ModelStatus {
 
 struct ShardStatus {
   uint32_t id = 0;
-  uint64_t begin = 0, elements = 0;  ///< its place in the layout
+  uint64_t begin = 0, elements = 0;  ///< position in the layout
   std::string group;
   std::string device;
   uint64_t version = 0;
@@ -46,15 +46,15 @@ struct ShardStatus {
   }
 };
 
-/// An embedding table, all row shards together.
+/// An embedding table, over all row shards.
 struct TableStatus {
   std::string name;
   uint32_t dim = 0;
   std::string group;
   uint64_t rows = 0;
-  uint64_t rowBytes = 0;    ///< of rows with optimizer state
-  uint64_t indexBytes = 0;  ///< of the index from ids to rows
-  uint64_t splits = 0;      ///< of the index's segments
+  uint64_t rowBytes = 0;    ///< rows with optimizer state
+  uint64_t indexBytes = 0;  ///< index from ids to rows
+  uint64_t splits = 0;      ///< of index segments
   double load = 0;          ///< of the index's places, 0 … 1
   uint64_t pulledRows = 0, unknownRows = 0, pushedRows = 0, newRows = 0, refusedRows = 0;
   uint64_t notAdmittedRows = 0, evictedRows = 0;
@@ -80,10 +80,10 @@ struct TableStatus {
   }
 };
 
-/// Some rows of embedding tables that are updated together.
+/// A part of the embedding tables' rows, updated together.
 struct RowShardStatus {
   uint32_t id = 0;
-  uint64_t begin = 0, hashUnits = 0;  ///< of the space of the ids' hashes, cut into 2^32 units
+  uint64_t begin = 0, hashUnits = 0;  ///< range of id hashes, in a space of 2^32 units
   std::string group;
   std::string device;
   uint64_t rows = 0;
@@ -103,7 +103,7 @@ struct RowShardStatus {
 /// A value that a trainer reported.
 struct ReportedStatus {
   std::string name;
-  std::optional<double> value;  ///< nothing: it is infinite, or no number
+  std::optional<double> value;  ///< nothing: infinite or NaN
 
   static void fields(auto& visit, auto& self) {
     visit("name", self.name);
@@ -115,17 +115,17 @@ struct TrainerStatus {
   uint32_t rank = 0;
   std::string host;
   uint32_t pid = 0;
-  std::string process;  ///< 8 hexadecimal digits that tell its process from others
+  std::string process;  ///< 8 hexadecimal digits that identify the process
   uint64_t step = 0;
   uint64_t staleness = 0;
   HistogramValue stalenessHistogram;
   uint64_t batch = 0;
   uint32_t nominalBatch = 0;
-  uint64_t pulledBytes = 0, pushedBytes = 0;            ///< as they travelled
+  uint64_t pulledBytes = 0, pushedBytes = 0;            ///< as transferred
   uint64_t pulledValueBytes = 0, pushedValueBytes = 0;  ///< as float32
   std::string codec, pullCodec;
   double lastSeenSeconds = 0;
-  std::string waitsFor;  ///< empty: for nothing, it computes
+  std::string waitsFor;  ///< empty: it is not waiting
   bool connected = false;
   uint64_t connections = 0;
   double leaseLeftSeconds = 0;
@@ -158,12 +158,12 @@ struct TrainerStatus {
   }
 };
 
-/// What has this machine's parameters averaged with other machines'.
+/// The bridge that averages this machine's parameters with those of other machines.
 struct BridgeStatus {
   std::string host;
   uint32_t pid = 0;
-  std::string process;       ///< as TrainerStatus has it
-  uint64_t differences = 0;  ///< that it has added
+  std::string process;       ///< as in TrainerStatus
+  uint64_t differences = 0;  ///< number that it has added
   double lastSeenSeconds = 0;
   bool connected = false;
 
@@ -177,9 +177,9 @@ struct BridgeStatus {
   }
 };
 
-/// The plan by which samples are dealt.
+/// Progress of the assignment of samples.
 struct SamplesStatus {
-  uint64_t epoch = 0;  ///< samples of one
+  uint64_t epoch = 0;  ///< samples per epoch
   uint64_t epochs = 0;
   uint64_t done = 0;  ///< samples
 
@@ -201,7 +201,7 @@ struct AwaitedStatus {
   }
 };
 
-/// A round or a bound in which trainers wait for others.
+/// A round or a staleness bound in which trainers wait for others.
 struct WaitingStatus {
   std::string group, policy;
   std::string what;  ///< "round 17"
@@ -223,7 +223,7 @@ struct WaitingStatus {
 struct LeftOutStatus {
   uint32_t rank = 0;
   uint64_t rounds = 0;
-  uint64_t running = 0;  ///< of these the newest in a row
+  uint64_t running = 0;  ///< consecutive last ones of these
 
   static void fields(auto& visit, auto& self) {
     visit("rank", self.rank);
@@ -236,14 +236,14 @@ struct LeftOutStatus {
 struct RoundsStatus {
   std::string group, policy;
   uint64_t closed = 0;
-  std::optional<uint64_t> generation;  ///< of the trainers that average, which are `in`; nothing: they push
+  std::optional<uint64_t> generation;  ///< of the averaging group, which is `in`; nothing: trainers push
   std::vector<uint32_t> in, missing;   ///< ranks in the last round, and left out of it
-  std::vector<uint32_t> late;          ///< of those in it: with what they computed for a round before
-  double openSeconds = 0;              ///< that it was open
-  std::optional<double> graceSeconds;  ///< of these from its quorum on; nothing: there is no rule of grace
+  std::vector<uint32_t> late;          ///< those in it whose contribution was computed for an earlier round
+  double openSeconds = 0;              ///< duration of the last round
+  std::optional<double> graceSeconds;  ///< of it, from the quorum on; nothing: no grace is configured
   std::vector<uint32_t> here;          ///< ranks that have contributed to the open round
-  std::optional<double> graceLeftSeconds;  ///< nothing: no grace runs
-  std::vector<LeftOutStatus> leftOut;      ///< by rank, of trainers that are in
+  std::optional<double> graceLeftSeconds;  ///< nothing: no grace period is running
+  std::vector<LeftOutStatus> leftOut;      ///< by rank, of joined trainers
 
   static void fields(auto& visit, auto& self) {
     visit("group", self.group);
@@ -265,9 +265,9 @@ struct CheckpointStatus {
   std::string path;
   double ageSeconds = 0;
   double durationSeconds = 0;
-  double pauseSeconds = 0;  ///< the longest that a push waited for it
+  double pauseSeconds = 0;  ///< longest wait of a push for it
   uint64_t writtenBytes = 0;
-  uint64_t updates = 0;  ///< in it, of all shards together
+  uint64_t updates = 0;  ///< in it, over all shards
 
   static void fields(auto& visit, auto& self) {
     visit("path", self.path);
@@ -282,11 +282,11 @@ struct CheckpointStatus {
 struct LogStatus {
   uint64_t records = 0;
   uint64_t writtenBytes = 0;
-  uint64_t diskBytes = 0;  ///< of all segments that are kept
+  uint64_t diskBytes = 0;  ///< of all retained segments
   uint64_t syncs = 0;
-  uint64_t lost = 0;  ///< updates that were not written
+  uint64_t lost = 0;  ///< updates not written
   uint64_t failures = 0;
-  std::string error;  ///< empty: the log is whole
+  std::string error;  ///< empty: the log is intact
 
   static void fields(auto& visit, auto& self) {
     visit("records", self.records);
@@ -306,10 +306,10 @@ struct DurabilityStatus {
   uint64_t checkpoints = 0;
   double checkpointPauseMaxSeconds = 0;
   uint64_t checkpointCopyBytes = 0;
-  uint64_t checkpointDiskBytes = 0;  ///< of all that are kept
+  uint64_t checkpointDiskBytes = 0;  ///< of all retained checkpoints
   uint64_t checkpointFailures = 0;
-  std::string error;             ///< empty: the newest try succeeded
-  std::optional<LogStatus> log;  ///< nothing: there is none, or nothing to write to it yet
+  std::string error;             ///< empty: the last attempt succeeded
+  std::optional<LogStatus> log;  ///< nothing: no log, or nothing to write yet
 
   static void fields(auto& visit, auto& self) {
     visit("type", self.type);
@@ -325,7 +325,7 @@ struct DurabilityStatus {
   }
 };
 
-/// What peers make the daemon hold now; but for staged_bytes each has its budget in MemoryBudgets.
+/// Memory held for peers; all except staged_bytes have a budget in MemoryBudgets.
 struct HeldBytes {
   uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0, arriving = 0;
 
@@ -340,7 +340,7 @@ struct HeldBytes {
   }
 };
 
-/// What HeldBytes stay under, by the names that the configuration has for it.
+/// Limits of HeldBytes, under their configuration names.
 struct HeldLimits {
   uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0, arriving = 0;
 
@@ -355,9 +355,9 @@ struct HeldLimits {
   }
 };
 
-/// Of a daemon that serves a model together with others.
+/// For a daemon that serves a model together with others.
 struct PartitionStatus {
-  uint32_t index = 0, of = 1;        ///< which partition this daemon has
+  uint32_t index = 0, of = 1;        ///< this daemon's partition
   std::vector<std::string> daemons;  ///< by partition, the addresses of each, "A,B"
 
   static void fields(auto& visit, auto& self) {
@@ -373,38 +373,38 @@ struct DaemonStatus {
   std::string host;
   double uptimeSeconds = 0;
   std::vector<std::string> addresses;
-  std::vector<std::string> pages;  ///< where its page is: "http://localhost:5580/", "unix:///PATH"
+  std::vector<std::string> pages;  ///< URLs of its page: "http://localhost:5580/", "unix:///PATH"
   uint32_t threads = 0;
   uint64_t residentBytes = 0;
   uint64_t logLinesDropped = 0;     ///< of the program's log: its target was too slow
   uint64_t logLinesSuppressed = 0;  ///< of the program's log: peers without access caused too many
-  HeldBytes held;                   ///< its fields are fields of the document
+  HeldBytes held;                   ///< its fields are inlined in the document
   HeldLimits limits;
   std::string state;
-  std::vector<std::string> movedTo;  ///< of a model that has moved away: by partition, where it is, "A,B"
+  std::vector<std::string> movedTo;  ///< by partition, the addresses to which the model has moved, "A,B"
   std::vector<std::string>
-      movedFrom;  ///< of one that has come: the addresses of the daemon that was the lead before
+      movedFrom;  ///< addresses of the previous lead, if the model has moved here
   std::string policy, optimizer;
   std::optional<ModelStatus> model;
-  std::optional<PartitionStatus> partition;  ///< where several daemons serve the model
+  std::optional<PartitionStatus> partition;  ///< if several daemons serve the model
   std::vector<ShardStatus> shards;
   std::vector<TableStatus> tables;
   std::vector<RowShardStatus> rowShards;
   uint32_t worldSize = 0, worldSizeMin = 0;
   uint64_t trainersLost = 0;
   std::vector<TrainerStatus> trainers;
-  std::optional<BridgeStatus> bridge;  ///< where there is one
+  std::optional<BridgeStatus> bridge;  ///< if there is one
   std::optional<SamplesStatus> samples;
   std::vector<WaitingStatus> waiting;
-  std::vector<RoundsStatus> rounds;  ///< of the policies that make some
+  std::vector<RoundsStatus> rounds;  ///< of the policies with rounds
   DurabilityStatus durability;
-  std::optional<GroupStatus> group;  ///< where an engine is configured
-  double gradientsPerSecond = 0;     ///< of the last ten seconds
+  std::optional<GroupStatus> group;  ///< if an engine is configured
+  double gradientsPerSecond = 0;     ///< over the last ten seconds
   MetricValues<Counter> counters;
   MetricValues<Gauge> gauges;
   MetricValues<Histogram> histograms;
 
-  /// Whether parameters are in several groups: where all are in one, its name tells nothing.
+  /// Whether parameters are in several groups; the name of a single group carries no information.
   bool hasSeveralGroups() const;
 
   static void fields(auto& visit, auto& self) {

@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-/// Of a primary, how its standby is; of another one, how it follows.
+/// For a primary, the state of its standby; for others, how far they follow.
 std::string followingText(const DaemonRow& row) {
   if (!row.answers || row.daemon.empty()) return "-";
   const std::string lag = bytesText(row.lagBytes);
@@ -20,7 +20,7 @@ std::string followingText(const DaemonRow& row) {
 }  // namespace
 
 std::string daemonsTable(const DaemonRows& rows) {
-  std::vector<TextRow> cells = {{"daemon", "partition", "role", "epoch", "state", "standby"}};
+  std::vector<TextRow> cells = {{"daemon", "partition", "role", "term", "state", "standby"}};
   std::string lines;
   for (const DaemonRow& row : rows.daemons) {
     cells.push_back({row.address, fmt::to_string(row.partition), row.role.empty() ? "-" : row.role,
@@ -42,17 +42,17 @@ std::string daemonsTable(const DaemonRows& rows) {
 }
 
 std::string groupLines(const GroupStatus& group) {
-  std::string text = fmt::format("{} of epoch {}", group.role, group.epoch);
+  std::string text = fmt::format("{} of term {}", group.role, group.epoch);
   if (group.role == "primary") {
     if (group.follower.empty()) {
-      text += ", alone: no standby follows";
+      text += ", no standby";
     } else {
-      text += fmt::format(", {} {}, {} behind", group.inSync() ? "standby" : "followed, not in sync yet, by",
+      text += fmt::format(", {} {}, {} behind", group.inSync() ? "standby" : "not in sync yet: follower",
                           group.follower, bytesText(group.lagBytes));
       if (group.wait == "standby_and_disk") text += ", pushes wait for both disks";
     }
   } else if (!group.primary.empty()) {
-    text += fmt::format(" under {}, heard {} ago, {} to apply", group.primary,
+    text += fmt::format(", primary {}, last contact {} ago, {} to apply", group.primary,
                         durationText(group.heardSeconds), bytesText(group.lagBytes));
   }
   if (group.takeoverSeconds > 0)
@@ -60,11 +60,11 @@ std::string groupLines(const GroupStatus& group) {
   std::string out = labelledLine("group", text);
   if (group.role != "primary" && group.folderEpoch > 0)
     out += labelledLine(
-        "", fmt::format("its folder had the state of epoch {} when it started", group.folderEpoch));
+        "", fmt::format("its folder held the state of term {} at startup", group.folderEpoch));
   if (!group.waits.empty()) out += labelledLine("", "WAITS: " + group.waits);
   if (!group.engine.empty()) out += labelledLine("", "ENGINE: " + group.engine);
   if (!group.limitsBelow.empty()) {
-    out += labelledLine("", "LESS ROOM: " + joined(group.limitsBelow, ", "));
+    out += labelledLine("", "LOWER LIMITS: " + joined(group.limitsBelow, ", "));
   }
   return out;
 }

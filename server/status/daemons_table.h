@@ -7,11 +7,11 @@
 
 namespace psd {
 
-/// All daemons that serve a model and stand by, for people: a row for each, and a line for each that waits or
-/// is away.
+/// A human-readable table of all daemons that serve a model or stand by: a row for each, and a line for each
+/// that waits or is unreachable.
 std::string daemonsTable(const DaemonRows& rows);
 
-/// What one daemon is in its pair, for people: a line, and one for whatever is wrong.
+/// A daemon's role in its replica set, human-readable: one line, and one for each problem.
 std::string groupLines(const GroupStatus& group);
 
 }  // namespace psd

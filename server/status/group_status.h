@@ -6,34 +6,34 @@
 
 namespace psd {
 
-/// What a daemon is to its group, where an engine is configured. Empty texts: not known, or nobody. A value
+/// A daemon's state in its replica set, if an engine is configured. Empty texts: unknown or none. A value
 /// type.
 struct GroupStatus {
   std::string daemon;    ///< number of this process, 16 hexadecimal digits
-  std::string role;      ///< "primary", "standby", "newcomer"; "over": about to end or to begin anew
-  uint64_t epoch = 0;    ///< of the plan
-  std::string primary;   ///< its number
-  std::string standby;   ///< number of the one in sync
-  std::string follower;  ///< of a primary: number of the daemon that follows it, in sync or not yet
-  std::vector<std::string> others;  ///< where other daemons of the pair are, those that would follow too
+  std::string role;      ///< "primary", "standby", "newcomer" (syncing); "over": about to end or to restart
+  uint64_t epoch = 0;    ///< term in the cluster document
+  std::string primary;   ///< its process number
+  std::string standby;   ///< process number of the in-sync one
+  std::string follower;  ///< for a primary: process number of its follower, in sync or not yet
+  std::vector<std::string> others;  ///< addresses of other replicas, including those that would also follow
   std::string wait;                 ///< `replication.wait` of this daemon
-  bool waitsForStandby = false;     ///< of a primary: pushes are answered when the standby holds them
+  bool waitsForStandby = false;     ///< for a primary: pushes are answered once the standby holds them
   uint64_t lagRecords =
-      0;  ///< of a primary: that the follower does not hold; of a follower: that it has not applied
+      0;  ///< for a primary: not yet held by its follower; for a standby: not yet applied
   uint64_t lagBytes = 0;    ///< the same
-  double heardSeconds = 0;  ///< since the other one was last heard
+  double heardSeconds = 0;  ///< since the last contact with the peer
   double takeoverSeconds =
-      0;               ///< of the last take-over, from the last sign of the primary until this daemon served
+      0;               ///< of the last takeover, from the primary's last contact until this daemon served
   std::string engine;  ///< why the engine does not answer; empty: it does
   std::string waits;   ///< what the daemon waits for before it serves or follows
-  uint64_t folderEpoch = 0;              ///< epoch of the state that its folder had when it started; 0: none
-  std::vector<std::string> limitsBelow;  ///< of a standby: its limits that are below its primary's
+  uint64_t folderEpoch = 0;              ///< term of the state in its folder at startup; 0: none
+  std::vector<std::string> limitsBelow;  ///< for a standby: its limits that are below its primary's
 
-  /// Of a primary: whether its follower could take over.
+  /// For a primary: whether its follower could take over.
   bool inSync() const { return !standby.empty() && standby == follower; }
 
-  /// Of one that does not serve: "standby", in sync; "following", not in sync yet; "waiting", as `waits`
-  /// says. Empty: it serves, or its part is over.
+  /// For a replica that does not serve: "standby": in sync; "following": not in sync yet; "waiting": for what
+  /// `waits` says. Empty: it serves, or its role has ended.
   std::string stateBesidePrimary() const {
     if (role == "primary" || role == "over") return "";
     if (role == "standby") return "standby";

@@ -6,13 +6,13 @@
 
 namespace psd {
 
-/// The rows of embedding tables with the most updates, as plain values; `psd status --hot` shows them. The
+/// The most frequently updated rows of embedding tables, as plain values; `psd status --hot` shows them. The
 /// fields are documented in docs/operations.md.
 struct HotRowsStatus {
   struct Row {
-    std::string id;  ///< decimal: a JSON number does not hold 64 bits everywhere
+    std::string id;  ///< decimal: JSON numbers do not hold 64 bits everywhere
     uint64_t updates = 0;
-    uint64_t version = 0;  ///< of the row shard at the last one
+    uint64_t version = 0;  ///< of the row shard at its last update
 
     static void fields(auto& visit, auto& self) {
       visit("id", self.id);
@@ -22,7 +22,7 @@ struct HotRowsStatus {
   };
   struct Table {
     std::string name;
-    std::vector<Row> rows;  ///< the one with the most updates first
+    std::vector<Row> rows;  ///< most updated first
 
     static void fields(auto& visit, auto& self) {
       visit("name", self.name);

@@ -62,10 +62,10 @@ Json jsonOf(const T& value) {
   return valueJson(value);
 }
 
-/// Reads values of a document, as far as the first one that is wrong. Owned by one thread.
+/// Parses the values of a document up to the first invalid one. Owned by one thread.
 class StatusReader {
  public:
-  /// Empty: all that was read is right.
+  /// Empty: all values so far are valid.
   const std::string& problem() const { return problem_; }
 
   void read(const Json& json, const std::string& path, std::string& value) {

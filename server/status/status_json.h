@@ -18,13 +18,12 @@ nlohmann::ordered_json statusJson(const HotRowsStatus& status);
 nlohmann::ordered_json statusJson(const DaemonEvents& events);
 nlohmann::ordered_json statusJson(const DaemonRows& rows);
 
-/// Reads a status document, which a peer may have made of anything. An Error names `origin`, the first field
-/// that is missing or wrong, and what would be right. Fields that are not known are passed over: the daemon
-/// may be newer.
+/// Parses a status document, which is untrusted input. An Error names `origin`, the first missing or invalid
+/// field, and the expected value. Unknown fields are ignored: the daemon may be newer.
 Result<DaemonStatus> readStatus(const nlohmann::ordered_json& document, std::string_view origin);
-/// Reads a document of hot rows; errors are those of readStatus().
+/// Parses a document of hot rows; errors as in readStatus().
 Result<HotRowsStatus> readHotRows(const nlohmann::ordered_json& document, std::string_view origin);
-/// Reads a document of events, likewise.
+/// Parses a document of events; errors as in readStatus().
 Result<DaemonEvents> readEvents(const nlohmann::ordered_json& document, std::string_view origin);
 
 }  // namespace psd

@@ -16,12 +16,12 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kHeldBytesMin = 64 << 10;  // any question for the status takes some
-constexpr size_t kLineBytesMax = 8 << 10;     // a daemon may send anything
+constexpr uint64_t kHeldBytesMin = 64 << 10;  // every status request takes some
+constexpr size_t kLineBytesMax = 8 << 10;     // bounds untrusted text
 
 using Row = TextRow;
 
-/// "topk:fraction=0.01 66.1x": how a trainer's gradients travel, and how much smaller than as float32.
+/// "topk:fraction=0.01 66.1x": codec of a trainer's gradients and its compression relative to float32.
 std::string compressionText(const TrainerStatus& trainer) {
   if (trainer.codec == "none" || trainer.pushedBytes == 0) return trainer.codec;
   return fmt::format(
@@ -98,10 +98,10 @@ std::string tablesTable(const std::vector<TableStatus>& tables) {
 }
 
 std::string modelLines(const DaemonStatus& status) {
-  if (!status.model) return labelledLine("model", "none yet; the first trainer brings it");
+  if (!status.model) return labelledLine("model", "none yet; the first trainer defines it");
   const ModelStatus& model = *status.model;
   return labelledLine("model", fmt::format("{}, {} parameters in {} tensors{}", model.name, model.parameters,
-                                           model.tensors, model.ready ? "" : ", waiting for its values")) +
+                                           model.tensors, model.ready ? "" : ", not initialized yet")) +
          (status.shards.empty() ? "" : shardsTable(status.shards)) +
          (status.tables.empty() ? "" : tablesTable(status.tables) + rowShardsTable(status.rowShards));
 }
@@ -110,7 +110,7 @@ std::string trainersLines(const DaemonStatus& status) {
   const uint32_t least = status.worldSizeMin, most = status.worldSize;
   const std::optional<double> tokens = reportedSum(status.trainers, kReportedTokens);
   const std::string counted = labelledLine(
-      "trainers", fmt::format("{} of {}{} in, {} lost so far{}", status.trainers.size(),
+      "trainers", fmt::format("{} of {}{} joined, {} lost{}", status.trainers.size(),
                               least == most ? "" : fmt::format("{} to ", least), most, status.trainersLost,
                               tokens ? fmt::format("; {} tokens/s", rateText(*tokens)) : ""));
   return status.trainers.empty() ? counted : counted + trainersTable(status.trainers);
@@ -125,15 +125,15 @@ std::string bridgeLine(const BridgeStatus& bridge) {
                                    : std::string("not connected")));
 }
 
-/// "sync", or where there are several groups "sync of fc*".
+/// "sync", or "sync of fc*" if there are several groups.
 std::string policyText(const std::string& policy, const std::string& group, bool several) {
   return several ? fmt::format("{} of {}", policy, group) : policy;
 }
 
-/// "waiting    ranks 0, 2 wait in round 17 (sync) for rank 1, since 3.2 s"
+/// "waiting    ranks 0, 2 wait in round 17 (sync) for rank 1 (3.2 s)"
 std::string waitingLine(const WaitingStatus& waiting, bool several) {
   std::string reason = joined(waiting.awaited, "; ", [](const AwaitedStatus& one) {
-    return fmt::format("rank {}, since {}", one.rank, durationText(one.waitedSeconds));
+    return fmt::format("rank {} ({})", one.rank, durationText(one.waitedSeconds));
   });
   if (waiting.joins > 0)
     reason += fmt::format("{}{} more trainer{} to join", reason.empty() ? "" : "; ", waiting.joins,
@@ -146,8 +146,8 @@ std::string waitingLine(const WaitingStatus& waiting, bool several) {
                   waiting.what, policyText(waiting.policy, waiting.group, several), reason));
 }
 
-/// "rounds     117 closed (diloco); last: ranks 0, 1 in 1.2 s, left out: rank 2 of 12 round(s), the
-/// last 2 in a row". Empty before the first has closed, and of rounds of single steps where nobody can be
+/// "rounds     117 closed (diloco); last: ranks 0, 1 in 1.2 s, left out: rank 2 of 12 round(s), the last 2 in
+/// a row". Empty before the first round has closed, and for single-step rounds in which no trainer can be
 /// left out.
 std::string roundsLine(const RoundsStatus& rounds, bool several) {
   const std::string policy = policyText(rounds.policy, rounds.group, several);
@@ -170,7 +170,7 @@ std::string roundsLine(const RoundsStatus& rounds, bool several) {
             });
   }
   if (rounds.graceLeftSeconds) {
-    text += fmt::format("; now here: ranks {}, grace left {}", ranksText(rounds.here),
+    text += fmt::format("; open round: ranks {}, grace left {}", ranksText(rounds.here),
                         durationText(*rounds.graceLeftSeconds));
   }
   return labelledLine("rounds", text);
@@ -191,7 +191,7 @@ std::string durabilityLines(const DurabilityStatus& durability) {
   std::string out = labelledLine("durability", text);
   if (durability.log && durability.log->diskBytes > 0) {
     out += labelledLine(
-        "", fmt::format("{} of log and {} of checkpoints on the disk", bytesText(durability.log->diskBytes),
+        "", fmt::format("{} of log and {} of checkpoints on disk", bytesText(durability.log->diskBytes),
                         bytesText(durability.checkpointDiskBytes)));
   }
   if (!durability.error.empty()) out += labelledLine("", "NOT SAVED: " + durability.error);
@@ -207,7 +207,7 @@ std::string partitionLine(const PartitionStatus& partition) {
                                                joined(partition.daemons, " ")));
 }
 
-/// What peers make the daemon hold, of what they may.
+/// Memory held for peers, of its limits.
 std::string heldLine(const HeldBytes& held, const HeldLimits& limits) {
   struct Part {
     const char* limit;
@@ -228,7 +228,7 @@ std::string heldLine(const HeldBytes& held, const HeldLimits& limits) {
   return texts.empty() ? "" : labelledLine("held", joined(texts, ", "));
 }
 
-/// "staleness  median 3, 99 % ≤ 16, most 17"
+/// "staleness  median 3, 99 % ≤ 16, max 17"
 std::string histogramLine(const MetricInfo& info, const HistogramValue& value) {
   const auto text = [&](double number) {
     if (info.unit == Unit::seconds) return durationText(number);
@@ -239,7 +239,7 @@ std::string histogramLine(const MetricInfo& info, const HistogramValue& value) {
   std::string label(info.name);
   if (const auto unit = label.rfind("_seconds"); unit != std::string::npos) label.resize(unit);
   std::replace(label.begin(), label.end(), '_', ' ');
-  return labelledLine(label, fmt::format("median {}, 99 % ≤ {}, most {}", text(value.quantile(0.5)),
+  return labelledLine(label, fmt::format("median {}, 99 % ≤ {}, max {}", text(value.quantile(0.5)),
                                          text(value.bound(0.99)), text(value.most)));
 }
 
@@ -289,7 +289,7 @@ std::string statusTable(const DaemonStatus& status) {
   if (status.group) out += groupLines(*status.group);
   out += heldLine(status.held, status.limits);
   if (status.logLinesDropped + status.logLinesSuppressed > 0) {
-    out += labelledLine("log lines", fmt::format("{} DROPPED, {} of peers without access left out",
+    out += labelledLine("log lines", fmt::format("{} DROPPED, {} suppressed",
                                                  status.logLinesDropped, status.logLinesSuppressed));
   }
   return out + metricsLines(status);

@@ -7,10 +7,10 @@
 
 namespace psd {
 
-/// What `psd status` prints: a status for people, in lines.
+/// Output of `psd status`: a human-readable status, in lines.
 std::string statusTable(const DaemonStatus& status);
 
-/// The hottest rows of each table for people.
+/// The most updated rows of each table, human-readable.
 std::string hotRowsTable(const HotRowsStatus& status);
 
 }  // namespace psd

@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kTableLineBytesMax = 8 << 10;  // a daemon may send anything
+constexpr size_t kTableLineBytesMax = 8 << 10;  // bounds untrusted text
 
 }  // namespace
 

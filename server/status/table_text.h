@@ -9,16 +9,16 @@ namespace psd {
 
 using TextRow = std::vector<std::string>;
 
-/// "model      none yet", with the label that each line begins with.
+/// "model      none yet": a line with a padded label.
 std::string labelledLine(std::string_view label, std::string_view text);
 
-/// "18230", "0.25": so many per second.
+/// "18230", "0.25": a rate per second.
 std::string rateText(double perSecond);
 
-/// "0, 2": ranks, one after the other.
+/// "0, 2": a list of ranks.
 std::string ranksText(const std::vector<uint32_t>& ranks);
 
-/// Rows of cells under a heading, the first row; columns aligned, all but the first to the right.
+/// Aligned rows of cells; the first row is the heading, and all columns but the first are right-aligned.
 std::string alignedRows(const std::vector<TextRow>& rows);
 
 }  // namespace psd

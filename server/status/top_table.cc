@@ -27,7 +27,7 @@ const TrainerStatus* sameTrainer(const DaemonStatus& status, const TrainerStatus
   return nullptr;
 }
 
-/// One row for each trainer; adds up what they all do.
+/// One row per trainer; adds up their samples per second.
 std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, double seconds,
                         double& samples) {
   const bool tokens = reportedSum(now.trainers, kReportedTokens).has_value();
@@ -53,7 +53,7 @@ std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, dou
                                              : each->waitsFor});
     if (tokens) rows.back().push_back(reportedRateText(*each, kReportedTokens));
   }
-  return now.trainers.empty() ? "  nobody is in\n" : alignedRows(rows);
+  return now.trainers.empty() ? "  no trainers\n" : alignedRows(rows);
 }
 
 std::string topWaiting(const DaemonStatus& now) {
@@ -62,7 +62,7 @@ std::string topWaiting(const DaemonStatus& now) {
   for (const WaitingStatus& waiting : now.waiting) {
     const std::string who = ranksText(waiting.ranks);
     const std::string whom = joined(waiting.awaited, ", ", [](const AwaitedStatus& one) {
-      return fmt::format("{} since {}", one.rank, durationText(one.waitedSeconds));
+      return fmt::format("{} ({})", one.rank, durationText(one.waitedSeconds));
     });
     out += labelledLine(
         "waiting", fmt::format("{}{}: ranks {} for {}", waiting.what, several ? " of " + waiting.group : "",
@@ -96,7 +96,7 @@ std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
                   rateText(samples), tokens ? rateText(*tokens) + " tokens/s, " : "",
                   byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
   if (now.group) out += groupLines(*now.group);
-  out += labelledLine("trainers", fmt::format("{} of {} in, {} lost so far", now.trainers.size(),
+  out += labelledLine("trainers", fmt::format("{} of {} joined, {} lost", now.trainers.size(),
                                               now.worldSize, now.trainersLost));
   return out + trainers + topWaiting(now);
 }

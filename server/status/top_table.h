@@ -6,8 +6,8 @@
 
 namespace psd {
 
-/// What a daemon did between two looks, for people: rates, who does what, who waits for whom. `before` may be
-/// of another daemon, or of no look at all (uptimeSeconds 0): rates are then since the start.
+/// A human-readable view of a daemon's activity between two readings: rates, trainers, waits. `before` may
+/// come from another daemon or be empty (uptimeSeconds 0); rates are then since the start.
 std::string topTable(const DaemonStatus& before, const DaemonStatus& now);
 
 }  // namespace psd

@@ -7,33 +7,32 @@
 
 namespace psd {
 
-/// The newest push of one trainer that became part of a shard, what it was answered, and which earlier pushes
-/// are in the shard. That is enough to recognise a push that comes again. A value type.
+/// The newest applied push of one rank in one shard: its result, and which earlier pushes the shard also
+/// holds. Enough to recognize a repeated push. A value type.
 struct AppliedPush {
-  static constexpr uint64_t kBefore = 64;    ///< steps that are remembered besides the newest
-  static constexpr size_t kEarlierMost = 8;  ///< processes that are remembered
+  static constexpr uint64_t kBefore = 64;    ///< remembered steps, the newest excluded
+  static constexpr size_t kEarlierMost = 8;  ///< remembered incarnations
 
   Rank rank;
-  uint64_t incarnation = 0;  ///< of the trainer that pushed
+  uint64_t incarnation = 0;  ///< of the trainer process that pushed
   Step step;
-  Version version;         ///< that the push made
-  uint64_t staleness = 0;  ///< that the push had
-  uint64_t before = 0;     ///< bit i: the push of step − 1 − i is in the shard
-  std::vector<uint64_t> earlier =
-      {};  ///< incarnations that had the rank before and pushed, the last one last
+  Version version;                     ///< created by the push
+  uint64_t staleness = 0;              ///< of the push
+  uint64_t before = 0;                 ///< bit i: the push of step − 1 − i is in the shard
+  std::vector<uint64_t> earlier = {};  ///< previous incarnations of the rank that pushed, newest last
   bool operator==(const AppliedPush&) const = default;
 };
 
-/// Enters a push into the list of a shard's pushes, one per rank, and works out `push.before` and
-/// `push.earlier`. A step that is not above the rank's step in the list is of another process of the trainer,
-/// or not new.
+/// Records a push in a shard's list, which has one entry per rank, and computes `push.before` and
+/// `push.earlier`. If the step is not greater than the rank's recorded step, the push is from another process
+/// of the trainer or is a repeat.
 void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push);
 
-/// Notes in `newer` that the processes of `older`, a push of the rank of `newer`, had that rank before.
+/// Adds the incarnations of `older`, an earlier push of the same rank, to `newer.earlier`.
 void noteEarlier(AppliedPush& newer, const AppliedPush& older);
 
-/// Whether the shard holds the push of `step` by the trainer of `push`. Of a step that is too old to be
-/// remembered only the caller may know that it was dropped.
+/// Whether the shard holds the push of `step` by the trainer of `push`. A step older than the remembered
+/// window counts as held; only the caller may know that it was dropped.
 bool holds(const AppliedPush& push, Step step);
 
 }  // namespace psd

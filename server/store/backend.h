@@ -15,39 +15,40 @@
 
 namespace psd {
 
-/// A shard to be allocated.
+/// A shard to allocate.
 struct ShardRequest {
   uint64_t elements = 0;
   Optimizer optimizer;
 };
 
-/// One device that can hold shards and rows of embedding tables. Thread-safe.
+/// A device that stores shards and the rows of embedding tables. Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// For people and status: "cpu" or "cuda:0 (NVIDIA H200)".
+  /// Human-readable, also shown in the status: "cpu" or "cuda:0 (NVIDIA H200)".
   virtual std::string describe() const = 0;
   virtual std::unique_ptr<Lane> makeLane() = 0;
-  /// From now on staged gradients take at most so many bytes of the device's memory, all shards together. On
-  /// the CPU they take none of their own.
+  /// Limits the device memory of staged gradients to `bytes`, over all shards. No effect on the CPU, where
+  /// they take no memory of their own.
   virtual void limitStaged(uint64_t /*bytes*/) {}
-  /// The most gradients that a trimmed mean or squared distances take here; a weighted sum takes any number.
+  /// Maximum number of gradients in a trimmed mean or in squared distances on this device; a weighted sum has
+  /// no limit.
   virtual uint32_t comparedMax() const { return UINT32_MAX; }
-  /// Whether shareMemory() may have memory to share.
+  /// Whether this device supports shareMemory().
   virtual bool sharesMemory() const { return false; }
-  /// Memory of this device for another process. ErrorCode::overloaded, naming the bytes, when the device has
-  /// no room; ErrorCode::invalidArgument when it has none to share.
+  /// Allocates device memory for another process to map. ErrorCode::overloaded, naming the bytes, if the
+  /// device is out of memory; ErrorCode::invalidArgument if it cannot share memory.
   virtual Result<std::shared_ptr<SharedDeviceMemory>> shareMemory(uint64_t /*bytes*/) {
-    return Error{ErrorCode::invalidArgument, describe() + " has no memory of its own to share"};
+    return Error{ErrorCode::invalidArgument, describe() + " does not support shared device memory"};
   }
-  /// Allocates one arena for these shards, zeroed, with their optimizers' state beside it. Fails
-  /// (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
+  /// Allocates one zeroed arena for the shards and their optimizer state. ErrorCode::overloaded, naming the
+  /// bytes, if the device is out of memory.
   virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
       std::span<const ShardRequest> shards) = 0;
-  /// A storage without rows for a table in one shard. Fails (ErrorCode::overloaded) when the device has no
-  /// memory to work on rows, naming the bytes.
+  /// Creates an empty row storage for one table in one shard. ErrorCode::overloaded, naming the bytes, if the
+  /// device is out of memory for the row operations.
   virtual Result<std::unique_ptr<RowStorage>> makeRowStorage(uint32_t dim, const Optimizer& optimizer) = 0;
-  /// allocate() for shards of these sizes, all with one optimizer.
+  /// Allocates shards of the given sizes, all with the same optimizer.
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
                                                               const Optimizer& optimizer) {
     std::vector<ShardRequest> shards;
@@ -56,16 +57,17 @@ class Backend {
   }
 };
 
-/// The CPU backend: anonymous memory, huge pages where the system gives them. With `sharing`, the weights
-/// lie in a memory file to which others have that access; where the system gives none, they do not.
+/// Creates the CPU backend: anonymous memory, on huge pages where the system provides them. With `sharing`,
+/// the weights are in a memory file that other processes can access accordingly; if the system does not
+/// provide one, they stay in anonymous memory.
 std::shared_ptr<Backend> makeCpuBackend(std::optional<SharedAccess> sharing = {});
 
-/// The CUDA backend for device `index`. Without CUDA in the build, without a driver or without that
-/// device: ErrorCode::invalidArgument that says which and how many devices there are.
+/// Creates the CUDA backend for device `index`. ErrorCode::invalidArgument, with the reason and the number of
+/// devices, if the build has no CUDA or the machine has no driver or no such device.
 Result<std::shared_ptr<Backend>> makeCudaBackend(int index);
 
-/// Number of CUDA devices: 0 when the build or the machine has none. ErrorCode::unavailable, with the
-/// driver's reason, when there may be some that this program cannot use.
+/// Number of CUDA devices: 0 if the build or the machine has none. ErrorCode::unavailable, with the driver's
+/// reason, if devices may exist that this program cannot use.
 Result<int> cudaDeviceCount();
 
 }  // namespace psd

@@ -13,35 +13,35 @@
 
 namespace psd {
 
-/// A gradient for a whole shard, in the memory of the shard's device (on CUDA not readable by the host) until
-/// `owner` is released. Immutable.
+/// A gradient of a whole shard in the memory of the shard's device (on CUDA not readable by the host), valid
+/// until `owner` is released. Immutable.
 struct StagedGradient {
   std::span<const float> values;
   std::shared_ptr<const void> owner;
 };
 
-/// Elements of a shard whose weighted sum has weights of its own. A value type.
+/// A range of shard elements with its own weights in a weighted sum. A value type.
 struct WeightedRange {
   uint64_t begin = 0, count = 0;
-  std::vector<float> weights;  ///< one per gradient; one of weight 0 is not read
+  std::vector<float> weights;  ///< one per gradient; gradients of weight 0 are not read
 };
 
-/// How several gradients become one, element by element. A value type.
+/// How to combine several gradients into one, element by element. A value type.
 struct Combination {
   enum class Kind {
-    weightedSum,  ///< the gradients times their weights, added up in their order
-    trimmedMean,  ///< the mean, in ascending order, of what is left without the `trim` least and largest
+    weightedSum,  ///< Σ weight · gradient, summed in the order of the gradients
+    trimmedMean,  ///< mean without the `trim` smallest and largest values, summed in ascending order
   };
   Kind kind = Kind::weightedSum;
-  std::vector<float> weights;  ///< one per gradient; one of weight 0 is not read
+  std::vector<float> weights;  ///< one per gradient; gradients of weight 0 are not read
   uint32_t trim = 0;           ///< 2 · trim < number of gradients
-  GradientChange change{};     ///< of the combined gradient; without compensation
-  /// Of a weighted sum, in place of `weights`: in order and without gaps the elements of a shard, of which
-  /// each range begins at a multiple of the layout's grain. Empty: all have `weights`.
+  GradientChange change{};     ///< applied to the combined gradient; without compensation
+  /// Only for a weighted sum, replaces `weights`: consecutive ranges that cover the shard without gaps, each
+  /// starting at a multiple of the layout's grain. Empty: `weights` applies to all elements.
   std::vector<WeightedRange> ranges = {};
 
-  /// Of a weighted sum: calls visit(weights, from, some) for each part of elements [offset, offset + count)
-  /// that has weights of its own, in order.
+  /// Only for a weighted sum: calls visit(weights, from, some) in order for each part of elements [offset,
+  /// offset + count) that has the same weights.
   template <class Visit>
   void forEachWeights(uint64_t offset, uint64_t count, const Visit& visit) const {
     if (ranges.empty()) return visit(weights, offset, count);
@@ -57,7 +57,7 @@ struct Combination {
   }
 };
 
-/// ‖a − b‖² for each pair of some vectors. Infinite where squares overflow a float. A value type.
+/// ‖a − b‖² for each pair of a set of vectors. Infinite where squares overflow a float. A value type.
 class SquaredDistances {
  public:
   SquaredDistances() = default;
@@ -66,14 +66,14 @@ class SquaredDistances {
   static size_t pairCount(size_t vectors) { return vectors < 2 ? 0 : vectors * (vectors - 1) / 2; }
 
   size_t vectors() const { return vectors_; }
-  /// The pairs (0, 1), (0, 2) … (1, 2) …; a < b.
+  /// One value per pair (a, b), a < b, in the order (0, 1), (0, 2) … (1, 2) ….
   std::span<double> pairs() { return pairs_; }
   double between(size_t a, size_t b) const {
     if (a == b) return 0;
     const size_t low = a < b ? a : b, high = a < b ? b : a;
     return pairs_[low * (2 * vectors_ - low - 1) / 2 + (high - low - 1)];
   }
-  /// Adds the distances over another part of the vectors.
+  /// Adds the distances of another range of elements.
   SquaredDistances& operator+=(const SquaredDistances& part) {
     for (size_t i = 0; i < pairs_.size(); ++i) pairs_[i] += part.pairs_[i];
     return *this;
@@ -84,9 +84,10 @@ class SquaredDistances {
   std::vector<double> pairs_;
 };
 
-/// a · b for each pair of some vectors, and for each with itself, as sums in double. An element counts in the
-/// lane of its place modulo kLanes, lanes are added up when they are asked for: so sums that go on over the
-/// next part of the vectors have the same bits wherever these are cut at multiples of kLanes. A value type.
+/// a · b for each pair of a set of vectors, including each vector with itself, summed in double. Element i is
+/// accumulated in lane i modulo kLanes, and the lanes are summed only on a read. The result is therefore
+/// bit-identical however the vectors are split into consecutive ranges, if the splits are at multiples of
+/// kLanes. A value type.
 class InnerProducts {
  public:
   static constexpr size_t kLanes = 16;
@@ -97,7 +98,7 @@ class InnerProducts {
   static size_t pairCount(size_t vectors) { return vectors * (vectors + 1) / 2; }
 
   size_t vectors() const { return vectors_; }
-  /// kLanes sums for each of the pairs (0, 0), (0, 1) … (1, 1), (1, 2) ….
+  /// kLanes partial sums for each pair, in the order (0, 0), (0, 1) … (1, 1), (1, 2) ….
   std::span<double> lanes() { return lanes_; }
   double between(size_t a, size_t b) const {
     const size_t low = std::min(a, b), high = std::max(a, b);

@@ -12,18 +12,18 @@
 
 namespace psd {
 
-/// What becomes of a gradient on its way to the optimizer, in the order of these fields. A view of memory
-/// that the caller keeps; a value type.
+/// Transformations of a gradient before the optimizer step, applied in the order of the fields. A view; does
+/// not own the memory. A value type.
 struct GradientChange {
   float scale = 1;                                       ///< g ← scale · g
-  float limit = std::numeric_limits<float>::infinity();  ///< g cut to −limit … limit
-  /// DC-ASGD (Zheng et al. 2017), g ← g + λ · g² · (w − pulled): the weights that the gradient was computed
-  /// from, in host memory, one for each value of the gradient. Empty: nothing of it. A value that this would
-  /// make NaN or infinite stays as it is.
+  float limit = std::numeric_limits<float>::infinity();  ///< g clamped to [−limit, limit]
+  /// Delay compensation (DC-ASGD, Zheng et al. 2017): g ← g + λ · g² · (w − pulled), with the weights that
+  /// the gradient was computed from, in host memory, one per gradient value. Empty: no compensation. A value
+  /// that would become NaN or infinite is left unchanged.
   std::span<const float> pulled;
   float lambda = 0;
-  /// λ / √(MS + 1e-7) in place of λ, where MS ← 0.95 · MS + 0.05 · g², at most FLT_MAX, per weight, is the
-  /// storage's.
+  /// Uses λ / √(MS + 1e-7) instead of λ, with the per-weight mean square MS ← 0.95 · MS + 0.05 · g², capped
+  /// at FLT_MAX, which the storage keeps.
   bool adaptive = false;
 
   bool none() const {
@@ -31,7 +31,7 @@ struct GradientChange {
   }
 };
 
-/// What a GradientChange makes of one element of a gradient, on host and device alike.
+/// Applies a GradientChange to one element, on host and device alike.
 struct ElementChange {
   float scale, limit, lambda;
 
@@ -45,12 +45,13 @@ struct ElementChange {
   PSD_HOST_DEVICE float compensatedAdaptively(float g, float w, float pulled, float& meanSquare) const {
     const float next = 0.95f * meanSquare + 0.05f * g * g;
     meanSquare = next < FLT_MAX ? next : FLT_MAX;
-    // By `next`: what is chosen above would make compilers branch rather than vectorise.
+    // Uses `next` rather than the selected value, which would make compilers branch instead of vectorize.
     return finiteOr(g, g + lambda / sqrtf(next + 1e-7f) * g * g * (w - pulled));
   }
 
  private:
-  /// `value`, or `g` where that is NaN or infinite: g² and w − pulled overflow before their product need.
+  /// Returns `value`, or `g` if `value` is NaN or infinite: g² and w − pulled can overflow even if their
+  /// product with λ would not.
   PSD_HOST_DEVICE static float finiteOr(float g, float value) { return fabsf(value) <= FLT_MAX ? value : g; }
 };
 

@@ -18,10 +18,10 @@
 
 namespace psd {
 
-/// What every part of a model that is updated as one has, whatever kind of parameters it holds: its number, a
-/// version, a lock, the pushes that are in it and its place in the log. A dense shard (Shard) is one kind, a
-/// range of the rows of embedding tables (RowShard) the other. It knows no trainers and decides nothing about
-/// consistency. Thread-safe as each member says.
+/// The unit of update of a model, whatever parameters it holds: an id, a version, a lock, the pushes applied
+/// to it and its position in the log. A dense shard (Shard) is one kind, a hash range of the rows of
+/// embedding tables (RowShard) the other. Independent of trainers and of the consistency policy.
+/// Thread-safety is documented per member.
 class ParameterBlock {
  public:
   virtual ~ParameterBlock() = default;
@@ -29,63 +29,62 @@ class ParameterBlock {
   ParameterBlock& operator=(const ParameterBlock&) = delete;
 
   ShardId id() const { return range_.id; }
-  /// The parameter group whose policy and optimizer rule the block.
+  /// The parameter group whose policy and optimizer apply to the block.
   uint32_t group() const { return range_.group; }
-  /// What the block has of its kind: elements of the arena, or of the space of hashes in RowShard's units.
+  /// The block's range, in elements of the arena or, for a RowShard, in units of its hash space.
   const ShardRange& range() const { return range_; }
   /// Index of the block's backend in the ParameterStore.
   size_t device() const { return device_; }
   ShardLock& lock() { return lock_; }
   virtual const Optimizer& optimizer() const = 0;
 
-  /// Updates applied whole.
+  /// Number of completely applied updates.
   Version version() const { return {applied_.load(std::memory_order_acquire)}; }
-  /// Takes the next 1-based update number.
+  /// Allocates the next 1-based update number.
   uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  /// Takes the number after the version's, also after an update that failed. For who holds the lock and races
-  /// with nobody.
+  /// Allocates version() + 1, also after a failed update. The caller must hold the lock exclusively.
   uint64_t beginUpdateAlone() {
     const uint64_t number = version().value + 1;
     begun_.store(number, std::memory_order_relaxed);
     return number;
   }
-  /// What the optimizer must know about update `number`: its rate after the schedule, times `factor`.
+  /// The optimizer's inputs for update `number`: the scheduled learning rate times `factor`.
   UpdateScalars scalars(uint64_t number, double factor = 1) const {
     return {number, optimizer().learningRate(number) * factor, stateBegan_.value};
   }
-  /// The version at which the optimizer's state began as a fresh one.
+  /// The version at which the optimizer state was last initialized.
   Version stateBegan() const { return stateBegan_; }
-  /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
-  /// where there is a log. Gives the version that it made. `room`: from roomToLog().
+  /// Completes an update that was applied under the lock, which is still held: records its pushes and appends
+  /// it to the log, if any. Returns the version that it created. `room`: from roomToLog().
   Version endUpdate(const AppliedUpdate& update, ByteBudget::Lease room = {});
-  /// What endRacingUpdate() made of an update.
+  /// Result of endRacingUpdate().
   struct Recorded {
     Version version;
     uint64_t logged = 0;  ///< see logged()
   };
-  /// Counts an update that was applied while its maker shared the lock, and raced with others: notes whose it
-  /// was, writes it down where there is a log, and gives it the number of the version that it made.
+  /// Completes an update that was applied under the shared lock, concurrently with others: records its
+  /// pushes, appends it to the log, if any, and numbers it with the version that it created.
   Recorded endRacingUpdate(AppliedUpdate update, ByteBudget::Lease room = {});
-  /// The elements that a push is yet to be applied to, for who shares the lock.
+  /// The elements that do not yet contain the push. For holders of the shared lock.
   std::vector<PushedRange> lacking(const UpdateSource& push) const;
-  /// Counts an update, and notes and writes down nothing of it; gives the version that it made.
+  /// Completes an update without recording its pushes or logging it; returns the version that it created.
   Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
 
-  /// Resolves once an update with a gradient of so many bytes may wait for the disk; at once without a log.
-  /// To be called before the block's lock is taken. With 0 bytes: resolves once all earlier callers have
-  /// their room.
+  /// Resolves with budget for a log record whose gradient has `gradientBytes` bytes; immediately without a
+  /// log. Must be called before the block's lock is acquired. With 0 bytes: resolves once all earlier callers
+  /// have their budget.
   kj::Promise<ByteBudget::Lease> roomToLog(uint64_t gradientBytes) const;
-  /// Whether updates are written down.
+  /// Whether updates are logged.
   bool logs() const { return log_ != nullptr; }
-  /// The newest update's number in the log; 0 without a log. Only with the lock held.
+  /// Log sequence number of the newest update; 0 without a log. The lock must be held.
   uint64_t logged() const { return logged_; }
-  /// Resolves once the update with the number `logged` in the log is on the disk; at once for 0.
+  /// Resolves once the log is durable up to the sequence number `logged`; immediately for 0.
   kj::Promise<void> whenDurable(uint64_t logged) const;
-  /// Sets the log of the block's updates. To be called before anybody pushes.
+  /// Sets the log of the block's updates. Must be called before the first push.
   void setLog(std::shared_ptr<UpdateLog> log) { log_ = std::move(log); }
 
-  /// Goes on from a checkpoint: `applied` updates so far, the last of each trainer, and `stateBegan`. Before
-  /// anybody else uses the block.
+  /// Restores the state of a checkpoint: the number of `applied` updates, the pushes and `stateBegan`. Must
+  /// be called before any other thread uses the block.
   void restore(Version applied, PushedRanges pushed, Version stateBegan = {}) {
     stateBegan_ = stateBegan;
     begun_.store(applied.value, std::memory_order_relaxed);
@@ -93,14 +92,14 @@ class ParameterBlock {
     pushed_ = std::move(pushed);
     divided_ = pushed_.divided();
   }
-  /// Which pushes became part of the block, under a policy that applies under the lock. Only with the lock
-  /// held by the caller alone.
+  /// The pushes applied to the block, under a policy that applies under the lock. The lock must be held
+  /// exclusively.
   const PushedRanges& pushed() const { return pushed_; }
-  /// True if some pushes are in some parts of the block's range only. Once false, it stays false.
+  /// True if some pushes are applied to only parts of the block's range. Never becomes true again once false.
   bool divided() const { return divided_; }
 
  protected:
-  /// `applied`: where the version is counted; null: here. It outlives the block.
+  /// `applied`: the counter of the version; null: a member of the block. Must outlive the block.
   ParameterBlock(ShardRange range, size_t device, std::atomic<uint64_t>* applied)
       : range_(range),
         device_(device),
@@ -114,8 +113,8 @@ class ParameterBlock {
   Version stateBegan_;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> ownApplied_{0};
-  std::atomic<uint64_t>& applied_;  // in memory that trainers read too, or ownApplied_
-  mutable std::mutex ending_;       // of who share the lock, one at a time counts its update
+  std::atomic<uint64_t>& applied_;  // in memory shared with trainers, or ownApplied_
+  mutable std::mutex ending_;       // serializes endRacingUpdate() of holders of the shared lock
   PushedRanges pushed_;
   std::atomic<bool> divided_{false};
   std::shared_ptr<UpdateLog> log_;

@@ -8,10 +8,9 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kPieceElements = 1u << 20;  // 4 MiB at a time through host memory
+constexpr uint64_t kPieceElements = 1u << 20;  // 4 MiB, copied through host memory at a time
 
-/// Calls `visit(shard, offset in shard, element in [0, place.count), count)` for each piece of a
-/// tensor.
+/// Calls `visit(shard, offset in the shard, element in [0, place.count), count)` for each piece of a tensor.
 template <class Visit>
 Status forEachPiece(ParameterStore& store, const TensorPlace& place, Visit visit) {
   for (size_t i = 0; i < store.shardCount(); i++) {
@@ -26,7 +25,7 @@ Status forEachPiece(ParameterStore& store, const TensorPlace& place, Visit visit
   return {};
 }
 
-/// Runs of tensors of one group, padding included.
+/// Runs of consecutive tensors of the same group, padding included.
 std::vector<GroupRun> groupRuns(const ModelLayout& layout, const std::vector<uint32_t>& groupOfTensor) {
   std::vector<GroupRun> runs;
   const auto& places = layout.places();
@@ -190,7 +189,7 @@ Status copyParameters(ParameterStore& from, ParameterStore& to) {
   for (size_t i = 0; i < to.model().tensors.size(); i++) {
     const auto same = std::find(tensors.begin(), tensors.end(), to.model().tensors[i]);
     if (same == tensors.end()) {
-      return {ErrorCode::modelMismatch, "there is no tensor " + to.model().tensors[i].toString()};
+      return {ErrorCode::modelMismatch, "the source has no tensor " + to.model().tensors[i].toString()};
     }
     const TensorPlace& place = from.layout().places()[static_cast<size_t>(same - tensors.begin())];
     const uint64_t target = to.layout().places()[i].begin;

@@ -12,8 +12,8 @@ const AppliedPush* newestOf(const PushedRange& range, Rank rank) {
   return found == range.pushes.end() ? nullptr : &*found;
 }
 
-/// Whether the range is past that push, which is in it or was dropped. Without an incarnation no process can
-/// be told from another.
+/// Whether the range has passed the push: it contains the push or has dropped it. Without an incarnation,
+/// processes cannot be distinguished.
 bool isPast(const PushedRange& range, Rank rank, uint64_t incarnation, Step step) {
   const AppliedPush* newest = incarnation == 0 ? nullptr : newestOf(range, rank);
   if (!newest) return false;
@@ -21,7 +21,7 @@ bool isPast(const PushedRange& range, Rank rank, uint64_t incarnation, Step step
   return std::find(newest->earlier.begin(), newest->earlier.end(), incarnation) != newest->earlier.end();
 }
 
-/// Whether both ranges hold the same pushes, whatever versions these made there.
+/// Whether both ranges contain the same pushes; their versions may differ.
 bool samePushes(const PushedRange& a, const PushedRange& b) {
   if (a.pushes.size() != b.pushes.size()) return false;
   return std::all_of(a.pushes.begin(), a.pushes.end(), [&](const AppliedPush& push) {

@@ -9,14 +9,14 @@
 
 namespace psd {
 
-/// A copy of a shard's weights as they were at one version, shared by all pulls of that version.
+/// An immutable copy of a shard's weights at one version, shared by all pulls of that version.
 struct ShardSnapshot {
   Version version;
   ReadView view;  ///< the whole shard
   ByteBudget::Lease room = {};
 };
 
-/// One dense shard: a contiguous range of the arena and its storage. Thread-safe as each member says.
+/// A dense shard: a contiguous range of the arena, with its storage. Thread-safety is documented per member.
 class Shard final : public ParameterBlock {
  public:
   Shard(ShardRange range, size_t device, std::unique_ptr<ShardStorage> storage)
@@ -29,11 +29,11 @@ class Shard final : public ParameterBlock {
   const Optimizer& optimizer() const override { return storage_->optimizer(); }
   const std::optional<SharedPlace>& sharedPlace() const { return place_; }
 
-  /// The last snapshot, while a pull still uses it. Only with the lock held.
+  /// The latest snapshot, while a pull still uses it. The lock must be held.
   std::weak_ptr<const ShardSnapshot>& lastSnapshot() { return lastSnapshot_; }
 
  private:
-  /// The version's word in the memory file where the weights lie in one.
+  /// The version counter in the memory file if the weights are in one; else null.
   static std::atomic<uint64_t>* versionIn(const ShardStorage& storage) {
     const auto place = storage.sharedPlace();
     return place ? &sharedWord(*place->file, place->versionAt) : nullptr;

@@ -6,7 +6,7 @@ namespace psd {
 
 kj::Promise<ShardLock::Guard> ShardLock::acquire(Mode mode) {
   std::lock_guard hold(mutex_);
-  // Who shares does not pass by who waits to be alone.
+  // A shared acquisition does not overtake waiters, so that exclusive ones are not starved.
   const bool joins = mode == Mode::shared && mode_ == Mode::shared && waiters_.empty();
   if (holders_ == 0 || joins) {
     mode_ = mode;
@@ -16,7 +16,8 @@ kj::Promise<ShardLock::Guard> ShardLock::acquire(Mode mode) {
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<Guard>();
   waiters_.push_back({kj::mv(waiter.fulfiller), mode, Clock::now()});
 #ifdef PSD_SANITIZE_THREAD
-  // kj hands the guard over inside its shared library, which is not instrumented: the mutex shows the order.
+  // kj passes the guard on inside its shared library, which is not instrumented: the mutex makes the order
+  // visible to ThreadSanitizer.
   return waiter.promise.then([this](Guard guard) {
     std::lock_guard hold(mutex_);
     return guard;
@@ -27,8 +28,8 @@ kj::Promise<ShardLock::Guard> ShardLock::acquire(Mode mode) {
 }
 
 void ShardLock::release() {
-  // A guard travels with its promise: if its waiter has given up, destroying the undelivered guard releases
-  // the lock again, and the next one gets it. That happens outside the mutex.
+  // The guard travels with the promise: if the waiter has dropped its promise, destroying the undelivered
+  // guard releases the lock again, and the next waiter gets it. Therefore outside the mutex.
   std::vector<Fulfiller> next;
   {
     std::lock_guard hold(mutex_);
@@ -54,7 +55,7 @@ std::vector<ShardLock::Fulfiller> ShardLock::handOn() {
 std::chrono::nanoseconds ShardLock::nextWaits() const {
   const std::lock_guard hold(mutex_);
   if (waiters_.empty()) return std::chrono::nanoseconds(0);
-  // The next waiter has waited for this guard since the lock was handed on; before that it waited for other
+  // The next waiter has waited for this guard since the lock was granted; before that it waited for earlier
   // guards.
   return Clock::now() - std::max(waiters_.front().since, handedOn_);
 }

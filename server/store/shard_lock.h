@@ -9,12 +9,11 @@
 
 namespace psd {
 
-/// A first-come, first-served lock that is waited for with a promise, so that no event loop ever
-/// blocks, and that can be held while a device works: by one alone, or by several who share it. Thread-safe;
-/// outlives its guards and waiters.
+/// A FIFO lock that is acquired with a promise, so that it never blocks an event loop, and that can be held
+/// across device operations. Exclusive or shared. Thread-safe; must outlive its guards and waiters.
 class ShardLock {
  public:
-  /// Holds the lock; gives it to the next waiter when destroyed, on any thread. Movable.
+  /// Holds the lock; its destructor, on any thread, passes the lock to the next waiter. Movable.
   class Guard {
    public:
     Guard(Guard&& other) noexcept : lock_(other.lock_) { other.lock_ = nullptr; }
@@ -26,7 +25,7 @@ class ShardLock {
       if (lock_ != nullptr) lock_->release();
     }
 
-    /// How long the next in line has been waiting for this guard; zero: nobody does.
+    /// How long the next waiter has waited for this guard; zero: there is no waiter.
     std::chrono::nanoseconds delays() const { return lock_->nextWaits(); }
 
    private:
@@ -35,11 +34,11 @@ class ShardLock {
     ShardLock* lock_;
   };
 
-  /// Resolves, on the calling thread's event loop, once the caller holds the lock. A dropped
-  /// promise gives up the place in the queue.
+  /// Acquires the lock exclusively. Resolves on the calling thread's event loop. Dropping the promise leaves
+  /// the queue.
   kj::Promise<Guard> acquire() { return acquire(Mode::alone); }
-  /// Resolves, on the calling thread's event loop, once the caller holds the lock, together with others who
-  /// share it. A dropped promise gives up the place in the queue.
+  /// Acquires the lock shared. Resolves on the calling thread's event loop. Dropping the promise leaves the
+  /// queue.
   kj::Promise<Guard> acquireShared() { return acquire(Mode::shared); }
 
  private:
@@ -54,15 +53,15 @@ class ShardLock {
 
   kj::Promise<Guard> acquire(Mode mode);
   void release();
-  /// With the mutex held and nobody holding the lock: takes the next waiter out of the line, with those who
-  /// share behind it where it shares, and gives them the lock.
+  /// Grants the lock to the next waiter and, if that one shares, to the sharing waiters directly behind it.
+  /// The mutex must be held and the lock free.
   std::vector<Fulfiller> handOn();
   std::chrono::nanoseconds nextWaits() const;
 
-  mutable std::mutex mutex_;  // guards what follows for a few instructions; never held while waiting
+  mutable std::mutex mutex_;  // guards all below; held for a few instructions only
   size_t holders_ = 0;
-  Mode mode_ = Mode::alone;     // in which it is held
-  Clock::time_point handedOn_;  // to who had waited for it
+  Mode mode_ = Mode::alone;     // of the current holders
+  Clock::time_point handedOn_;  // when the lock was last granted to waiters
   std::deque<Waiter> waiters_;
 };
 

@@ -12,15 +12,15 @@
 
 namespace psd {
 
-/// Puts the smaller of two values at `low`, the larger at `high` (low < high).
+/// Swaps two values if necessary, so that the smaller is at `low` and the larger at `high` (low < high).
 struct Comparator {
   uint32_t low = 0;
   uint32_t high = 0;
 };
 
-/// Calls `visit(Comparator)` for Batcher's odd-even merge sort (1968) of `count` values, in order: the
-/// network of the next power of two without the comparators of the values that are not there, which stand for
-/// +∞ at the end.
+/// Calls `visit(Comparator)` in order for Batcher's odd-even merge sort (1968) of `count` values: the network
+/// of the next power of two without the comparators of the missing values, which are treated as +∞ at the
+/// end.
 template <class Visitor>
 constexpr void visitSortingNetwork(uint32_t count, Visitor&& visit) {
   for (uint32_t p = 1; p < count; p *= 2) {
@@ -34,8 +34,8 @@ constexpr void visitSortingNetwork(uint32_t count, Visitor&& visit) {
   }
 }
 
-/// The comparators that decide what is at first … last − 1 of `count` sorted values. Comparators that only
-/// order the rest are left out.
+/// The comparators that determine positions first … last − 1 of `count` sorted values, without those that
+/// only order the rest.
 std::vector<Comparator> selectionNetwork(uint32_t count, uint32_t first, uint32_t last);
 
 template <uint32_t kCount>
@@ -53,7 +53,7 @@ struct SortingNetwork {
   }();
 };
 
-/// One comparator as a type, because nvcc lets device code call no function of the host, even at compile
+/// One comparator as a type, because nvcc does not allow device code to call host functions, even at compile
 /// time.
 template <uint32_t kCount, size_t kIndex>
 struct SortingStep {
@@ -70,11 +70,11 @@ PSD_HOST_DEVICE void compareExchange(float* values) {
 
 template <uint32_t kCount, size_t... kIndex>
 PSD_HOST_DEVICE void sortByNetwork([[maybe_unused]] float* values, std::index_sequence<kIndex...>) {
-  // The elements of a braced list are evaluated in their order.
+  // Elements of a braced list are evaluated in order.
   [[maybe_unused]] const int ordered[] = {(compareExchange<SortingStep<kCount, kIndex>>(values), 0)..., 0};
 }
 
-/// Sorts kCount values by steps that are all known at compile time, so that they can stay in registers.
+/// Sorts kCount values with steps known at compile time, so that the values can stay in registers.
 template <uint32_t kCount>
 PSD_HOST_DEVICE void sortByNetwork(float* values) {
   sortByNetwork<kCount>(values, std::make_index_sequence<SortingNetwork<kCount>::kSize>());

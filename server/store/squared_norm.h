@@ -4,7 +4,7 @@
 
 namespace psd {
 
-/// Σ v², added up in double: finite for every gradient.
+/// Σ v², accumulated in double: finite for every finite gradient.
 double squaredNorm(std::span<const float> values);
 
 }  // namespace psd

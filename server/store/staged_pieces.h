@@ -12,20 +12,20 @@
 
 namespace psd {
 
-/// How an operation goes through staging buffers.
+/// How an operation is split into pieces that pass through staging buffers.
 struct StagedPieces {
   static constexpr uint64_t kBuffersMax = 16;
 
-  uint64_t elements = 0;    ///< in all
-  uint64_t most = 0;        ///< of a piece
-  uint64_t floatsEach = 1;  ///< that an element takes in its buffer
+  uint64_t elements = 0;    ///< total
+  uint64_t most = 0;        ///< maximum per piece
+  uint64_t floatsEach = 1;  ///< buffer floats per element
 };
 
-/// Calls `visit(at, count, buffer)` for one piece after the other. All buffers, which `staged` keeps, are
-/// taken before the first visit, so that an operation that is refused has done nothing
-/// (ErrorCode::overloaded, when the pool has no buffer at all). There may be fewer buffers than pieces:
-/// kBuffersMax, or what the pool has. Then the buffers take turns: before each turn but the first, `wait()`
-/// answers once the visits so far need their buffers no longer.
+/// Calls `visit(at, count, buffer)` for each piece in order. All buffers are acquired before the first visit
+/// and kept in `staged`, so a rejected operation has no effect (ErrorCode::overloaded, if the pool has no
+/// buffer). There may be fewer buffers than pieces: kBuffersMax, or as many as the pool has. The buffers are
+/// then reused in turn: before each turn but the first, `wait()` must return only once the visits so far no
+/// longer need their buffers.
 template <class Visit, class Wait>
 Status forEachStaged(StagingPool& pool, const StagedPieces& pieces,
                      std::vector<std::shared_ptr<float>>& staged, const Visit& visit, const Wait& wait) {

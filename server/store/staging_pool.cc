@@ -55,7 +55,7 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
   if (buffer.data == nullptr) {
     const std::lock_guard lock(mutex_);
     lentBytes_ -= bytes;
-    return noRoom(bytes, "the system has no memory left");
+    return noRoom(bytes, "the system is out of memory");
   }
   return std::shared_ptr<float>(static_cast<float*>(buffer.data),
                                 [pool = shared_from_this(), buffer](float*) { pool->giveBack(buffer); });
@@ -117,7 +117,7 @@ Result<std::shared_ptr<float>> acquireForGradient(StagingPool& pool, uint64_t co
   auto values = pool.acquire(count);
   if (values.ok()) return values;
   return Error{values.error().code,
-               "no room to gather a gradient (limits.staged_bytes): " + values.message()};
+               "not enough memory to gather a gradient (limits.staged_bytes): " + values.message()};
 }
 
 }  // namespace psd

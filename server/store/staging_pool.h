@@ -12,24 +12,24 @@
 
 namespace psd {
 
-/// Reusable host buffers for copies on their way out or in. Fresh pages cost more than the copies.
+/// Reusable host buffers for copies to and from a device. Touching fresh pages would cost more than the
+/// copies.
 ///
-/// Thread-safe. A buffer keeps its pool alive, so the pool may be let go first. Giving a buffer
-/// back only puts it on a list; memory is released in acquire() and with the pool, so that threads
-/// on which releasing is not allowed (the CUDA driver's) may drop buffers while somebody else holds
-/// the pool.
+/// Thread-safe. A buffer keeps its pool alive, so the owner may drop the pool first. Returning a buffer only
+/// puts it on a list; memory is freed in acquire() and with the pool. Threads that must not free memory (the
+/// CUDA driver's) may therefore drop buffers as long as another owner holds the pool.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
-  /// Where the memory comes from; allocate answers null when there is none.
+  /// The allocator; `allocate` returns null if out of memory.
   struct Memory {
     void* (*allocate)(size_t bytes);
     void (*release)(void* memory);
   };
-  /// Ordinary memory of this machine.
+  /// Ordinary host memory.
   static Memory hostMemory();
   struct Limits {
-    uint64_t lentBytesMax;  ///< a buffer beyond it is refused, unless it would be the only one
-    uint64_t idleBytesMax;  ///< kept when what is asked for next is of another size
+    uint64_t lentBytesMax;  ///< buffers beyond it are rejected, unless no other is lent
+    uint64_t idleBytesMax;  ///< idle bytes kept when a request fits no idle buffer
   };
 
   static std::shared_ptr<StagingPool> make(Memory memory, Limits limits);
@@ -37,11 +37,11 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
 
-  /// Room for `count` floats, 64-byte aligned, contents undefined; returned to the pool when the
-  /// last copy of the pointer goes. ErrorCode::overloaded, naming the bytes, when there is none.
+  /// A buffer of `count` floats, 64-byte aligned, contents undefined; returned to the pool with the last copy
+  /// of the pointer. ErrorCode::overloaded, naming the bytes, if there is none.
   Result<std::shared_ptr<float>> acquire(uint64_t count);
   void setLentBytesMax(uint64_t bytes);
-  /// Bytes in buffers that somebody holds.
+  /// Bytes in lent buffers.
   uint64_t lentBytes() const;
 
  private:
@@ -51,17 +51,17 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   };
 
   StagingPool(Memory memory, Limits limits) : memory_(memory), limits_(limits) {}
-  /// An idle buffer of at least `bytes` that does not waste more than half; null when none fits.
+  /// An idle buffer of at least `bytes` that wastes at most half; null if none fits.
   Buffer takeIdle(uint64_t bytes);
-  /// Takes buffers off the idle list until at most `bytes` are left on it.
+  /// Removes buffers from the idle list until at most `bytes` remain.
   std::vector<Buffer> takeIdleBeyond(uint64_t bytes);
   void release(const std::vector<Buffer>& buffers);
   void releaseIdle();
   void giveBack(Buffer buffer);
 
   const Memory memory_;
-  // Guards all below. Never held while memory is allocated or released: CUDA may wait there for its
-  // driver's thread, which may be giving a buffer back.
+  // Guards all below. Not held while memory is allocated or freed: CUDA may then wait for its driver's
+  // thread, which may be returning a buffer.
   mutable std::mutex mutex_;
   Limits limits_;
   std::vector<Buffer> idle_;
@@ -69,8 +69,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   uint64_t lentBytes_ = 0;
 };
 
-/// Room for a gradient of `count` elements that waits to be applied, in a pool that limits.staged_bytes
-/// bounds; the error names that.
+/// A buffer for a gradient of `count` elements that waits to be applied, from a pool limited by
+/// limits.staged_bytes, which the error names.
 Result<std::shared_ptr<float>> acquireForGradient(StagingPool& pool, uint64_t count);
 
 }  // namespace psd

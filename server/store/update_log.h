@@ -14,28 +14,29 @@
 
 namespace psd {
 
-/// A push that went into an update, or a trainer's share in it: where trainers average their gradients before
-/// one of them pushes, the others have shares, with step 0 and no samples. A value type.
+/// A push that contributed to an update, or a trainer's share of it: if trainers average their gradients and
+/// one of them pushes the result, the others are recorded as shares, with step 0 and no samples. A value
+/// type.
 struct UpdateSource {
   Rank rank;
-  uint32_t samples = 0;      ///< examples behind its gradient
-  uint64_t incarnation = 0;  ///< of the trainer that pushed
+  uint32_t samples = 0;      ///< number of examples in its gradient
+  uint64_t incarnation = 0;  ///< of the trainer process that pushed
   Step step;
-  Version basis;  ///< version that the gradient was computed from
+  Version basis;  ///< version from which the gradient was computed
   uint64_t staleness = 0;
 
   bool isShare() const { return step == Step{}; }
 };
 
-/// Which part of a larger change a shard's update is. An update of several shards is logged one shard after
-/// the other and is in the model once it is in all of them. Only then are its pushes answered.
+/// Position of a shard's update in a larger change. An update of several shards is logged one shard after the
+/// other; it is in the model once it is in all of them, and only then are its pushes answered.
 enum class UpdatePart : uint32_t {
-  whole = 0,   ///< the update is of one shard
-  goesOn = 1,  ///< the update of the next shard comes after this one
+  whole = 0,   ///< the update changes only this shard
+  goesOn = 1,  ///< followed by the update of the next shard
   last = 2,
 };
 
-/// So many updates of ids, one after the other in a list, that an admission filter with these terms counts. A
+/// `count` consecutive entries of an id list, whose updates an admission filter with these terms counts. A
 /// value type.
 struct CountedRun {
   uint32_t table = 0;                  ///< index into ModelSpec::tables
@@ -44,42 +45,42 @@ struct CountedRun {
   bool operator==(const CountedRun&) const = default;
 };
 
-/// What happened to rows of a row shard beside an update: some were evicted before it, and ids without a row
-/// were counted with it. A view of memory that the caller keeps.
+/// Changes to a row shard besides an update: rows evicted before it, and updates of ids without a row counted
+/// with it. A view; does not own the memory.
 struct RowsBeside {
   RowIds evicted;
   std::span<const CountedRun> counted;
-  std::span<const uint64_t> countedIds;  ///< run after run
+  std::span<const uint64_t> countedIds;  ///< in the order of the runs
 
   bool empty() const { return evicted.empty() && countedIds.empty(); }
 };
 
-/// One update of a whole shard as the optimizer ran it. A view of memory that the caller keeps.
+/// One update of a whole shard as the optimizer executed it. A view; does not own the memory.
 struct AppliedUpdate {
   UpdateScalars scalars;
-  Gradient gradient;  ///< what the optimizer got; of a row shard row after row
+  Gradient gradient;  ///< input of the optimizer; for a row shard one row after the other
   std::span<const UpdateSource> sources;
   UpdatePart part = UpdatePart::whole;
-  std::optional<RowIds> rows = {};  ///< of a row shard: whose gradients these are
-  RowsBeside beside = {};           ///< of a row shard
+  std::optional<RowIds> rows = {};  ///< row shards only: the rows of the gradients
+  RowsBeside beside = {};           ///< row shards only
 };
 
-/// The log of all shards' updates, each shard's in the order in which it made them. Thread-safe.
+/// The log of the updates of all shards; the records of each shard are in update order. Thread-safe.
 class UpdateLog {
  public:
   virtual ~UpdateLog() = default;
 
-  /// Room among what may wait for the disk, for an update whose gradient has so many bytes. To be asked for
-  /// before the shard's lock is taken. Gives no room where the log has failed. With 0 bytes: resolves once
-  /// all earlier callers have their room.
+  /// Reserves budget among the records waiting for the disk, for an update whose gradient has `gradientBytes`
+  /// bytes. Must be called before the shard's lock is acquired. Resolves with an empty lease if the log has
+  /// failed. With 0 bytes: resolves once all earlier callers have their budget.
   virtual kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) = 0;
 
-  /// Copies the update and returns at once: its number in the log, or 0 where the log has failed. Called with
-  /// the shard's lock held. `room`: as room() gave it.
+  /// Copies the update and returns its log sequence number without waiting, or 0 if the log has failed. Must
+  /// be called with the shard's lock held. `room`: from room().
   virtual uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) = 0;
 
-  /// Resolves, on the calling event loop, once the update with that number and all before it are on the disk,
-  /// or the log has failed and said so.
+  /// Resolves, on the calling event loop, once the log is durable up to the sequence number `number`, or once
+  /// the log has failed and reported its failure.
   virtual kj::Promise<void> whenDurable(uint64_t number) = 0;
 };
 

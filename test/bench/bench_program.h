@@ -5,7 +5,8 @@
 
 namespace psd::bench {
 
-/// The exit status of a benchmark's main(): that of `run(argc, argv)`, or 1 with one line of what it threw.
+/// The exit status of a benchmark's main(): that of `run(argc, argv)`, or 1 with the exception's text in one
+/// line.
 template <class Run>
 int runProgram(const char* name, Run run, int argc, char** argv) {
   try {

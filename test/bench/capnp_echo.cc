@@ -10,7 +10,7 @@
 namespace psd::bench {
 namespace {
 
-/// Answers with `values`, copied into the message, as the generated code invites to.
+/// Answers with `values`, copied into the message, as is usual with the generated code.
 class EchoService final : public Echo::Server {
  public:
   explicit EchoService(kj::ArrayPtr<const kj::byte> values) : values_(values) {}
@@ -29,7 +29,7 @@ kj::ArrayPtr<const kj::byte> asBytes(std::span<const char> bytes) {
   return kj::arrayPtr(reinterpret_cast<const kj::byte*>(bytes.data()), bytes.size());
 }
 
-/// Without the default limit of 64 MiB on what one message may hold.
+/// Without the default limit of 64 MiB per message.
 capnp::ReaderOptions readerOptions() {
   capnp::ReaderOptions options;
   options.traversalLimitInWords = UINT64_MAX;

@@ -1,5 +1,5 @@
-// psd-bench-codecs: what every codec takes for one slice of 1 MiB of float32, on one thread. Prints one JSON
-// object a line. Encoding is what a trainer does with error feedback; decoding is what the daemon does before
+// psd-bench-codecs: the time of every codec for one slice of 1 MiB of float32, on one thread. Prints one JSON
+// object per line. Encoding is that of a trainer with error feedback; decoding is that of the daemon before
 // the optimizer.
 
 #include <cstdio>
@@ -16,7 +16,7 @@ namespace psd::bench {
 namespace {
 
 constexpr uint64_t kCount = 1u << 18;
-constexpr uint64_t kBlock = 4096;  // as the daemon's apply loop decodes
+constexpr uint64_t kBlock = 4096;  // as in the daemon's apply loop
 
 std::vector<float> gradient() {
   std::mt19937_64 random(1);

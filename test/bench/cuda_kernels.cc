@@ -16,8 +16,8 @@
 namespace psd::bench {
 namespace {
 
-constexpr uint64_t kSliceElements = uint64_t{1} << 20;  // of the daemon's largest default slice
-constexpr uint32_t kPassesPerRound = 10;                // between two events, so that they cost nothing
+constexpr uint64_t kSliceElements = uint64_t{1} << 20;  // in the daemon's largest default slice
+constexpr uint32_t kPassesPerRound = 10;                // between two events, whose cost is then small
 constexpr std::array<uint32_t, 4> kStreamCounts = {1, 2, 4, 8};
 constexpr UpdateScalars kUpdate{.number = 2, .learningRate = 1e-3};
 
@@ -51,8 +51,8 @@ double medianOf(std::vector<double> values) {
   return *middle;
 }
 
-/// Seconds between two events around what `queue` puts on the streams: the first stream's clock, on which the
-/// others start and for which they are waited.
+/// Seconds between two events around the work that `queue` puts on the streams, by the clock of the first
+/// stream; the others start and end with it.
 class Stopwatch {
  public:
   static Result<Stopwatch> make(int device, uint32_t streams) {
@@ -110,14 +110,14 @@ std::vector<NamedOptimizer> optimizersToMeasure() {
   return out;
 }
 
-/// Gradients that are not zero: what is left of one after many steps must not become subnormal.
+/// Gradients that are not zero: what remains of one after many steps must not become subnormal.
 Result<std::shared_ptr<DeviceFloats>> gradients(int device, uint64_t elements) {
   PSD_ASSIGN_OR_RETURN(auto floats, DeviceFloats::allocate(device, elements));
   PSD_RETURN_IF_ERROR(checked(device, "fill kernel", fillOnDevice(floats->data(), elements, 1.f)));
   return floats;
 }
 
-/// What is queued on the default stream is done.
+/// Waits for the work on the default stream.
 Status settle(int device) { return checked(device, "cudaDeviceSynchronize", cudaDeviceSynchronize()); }
 
 }  // namespace

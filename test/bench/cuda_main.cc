@@ -1,6 +1,7 @@
-// psd-bench-cuda: the CUDA store's kernels, bytes moved over time, beside a device-to-device copy of the same
-// run; and gathers and steps of embedding rows, beside those of rows in host memory. Prints a table, or one
-// JSON object. Exit status 4: this machine has no CUDA device; 1 where PSD_REQUIRE_CUDA=1.
+// psd-bench-cuda: the CUDA store's kernels, as bytes moved per second, compared with a device-to-device copy
+// in the same run; and gathers and steps of embedding rows, compared with those of rows in host memory.
+// Prints a table, or one JSON object. Exit status 4: this machine has no CUDA device; 1 if
+// PSD_REQUIRE_CUDA=1.
 
 #include <cstdio>
 #include <vector>

@@ -28,7 +28,7 @@ Result<std::unique_ptr<RowStorage>> makeRows(Backend& backend, uint32_t dim, con
   return storage;
 }
 
-/// The median of the rounds' times, after one to warm up; each has rows of its own.
+/// The median of the rounds' times after one warm-up round; each round has rows of its own.
 template <class Call>
 double medianOf(const RowWork& work, const Call& call) {
   std::mt19937_64 random(1);
@@ -44,7 +44,7 @@ double medianOf(const RowWork& work, const Call& call) {
   return times[times.size() / 2];
 }
 
-/// Calls use(first, rows, next) with as many rows at a time as the storage wants.
+/// Calls use(first, rows, next) with as many rows at a time as the storage accepts.
 template <class Use>
 void eachBatch(const RowStorage& storage, RowStorage::Rows rows, const Use& use) {
   const size_t most = storage.batchRows();
@@ -63,7 +63,7 @@ Result<std::vector<RowTiming>> timeRows(int device, const RowWork& work) {
   std::vector<RowTiming> timings;
   for (const uint32_t dim : work.dims) {
     std::vector<float> values(work.batch * dim, 0.01f);
-    bool gathered = false;  // it is the same whatever the optimizer
+    bool gathered = false;  // it does not depend on the optimizer
     for (const Optimizer& optimizer : {Optimizer{Sgd{}, 0.01, {}}, Optimizer{Adagrad{}, 0.01, {}},
                                        Optimizer{RowwiseAdagrad{}, 0.01, {}}}) {
       PSD_ASSIGN_OR_RETURN(const auto there, makeRows(*backend, dim, optimizer, work.rows));

@@ -1,13 +1,14 @@
-"""Passes connections on, each byte so many milliseconds late, as a long way would.
+"""Relays connections, delaying each byte by a number of milliseconds, like a long-distance network.
 
-Usage: delay_relay.py FROM TO MILLISECONDS. FROM: a port, of all addresses, or the path of a Unix socket; TO: such a path, or HOST:PORT.
-Prints a line once it listens. It takes no more from a side than the other side has room for beyond what is on its way.
+Usage: delay_relay.py FROM TO MILLISECONDS. FROM: a port, of all addresses, or the path of a Unix socket; TO: such a
+path, or HOST:PORT. Prints a line once it listens. It reads no more from a side than the other side accepts, beyond the
+bytes in flight.
 """
 import asyncio
 import sys
 
 PIECE = 256 << 10
-ON_THE_WAY = 32 << 20  # bytes of one direction, at most: those of 2.5 Gbit/s and 100 ms
+ON_THE_WAY = 32 << 20  # bytes in one direction, at most: those of 2.5 Gbit/s and 100 ms
 
 
 async def pass_on(reader, writer, delay):

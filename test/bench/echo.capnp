@@ -1,9 +1,9 @@
 @0xb7d4a0c5e1f2963a;
-# The least that a server can offer: what a call costs as Cap'n Proto comes.
+# The minimal service: the cost of a plain Cap'n Proto call.
 
 interface Echo {
   call @0 ();
-  # Empty both ways.
+  # Empty in both directions.
 
   pull @1 () -> (values :Data);
   # Everything in one message.

@@ -1,5 +1,5 @@
-// psd-bench-references: what this machine can do without psd, to hold psd's figures against. Each subcommand
-// prints one JSON object.
+// psd-bench-references: this machine's performance without psd, as a reference for psd's figures. Each
+// subcommand prints one JSON object.
 
 #include <cstdio>
 #include <exception>
@@ -31,7 +31,7 @@ const std::map<std::string, CombineOperation> kCombine = {{"mean", CombineOperat
                                                           {"trimmed_mean", CombineOperation::trimmedMean},
                                                           {"distances", CombineOperation::distances}};
 
-/// The command line as read.
+/// The parsed command line.
 struct Arguments {
   StreamKind kind = StreamKind::unixSocket;
   Direction direction = Direction::pull;
@@ -39,7 +39,7 @@ struct Arguments {
   CombineOperation combine = CombineOperation::mean;
   uint32_t gradients = 5;
   uint64_t bytes = 64u << 20;
-  uint64_t pieceBytes = 0;  // 0: all in one
+  uint64_t pieceBytes = 0;  // 0: in one piece
   uint32_t window = 4;
   int bufferBytes = 0;
   double seconds = 1;

@@ -12,7 +12,7 @@
 
 namespace psd::bench {
 
-/// What repeated runs of one thing took, in seconds. A value type.
+/// Times of repeated runs, in seconds. A value type.
 struct Timing {
   double median = 0;
   double best = 0;
@@ -38,15 +38,15 @@ Timing measure(double seconds, Work&& work) {
   return {times[times.size() / 2], times.front(), times.size()};
 }
 
-/// Floats in huge pages where the system gives them, each page touched, so that no page is new while time
-/// is taken. Owned by one thread.
+/// Floats in huge pages if the system provides them, with every page touched, so that no page fault occurs
+/// while time is measured. Owned by one thread.
 class Floats {
  public:
   explicit Floats(uint64_t bytes) : count_((bytes + sizeof(float) - 1) / sizeof(float)) {
     const uint64_t rounded = (bytes + kHugePage - 1) / kHugePage * kHugePage;
     data_ = static_cast<float*>(std::aligned_alloc(kHugePage, rounded));
     if (data_ == nullptr) throw std::bad_alloc();
-    madvise(data_, rounded, MADV_HUGEPAGE);  // a hint: without it all works, more slowly
+    madvise(data_, rounded, MADV_HUGEPAGE);  // a hint: slower without it
     std::fill_n(data_, rounded / sizeof(float), 0.f);
   }
   ~Floats() { std::free(data_); }

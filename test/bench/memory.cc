@@ -13,11 +13,11 @@
 namespace psd::bench {
 namespace {
 
-/// Keeps the compiler from leaving out what was written to `p`.
+/// Keeps the compiler from eliminating the writes to `p`.
 void keep(const void* p) { asm volatile("" ::"r"(p) : "memory"); }
 
-/// Both sides are 64-byte aligned. The rest below 64 bytes is copied plainly. Where there are no such
-/// stores it is memcpy.
+/// Copies with non-temporal stores; both sides are 64-byte aligned. The rest below 64 bytes is copied
+/// normally. Without such stores it is memcpy.
 void copyStreaming(float* to, const float* from, uint64_t bytes) {
 #if defined(__x86_64__)
   auto* out = reinterpret_cast<__m128i*>(to);
@@ -81,7 +81,7 @@ MemoryTiming measureOptimizer(const Optimizer& optimizer, uint64_t bytes, double
     memory.push_back(std::make_unique<Floats>(bytes));
     slots.push_back(memory.back()->data());
   }
-  // Not zero: what is left of a gradient after many steps must not become subnormal, which is slow.
+  // Not zero: what remains of a gradient after many steps must not become subnormal, which is slow.
   std::fill_n(gradient.data(), gradient.count(), 1.f);
   const Timing timing = measure(seconds, [&] {
     racyApply(optimizer, {.number = 2, .learningRate = 1e-3}, 0, weights.count(), weights.data(),

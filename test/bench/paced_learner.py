@@ -1,7 +1,8 @@
-"""A learner of psd.torch.DiLoCo whose steps take as long as is said, most of which it sleeps: so that learners of different speed
-are that also where cores are few. For scripts/bench.
+"""A psd.torch.DiLoCo learner whose steps take a given time, most of which it sleeps, so that learners of different
+speed are possible on few cores. For scripts/bench.
 
-Usage: paced_learner.py ADDRESS RANK WORLD STEP_MS SAMPLES. Prints of each step its end, in seconds since 1970. Runs until it is killed.
+Usage: paced_learner.py ADDRESS RANK WORLD STEP_MS SAMPLES. Prints the end of each step, in seconds since 1970. Runs
+until it is killed.
 """
 import sys
 import time
@@ -14,7 +15,7 @@ def main():
     import psd.torch
 
     address, rank, world, step_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) / 1000
-    samples = int(sys.argv[5])  # of a step
+    samples = int(sys.argv[5])  # per step
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
@@ -27,7 +28,7 @@ def main():
         inner.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()
         time.sleep(max(step_s - (time.monotonic() - begun), 0))
-        inner.step()  # which exchanges, where it is time
+        inner.step()  # exchanges when due
         print(f"{time.time():.6f}", flush=True)
 
 

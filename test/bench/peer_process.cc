@@ -32,7 +32,7 @@ void setBuffers(int fd, int bytes) {
 
 std::array<int, 2> connectedByTcp(int bufferBytes) {
   const int listening = checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-  setBuffers(listening, bufferBytes);  // before listen(): an accepted socket takes them over
+  setBuffers(listening, bufferBytes);  // before listen(): an accepted socket inherits them
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

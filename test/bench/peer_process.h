@@ -9,19 +9,20 @@ namespace psd::bench {
 
 enum class StreamKind { unixSocket, tcp };
 
-/// A forked process and a connected stream to it. The process runs `serve(fd)` and ends; the destructor
+/// A forked process and a connected stream to it. The process runs `serve(fd)` and exits; the destructor
 /// closes the stream and waits for that. Both sockets are blocking. Construct it before any thread exists.
 /// Owned by one thread.
 class PeerProcess {
  public:
-  /// `bufferBytes` of both sockets, both ways; 0 leaves the system's. Throws std::system_error.
+  /// `bufferBytes`: buffers of both sockets, in both directions; 0 keeps the system's. Throws
+  /// std::system_error.
   PeerProcess(StreamKind kind, int bufferBytes, const std::function<void(int)>& serve);
   ~PeerProcess();
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
   int fd() const { return fd_; }
-  /// Gives the socket away.
+  /// Releases the socket to the caller.
   int release();
 
  private:
@@ -29,9 +30,9 @@ class PeerProcess {
   pid_t pid_ = -1;
 };
 
-/// Sends all of it. Throws std::system_error.
+/// Sends everything. Throws std::system_error.
 void sendAll(int fd, std::span<const char> bytes);
-/// Receives exactly that much; false at the end of the stream. Throws std::system_error.
+/// Receives exactly that many bytes; false at the end of the stream. Throws std::system_error.
 bool receiveAll(int fd, std::span<char> bytes);
 
 template <class T>

@@ -1,8 +1,8 @@
-"""What psd-trainer bench measures, from Python: a pull or a push of so many bytes, or a training step of mnist_cnn.
+"""Measurements of psd-trainer bench from Python: a pull or a push of a given size, or a training step of mnist_cnn.
 
-Usage: python_client.py pull|push|train --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds SECONDS].
-DIR holds the package psd. Prints one JSON object with the seconds of the median. A step needs torch; in one process blocks of steps
-with psd.torch.Optimizer and with torch.optim.SGD take turns.
+Usage: python_client.py pull|push|train --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds
+SECONDS]. DIR holds the package psd. Prints one JSON object with the median in seconds. A step needs torch; blocks of
+steps with psd.torch.Optimizer and with torch.optim.SGD alternate in one process.
 """
 import argparse
 import json
@@ -16,10 +16,10 @@ BLOCK_STEPS = 10
 
 
 def transfers(arguments):
-    """Seconds of each, one after the other."""
+    """The seconds of each transfer, one after the other."""
     import psd
 
-    model = psd.Model("bench", {"weights": (arguments.size // 4,)})  # that of psd-trainer bench, so that one daemon serves both
+    model = psd.Model("bench", {"weights": (arguments.size // 4,)})  # the same as psd-trainer bench's, so that one daemon serves both
     with psd.Client(arguments.server, transport=arguments.transport) as client:
         values = model.zeros()
         client.join(model, values, 0, 1)
@@ -47,7 +47,7 @@ def steps(arguments):
     from mnist import network
 
     torch.set_num_threads(1)
-    psd.torch.keep_freed_memory()  # as psd-trainer does
+    psd.torch.keep_freed_memory()  # like psd-trainer
     torch.manual_seed(1)
     served, local = network(), network()
     images, classes = torch.randint(256, (1000, 1, 28, 28), dtype=torch.uint8), torch.randint(10, (1000,))

@@ -1,7 +1,8 @@
-"""A trainer that counts in rows: every push takes 1 from the value of some rows, drawn as the words of made-up documents are.
+"""A trainer that counts in rows: every push subtracts 1 from the value of some rows, drawn like the words of synthetic
+documents.
 
-Usage: racing_rows.py ADDRESS RANK WORLD_SIZE PUSHES --package DIR. The daemon's optimizer is SGD with a rate of 1. Prints one JSON
-object: how often rows were pushed, and the one of the commonest word. DIR holds the package psd.
+Usage: racing_rows.py ADDRESS RANK WORLD_SIZE PUSHES --package DIR. The daemon's optimizer is SGD with a rate of 1.
+Prints one JSON object: the number of pushed rows, and that of the most frequent word. DIR holds the package psd.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
-// psd-bench-row-checkpoints: what a checkpoint of the rows that changed takes beside one of all rows. Prints
-// one JSON object; the two are measured in turns.
+// psd-bench-row-checkpoints: the time of a checkpoint of the changed rows compared with one of all rows.
+// Prints one JSON object; the two alternate.
 
 #include <algorithm>
 #include <cstdio>
@@ -53,7 +53,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Medians of what the checkpoints of one kind took.
+/// Median times of checkpoints of one kind.
 struct Taken {
   std::vector<double> seconds, bytes;
 

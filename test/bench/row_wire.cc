@@ -16,13 +16,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kPieceRows = 2048;  // gathered, then sent, while they are in the cache
 
-/// What the near end asks for; the ids follow, and to a push the gradients. The answer to a push is one byte.
+/// A request of the near end, followed by the ids, and for a push by the gradients. The answer to a push is
+/// one byte.
 struct RowsAsked {
   uint64_t direction;
   uint64_t ids;
 };
 
-/// Memory that both processes have: ids, then values.
+/// Memory shared by both processes: ids, then values.
 class Shared {
  public:
   Shared(uint64_t ids, uint32_t dim) : ids_((ids + 15) / 16 * 16), bytes_(ids_ * (8 + dim * sizeof(float))) {
@@ -109,7 +110,7 @@ class RowServer {
   uint64_t updates_ = 1;
 };
 
-/// Ids of one transfer, others each time and each once, as a trainer sends them.
+/// Ids of one transfer, different each time and without repetition, as a trainer sends them.
 class Ids {
  public:
   explicit Ids(const RowWireOptions& options)

@@ -1,6 +1,6 @@
-// psd-bench-rows: what looking rows up by id costs beside knowing where they are. Prints one JSON object per
-// measurement, in seconds of the thread's own work; what is compared is measured in turns, with other ids
-// each time.
+// psd-bench-rows: the cost of looking up rows by id compared with knowing their position. Prints one JSON
+// object per measurement, in seconds of the thread's CPU time; compared operations alternate, with different
+// ids each time.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,10 +31,10 @@ struct Arguments {
   uint64_t batch = 100'000;
   uint64_t pushed = 2048;  // new rows of one push
   uint32_t rounds = 25;
-  std::string measure = "all";  // or "lookups", under SGD alone, or "inserts"
+  std::string measure = "all";  // or "lookups", with SGD only, or "inserts"
 };
 
-/// Seconds that this thread has worked: what others do on the machine disturbs them less than a clock's.
+/// CPU seconds of this thread: less disturbed by other processes than wall time.
 double workedSeconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -67,7 +67,7 @@ void require(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
 }
 
-/// Adds all rows, and returns what each push took, in seconds.
+/// Adds all rows, and returns the seconds of each push.
 std::vector<double> fill(RowTable& table, const Arguments& arguments) {
   std::vector<double> times;
   std::vector<uint64_t> ids;
@@ -80,7 +80,7 @@ std::vector<double> fill(RowTable& table, const Arguments& arguments) {
   return times;
 }
 
-/// A table of lines that doubles, as most do: for the longest pause alone.
+/// A table of lines that doubles, like most hash tables: only for the longest pause.
 double doublingPause(const Arguments& arguments) {
   struct alignas(64) Line {
     uint64_t ids[5];
@@ -118,7 +118,7 @@ double doublingPause(const Arguments& arguments) {
   return longest;
 }
 
-/// Ids of one batch, others each time.
+/// Ids of one batch, different each time.
 class Batches {
  public:
   explicit Batches(const Arguments& arguments) : rows_(arguments.rows), ids_(arguments.batch) {}
@@ -159,7 +159,7 @@ void lookups(const Arguments& arguments, RowTable& table, RowStorage& storage) {
   const RowInitial initial;
   for (uint32_t round = 0; round < arguments.rounds; ++round) {
     table.find(batches.next(), rows);
-    batches.next();  // what find() brought into the cache is not what is gathered
+    batches.next();  // so that gathers do not use what find() brought into the cache
     table.find(batches.next(), rows);
     std::vector<uint32_t> keep = rows;
     std::span<const uint64_t> ids = batches.next();

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kApplyBytes = 256 << 10;  // received, then applied while they are in the cache
 
-/// What the near end asks for. The answer to a push is one byte.
+/// A request of the near end. The answer to a push is one byte.
 struct Request {
   uint64_t direction;
   uint64_t offset, bytes;
@@ -36,7 +36,7 @@ void serveStream(int fd, uint64_t bytes) {
   }
 }
 
-/// One transfer of everything.
+/// One transfer of all parameters.
 class Transfer {
  public:
   Transfer(int fd, const StreamOptions& options, std::span<char> bytes)

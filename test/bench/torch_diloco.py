@@ -1,9 +1,9 @@
-"""DiLoCo, Streaming DiLoCo and Delayed Nesterov by PyTorch alone, and the same learners by psd.torch.DiLoCo with a daemon: the
-same model, initial values, samples and inner optimizer. Prints what the parameters that all share come to as JSON.
+"""DiLoCo, Streaming DiLoCo and Delayed Nesterov with PyTorch alone, and the same learners with psd.torch.DiLoCo and a daemon: the
+same model, initial values, samples and inner optimizer. Prints the held-out loss of the shared parameters as JSON.
 
     PYTHONPATH=build/release/python python3 test/bench/torch_diloco.py rounds unix:///tmp/psd.sock --text FILE --period 20
 
-With --rules, or without a server, it prints what the daemon's policy and optimizer must be.
+With --rules, or without a server, it prints the daemon's policy and optimizer.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WAIT_S = 600.0
 
 
 def delay_of(period):
-    """Steps that go on while a fragment is exchanged."""
+    """Steps that continue while a fragment is exchanged."""
     return period // 10
 
 
@@ -44,7 +44,8 @@ def optimizer_of(kind):
 
 
 def written_text(characters=60_000, seed=1):
-    """A text whose characters follow from those before: words of a small language, some of which like to follow others."""
+    """A text whose characters are predictable from the previous ones: words of a small language, some of which tend to
+    follow others."""
     chance = random.Random(seed)
     words = ["".join(chance.choice("etaoinshrdlu") for _ in range(chance.randint(2, 7))) for _ in range(60)]
     after = {word: chance.sample(words, 4) for word in words}
@@ -56,7 +57,7 @@ def written_text(characters=60_000, seed=1):
 
 
 class Task:
-    """Predicting a character of a text from those before it. The last tenth is held out."""
+    """Predicts a character of a text from the previous ones. The last tenth is held out."""
 
     def __init__(self, text, seed):
         letters = sorted(set(text))
@@ -76,14 +77,14 @@ class Task:
                              nn.Linear(64, self.letters))
 
     def batches(self, rank):
-        """Of one learner, without end."""
+        """The endless batches of one learner."""
         generator = torch.Generator().manual_seed(1000 * self.seed + rank)
         while True:
             yield self.samples(self.known, torch.randint(len(self.known) - CONTEXT, (BATCH,), generator=generator))
 
     @torch.no_grad()
     def loss(self, values):
-        """Of the held-out samples, with parameters by their names."""
+        """The loss of the held-out samples, with parameters by their names."""
         model = self.make_model()
         model.load_state_dict(values)
         return nn.functional.cross_entropy(model(self.held_out[0]), self.held_out[1]).item()
@@ -128,7 +129,8 @@ class Nesterov:
 
 
 def by_torch_in_rounds(task, period, fragments, delay, blend, rounds=ROUNDS):
-    """What all share after so many rounds of learners that go in step. `fragments`: the names in each, one of all without any."""
+    """The shared parameters after `rounds` rounds of synchronous learners. `fragments`: the names in each; one of all
+    without fragments."""
     learners = [Learner(task, rank) for rank in range(LEARNERS)]
     theta = {name: value.detach().clone() for name, value in learners[0].values.items()}
     outer = [Nesterov(theta, names) for names in fragments]
@@ -154,7 +156,7 @@ def by_torch_in_rounds(task, period, fragments, delay, blend, rounds=ROUNDS):
                 sent[slot] = number
                 if delay == 0:
                     take_over(slot)
-    with torch.no_grad():  # what is left: steps since the last push of a fragment
+    with torch.no_grad():  # the rest: steps since the last push of a fragment
         for fragment, when in enumerate(sent):
             if when is not None:
                 take_over(fragment)
@@ -164,7 +166,7 @@ def by_torch_in_rounds(task, period, fragments, delay, blend, rounds=ROUNDS):
 
 
 def by_torch_in_arrivals(task, period, rounds=ROUNDS):
-    """What all share after learners that take turns; Delayed Nesterov (Liu et al. 2024)."""
+    """The shared parameters with learners that take turns; Delayed Nesterov (Liu et al. 2024)."""
     learners = [Learner(task, rank) for rank in range(LEARNERS)]
     theta = {name: value.detach().clone() for name, value in learners[0].values.items()}
     starts = [theta] * LEARNERS
@@ -203,10 +205,10 @@ def shared_values(server, task):
 
 
 def by_psd_in_rounds(server, task, period, rounds=ROUNDS):
-    """The same by psd.torch.DiLoCo: learners in threads, each with a connection of its own."""
+    """The same with psd.torch.DiLoCo: learners in threads, each with a connection of its own."""
     import psd.torch
 
-    models = [task.make_model() for _ in range(LEARNERS)]  # here, as threads would draw from one generator at the same time
+    models = [task.make_model() for _ in range(LEARNERS)]  # created here, as threads would draw from one generator at the same time
     failures = []
 
     def run(rank):
@@ -230,7 +232,7 @@ def by_psd_in_rounds(server, task, period, rounds=ROUNDS):
 
 
 def by_psd_in_arrivals(server, task, period, rounds=ROUNDS):
-    """By psd.torch.DiLoCo, whose learners take turns, so that they arrive in the order of the reference."""
+    """With psd.torch.DiLoCo, whose learners take turns, so that they arrive in the order of the reference."""
     import psd.torch
 
     models = [task.make_model() for _ in range(LEARNERS)]
@@ -252,7 +254,8 @@ def by_psd_in_arrivals(server, task, period, rounds=ROUNDS):
 
 
 def fragments_of(task, count):
-    """The names in each fragment: of tensors that are no repeated blocks the largest first, into the smallest."""
+    """The names in each fragment: tensors outside of repeated blocks are placed from the largest, into the smallest
+    fragment."""
     names, sizes = [[] for _ in range(count)], [0] * count
     for name, value in sorted(task.make_model().named_parameters(), key=lambda each: -each[1].numel()):
         least = sizes.index(min(sizes))

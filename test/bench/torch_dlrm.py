@@ -1,11 +1,12 @@
-"""The steps of psd-trainer's model of clicks in one process of PyTorch, whose 26 tables are EmbeddingBag(sparse=True).
+"""The steps of psd-trainer's click model in one process of PyTorch, whose 26 tables are EmbeddingBag(sparse=True).
 
 Usage: torch_dlrm.py --seconds SECONDS [--batch-size N] [--scale N]
        torch_dlrm.py --steps STEPS [--batch-size N] [--scale N]
-One thread. Networks, sizes of tables and how common ids are, are those of trainer/model/dlrm.cc and trainer/dataset/clicks.cc, and labels are
-drawn as there, of a teacher whose effects are as large; ids are row numbers here and batches are drawn before. For so many seconds it takes
-steps of Adagrad over few batches again and again; with --steps it trains, each batch once, with Adagrad for the tables and Adam for the rest,
-and scores held-out clicks. Prints one JSON object with the median seconds of a step, and with --steps "auc". Needs torch.
+One thread. Networks, table sizes and id frequencies are those of trainer/model/dlrm.cc and trainer/dataset/clicks.cc,
+and labels are drawn as there, from a teacher with effects of the same size; ids are row numbers here, and batches are
+drawn in advance. With --seconds it repeats Adagrad steps over few batches for that time; with --steps it trains, each
+batch once, with Adagrad for the tables and Adam for the rest, and scores held-out clicks. Prints one JSON object with
+the median seconds of a step, and with --steps "auc". Needs torch.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ CRITEO_IDS = (1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683,
 EXPONENT = 1.05
 DIM, HIDDEN, NUMBERS = 16, 64, 13
 BATCHES = 50
-BASE, NUMBER_EFFECT, ID_EFFECT, PAIR_EFFECT = -1.5, 0.2, 0.25, 0.15  # of the teacher's odds
+BASE, NUMBER_EFFECT, ID_EFFECT, PAIR_EFFECT = -1.5, 0.2, 0.25, 0.15  # of the teacher's log-odds
 HELD_OUT = 40_000
 
 
@@ -42,14 +43,14 @@ class Clicks(nn.Module):
 
 
 class Teacher:
-    """Draws clicks, and knows their probabilities."""
+    """Draws clicks from known probabilities."""
 
     def __init__(self, rows):
         self.chances = []
         for count in rows:
             weights = torch.arange(1, count + 1, dtype=torch.float64) ** -EXPONENT
             self.chances.append(torch.cumsum(weights, 0) / weights.sum())
-        self.effects = [torch.randn(count, 4) for count in rows]  # of an id, and what is multiplied with the neighbour's
+        self.effects = [torch.randn(count, 4) for count in rows]  # of an id, and the factors that are multiplied with the neighbor's
         self.numbers = NUMBER_EFFECT * torch.randn(NUMBERS)
 
     def draw(self, size):
@@ -66,7 +67,7 @@ class Teacher:
 
 
 def auc(scores, labels):
-    """The chance that a click has a higher score than what is none."""
+    """The probability that a click has a higher score than a non-click."""
     ranks = torch.empty(len(scores), dtype=torch.float64)
     ranks[scores.argsort()] = torch.arange(1, len(scores) + 1, dtype=torch.float64)
     clicks = labels.sum().item()

@@ -1,7 +1,7 @@
 """PyTorch RPC as a parameter server: pulls one float32 tensor, and pushes a gradient that SGD applies.
 
-Usage: torch_rpc.py --size BYTES --seconds SECONDS. Two processes on the loopback interface. Prints one JSON object with the
-medians as bytes per second. Needs torch.
+Usage: torch_rpc.py --size BYTES --seconds SECONDS. Two processes on the loopback interface. Prints one JSON object with
+the medians in bytes per second. Needs torch.
 """
 import argparse
 import json

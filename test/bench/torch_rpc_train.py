@@ -1,8 +1,10 @@
-"""The program of PyTorch's parameter server tutorial: a ConvNet at a server, and a trainer that has it run forward, backward and a step by RPC.
+"""The program of PyTorch's parameter server tutorial: a ConvNet at a server, and a trainer that runs forward, backward
+and a step there by RPC.
 
-Usage: torch_rpc_train.py --warm STEPS --steps STEPS [--trainers N]. Each process computes with one thread; batches of 32 images of
-random numbers, which are there before the clock starts. Prints one JSON object: steps per second, and CPU milliseconds a step of all
-processes. With two trainers autograd refuses the second's backward pass, as the first has changed the parameters meanwhile. Needs torch.
+Usage: torch_rpc_train.py --warm STEPS --steps STEPS [--trainers N]. Each process computes with one thread; batches of
+32 images of random numbers, generated before the clock starts. Prints one JSON object: steps per second, and CPU
+milliseconds per step of all processes. With two trainers autograd refuses the second's backward pass, because the first
+has changed the parameters. Needs torch.
 """
 import argparse
 import json
@@ -25,7 +27,7 @@ server_lock = threading.Lock()
 
 
 class Net(nn.Module):
-    """Of examples/mnist, as psd's mnist_cnn."""
+    """The network of examples/mnist, like psd's mnist_cnn."""
 
     def __init__(self):
         super().__init__()

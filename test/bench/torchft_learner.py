@@ -1,8 +1,9 @@
-"""A learner of torchft's DiLoCo over Gloo, beside which scripts/bench sets psd's; with --lighthouse the server by which its learners find each other.
+"""A torchft DiLoCo learner over Gloo, which scripts/bench compares with psd's; with --lighthouse the server by which
+its learners find each other.
 
-Usage: torchft_learner.py --lighthouse | torchft_learner.py --at ADDRESS --replica N --period H. Prints the lighthouse's address; or of each step
-its end, in seconds since 1970, and how many learners were in the newest round. The model is psd's `mlp`, the data are random numbers. Runs until it is
-killed. Needs torchft.
+Usage: torchft_learner.py --lighthouse | torchft_learner.py --at ADDRESS --replica N --period H. Prints the lighthouse's
+address; or for each step its end, in seconds since 1970, and the number of learners in the newest round. The model is
+psd's `mlp`, the data are random numbers. Runs until it is killed. Needs torchft.
 """
 import argparse
 import datetime

@@ -1,4 +1,4 @@
-// What every Client promises, over whatever it reaches the daemon. A new kind of client is a line of kWays.
+// The contract of every Client, over each way to the daemon. A new kind of client is a line of kWays.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ using testing::LocalServer;
 using testing::LocalServers;
 using testing::Random;
 
-constexpr uint64_t kSliceElements = 512;  // the model takes several slices of a shard
+constexpr uint64_t kSliceElements = 512;  // a shard of the model takes several slices
 constexpr size_t kLoops = 2;
 const ModelSpec kModel{"net", {{"w", DType::f32, {701, 3}}, {"b", DType::f32, {7}}}};
 const size_t kElements = ModelLayout(kModel).totalElements();
@@ -41,7 +41,7 @@ std::unique_ptr<Client> byRpc(const LocalServers& server, size_t) {
   return std::move(*client);
 }
 
-/// Trainers go round the loops: what one pushes is worked on where it joined.
+/// Trainers are spread over the loops: a trainer's pushes are processed on the loop that it joined.
 std::unique_ptr<Client> inProcess(const LocalServers& server, size_t index) {
   const LocalServer& daemon = server.lead();
   return std::make_unique<LocalClient>(daemon.loop(index % kLoops), daemon.controlLoop(), kSliceElements);
@@ -61,7 +61,7 @@ Json configOf(const Json& policy) {
       {"policy", policy}, {"shards", 3}, {"threads", kLoops}, {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}}};
 }
 
-/// The rounds of several daemons are not to be endless.
+/// Rounds on several daemons must have a limit.
 Json rounds() { return {{"type", "sync"}, {"round_timeout_ms", 600'000}}; }
 
 /// An arena of values; zero in the padding.
@@ -74,7 +74,7 @@ std::vector<float> arenaOf(const std::function<float(uint64_t)>& value) {
   return arena;
 }
 
-/// Small integers, of which sums are exact in float32, different for each salt.
+/// Small integers, whose sums are exact in float32, distinct for each salt.
 std::vector<float> integers(uint64_t salt) {
   return arenaOf([salt](uint64_t i) { return static_cast<float>((i * 7 + salt * 13) % 17) - 8; });
 }
@@ -95,8 +95,8 @@ bool sameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// `steps` steps of one trainer on a thread of its own: pulls, pushes integers(rank * 100 + step). What went
-/// wrong, if anything did: assertions are for the main thread.
+/// `steps` steps of one trainer on its own thread: pulls, pushes integers(rank * 100 + step). Returns the
+/// error, if any: assertions are for the main thread.
 std::string train(Client& client, uint32_t rank, uint64_t steps, uint64_t staleMost) {
   std::vector<float> values(kElements);
   for (uint64_t step = 1; step <= steps; step++) {
@@ -117,7 +117,7 @@ struct Trained {
   std::vector<std::string> faults;
 };
 
-/// So many trainers train together; the values after all have.
+/// `trainers` trainers train together; the values after all of them.
 Trained trainTogether(const Way& way, const Json& policy, uint32_t trainers, uint64_t steps,
                       uint64_t staleMost = UINT64_MAX) {
   LocalServers server(configOf(policy), way.daemons);
@@ -146,7 +146,7 @@ Trained trainTogether(const Way& way, const Json& policy, uint32_t trainers, uin
   return trained;
 }
 
-/// integers(1) less `scale` times all gradients of so many trainers and steps.
+/// integers(1) less `scale` times all gradients of these trainers and steps.
 std::vector<float> expectedAfter(uint32_t trainers, uint64_t steps, float scale) {
   std::vector<float> sum = integers(1);
   for (uint32_t rank = 0; rank < trainers; rank++) {
@@ -164,7 +164,7 @@ void checkTrained(const Trained& trained, uint64_t version, const std::vector<fl
   CHECK(sameBits(trained.values, expected));
 }
 
-TEST_CASE("Client: the first trainer brings the values, the others wait for them") {
+TEST_CASE("Client: the first trainer is the initializer, the others wait for the values") {
   for (const Way& way : kWays) {
     INFO(way.name);
     LocalServers server(configOf({{"type", "locked"}}), way.daemons);
@@ -173,7 +173,7 @@ TEST_CASE("Client: the first trainer brings the values, the others wait for them
     std::thread waits;
     Result<JoinInfo> other(ErrorCode::internal, "has not joined");
     const auto told = first->join({Rank{0}, 2}, kModel, [&] {
-      // While the values are on their way another one joins.
+      // While the values are being sent another trainer joins.
       waits = std::thread([&] {
         other = second->join({Rank{1}, 2}, kModel, [&] { return std::span<const float>(); });
       });
@@ -197,7 +197,7 @@ TEST_CASE("Client: the first trainer brings the values, the others wait for them
   }
 }
 
-TEST_CASE("Client: one trainer under locked comes to the same bits over every way") {
+TEST_CASE("Client: one trainer under locked gets the same bits over every way") {
   std::vector<std::vector<float>> results;
   for (const Way& way : kWays) {
     Json config = configOf({{"type", "locked"}});
@@ -229,14 +229,14 @@ TEST_CASE("Client: one trainer under locked comes to the same bits over every wa
   for (const auto& result : results) CHECK(sameBits(result, results.front()));
 }
 
-TEST_CASE("Client: trainers together lose nothing under locked and bounded staleness") {
+TEST_CASE("Client: concurrent trainers lose nothing under locked and bounded staleness") {
   constexpr uint32_t kTrainers = 3;
   constexpr uint64_t kSteps = 8;
   for (const Way& way : kWays) {
     INFO(way.name);
     checkTrained(trainTogether(way, {{"type", "locked"}}, kTrainers, kSteps), kTrainers * kSteps,
                  expectedAfter(kTrainers, kSteps, 1));
-    // With a bound of 1 two others are at most two steps ahead of the pull, and one of them under way.
+    // With a bound of 1 two others are at most two steps ahead of the pull, and one of them in flight.
     checkTrained(trainTogether(way, {{"type", "bounded_staleness"}, {"bound", 1}}, kTrainers, kSteps,
                                (kTrainers - 1) * 4),
                  kTrainers * kSteps, expectedAfter(kTrainers, kSteps, 1));
@@ -253,7 +253,7 @@ TEST_CASE("Client: rounds of sync apply the mean of all trainers' gradients") {
   }
 }
 
-TEST_CASE("Client: under hogwild every push is applied, and alone nothing is lost") {
+TEST_CASE("Client: under hogwild every push is applied, and nothing of a single trainer is lost") {
   for (const Way& way : kWays) {
     INFO(way.name);
     checkTrained(trainTogether(way, {{"type", "hogwild"}}, 1, 10), 10, expectedAfter(1, 10, 1));
@@ -264,7 +264,7 @@ TEST_CASE("Client: under hogwild every push is applied, and alone nothing is los
   }
 }
 
-TEST_CASE("Client: a push in parts is sent as they become final") {
+TEST_CASE("Client: the parts of a push are sent as they become final") {
   for (const Way& way : kWays) {
     INFO(way.name);
     LocalServers server(configOf({{"type", "locked"}}), way.daemons);
@@ -286,7 +286,7 @@ TEST_CASE("Client: a push in parts is sent as they become final") {
   }
 }
 
-TEST_CASE("Client: every sample is dealt once") {
+TEST_CASE("Client: every sample is assigned once") {
   constexpr uint64_t kSamples = 20, kEpochs = 2;
   for (const Way& way : kWays) {
     INFO(way.name);
@@ -308,7 +308,7 @@ TEST_CASE("Client: every sample is dealt once") {
   }
 }
 
-TEST_CASE("Client: what is wrong is refused, and the session goes on") {
+TEST_CASE("Client: invalid calls are rejected, and the session continues") {
   for (const Way& way : kWays) {
     INFO(way.name);
     LocalServers server(configOf({{"type", "locked"}}), way.daemons);
@@ -336,7 +336,7 @@ TEST_CASE("Client: what is wrong is refused, and the session goes on") {
   }
 }
 
-TEST_CASE("Client: one that goes without leave() is lost, and its rank is free") {
+TEST_CASE("Client: one that ends without leave() is lost, and its rank is free") {
   for (const Way& way : kWays) {
     INFO(way.name);
     Json config = configOf({{"type", "locked"}});
@@ -357,7 +357,7 @@ const ModelSpec kTables{
     {{"bias", DType::f32, {5}}},
     {{"item", 8, {RowInitial::Kind::uniform, 0.5f, 3}}, {"user", 3, {RowInitial::Kind::zero, 0, 1}}}};
 
-/// The ids of both tables that a trainer takes in a step, some of them twice.
+/// The ids of both tables that a trainer uses in a step, some of them twice.
 struct StepIds {
   StepIds(uint32_t rank, uint64_t step) {
     Random random(rank * 1000 + step);
@@ -370,7 +370,7 @@ struct StepIds {
   std::vector<uint64_t> items, users;
 };
 
-/// Small whole numbers, of which sums are exact.
+/// Small integers, whose sums are exact.
 void fillGradients(RowBatch& rows, uint64_t salt) {
   for (uint32_t table = 0; table < rows.tableCount(); table++) {
     for (size_t i = 0; i < rows.rowCount(table); i++) {
@@ -381,7 +381,7 @@ void fillGradients(RowBatch& rows, uint64_t salt) {
   }
 }
 
-/// The rows of all ids that any step takes.
+/// The rows of all ids that any step uses.
 std::vector<float> allRows(Client& client) {
   std::vector<uint64_t> ids(300);
   for (uint64_t i = 0; i < ids.size(); i++) ids[i] = i * 0x9e3779b97f4a7c15u;
@@ -391,7 +391,7 @@ std::vector<float> allRows(Client& client) {
   PSD_REQUIRE_OK(client.pull({}, &rows).wait());
   std::vector<float> values;
   for (uint32_t table : {0u, 1u}) {
-    for (const int64_t place : rows.places(table)) {  // whatever the order of the rows
+    for (const int64_t place : rows.places(table)) {  // in any order of the rows
       const auto row =
           rows.rows(table).subspan(static_cast<size_t>(place) * rows.dim(table), rows.dim(table));
       values.insert(values.end(), row.begin(), row.end());
@@ -406,7 +406,7 @@ Json configOfTables(const Json& policy) {
   return config;
 }
 
-/// Steps of a trainer of kTables; what went wrong, if anything did.
+/// Steps of a trainer of kTables; returns the error, if any.
 std::string trainTables(Client& client, uint32_t rank, uint64_t steps, bool inParts) {
   const size_t elements = ModelLayout(kTables).totalElements();
   std::vector<float> values(elements), gradient(elements);
@@ -432,7 +432,7 @@ std::string trainTables(Client& client, uint32_t rank, uint64_t steps, bool inPa
   return "";
 }
 
-TEST_CASE("Client: one trainer's rows come to the same bits over every way, also in parts") {
+TEST_CASE("Client: one trainer's rows get the same bits over every way, also in parts") {
   std::vector<std::vector<float>> starts, results;
   for (const Way& way : kWays) {
     for (const bool inParts : {false, true}) {
@@ -457,7 +457,7 @@ TEST_CASE("Client: one trainer's rows come to the same bits over every way, also
   CHECK_FALSE(sameBits(starts.front(), results.front()));
 }
 
-TEST_CASE("Client: trainers together lose no row's gradient where the policy says so") {
+TEST_CASE("Client: concurrent trainers lose no row's gradient if the policy promises it") {
   constexpr uint32_t kTrainers = 2;
   constexpr uint64_t kSteps = 6;
   for (const char* policy : {"locked", "bounded_staleness", "sync"}) {
@@ -487,13 +487,13 @@ TEST_CASE("Client: trainers together lose no row's gradient where the policy say
       const auto reader = way.make(server, 0);
       PSD_REQUIRE_OK(reader->observe(kTables));
       results.push_back(allRows(*reader));
-      // Reading made no row; all that were pushed are there.
+      // Reading created no row; all that were pushed exist.
       uint64_t there = 0;
       for (const auto& daemon : server.all()) there += daemon->status()["tables"][0]["rows"].get<uint64_t>();
       CHECK(there > 200);
       CHECK(there <= 300);
     }
-    // Rounding aside, as rows do not begin as whole numbers and trainers come in any order.
+    // Except for rounding, as rows are not initialized with integers and trainers push in any order.
     for (const auto& result : results) {
       const auto near = [](float a, float b) { return std::abs(a - b) < 1e-3f; };
       CHECK(std::ranges::equal(result, results.front(), near));
@@ -501,7 +501,7 @@ TEST_CASE("Client: trainers together lose no row's gradient where the policy say
   }
 }
 
-TEST_CASE("Client: a gradient of a row that is not finite is refused, and the session goes on") {
+TEST_CASE("Client: a gradient of a row that is not finite is rejected, and the session continues") {
   for (const Way& way : kWays) {
     INFO(way.name);
     LocalServers server(configOfTables({{"type", "locked"}}), way.daemons);
@@ -527,7 +527,7 @@ TEST_CASE("Client: a gradient of a row that is not finite is refused, and the se
   }
 }
 
-TEST_CASE("Client: interrupt() ends what waits") {
+TEST_CASE("Client: interrupt() ends waiting calls") {
   for (const Way& way : kWays) {
     INFO(way.name);
     LocalServers server(configOf(rounds()), way.daemons);

@@ -1,4 +1,4 @@
-// What every codec promises. A codec joins by its line in codec_list.h. Promises of one codec alone:
+// The contract of every codec. A codec joins by its line in codec_list.h. Promises of a single codec:
 // codec_promises_test.cc.
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::vector<std::shared_ptr<const Codec>> allCodecs() {
   return codecs;
 }
 
-/// Gradients of every kind that a codec has to cope with.
+/// Gradients of every kind that a codec has to handle.
 std::vector<std::pair<std::string, std::vector<float>>> kinds(size_t count, Random& random) {
   std::vector<std::pair<std::string, std::vector<float>>> all;
   all.emplace_back("normal", normalValues(count, random));
@@ -60,7 +60,7 @@ float largest(const std::vector<float>& values) {
   return most;
 }
 
-TEST_CASE("what a codec decodes is finite, no larger than what it encoded, and nearer to it than nothing") {
+TEST_CASE("decoded values are finite, no larger than the encoded ones, and nearer to them than zeros") {
   Random random(11);
   for (const auto& codec : allCodecs()) {
     for (const size_t count : kCounts) {
@@ -69,7 +69,7 @@ TEST_CASE("what a codec decodes is finite, no larger than what it encoded, and n
         EncodedBytes bytes(codec->encodedBytes(count));
         const Status status = codec->encode(values, count, bytes.data());
         if (!status.ok()) {
-          // Only what a codec has no room for may be refused, and then the daemon would refuse it too.
+          // A codec may reject only values out of its range, and then the daemon would reject them too.
           CHECK(status.error().code == ErrorCode::nonFinite);
           CHECK(largest(values) > 65'504);
           CHECK_FALSE(codec->check(bytes.span(), count).ok());
@@ -92,11 +92,11 @@ TEST_CASE("what a codec decodes is finite, no larger than what it encoded, and n
   }
 }
 
-TEST_CASE("no gradient is lost: what was decoded and what is kept add up to what was given") {
+TEST_CASE("no gradient is lost: decoded values and residual add up to the input") {
   Random random(12);
   for (const auto& codec : allCodecs()) {
     if (codec->memorySlots() > 1 && codec->spec().find("momentum=0") == std::string::npos) continue;
-    if (codec->spec() == "dgc:fraction=0.01,momentum=0.9") continue;  // adds up velocities
+    if (codec->spec() == "dgc:fraction=0.01,momentum=0.9") continue;  // accumulates velocities
     for (const size_t count : {size_t{33}, size_t{1025}, size_t{70'000}}) {
       INFO(codec->spec() << ", " << count << " values");
       CodecTrainer trainer(*codec, count);
@@ -121,7 +121,7 @@ TEST_CASE("no gradient is lost: what was decoded and what is kept add up to what
   }
 }
 
-TEST_CASE("what is taken back is sent again") {
+TEST_CASE("a restored residual is sent again") {
   Random random(13);
   for (const auto& codec : allCodecs()) {
     if (codec->memorySlots() == 0) continue;
@@ -139,7 +139,7 @@ TEST_CASE("what is taken back is sent again") {
   }
 }
 
-TEST_CASE("parts decode as the whole does") {
+TEST_CASE("parts decode like the whole") {
   Random random(14);
   for (const auto& codec : allCodecs()) {
     for (const size_t count : kCounts) {
@@ -185,7 +185,7 @@ TEST_CASE("entries are what a sparse codec decodes, and ascend") {
   }
 }
 
-TEST_CASE("a device's way to decode gives what decode() gives") {
+TEST_CASE("a device's decoder matches decode()") {
   Random random(16);
   for (const auto& codec : allCodecs()) {
     for (const size_t count : kCounts) {
@@ -203,7 +203,7 @@ TEST_CASE("a device's way to decode gives what decode() gives") {
   }
 }
 
-TEST_CASE("every truncation and extension is refused") {
+TEST_CASE("every truncation and extension is rejected") {
   Random random(17);
   for (const auto& codec : allCodecs()) {
     for (const size_t count : {size_t{1}, size_t{50}, size_t{1025}, size_t{66'000}}) {
@@ -226,7 +226,7 @@ TEST_CASE("every truncation and extension is refused") {
   }
 }
 
-TEST_CASE("bytes that went wrong are refused, or decode to finite values") {
+TEST_CASE("corrupted bytes are rejected, or decode to finite values") {
   Random random(18);
   for (const auto& codec : allCodecs()) {
     for (int round = 0; round < 600; round++) {
@@ -235,7 +235,7 @@ TEST_CASE("bytes that went wrong are refused, or decode to finite values") {
       EncodedBytes bytes = trainer.encode(normalValues(count, random), random.below(1000));
       const size_t faults = random.between(1, 4);
       for (size_t i = 0; i < faults; i++) {
-        // The head more often than what follows.
+        // The header more often than the rest.
         const size_t at =
             random.oneIn(2) ? random.below(std::min<size_t>(bytes.size(), 24)) : random.below(bytes.size());
         bytes[at] = random.oneIn(2) ? bytes[at] ^ static_cast<std::byte>(1u << random.below(8))
@@ -255,7 +255,7 @@ TEST_CASE("bytes that went wrong are refused, or decode to finite values") {
   }
 }
 
-TEST_CASE("a codec's spec gives the codec again") {
+TEST_CASE("a codec's spec parses to the same codec") {
   for (const auto& codec : allCodecs()) {
     CHECK(codecNamed(codec->spec())->spec() == codec->spec());
     CHECK(findDecoder(codec->name())->name() == codec->name());

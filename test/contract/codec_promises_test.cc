@@ -1,4 +1,4 @@
-// What one codec promises and others do not: its format to the bit, its rounding, its choice, its size.
+// Properties of single codecs: the bits of the format, rounding, selection, size.
 
 #include <algorithm>
 #include <bit>
@@ -34,7 +34,7 @@ double halfValue(uint32_t half) {
                                : std::ldexp(1024 + fraction, static_cast<int>(exponent) - 25));
 }
 
-TEST_CASE("every half is read as IEEE 754 defines it, and written again as it was") {
+TEST_CASE("every half is read as IEEE 754 defines it, and written back unchanged") {
   for (uint32_t half = 0; half < 65'536; half++) {
     if ((half & 0x7c00) == 0x7c00) continue;
     const float value = fromHalf(static_cast<uint16_t>(half));
@@ -44,7 +44,7 @@ TEST_CASE("every half is read as IEEE 754 defines it, and written again as it wa
   }
 }
 
-TEST_CASE("halves are rounded to the nearest, ties to the even one") {
+TEST_CASE("halves are rounded to the nearest, ties to even") {
   for (uint32_t half = 0; half < 0x7bff; half++) {
     const double here = halfValue(half), next = halfValue(half + 1);
     const auto middle = static_cast<float>((here + next) / 2);  // exact: it takes one bit more
@@ -59,7 +59,7 @@ TEST_CASE("halves are rounded to the nearest, ties to the even one") {
   CHECK(toHalf(1e-8f) == 0);
 }
 
-TEST_CASE("bfloat16 is rounded to the nearest, ties to the even one") {
+TEST_CASE("bfloat16 is rounded to the nearest, ties to even") {
   Random random(21);
   for (int i = 0; i < 100'000; i++) {
     const auto upper = static_cast<uint16_t>(random.below(0x7f7f));
@@ -71,7 +71,7 @@ TEST_CASE("bfloat16 is rounded to the nearest, ties to the even one") {
   }
 }
 
-TEST_CASE("values that a 16-bit format has no room for are refused on both sides") {
+TEST_CASE("values out of range of a 16-bit format are rejected on both sides") {
   for (const auto& [name, value] : {std::pair{"fp16", 65'520.f}, std::pair{"bf16", 3.4e38f}}) {
     const auto codec = codecNamed(name);
     const std::vector<float> values = {1, 2, value, 3};
@@ -83,7 +83,7 @@ TEST_CASE("values that a 16-bit format has no room for are refused on both sides
   }
 }
 
-TEST_CASE("int8 is exact on multiples of its scale, and off by half a scale at most") {
+TEST_CASE("int8 is exact on multiples of its scale, and errs by at most half a scale") {
   Random random(22);
   const auto codec = codecNamed("int8");
   std::vector<float> values(2500);
@@ -100,7 +100,7 @@ TEST_CASE("int8 is exact on multiples of its scale, and off by half a scale at m
   }
 }
 
-TEST_CASE("int8 refuses scales and values that no encoder makes") {
+TEST_CASE("int8 rejects scales and values that no encoder produces") {
   const auto codec = codecNamed("int8");
   for (const float scale :
        {-1.f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 1e38f}) {
@@ -113,7 +113,7 @@ TEST_CASE("int8 refuses scales and values that no encoder makes") {
   CHECK(codec->check(bytes.span(), 3).error().code == ErrorCode::badSlice);
 }
 
-TEST_CASE("numbers of four bits are the nearest there is, and scales are the block's own") {
+TEST_CASE("values of four bits are the nearest representable, and scales are per block") {
   Random random(25);
   const std::vector<float> whole = {0, 1, 2, 3, 4, 5, 6, 7};
   const std::vector<float> powers = {0, 1.f / 64, 1.f / 32, 1.f / 16, 1.f / 8, 1.f / 4, 1.f / 2, 1};
@@ -140,7 +140,7 @@ TEST_CASE("numbers of four bits are the nearest there is, and scales are the blo
   }
 }
 
-TEST_CASE("codecs of four bits refuse scales and values that no encoder makes") {
+TEST_CASE("four-bit codecs reject scales and values that no encoder produces") {
   for (const char* name : {"int4", "e3m0"}) {
     const auto codec = codecNamed(name);
     const auto with = [&](size_t at, std::byte value) {
@@ -157,7 +157,7 @@ TEST_CASE("codecs of four bits refuse scales and values that no encoder makes") 
   }
 }
 
-TEST_CASE("topk sends just the largest magnitudes, of equal ones the first") {
+TEST_CASE("topk sends exactly the largest magnitudes, of equal ones the first") {
   Random random(23);
   for (const size_t count : {size_t{10}, size_t{1000}, size_t{70'001}}) {
     for (const char* spec : {"topk:fraction=0.01", "topk:fraction=0.25", "topk:fraction=0.9"}) {
@@ -182,24 +182,24 @@ TEST_CASE("topk sends just the largest magnitudes, of equal ones the first") {
   }
 }
 
-TEST_CASE("topk refuses places that do not ascend or lie outside") {
+TEST_CASE("topk rejects positions that do not ascend or are out of range") {
   const auto codec = codecNamed("topk:fraction=0.5");
-  const EncodedBytes good = encoded(*codec, {4, 3, 2, 1});  // k, group, 2 values, 2 places
+  const EncodedBytes good = encoded(*codec, {4, 3, 2, 1});  // k, group, 2 values, 2 positions
   const auto with = [&](size_t at, std::byte value) {
     EncodedBytes bytes = good.first(good.size());
     bytes[at] = value;
     return codec->check(bytes.span(), 4);
   };
   CHECK(good.size() == 20);
-  CHECK_FALSE(with(18, std::byte{0}).ok());    // place 0 twice
-  CHECK_FALSE(with(18, std::byte{4}).ok());    // place 4 of 4
+  CHECK_FALSE(with(18, std::byte{0}).ok());    // position 0 twice
+  CHECK_FALSE(with(18, std::byte{4}).ok());    // position 4 of 4
   CHECK_FALSE(with(4, std::byte{1}).ok());     // a group of 1
   CHECK_FALSE(with(4, std::byte{3}).ok());     // a group of 3
   CHECK_FALSE(with(3, std::byte{0xff}).ok());  // 4 billion values
   CHECK(with(18, std::byte{3}).ok());
 }
 
-TEST_CASE("onebit sends the sign and the means of a block's two signs") {
+TEST_CASE("onebit sends the signs and the mean of each sign in a block") {
   const auto codec = codecNamed("onebit");
   std::vector<float> values(kCodecBlock + 3, 1.f);
   for (size_t i = 0; i < kCodecBlock; i += 4) values[i] = -3;
@@ -213,7 +213,7 @@ TEST_CASE("onebit sends the sign and the means of a block's two signs") {
   CHECK(back[kCodecBlock + 2] == 0.f);
 }
 
-TEST_CASE("randk draws every place equally often, others with another seed") {
+TEST_CASE("randk draws every position equally often, others with another seed") {
   const auto codec = codecNamed("randk:fraction=0.1");
   const size_t count = 200;
   const std::vector<float> values(count, 1.f);
@@ -258,7 +258,7 @@ TEST_CASE("dgc follows Lin et al.: momentum correction, accumulation, masking") 
   }
 }
 
-TEST_CASE("codecs are as small as docs/codecs.md says") {
+TEST_CASE("codecs have the sizes in docs/codecs.md") {
   const uint64_t slice = 1 << 18;  // 1 MiB of floats
   const auto ratio = [&](const char* spec) {
     return static_cast<double>(slice * sizeof(float)) /
@@ -276,12 +276,12 @@ TEST_CASE("codecs are as small as docs/codecs.md says") {
   CHECK(ratio("onebit") > 30);
 }
 
-TEST_CASE("rows come back as near as their own largest value allows, whatever rows are beside them") {
+TEST_CASE("rows are decoded with the precision of their own largest value, whatever their neighbours are") {
   // A block of 1024 values would share one scale: here neighbours are 10^6 times as large.
   const RowBlock blocks[] = {{40, 5}, {3, 1100}, {0, 7}, {20, 16}, {1, 1}};
   Random random(3);
   std::vector<float> values;
-  std::vector<std::pair<size_t, float>> bounds;  // of each value: its row's end, what it may be off by
+  std::vector<std::pair<size_t, float>> bounds;  // of each value: its row's end, its maximum error
   for (const RowBlock& block : blocks) {
     for (uint64_t row = 0; row < block.rows; row++) {
       const float scale = row % 2 == 0 ? 1e3f : 1e-3f;
@@ -312,7 +312,7 @@ TEST_CASE("rows come back as near as their own largest value allows, whatever ro
   CHECK(encodedRowBytes(*codecNamed("bf16"), rows) == 100 * 64);
 }
 
-TEST_CASE("a row of which a scale is no number is refused, wherever it is") {
+TEST_CASE("a row with a scale that is not a number is rejected, at any position") {
   const RowBlock blocks[] = {{3, 5}};
   const std::vector<float> values(15, 1.f);
   const auto codec = codecNamed("int8");
@@ -326,18 +326,18 @@ TEST_CASE("a row of which a scale is no number is refused, wherever it is") {
   CHECK(status.error().code == ErrorCode::nonFinite);
 }
 
-TEST_CASE("a codec that is not there, or an option, is refused with what there is") {
+TEST_CASE("an unknown codec, or option, is rejected with the known ones") {
   const auto problem = [](const char* spec) { return makeCodec(spec).status().message(); };
   CHECK(problem("topq") == "'topq' is not a codec; did you mean 'topk'?");
   CHECK(problem("zip") ==
         "'zip' is not a codec; expected none, fp16, bf16, int8, int4, e3m0, topk, randk, onebit, dgc");
   CHECK(problem("topk:fraction=0") == "codec 'topk': fraction must be a number from 1e-06 to 1, not '0'");
   CHECK(problem("topk:fraction=nan") == "codec 'topk': fraction must be a number from 1e-06 to 1, not 'nan'");
-  CHECK(problem("topk:k=3") == "codec 'topk': 'k' is no option of it; expected fraction");
-  CHECK(problem("topk:0.1") == "codec 'topk': '0.1' is no option; expected NAME=VALUE");
+  CHECK(problem("topk:k=3") == "codec 'topk': 'k' is not an option; expected fraction");
+  CHECK(problem("topk:0.1") == "codec 'topk': '0.1' is not an option; expected NAME=VALUE");
   CHECK(problem("dgc:momentum=1") == "codec 'dgc': momentum must be a number from 0 to 0.9999, not '1'");
   CHECK(problem("dgc:fraction=0.1,fraction=0.2") == "codec 'dgc': fraction is given twice");
-  CHECK(problem("fp16:x=1") == "codec 'fp16': 'x' is no option of it; it has none");
+  CHECK(problem("fp16:x=1") == "codec 'fp16': 'x' is not an option; there are none");
   CHECK(codecNamed("dgc:momentum=0.5")->spec() == "dgc:fraction=0.01,momentum=0.5");
 }
 

@@ -11,8 +11,8 @@
 
 namespace psd::testing {
 
-/// Encoded bytes, 8-byte aligned and of the heap's exact size as far as that goes, so that a reader that goes
-/// past them is found.
+/// Encoded bytes, 8-byte aligned and with the heap block's exact size where possible, so that an overrun is
+/// detected.
 class EncodedBytes {
  public:
   explicit EncodedBytes(size_t size) : bytes_(size) {}
@@ -42,7 +42,7 @@ inline std::vector<float> decoded(const Codec& codec, const EncodedBytes& bytes,
   return values;
 }
 
-/// One trainer's end of a codec for one slice: encodes with error feedback.
+/// One trainer's side of a codec for one slice: encodes with error feedback.
 class CodecTrainer {
  public:
   CodecTrainer(const Codec& codec, size_t count)

@@ -1,4 +1,4 @@
-// What every engine promises, of the one in memory and of a real etcd.
+// The contract of every engine: the one in memory and a real etcd.
 
 #include <memory>
 
@@ -28,7 +28,7 @@ const std::string kKey = "/psd/test/plan";
 
 #define ENGINE_CASE(name) TEMPLATE_TEST_CASE(name, "", MemoryRig, EtcdRig)
 
-ENGINE_CASE("a key that is not there has revision 0, and is made once") {
+ENGINE_CASE("a missing key has revision 0, and is created once") {
   TestType rig;
   const auto none = rig.loop.wait(rig.one.read(kKey));
   PSD_REQUIRE_OK(none);
@@ -47,7 +47,7 @@ ENGINE_CASE("a key that is not there has revision 0, and is made once") {
   CHECK(*there == made->now);
 }
 
-ENGINE_CASE("of swaps from one revision one wins, and the others see what is there") {
+ENGINE_CASE("of swaps from one revision one succeeds, and the others see the current value") {
   TestType rig;
   const auto first = rig.loop.wait(rig.one.swap(kKey, 0, "1"));
   PSD_REQUIRE_OK(first);
@@ -63,7 +63,7 @@ ENGINE_CASE("of swaps from one revision one wins, and the others see what is the
   }
 }
 
-ENGINE_CASE("a swap that is asked again, as after an answer that was lost, is won once") {
+ENGINE_CASE("a swap that is repeated, as after a lost answer, succeeds once") {
   TestType rig;
   const auto first = rig.loop.wait(rig.one.swap(kKey, 0, "proposal 1"));
   PSD_REQUIRE_OK(first);
@@ -73,7 +73,7 @@ ENGINE_CASE("a swap that is asked again, as after an answer that was lost, is wo
   CHECK(again->now == first->now);
 }
 
-/// Counts up by swaps until `count` of them were won.
+/// Counts up by swaps until `count` of them succeeded.
 kj::Promise<uint64_t> countUp(Engine& engine, std::string name, uint64_t count, uint64_t conflicts,
                               Stored now) {
   if (count == 0) return conflicts;
@@ -86,7 +86,7 @@ kj::Promise<uint64_t> countUp(Engine& engine, std::string name, uint64_t count, 
   });
 }
 
-ENGINE_CASE("two that count by swaps lose no count") {
+ENGINE_CASE("two clients that count by swaps lose no count") {
   constexpr uint64_t kEach = 50;
   TestType rig;
   auto one = countUp(rig.one, "one", kEach, 0, {}), other = countUp(rig.other, "other", kEach, 0, {});
@@ -98,7 +98,7 @@ ENGINE_CASE("two that count by swaps lose no count") {
   CHECK(conflicts[0] + conflicts[1] > 0);
 }
 
-ENGINE_CASE("texts are any bytes, up to the most") {
+ENGINE_CASE("values are any bytes, up to the maximum") {
   TestType rig;
   std::string all;
   for (int byte = 0; byte < 256; byte++) all += static_cast<char>(byte);
@@ -121,7 +121,7 @@ ENGINE_CASE("texts are any bytes, up to the most") {
   CHECK(rig.loop.wait(rig.one.read(kKey)).value() == now);
 }
 
-ENGINE_CASE("who waits for a change hears of it, and of none that was not") {
+ENGINE_CASE("a caller that waits for a change receives it, and no others") {
   TestType rig;
   auto made = rig.other.changed(kKey, 0);
   CHECK_FALSE(rig.loop.resolvedWithin(50, made));
@@ -140,7 +140,7 @@ ENGINE_CASE("who waits for a change hears of it, and of none that was not") {
   CHECK(rig.loop.wait(kj::mv(next)).value() == second->now);
 }
 
-ENGINE_CASE("who waits for a change hears that another revision is there, though it is below") {
+ENGINE_CASE("a caller that waits for a change receives another revision even if it is lower") {
   TestType rig;
   const auto first = rig.loop.wait(rig.one.swap(kKey, 0, "1"));
   PSD_REQUIRE_OK(first);
@@ -148,7 +148,7 @@ ENGINE_CASE("who waits for a change hears that another revision is there, though
   CHECK(rig.loop.wait(rig.other.changed(kKey + "2", 7)).value() == Stored{});
 }
 
-TEST_CASE("the engine in memory loses and delays what it is told to") {
+TEST_CASE("the engine in memory loses and delays calls on request") {
   MemoryRig rig;
   rig.one.loseRequests(1);
   CHECK_FALSE(rig.loop.wait(rig.one.swap(kKey, 0, "lost")).ok());

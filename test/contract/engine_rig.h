@@ -23,13 +23,13 @@ struct EngineLoop {
   T wait(kj::Promise<T> promise) {
     return timer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io.waitScope);
   }
-  /// Whether it is resolved after so many milliseconds of a loop that turns.
+  /// Whether it is resolved after running the loop for `ms` milliseconds.
   template <class T>
   bool resolvedWithin(uint64_t milliseconds, kj::Promise<T>& promise) {
     timer().afterDelay(milliseconds * kj::MILLISECONDS).wait(io.waitScope);
     return promise.poll(io.waitScope);
   }
-  /// Reads until the condition holds for what is there; a minute at most.
+  /// Reads until the condition holds for the current value, for up to a minute.
   template <class Condition>
   Stored readUntil(Engine& engine, const std::string& key, Condition condition) {
     const kj::TimePoint end = timer().now() + 60 * kj::SECONDS;
@@ -50,12 +50,12 @@ struct EngineLoop {
     PSD_REQUIRE_OK(opened);
     return *std::move(opened);
   }
-  /// One that is patient, so that a busy machine does not look like an etcd that is away.
+  /// With long timeouts, so that a busy machine does not look like an unavailable etcd.
   std::unique_ptr<Etcd> etcd(const std::vector<EtcdMember>& members) { return etcd(patient(members)); }
   static EtcdOptions patient(const std::vector<EtcdMember>& members) {
     return {.members = members, .answerMs = 30'000, .loginMs = 30'000};
   }
-  /// One that asks again soon, for members that do not answer.
+  /// With short retries, for members that do not answer.
   std::unique_ptr<Etcd> hastyEtcd(const std::vector<EtcdMember>& members) {
     return etcd(EtcdOptions{.members = members, .pollMs = 200});
   }
@@ -78,7 +78,7 @@ inline std::unique_ptr<EtcdProcess> etcdOrSkip(EngineLoop& loop, size_t members 
   return nullptr;
 }
 
-/// Stands before a member of etcd and passes bytes on, as long as it is let. Owned by one event loop.
+/// A proxy of an etcd member that forwards bytes as long as the test allows. Owned by one event loop.
 class EngineProxy final : private kj::TaskSet::ErrorHandler {
  public:
   EngineProxy(EngineLoop& loop, const EtcdMember& upstream)
@@ -89,9 +89,9 @@ class EngineProxy final : private kj::TaskSet::ErrorHandler {
   }
 
   EtcdMember member() { return {"127.0.0.1", static_cast<uint16_t>(receiver_->getPort()), false}; }
-  /// What the member sends is thrown away from now on, though connections stay.
+  /// From now on the member's output is discarded, though connections stay.
   void swallowAnswers(bool swallow) { swallowing_ = swallow; }
-  /// What has gone to the member, in bytes.
+  /// The bytes sent to the member.
   uint64_t asked() const { return asked_; }
   void cut() { connections_ = newConnections(); }
 

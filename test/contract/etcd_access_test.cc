@@ -1,4 +1,4 @@
-// Who may: users and passwords, and TLS, of a real etcd.
+// Access control of a real etcd: users and passwords, and TLS.
 
 #include <cstdlib>
 
@@ -22,7 +22,7 @@ std::string base64(const std::string& text) {
   return kj::encodeBase64(kj::arrayPtr(reinterpret_cast<const kj::byte*>(text.data()), text.size())).cStr();
 }
 
-/// An etcd that wants users: joe, who may read and write below /psd/, and root.
+/// An etcd with users: joe, who may read and write below /psd/, and root.
 struct UsersRig {
   EngineLoop loop;
   TempDir folder;
@@ -31,10 +31,10 @@ struct UsersRig {
   EtcdEndpoint root{loop.network(), loop.timer(), asRoot, process->members().front(), "secret"};
 
   UsersRig() {
-    const EtcdOptions asNobody = EngineLoop::patient(process->members());
-    EtcdEndpoint nobody(loop.network(), loop.timer(), asNobody, process->members().front(), "");
+    const EtcdOptions asAnonymous = EngineLoop::patient(process->members());
+    EtcdEndpoint anonymous(loop.network(), loop.timer(), asAnonymous, process->members().front(), "");
     const auto ask = [&](const std::string& path, const Json& body) {
-      PSD_REQUIRE_OK(loop.wait(nobody.post("/v3/auth/" + path, body.dump())));
+      PSD_REQUIRE_OK(loop.wait(anonymous.post("/v3/auth/" + path, body.dump())));
     };
     ask("user/add", {{"name", "root"}, {"password", "secret"}});
     ask("role/add", {{"name", "root"}});
@@ -68,7 +68,7 @@ TEST_CASE("a user with a password may do what its role allows") {
   CHECK(swapped->won);
   CHECK(rig.loop.wait(kj::mv(heard)).value() == swapped->now);
 
-  for (int i = 0; i < 3; i++) {  // what is refused leaves a connection that is of use
+  for (int i = 0; i < 3; i++) {  // a rejected call leaves a usable connection
     const auto forbidden = rig.loop.wait(joe->read("/others"));
     REQUIRE_FALSE(forbidden.ok());
     CHECK(forbidden.error().code == ErrorCode::forbidden);
@@ -79,13 +79,13 @@ TEST_CASE("a user with a password may do what its role allows") {
   CHECK(rig.loop.wait(joe->changed("/others", 0)).error().code == ErrorCode::forbidden);
 }
 
-TEST_CASE("who shows no password, or a wrong one, is told so") {
+TEST_CASE("a client without a password, or with a wrong one, gets an error that says so") {
   UsersRig rig;
-  const auto nobody = rig.loop.etcd(rig.process->members());
-  const auto asked = rig.loop.wait(nobody->read(kKey));
+  const auto anonymous = rig.loop.etcd(rig.process->members());
+  const auto asked = rig.loop.wait(anonymous->read(kKey));
   REQUIRE_FALSE(asked.ok());
   CHECK(asked.error().code == ErrorCode::unauthenticated);
-  CHECK(asked.message().find("this etcd wants a user and a password") != std::string::npos);
+  CHECK(asked.message().find("this etcd requires a user and a password") != std::string::npos);
   const auto wrong = rig.loop.etcd(rig.optionsOf("joe", "guessed"));
   const auto refused = rig.loop.wait(wrong->swap(kKey, 0, "first"));
   REQUIRE_FALSE(refused.ok());
@@ -94,7 +94,7 @@ TEST_CASE("who shows no password, or a wrong one, is told so") {
   CHECK(rig.loop.wait(wrong->changed(kKey, 0)).error().code == ErrorCode::unauthenticated);
 }
 
-TEST_CASE("a token that etcd takes no longer is replaced by another") {
+TEST_CASE("a token that etcd no longer accepts is replaced") {
   UsersRig rig;
   const auto joe = rig.loop.etcd(rig.optionsOf("joe", "joes"));
   Stored now;
@@ -103,26 +103,26 @@ TEST_CASE("a token that etcd takes no longer is replaced by another") {
     PSD_REQUIRE_OK(swapped);
     REQUIRE(swapped->won);
     now = swapped->now;
-    if (i == 0) {  // tokens of before are of an old store of users
+    if (i == 0) {  // earlier tokens belong to an old store of users
       PSD_REQUIRE_OK(
           rig.loop.wait(rig.root.post("/v3/auth/user/add", R"({"name": "ann", "password": "x"})")));
-    } else if (i == 1) {  // a restart forgets them
+    } else if (i == 1) {  // a restart drops them
       rig.process->kill(0);
       rig.process->restart(0);
       CHECK(rig.loop.readUntilAnswered(*joe, kKey) == now);
     }
   }
-  // Users may be given up and come again.
+  // Users may be disabled and enabled again.
   PSD_REQUIRE_OK(rig.loop.wait(rig.root.post("/v3/auth/disable", "{}")));
   const auto late = rig.loop.etcd(rig.optionsOf("joe", "joes"));
   CHECK(rig.loop.wait(late->read(kKey)).value() == now);
-  EtcdEndpoint nobody(rig.loop.network(), rig.loop.timer(), rig.asRoot, rig.process->members().front(),
-                      "secret");
-  PSD_REQUIRE_OK(rig.loop.wait(nobody.post("/v3/auth/enable", "{}")));
+  EtcdEndpoint anonymous(rig.loop.network(), rig.loop.timer(), rig.asRoot, rig.process->members().front(),
+                         "secret");
+  PSD_REQUIRE_OK(rig.loop.wait(anonymous.post("/v3/auth/enable", "{}")));
   CHECK(rig.loop.wait(late->read(kKey)).value() == now);
 }
 
-TEST_CASE("a password comes from a file of its owner alone") {
+TEST_CASE("a password is read from a file that only its owner can read") {
   EngineLoop loop;
   TempDir folder;
   const auto refused = [&](const std::string& text, mode_t mode) {
@@ -140,7 +140,7 @@ TEST_CASE("a password comes from a file of its owner alone") {
   CHECK(refused("\xff\n", 0600).find("UTF-8") != std::string::npos);
 }
 
-/// An authority and what it signs, made by openssl's command line.
+/// A certificate authority and its certificates, made by openssl's command line.
 class Authority {
  public:
   Authority() {
@@ -165,7 +165,7 @@ class Authority {
   TempDir folder_;
 };
 
-TEST_CASE("members that are https:// and this daemon show each other certificates") {
+TEST_CASE("https:// members and this daemon authenticate each other by certificate") {
   EngineLoop loop;
   if (!EtcdProcess::isInstalled()) testing::skipTest("there is no etcd 3.4 or later (Debian's etcd-server)");
   Authority authority, stranger;
@@ -199,7 +199,7 @@ TEST_CASE("members that are https:// and this daemon show each other certificate
   const auto opened = Etcd::open(loop.network(), loop.timer(), options);
   REQUIRE_FALSE(opened.ok());
   CHECK(opened.message().find("absent.pem") != std::string::npos);
-  // Who speaks no TLS is none of its clients.
+  // A peer without TLS is not accepted as a client.
   options.members.front().tls = false;
   CHECK_FALSE(loop.wait(loop.etcd(options)->read(kKey)).ok());
 }

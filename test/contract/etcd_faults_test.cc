@@ -1,4 +1,4 @@
-// A real etcd whose members die, stand still, or cannot be heard.
+// A real etcd whose members die, stall, or cannot be reached.
 
 #include <csignal>
 
@@ -15,7 +15,7 @@ using testing::EtcdProcess;
 
 const std::string kKey = "/psd/test/plan";
 
-/// The place of the member that leads.
+/// The index of the leading member.
 size_t leaderOf(EngineLoop& loop, const EtcdProcess& process) {
   const EtcdOptions options{.members = process.members()};
   for (;;) {
@@ -30,7 +30,7 @@ size_t leaderOf(EngineLoop& loop, const EtcdProcess& process) {
   }
 }
 
-/// Swaps until it is won; a text that was written without an answer counts.
+/// Swaps until one succeeds; a value that was written without an answer counts.
 Stored swapUntilWon(EngineLoop& loop, Engine& engine, Stored now, const std::string& text) {
   const kj::TimePoint end = loop.timer().now() + 60 * kj::SECONDS;
   for (;;) {
@@ -46,7 +46,7 @@ Stored swapUntilWon(EngineLoop& loop, Engine& engine, Stored now, const std::str
   }
 }
 
-TEST_CASE("the leader of three is killed amid swaps: none that was answered is lost, none comes twice") {
+TEST_CASE("the leader of three is killed amid swaps: no answered one is lost, none is applied twice") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop, 3);
   const auto engine = loop.hastyEtcd(process->members()), other = loop.hastyEtcd(process->members());
@@ -61,7 +61,7 @@ TEST_CASE("the leader of three is killed amid swaps: none that was answered is l
   }
 }
 
-TEST_CASE("a leader that stands still is passed by, and its return changes nothing") {
+TEST_CASE("a stalled leader is bypassed, and its return changes nothing") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop, 3);
   const auto engine = loop.hastyEtcd(process->members());
@@ -75,12 +75,12 @@ TEST_CASE("a leader that stands still is passed by, and its return changes nothi
   process->signal(leader, SIGCONT);
   const Stored third = swapUntilWon(loop, *engine, second, "third");
   CHECK(loop.readUntilAnswered(*engine, kKey) == third);
-  // It alone knows what is there now, too.
+  // Asked alone it knows the current value, too.
   const auto alone = loop.hastyEtcd({process->members()[leader]});
   CHECK(loop.readUntilAnswered(*alone, kKey) == third);
 }
 
-TEST_CASE("two of three are gone: nothing is answered, and one that returns is enough") {
+TEST_CASE("without two of three members no call is answered, and one that returns is enough") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop, 3);
   const auto engine = loop.hastyEtcd(process->members());
@@ -100,7 +100,7 @@ TEST_CASE("two of three are gone: nothing is answered, and one that returns is e
   CHECK(loop.wait(kj::mv(heard)).value() == second);
 }
 
-TEST_CASE("a swap goes to all members and happens once, whoever answers first") {
+TEST_CASE("a swap goes to all members and happens once, whichever answers first") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
   const EtcdMember member = process->members().front();
@@ -117,7 +117,7 @@ TEST_CASE("a swap goes to all members and happens once, whoever answers first") 
   CHECK(loop.wait(engine->read(kKey)).value() == now);
 }
 
-TEST_CASE("an answer that is lost is unknown, and asked again it is known") {
+TEST_CASE("a swap with a lost answer is unknown, and resolved by asking again") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
   EngineProxy proxy(loop, process->members().front());
@@ -138,7 +138,7 @@ TEST_CASE("an answer that is lost is unknown, and asked again it is known") {
   CHECK(again->now == there);
 }
 
-TEST_CASE("a member that does not answer costs nothing where another does") {
+TEST_CASE("a member that does not answer costs nothing if another does") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
   EngineProxy silent(loop, process->members().front());
@@ -152,7 +152,7 @@ TEST_CASE("a member that does not answer costs nothing where another does") {
   CHECK(silent.asked() > 0);
 }
 
-TEST_CASE("a watch that breaks begins anew, and one that is dumb is helped by reads") {
+TEST_CASE("a watch that breaks is restarted, and reads replace one that is silent") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
   const auto writer = loop.etcd(process->members());
@@ -179,14 +179,14 @@ TEST_CASE("a watch that breaks begins anew, and one that is dumb is helped by re
   CHECK(loop.wait(kj::mv(told)).value() == third);
 }
 
-TEST_CASE("etcd is away: errors name it, and who waits hears of a change after its return") {
+TEST_CASE("with etcd away errors name it, and a waiter is notified of a change after its return") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
   const auto engine = loop.hastyEtcd(process->members());
   const Stored first = swapUntilWon(loop, *engine, {}, "first");
   auto heard = engine->changed(kKey, first.revision);
   process->kill(0);
-  // The first may find a connection that just ends.
+  // The first may find a connection that is just closing.
   const std::string member = process->members().front().toString();
   const auto read = loop.wait(engine->read(kKey)), again = loop.wait(engine->read(kKey));
   REQUIRE_FALSE(read.ok());
@@ -200,7 +200,7 @@ TEST_CASE("etcd is away: errors name it, and who waits hears of a change after i
   CHECK(loop.wait(kj::mv(heard)).value() == second);
 }
 
-TEST_CASE("who waits for a change alone learns that etcd is away, and when it is back") {
+TEST_CASE("a caller that only waits for a change learns that etcd is away, and when it is back") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
   const auto engine = loop.hastyEtcd(process->members());

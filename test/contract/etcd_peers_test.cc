@@ -1,4 +1,4 @@
-// What a member of etcd may say instead of an answer: nothing, garbage, or that it is too old.
+// Faulty replies of an etcd member: none, garbage, or a version that is too old.
 
 #include <functional>
 
@@ -12,8 +12,8 @@ using testing::EngineLoop;
 
 const std::string kKey = "/psd/test/plan";
 
-/// Answers every request, whatever it is, with the bytes that a function makes of its path; with none it
-/// stays silent. Owned by one event loop.
+/// Answers every request with the bytes that a function makes of its path; without one it stays silent. Owned
+/// by one event loop.
 class ScriptedPeer final : private kj::TaskSet::ErrorHandler {
  public:
   ScriptedPeer(EngineLoop& loop, std::function<std::string(const std::string& path)> script)
@@ -39,7 +39,7 @@ class ScriptedPeer final : private kj::TaskSet::ErrorHandler {
       return accept();
     });
   }
-  /// Requests are small, and come whole.
+  /// Requests are small, and arrive whole.
   kj::Promise<void> serve(Connection& connection) {
     return connection.stream->tryRead(connection.buffer, 1, sizeof connection.buffer)
         .then([this, &connection](size_t bytes) -> kj::Promise<void> {
@@ -72,7 +72,7 @@ std::string http(const std::string& body, const std::string& status = "200 OK") 
 
 const std::string kEntry = R"({"key": "L3BzZC90ZXN0L3BsYW4=", "mod_revision": "7", "value": "YmFy"})";
 
-/// Bytes that are no answer to anything.
+/// Bytes that are not a valid answer to any call.
 std::vector<std::string> garbage() {
   const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
   std::vector<std::string> all = {
@@ -115,7 +115,7 @@ std::vector<std::string> garbage() {
   return all;
 }
 
-TEST_CASE("garbage in place of an answer is an error on one line, whatever was asked") {
+TEST_CASE("garbage instead of an answer is an error on one line, for every call") {
   EngineLoop loop;
   for (const std::string& bytes : garbage()) {
     CAPTURE(bytes.substr(0, 200));
@@ -123,7 +123,7 @@ TEST_CASE("garbage in place of an answer is an error on one line, whatever was a
     const auto engine = loop.etcd(EtcdOptions{.members = {peer.member()}, .pollMs = 1});
     const auto read = loop.wait(engine->read(kKey));
     const auto swapped = loop.wait(engine->swap(kKey, 5, "text"));
-    // Some are right for one of the two.
+    // Some are valid for one of the two.
     CHECK_FALSE((read.ok() && swapped.ok()));
     CHECK((!swapped.ok() || !swapped->won));
     for (const Status& status : {read.status(), swapped.status()}) {
@@ -160,7 +160,7 @@ TEST_CASE("a login that is answered with garbage is an error too") {
   }
 }
 
-TEST_CASE("garbage in a watch ends it, and the reads go on") {
+TEST_CASE("garbage in a watch ends it, and the reads continue") {
   EngineLoop loop;
   const std::string range = http(R"({"header": {"revision": "8"}, "kvs": [)" + kEntry + "]}");
   for (const std::string& line : {std::string("garbage\n"), std::string("{}\n"),
@@ -189,7 +189,7 @@ TEST_CASE("garbage in a watch ends it, and the reads go on") {
   }
 }
 
-TEST_CASE("one right answer is enough, however many members say something else") {
+TEST_CASE("one valid answer is enough, whatever the other members send") {
   EngineLoop loop;
   const std::string right = http(R"({"header": {"revision": "8"}, "kvs": [)" + kEntry + "]}");
   ScriptedPeer good(loop, [&](const std::string&) { return right; });
@@ -201,7 +201,7 @@ TEST_CASE("one right answer is enough, however many members say something else")
   CHECK(loop.wait(engine->read(kKey)).value() == Stored{"bar", 7});
 }
 
-TEST_CASE("without a right answer the error says what every member said") {
+TEST_CASE("without a valid answer the error quotes every member") {
   EngineLoop loop;
   ScriptedPeer silent(loop, [](const std::string&) { return std::string(); });
   ScriptedPeer leaderless(loop, [](const std::string&) {
@@ -217,7 +217,7 @@ TEST_CASE("without a right answer the error says what every member said") {
                                  ": no answer within 50 ms");
 }
 
-TEST_CASE("an etcd that is too old, and what is no etcd, are told apart") {
+TEST_CASE("an etcd that is too old is distinguished from a server that is not etcd") {
   EngineLoop loop;
   const auto missing = http("404 page not found\n", "404 Not Found");
   ScriptedPeer old(loop, [&](const std::string& path) {
@@ -248,7 +248,7 @@ TEST_CASE("addresses of members") {
     CAPTURE(text);
     const auto member = parseEtcdMember(text);
     REQUIRE_FALSE(member.ok());
-    CHECK(member.message().find("write http://HOST:PORT or https://HOST:PORT") != std::string::npos);
+    CHECK(member.message().find("expected http://HOST:PORT or https://HOST:PORT") != std::string::npos);
   }
 }
 

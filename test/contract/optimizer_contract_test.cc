@@ -1,4 +1,4 @@
-// What every optimizer in optimizer_list.h promises, whatever its options.
+// The contract of every optimizer in optimizer_list.h, for all options.
 
 #include <algorithm>
 #include <cmath>
@@ -38,7 +38,7 @@ Result<Optimizer> readBack(const Json& json) {
   return optimizer;
 }
 
-/// kUpdates gradients, and weights to begin with.
+/// kUpdates gradients, and initial weights.
 struct Course {
   explicit Course(uint64_t seed, size_t elements = kElements) {
     Random random(seed);
@@ -54,7 +54,7 @@ struct Course {
   std::vector<std::vector<float>> gradients;
 };
 
-TEST_CASE("an optimizer has as many slots as its step uses, each of a name and a finite first value") {
+TEST_CASE("an optimizer has as many slots as its step uses, each with a name and a finite initial value") {
   for (const Optimizer& optimizer : everyOptimizer(kDraws)) {
     INFO(optimizer.describe());
     std::set<std::string_view> names;
@@ -67,7 +67,7 @@ TEST_CASE("an optimizer has as many slots as its step uses, each of a name and a
     for (const uint64_t number : {1, 2, 1000}) {
       optimizer.visitStep({number, 0.1}, [&]<class Step>(const Step& step) {
         CHECK(Step::kSlots == optimizer.slotCount());
-        // What is beyond the last is left alone.
+        // Memory beyond the last is not changed.
         std::vector<float> slots(optimizer.slotCount() + 1, 1.f);
         slots.back() = -7;
         float weight = 1;
@@ -98,7 +98,7 @@ TEST_CASE("an optimizer keeps weights and slots finite under finite gradients") 
       CHECK(isFinite(constant.state()));
     }
   };
-  // Odd options may diverge, but not at once.
+  // Odd options may diverge, but not immediately.
   for (const Optimizer& optimizer : everyOptimizer(4 * kDraws)) check(optimizer, 1);
   for (const Optimizer& optimizer : everyOptimizer(4 * kDraws, Draw::moderate)) check(optimizer, 200);
 }
@@ -119,7 +119,7 @@ TEST_CASE("an optimizer moves weights against the gradient, and by nothing at ra
   }
 }
 
-TEST_CASE("where an optimizer says that zeros change nothing, they do not") {
+TEST_CASE("if an optimizer declares that zeros change nothing, they do not") {
   size_t said = 0;
   for (const Optimizer& optimizer : everyOptimizer(kDraws)) {
     if (!optimizer.zerosChangeNothing()) continue;
@@ -139,7 +139,7 @@ TEST_CASE("where an optimizer says that zeros change nothing, they do not") {
   CHECK(said > 0);
 }
 
-TEST_CASE("a device makes the same bits of an update as the step alone") {
+TEST_CASE("a device computes the same bits of an update as the step functor alone") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const Course course(4);
@@ -156,7 +156,7 @@ TEST_CASE("a device makes the same bits of an update as the step alone") {
   }
 }
 
-TEST_CASE("an update in slices, in whatever order, makes the same bits as one of the whole") {
+TEST_CASE("an update in slices, in any order, gives the same bits as one of the whole") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const Course course(5);
@@ -180,7 +180,7 @@ TEST_CASE("an update in slices, in whatever order, makes the same bits as one of
   }
 }
 
-TEST_CASE("an optimizer goes on from weights and slots that are put back as if it had never stopped") {
+TEST_CASE("an optimizer resumes from restored weights and slots without a difference") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const Course course(7);
@@ -197,7 +197,7 @@ TEST_CASE("an optimizer goes on from weights and slots that are put back as if i
   }
 }
 
-TEST_CASE("an optimizer that is written down reads as the same again, to the last bit of its steps") {
+TEST_CASE("a printed optimizer parses to the same, to the last bit of its steps") {
   const Course course(8, 64);
   std::set<std::string> described;
   for (const Optimizer& optimizer : everyOptimizer(kDraws)) {
@@ -212,7 +212,7 @@ TEST_CASE("an optimizer that is written down reads as the same again, to the las
     course.run(one);
     course.run(other);
     CHECK(sameBits(one.state(), other.state()));
-    // What the reader says is in force is what is written.
+    // The options that the reader reports as effective are those printed.
     ObjectReader reader(written);
     readOptimizer(reader);
     PSD_REQUIRE_OK(reader.finish());
@@ -222,10 +222,10 @@ TEST_CASE("an optimizer that is written down reads as the same again, to the las
     }
     described.insert(optimizer.describe());
   }
-  CHECK(described.size() > 5 * std::variant_size_v<AnyOptimizer>);  // the options are told apart
+  CHECK(described.size() > 5 * std::variant_size_v<AnyOptimizer>);  // the options are distinguished
 }
 
-/// Each option with a value beyond each end of what it may be.
+/// Each option with a value beyond each end of its range.
 struct OptionsBeyond {
   std::vector<std::pair<std::string, Json>> found;
 
@@ -242,7 +242,7 @@ struct OptionsBeyond {
   }
 };
 
-TEST_CASE("an optimizer's default needs its name alone, and what its options may not be is refused by key") {
+TEST_CASE("an optimizer's default needs its name alone, and options out of range are rejected by key") {
   std::set<std::string_view> names;
   eachAlgorithm([&]<class Algorithm>(Algorithm usual) {
     INFO(Algorithm::kName);

@@ -1,4 +1,4 @@
-// Of allreduce: who of several trainers pushes, and what becomes of pushes by others.
+// Under allreduce: which of several trainers pushes, and the outcome of pushes by others.
 
 #include "server/policy/policy_list.h"
 #include "test/contract/policy_trainer.h"
@@ -36,7 +36,7 @@ struct Averaging {
 
 }  // namespace
 
-TEST_CASE("allreduce: the first of a group pushes, and nobody else") {
+TEST_CASE("allreduce: only the first of a group pushes") {
   Averaging averaging;
   PolicyTrainer second(averaging.served, averaging.loop, Rank{1});
   CHECK(second.pushAll(Version{0}, averaging.gradient)->outcome == PushOutcome::late);
@@ -49,7 +49,7 @@ TEST_CASE("allreduce: the first of a group pushes, and nobody else") {
   for (size_t s = 0; s < 3; s++) CHECK(averaging.served.shard(s).version() == Version{2});
 }
 
-TEST_CASE("allreduce: the next group is without who does not come, whose pushes are dropped") {
+TEST_CASE("allreduce: the next group excludes absent trainers, whose pushes are dropped") {
   Averaging averaging;
   PolicyTrainer first(averaging.served, averaging.loop, Rank{0}),
       second(averaging.served, averaging.loop, Rank{1});
@@ -68,7 +68,8 @@ TEST_CASE("allreduce: the next group is without who does not come, whose pushes 
   CHECK(second.pushAll(Version{1}, averaging.gradient)->applied());
 }
 
-TEST_CASE("allreduce: the first learns that a newcomer waits, and who leaves is not waited for") {
+TEST_CASE(
+    "allreduce: the first is notified that a joined trainer waits, and a departed one is not waited for") {
   Averaging averaging;
   PolicyTrainer first(averaging.served, averaging.loop, Rank{0}),
       second(averaging.served, averaging.loop, Rank{1});

@@ -1,4 +1,4 @@
-// What bounded_staleness promises beyond policy_contract_test.cc.
+// Promises of bounded_staleness beyond policy_contract_test.cc.
 
 #include <deque>
 #include <vector>
@@ -45,7 +45,7 @@ struct Bounded {
   std::deque<ShardPull> pulls;
 };
 
-TEST_CASE("bounded_staleness lets a trainer wait that is too far ahead, until the slowest has stepped") {
+TEST_CASE("bounded_staleness makes a trainer that is too far ahead wait, until the slowest has stepped") {
   Bounded bounded;
   const TrainerRef fast = bounded.trainers[0].ref(), slow = bounded.trainers[1].ref();
   bounded.step(0);
@@ -78,7 +78,7 @@ TEST_CASE("bounded_staleness counts a step when all shards have it") {
   CHECK(bounded.loop.wait(bounded.read(bounded.trainers[0].ref())).ok());
 }
 
-TEST_CASE("bounded_staleness forgets the oldest step that lacks a shard, once too many do") {
+TEST_CASE("bounded_staleness drops the oldest step that lacks a shard, once too many do") {
   Bounded bounded;
   PolicyTrainer& trainer = bounded.trainers[0];
   const auto part = [&](size_t shard, uint64_t step) {
@@ -89,7 +89,7 @@ TEST_CASE("bounded_staleness forgets the oldest step that lacks a shard, once to
   };
   constexpr uint64_t kFirstKept = 2, kLast = BoundedStaleness::kStepsMax + 1;
   for (uint64_t step = 1; step <= kLast; step++) part(0, step);
-  part(1, 1);  // the other half of what is forgotten counts for nothing
+  part(1, 1);  // the other half of a dropped step is ignored
   part(1, kFirstKept);
   PSD_REQUIRE_OK(bounded.loop.wait(bounded.read(trainer.ref())));  // one step ahead, not two
   part(1, kLast);
@@ -97,7 +97,7 @@ TEST_CASE("bounded_staleness forgets the oldest step that lacks a shard, once to
   CHECK_FALSE(bounded.loop.resolved(parked));
 }
 
-TEST_CASE("bounded_staleness waits for nobody that is gone") {
+TEST_CASE("bounded_staleness does not wait for departed trainers") {
   Bounded bounded;
   bounded.step(0);
   bounded.step(0);
@@ -105,12 +105,12 @@ TEST_CASE("bounded_staleness waits for nobody that is gone") {
   CHECK_FALSE(bounded.loop.resolved(parked));
   bounded.trainers[1].leave();
   PSD_REQUIRE_OK(bounded.loop.wait(kj::mv(parked)));
-  // Who comes now begins where the slowest is.
+  // A trainer that joins now starts where the slowest is.
   bounded.trainers.emplace_back(bounded.served, bounded.loop, Rank{1});
   PSD_REQUIRE_OK(bounded.loop.wait(bounded.read(bounded.trainers[0].ref())));
 }
 
-TEST_CASE("bounded_staleness answers those that wait when there is nothing to wait for any more") {
+TEST_CASE("bounded_staleness answers waiters when there is nothing left to wait for") {
   Bounded bounded;
   bounded.step(0);
   bounded.step(0);

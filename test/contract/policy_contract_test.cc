@@ -1,6 +1,6 @@
-// What every update policy promises, whatever it decides about consistency. A policy joins by its line in
-// policy_list.h; what it promises beyond that depends on its PolicyTraits alone. Those that work by rounds:
-// policy_rounds_test.cc. Promises of one policy alone: policy_promises_test.cc.
+// The contract of every update policy, whatever it decides about consistency. A policy joins by its line in
+// policy_list.h; its promises beyond the contract depend on its PolicyTraits alone. Those that work by
+// rounds: policy_rounds_test.cc. Promises of a single policy: policy_promises_test.cc.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ using testing::TestLoop;
 using testing::Update;
 using testing::wholeShard;
 
-/// What a shard must come to: the optimizer's step, element by element, in one thread.
+/// The expected values of a shard: the optimizer's step, element by element, in one thread.
 class Reference {
  public:
   Reference(Optimizer optimizer, size_t elements)
@@ -84,7 +84,7 @@ Version pushWhole(PolicyTrainer& trainer, ServedStore& served, size_t shard) {
   return pushed.last.version;
 }
 
-TEST_CASE("a policy goes by the name that configs choose it by") {
+TEST_CASE("a policy has the name that configurations choose it by") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : kPolicyList) {
@@ -151,7 +151,7 @@ TEST_CASE("a pull shows what was pushed, shard by shard") {
   }
 }
 
-TEST_CASE("an update that is not complete is never counted") {
+TEST_CASE("an incomplete update is never counted") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
@@ -170,11 +170,11 @@ TEST_CASE("an update that is not complete is never counted") {
         const auto answer = loop.wait(update.send(pieces[i]));
         PSD_REQUIRE_OK(answer);
         REQUIRE_FALSE(answer->applied());
-        REQUIRE(shard.version() == Version{i});  // what the other trainer made of it
+        REQUIRE(shard.version() == Version{i});  // the result of the other trainer's update
         REQUIRE(pushWhole(other, served, 0) == Version{i + 1});
       }
       const uint64_t others = pieces.size() - 1;
-      if (seed % 2 == 0) {  // it may be given up
+      if (seed % 2 == 0) {  // it may be abandoned
         REQUIRE(pushWhole(other, served, 0) == Version{others + 1});
         continue;
       }
@@ -188,7 +188,7 @@ TEST_CASE("an update that is not complete is never counted") {
   }
 }
 
-TEST_CASE("staleness is how many updates came between the basis and the push") {
+TEST_CASE("staleness is the number of updates between the basis and the push") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
@@ -233,13 +233,13 @@ TEST_CASE("a basis that no shard has reached is not stale") {
 constexpr size_t kThreads = 4;
 constexpr uint64_t kUpdates = 150;  // of each thread, per shard
 
-/// What one thread saw; a count of what it must not see.
+/// One thread's observations; a count of the violations.
 struct Witness {
   std::vector<std::vector<uint64_t>> versions;  // per shard, those that its pushes made
   uint64_t failures = 0, wrongValues = 0, wrongVersions = 0, wrongStaleness = 0;
 };
 
-/// Pulls and pushes by turns; every update adds 1 to every weight.
+/// Alternating pulls and pushes; every update adds 1 to every weight.
 void train(ServedStore& served, TestLoop& loop, Random random, Witness& witness) {
   PolicyTrainer trainer(served, loop);
   const size_t shards = served.store->shardCount();
@@ -252,7 +252,7 @@ void train(ServedStore& served, TestLoop& loop, Random random, Witness& witness)
       witness.failures += pulled.failed;
       uint64_t basis = UINT64_MAX;
       for (Version version : pulled.versions) {
-        witness.wrongVersions += version.value < newest[s];  // time never runs back
+        witness.wrongVersions += version.value < newest[s];  // versions never decrease
         basis = std::min(basis, version.value);
       }
       newest[s] = std::max(newest[s], basis);
@@ -272,7 +272,7 @@ void train(ServedStore& served, TestLoop& loop, Random random, Witness& witness)
   }
 }
 
-TEST_CASE("concurrent pushes end between what is provable") {
+TEST_CASE("concurrent pushes end within the provable bounds") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
@@ -298,7 +298,7 @@ TEST_CASE("concurrent pushes end between what is provable") {
         }
         std::sort(made.begin(), made.end());
         for (uint64_t v = 1; v <= kThreads * kUpdates; v++) expected.push_back(v);
-        CHECK(made == expected);  // every update made one version, whatever became of its values
+        CHECK(made == expected);  // every update made one version, whatever happened to its values
         const Pulled pulled = reader.pull(s, wholeShard(served.shard(s)));
         CHECK(pulled.versions == std::vector<Version>{Version{kThreads * kUpdates}});
         // An update can be lost to another's older value, but the last to write had read a value of at least

@@ -1,4 +1,4 @@
-// What policies promise of operations that a device is still at work on.
+// Promises of policies about device operations in flight.
 
 #include <atomic>
 #include <optional>
@@ -22,7 +22,7 @@ using testing::wholeShard;
 
 constexpr uint64_t kElements = 64;
 
-TEST_CASE("who drops an answer waits for the device, and only then lets go of lock and gradient") {
+TEST_CASE("a caller that drops an answer waits for the device before it releases lock and gradient") {
   const auto device = std::make_shared<AsyncBackend>();
   ServedStore served(device, entryOf("locked"), subtracting(), kElements, 1);
   TestLoop loop;
@@ -48,7 +48,7 @@ TEST_CASE("who drops an answer waits for the device, and only then lets go of lo
   CHECK(testing::allAre(trainer.pullAll(), 1));
 }
 
-TEST_CASE("shards of a step that is clipped as one are let go one by one") {
+TEST_CASE("shards of a step that is clipped as one are released one by one") {
   const TestDevice device = testing::eachDevice();
   INFO(device.name);
   for (const char* policy : {"locked", "bounded_staleness"}) {

@@ -1,5 +1,5 @@
-// What policies that apply whole shards do when a device fails: the gradient is refused, and those after it
-// count as if it had never been.
+// Device failures under policies that apply whole shards: the gradient is rejected, and later ones count as
+// if it had never existed.
 
 #include "test/contract/policy_trainer.h"
 #include "test/support/failing_backend.h"
@@ -17,7 +17,7 @@ using testing::TestLoop;
 
 constexpr uint32_t kShards = 3;
 
-TEST_CASE("an update that failed is refused, takes no number and holds up none that come after") {
+TEST_CASE("an update that failed is rejected, takes no number and delays none after it") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : kPolicyList) {
@@ -31,7 +31,7 @@ TEST_CASE("an update that failed is refused, takes no number and holds up none t
       PolicyTrainer trainer(served, loop);
       PSD_REQUIRE_OK(trainer.pushAll(Version{0}, gradient));
       backend->failAfter(shard);
-      // Shards that are independent of each other are refused each on its own; the last one's answer is here.
+      // Independent shards are rejected separately; this is the last one's answer.
       static_cast<void>(trainer.pushAll(Version{1}, gradient));
       for (uint64_t step = 2; step < 5; step++) {
         std::vector<uint64_t> before;
@@ -49,7 +49,7 @@ TEST_CASE("an update that failed is refused, takes no number and holds up none t
   }
 }
 
-TEST_CASE("what is late while a round is applied stays so when the round fails") {
+TEST_CASE("a late push while a round is applied stays late if the round fails") {
   for (const PolicyEntry& entry : kPolicyList) {
     if (!entry.traits.rounds || entry.type == "allreduce") continue;  // whose rounds have one contribution
     INFO(entry.type);
@@ -67,7 +67,7 @@ TEST_CASE("what is late while a round is applied stays so when the round fails")
     backend->failAfter(0);
     guard.reset();
     CHECK_FALSE(loop.wait(kj::mv(closed)).ok());
-    // The round is open again, but what it would get is not whole.
+    // The round is open again, but its next contribution is incomplete.
     CHECK(loop.wait(late.send({160, 1440}))->outcome == PushOutcome::late);
   }
 }

@@ -1,4 +1,4 @@
-// What modifiers make of gradients and rates, under every policy that takes them.
+// The effect of modifiers on gradients and rates, under every policy that supports them.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ using testing::wholeShard;
 
 constexpr uint64_t kElements = 1600;
 
-/// Whether the policy takes these options.
+/// Whether the policy accepts these options.
 bool takes(const PolicyEntry& entry, const char* options) {
   ObjectReader in(nlohmann::ordered_json::parse(options));
   entry.read(in);
@@ -36,7 +36,7 @@ std::vector<float> all(const ServedStore& served, float value) {
   return std::vector<float>(served.store->layout().totalElements(), value);
 }
 
-/// Pushes ones that are so stale, and gives by how much the weights fell.
+/// Pushes ones with this staleness, and returns the decrease of the weights.
 float stepOf(PolicyTrainer& trainer, ServedStore& served, uint64_t staleness) {
   const Shard& shard = served.shard(0);
   const float before = trainer.pullAll().front();
@@ -46,7 +46,7 @@ float stepOf(PolicyTrainer& trainer, ServedStore& served, uint64_t staleness) {
   return before - trainer.pullAll().front();
 }
 
-TEST_CASE("staleness lowers the rate of each gradient for itself") {
+TEST_CASE("staleness lowers the rate of each gradient separately") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
@@ -97,7 +97,7 @@ TEST_CASE("a gradient that is too old is answered stale, whole or in slices, and
   }
 }
 
-TEST_CASE("clip.value cuts every element") {
+TEST_CASE("clip.value bounds every element") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   constexpr const char* kOptions = R"({"clip": {"value": 3}})";
@@ -140,7 +140,7 @@ TEST_CASE("clip.norm bounds the gradient of all shards together") {
   CHECK(policies >= 3);
 }
 
-TEST_CASE("clip.norm takes a step in slices, and gives up one that is not finished") {
+TEST_CASE("clip.norm accepts a step in slices, and abandons one that is not finished") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   constexpr const char* kOptions = R"({"clip": {"norm": 40}})";
@@ -180,7 +180,7 @@ TEST_CASE("clip.norm keeps nothing of a trainer that has left") {
   }
 }
 
-TEST_CASE("a bound counts steps that clip.norm held back") {
+TEST_CASE("a bound counts steps that clip.norm delayed") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const PolicyEntry& entry = testing::entryOf("bounded_staleness");
@@ -197,7 +197,7 @@ TEST_CASE("a bound counts steps that clip.norm held back") {
   CHECK(loop.wait(kj::mv(read)).ok());
 }
 
-TEST_CASE("delay compensation adds what the weights have moved by since they were pulled") {
+TEST_CASE("delay compensation adds the change of the weights since they were pulled") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   constexpr const char* kOptions = R"({"delay_compensation": {"lambda": 0.5}})";
@@ -214,7 +214,7 @@ TEST_CASE("delay compensation adds what the weights have moved by since they wer
     // Weights are at 3, pulled were 0: −2 + 0.5 · 4 · 3 = 4.
     CHECK(old.pushAll(Version{0}, all(served, -2))->applied());
     CHECK(old.pullAll().front() == -1);
-    // From weights that it never pulled it is an ordinary gradient.
+    // For weights that it never pulled it is an ordinary gradient.
     CHECK(other.pushAll(Version{1}, all(served, -2))->applied());
     CHECK(old.pullAll().front() == 1);
     // So is a fresh one.
@@ -264,10 +264,10 @@ TEST_CASE("compensation makes no weight NaN or infinite, however large a finite 
     PolicyTrainer old(served, loop, Rank{0}), other(served, loop, Rank{1});
     CHECK(allAre(old.pullAll(), 0));
     CHECK(other.pushAll(Version{0}, all(served, 0))->applied());
-    // Stale, and no weight has moved.
+    // Stale, and no weight has changed.
     CHECK(old.pushAll(Version{0}, gradient)->applied());
     CHECK(old.pullAll() == opposite);
-    // Staler, and the weights have moved as far as they can.
+    // Staler, and the weights have changed as much as they can.
     CHECK(old.pushAll(Version{0}, gradient)->applied());
     const auto weights = old.pullAll();
     CHECK(std::all_of(weights.begin(), weights.end(), [](float w) { return std::isfinite(w); }));

@@ -1,4 +1,4 @@
-// What single policies promise beyond policy_contract_test.cc.
+// Promises of single policies beyond policy_contract_test.cc.
 
 #include <algorithm>
 #include <atomic>
@@ -35,7 +35,7 @@ std::vector<float> minusOnes(const Shard& shard) { return std::vector<float>(sha
 constexpr size_t kPushers = 3;
 constexpr uint64_t kUpdates = 200;
 
-TEST_CASE("async_diloco tells who is slower when to push, and nobody where all take the whole period") {
+TEST_CASE("async_diloco notifies a slower trainer when to push, and none if all take the whole period") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   ServedStore store(device.make(), testing::entryOf("async_diloco"), subtracting(), 100, 1,
@@ -54,8 +54,8 @@ TEST_CASE("async_diloco tells who is slower when to push, and nobody where all t
   update.localSteps(4);
   const auto pushed = loop.wait(update.send({0, store.shard(0).range().count}));
   PSD_REQUIRE_OK(pushed);
-  CHECK(pushed->applied());  // at once
-  // The other one has the time that the first one took; this one's next steps, all of them.
+  CHECK(pushed->applied());  // immediately
+  // The other one gets the time that the first one took; this one's next period is complete.
   auto again = policy.roundDue(first, Version{1});
   CHECK(loop.wait(kj::mv(dueFirst)).error().code == ErrorCode::notReady);
   loop.wait(policy.tick(never));
@@ -154,7 +154,7 @@ TEST_CASE("locked makes one snapshot for all pulls of a version") {
   CHECK(later.view.values[0] == 1);
 }
 
-TEST_CASE("locked parks pushes and pulls while the lock is held, and takes them in order") {
+TEST_CASE("locked queues pushes and pulls while the lock is held, and serves them in order") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   ServedStore store = served(device, "locked", 64);
@@ -179,7 +179,7 @@ TEST_CASE("locked parks pushes and pulls while the lock is held, and takes them 
   CHECK(between->view.values[63] == 1);
 }
 
-TEST_CASE("locked does not show a gradient before its last slice") {
+TEST_CASE("locked does not expose a gradient before its last slice") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   ServedStore store = served(device, "locked", 64);
@@ -193,7 +193,7 @@ TEST_CASE("locked does not show a gradient before its last slice") {
   CHECK(trainer.pull(0, wholeShard(shard)).values == std::vector<float>(64, 1.f));
 }
 
-TEST_CASE("locked refuses to gather more than limits.staged_bytes, and goes on when there is room again") {
+TEST_CASE("locked rejects staging beyond limits.staged_bytes, and continues when there is space again") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const uint64_t elements = 1 << 16;  // a gathered gradient fills the pool
@@ -231,7 +231,7 @@ TEST_CASE("hogwild takes no lock") {
   CHECK(trainer.pull(0, wholeShard(shard)).values == std::vector<float>(64, 1.f));
 }
 
-TEST_CASE("hogwild applies each slice as it comes, and pulls live weights") {
+TEST_CASE("hogwild applies each slice as it arrives, and pulls live weights") {
   ServedStore store = served(testing::kCpu, "hogwild", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;

@@ -1,4 +1,4 @@
-// What policies that work by rounds (PolicyTraits::rounds) promise.
+// Promises of policies that work by rounds (PolicyTraits::rounds).
 
 #include <algorithm>
 #include <atomic>
@@ -26,7 +26,7 @@ using testing::TestLoop;
 constexpr uint64_t kElements = 1000;
 constexpr uint32_t kShards = 3;
 
-/// But for that of which one trainer contributes for all; policy_averages_test.cc is for it.
+/// Except the one under which one trainer contributes for all; that is tested in policy_averages_test.cc.
 std::vector<PolicyEntry> roundPolicies() {
   std::vector<PolicyEntry> found;
   for (const PolicyEntry& entry : kPolicyList) {
@@ -47,7 +47,7 @@ std::vector<float> all(const ServedStore& served, float value) {
   return std::vector<float>(served.store->layout().totalElements(), value);
 }
 
-/// Turns until so many gradients are in the open round: a device takes some time to stage one.
+/// Runs the loop until `gradients` gradients are in the open round: a device takes some time to stage one.
 void untilInRound(ServedStore& served, TestLoop& loop, size_t gradients) {
   REQUIRE(loop.until([&] {
     const auto waiting = served.policy->waiting();
@@ -99,7 +99,7 @@ TEST_CASE("a round is one update of all shards, answered when it is applied, wei
   }
 }
 
-TEST_CASE("a gradient for a closed round is late and leaves the model alone") {
+TEST_CASE("a gradient for a closed round is late and does not change the model") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
@@ -117,7 +117,7 @@ TEST_CASE("a gradient for a closed round is late and leaves the model alone") {
   }
 }
 
-TEST_CASE("a trainer that goes leaves the round, with what it gave in it") {
+TEST_CASE("a departing trainer leaves the round, and its contribution stays") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
@@ -135,13 +135,13 @@ TEST_CASE("a trainer that goes leaves the round, with what it gave in it") {
     CHECK(loop.wait(kj::mv(first))->applied());
     CHECK(loop.wait(kj::mv(second))->applied());
     CHECK(allAre(trainers[0].pullAll(), 2));
-    // What a trainer pushes after it left concerns nobody.
+    // Pushes of a trainer after it left have no effect.
     CHECK(trainers[2].pushAll(Version{1}, all(served, -1))->outcome == PushOutcome::late);
     CHECK(trainers[0].pushAll(Version{1}, all(served, -1))->applied());
   }
 }
 
-TEST_CASE("a step that is given up half-way joins no round") {
+TEST_CASE("a step that is abandoned midway joins no round") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
@@ -160,7 +160,7 @@ TEST_CASE("a step that is given up half-way joins no round") {
   }
 }
 
-TEST_CASE("the end of waiting answers those that wait and those that would") {
+TEST_CASE("the end of waiting answers current waiters and later ones") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
@@ -179,7 +179,7 @@ TEST_CASE("the end of waiting answers those that wait and those that would") {
     REQUIRE_FALSE(refused.ok());
     CHECK(refused.error().code == ErrorCode::shuttingDown);
     CHECK(allAre(trainers[2].pullAll(), 0));
-    // The round that was open has nothing left to apply, whoever goes.
+    // The open round has nothing left to apply, whichever trainers leave.
     for (auto& trainer : trainers) trainer.leave();
     for (size_t i = 0; i < kShards; i++) CHECK(served.shard(i).version() == Version{0});
   }
@@ -210,7 +210,7 @@ TEST_CASE("rounds on many loops lose nothing and close in step") {
   }
 }
 
-TEST_CASE("the order of arrival makes no difference to a single bit") {
+TEST_CASE("the order of arrival does not change a single bit") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
@@ -252,7 +252,7 @@ TEST_CASE("sync closes with the first N of N + b") {
   CHECK(allAre(trainers[1].pullAll(), 2));
 }
 
-TEST_CASE("sync goes on or fails when a round takes too long") {
+TEST_CASE("sync proceeds or fails when a round takes too long") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
@@ -276,7 +276,8 @@ TEST_CASE("sync goes on or fails when a round takes too long") {
   }
 }
 
-TEST_CASE("who computes for a round is told when its grace runs, and when it has closed") {
+TEST_CASE(
+    "a trainer that computes for a round is notified when its grace period starts, and when it has closed") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
@@ -311,7 +312,8 @@ TEST_CASE("who computes for a round is told when its grace runs, and when it has
   CHECK(loop.wait(kj::mv(ended)).error().code == ErrorCode::shuttingDown);
 }
 
-TEST_CASE("what comes after its round has closed counts in the open one, by less for each round") {
+TEST_CASE(
+    "a contribution after its round has closed counts in the open one, with less weight for each round") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
@@ -330,7 +332,7 @@ TEST_CASE("what comes after its round has closed counts in the open one, by less
     CHECK(loop.wait(kj::mv(second))->applied());
     CHECK(served.policy->rounds()->last.late.empty());
   }
-  // The third is told to push what it has, rather than to drop it.
+  // The third is asked to push what it has, rather than to drop it.
   auto due = served.policy->roundDue(trainers[2].ref().session, Version{0});
   CHECK(*loop.wait(kj::mv(due)) == RoundDue::closing);
   auto late = trainers[2].startAll(Version{0}, all(served, -9));
@@ -342,7 +344,7 @@ TEST_CASE("what comes after its round has closed counts in the open one, by less
   PSD_REQUIRE_OK(answer);
   CHECK(answer->applied());
   CHECK(loop.wait(kj::mv(first))->applied());
-  // Two rounds late, so it weighs a fourth: (9 · ¼ + 4 · 1) / 1.25 = 5.
+  // Two rounds late, so its weight is a fourth: (9 · ¼ + 4 · 1) / 1.25 = 5.
   CHECK(allAre(trainers[0].pullAll(), 2 + 5));
   const RoundsReport report = *served.policy->rounds();
   CHECK(report.closed == 3);
@@ -355,7 +357,7 @@ TEST_CASE("what comes after its round has closed counts in the open one, by less
   CHECK_FALSE(loop.resolved(once));
 }
 
-TEST_CASE("trainers on several loops are told of the ends of rounds, each wait once") {
+TEST_CASE("trainers on several loops are notified of the ends of rounds, each wait once") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   constexpr size_t kTrainers = 3;
@@ -377,7 +379,7 @@ TEST_CASE("trainers on several loops are told of the ends of rounds, each wait o
   CHECK(served.shard(0).version() == Version{kRounds});
 }
 
-TEST_CASE("sync waits for those who are to start together") {
+TEST_CASE("sync waits for the start trainers") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   ServedStore served = sync(device, R"({"start_trainers": 2})");
@@ -399,8 +401,8 @@ TEST_CASE("krum chooses one contribution for all shards, by distances over the w
   ServedStore served = sync(device, R"({"aggregator": {"type": "krum", "byzantine": 1}})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 5);
-  // In each shard another one lies in the middle, and far off in the next; trainer 3, at one's side in each,
-  // lies nearest to the others over all shards, though it would be chosen in none; trainer 2 lies far off.
+  // In each shard another one is in the middle, and far off in the next; trainer 3, close to one of them in
+  // each, is nearest to the others over all shards, though it would be chosen in none; trainer 2 is far off.
   const std::array<size_t, kShards> middle = {0, 1, 4};
   std::vector<std::vector<float>> gradients(5, all(served, -1));
   gradients[2] = all(served, -1000);
@@ -424,7 +426,7 @@ TEST_CASE("krum chooses one contribution for all shards, by distances over the w
   CHECK(allAre(trainers[0].pullAll(), 1));  // trainer 3's, whole
 }
 
-/// Σ weights · contributions by the definition of radial-directional averaging, of elements [begin, end).
+/// Σ weights · contributions by the definition of radial-directional averaging, for elements [begin, end).
 void addRda(const std::vector<std::vector<float>>& rows, const std::vector<double>& weights, size_t begin,
             size_t end, std::vector<double>& out) {
   double all = 0, length = 0, square = 0;
@@ -441,7 +443,7 @@ void addRda(const std::vector<std::vector<float>>& rows, const std::vector<doubl
   for (size_t i = begin; i < end; i++) out[i] = length / all * direction[i - begin] / std::sqrt(square);
 }
 
-TEST_CASE("rda goes by whole tensors, with the same bits however many shards cut them") {
+TEST_CASE("rda works on whole tensors, with the same bits for any number of shards") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const ModelSpec model{"",

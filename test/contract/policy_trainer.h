@@ -22,7 +22,7 @@
 
 namespace psd::testing {
 
-/// A model on a device and a policy over it. Thread-safe as they are.
+/// A model on a device and a policy over it. As thread-safe as they are.
 struct ServedStore {
   /// `json`: the policy's options. `recorded`: PolicyScope::recorded.
   ServedStore(std::shared_ptr<Backend> device, const PolicyEntry& entry, const Optimizer& optimizer,
@@ -46,7 +46,7 @@ struct ServedStore {
   std::unique_ptr<UpdatePolicy> policy;
 };
 
-/// The line of the list that is of this type, which is there.
+/// The entry of the list with this type, which must exist.
 inline const PolicyEntry& entryOf(std::string_view type) {
   const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
                                   [&](const PolicyEntry& one) { return one.type == type; });
@@ -54,7 +54,7 @@ inline const PolicyEntry& entryOf(std::string_view type) {
   return *entry;
 }
 
-/// Hogwild as it is where updates are recorded.
+/// Hogwild as used when updates are recorded.
 inline PolicyPlan readRecordedHogwild(ObjectReader& options) {
   PolicyPlan plan = Hogwild::read(options);
   plan.make = [make = plan.make](const PolicyScope& scope) {
@@ -65,7 +65,7 @@ inline PolicyPlan readRecordedHogwild(ObjectReader& options) {
   return plan;
 }
 
-/// The policies under which nobody waits for another one's gradient.
+/// The policies under which no trainer waits for another one's gradient.
 inline std::vector<PolicyEntry> asynchronousPolicies() {
   std::vector<PolicyEntry> found;
   for (const PolicyEntry& entry : kPolicyList) {
@@ -95,8 +95,8 @@ inline std::vector<Piece> randomPieces(const Shard& shard, Random& random) {
   return pieces;
 }
 
-/// One gradient on its way into one shard, as a trainer's session keeps it. Owned by one thread; outlives
-/// its promises.
+/// One gradient in transit into one shard, as a trainer's session keeps it. Owned by one thread; outlives its
+/// promises.
 class Update {
  public:
   Update(ServedStore& served, Lanes& lanes, size_t shard, Version basis, std::span<const float> gradient,
@@ -112,7 +112,7 @@ class Update {
     push_.total = shard_.range().count;
   }
 
-  /// Goes on by itself, as a call does.
+  /// Continues without being awaited, like a call.
   kj::Promise<Result<PushAnswer>> send(Piece piece) {
     push_.arrived.add(piece.offset, piece.count);
     auto answer = policy_.push(shard_, lane_, push_, piece.offset,
@@ -135,28 +135,28 @@ class Update {
   ShardPush push_;
 };
 
-/// What the answers to one update came to.
+/// The combined answers to one update.
 struct Pushed {
-  size_t applied = 0;  ///< answers that say so; one, or something is wrong
+  size_t applied = 0;  ///< answers that say so; must be one
   PushAnswer last;     ///< the one that says so
   bool failed = false;
 };
 
-/// What a pull brought together.
+/// The assembled result of a pull.
 struct Pulled {
   std::vector<float> values;
   std::vector<Version> versions;  ///< of each piece
   bool failed = false;
 };
 
-/// One trainer that is in: loop and lanes of its own. No assertions: it works on any thread. Owned by one
+/// One joined trainer with its own loop and lanes. No assertions: it works on any thread. Owned by one
 /// thread.
 class PolicyTrainer {
  public:
   PolicyTrainer(ServedStore& served, TestLoop& loop, Rank rank = {})
       : served_(served), loop_(loop), lanes_(served.store->makeLanes()), trainer_{{nextSession()}, rank} {
     loop_.wait(served_.policy->join(trainer_));
-    // Alone it is in a group at once, and may push.
+    // Alone it is in a group immediately, and may push.
     if (served_.policy->averages()) group_ = formGroup(0).eagerlyEvaluate(nullptr);
   }
   ~PolicyTrainer() { leave(); }
@@ -165,7 +165,7 @@ class PolicyTrainer {
 
   Lanes& lanes() { return lanes_; }
   const TrainerRef& ref() const { return trainer_; }
-  /// Asks for the next group of trainers that average.
+  /// Requests the next averaging group.
   kj::Promise<Result<FormedGroup>> formGroup(uint64_t after) {
     return served_.policy->formGroup(trainer_.session, after, {trainer_.rank, "host", 1});
   }
@@ -173,7 +173,8 @@ class PolicyTrainer {
     if (!left_) loop_.wait(served_.policy->leave(trainer_.session));
     left_ = true;
   }
-  /// One gradient for all shards, computed from `basis`; gives what the last one is answered, once all are.
+  /// One gradient for all shards, computed from `basis`; returns the last one's answer, once all are
+  /// answered.
   kj::Promise<Result<PushAnswer>> startAll(Version basis, std::span<const float> gradient,
                                            uint32_t samples = 1) {
     const Step step{++steps_};
@@ -204,7 +205,7 @@ class PolicyTrainer {
     return values;
   }
 
-  /// Sends the pieces one after the other, or all before the first answer.
+  /// Sends the pieces in sequence, or all before the first answer.
   Pushed push(size_t shard, Version basis, std::span<const float> gradient, const std::vector<Piece>& pieces,
               bool together = false) {
     Update update(served_, lanes_, shard, basis, gradient, trainer_, Step{++steps_});
@@ -233,7 +234,7 @@ class PolicyTrainer {
       pulled.failed = pulled.failed || !answer.ok() || answer->view.values.size() != piece.count;
       if (pulled.failed) break;
       pulled.versions.push_back(answer->version);
-      // The view may be live: copied as what sends it would be.
+      // The view may be live: copied like its sender does.
       racyCopy(piece.count, answer->view.values.data(), pulled.values.data() + piece.offset);
     }
     return pulled;
@@ -260,11 +261,11 @@ class PolicyTrainer {
   uint64_t pulls_ = 0;
   uint64_t steps_ = 0;
   bool left_ = false;
-  kj::Promise<Result<FormedGroup>> group_ = nullptr;  // that it waits for, where trainers average
+  kj::Promise<Result<FormedGroup>> group_ = nullptr;  // that it waits for, if trainers average
   std::vector<std::unique_ptr<Update>> updates_;      // of startAll(), whose promises need them
 };
 
-/// The first element in which two runs of values differ; nothing when they are the same bit for bit.
+/// The first element in which two arrays differ; nothing if they are equal bit for bit.
 inline std::optional<size_t> firstDifference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return std::min(a.size(), b.size());
   for (size_t i = 0; i < a.size(); i++) {

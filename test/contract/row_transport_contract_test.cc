@@ -1,4 +1,4 @@
-// What every RowTransport promises, against a daemon in a process of its own. A new one is a line of kWays.
+// The contract of every RowTransport, with a daemon in its own process. A new one is a line of kWays.
 
 #include <algorithm>
 #include <csignal>
@@ -17,21 +17,20 @@ namespace {
 
 using namespace testing;
 
-constexpr uint64_t kSliceValues = 1024;  // at most, of one slice
+constexpr uint64_t kSliceValues = 1024;  // maximum per slice
 constexpr uint32_t kRowShards = 2, kWindow = TransportRig::kWindow;
-constexpr uint64_t kIds = 2'000;  // of a batch
+constexpr uint64_t kIds = 2'000;  // per batch
 const ModelSpec kModel{
     "rows", {}, {{"item", 16, {RowInitial::Kind::zero, 0, 1}}, {"user", 3, {RowInitial::Kind::zero, 0, 1}}}};
 
-/// How rows come to travel by a transport.
+/// A transport's setup for rows.
 struct Way {
   const char* name;
   const char* transport;
   Transport wanted = Transport::rpc;
   bool codec = false;
-  bool inRing = false;  ///< the batch lies in the ring
-  uint32_t batchShards =
-      kRowShards;  ///< where they are not those of the daemon, rows of a slice lie scattered
+  bool inRing = false;                ///< the batch is in the ring
+  uint32_t batchShards = kRowShards;  ///< if they differ from the daemon's, rows of a slice are scattered
 };
 
 constexpr Way kWays[] = {
@@ -43,14 +42,14 @@ constexpr Way kWays[] = {
     {"ring, scattered rows in it", "shm", Transport::shm, false, true, 1},
 };
 
-/// A trainer alone with a daemon whose updates subtract the gradient from rows that begin as zeros. Owned by
-/// one thread.
+/// A single trainer with a daemon whose updates subtract the gradient from rows that are initialized to
+/// zeros. Owned by one thread.
 struct Rig : TransportRig {
   explicit Rig(const Way& way) : way(way) {
     std::vector<std::string> settings = {
         "row_shards=" + std::to_string(kRowShards), R"(optimizer={"type":"sgd","lr":1})",
         R"(limits={"slice_bytes":)" + std::to_string(kSliceValues * sizeof(float)) + "}"};
-    // Half precision has all integers that are drawn here.
+    // Half precision represents all integers that are drawn here.
     if (way.codec) settings.push_back(R"(codecs={"push":{"default":"fp16"},"pull":{"default":"fp16"}})");
     join(settings, kModel, way.wanted);
     initialized();
@@ -93,7 +92,7 @@ struct Rig : TransportRig {
   std::shared_ptr<RowMemory> memory = std::make_shared<RowMemory>();
 };
 
-/// Runs `test` with each way, on a daemon of its own.
+/// Runs `test` with each way, each on its own daemon.
 void onEach(const std::function<void(Rig&)>& test) {
   for (const Way& way : kWays) {
     INFO(way.name);
@@ -166,7 +165,7 @@ TEST_CASE("Row transport contract: the bits are equal both ways, slice by slice,
   });
 }
 
-TEST_CASE("Row transport contract: nothing is written beside the slice") {
+TEST_CASE("Row transport contract: nothing is written outside the slice") {
   onEach([](Rig& rig) {
     RowBatch batch = rig.batch(1);
     fillRows(batch, 0.5f);
@@ -182,7 +181,7 @@ TEST_CASE("Row transport contract: nothing is written beside the slice") {
   });
 }
 
-TEST_CASE("Row transport contract: more slices than its window are asked for at once, and all come") {
+TEST_CASE("Row transport contract: more slices than its window are requested at once, and all complete") {
   onEach([](Rig& rig) {
     Random random(8);
     RowBatch batch = rig.batch(2), second = rig.batch(2);
@@ -199,7 +198,7 @@ TEST_CASE("Row transport contract: more slices than its window are asked for at 
   });
 }
 
-TEST_CASE("Row transport contract: a part without rows goes as the others do") {
+TEST_CASE("Row transport contract: a part without rows is sent like the others") {
   onEach([](Rig& rig) {
     RowBatch batch = rig.batch(1);
     batch.make({});
@@ -213,7 +212,7 @@ TEST_CASE("Row transport contract: a part without rows goes as the others do") {
   });
 }
 
-TEST_CASE("Row transport contract: a refused slice is a typed error, and the next one goes as before") {
+TEST_CASE("Row transport contract: a rejected slice is a typed error, and the next one works") {
   onEach([](Rig& rig) {
     Random random(9);
     RowBatch batch = rig.batch(3);
@@ -240,8 +239,7 @@ TEST_CASE("Row transport contract: a refused slice is a typed error, and the nex
 }
 
 TEST_CASE(
-    "Row transport contract: when the connection goes, every slice has an error, and a batch that leaves "
-    "lost memory is the caller's") {
+    "Row transport contract: when the connection breaks, every slice fails, and its batch stays usable") {
   onEach([](Rig& rig) {
     const Error gone{ErrorCode::unavailable, "gone"};
     RowBatch batch = rig.batch(4);
@@ -271,11 +269,11 @@ TEST_CASE(
     batch.leaveLostMemory();
     fillRows(batch, 0.5f);
     rig.daemon.signal(SIGCONT);
-    // That of the question is the only one.
+    // That of the status call is the only one.
     rig.daemon.statusWhen([](const auto& now) { return now["gauges"]["connections_open"] == 1; });
     rig.io.provider->getTimer().afterDelay(0 * kj::SECONDS).wait(rig.io.waitScope);
     CHECK(areAll(batch, 0.5f));
-    // What is made from here on lies where no daemon writes.
+    // What is created from here on is in memory that no daemon writes.
     const std::vector<uint64_t> ids = {1, 2, 3};
     const RowBatch::Feature features[] = {{0, ids}};
     batch.make(features);

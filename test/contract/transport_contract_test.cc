@@ -1,4 +1,4 @@
-// What every SliceTransport promises, against a daemon in a process of its own. A new one is a line of kWays.
+// The contract of every SliceTransport, with a daemon in its own process. A new one is a line of kWays.
 
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,7 @@ bool isA(const SliceTransport& transport) {
   return dynamic_cast<const T*>(&transport) != nullptr;
 }
 
-/// How values come to travel by a transport.
+/// A transport's setup for values.
 struct Way {
   const char* name;
   bool (*pushesBy)(const SliceTransport&);
@@ -54,7 +54,7 @@ constexpr Way kWays[] = {
     {"codec by way of host memory", isA<ByWayOfHost>, isA<ByWayOfHost>, Transport::rpc, true, true},
 };
 
-/// Values where a transport takes them from. Owned by one thread.
+/// Values in the memory that a transport reads them from. Owned by one thread.
 class Values {
  public:
   Values(bool onDevice, std::vector<float> values) : host_(std::move(values)) {
@@ -62,7 +62,7 @@ class Values {
   }
   std::span<float> span() { return device_ ? device_->span() : std::span<float>(host_); }
   std::vector<float> get() const { return device_ ? device_->values() : host_; }
-  /// Compares bits; says yes or no, not all of them.
+  /// Compares bits; returns one result for all of them.
   bool are(const std::vector<float>& expected) const {
     const std::vector<float> found = get();
     return found.size() == expected.size() &&
@@ -79,7 +79,7 @@ class Values {
   std::optional<DeviceArray> device_;
 };
 
-/// A trainer alone with a daemon, whose model is all zeros and whose updates subtract the gradient. Owned by
+/// A single trainer with a daemon whose model is all zeros and whose updates subtract the gradient. Owned by
 /// one thread.
 struct Rig : TransportRig {
   explicit Rig(const Way& way) : way(way) {
@@ -87,7 +87,7 @@ struct Rig : TransportRig {
     std::vector<std::string> settings = {
         "shards=" + std::to_string(kShards), R"(optimizer={"type":"sgd","lr":1})",
         R"(limits={"slice_bytes":)" + std::to_string(kSliceMost * sizeof(float)) + "}"};
-    // Half precision has all integers that are drawn here.
+    // Half precision represents all integers that are drawn here.
     if (way.codec) settings.push_back(R"(codecs={"push":{"default":"fp16"},"pull":{"default":"fp16"}})");
     setenv("PSD_TEST_DEVICE", way.onDevice ? "cuda:0" : "cpu", 1);
     join(settings, kModel, way.wanted, way.onDevice ? 0 : -1);
@@ -115,7 +115,7 @@ struct Rig : TransportRig {
   uint64_t elements() const { return terms.plan.totalElements(); }
   Values values(std::vector<float> values) const { return {way.onDevice, std::move(values)}; }
   Values filled(float value) const { return values(std::vector<float>(elements(), value)); }
-  /// Integers, of which many are different.
+  /// Integers, many of them distinct.
   std::vector<float> drawn(Random& random) const {
     std::vector<float> drawn(elements());
     for (float& value : drawn) value = static_cast<float>(random.between(1, 2000)) - 1000.f;
@@ -161,7 +161,7 @@ struct Rig : TransportRig {
   SliceTransport* pulls = nullptr;
 };
 
-/// Runs `test` with each way, on a daemon of its own.
+/// Runs `test` with each way, each on its own daemon.
 void onEach(const std::function<void(Rig&)>& test) {
   for (const Way& way : kWays) {
     INFO(way.name);
@@ -170,7 +170,7 @@ void onEach(const std::function<void(Rig&)>& test) {
   }
 }
 
-/// Every element once, in slices of random sizes on the grain, in random order; each shard begins and ends
+/// Every element once, in slices of random sizes on the grain, in random order; each shard starts and ends
 /// with the smallest.
 std::vector<Slice> oddSlices(const SessionTerms& terms, Random& random) {
   uint64_t most = 0;
@@ -201,7 +201,7 @@ const Error kGone{ErrorCode::unavailable, "gone"};
 
 }  // namespace
 
-TEST_CASE("Transport contract: each way goes by the transport that it is of, which says what it cannot do") {
+TEST_CASE("Transport contract: each way uses its own transport, which reports what it does not support") {
   onEach([](Rig& rig) {
     CHECK(rig.way.pushesBy(*rig.pushes));
     CHECK(rig.way.pullsBy(*rig.pulls));
@@ -216,7 +216,7 @@ TEST_CASE("Transport contract: each way goes by the transport that it is of, whi
   });
 }
 
-TEST_CASE("Transport contract: the bits are equal both ways, of slices of any size at any place") {
+TEST_CASE("Transport contract: the bits are equal both ways, for slices of any size at any offset") {
   onEach([](Rig& rig) {
     Random random(11);
     const std::vector<float> drawn = rig.drawn(random);
@@ -237,7 +237,7 @@ TEST_CASE("Transport contract: the bits are equal both ways, of slices of any si
     std::vector<float> expected;
     for (const float value : drawn) expected.push_back(0 - value);
     CHECK(pulled.are(expected));
-    // Nothing is written beside the slice.
+    // Nothing is written outside the slice.
     Values one = rig.filled(0.5f);
     const Slice& slice = rig.terms.slices[3];
     PSD_REQUIRE_OK(rig.wait(rig.pull(2, slice, one)));
@@ -248,12 +248,12 @@ TEST_CASE("Transport contract: the bits are equal both ways, of slices of any si
   });
 }
 
-TEST_CASE("Transport contract: more slices than its window are asked for at once, and all come") {
+TEST_CASE("Transport contract: more slices than its window are requested at once, and all complete") {
   onEach([](Rig& rig) {
     REQUIRE(rig.terms.slices.size() > 4 * kWindow);
     Values gradient = rig.filled(-3);
     PSD_REQUIRE_OK(rig.pushAll(1, gradient));
-    // Pulls have no window of the transport's: it waits for places by itself.
+    // Pulls have no window of the transport's: it waits for places itself.
     Values first = rig.filled(0), second = rig.filled(0);
     std::vector<kj::Promise<Result<SlicePulled>>> asked;
     for (const Slice& slice : rig.terms.slices) {
@@ -266,7 +266,7 @@ TEST_CASE("Transport contract: more slices than its window are asked for at once
   });
 }
 
-TEST_CASE("Transport contract: several pushes under way keep their order") {
+TEST_CASE("Transport contract: several pushes in flight keep their order") {
   onEach([](Rig& rig) {
     constexpr uint64_t kPushes = 5;
     Values gradient = rig.filled(-1);
@@ -297,9 +297,9 @@ TEST_CASE("Transport contract: several pushes under way keep their order") {
   });
 }
 
-TEST_CASE("Transport contract: a refused slice is a typed error, and the next one goes as before") {
+TEST_CASE("Transport contract: a rejected slice is a typed error, and the next one works") {
   onEach([](Rig& rig) {
-    // What is refused of a gradient through a codec comes again with the next one.
+    // The rejected part of an encoded gradient is sent with the next one.
     Values gradient = rig.filled(-1), zeros = rig.filled(0), into = rig.filled(0.5f);
     const PushRequest first = rig.request(1, zeros);
     Slice beyond = rig.terms.slices[0], large = beyond;
@@ -326,7 +326,7 @@ TEST_CASE("Transport contract: a refused slice is a typed error, and the next on
 }
 
 TEST_CASE(
-    "Transport contract: when the connection goes, every slice has an error, and nobody's memory is used") {
+    "Transport contract: when the connection breaks, every slice fails, and no memory is used any more") {
   onEach([](Rig& rig) {
     Values gradient = rig.filled(-1), into = rig.filled(0.5f);
     const PushRequest request = rig.request(1, gradient);
@@ -355,13 +355,13 @@ TEST_CASE(
     // From here on they are the caller's again.
     gradient.set(std::vector<float>(rig.elements(), std::numeric_limits<float>::quiet_NaN()));
     rig.daemon.signal(SIGCONT);
-    // That of the question is the only one.
+    // That of the status call is the only one.
     const auto status =
         rig.daemon.statusWhen([](const auto& now) { return now["gauges"]["connections_open"] == 1; });
     CHECK(status["counters"]["refused_non_finite"] == 0);
     rig.io.provider->getTimer().afterDelay(0 * kj::SECONDS).wait(rig.io.waitScope);
     CHECK(into.areAll(0.5f));
-    // Nor does anything go by it any more.
+    // Nor is it used for anything later.
     for (const bool pulls : {false, true}) {
       const Slice& slice = rig.terms.slices[0];
       auto later = kj::evalNow([&] { return pulls ? pullOne(slice) : pushOne(slice); });
@@ -371,7 +371,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("Transport contract: a place of which no answer came is not used again") {
+TEST_CASE("Transport contract: a place without an answer is not used again") {
   onEach([](Rig& rig) {
     Values gradient = rig.filled(-1);
     const PushRequest request = rig.request(1, gradient);

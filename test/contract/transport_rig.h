@@ -13,8 +13,8 @@
 
 namespace psd::testing {
 
-/// A trainer alone with a daemon in a process of its own, below Channel: its connection and its transports,
-/// which a suite drives by itself. Owned by one thread.
+/// A single trainer with a daemon in its own process, below Channel: its connection and its transports, which
+/// a suite drives directly. Owned by one thread.
 struct TransportRig {
   static constexpr uint32_t kWindow = 4;  ///< slices in flight
 
@@ -41,16 +41,16 @@ struct TransportRig {
     terms = in->terms;
     PSD_REQUIRE_OK(wait(transports->open(std::move(in->offer), terms, kWindow)));
   }
-  /// Says that the model has its initial values.
+  /// Reports that the model is initialized.
   void initialized() {
     REQUIRE(wait(connection->trainer().initializedRequest().send().dropPipeline()).getStatus().isOk());
   }
-  /// For a minute at most.
+  /// For up to a minute.
   template <class T>
   T wait(kj::Promise<T> promise) {
     return io.provider->getTimer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io.waitScope);
   }
-  /// What a Channel does whose connection is of no use any more.
+  /// Does what a Channel does with a connection that failed.
   void end(const Error& why) {
     connection->end(why);
     transports->close(why);

@@ -1,4 +1,4 @@
-// Gradients combined on CUDA, held to the reference that the CPU is held to. Without a device every case is
+// Combination of gradients on CUDA, compared with the CPU's reference. Without a device every case is
 // skipped.
 
 #include "test/cuda/device_or_skip.h"
@@ -105,7 +105,7 @@ TEST_CASE("no more is staged on CUDA than the limit allows, and there is room ag
     REQUIRE_FALSE(third.ok());
     CHECK(third.error().code == ErrorCode::overloaded);
     CHECK_THAT(third.message(),
-               Catch::Matchers::Contains("no room to gather a gradient (limits.staged_bytes)"));
+               Catch::Matchers::Contains("not enough memory to gather a gradient (limits.staged_bytes)"));
   }
   PSD_REQUIRE_OK(bench.calls().stage(ReadView{row, nullptr}));
 }

@@ -9,7 +9,7 @@
 
 namespace psd::testing {
 
-/// Floats in the memory of the current CUDA device, where it is like a trainer's own. Owned by one thread.
+/// Floats in the memory of the current CUDA device, like a trainer's own arrays. Owned by one thread.
 class DeviceArray {
  public:
   explicit DeviceArray(std::span<const float> values) : count_(values.size()) {
@@ -22,7 +22,7 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
-  /// For the device alone to read and write.
+  /// Device memory: not accessible to the host.
   std::span<float> span() const { return {data_, count_}; }
   void set(std::span<const float> values) const { copy(data_, values.data(), cudaMemcpyHostToDevice); }
   std::vector<float> values() const {

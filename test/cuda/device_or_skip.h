@@ -8,7 +8,7 @@
 
 namespace psd::testing {
 
-/// The first device, or the end of this program, which ctest then shows as skipped.
+/// The first device; exits if there is none, which ctest shows as skipped.
 inline std::shared_ptr<Backend> deviceOrSkip() {
   const auto count = cudaDeviceCount();
   auto backend = makeCudaBackend(0);

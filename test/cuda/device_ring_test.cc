@@ -1,5 +1,5 @@
-// Trainers whose values are on a CUDA device, and a daemon in another process with its shards on one: through
-// memory of the daemon's devices, what comes of it is what messages come to.
+// Trainers whose values are on a CUDA device, and a daemon in another process with its shards on one:
+// transfers by memory of the daemon's devices give the same results as messages.
 
 #include <deque>
 #include <fstream>
@@ -27,7 +27,7 @@ const std::string kSmallSlices = R"(limits={"slice_bytes":4096})";
 
 std::vector<float> filled(float value) { return testing::everyParameter(kModel, value); }
 
-/// Normal values, and zeros as padding.
+/// Normally distributed values; zeros in the padding.
 std::vector<float> drawn(Random& random) {
   std::normal_distribution<float> normal;
   std::vector<float> values = filled(1);
@@ -40,7 +40,7 @@ struct Joined {
   JoinInfo info;
 };
 
-/// A trainer with its values on device 0, the only one unless said.
+/// A trainer with its values on device 0, alone by default.
 Joined join(const DaemonProcess& daemon, const std::function<std::span<const float>()>& initialValues,
             ClientOptions options = {}) {
   options.servers = {daemon.address()};
@@ -64,7 +64,7 @@ struct OnDevice {
   DaemonProcess daemon{folder};
 };
 
-/// What the model comes to after some steps, and what the last pull said of it.
+/// The model after some steps, and the report of the last pull.
 struct Trained {
   std::vector<float> values;
   std::vector<Version> versions;
@@ -156,7 +156,7 @@ TEST_CASE("Device ring: a client that must have shared memory has it on the devi
 }
 
 TEST_CASE("Device ring: slices are as large as the daemon takes, or as the trainer asks for") {
-  constexpr uint64_t kTaken = 2 << 20, kPlaces = 2 * 4;  // of a window, both ways
+  constexpr uint64_t kTaken = 2 << 20, kPlaces = 2 * 4;  // of a window, in both directions
   OnDevice on({"shards=1", "limits.slice_bytes=" + std::to_string(kTaken)});
   const ModelSpec wide{"wide", {{"w", DType::f32, {3 << 20}}}};
   const std::vector<float> zeros = testing::everyParameter(wide, 0);
@@ -191,10 +191,10 @@ TEST_CASE("Device ring: a slice takes a quarter of the ring at most") {
   PSD_REQUIRE_OK(client);
   PSD_REQUIRE_OK((*client)->join({Rank{0}, 1}, wide, [&] { return std::span<const float>(zeros); }));
   REQUIRE((*client)->useDeviceMemory());
-  CHECK(on.daemon.status()["ring_bytes"] == 6 << 20);  // two places of 1.5 MiB each way
+  CHECK(on.daemon.status()["ring_bytes"] == 6 << 20);  // two places of 1.5 MiB in each direction
 }
 
-TEST_CASE("Device ring: the slices stay as they were where the session goes on without a device") {
+TEST_CASE("Device ring: slices keep their size when the session continues without a device") {
   constexpr uint64_t kModelBytes = 12 << 20, kSliceBytes = 4 << 20;
   const std::vector<std::string> settings = {"shards=1", "policy.type=locked"};
   OnDevice on(settings);
@@ -229,7 +229,7 @@ TEST_CASE("Device ring: what is not finite is refused, named, and nothing of its
     const auto refused = trainer.client->push(Step{1}, bad.span(), 1, {}).wait();
     REQUIRE_FALSE(refused.ok());
     CHECK(refused.error().code == ErrorCode::nonFinite);
-    // Host memory is searched for the element; the check on a device names the slice.
+    // The host check finds the element; the check on a device names only the slice.
     const std::string& tensor = kModel.tensors[0].name;
     CHECK_THAT(refused.message(), Contains(tensor + " holds nan at element 2000 of ") ||
                                       Contains("NaN or infinity in " + tensor + ", elements 1024 to "));
@@ -269,7 +269,7 @@ TEST_CASE("Device ring: pushes under way while the policy changes are all in the
   CHECK(values.values() == filled(kPushes));
 }
 
-TEST_CASE("Device ring: a trainer goes on by way of host memory when its daemon comes back on the CPU") {
+TEST_CASE("Device ring: a trainer continues through host memory when its daemon restarts on the CPU") {
   const std::vector<std::string> settings = {R"(optimizer={"type":"sgd","lr":1})", kSmallSlices};
   OnDevice on(settings);
   std::vector<float> newest = filled(0);

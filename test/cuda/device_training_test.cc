@@ -20,8 +20,8 @@ namespace {
 using namespace testing;
 using Catch::Matchers::Contains;
 
-/// Computes on the CPU, as the one it wraps does, with arrays that are a device's where the loop wants that.
-/// Owned by one thread.
+/// Computes on the CPU, like the model that it wraps, with device arrays if the loop requests them. Owned by
+/// one thread.
 class DeviceModel final : public Model {
  public:
   SoftmaxModel inner;
@@ -88,11 +88,11 @@ class DeviceModel final : public Model {
     if (onDevice()) std::ranges::copy(parameters_.front()->values(), inner.parameters().begin());
   }
 
-  std::vector<std::unique_ptr<DeviceArray>> parameters_, gradients_;  // none: those of `inner`
+  std::vector<std::unique_ptr<DeviceArray>> parameters_, gradients_;  // empty: those of `inner`
   std::vector<float> copy_;
 };
 
-/// What a trainer's model comes to, alone with a new daemon on the device.
+/// The parameters of a model trained alone with a fresh daemon on the device.
 struct Run {
   Result<TrainingSummary> summary = Error{ErrorCode::internal, "not run"};
   std::vector<float> values;

@@ -1,5 +1,5 @@
-// Clipping and delay compensation on CUDA, held to the reference that the CPU is held to. Without a device
-// every case is skipped.
+// Clipping and delay compensation on CUDA, compared with the CPU's reference. Without a device every case is
+// skipped.
 
 #include "test/cuda/device_or_skip.h"
 #include "test/support/change_checks.h"

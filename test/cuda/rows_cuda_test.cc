@@ -1,4 +1,4 @@
-// Embedding rows in the memory of a CUDA device, held against rows in that of the host: equal bits.
+// Embedding rows in the memory of a CUDA device, compared with rows in host memory: equal bits.
 
 #include <atomic>
 #include <cmath>
@@ -23,7 +23,7 @@ using testing::sameBits;
 
 using Ids = std::vector<uint64_t>;
 
-/// A table of the host and one of the device, given the same.
+/// A host table and a device table with the same content.
 struct Both {
   Both(uint32_t dim, const Optimizer& optimizer, const RowInitial& initial = {})
       : device(deviceOrSkip()),

@@ -25,7 +25,7 @@ using testing::StorageCalls;
 
 constexpr uint64_t kElements = 300007;
 
-/// A shard with memory beside it that another process could map. Owned by one thread.
+/// A shard, and memory that another process could map. Owned by one thread.
 struct Sharing {
   explicit Sharing(const Optimizer& optimizer = {}) : backend(deviceOrSkip()) {
     auto allocated = backend->allocate(std::vector<uint64_t>{kElements}, optimizer);
@@ -83,7 +83,7 @@ TEST_CASE("a gradient taken from shared device memory makes the step that it mak
         PSD_REQUIRE_OK(sharing.storage->put(part, place));
         const auto taken = sharing.storage->take(place);
         PSD_REQUIRE_OK(taken);
-        // Whoever shares the memory may go on writing.
+        // The peer that shares the memory may continue to write.
         PSD_REQUIRE_OK(sharing.storage->put(std::vector<float>(count, 7.f), place));
         PSD_REQUIRE_OK(sharing.storage->apply(begin, Gradient::onDevice(taken->values), update));
         PSD_REQUIRE_OK(plain.storage->apply(begin, part, update));

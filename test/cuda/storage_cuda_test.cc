@@ -1,4 +1,4 @@
-// The CUDA store, held against the CPU store. Without a device every case is skipped.
+// The CUDA store, compared with the CPU store. Without a device every case is skipped.
 
 #include <algorithm>
 #include <atomic>
@@ -42,7 +42,7 @@ std::vector<float> mustRead(Result<ReadView> view) {
   return copyOf(*view);
 }
 
-/// Weights, then each slot, after some updates of two slices, the second as the codec makes it.
+/// Weights, then each slot, after some updates of two slices, the second encoded by the codec.
 std::vector<std::vector<float>> train(Backend& backend, const Optimizer& optimizer,
                                       const std::string& codecName = "none") {
   const auto codec = testing::codecNamed(codecName);
@@ -104,7 +104,7 @@ std::vector<float> withSparse(Backend& backend, const Codec& codec, const Codec:
 TEST_CASE("a sparse gradient of any density gives the same bits on CUDA and on the CPU") {
   const auto cuda = deviceOrSkip();
   const auto cpu = makeCpuBackend();
-  // The densest has more entries than a lane's scratch memory takes at once.
+  // The densest has more entries than a lane's scratch memory holds at once.
   for (const char* spec : {"topk:fraction=0.000001", "topk:fraction=0.01", "topk:fraction=1",
                            "randk:fraction=0.3", "dgc:fraction=0.7"}) {
     const auto codec = testing::codecNamed(spec);
@@ -121,7 +121,7 @@ TEST_CASE("a sparse gradient of any density gives the same bits on CUDA and on t
 TEST_CASE("a sparse gradient without entries changes nothing on CUDA") {
   const auto cuda = deviceOrSkip();
   const auto codec = testing::codecNamed("topk");
-  const testing::EncodedBytes none(2 * sizeof(uint32_t));  // no values, and none of them in the only group
+  const testing::EncodedBytes none(2 * sizeof(uint32_t));  // no values; the only group counts zero
   PSD_REQUIRE_OK(codec->check(none.span(), 1000));
   CHECK((withSparse(*cuda, *codec, none.span(), 1000) == normalValues(1021, 11)));
 }
@@ -200,7 +200,7 @@ TEST_CASE("a slice with more pieces than there are staging buffers, which take t
   CHECK((mustRead(storage.read(0, kElements)) == expected));
 }
 
-TEST_CASE("slow readers on CUDA are in nobody's way, however much they hold") {
+TEST_CASE("slow readers on CUDA block no other call, however much they hold") {
   const auto cuda = deviceOrSkip();
   constexpr uint64_t kElements = uint64_t{32} << 20;
   const auto shards = allocate(*cuda, {kElements}, parse(R"({"lr": 1})"));
@@ -227,16 +227,16 @@ TEST_CASE("operations of one lane happen in the order of the calls, and end on a
   const auto shards = allocate(*cuda, {kElements}, optimizer);
   ShardStorage& storage = *shards[0];
   REQUIRE(!storage.synchronous());
-  // Other values each time, in memory that is reused: a copy that comes too late would bring the next ones.
+  // Different values each time, in reused memory: a late copy would deliver the next ones.
   std::vector<std::vector<float>> gradients;
   for (int round = 1; round <= kRounds; ++round) gradients.emplace_back(kElements, static_cast<float>(round));
 
-  // Nothing is awaited until all is queued; the callbacks of a lane come one at a time.
+  // Nothing is awaited until all is queued; the callbacks of a lane run one at a time.
   std::vector<ReadView> views;
   std::vector<std::string> errors;
   bool onThisThread = false;
   std::promise<void> ended;
-  const auto lane = cuda->makeLane();  // last, so that it goes first and waits for the callbacks
+  const auto lane = cuda->makeLane();  // last, so that it is destroyed first and waits for the callbacks
   for (int round = 1; round <= kRounds; ++round) {
     storage.apply(*lane, 0, gradients[round - 1], {1, 1.0}, [&](Status status) {
       if (!status.ok()) errors.push_back(status.message());

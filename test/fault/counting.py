@@ -1,7 +1,8 @@
-"""Trainers that know how many of their pushes were answered.
+"""Trainers that record how many of their pushes were answered.
 
-Every gradient is of whole numbers and the rate 1, so the parameters tell which pushes are in them. Each trainer keeps a ledger: at
-the end every push that was answered is in every part of the model once, and every other one at most once.
+Gradients are whole numbers and the learning rate is 1, so the parameters show which pushes are in them. Each trainer
+keeps a ledger: at the end every answered push is in every part of the model exactly once, and every other one at most
+once.
 """
 
 import os
@@ -18,15 +19,15 @@ ENDLESS = 10_000_000
 
 
 class CountingTest(processes.ProcessTest):
-    gradients = "cells"  # or "ones", of trainers that are not in rounds, which have those
+    gradients = "cells"  # or "ones", which trainers outside of rounds may use
 
-    races = False  # whether updates may overwrite one another, so that pulls do not show all
+    races = False  # whether updates may overwrite one another, so that pulls may miss some
 
     def setUp(self):
-        self.trainers = []  # with the ledger of each
+        self.trainers = []  # (trainer, ledger)
 
     def count(self, addresses, rank=0, world_size=1, pushes=ENDLESS, inflight=2, chunk_bytes=1 << 20, within=()):
-        """A trainer that pushes until it is told to end. `inflight` 0: in rounds."""
+        """A trainer that pushes until SIGTERM. `inflight` 0: in rounds."""
         path = self.folder / f"ledger-{len(self.processes)}"
         trainer = processes.Process(self.folder, self._name("trainer"), [
             *within, COUNTING_TRAINER, addresses, rank, world_size, pushes, inflight, path, "cpu", chunk_bytes,
@@ -36,7 +37,7 @@ class CountingTest(processes.ProcessTest):
         return trainer
 
     def read(self, addresses, when):
-        """Who observes: `when` it is "asked" to pull, by asked(), or "always"."""
+        """A reader: it pulls on request ("asked", by asked()) or continuously ("always")."""
         reader = processes.Process(self.folder, self._name("reader"), [COUNTING_READER, addresses, when])
         self.processes.append(reader)
         processes.until("it has read the model", lambda: reader.out or not reader.runs())
@@ -44,11 +45,11 @@ class CountingTest(processes.ProcessTest):
         return reader
 
     def pulls(self, reader):
-        """Of each pull that is over, the least and the greatest parameter."""
+        """The least and the greatest parameter of each finished pull."""
         return [tuple(map(int, line.split())) for line in reader.out.splitlines() if line.count(" ") == 1]
 
     def until_pulls(self, reader, what, count=1, ask=lambda: None):
-        """Waits for so many more pulls, once it is asked; gives the last one."""
+        """Waits for `count` more pulls after the request, and returns the last one."""
         goal = len(self.pulls(reader)) + count
         ask()
         processes.until(f"{count} more pulls {what}", lambda: len(self.pulls(reader)) >= goal or not reader.runs())
@@ -56,7 +57,7 @@ class CountingTest(processes.ProcessTest):
         return self.pulls(reader)[-1]
 
     def asked(self, reader, what):
-        """What a reader pulls that is asked to now."""
+        """The pull that a reader makes on request."""
         return self.until_pulls(reader, what, ask=lambda: reader.signal(signal.SIGUSR1))
 
     @property
@@ -70,7 +71,7 @@ class CountingTest(processes.ProcessTest):
         return sum(self.answered_each())
 
     def epochs(self):
-        """In which pushes were answered."""
+        """The epochs in which pushes were answered."""
         return {epoch for ledger in self.ledgers for push in ledger.look().all_answered() for _, epoch in push.by}
 
     def until_more(self, what, count=30):
@@ -83,7 +84,7 @@ class CountingTest(processes.ProcessTest):
         processes.until(f"{count} more pushes are answered {what}", more)
 
     def until_each_more(self, what, count=30, ranks=None):
-        """So many more of each trainer; `ranks`: of these alone, of trainers that were started in their order."""
+        """Waits for `count` more answers for each trainer; `ranks`: only these, if trainers were started in rank order."""
         before = self.answered_each()
         goals = {rank: before[rank] + count for rank in (range(len(before)) if ranks is None else ranks)}
 
@@ -98,11 +99,11 @@ class CountingTest(processes.ProcessTest):
 
     @staticmethod
     def versions(daemon):
-        """Of its shards."""
+        """The versions of its shards."""
         return {shard["version"] for shard in daemon.status()["shards"]}
 
     def end_trainers(self):
-        """They finish what is under way and leave."""
+        """The trainers finish their pushes in flight and leave."""
         for trainer, _ in self.trainers:
             trainer.signal(signal.SIGTERM)
         for trainer, _ in self.trainers:
@@ -113,26 +114,28 @@ class CountingTest(processes.ProcessTest):
         return subprocess.run([processes.PSD, *map(str, arguments)], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
 
     def model_tensors(self, address):
-        """The values of each tensor by name, of the model that a daemon at that address serves, alone or with others."""
+        """The values of each tensor, by name, of the model that the daemon at that address serves, alone or with
+        others."""
         path = self.folder / "model.safetensors"
         done = self.psd("export", "--server", address, "--to", path)
         self.assertEqual(done.returncode, 0, done.stderr)
         return {name: values for name, (_, values) in processes.safetensors(path).items()}
 
     def values(self, daemon):
-        """The values of all parameters, of trainers whose gradients are ones."""
+        """The values of all parameters, for trainers whose gradients are ones."""
         return {value for values in self.model_tensors(daemon.address).values() for value in values}
 
     def check_ledgers(self):
-        """What holds whatever is in the model."""
+        """Checks that hold for any model."""
         self.assertEqual(ledgers.findings(self.ledgers, self.races), [])
 
     def check_model(self, address, after=None):
-        """Every answered push is in every part of the model once, and every other one at most once; nothing is under way."""
+        """Every answered push is in every part of the model once, every other one at most once. Requires that no push
+        is in flight."""
         self.check_ledgers()
         self.assertEqual(ledgers.count_findings(self.ledgers, self.model_tensors(address)), [], after)
 
     def check_counts(self, daemon):
-        """Ends the trainers, and compares the model with what they were answered."""
+        """Ends the trainers, and compares the model with their ledgers."""
         self.end_trainers()
         self.check_model(daemon.address)

@@ -9,11 +9,11 @@
 
 namespace psd::testing {
 
-/// The model of counting trainers, and of who reads what they count.
+/// The model of the counting trainer and the counting reader.
 inline const ModelSpec kCountingModel{"counting", {{"a", DType::f32, {3000}}, {"b", DType::f32, {500}}}};
 
-/// The last of so many parameters in a row counts the pushes of all trainers. Shards and tensors are aligned
-/// to it.
+/// The last parameter of each run of this length counts the pushes of all trainers. Shards and tensors are
+/// aligned to it.
 inline constexpr size_t kCountingPeriod = 16;
 
 inline std::vector<std::string> splitAt(char separator, const std::string& text) {

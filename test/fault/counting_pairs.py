@@ -1,10 +1,10 @@
-"""A daemon and its standby with a real etcd, and trainers that count."""
+"""A primary and a standby with a real etcd, and counting trainers."""
 
 import counting
 import etcd
 import processes
 
-# Longer than a busy machine lets a process wait: nobody takes over, or is left out, but for a fault.
+# Longer than a busy machine delays a process: only an injected fault causes a takeover or drops the standby.
 PATIENT = {"silence_ms": 1000, "alone_ms": 2000}
 
 
@@ -19,7 +19,7 @@ class CountingPairs(counting.CountingTest):
                            shards=shards, **settings)
 
     def pair(self, **settings):
-        """A primary and a daemon that is to follow it."""
+        """A primary and a daemon that becomes its standby."""
         primary = self.one(**settings)
         primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         return primary, self.one(**settings)
@@ -35,11 +35,11 @@ class CountingPairs(counting.CountingTest):
         primary.until_status("it is alone", lambda status: status["group"]["standby"] == status["group"]["follower"] == "")
 
     def restarted(self, dead, **settings):
-        """A daemon at the addresses of one that is dead."""
+        """A new daemon at the addresses of a dead one."""
         return self.one(listen=dead.address, **settings)
 
     def killed_again_and_again(self, primary, standby, times, **settings):
-        """Kills the primary so many times, each dead one coming back as the standby; gives the last primary."""
+        """Kills the primary `times` times, restarting each dead daemon as the standby; returns the last primary."""
         for kill in range(times):
             primary.until_in_sync()
             self.until_more("before the primary is killed", 20)
@@ -50,7 +50,7 @@ class CountingPairs(counting.CountingTest):
         return primary
 
     def tables(self, daemon):
-        """By table, its rows as an exported file has them, in a checkpoint that the daemon takes now."""
+        """The rows of each table as in an exported file, from a checkpoint that the daemon takes now."""
         done = self.psd("checkpoint", "--server", daemon.address)
         self.assertEqual(done.returncode, 0, done.stderr)
         tables = {}

@@ -1,11 +1,11 @@
-// Observes what counting trainers count, and tells of each pull the least and the greatest count of all
-// pushes, as a line of its output, and of each event of its client, as one of its errors. Ends with status 1
-// where a pull fails, or a parameter counts fewer pushes than in the pull before.
+// Reader for counting trainers. For each pull, prints the least and the greatest count of all pushes as a
+// line on stdout; prints each event of its client on stderr. Exits with status 1 if a pull fails, or if a
+// parameter counts fewer pushes than in the previous pull.
 //
 //   counting_reader ADDRESS[,ADDRESS…] asked|always
 //
-// asked: pulls once at its start and once for each SIGUSR1; in between it makes no call. always: pulls
-// without a pause. SIGTERM: it ends.
+// asked: pulls once at its start and once for each SIGUSR1, and makes no call in between. always: pulls
+// without a pause. SIGTERM: exits.
 
 #include <chrono>
 #include <csignal>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{120};
 
-/// What is pulled, and that it never goes back. Owned by one thread.
+/// Checks that pulled counts never decrease. Owned by one thread.
 class Counts {
  public:
   Status pull(Client& client) {
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGUSR1);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are other threads
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before other threads exist
   const psd::Status status =
       psd::run(psd::testing::splitAt(',', argv[1]), std::string(argv[2]) == "always", signals);
   if (!status.ok()) std::fprintf(stderr, "counting_reader: %s\n", status.message().c_str());

@@ -1,24 +1,25 @@
-// A trainer whose gradients are whole numbers, so that under SGD with a rate of 1 the parameters tell which
-// pushes are in them. It keeps a ledger in a file, so that whoever kills it knows what was promised.
+// A trainer whose gradients are whole numbers, so that under SGD with a learning rate of 1 the parameters
+// show which pushes are in them. It keeps a ledger in a file, which a test reads after it kills the trainer.
 //
 //   counting_trainer ADDRESS[,ADDRESS…] RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK GRADIENTS
 //
-// GRADIENTS: `ones`, every gradient is −1. Or `cells`: each 16 parameters, which no shard divides, hold
-// three of each rank from 0 to 4 (how many pushes, the sum of kMarks[0] of their steps, and of kMarks[1]),
-// and last how many pushes of all; and before each push of a step that kPullEvery divides this one pulls.
+// GRADIENTS: `ones`, every gradient is −1. `cells`: each 16 parameters, which no shard divides, hold three
+// for each rank from 0 to 4 (the number of pushes, the sum of kMarks[0] of their steps, and that of
+// kMarks[1]), and last the number of pushes of all ranks; the trainer pulls before each push of a step that
+// kPullEvery divides.
 //
-// The ledger's lines (test/fault/ledgers.py reads them), times in ns of the machine's monotonic clock:
+// Lines of the ledger, read by test/fault/ledgers.py; times in ns of the machine's monotonic clock:
 //   S STEP TIME                                   a push is sent
-//   A STEP TIME VERSION,… DAEMON:EPOCH,…          it was answered, and applied
-//   P TIME ANSWERED SENT LOW HIGH                 a pull, begun when so many pushes of this process were
-//                                                 answered, and so many sent, has from LOW to HIGH of them
-//   M ADDRESS,…                                   the model has moved to these daemons; they are about to be
-//   tried
+//   A STEP TIME VERSION,… DAEMON:EPOCH,…          it was answered as applied
+//   P TIME ANSWERED SENT LOW HIGH                 a pull, started when ANSWERED pushes of this process were
+//                                                 answered and SENT sent; it shows LOW to HIGH of them
+//   M ADDRESS,…                                   the model has moved to these daemons; the client is about
+//                                                 to connect to them
 //
-// SIGTERM: no more pushes; it waits for the answers of those under way, and leaves.
-// DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon
-// shares memory of its own. INFLIGHT 0: each gradient is that of the parameters that were pulled just before,
-// as synchronous rounds ask; what came too late is done again. CHUNK: bytes of a slice at most.
+// SIGTERM: sends no more pushes, waits for the answers of those in flight, and leaves. DEVICE: cpu, or
+// cuda:0, where gradients and parameters are in that device's memory if the daemon shares memory of its own.
+// INFLIGHT 0: each gradient is computed from the parameters pulled just before, as synchronous rounds
+// require; a late step is repeated. CHUNK: maximum bytes of a slice.
 
 #include <algorithm>
 #include <array>
@@ -53,7 +54,7 @@ constexpr std::chrono::seconds kPatience{120};
 
 volatile std::sig_atomic_t toldToEnd = 0;
 
-constexpr size_t kPeriod = testing::kCountingPeriod;  // of cells
+constexpr size_t kPeriod = testing::kCountingPeriod;  // parameters in a cell group
 constexpr size_t kCellsOfRank = 3;
 constexpr uint32_t kRanksMax = (kPeriod - 1) / kCellsOfRank;
 constexpr uint64_t kPullEvery = 8;
@@ -69,15 +70,14 @@ struct Order {
   bool cells = false;
 };
 
-/// Where the trainer's values are. Owned by one thread.
+/// The trainer's buffers. Owned by one thread.
 struct Arrays {
   std::span<float> values;
   std::span<const float> gradient;
 };
 
-/// What a push of that step adds to its rank's cells. Of pushes that are under way together no two have the
-/// same marks, so that no lost one is made up for by another that came twice; small, so that float32 has the
-/// sums of many.
+/// What a push of that step adds to its rank's cells. No two pushes that are in flight together have the same
+/// marks, so that a duplicated push cannot hide a lost one; small, so that float32 holds the sum of many.
 std::array<float, kCellsOfRank> marksOf(uint64_t step) {
   constexpr uint64_t kAnyOdd = 0x9E3779B97F4A7C15;
   return {1, static_cast<float>(step % 67), static_cast<float>(step * kAnyOdd >> 58)};
@@ -91,7 +91,7 @@ int64_t now() {
       .count();
 }
 
-/// What the file holds of this trainer's pushes. Owned by one thread.
+/// Ledger of this trainer's pushes, in a file. Owned by one thread.
 class Ledger {
  public:
   explicit Ledger(const std::string& path)
@@ -125,7 +125,7 @@ class Ledger {
   }
 
   const std::string path_;
-  const int file_;  // until the process ends
+  const int file_;  // open until the process ends
   uint64_t sent_ = 0, answered_ = 0;
 };
 
@@ -155,14 +155,15 @@ Status pushAll(Client& client, const Order& order, const Arrays& arrays, Ledger&
   }
 }
 
-/// What outlives the client that pushes cells. Owned by one thread.
+/// Buffers that outlive the client that pushes cells. Owned by one thread.
 struct CellArrays {
   explicit CellArrays(size_t inflight) : gradients(inflight, all(0)) {}
-  std::vector<float> begin = all(0), values = all(0);  // of the first pull, and of the last
-  std::vector<std::vector<float>> gradients;           // of the pushes under way
+  std::vector<float> begin = all(0), values = all(0);  // of the first and of the latest pull
+  std::vector<std::vector<float>> gradients;           // of the pushes in flight
 };
 
-/// Pushes whose gradients tell of their steps, and looks at what is there of them. Owned by one thread.
+/// Pushes gradients that identify their steps, and checks the pulled parameters against them. Owned by one
+/// thread.
 class CellPushes {
  public:
   CellPushes(Client& client, const Order& order, CellArrays& arrays, Ledger& ledger)
@@ -199,7 +200,7 @@ class CellPushes {
     return {};
   }
 
-  /// How many of its own pushes a pull shows.
+  /// The number of own pushes that a pull shows.
   Status look() {
     const std::vector<float>&values = arrays_.values, &begin = arrays_.begin;
     PSD_RETURN_IF_ERROR(client_.pull(arrays_.values).wait());

@@ -1,18 +1,18 @@
-// A machine that misbehaves, for a program that knows nothing of it: loaded with LD_PRELOAD, it makes the
-// system's calls fail for files in one folder, and moves the clock.
+// Fault injection for an unmodified program, loaded with LD_PRELOAD: makes system calls fail for files in one
+// folder, and moves the clock.
 //
-//   FAULT_PRELOAD_FOLDER   the folder; what lies elsewhere, sockets included, is left alone
-//   FAULT_PRELOAD_CONTROL  a file with a Control, which the test maps, too, and changes as it likes
+//   FAULT_PRELOAD_FOLDER   the folder; other files, and sockets, are left alone
+//   FAULT_PRELOAD_CONTROL  a file with a Control, which the test maps and changes at any time
 //                          (test/fault/faulty_machine.py)
 //
-// A failing disk is one that refuses to write, to read, or both: what psd calls for that (common/os/env.cc,
-// and what the standard library calls to list a folder). Which of these calls fail, from which on, how many,
-// and with which error is the test's choice. With short writes a failing write takes half of the bytes and
-// the next one none, as on a disk that fills up.
+// A failing disk refuses to write, to read, or both: the calls that psd makes (common/os/env.cc, and those of
+// the standard library that list a folder). The test chooses which calls fail, starting with which one, the
+// number of failures, and the error. With short writes a failing write takes half of the bytes and the next
+// one none, as on a disk that fills up.
 //
-// Of the clocks only CLOCK_REALTIME is moved: it is what an operator or NTP sets, and CLOCK_MONOTONIC, by
-// which leases, rounds and checkpoints go, is defined not to jump. Waits of the kernel until a moment of
-// CLOCK_REALTIME are not moved along; psd has none.
+// Only CLOCK_REALTIME is moved: it is the clock that an operator or NTP sets; CLOCK_MONOTONIC, which leases,
+// rounds and checkpoints use, never jumps by definition. Kernel waits until an absolute CLOCK_REALTIME are
+// not moved; psd has none.
 
 #include <atomic>
 #include <cerrno>
@@ -34,17 +34,17 @@
 
 namespace {
 
-/// As struct.Struct("<IiIIqqqqQQ") has it, calls to syncMs being the first four.
+/// Layout as struct.Struct("<IiIIqqqqQQ"), whose first four fields are calls to syncMs.
 struct Control {
-  std::atomic<uint32_t> calls;       ///< which fail, bits of Call; 0: the disk is well
+  std::atomic<uint32_t> calls;       ///< failing calls, bits of Call; 0: no faults
   std::atomic<int32_t> error;        ///< errno
   std::atomic<uint32_t> shorten;     ///< 1: with short writes
-  std::atomic<uint32_t> syncMs;      ///< how long each sync takes besides
+  std::atomic<uint32_t> syncMs;      ///< added duration of each sync
   std::atomic<int64_t> turn;         ///< number of the next of these calls
-  std::atomic<int64_t> first, last;  ///< those with the numbers [first, last) fail
+  std::atomic<int64_t> first, last;  ///< calls with the numbers [first, last) fail
   std::atomic<int64_t> clockShiftS;
-  std::atomic<uint64_t> failed;   ///< calls that did
-  std::atomic<uint64_t> shifted;  ///< times that were told wrongly
+  std::atomic<uint64_t> failed;   ///< calls that failed
+  std::atomic<uint64_t> shifted;  ///< shifted times returned
 };
 static_assert(sizeof(Control) == 64 && std::atomic<int64_t>::is_always_lock_free);
 
@@ -57,13 +57,13 @@ enum Call : uint32_t {
   kRemove = 32,
   kMakeFolder = 64,
   kTruncate = 128,
-  kOpen = 256,  // for reading, a file or a folder
+  kOpen = 256,  // a file or a folder, for reading
   kRead = 512,
   kList = 1024,
-  kLook = 2048,  // whether it is there, and what it is
+  kLook = 2048,  // existence and status
 };
 
-/// Null: the program was started without, and nothing fails.
+/// Null: started without a control file; nothing fails.
 Control* control() {
   static Control* const mapped = []() -> Control* {
     const char* path = std::getenv("FAULT_PRELOAD_CONTROL");
@@ -99,7 +99,7 @@ bool isInFolder(int fd) {
   return isInFolder(path);
 }
 
-/// Whether this call is to fail; errno then says why.
+/// Whether this call must fail; sets errno if so.
 template <typename Place>  // a path or a descriptor
 bool fails(Call call, Place place) {
   Control* const now = control();
@@ -111,7 +111,7 @@ bool fails(Call call, Place place) {
   return true;
 }
 
-/// As a slow disk does for a sync.
+/// Delays a sync, like a slow disk.
 void takeTime(int fd) {
   Control* const now = control();
   const uint32_t ms = now ? now->syncMs.load() : 0;
@@ -138,7 +138,7 @@ extern "C" {
 
 ssize_t write(int fd, const void* bytes, size_t count) {
   static auto* const real = next<decltype(write)>("write");
-  static thread_local bool shortened = false;  // the rest is to fail, as part of the same turn
+  static thread_local bool shortened = false;  // the rest must fail, as part of the same turn
   Control* const now = control();
   if (now && std::exchange(shortened, false) && (now->calls & kWrite) != 0 && isInFolder(fd)) {
     errno = now->error;

@@ -45,7 +45,7 @@ uint32_t wordAt(const std::vector<std::byte>& bytes, size_t index) {
   return word;
 }
 
-/// One message in Cap'n Proto's framing, whole; false when there is none any more.
+/// Reads one whole message in Cap'n Proto's framing; false at the end of the stream.
 bool receiveMessage(int fd, std::vector<std::byte>& message) {
   message.resize(8);
   if (!receiveAll(fd, message.data(), 8)) return false;
@@ -87,8 +87,8 @@ FaultProxy::Plan FaultProxy::draw() {
   Plan plan;
   if (messagesMost_ == 0) return plan;
   plan.fault = static_cast<Fault>(random_.between(1, 5));
-  // An answer that comes twice could pass for that of another call, whose number the library uses again. TCP
-  // repeats none; what trainers do repeat are calls.
+  // A duplicated answer could be taken for that of another call, because the library reuses call numbers. TCP
+  // duplicates nothing; trainers do repeat calls, so only those are duplicated.
   plan.upwards = random_.oneIn(2) || plan.fault == Fault::repeat;
   plan.after = random_.between(1, messagesMost_);
   plan.delayMs = random_.between(1, 20);
@@ -102,7 +102,7 @@ void FaultProxy::acceptAll() {
     auto accepted = acceptFrom(waiting.fd);
     if (!accepted.ok() || accepted->fd.get() < 0) continue;
     auto daemon = connectTo(upstream_, std::chrono::seconds(10));
-    if (!daemon.ok()) continue;  // which closes the trainer's
+    if (!daemon.ok()) continue;  // closes the trainer's connection
     auto connection = std::make_unique<Connection>();
     connection->trainer = std::move(accepted->fd);
     connection->daemon = std::move(*daemon);
@@ -133,7 +133,7 @@ bool FaultProxy::passOn(int to, const std::vector<std::byte>& message, bool upwa
   for (size_t sent = 0; sent < bytes.size();) {
     if (silent_) {
       silent_.wait(true);
-      return false;  // it is for good
+      return false;  // permanent
     }
     const size_t most = upwards || pieceBytes_ == 0 ? bytes.size() : pieceBytes_.load();
     const auto piece = bytes.subspan(sent, std::min(most, bytes.size() - sent));
@@ -149,7 +149,7 @@ void FaultProxy::pump(Connection& connection, bool upwards) {
   const int to = upwards ? connection.daemon.get() : connection.trainer.get();
   const Plan& plan = connection.plan;
   std::vector<std::byte> message, held;
-  uint64_t holdUntil = 0;  // so many are passed
+  uint64_t holdUntil = 0;  // messages passed before it is released
   for (uint64_t passed = 0; receiveMessage(from, message); passed++) {
     if (upwards && matches_ && holdUntil == 0 && matches_(message)) {
       held.swap(message);
@@ -165,10 +165,10 @@ void FaultProxy::pump(Connection& connection, bool upwards) {
     if (now && plan.fault == Fault::cut) break;
     if (now && plan.fault == Fault::halfClose) {
       shutdown(to, SHUT_WR);
-      while (receiveMessage(from, message)) continue;  // which nobody gets
+      while (receiveMessage(from, message)) continue;  // discarded
       break;
     }
-    // A stream that lost a message is of no use to either side; it takes them a while to find out.
+    // A stream that lost a message is unusable for both sides; they take a while to detect it.
     if (now && plan.fault == Fault::swallow) {
       std::this_thread::sleep_for(std::chrono::milliseconds(plan.delayMs));
       break;

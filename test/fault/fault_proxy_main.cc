@@ -1,4 +1,4 @@
-// A FaultProxy as a program: prints its address, and works until it is killed.
+// FaultProxy as a program: prints its address, and runs until it is killed.
 //
 //   fault_proxy UPSTREAM SEED MESSAGES_MOST
 

@@ -1,4 +1,4 @@
-// What was acknowledged is in the model, once: trainers behind a proxy that harms their connections. Every
+// Acknowledged pushes are in the model once: trainers behind a proxy that harms their connections. Every
 // gradient is −1 and the learning rate 1, so that each parameter counts the pushes that reached it.
 
 #include <cstdlib>
@@ -45,23 +45,23 @@ std::vector<float> all(float value) { return testing::everyParameter(model(), va
 struct Schedule {
   std::string policy;
   uint32_t trainers = 1, inflight = 1;
-  uint64_t pushes = 0;  ///< of each trainer
-  uint64_t deaths = 0;  ///< of each trainer: its client vanishes and another begins
+  uint64_t pushes = 0;  ///< per trainer
+  uint64_t deaths = 0;  ///< per trainer: its client vanishes and another one starts
   uint64_t messagesMost = 0;
   uint32_t shards = 1, threads = 1;
   uint64_t chunkBytes = 0;
-  uint32_t connections = 1;  ///< of each trainer
+  uint32_t connections = 1;  ///< per trainer
 };
 
 Schedule draw(Random& random) {
   Schedule schedule;
-  // Under hogwild two updates that race may lose one another's elements; so there one trainer is alone.
+  // Under hogwild two racing updates may lose one another's elements, so there is only one trainer.
   schedule.policy = random.oneIn(2) ? "hogwild" : "locked";
   schedule.trainers = schedule.policy == "hogwild" ? 1 : static_cast<uint32_t>(random.between(1, 3));
   schedule.inflight = static_cast<uint32_t>(random.between(1, 4));
   schedule.pushes = random.between(5, 15);
   schedule.deaths = random.between(0, 2);
-  // A trainer needs a dozen messages to join; far fewer, and hardly a connection would bring a push through.
+  // A trainer needs a dozen messages to join; with far fewer hardly any connection would get a push through.
   schedule.messagesMost = random.between(20, 100);
   schedule.shards = static_cast<uint32_t>(random.between(1, 3));
   schedule.threads = static_cast<uint32_t>(random.between(1, 2));
@@ -70,10 +70,10 @@ Schedule draw(Random& random) {
   return schedule;
 }
 
-/// What one trainer did in all its lives.
+/// Totals of one trainer over all its lives.
 struct Done {
   uint64_t acknowledged = 0;
-  uint64_t uncertain = 0;  ///< pushes whose answer a life did not live to see
+  uint64_t uncertain = 0;  ///< pushes left without an answer when a life ended
   std::string trouble;
 };
 
@@ -130,7 +130,7 @@ std::vector<float> pulled(const LocalServer& server) {
   return values;
 }
 
-/// Gives how many connections were harmed.
+/// Returns the number of harmed connections.
 uint64_t runSchedule(uint64_t seed) {
   Random random(seed);
   const Schedule schedule = draw(random);

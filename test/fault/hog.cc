@@ -1,11 +1,11 @@
-// A peer that holds what others need for as long as it lives: it says "ready" once it does.
+// A peer that holds shared resources for as long as it lives: prints "ready" once it holds them.
 //
 //   hog ADDRESS KIND COUNT
 //
-// KIND   announce  COUNT connections, each of which begins a message of 1 MiB and sends nothing of it
+// KIND   announce  COUNT connections, each of which starts a message of 1 MiB and sends none of its body
 //        half      the same, and each sends half of it
-//        readers   COUNT readers, each on a connection of its own and in the midst of a pull of every shard
-//        deaf      one connection that asks COUNT times for the status and reads no answer
+//        readers   COUNT readers, each on its own connection and in the middle of a pull of every shard
+//        deaf      one connection that requests the status COUNT times and reads no answer
 
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +36,7 @@ OwnFd connectTo(const std::string& address) {
   return std::move(*fd);
 }
 
-/// The daemon may have ended the connection, or may be gone.
+/// The daemon may have closed the connection, or may have exited.
 void send(int fd, const std::vector<uint32_t>& words) {
   const auto* at = reinterpret_cast<const char*>(words.data());
   for (size_t left = words.size() * sizeof words[0]; left > 0;) {
@@ -50,7 +50,7 @@ void send(int fd, const std::vector<uint32_t>& words) {
   }
 }
 
-/// A connection that speaks Cap'n Proto's RPC. Owned by one thread.
+/// A connection that speaks Cap'n Proto RPC. Owned by one thread.
 class Peer {
  public:
   Peer(kj::AsyncIoContext& io, const std::string& address)
@@ -59,7 +59,7 @@ class Peer {
             kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP | kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK)),
         client_(*stream_) {}
 
-  /// What the daemon lets this peer do, by pipelining.
+  /// The capabilities that the daemon offers this peer, by pipelining.
   capnp::RemotePromise<schema::LoginResult> login() {
     auto request = client_.bootstrap().castAs<schema::Login>().loginRequest();
     request.setProtocolVersion(schema::PROTOCOL_VERSION);
@@ -71,7 +71,7 @@ class Peer {
   capnp::TwoPartyClient client_;
 };
 
-/// In the midst of a pull of each shard from here on.
+/// Leaves a pull of each shard, starting at this one, unfinished.
 kj::Promise<void> readABit(Peer& peer) {
   auto observe = peer.login().getReading().observeRequest();
   return observe.send().then([](capnp::Response<schema::ObserveResult> observed) {
@@ -97,7 +97,7 @@ void ready() {
 void beginMessages(const std::string& address, size_t count, size_t sentBytes) {
   std::vector<OwnFd> sockets;
   std::vector<uint32_t> words(2 + sentBytes / sizeof(uint32_t));
-  words[1] = kAnnouncedBytes / 8;  // of the only segment
+  words[1] = kAnnouncedBytes / 8;  // size of the only segment
   for (size_t i = 0; i < count; i++) {
     sockets.push_back(connectTo(address));
     send(sockets.back().get(), words);
@@ -114,7 +114,7 @@ void read(const std::string& address, size_t count) {
     peers.push_back(std::make_unique<Peer>(io, address));
     pulls.add(readABit(*peers.back()).eagerlyEvaluate([](kj::Exception&&) {}));
   }
-  // Some wait for others to be given up.
+  // Some wait until others are dropped.
   io.provider->getTimer().afterDelay(50 * kj::MILLISECONDS).wait(io.waitScope);
   ready();
   kj::joinPromises(pulls.releaseAsArray()).wait(io.waitScope);

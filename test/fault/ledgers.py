@@ -1,7 +1,7 @@
-"""What counting trainers were promised, as their ledgers tell, and what of it does not hold. Knows no processes.
+"""Checks of the ledgers of counting trainers: what they were promised, and violations of it. Independent of processes.
 
-counting_trainer.cc says what is in a ledger, and what its gradients leave in the model. Each `…_findings()` gives lines, one for each
-thing that is wrong; none: all holds.
+counting_trainer.cc describes the ledger, and what its gradients leave in the model. Each `…_findings()` returns one
+line for each violation; none if everything holds.
 """
 
 import dataclasses
@@ -10,8 +10,8 @@ import itertools
 PERIOD = 16
 CELLS_OF_RANK = 3
 RANKS = (PERIOD - 1) // CELLS_OF_RANK
-EXACT = 1 << 24  # below which float32 has every whole number
-UNANSWERED_MAX = 12  # of which all subsets are looked at
+EXACT = 1 << 24  # below which float32 is exact for whole numbers
+UNANSWERED_MAX = 12  # all subsets of them are tried
 
 
 def marks(step):
@@ -23,33 +23,33 @@ def marks(step):
 class Push:
     step: int
     sent: int  # ns
-    answered: int = 0  # ns; 0: it was not
+    answered: int = 0  # ns; 0: not answered
     versions: tuple = ()
     by: tuple = ()  # (daemon, epoch), by partition
-    sent_to: str = ""  # the daemons to which the model had moved by then, as the trainer had heard; empty: those of its start
-    answered_at: str = ""  # the same when the answer was written down, which may be after a move that waited for it
+    sent_to: str = ""  # the daemons to which the model had moved as far as the trainer knew; empty: those of its start
+    answered_at: str = ""  # the same when the answer was recorded, which may be after a move that delayed it
 
 
 @dataclasses.dataclass
 class Pull:
-    answered: int  # pushes, before it began
+    answered: int  # pushes, before it started
     sent: int
     low: int  # of the own pushes that it shows
     high: int
 
 
 class Ledger:
-    """Of one process of a trainer, which may be at work. `path`: nothing is there yet, or the file."""
+    """Ledger of one process of a trainer, which may still run. `path`: the file, which need not exist yet."""
 
     def __init__(self, rank, path=None):
         self.rank, self.path = rank, path
         self.pushes, self.pulls = {}, []
-        self.count = 0  # answered
+        self.count = 0  # answered pushes
         self.place = ""  # the daemons to which the model has moved
         self.read = 0  # bytes
 
     def look(self):
-        """Takes what was added."""
+        """Reads the lines that were added."""
         if self.path is None or not self.path.exists():
             return self
         with open(self.path, "rb") as file:
@@ -75,12 +75,12 @@ class Ledger:
         elif kind == "P":
             self.pulls.append(Pull(*map(int, fields[1:])))
         elif kind == "M":
-            self.place = fields[0]  # told with each attempt to reach the new daemons
+            self.place = fields[0]  # recorded at each attempt to reach the new daemons
         else:
             raise AssertionError(f"'{kind}' begins no line of a ledger")
 
     def answered(self):
-        """How many pushes were, by now."""
+        """The number of answered pushes so far."""
         return self.look().count
 
     def all_answered(self):
@@ -95,19 +95,19 @@ def added(*several):
 
 
 def allowed_cells(ledgers):
-    """What a rank's cells may be: every answered push once, every other one once or not at all."""
+    """The possible values of a rank's cells: every answered push once, every other one once or not at all."""
     base = added(*(marks(push.step) for ledger in ledgers for push in ledger.all_answered()))
     open_ones = [marks(push.step) for ledger in ledgers for push in ledger.unanswered()]
     if len(open_ones) > UNANSWERED_MAX:
         raise AssertionError(f"{len(open_ones)} pushes were not answered, more than can be looked at")
     found = {added(base, *some) for count in range(len(open_ones) + 1) for some in itertools.combinations(open_ones, count)}
     if max(max(cells) for cells in found) >= EXACT:
-        raise AssertionError("so many pushes that float32 has not all numbers")
+        raise AssertionError("too many pushes for exact float32 sums")
     return found
 
 
 def count_findings(ledgers, tensors):
-    """`tensors`: the values of each, by name, once nothing is under way any more."""
+    """`tensors`: the values of each, by name. Requires that no push is in flight."""
     allowed = {rank: allowed_cells([ledger for ledger in ledgers if ledger.rank == rank]) for rank in range(RANKS)}
     findings = set()
     for name, values in tensors.items():
@@ -115,7 +115,7 @@ def count_findings(ledgers, tensors):
             cells = values[begin:begin + PERIOD]
             for rank in range(RANKS):
                 own = tuple(cells[rank * CELLS_OF_RANK:(rank + 1) * CELLS_OF_RANK])
-                if not any(may[:len(own)] == own for may in allowed[rank]):  # at a tensor's end not all of them
+                if not any(may[:len(own)] == own for may in allowed[rank]):  # a tensor may end within a group
                     findings.add((rank, name, own))
             if len(cells) == PERIOD and cells[-1] != sum(cells[:-1:CELLS_OF_RANK]):
                 findings.add(("of all", name, cells[-1]))
@@ -128,14 +128,15 @@ def answerer_findings(ledgers):
     for ledger in ledgers:
         for push in ledger.all_answered():
             for partition, (daemon, epoch) in enumerate(push.by):
-                if epoch != 0 and push.sent_to == push.answered_at:  # it has a standby, and is of that pair for sure
+                if epoch != 0 and push.sent_to == push.answered_at:  # it has a standby, and certainly belongs to that pair
                     found.setdefault((push.answered_at, len(push.by), partition, epoch), set()).add(daemon)
     return [f"partition {partition} of {count}, epoch {epoch}: answered by {' and '.join(sorted(daemons))}"
             for (_, count, partition, epoch), daemons in sorted(found.items()) if len(daemons) > 1]
 
 
 def version_findings(ledgers):
-    """A push that was sent after the answer of another one, of the same daemons in the same epochs, has no lower version of any shard."""
+    """A push sent after the answer of another one, at the same daemons in the same epochs, has no lower version of any
+    shard."""
     pushes = [push for ledger in ledgers for push in ledger.all_answered()]
     moments = sorted([(push.sent, 0, index) for index, push in enumerate(pushes)]
                      + [(push.answered, 1, index) for index, push in enumerate(pushes)])
@@ -160,19 +161,20 @@ def pull_findings(ledgers):
 
 
 def findings(ledgers, races=False):
-    """All that the ledgers alone tell. `races`: updates may overwrite one another, so pulls need not show all."""
+    """Everything that follows from the ledgers alone. `races`: updates may overwrite one another, so pulls may miss
+    some."""
     for ledger in ledgers:
         ledger.look()
     return answerer_findings(ledgers) + version_findings(ledgers) + ([] if races else pull_findings(ledgers))
 
 
 def longest_gap(ledgers, begin, end):
-    """Seconds between two answers, whoever's, the longest of those that reach into that time (ns)."""
+    """The longest time in seconds between two answers of any trainers that overlaps with [begin, end] (ns)."""
     times = sorted(push.answered for ledger in ledgers for push in ledger.all_answered())
     return max((after - before for before, after in zip(times, times[1:]) if after >= begin and before <= end), default=0) / 1e9
 
 
 def longest_wait(ledgers, begin, end):
-    """Seconds from a push to its answer, the longest of those that were under way in that time (ns)."""
+    """The longest time in seconds from a push to its answer, among those in flight in [begin, end] (ns)."""
     return max((push.answered - push.sent for ledger in ledgers for push in ledger.all_answered()
                 if push.answered >= begin and push.sent <= end), default=0) / 1e9

@@ -1,5 +1,5 @@
-// What peers make the daemon hold stays within its limits, on a disk that is slow: its resident memory is
-// measured while trainers push more than the disk takes and readers stop in the midst of their pulls.
+// The memory that peers make the daemon hold stays within its limits on a slow disk: resident memory is
+// measured while trainers push more than the disk takes and readers stop in the middle of their pulls.
 
 #include <algorithm>
 #include <atomic>
@@ -21,7 +21,7 @@ namespace {
 using namespace testing;
 
 #if defined(PSD_SANITIZE_ADDRESS) || defined(PSD_SANITIZE_THREAD)
-constexpr bool kSanitized = true;  // memory means little then
+constexpr bool kSanitized = true;  // memory figures are meaningless then
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -30,19 +30,19 @@ constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kModelBytes = 8 * kMiB;
 constexpr uint32_t kTrainers = 4, kPushes = 25;
 constexpr size_t kReaders = 1'000;
-// docs/configuration.md, limits.
+// See docs/configuration.md, limits.
 constexpr uint64_t kOfConnection = 192 << 10, kOfLoop = 96 * kMiB;
 
 ModelSpec model() { return {"large", {{"w", DType::f32, {kModelBytes / sizeof(float)}}}}; }
 
-/// Sets the one field of fault_preload.cc's control file that is not 0, in place: the daemon maps it.
+/// Sets one field of fault_preload.cc's control file in place (the daemon maps it); the others stay 0.
 void slowDown(const std::string& path, uint32_t syncMs) {
   std::fstream control(path, std::ios::in | std::ios::out | std::ios::binary);
   control.seekp(12);
   control.write(reinterpret_cast<const char*>(&syncMs), sizeof syncMs);
 }
 
-/// Pushes all at once, and waits for the answers.
+/// Pushes all gradients at once, and waits for the answers.
 Status pushAll(const std::string& address, uint32_t rank) {
   const std::vector<float> values(ModelLayout(model()).totalElements());
   ClientOptions options;
@@ -56,7 +56,7 @@ Status pushAll(const std::string& address, uint32_t rank) {
   return client->leave();
 }
 
-/// Readers, each of which asks for a little and for nothing more. Owned by one thread.
+/// Readers, each of which requests a little and never reads further. Owned by one thread.
 class IdleReaders {
  public:
   explicit IdleReaders(std::string address) : address_(std::move(address)) {}
@@ -128,7 +128,7 @@ TEST_CASE("Memory: what peers make the daemon hold stays within its limits, what
   for (const Status& end : ends) PSD_REQUIRE_OK(end);
   INFO("at most " << highest / kMiB << " MiB were resident, of " << most / kMiB);
   if (!kSanitized) CHECK(highest < most);
-  // What was limited came as far as its limit allows: a gradient, or a shard's copy, is 8 MiB.
+  // Each budget was used up to its limit, to within a gradient or a shard's copy (8 MiB).
   CHECK(mostPending > 16 * kMiB);
   CHECK(mostCopied > 0);
   CHECK(daemon.status()["shards"][0]["version"] == kTrainers * kPushes);

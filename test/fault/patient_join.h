@@ -9,8 +9,8 @@
 
 namespace psd::testing {
 
-/// A client that has joined, `initial` being the first values where it brings them. The daemon may take a
-/// while to notice that the one before it, of the same rank, is dead: for so long it tries.
+/// Returns a joined client; `initial` holds the values if it is the initializer. Retries while the daemon has
+/// not yet noticed that the previous process of this rank is dead.
 inline Result<std::unique_ptr<Client>> joinPatiently(const ClientOptions& options,
                                                      const Membership& membership, const ModelSpec& model,
                                                      const std::vector<float>& initial,

@@ -1,5 +1,5 @@
-"""One seeded schedule of faults: a daemon, its trainers, perhaps a proxy between them, what happens to them, and what must
-hold when the trainers are done."""
+"""One seeded schedule of faults: a daemon, its trainers, optionally a proxy between them, the events, and the
+invariants that are checked when the trainers are done."""
 
 import collections
 import errno
@@ -13,26 +13,27 @@ import ledgers
 import processes
 
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
-# They lose nothing of a −1. What a round drops, a codec adds to the next push, so none goes with rounds.
+# These lose nothing of a −1. A codec adds what a round drops to the next push, so none is combined with rounds.
 CODECS = ["none", "none", "fp16", "topk:fraction=1"]
-# Where trainers may have their values: of a program that has no CUDA only the CPU.
+# Devices of the trainers' values: only the CPU for programs built without CUDA.
 TRAINER_DEVICES = os.environ.get("COUNTING_TRAINER_DEVICES", "cpu").split()
 FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
 HOG = os.environ["HOG_BIN"]
-HOGS = {"announce": 64, "half": 16, "readers": 30, "deaf": 500}  # and how many of their kind
-# So tight that hogs would take all, were it not shared out.
+HOGS = {"announce": 64, "half": 16, "readers": 30, "deaf": 500}  # the count for each kind
+# So tight that hogs would exhaust them if the budgets were not shared fairly.
 LIMITS = {"message_bytes": 1 << 20, "slice_bytes": 1 << 19, "in_flight_bytes": 2 << 20, "snapshot_bytes": 1 << 16,
           "log_pending_bytes": 1 << 16, "all_outgoing_bytes": 1 << 20, "pull_timeout_ms": 200, "drain_ms": 1000}
 LEASE_MS = 500
 DAY_S = 86400
-# Longer than any schedule takes, and shorter than any jump of the clock.
+# Longer than any schedule, and shorter than any jump of the clock.
 SCHEDULE_S_MAX = DAY_S // 4
 
 EVENTS = ["kill daemon", "kill daemon", "restart daemon", "kill trainer", "stop daemon", "stop trainer", "replace trainer", "hogs"]
 if faulty_machine.PRELOAD:
     EVENTS += ["break disk", "break disk and mend it", "break disk and kill daemon", "move clock",
                "break reading and restart daemon", "slow disk"]
-# What comes with others: a daemon is started with another number of shards; the disk fails before there is a model.
+# Events that accompany others: a daemon is started with another number of shards; the disk fails before the model is
+# initialized.
 EVENTS_BESIDE = ["other shards", *(["break disk at first"] if faulty_machine.PRELOAD else [])]
 
 
@@ -57,15 +58,15 @@ class Trainer:
         return self.ledger.answered()
 
     def trains(self):
-        """This life has had an answer, and does not say that it is over."""
+        """This life has been answered, and has not exited."""
         return self.answered() > self.answered_before and self.process.runs()
 
     def left(self):
         return max(0, self.plan["pushes"] - self.answered())
 
     def begin_another_life(self):
-        """The last pushes of the one before may or may not be in the model: those in flight, and one whose answer it had no
-        time to write down."""
+        """The last pushes of the previous life may or may not be in the model: those in flight, and one whose answer it
+        had no time to record."""
         self.uncertain += self.plan["inflight"] + 1
         self.start()
 
@@ -90,27 +91,27 @@ class Schedule:
                      "messages": self.random.randint(40, 300), "events": self.random.randint(2, 5),
                      "trainers_on": random.Random(f"{seed}, devices").choice(TRAINER_DEVICES)}
         if self.plan["policy"] == "locked" and self.plan["durability"] == "log" and self.plan["trainers"] == 1:
-            # Of one trainer, whose pushes race with nobody's.
+            # A single trainer, without concurrent pushes.
             self.plan["policy"] = random.Random(f"{seed}, policy").choice(["locked", "hogwild"])
         also = random.Random(f"{seed}, codec")
         self.plan["codec"] = "none" if sync else also.choice(CODECS)
-        self.plan["chunk"] = also.choice([4096, 16384])  # bytes; the larger takes a whole shard
+        self.plan["chunk"] = also.choice([4096, 16384])  # bytes; the larger covers a whole shard
         self.resharding = random.Random(f"{seed}, shards")
         self.plan["reshards"] = not sync and self.plan["durability"] == "log" and self.resharding.random() < 0.5
         self.total = self.plan["pushes"] * self.plan["trainers"]
         self.machine = faulty_machine.Machine(self.folder / "machine", self.folder / "saved")
         self.happened = []
-        self.hits = collections.Counter()  # by kind, events in the midst of the work
-        self.lost = 0  # updates that crashes have taken at most
-        # Of a shard, updates that a log which cannot be relied on leads to at least; None: it can be.
+        self.hits = collections.Counter()  # events that occurred during the work, by kind
+        self.lost = 0  # updates that crashes may have lost, at most
+        # For a shard: the least number of updates that an unreliable log leads to; None: the log is reliable.
         self.safe = None
-        self.log_is_whole = True  # and always was
+        self.log_is_whole = True  # and has been from the start
 
     def __str__(self):
         return f"FAULT_PROCESS_SEED={self.plan['seed']}: {self.plan}, {', '.join(self.happened)}"
 
     def draw_shards(self):
-        """Another number of them, perhaps, where the disk is well: what is saved is then saved anew."""
+        """May change the number of shards, if the disk works: saved state is then redistributed."""
         if not self.plan["reshards"] or self.machine.calls:
             return
         before, self.plan["shards"] = self.plan["shards"], self.resharding.randint(1, 7)
@@ -120,7 +121,7 @@ class Schedule:
 
     def start_daemon(self):
         durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0,
-                      "keep": 1000}  # and with them the whole log
+                      "keep": 1000}  # keeps the whole log, too
         codecs = {"push": {"default": self.plan["codec"]}}
         return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy=self.plan["policy"], codecs=codecs,
                                 optimizer='{"type":"sgd","lr":1}', shards=self.plan["shards"], threads=self.plan["threads"],
@@ -138,7 +139,8 @@ class Schedule:
         return sum(trainer.answered() for trainer in self.trainers)
 
     def updates(self):
-        """Of a shard, at least, that the answered pushes went into: a round takes one of each trainer."""
+        """For a shard: the least number of updates that the answered pushes made; a round takes one push of each
+        trainer."""
         each = [trainer.answered() for trainer in self.trainers]
         return max(each) if self.plan["policy"] == "sync" else sum(each)
 
@@ -166,10 +168,10 @@ class Schedule:
         self.check(self.daemon.status())
         self.machine.close()
 
-    # --- What happens ---
+    # --- Events ---
 
     def happen(self):
-        """One event, which counts as a hit if it came to something while there was work left."""
+        """One event, which counts as a hit if it had an effect while trainers were working."""
         what = self.random.choice(EVENTS)
         trainer = self.random.choice(self.trainers)
         self.happened.append(f"{what} at {self.answered()}")
@@ -188,19 +190,19 @@ class Schedule:
         return sorted((self.folder / "saved").glob("checkpoint-*/manifest.json"))
 
     def newest_saved(self):
-        """The version that all shards have at least in the newest checkpoint."""
-        if self.plan["reshards"]:  # a shard that was put together of others has the version of the furthest
+        """The version that all shards have reached in the newest checkpoint."""
+        if self.plan["reshards"]:  # a reassembled shard has the highest version among its sources
             return 0
         manifests = self.manifests()
         newest = json.loads(manifests[-1].read_text())["shards"] if manifests else []
         return min((shard["version"] for shard in newest), default=0)
 
     def lose_daemon(self):
-        """kill -9, and what that takes at most."""
+        """kill -9; records the most that it may lose."""
         told = self.daemon.status()["durability"]["last_checkpoint"]
         self.daemon.kill()
         if told:
-            self.test.assertGreaterEqual(str(self.manifests()[-1].parent), told["path"], "a checkpoint that was told of is gone")
+            self.test.assertGreaterEqual(str(self.manifests()[-1].parent), told["path"], "an announced checkpoint is gone")
         if self.plan["durability"] == "checkpoint" or self.safe is not None:
             safe = max(self.safe or 0, self.newest_saved())
             # Answers may still be on their way to the trainers' files.
@@ -209,7 +211,7 @@ class Schedule:
 
     def kill_daemon(self):
         self.lose_daemon()
-        # A daemon starts on a disk to which nothing can be appended, and on no other that is broken.
+        # A daemon starts on a disk that cannot be appended to, but on no other broken disk.
         if self.machine.calls & ~faulty_machine.APPENDING:
             self.machine.mend_disk()
         if not self.machine.calls:
@@ -218,7 +220,7 @@ class Schedule:
         self.daemon = self.start_daemon()
 
     def restart_daemon(self):
-        """As a service manager does: nothing is lost, whatever is under way."""
+        """As a service manager does: nothing is lost, whatever is in flight."""
         if self.safe is not None or self.machine.calls:
             self.mend_disk()
         self.test.assert_stops(self.daemon)
@@ -226,12 +228,12 @@ class Schedule:
         self.daemon = self.start_daemon()
 
     def let_hogs_in(self):
-        """Peers that hold what others need, for the rest of the schedule or until they are dropped."""
+        """Peers that hold shared resources for the rest of the schedule, or until they are dropped."""
         kind = self.random.choice([*HOGS])
         self.happened[-1] += f" ({kind})"
         hog = processes.Process(self.test.folder, self.test.name("hog"), [HOG, self.daemon.address, kind, HOGS[kind]])
         self.test.processes.append(hog)
-        processes.until("the hogs are there, or nobody lets them in", lambda: hog.out or not hog.runs(), interval=0.002)
+        processes.until("the hogs are connected, or rejected", lambda: hog.out or not hog.runs(), interval=0.002)
         return hog.runs()
 
     def slow_disk(self):
@@ -241,8 +243,8 @@ class Schedule:
         self.machine.slow_down(self.random.choice([0, 0, 5]))
 
     def break_reading_and_restart(self):
-        """It starts with everything that there is, or not at all, and says in one line what it cannot read, and what is on the
-        disk stays there for the next start."""
+        """The daemon starts with everything that exists, or exits with one line that names what it cannot read, and the
+        data stays on the disk for the next start."""
         self.lose_daemon()
         self.machine.mend_disk()
         self.safe, safe = None, self.updates() - self.lost
@@ -261,7 +263,7 @@ class Schedule:
         status = self.daemon.status()
         for version in [shard["version"] for shard in status["shards"]] or [0]:
             self.test.assertGreaterEqual(version, safe, "something is lost that could not be read")
-        if log_of(status["durability"]).get("failures"):  # it could not be begun
+        if log_of(status["durability"]).get("failures"):  # it could not be created
             self.log_is_whole, self.safe = False, safe
             self.mend_disk()
         return self.machine.failed > failed
@@ -278,7 +280,7 @@ class Schedule:
                                  lambda status: trainer.rank not in [each["rank"] for each in status["trainers"]])
 
     def stop_trainer(self, trainer):
-        """SIGSTOP, and on it goes, perhaps after its lease."""
+        """SIGSTOP, then SIGCONT, possibly after its lease expired."""
         if not trainer.process.runs():
             return False
         trainer.process.signal(signal.SIGSTOP)
@@ -288,8 +290,8 @@ class Schedule:
         return True
 
     def replace_trainer(self, trainer):
-        """Another process takes its rank while it is stopped. When it goes on it gets nothing done any more: check_log()
-        finds that nothing of it came after the newcomer's first push."""
+        """Another process takes its rank while it is stopped. After SIGCONT the old process achieves nothing more:
+        check_log() verifies that none of its pushes follows the first push of its replacement."""
         old = trainer.process
         processes.until("it trains, or is done", lambda: trainer.trains() or not old.runs(), interval=0.002)
         old.signal(signal.SIGSTOP)
@@ -299,16 +301,16 @@ class Schedule:
             return False
         trainer.begin_another_life()
         new = trainer.process
-        self.daemon.until_status("the newcomer is in, or done", lambda status: not new.runs()
+        self.daemon.until_status("the new trainer has joined, or is done", lambda status: not new.runs()
                                  or new.pid in [each["pid"] for each in status["trainers"]])
         old.signal(signal.SIGCONT)
         self.test.assertEqual(old.wait(), 1, "whose rank is another's has not noticed")
         self.test.assertIn(f"by process {new.pid} on", old.err)
-        trainer.answered_before = trainer.answered()  # some were the old one's, and late
+        trainer.answered_before = trainer.answered()  # late answers of the old process
         return True
 
     def move_clock(self):
-        """No time that the daemon tells, and so none that it goes by, is of a clock that jumps."""
+        """No time that the daemon reports or uses comes from a clock that jumps."""
         before = self.machine.shifted
         self.machine.shift_clock(self.random.choice([-1, 1]) * self.random.randint(1, 300) * DAY_S)
         self.check_times(self.daemon.status())
@@ -324,7 +326,7 @@ class Schedule:
                 self.test.assertLess(value, SCHEDULE_S_MAX, key)
 
     def break_disk(self):
-        """Until another event, or the end, puts it right."""
+        """The disk stays broken until another event, or the end, repairs it."""
         before = self.machine.failed
         self.fail_disk()
         return self.until_disk_fails(before)
@@ -333,12 +335,12 @@ class Schedule:
         if self.plan["durability"] == "log":
             self.log_is_whole = False
             if self.safe is None:
-                # Without a checkpoint that the log goes on from nothing is promised.
+                # Without a checkpoint that the log continues from, nothing is promised.
                 self.safe = self.updates() - self.lost if self.manifests() else 0
         self.happened[-1] += f" ({self.machine.break_disk(self.random)})"
 
     def until_disk_fails(self, before):
-        processes.until("the disk fails, or nobody cares", lambda: self.machine.failed > before or not self.work_goes_on(),
+        processes.until("the disk fails, or the work is over", lambda: self.machine.failed > before or not self.work_goes_on(),
                         interval=0.002)
         return self.machine.failed > before
 
@@ -349,7 +351,7 @@ class Schedule:
         self.mend_disk()
         if self.random.random() < 0.5:  # what is promised from now on holds
             some = min(self.total, self.answered() + 5)
-            processes.until("work goes on", lambda: self.answered() >= some, interval=0.002)
+            processes.until("work continues", lambda: self.answered() >= some, interval=0.002)
             self.kill_daemon()
         return failed
 
@@ -361,11 +363,11 @@ class Schedule:
         return failed
 
     def mend_disk(self):
-        """Waits until nothing is lost any more if the daemon dies."""
-        # So that there is something left to do then.
+        """Waits until the death of the daemon would lose nothing."""
+        # Leaves work to do for the trainers afterwards.
         paused = [trainer.process for trainer in self.trainers if self.random.random() < 0.5 and trainer.process.runs()]
         if not self.manifests():
-            paused = []  # one of them brings the values
+            paused = []  # a trainer is the initializer
         for process in paused:
             process.signal(signal.SIGSTOP)
         self.machine.mend_disk()
@@ -378,7 +380,7 @@ class Schedule:
         begun = self.plan["durability"] != "log" or self.manifests() or not status["shards"]
         return begun and not errors_of_saving(status["durability"])
 
-    # --- What must hold ---
+    # --- Invariants ---
 
     def check(self, status):
         answered, uncertain = self.answered(), sum(trainer.uncertain for trainer in self.trainers)
@@ -402,28 +404,28 @@ class Schedule:
                 self.test.assertLessEqual(max(values), answered + uncertain, f"{name} has a push twice")
                 continue
             self.test.assertLessEqual({*values}, {float(version) for version in versions}, f"{name} is not what the versions say")
-        if not self.manifests():  # a model that nobody has trained
+        if not self.manifests():  # an untrained model
             return
         inspected = self.test.start_psd("inspect", self.folder / "saved")
         self.test.assertEqual(inspected.wait(), 0, inspected.out)
         self.test.assertEqual(inspected.out.count(", whole"), len(self.manifests()), inspected.out)
 
     def check_log(self, versions, answered, uncertain):
-        """No push is in a shard's log twice, and none of a trainer comes after those of another that took its rank. Where the
-        log was never broken each update is in it, and each answered push in one of each shard."""
+        """No push is in a shard's log twice, and none of a trainer follows those of another process that took its rank.
+        If the log was never broken, it holds each update, and each answered push once for each shard."""
         pushes, updates = collections.defaultdict(collections.Counter), collections.Counter()
-        holders = collections.defaultdict(list)  # of each rank: incarnations in the order in which they pushed
+        holders = collections.defaultdict(list)  # of each rank: incarnations in the order of their pushes
         for record in processes.read_log(self.folder / "saved"):
             pushes[record.history, record.shard].update(record.pushes.keys())
             updates[record.shard] += 1
             for rank, incarnation, _ in record.pushes:
                 held = holders[record.history, record.shard, rank]
                 if not held or held[-1] != incarnation:
-                    self.test.assertNotIn(incarnation, held, f"rank {rank} went on after it was replaced")
+                    self.test.assertNotIn(incarnation, held, f"rank {rank} pushed after it was replaced")
                     held.append(incarnation)
         for place, counts in pushes.items():
             self.test.assertEqual({*counts.values()}, {1}, f"a push came twice, in the log of {place}")
-        if not self.log_is_whole or self.plan["reshards"]:  # of other shards it is another log
+        if not self.log_is_whole or self.plan["reshards"]:  # the log of other shards is another log
             return
         self.test.assertEqual([updates[shard] for shard in range(len(versions))], versions)
         for place, counts in pushes.items():

@@ -1,7 +1,8 @@
-"""Trainers under allreduce that are killed and frozen at random moments, with tables beside the tensors: from the log, whose
-gradients each average has and which rows each trainer pushed.
+"""Trainers under allreduce that are killed and frozen at random moments, with tables beside the tensors: the log shows
+whose gradients each average has and which rows each trainer pushed.
 
-FAULT_AVERAGES_EVENTS and FAULT_AVERAGES_SEED choose how much happens, and what."""
+FAULT_AVERAGES_EVENTS and FAULT_AVERAGES_SEED set the number of events and the seed.
+"""
 
 import collections
 import json
@@ -28,14 +29,14 @@ class Averages(processes.ProcessTest):
         return max((group["closed"] for group in status["rounds"]), default=0)
 
     def until_more(self, what, count):
-        """Until so many more averages are in the model, of whatever group."""
+        """Until `count` more averages are in the model, whatever their group."""
         seen = self.closed(self.server.status())
         self.server.until_status(f"{count} more averages {what}", lambda status: self.closed(status) >= seen + count)
 
     def test_rows_and_tensors_agree(self):
         chance = random.Random(SEED)
         saved = self.folder / "saved"
-        # So that the whole log is kept, and nobody who is frozen is lost: the timeout alone makes the others go on.
+        # Keeps the whole log, and loses no frozen trainer: only the timeout lets the others continue.
         durability = {"type": "log", "path": str(saved), "every_seconds": 0, "keep": 1000}
         self.server = self.daemon(policy="allreduce", optimizer='{"type":"adam","lr":0.01}', shards=SHARDS, row_shards=ROW_SHARDS,
                                   policy__timeout_ms=1000, policy__start_trainers=TRAINERS, groups=GROUPS,
@@ -68,8 +69,8 @@ class Averages(processes.ProcessTest):
         self.check_log(saved, deaths)
 
     def check_log(self, saved, deaths):
-        averages = collections.defaultdict(collections.Counter)  # by shard: of how many each process has a part
-        rows = collections.defaultdict(collections.Counter)  # by row shard: how often each push of a process is there
+        averages = collections.defaultdict(collections.Counter)  # by shard: for each process the number of averages that include it
+        rows = collections.defaultdict(collections.Counter)  # by row shard: the number of times that each push of a process occurs
         members = {}
         for record in processes.read_log(saved):
             processes_of = sorted((rank, incarnation) for rank, incarnation, _ in record.pushes)

@@ -1,7 +1,8 @@
-"""Machines that average, with kill -9 of every party: each update that a machine's daemon has answered is at the root once.
+"""Machines that average, with kill -9 of every party: each update that a machine's daemon has answered is at the root
+once.
 
-The root sums what the machines push: equal weights, as a mean, at a rate of their number. So it counts the pushes of all trainers,
-as each machine does its own and, after an exchange, all that were exchanged.
+The root sums what the machines push: equal weights, as a mean, at a rate equal to their number. So it counts the pushes
+of all trainers; each machine counts its own and, after an exchange, all that were exchanged.
 """
 
 import itertools
@@ -18,7 +19,7 @@ import processes
 
 KILLS = int(os.environ.get("FAULT_BRIDGE_KILLS", "8"))
 SECONDS = 120
-INFLIGHT = 2  # pushes of a trainer
+INFLIGHT = 2  # pushes per trainer
 
 
 class Machines(counting.CountingTest):
@@ -55,7 +56,7 @@ class Machines(counting.CountingTest):
         return bridge
 
     def value(self, daemon):
-        """The value that all parameters have, or nothing while an update is in some of them alone."""
+        """The value that all parameters have, or None while an update is in only some of them."""
         path = self.folder / "value.safetensors"
         done = self.psd("export", "--server", daemon.address, "--to", path)
         if done.returncode != 0:
@@ -64,7 +65,7 @@ class Machines(counting.CountingTest):
         return values.pop() if len(values) == 1 else None
 
     def tensors(self, daemon):
-        """What the daemon's tensors hold, by name."""
+        """The values of the daemon's tensors, by name."""
         path = self.folder / "tensors.safetensors"
         self.assertEqual(self.psd("export", "--server", daemon.address, "--to", path).returncode, 0)
         return processes.safetensors(path)
@@ -83,7 +84,7 @@ class Machines(counting.CountingTest):
 
 
 class OneMachine(Machines):
-    """Nobody's rounds but its own: at the end root and machine have all, exactly."""
+    """Rounds of one machine: at the end the root and the machine have all updates, exactly."""
 
     def check(self, policy, trainers, averages="diloco", **settings):
         def start_root():
@@ -124,7 +125,7 @@ class OneMachine(Machines):
         self.check("bounded_staleness", 2)
 
     def test_hogwild_with_a_log(self):
-        """Of one trainer, whose pushes race with nobody's."""
+        """A single trainer, without concurrent pushes."""
         self.check("hogwild", 1)
 
     def test_what_the_log_repeats_is_what_was_there(self):
@@ -153,15 +154,15 @@ class OneMachine(Machines):
         machine = self.machine("one", durability={"type": "none"})
         self.until_rounds(root, 5)
         self.end_trainers()
-        self.assertIn("came back without updates that it had", bridge.err)
+        self.assertIn("restarted without updates that it had", bridge.err)
         processes.until("both are at the same", lambda: self.tensors(root) == self.tensors(machine), SECONDS)
-        # Of pushes that were under way some shards lost theirs, and others have it at the root and once more.
+        # Of the pushes in flight some shards lost theirs, and others have it at the root and a second time.
         counts = self.values(root)
         self.assertGreater(min(counts), 0)
         self.assertLessEqual(max(counts), self.answered() + INFLIGHT)
 
 
-    def test_an_operator_removes_it_and_the_next_one_goes_on(self):
+    def test_an_operator_removes_it_and_the_next_one_resumes(self):
         root, machine = self.root(1), self.machine("one")
         bridge = self.bridge("one", 0)
         self.count(machine.address)
@@ -177,7 +178,7 @@ class OneMachine(Machines):
         self.check_all_are_there(root, machine)
 
     def test_a_daemon_whose_run_is_over_waits_for_its_bridge(self):
-        """With a period that never comes, so that all is handed on at the end."""
+        """The period never elapses, so that everything is exchanged at the end."""
         root, machine = self.root(1, period=1_000_000), self.machine("one", exit_when_done=True)
         bridge = self.bridge("one", 0)
         self.count(machine.address)
@@ -194,7 +195,7 @@ class OneMachine(Machines):
         self.assert_ends(self.count(machine.address, pushes=25))
         self.bridge("one", 0)
         self.check_all_are_there(root, machine)
-        root.until_status("nobody is waited for", lambda status: not status["trainers"])
+        root.until_status("no trainer is awaited", lambda status: not status["trainers"])
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -245,13 +246,13 @@ class Pairs(Machines):
 
 class TwoMachines(Machines):
     def check(self, kills):
-        # A round is of both: what one could not exchange at the end is in its machine.
+        # A round takes both: what one could not exchange at the end stays in its machine.
         root = self.root(2, quorum=2)
         machines = {name: self.machine(name) for name in ("one", "two")}
         for rank, (name, machine) in enumerate(machines.items()):
             self.bridge(name, rank)
-            if rank > 0:  # else what it trains before it has the root's values is lost
-                machine.until_status("its bridge brought the values", lambda status: status["model"] and status["model"]["ready"])
+            if rank > 0:  # otherwise what it trains before it has the root's values is lost
+                machine.until_status("its bridge initialized it", lambda status: status["model"] and status["model"]["ready"])
             for trainer in range(2):
                 self.count(machines[name].address, trainer, 2)
         parties = itertools.cycle([("bridge", "one"), ("machine", "two"), ("root", ""), ("bridge", "two"), ("machine", "one")])
@@ -311,7 +312,7 @@ class Commands(Machines):
         self.until_rounds(root)
         self.assert_fails(self.bridge("one", 0), "another bridge")
         self.assert_fails(self.start_trainer("bridge", "--local", machine.address, "--server", root.address, "--rank", 0, "--state",
-                                             self.folder / "other"), "the place of the bridge is taken")
+                                             self.folder / "other"), "the bridge's place is taken")
 
 
     def test_the_model_does_not_move_while_a_bridge_is_in(self):
@@ -323,7 +324,7 @@ class Commands(Machines):
         other = self.start_root(1, listen=self.unix_address("other.sock"))
         for daemon, empty, who in ((machine, two, "the bridge"), (root, other, "rank 0")):
             move = self.start_psd("move", "--server", daemon.address, "--to", empty.address)
-            self.assert_fails(move, f"{who}: a bridge goes by which daemon has what")
+            self.assert_fails(move, f"{who}: a bridge is bound to its two daemons")
         self.until_rounds(root)
         self.end_trainers()
         self.check_all_are_there(root, machine)
@@ -349,7 +350,7 @@ class Examples(Machines):
         for trainer in trainers:
             self.assert_ends(trainer)
         self.assertGreaterEqual(self.rounds(root), 2)
-        root.until_status("nobody is waited for", lambda status: not status["trainers"])
+        root.until_status("no trainer is awaited", lambda status: not status["trainers"])
         for daemon in (root, *machines):
             done = subprocess.run([processes.TRAINER, "eval", "--server", daemon.address, "--model", "mlp", "--data",
                                    "synthetic:1000", "--json"], capture_output=True, text=True, timeout=SECONDS, check=False)

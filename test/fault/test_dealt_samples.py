@@ -1,4 +1,4 @@
-"""Samples that the daemon deals, to psd-trainers whose connections break."""
+"""Samples that the daemon assigns to psd-trainers whose connections break."""
 
 import collections
 import os

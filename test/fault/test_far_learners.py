@@ -1,5 +1,6 @@
-"""Learners far away, each in a network namespace of its own: a slow link that loses packets, is cut for longer than a lease, and an
-address that changes; the same over TLS, by tokens. PSD_FAR_ABSENCE_S: how long the link stays cut, beyond the lease.
+"""Remote learners, each in its own network namespace: a slow link that loses packets, is cut for longer than a lease,
+and an address that changes; the same over TLS with tokens. PSD_FAR_ABSENCE_S: how long the link stays cut beyond the
+lease, in seconds.
 
 Needs root, ip and tc (Debian: iproute2) and nft (nftables).
 """
@@ -14,7 +15,7 @@ import namespaces
 import processes
 from namespaces import run, within
 
-PORT = 5500  # of a namespace that nobody else has
+PORT = 5500  # unused elsewhere in the namespace
 LEARNERS = 2
 RATE = "20mbit"
 LEASE_MS = 1500
@@ -23,12 +24,12 @@ ABSENCE_S = float(os.environ.get("PSD_FAR_ABSENCE_S", "0"))
 
 
 class Far(processes.ProcessTest):
-    """Learners in rounds over bad links to a daemon; how they get in is `scheme` and secure()'s."""
+    """Learners in rounds over bad links to a daemon; `scheme` and secure() set how they authenticate."""
 
     scheme = "tcp"
 
     def secure(self):
-        """Settings of the daemon, by which it may listen for other machines, and options of learners."""
+        """Settings with which the daemon may listen for other machines, and the learners' options."""
         return {"insecure": "true"}, ()
 
     def setUp(self):
@@ -43,7 +44,7 @@ class Far(processes.ProcessTest):
                 run("ip", "-n", namespaces.name(place), "addr", "add", f"10.78.{rank}.{address}/24", "dev", device)
                 run("ip", "-n", namespaces.name(place), "link", "set", device, "up")
                 run(*within(place), "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", RATE, "burst", "64kb", "latency", "100ms")
-            # One packet in a hundred is lost, either way.
+            # One packet in a hundred is lost in each direction.
             run(*within(home), "nft", "add table inet psd; add chain inet psd in { type filter hook input priority 0; }; "
                 "add rule inet psd in iifname net numgen random mod 100 < 1 drop; "
                 "add chain inet psd out { type filter hook output priority 0; }; add rule inet psd out oifname net numgen random mod 100 < 1 drop")
@@ -62,7 +63,7 @@ class Far(processes.ProcessTest):
                            membership__grace_ms=500, durability={"type": "log", "path": str(self.folder / "saved")}, within=within("server"))
 
     def until_rounds_of(self, ranks, more=5):
-        """Until so many more rounds of each fragment have closed, and the newest of each are of just these ranks."""
+        """Until `more` rounds of each fragment have closed, and the newest round of each has exactly these ranks."""
         first = [each["closed"] for each in self.server.status()["rounds"]] or [0, 0]
         self.server.until_status(f"ranks {sorted(ranks)} are in rounds", lambda status: status["rounds"] and all(
             each["closed"] >= before + more and set(each["in"]) == ranks for each, before in zip(status["rounds"], first)))
@@ -122,7 +123,7 @@ class FarLearnersOverTls(Far):
         self.come_back_from_an_absence()
         self.lose_no_answered_round_with_the_daemon()
 
-    def test_who_may_only_read_is_no_learner(self):
+    def test_a_reader_role_is_no_learner(self):
         for token, words in ((("--token-file", self.reader), ("reader",)), ((), ("token",))):
             refused = self.train(f"tls://10.78.0.1:{PORT}", 0, LEARNERS, steps=1, more=("--tls-ca", self.tls_ca, *token), within=within("home0"))
             self.assert_fails(refused, *words)

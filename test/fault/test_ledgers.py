@@ -1,4 +1,4 @@
-"""What finds faults in ledgers finds those that there may be, and none else. Ledgers and models here are made up."""
+"""The ledger checks find each kind of violation, and report nothing else. Ledgers and models here are synthetic."""
 
 import pathlib
 import tempfile
@@ -6,12 +6,12 @@ import unittest
 
 import ledgers
 
-TENSORS = {"a": 56, "b": 32}  # parameters; the last period of one is not whole
+TENSORS = {"a": 56, "b": 32}  # parameters; the last period of one is incomplete
 IN_ORDER = range(1, 101)
 
 
 def ledger(*steps, rank=0, by=(("d1", 1),), open_steps=(), begin=0):
-    """Of pushes one after the other, each of which takes 1 ns: step n from 10n to 10n + 1."""
+    """Consecutive pushes of 1 ns each: step n from 10n to 10n + 1."""
     made = ledgers.Ledger(rank)
     for number, step in enumerate((*steps, *open_steps), begin):
         made.pushes[step] = ledgers.Push(step, 10 * number)
@@ -64,7 +64,7 @@ class Counts(unittest.TestCase):
                 cells[name][place] += 1
                 self.assertTrue(ledgers.count_findings(self.all_answered, cells), (name, place))
 
-    def test_a_push_of_nobody_is_found(self):
+    def test_an_unknown_push_is_found(self):
         self.assertTrue(ledgers.count_findings(self.all_answered, model(rank0=IN_ORDER, rank3=IN_ORDER, rank4=[1])))
 
     def test_a_push_without_an_answer_is_there_once_or_not_at_all(self):
@@ -97,7 +97,7 @@ class Answers(unittest.TestCase):
     def test_daemons_without_standbys_have_no_epochs(self):
         self.assertEqual(ledgers.answerer_findings([ledger(1, by=(("d1", 0),)), ledger(1, by=(("d2", 0),))]), [])
 
-    def test_epochs_begin_anew_where_the_model_has_moved(self):
+    def test_epochs_start_again_after_the_model_has_moved(self):
         moved = ledger(1, by=(("d2", 1),))
         for push in moved.pushes.values():
             push.sent_to = push.answered_at = "unix:///b"
@@ -132,7 +132,7 @@ class Versions(unittest.TestCase):
 
     def test_what_was_under_way_meanwhile_may_be_lower(self):
         other = self.late((2,))
-        other.pushes[1].sent = 20  # as the third of the other trainer, which is answered at 21 with version 3
+        other.pushes[1].sent = 20  # like the other trainer's third push, which is answered at 21 with version 3
         self.assertEqual(ledgers.version_findings([ledger(1, 2, 3), other]), [])
 
     def test_another_epoch_may_begin_lower(self):

@@ -1,4 +1,4 @@
-"""The model moves to other daemons, more or fewer, while trainers work, and whoever takes part is killed in the midst of it.
+"""The model moves to other daemons, more or fewer, while trainers work and participants of the move are killed.
 
 The trainers' processes stay the same.
 """
@@ -13,8 +13,8 @@ import counting
 import processes
 
 SEED = int(os.environ.get("FAULT_MOVES_SEED", "1"))
-KILLS = int(os.environ.get("FAULT_MOVES_KILLS", "2"))  # of each who takes part
-LONGEST_S = 0.25  # after the move has begun
+KILLS = int(os.environ.get("FAULT_MOVES_KILLS", "2"))  # of each participant
+LONGEST_S = 0.25  # after the move has started
 
 
 class Moves(counting.CountingTest):
@@ -24,7 +24,7 @@ class Moves(counting.CountingTest):
         self.random = random.Random(SEED)
 
     def several(self, count, name, kind="none", **settings):
-        """Daemons that are to serve a model together, or one alone."""
+        """Daemons that will serve a model together, or one alone."""
         addresses = [self.unix_address(f"{name}{i}.sock") for i in range(count)]
         return [self.member(addresses, name, index, kind, **settings) for index in range(count)]
 
@@ -36,7 +36,7 @@ class Moves(counting.CountingTest):
         return self.daemon(listen=(addresses[index],), **{"policy": "locked", "optimizer": counting.SGD, **self.rules, **settings})
 
     def again(self, dead, daemons, name, kind):
-        """One of several(), in the place of a dead one."""
+        """One of several(), in place of a dead one."""
         addresses = [daemon.address for daemon in daemons]
         daemons[daemons.index(dead)] = self.member(addresses, name, daemons.index(dead), kind)
 
@@ -62,7 +62,7 @@ class Moves(counting.CountingTest):
             others = self.several(count, name, kind)
             out = self.assert_moves(daemons, others)
             self.assertIn(f"{world} trainers", out)
-            print(" | ".join(line for line in out.splitlines() if line[:5] in ("aside", "moved")))
+            print(" | ".join(line for line in out.splitlines() if line.startswith(("quiesced", "moved"))))
             daemons = others
         self.until_each_more("after the moves")
         self.check_counts(daemons[0])
@@ -76,9 +76,9 @@ class Moves(counting.CountingTest):
         for daemon in [*daemons, *before]:
             self.assert_stops(daemon)
         left = self.start_psd("repartition", self.folder / "a-0", self.folder / "a-1", "--daemons", 1, "--to", self.folder / "next")
-        self.assert_fails(left, "moved.json' tells that the model has moved to ")
+        self.assert_fails(left, "moved.json' says that the model has moved to ")
 
-    def test_readers_go_on_at_the_new_daemons(self):
+    def test_readers_continue_at_the_new_daemons(self):
         daemons = self.several(1, "a")
         self.counting(daemons, 0, 2)
         self.counting(daemons, 1, 2)
@@ -105,7 +105,7 @@ class Moves(counting.CountingTest):
             reader.signal(signal.SIGTERM)
             self.assert_ends(reader)
 
-    def test_a_reader_whose_daemon_ends_without_a_move_is_told_at_once(self):
+    def test_a_reader_whose_daemon_ends_without_a_move_is_notified_at_once(self):
         [daemon] = self.several(1, "a")
         self.counting([daemon])
         self.until_each_more("before the end")
@@ -132,14 +132,15 @@ class Moves(counting.CountingTest):
         self.assert_moves(daemons, others)
         self.until_each_more("after the move")
         self.end_trainers()
-        # A round is the mean of its gradients, all -1: as many rounds as the trainers were in, together or not, which each daemon
-        # tells by itself.
+        # A round is the mean of its gradients, all -1: the parameters count the rounds that the trainers were in,
+        # together or not, at each daemon separately.
         for rounds in self.values(others[0]):
             self.assertGreaterEqual(rounds, max(self.answered_each()))
             self.assertLessEqual(rounds, self.answered())
 
     def kill_in_the_midst(self, whom, name, old, new):
-        """Kills one who takes part in a move, at some moment of it; gives the daemons that serve afterwards, all of them up again."""
+        """Kills one participant of a move at a random moment; returns the daemons that serve afterwards, all of them
+        running again."""
         move = self.move(old, new)
         processes.until("the move has begun", lambda: "is about to move" in old[0].err or not move.runs())
         time.sleep(self.random.uniform(0, LONGEST_S))
@@ -148,7 +149,7 @@ class Moves(counting.CountingTest):
         if move.wait() != 0 and victim is not move:
             self.assertIn(victim.address, move.err)
         if victim is not old[0]:
-            processes.until("the lead has decided", lambda: "has moved to" in old[0].err or "given up" in old[0].err)
+            processes.until("the lead has decided", lambda: "has moved to" in old[0].err or "aborted" in old[0].err)
         moved = (self.folder / f"{name}a-0" / "moved.json").exists()
         if victim in old and (not moved or victim is old[0]):
             self.again(victim, old, f"{name}a", "log")
@@ -170,7 +171,7 @@ class Moves(counting.CountingTest):
                 self.counting(old, rank, 2)
             self.until_each_more("before the move")
             serving = self.kill_in_the_midst(whom, name, old, self.several(3, f"{name}b", "log"))
-            print(f"{whom} killed: {'the new daemons serve' if len(serving) == 3 else 'the old ones go on'}")
+            print(f"{whom} killed: {'the new daemons serve' if len(serving) == 3 else 'the old ones continue'}")
             self.check_counts(serving[0])
 
     def test_an_old_daemon_is_killed_in_the_midst(self):
@@ -208,18 +209,18 @@ class Moves(counting.CountingTest):
     def test_the_command_is_killed_in_the_midst(self):
         self.kills_of("command")
 
-    def test_a_trainer_that_does_not_step_aside_keeps_the_model_where_it_is(self):
+    def test_a_trainer_that_does_not_quiesce_keeps_the_model_where_it_is(self):
         old = self.several(2, "a")
         stopped, _ = self.counting(old, 0, 2), self.counting(old, 1, 2)
         self.until_each_more("before the move")
         stopped.signal(signal.SIGSTOP)
         move = self.move(old, self.several(3, "b"), "--patience", "0.2")
         line = self.assert_gives_up(move)
-        self.assertIn("not all trainers have stepped aside", line)
+        self.assertIn("not all trainers quiesced", line)
         stopped.signal(signal.SIGCONT)
         self.check_counts(old[0])
 
-    def test_a_daemon_that_dies_while_trainers_step_aside_is_named(self):
+    def test_a_daemon_that_dies_while_trainers_quiesce_is_named(self):
         for whom in ("old", "new"):
             old, new = self.several(2, f"{whom}a", "log"), self.several(2, f"{whom}b", "log")
             self.trainers = []
@@ -239,13 +240,13 @@ class Moves(counting.CountingTest):
         for rank in range(2):
             self.counting(old, rank, 2)
         self.until_each_more("before the move")
-        mark = self.folder / "a-0" / "moved.json"  # which cannot be written in the place of a folder, nor be removed
+        mark = self.folder / "a-0" / "moved.json"  # a folder in its place: it can be neither written nor removed
         (mark / "in the way").mkdir(parents=True)
         move = self.move(old, self.several(3, "b", "log"))
         self.assertNotEqual(move.wait(), 0)
-        self.assertIn("it is not known whether the model has moved, as ", move.err)
-        self.assertIn("just when the move was to count", move.err)
-        self.assertNotIn("trainers go on at the daemons of before", move.err)
+        self.assertIn("it is unknown whether the model has moved, as ", move.err)
+        self.assertIn("during the commit, so its outcome is unknown", move.err)
+        self.assertNotIn("trainers continue at the source daemons", move.err)
         old[0].wait()
         (mark / "in the way").rmdir()
         mark.rmdir()
@@ -258,7 +259,7 @@ class Moves(counting.CountingTest):
         self.counting(old)
         self.until_each_more("before the move")
         new = self.several(1, "b", "checkpoint", exit_when_done=True)
-        in_the_way = self.folder / "b-0" / "trainers.json" / "in the way"  # so that who has come and gone cannot be kept
+        in_the_way = self.folder / "b-0" / "trainers.json" / "in the way"  # so that the finished ranks cannot be saved
         in_the_way.mkdir(parents=True)
         self.assertIn("trainers.json", self.assert_gives_up(self.move(old, new)))
         self.assertEqual([path.name for path in (self.folder / "b-0").glob("checkpoint-*")], [])
@@ -272,7 +273,7 @@ class Moves(counting.CountingTest):
 
     def assert_gives_up(self, move):
         self.assertNotEqual(move.wait(), 0)
-        self.assertIn("trainers go on at the daemons of before", move.err)
+        self.assertIn("trainers continue at the source daemons", move.err)
         return move.err
 
     def test_what_cannot_be_is_refused_by_a_line(self):
@@ -282,21 +283,21 @@ class Moves(counting.CountingTest):
         self.assertIn("has a model already", self.assert_gives_up(self.move(old, old)))
         other = self.several(3, "b", optimizer='{"type":"adam","lr":1}')
         line = self.assert_gives_up(self.move(old, other))
-        self.assertIn(f'{other[0].address}: its configuration is not that of the daemons of before: ', line)
+        self.assertIn(f'{other[0].address}: its configuration differs from that of the previous daemons: ', line)
         self.assertIn('optimizer.type is "adam" here, "sgd" there', line)
         addresses = [self.unix_address(f"c{index}.sock") for index in range(2)]
         unlike = [self.member(addresses, "c", index, optimizer=f'{{"type":"sgd","lr":{index + 1}}}') for index in range(2)]
-        self.assertRegex(self.assert_gives_up(self.move(old, unlike)), r"go by the same rules, but \S+ has optimizer.lr: 1.*, \S+ has optimizer.lr: 2")
+        self.assertRegex(self.assert_gives_up(self.move(old, unlike)), r"must have the same settings, but \S+ has optimizer.lr: 1.*, \S+ has optimizer.lr: 2")
         one = self.daemon(listen=(self.unix_address("one.sock"), self.unix_address("also.sock")), policy="locked", optimizer=counting.SGD)
         for names, why in (([one.address] * 2, f"--to: {one.address} is given twice"),
-                           (one.addresses, f"--to: {one.addresses[0]} and {one.addresses[1]} are one daemon")):
+                           (one.addresses, f"--to: {one.addresses[0]} and {one.addresses[1]} are the same daemon")):
             twice = self.start_psd("move", "--server", old[0].address, *(word for name in names for word in ("--to", name)))
             self.assert_fails(twice, why)
         self.assertNotIn("is about to move", old[0].err)
         self.check_counts(old[0])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
-    def test_what_trainers_learned_is_compared_before_they_are_told(self):
+    def test_what_trainers_learned_is_compared_before_they_are_notified(self):
         rules = {"policy": "async_diloco", "policy__period": 3, "optimizer": '{"type":"delayed_nesterov","lr":0.7,"delay":2}'}
         self.rules = rules
         old = self.several(1, "a")
@@ -315,7 +316,7 @@ class Moves(counting.CountingTest):
                 self.assertIn(why, self.assert_gives_up(self.move(old, self.several(1, f"b{number}", **other))))
         self.assertNotIn("is about to move", old[0].err)
         new = self.several(1, "c", optimizer='{"type":"delayed_nesterov","lr":0.1,"delay":2}', codecs__push__default="topk")
-        self.assert_moves(old, new)  # the rate is the new daemon's, and so is the codec of who asks for none
+        self.assert_moves(old, new)  # the learning rate is the new daemon's, and so is the codec of trainers that request none
         new[0].until_status("it trains on", lambda status: status["counters"]["gradients"] > 0)
         self.assertTrue(learner.runs())
         self.assertEqual(new[0].status()["trainers"][0]["codec"], "int8")
@@ -330,14 +331,14 @@ class Moves(counting.CountingTest):
         parameters = sum(shard["elements"] for daemon in old for shard in daemon.status()["shards"])
         changed = self.psd("set", f"limits.arriving_bytes={4 * parameters + 100}", "--server", new[0].address)
         self.assertEqual(changed.returncode, 0, changed.stderr)
-        self.assertIn("takes more than limits.arriving_bytes", self.assert_gives_up(self.move(old, new)))
+        self.assertIn("needs more than limits.arriving_bytes", self.assert_gives_up(self.move(old, new)))
         new[0].until_status("nothing of it is left", lambda status: status["state"] != "arriving" and status["arriving_bytes"] == 0)
         self.assertEqual(self.psd("set", f"limits.arriving_bytes={8 * parameters}", "--server", new[0].address).returncode, 0)
         self.assert_moves(old, new)
         new[0].until_status("it trains on", lambda status: status["counters"]["gradients"] > 0)
 
     def begins_to_put_in_place(self, old, name):
-        """A move to two daemons, of which the second cannot come to an end before it is let: its disk stands still."""
+        """A move to two daemons, of which the second cannot finish before let_go(): its disk blocks."""
         new = self.several(2, name, "checkpoint")
         stuck = self.folder / f"{name}-1" / f"arriving.json.tmp.{new[1].pid}"
         os.mkfifo(stuck)
@@ -352,7 +353,7 @@ class Moves(counting.CountingTest):
         self.assertFalse((folder / "arriving.json").exists())
 
     def let_go(self, stuck):
-        """A disk goes on, with an error."""
+        """Unblocks a disk, with an error."""
         with open(stuck, "rb"):
             pass
 
@@ -386,15 +387,15 @@ class Moves(counting.CountingTest):
         self.check_counts(old[0])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
-    def test_learners_without_rounds_go_on_at_other_daemons(self):
+    def test_learners_without_rounds_continue_at_other_daemons(self):
         self.rules = {"policy": "async_diloco", "policy__period": 3, "policy__dynamic_period": True,
                       "optimizer": '{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":2}'}
         daemons = self.several(1, "a", "log")
         learners = [self.endless_trainer(daemons[0], rank, 2) for rank in range(2)]
 
         def until_version(least):
-            """Until so many more pushes than that are in all shards; gives how many there are."""
-            daemons[0].until_status("pushes go on", lambda status: status["shards"] and all(
+            """Until all shards have more than `least` pushes; returns the count."""
+            daemons[0].until_status("pushes continue", lambda status: status["shards"] and all(
                 shard["version"] > least for shard in status["shards"]))
             return min(shard["version"] for shard in daemons[0].status()["shards"])
 
@@ -411,7 +412,7 @@ class Moves(counting.CountingTest):
         policies = (("it exchanges the model in fragments", 1, {"type": "diloco", "period": 2, "fragments": 2}),
                     ("it exchanges the model in fragments", 2, {"type": "diloco", "period": 2, "fragments": 2, "round_timeout_ms": 600_000}),
                     ("it pulls differences", 1, {"type": "diloco", "period": 2, "deltas": "int8"}),
-                    ("it is in a group of trainers that average", 1, {"type": "allreduce"}))
+                    ("it is in an averaging group", 1, {"type": "allreduce"}))
         for number, (why, count, policy) in enumerate(policies):
             with self.subTest(policy):
                 kind = policy.pop("type")

@@ -1,4 +1,4 @@
-"""The model moves from pairs and to pairs, with a real etcd, while trainers work, and primaries are killed in the midst of it."""
+"""The model moves between pairs, with a real etcd, while trainers work and primaries are killed during the move."""
 
 import os
 import random
@@ -13,8 +13,8 @@ import processes
 from counting_pairs import PATIENT
 
 SEED = int(os.environ.get("FAULT_MOVES_SEED", "1"))
-KILLS = int(os.environ.get("FAULT_MOVES_KILLS", "2"))  # of each who takes part
-LONGEST_S = 0.25  # after the move has begun
+KILLS = int(os.environ.get("FAULT_MOVES_KILLS", "2"))  # of each participant
+LONGEST_S = 0.25  # after the move has started
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -23,7 +23,7 @@ class MovesOfPairs(counting.CountingTest):
         super().setUp()
         self.etcd = etcd.Etcd(self)
         self.random = random.Random(SEED)
-        self.made = {}  # by address, how its daemon was made
+        self.made = {}  # by address, the arguments of its daemon
 
     def start(self, address, **settings):
         self.made[address] = settings
@@ -33,7 +33,7 @@ class MovesOfPairs(counting.CountingTest):
         return self.start(dead.address, **self.made[dead.address])
 
     def pairs(self, name, count=1, kind="log"):
-        """By partition, a primary and its standby."""
+        """By partition: a primary and its standby."""
         addresses = [[self.unix_address(f"{name}{pair}{place}.sock") for place in "ab"] for pair in range(count)]
         found = []
         for index, of in enumerate(addresses):
@@ -59,7 +59,7 @@ class MovesOfPairs(counting.CountingTest):
             self.count(",".join(daemon.address for daemon in daemons), rank, ranks, chunk_bytes=1 << 18)
 
     def pairs_at_work(self, count=1):
-        """Pairs in sync, at which trainers push."""
+        """Pairs in sync with trainers pushing to them."""
         pairs = self.pairs("a", count)
         self.counting(pairs[0])
         for pair in pairs:
@@ -79,7 +79,7 @@ class MovesOfPairs(counting.CountingTest):
 
     def assert_gives_up(self, move):
         self.assertNotEqual(move.wait(), 0)
-        self.assertIn("trainers go on at the daemons of before", move.err)
+        self.assertIn("trainers continue at the source daemons", move.err)
         return move.err
 
     def test_a_model_goes_from_a_pair_to_pairs_to_a_daemon_alone_and_to_a_pair(self):
@@ -117,7 +117,7 @@ class MovesOfPairs(counting.CountingTest):
         self.until_pulls(always, "at a daemon alone", 3)
         self.check_counts(alone)
 
-    def test_who_is_started_again_after_a_move_serves_nobody(self):
+    def test_a_daemon_started_again_after_a_move_serves_no_trainer(self):
         [old] = self.pairs_at_work()
         alone = self.alone("b")
         self.assert_moves(old, [alone], old)
@@ -126,7 +126,7 @@ class MovesOfPairs(counting.CountingTest):
             status = again.until_status("it knows", lambda status: status["state"] == "moved")
             self.assertEqual(status["moved_to"], [alone.address])
             remedy = "remove the key '/psd/a/0/plan' from the engine, and start them over empty folders, or without '"
-            self.assertRegex(again.err, f"moved.json' tells; .*{remedy}.*/moved.json'")
+            self.assertRegex(again.err, f"moved.json' says; .*{remedy}.*/moved.json'")
             for command in ("recover", "switch"):
                 self.assert_fails(self.start_psd(command, "--server", again.address), f"the model has moved to {alone.address}")
             told = self.move([again], [alone])
@@ -155,7 +155,7 @@ class MovesOfPairs(counting.CountingTest):
             self.assert_stops(again)
         for place in "ab":
             left = self.start_psd("repartition", self.folder / f"a-0{place}", "--daemons", 1, "--to", self.folder / "next")
-            self.assert_fails(left, "moved.json' tells that the model has moved to ")
+            self.assert_fails(left, "moved.json' says that the model has moved to ")
         self.check_counts(alone)
 
     def test_a_pair_whose_plan_is_removed_after_a_move_may_be_moved_to(self):
@@ -169,7 +169,7 @@ class MovesOfPairs(counting.CountingTest):
         first = self.again(old[0])
         first.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         second = self.again(old[1])
-        # Given one address of a pair alone, trainers are told of both.
+        # Given only one address of a pair, trainers receive both.
         first.until_status("the other one waits", lambda status: status["group"]["others"] == [old[1].address])
         self.assert_moves([alone], [first], [alone])
         first.until_in_sync()
@@ -193,19 +193,19 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(alone)
 
     def kill_in_the_midst(self, victim, old, new):
-        """Gives whether the model has moved."""
+        """Returns whether the model has moved."""
         move = self.move(old, new[0])
         processes.until("the move has begun", lambda: "is about to move" in old[0].err or not move.runs())
         time.sleep(self.random.uniform(0, LONGEST_S))
         victim.kill()
         move.wait()
         if victim is not old[0]:
-            processes.until("the lead has decided", lambda: "has moved to" in old[0].err or "given up" in old[0].err)
+            processes.until("the lead has decided", lambda: "has moved to" in old[0].err or "aborted" in old[0].err)
             return "has moved to" in old[0].err
         found = {}
 
         def knows():
-            """Or it has ended with its primary, which had come to its end by itself."""
+            """Or it has ended with its primary, which ended the run itself."""
             if not old[1].runs():
                 return True
             try:
@@ -214,11 +214,11 @@ class MovesOfPairs(counting.CountingTest):
                 return False
             return found["state"] in ("moved", "stopping") or found["group"]["role"] == "primary"
 
-        processes.until("the standby knows what became of its primary", knows)
+        processes.until("the standby knows the outcome of its primary", knows)
         return not old[1].runs() or found["state"] != "serving"
 
     def kills(self):
-        """For each kill the pair that has the model, with trainers at work, and the two to which it is to move."""
+        """For each kill: the pair that has the model, with trainers at work, and the two pairs to which it moves."""
         for kill in range(KILLS):
             self.trainers = []
             [old] = self.pairs(f"a{kill}")
@@ -237,14 +237,14 @@ class MovesOfPairs(counting.CountingTest):
     def test_a_new_primary_is_killed_in_the_midst(self):
         for old, new in self.kills():
             moved = self.kill_in_the_midst(new[1][0], old, new)
-            print("the new pairs serve" if moved else "the old one goes on")
+            print("the new pairs serve" if moved else "the old one continues")
             if moved:
                 self.again(new[1][0])
             self.until_each_more("after the kill")
             self.check_counts(new[0][0] if moved else old[0])
 
     def stuck_move(self, old, new):
-        """A move of which the last of the new primaries, whose disk stands still, has yet to put its partition in place."""
+        """A move in which the last of the new primaries, whose disk is stopped, has not yet installed its partition."""
         path = self.made[new[1][0].address]["durability"]["path"]
         stuck = f"{path}/arriving.json.tmp.{new[1][0].pid}"
         os.mkfifo(stuck)
@@ -268,7 +268,7 @@ class MovesOfPairs(counting.CountingTest):
         self.check_counts(old[1])
 
     def undecided_move(self, old, new):
-        """A move of which only etcd, which is away, does not know yet."""
+        """A move that only etcd, which is down, has not recorded yet."""
         self.etcd.kill()
         move = self.move(old, [new])
         new.until_status("all of it is there", lambda status: status["durability"]["checkpoints"] > 0)
@@ -285,7 +285,7 @@ class MovesOfPairs(counting.CountingTest):
         self.assert_ends(move)
         old[0].kill()
         old[1].until_status("it knows", lambda status: status["state"] == "moved")
-        self.assertRegex(old[1].err, "as the plan tells; .*remove the key '/psd/a/0/plan' .*without '.*/moved.json'")
+        self.assertRegex(old[1].err, "as the cluster document says; .*remove the key '/psd/a/0/plan' .*without '.*/moved.json'")
         for trainer, _ in self.trainers:
             trainer.signal(signal.SIGCONT)
         self.until_each_more("at the new daemon")
@@ -301,19 +301,19 @@ class MovesOfPairs(counting.CountingTest):
         move = self.undecided_move(old, alone)
         old[0].kill()
         self.assertNotEqual(move.wait(), 0)
-        self.assertIn("just when the move was to count", move.err)
+        self.assertIn("during the commit, so its outcome is unknown", move.err)
         self.assertTrue(self.etcd.start())
         self.until_each_more("at the standby")
-        self.assertEqual(alone.status()["state"], "arriving")  # the lead that could say is gone
+        self.assertEqual(alone.status()["state"], "arriving")  # the lead, which knows the outcome, is dead
         self.again(old[0])
         old[1].until_in_sync()
         self.assert_moves(old, [alone], old[1:])
         self.until_each_more("after a move")
         self.check_counts(alone)
 
-    def test_who_was_not_told_of_a_move_that_counts_finds_out_and_ends(self):
+    def test_a_daemon_not_notified_of_a_completed_move_detects_it_and_ends(self):
         old = self.pairs_at_work(2)
-        old[1][1].kill()  # or it would take the place of the one that stands still
+        old[1][1].kill()  # or it would replace the stopped one
         old[1][0].until_status("it is alone", lambda status: status["group"]["standby"] == "")
         alone = self.alone("b")
         move = self.undecided_move(old[0], alone)
@@ -332,14 +332,14 @@ class MovesOfPairs(counting.CountingTest):
         self.assert_stops(again)
         self.check_counts(alone)
 
-    def test_a_command_that_stands_still_keeps_nobody(self):
+    def test_a_stopped_command_holds_no_daemon(self):
         [old] = self.pairs_at_work()
         new = self.pairs("b", 2)
         move, stuck = self.stuck_move(old, new)
         move.signal(signal.SIGSTOP)
         self.until_each_more("though the command stands still")
         new[0][0].until_status("it is free again", lambda status: status["state"] == "waiting for a model")
-        self.assertIn("psd move is not heard any more", old[0].err)
+        self.assertIn("psd move no longer sends heartbeats", old[0].err)
         with open(stuck, "rb"):
             pass
         new[1][0].until_status("it is free again", lambda status: status["state"] == "waiting for a model")

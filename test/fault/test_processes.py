@@ -1,10 +1,10 @@
-"""Daemon and trainers as processes, killed, stopped, replaced and cut off by seeded schedules, on machines whose disks fail and
-whose clocks jump.
+"""Daemon and trainers as processes that are killed, stopped, replaced and cut off by seeded schedules, on machines
+whose disks fail and whose clocks jump.
 
-Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it, or the rounds, and a shard's version says
-how many that must be. With a log the model holds what was answered, with checkpoints, and while the log cannot be written, at
-least what the last of them held. FAULT_PROCESS_SCHEDULES and FAULT_PROCESS_SEED choose how many schedules, and from which seed
-on; several run at a time.
+Every gradient is -1 and the learning rate 1, so each parameter counts the pushes or rounds that are in it, and a
+shard's version gives the expected count. With a log the model holds all answered pushes; with checkpoints, and while
+the log cannot be written, at least those in the latest checkpoint. FAULT_PROCESS_SCHEDULES and FAULT_PROCESS_SEED set
+the number of schedules and the first seed; several run at a time.
 """
 
 import collections
@@ -18,14 +18,14 @@ import schedule
 
 SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", "200" if processes.LONG else "60"))
 FIRST_SEED = int(os.environ.get("FAULT_PROCESS_SEED", "1"))
-# Most of a schedule is waiting: for processes to start, for trainers to come back, for leases to run out.
+# Most of a schedule is waiting: for processes to start, trainers to reconnect, leases to expire.
 AT_ONCE = 4
-# From so many on each kind of event comes in the midst of the work.
+# From this number of schedules on, each kind of event occurs during the work.
 SCHEDULES_OF_ALL_KINDS = 100
 
 
 class Place(processes.ProcessTest):
-    """Where one schedule runs: a folder and processes of its own."""
+    """The folder and processes of one schedule."""
 
     def __init__(self, folder):
         super().__init__()
@@ -38,7 +38,7 @@ class Place(processes.ProcessTest):
 
 class Faults(processes.ProcessTest):
     def run_schedule(self, seed):
-        """The schedule, when it is over."""
+        """Runs the schedule, and returns it."""
         place = Place(self.folder / str(seed))
         run = schedule.Schedule(place, seed)
         try:

@@ -1,5 +1,5 @@
-"""A daemon that a service manager restarts, by SIGTERM, again and again while trainers push: the run goes on, and every push is
-in the model once."""
+"""A daemon that a service manager restarts repeatedly by SIGTERM while trainers push: the run continues, and every push
+is in the model once."""
 
 import signal
 
@@ -17,7 +17,7 @@ class Restarts(processes.ProcessTest):
         self.ledgers = {}  # by rank
 
     def start_daemon(self, policy, durability):
-        # No round of one trainer alone, while the other is on its way back.
+        # Prevents a round of one trainer while the other reconnects.
         settings = {"policy__quorum": 2} if policy == "sync" else {}
         return self.daemon(listen=(self.unix_address(),), policy=policy, optimizer='{"type":"sgd","lr":1}', shards=3, threads=2,
                            durability={"type": durability, "path": str(self.folder / "saved")}, **settings)
@@ -26,11 +26,11 @@ class Restarts(processes.ProcessTest):
         return self.ledgers.setdefault(rank, ledgers.Ledger(rank, self.folder / f"rank-{rank}")).answered()
 
     def restart(self, daemon, policy, durability):
-        """The old daemon ends in an orderly way, and says what becomes of its trainers."""
+        """The old daemon ends in an orderly way, and reports whether its trainers wait for the next one."""
         self.assert_stops(daemon)
         self.assertIn("stopping: SIGTERM; trainers wait for the next daemon", daemon.err)
         self.assertNotIn("is lost", daemon.err)
-        self.assertNotIn("without waiting longer", daemon.err)
+        self.assertNotIn("with requests still in flight", daemon.err)
         return self.start_daemon(policy, durability)
 
     def train_through_restarts(self, policy, durability, trainers, inflight):
@@ -66,14 +66,14 @@ class Restarts(processes.ProcessTest):
         self.train_through_restarts("sync", "log", trainers=2, inflight=0)
 
     def test_hogwild(self):
-        """Of one trainer, whose pushes race with nobody's."""
+        """A single trainer, without concurrent pushes."""
         self.train_through_restarts("hogwild", "checkpoint", trainers=1, inflight=4)
 
     def test_hogwild_with_a_log(self):
         self.train_through_restarts("hogwild", "log", trainers=1, inflight=4)
 
     def test_the_log_has_each_push_that_raced(self):
-        """Whatever races lost in the daemon that was killed, the one after it runs the pushes one after the other."""
+        """Although races may lose updates in the killed daemon, its successor replays the pushes one after the other."""
         daemon = self.start_daemon("hogwild", "log")
         pushing = [processes.Process(self.folder, f"trainer-{rank}", [
             schedule.COUNTING_TRAINER, daemon.address, rank, 2, PUSHES, 4, self.folder / f"rank-{rank}", "cpu", 4096, "ones"])
@@ -91,7 +91,7 @@ class Restarts(processes.ProcessTest):
 
 class Ends(processes.ProcessTest):
     def trained(self, *how, **settings):
-        """A trainer that was at work when the daemon was told to end by `how`."""
+        """A trainer that was working when `how` ended the daemon."""
         daemon = self.daemon(listen=(self.unix_address(),), policy="locked", **settings)
         trainer = processes.Process(self.folder, "trainer", [
             schedule.COUNTING_TRAINER, daemon.address, 0, 1, 10**9, 1, self.folder / "rank-0", "cpu", 4096, "ones"])
@@ -121,7 +121,7 @@ class Ends(processes.ProcessTest):
     def test_sigterm_ends_the_run_where_nothing_is_kept(self):
         self.assert_told_to_end(self.trained(lambda daemon: daemon.signal(signal.SIGTERM)))
 
-    def test_sigterm_ends_the_run_where_the_next_daemon_begins_anew(self):
+    def test_sigterm_ends_the_run_if_the_next_daemon_starts_from_scratch(self):
         durability = {**self.durable(), "resume": "none"}
         self.assert_told_to_end(self.trained(lambda daemon: daemon.signal(signal.SIGTERM), durability=durability))
 
@@ -130,7 +130,7 @@ class Ends(processes.ProcessTest):
         ledger = ledgers.Ledger(0, self.folder / "rank-0")
         before = ledger.answered()
         self.daemon(listen=(self.unix_address(),), policy="locked", durability=self.durable())
-        processes.until("it goes on", lambda: ledger.answered() > before + 10)
+        processes.until("it continues", lambda: ledger.answered() > before + 10)
         self.assertTrue(trainer.runs())
 
 

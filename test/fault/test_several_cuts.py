@@ -1,4 +1,5 @@
-"""Two daemons that serve one model, and trainers, each in a network namespace of its own: a trainer is cut off from one of the daemons.
+"""Two daemons that serve one model, and trainers, each in its own network namespace: a trainer is cut off from one of
+the daemons.
 
 Needs root, ip (Debian: iproute2) and nft (nftables).
 """
@@ -11,7 +12,7 @@ import namespaces
 import processes
 from namespaces import within
 
-PORT = 5500  # of a namespace that nobody else has
+PORT = 5500  # unused elsewhere in the namespace
 PLACES = {"lead": "10.78.0.1", "other": "10.78.0.2", "near": "10.78.0.3", "far": "10.78.0.4"}
 DAEMONS = ("lead", "other")
 LEASE_MS = 1000
@@ -25,7 +26,7 @@ class SeveralCuts(counting.CountingTest):
         self.network = namespaces.Network(PLACES)
         self.addCleanup(self.network.close)
         addresses = [f"tcp://{PLACES[place]}:{PORT}" for place in DAEMONS]
-        # The Unix sockets are this test's way past all cuts.
+        # The test reaches the daemons by Unix sockets, whatever is cut.
         self.daemons = {place: self.daemon(
             listen=(self.unix_address(f"{place}.sock"), addresses[index]), policy="locked", insecure="true", optimizer=counting.SGD,
             daemons=addresses, index=index, membership={"lease_ms": LEASE_MS}, within=within(place)) for index, place in enumerate(DAEMONS)}
@@ -33,7 +34,7 @@ class SeveralCuts(counting.CountingTest):
             self.count(",".join(addresses), rank, 2, chunk_bytes=1 << 18, within=within(place))
 
     def psd(self, *arguments):
-        """From where all daemons are reached."""
+        """Runs psd where all daemons are reachable."""
         return subprocess.run([*within("near"), processes.PSD, *map(str, arguments)], capture_output=True, text=True,
                               timeout=processes.WAIT_S, check=False)
 

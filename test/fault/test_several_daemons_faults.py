@@ -1,6 +1,7 @@
-"""Three daemons serve one model, each with a log: killed, restarted, stopped for a while and all at once, in a seeded order.
+"""Three daemons serve one model, each with a log: killed, restarted, stopped for a while and all at once, in a seeded
+order.
 
-FAULT_SEVERAL_SECONDS makes a soak of it (as 600), FAULT_SEVERAL_SEED another order.
+FAULT_SEVERAL_SECONDS makes it a soak (600, for example); FAULT_SEVERAL_SEED sets the order.
 """
 
 import os
@@ -54,7 +55,7 @@ class SeveralDaemonsFaults(counting.CountingTest):
         return kind
 
     def settled(self, seen):
-        """Whether nothing was answered since the last look."""
+        """Whether no push was answered since the last call."""
         now = self.answered_each()
         same = now == seen
         seen[:] = now

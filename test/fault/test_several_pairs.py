@@ -1,6 +1,7 @@
-"""Two daemons serve one model, or three, each with a standby, with a real etcd: primaries are killed and stopped, the lead's among them.
+"""Two or three daemons serve one model, each with a standby, with a real etcd: primaries, including the lead's, are
+killed and stopped.
 
-FAULT_PAIRS_SECONDS makes a soak of three pairs (as 600), FAULT_PAIRS_SEED another order.
+FAULT_PAIRS_SECONDS makes it a soak of three pairs (600, for example); FAULT_PAIRS_SEED sets the order.
 """
 
 import os
@@ -23,7 +24,7 @@ FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", "4"))
 SEED = int(os.environ.get("FAULT_PAIRS_SEED", "1"))
 LONGEST_JOIN_S = 0.06
 SECONDS = float(os.environ.get("FAULT_PAIRS_SECONDS", "0"))
-# Of a soak, in an order that is drawn anew once each of them has been.
+# Faults of a soak, shuffled again once each has occurred.
 SOAK_FAULTS = ("kill", "freeze", "switch", "kill standby", "without etcd", "kill without etcd")
 
 
@@ -35,7 +36,7 @@ class SeveralPairs(counting.CountingTest):
         self.place(2)
 
     def place(self, pairs):
-        """So many there are to be."""
+        """Sets the number of pairs."""
         self.addresses = [[self.unix_address(f"{pair}{place}.sock") for place in "ab"] for pair in range(pairs)]
 
     def one(self, pair, address, policy="locked", **settings):
@@ -44,7 +45,7 @@ class SeveralPairs(counting.CountingTest):
                            daemons=[",".join(of) for of in self.addresses], **settings)
 
     def pairs(self, **settings):
-        """By partition, the primary and its standby."""
+        """By partition: the primary and its standby."""
         found = []
         for pair, (first, second) in enumerate(self.addresses):
             primary = self.one(pair, first, **settings)
@@ -53,7 +54,7 @@ class SeveralPairs(counting.CountingTest):
         return found
 
     def check(self, inflight, check, **settings):
-        """`check`: of the model, given both primaries."""
+        """`check` checks the model; it receives both primaries."""
         pairs = self.pairs(**settings)
         for rank in range(2):
             self.count(self.addresses[1][0], rank, 2, inflight=inflight)
@@ -84,7 +85,7 @@ class SeveralPairs(counting.CountingTest):
             self.assert_ends(daemon)
 
     def disturb(self, fault, number, pair):
-        """A fault of one pair, [primary, standby], which it leaves in their new places."""
+        """One fault of a pair [primary, standby], whose entries it swaps if the roles change."""
         primary, standby = pair
         if "without etcd" in fault:
             self.etcd.kill()
@@ -131,9 +132,9 @@ class SeveralPairs(counting.CountingTest):
     def test_faults_of_primaries_lose_nothing(self):
         self.check(2, lambda primaries: self.check_model(primaries[0].address))
 
-    def test_rounds_go_on(self):
+    def test_rounds_continue(self):
         def check_rounds(primaries):
-            # Each round counts once. Right after a take-over a round may be of who was back first.
+            # Each round counts once. Right after a takeover a round may have only the trainers that reconnected first.
             rounds = {float(shard["version"]) for primary in primaries for shard in primary.status()["shards"]}
             self.assertEqual(self.values(primaries[0]), rounds)
 
@@ -143,11 +144,12 @@ class SeveralPairs(counting.CountingTest):
         return self.start_psd("repartition", "--whole", *folders, "--daemons", 1, "--to", self.folder / to)
 
     def saved(self, pair, place, **more):
-        """Of a daemon that takes checkpoints when it is told to, in a folder of its own."""
+        """Settings of a daemon that takes checkpoints on request, in a folder of its own."""
         return {"durability": {"type": "checkpoint", "path": str(self.folder / f"saved-{pair}{place}"), "every_seconds": 0}, **more}
 
     def checkpoint(self):
-        """One of the whole model, taken by a command to the last daemon; the values that it has, of trainers that wait."""
+        """A checkpoint of the whole model, requested from the last daemon; returns the values that it has, while
+        trainers wait."""
         for trainer, _ in self.trainers:
             trainer.signal(signal.SIGSTOP)
         done = self.psd("checkpoint", "--server", self.addresses[1][0])
@@ -158,7 +160,7 @@ class SeveralPairs(counting.CountingTest):
             trainer.signal(signal.SIGCONT)
         return values
 
-    def test_checkpoints_of_the_whole_go_on_after_the_lead_has_died(self):
+    def test_checkpoints_of_the_whole_continue_after_the_lead_has_died(self):
         daemons = {}
         for pair, place in ((0, "a"), (0, "b"), (1, "a"), (1, "b")):
             daemons[pair, place] = self.one(pair, self.addresses[pair]["ab".index(place)], **self.saved(pair, place))
@@ -190,7 +192,7 @@ class SeveralPairs(counting.CountingTest):
         exported = self.psd("export", self.folder / "next" / "partition-0", "--to", self.folder / "whole.safetensors")
         self.assertEqual(exported.returncode, 0, exported.stderr)
         self.assertEqual(processes.all_values(self.folder / "whole.safetensors"), after)
-        # And a daemon goes on from there.
+        # A daemon resumes from it.
         alone = self.daemon(listen=(self.unix_address("alone.sock"),), policy="locked", optimizer=counting.SGD,
                             durability={"type": "checkpoint", "path": str(self.folder / "next" / "partition-0")})
         self.assertEqual(self.values(alone), after)
@@ -200,7 +202,8 @@ class SeveralPairs(counting.CountingTest):
             pair[0].until_status(f"the ranks {ranks} are in", lambda status: [each["rank"] for each in status["trainers"]] == ranks)
 
     def test_the_lead_dies_while_a_trainer_joins(self):
-        """At some moment of it, every second time the trainer as well: nowhere is a rank left that is in at one of the daemons alone."""
+        """The lead dies at a random moment of a join, every second time the trainer as well: no rank stays joined at
+        only one of the daemons."""
         self.gradients = "ones"
         moments = random.Random(SEED)
         pairs = self.pairs(world_size={"min": 1, "max": 2}, membership__grace_ms=500)
@@ -227,13 +230,13 @@ class SeveralPairs(counting.CountingTest):
                 self.until_ranks(pairs, [0])
         self.trainers[0][0].signal(signal.SIGTERM)
         self.assert_ends(self.trainers[0][0])
-        # What had no answer when its trainer was killed may be in.
+        # Pushes without an answer when the trainer was killed may be in the model.
         for value in self.values(pairs[0][0]):
             self.assertGreaterEqual(value, self.answered())
             self.assertLessEqual(value, self.answered() + 2 * (FAULTS // 2))
 
     def rows(self, text):
-        """Of the overview, by address: partition, role, epoch and how the standby is."""
+        """Rows of the overview, by address: partition, role, epoch and state of the standby."""
         rows = re.findall(r"^  (unix:\S+) +(\d) +(\w+) +(\d+) .*?\w {2,}((?:not |none )?in sync.*)$", text, re.MULTILINE)
         return {address: (int(partition), role, int(epoch), sync) for address, partition, role, epoch, sync in rows}
 
@@ -258,7 +261,7 @@ class SeveralPairs(counting.CountingTest):
             self.assertNotIn("WAITS", text)
         top = self.psd("top", "--looks", 1, "--server", pairs[1][1].address)
         self.assertEqual(top.returncode, 0, top.stderr)
-        self.assertEqual(len(re.findall("^group +primary of epoch 1, standby ", top.stdout, re.MULTILINE)), 2, top.stdout)
+        self.assertEqual(len(re.findall("^group +primary of term 1, standby ", top.stdout, re.MULTILINE)), 2, top.stdout)
         metrics = self.metrics(pairs[0][0])
         for partition, (primary, standby) in enumerate(pairs):
             for role, daemon in (("primary", primary), ("standby", standby)):

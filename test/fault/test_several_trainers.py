@@ -1,4 +1,5 @@
-"""Trainers of two daemons that serve one model: they come, die, give up and are left behind while one of the daemons is away."""
+"""Trainers of two daemons that serve one model: they join, die, give up or become disconnected while one of the daemons
+is down."""
 
 import re
 import signal
@@ -16,14 +17,14 @@ class SeveralTrainers(counting.CountingTest):
         return [self.one(index) for index in range(count)]
 
     def one(self, index):
-        """One of several(), perhaps in the place of one that is dead."""
+        """One of several(), possibly replacing a dead one."""
         settings = dict(self.settings)
         if name := settings.pop("durable"):
             settings["durability"] = {"type": "log", "path": str(self.folder / f"{name}-{index}")}
         return self.daemon(listen=(self.addresses[index],), daemons=self.addresses, index=index, **settings)
 
     def trainer(self, rank=0, world_size=1, steps=counting.ENDLESS, more=()):
-        """A psd-trainer that is at work at both daemons."""
+        """A psd-trainer that is training at both daemons."""
         return self.train(self.addresses[1], rank, world_size, steps=steps, more=more)
 
     def trains(self, daemon, rank=0):
@@ -38,12 +39,13 @@ class SeveralTrainers(counting.CountingTest):
                 self.trains(daemons[1 - away])
                 daemons[away].kill()
                 self.assert_fails(trainer, f"daemon {away} of 2, {self.addresses[away]}")
-                status = daemons[1 - away].until_status("nobody is in", lambda status: status["trainers"] == [])
+                status = daemons[1 - away].until_status("no trainer is joined", lambda status: status["trainers"] == [])
                 self.assertEqual(status["trainers_lost"], 0, "it has said goodbye")
                 self.assertIn("rank 0 left after ", daemons[1 - away].err)
 
     def test_a_trainer_dies_while_a_daemon_is_away(self):
-        """The others end, where all trainers are gone; the one that was away waits for it, until it is stopped."""
+        """The other daemons end when all trainers are gone; the one that was down waits for the trainer until it is
+        stopped."""
         lead, other = self.several(exit_when_done=True, world_size=1)
         trainer = self.trainer()
         self.trains(lead)
@@ -97,8 +99,8 @@ class SeveralTrainers(counting.CountingTest):
         self.assertGreaterEqual(min(rounds), max(self.answered_each()))
         self.assertLessEqual(max(rounds), self.answered())
 
-    def test_while_a_daemon_is_away_pushes_to_the_other_go_on(self):
-        """As many as a trainer has under way."""
+    def test_while_a_daemon_is_down_pushes_to_the_other_continue(self):
+        """Up to the number of pushes that a trainer may have in flight."""
         under_way = 200
         for away in range(2):
             with self.subTest(away=away):
@@ -132,7 +134,7 @@ class SeveralTrainers(counting.CountingTest):
         left_behind.signal(signal.SIGCONT)
         line = self.assert_fails(left_behind)
         self.assertRegex(line, re.escape(old[0].address) + "|" + re.escape(old[1].address))
-        self.trainer(0, 2)  # started again, it is let in at the new ones
+        self.trainer(0, 2)  # started again, it is admitted at the new ones
         for daemon in new:
             self.trains(daemon, 0)
         self.trains(new[0], 1)

@@ -1,4 +1,4 @@
-"""A daemon and its standby as processes with a real etcd: killed, stopped for a while, restarted, handed over."""
+"""A primary and a standby as processes with a real etcd: killed, stopped for a while, restarted, switched over."""
 
 import json
 import os
@@ -22,13 +22,13 @@ class Standby(counting_pairs.CountingPairs):
         self.check_counts(self.killed_again_and_again(primary, standby, KILLS))
 
     def test_hogwild_loses_nothing(self):
-        """Of one trainer, whose pushes race with nobody's."""
+        """A single trainer, without concurrent pushes."""
         primary, standby = self.pair(policy="hogwild")
         self.counting((primary, standby))
         self.check_counts(self.killed_again_and_again(primary, standby, 3, policy="hogwild"))
 
     def test_the_standby_has_each_push_that_raced(self):
-        """Whatever races lose in the primary, its standby runs the pushes one after the other."""
+        """Although races may lose updates in the primary, its standby applies the pushes one after the other."""
         self.races = True
         primary, standby = self.pair(policy="hogwild")
         self.assert_ends(self.counting((primary, standby), rank=2, world_size=3, pushes=1))
@@ -52,7 +52,7 @@ class Standby(counting_pairs.CountingPairs):
         self.assert_ends(standby)
         primary.signal(signal.SIGCONT)
         self.assertEqual(primary.wait(), 0, primary.err)
-        self.assertIn("the plan says that the run is over", primary.err)
+        self.assertIn("the cluster document says that the run is over", primary.err)
 
     def test_a_primary_that_stood_still_becomes_the_standby(self):
         primary, standby = self.pair()
@@ -69,7 +69,7 @@ class Standby(counting_pairs.CountingPairs):
             primary, standby = standby, primary
         self.check_counts(primary)
 
-    def test_a_checkpoint_after_a_take_over_is_told_of_once_the_folder_says_whose_it_is(self):
+    def test_a_checkpoint_after_a_takeover_is_announced_once_the_folder_is_marked(self):
         def saving(name):
             return {"durability": {"type": "log", "path": str(self.folder / name)}}
         primary = self.one(**saving("a"))
@@ -78,7 +78,7 @@ class Standby(counting_pairs.CountingPairs):
         self.counting((primary, standby))
         primary.until_in_sync()
         self.until_more("before the primary is killed", 20)
-        stuck = self.folder / "b" / f"primary.json.tmp.{standby.pid}"  # a disk that stands still when it is written
+        stuck = self.folder / "b" / f"primary.json.tmp.{standby.pid}"  # stands for a disk that blocks when it is written
         os.mkfifo(stuck)
         primary.kill()
         processes.until("a checkpoint is whole", lambda: list((self.folder / "b").glob("checkpoint-*/manifest.json")))
@@ -87,15 +87,15 @@ class Standby(counting_pairs.CountingPairs):
         self.assertNotIn("checkpoint '", standby.err)
         os.close(os.open(stuck, os.O_RDONLY))
         stuck.unlink(missing_ok=True)
-        # As soon as anybody hears of it: what is in the folder is gone on from.
-        processes.until("it is told of", lambda: "bytes in" in standby.err)
+        # Once the checkpoint is announced, a daemon resumes from the folder.
+        processes.until("it is announced", lambda: "bytes in" in standby.err)
         standby.kill()
         again = [self.restarted(standby, **saving("b")), self.restarted(primary, **saving("a"))]
         self.until_more("by the one that was the primary", 20)
         self.until_primary(again[0], 3)
         self.check_counts(again[0])
 
-    def test_rounds_go_on_at_the_standby(self):
+    def test_rounds_continue_at_the_standby(self):
         primary, standby = self.pair(policy="sync")
         for rank in range(2):
             self.counting((primary, standby), rank, 2, inflight=0)
@@ -106,7 +106,7 @@ class Standby(counting_pairs.CountingPairs):
         self.assertGreaterEqual(min(rounds), max(self.answered_each()))
         self.assertEqual(self.values(primary), {float(each) for each in rounds})
 
-    def test_a_dead_standby_holds_up_nobody(self):
+    def test_a_dead_standby_delays_no_push(self):
         primary, standby = self.pair()
         self.counting((primary, standby))
         for _ in range(3):
@@ -146,27 +146,27 @@ class Standby(counting_pairs.CountingPairs):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(why, done.stderr)
 
-        refused("the primary lives")
-        primary.signal(signal.SIGSTOP)  # so that nobody answers, and the standby takes over
+        refused("the primary is alive")
+        primary.signal(signal.SIGSTOP)  # it does not answer, and the standby takes over
         self.until_primary(standby, 2)
         primary.signal(signal.SIGCONT)
-        refused("the primary lives")
+        refused("the primary is alive")
         standby.until_in_sync()
         self.assertEqual(standby.status()["group"]["epoch"], 2)
         self.check_counts(standby)
 
-    def test_without_etcd_training_goes_on(self):
+    def test_without_etcd_training_continues(self):
         primary, standby = self.pair()
         self.counting((primary, standby))
         primary.until_in_sync()
-        self.assertIn("is on this machine: where that is gone, the engine is too", primary.err)
+        self.assertIn("runs on this machine: if it fails, the engine fails too", primary.err)
         self.etcd.kill()
         primary.until_status("it misses the engine", lambda status: status["group"]["engine"])
         self.assertRegex(self.psd("status", "--server", primary.address).stdout, r"(?m)^ +ENGINE: .*etcd: no answer")
         self.until_more("without etcd", 100)
         self.assertEqual(primary.status()["group"]["role"], "primary")
         primary.kill()
-        # Nobody may take over on its own word.
+        # The standby must not take over on its own decision.
         standby.until_status("it misses the engine", lambda status: status["group"]["engine"])
         self.assertNotEqual(standby.status()["group"]["role"], "primary")
         self.assertTrue(self.etcd.start())
@@ -176,14 +176,14 @@ class Standby(counting_pairs.CountingPairs):
         standby.until_in_sync()
         self.check_counts(standby)
 
-    def test_a_plan_that_is_gone_is_written_again(self):
+    def test_a_missing_cluster_document_is_written_again(self):
         primary, standby = self.pair()
         self.counting((primary, standby))
         before = primary.until_in_sync()["group"]["standby"]
         self.etcd.kill()
         self.assertTrue(self.etcd.start(empty=True))
         self.until_primary(primary, 3)
-        # Who knows nothing of the plan is nobody beside the two.
+        # A daemon that does not know the cluster document has no role in the replica set.
         third = self.one()
         third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
         self.assertEqual(primary.until_in_sync()["group"]["standby"], before)
@@ -193,7 +193,7 @@ class Standby(counting_pairs.CountingPairs):
         self.until_primary(standby, 4)
         self.check_counts(standby)
 
-    def test_a_plan_that_is_gone_with_its_primary_is_for_people_to_mend(self):
+    def test_a_cluster_document_lost_with_its_primary_is_for_an_operator_to_repair(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))
         primary.until_in_sync()
@@ -203,11 +203,11 @@ class Standby(counting_pairs.CountingPairs):
         self.etcd.kill()
         primary.kill()
         self.assertTrue(self.etcd.start(empty=True))
-        self.restarted(primary)  # with nothing: it may not be the one to begin
-        standby.until_status("the plan is there again, and names nobody who may take over",
+        self.restarted(primary)  # with an empty folder: it must not become the primary
+        standby.until_status("the cluster document exists again, and names no standby",
                              lambda status: status["group"]["epoch"] == 1 and status["group"]["role"] == "newcomer")
-        # Refused for a while, in which the primary was heard just now.
-        processes.until("it is let go on", lambda: self.psd("recover", "--server", standby.address).returncode == 0)
+        # Refused for a while after the primary's last heartbeat.
+        processes.until("recover is accepted", lambda: self.psd("recover", "--server", standby.address).returncode == 0)
         self.until_primary(standby, 2)
         self.assertGreaterEqual(standby.status()["shards"][0]["version"], held)
         standby.until_in_sync()
@@ -237,7 +237,7 @@ class Standby(counting_pairs.CountingPairs):
             primary, standby = standby, primary
         self.check_counts(primary)
         primary.until_in_sync()
-        both = f"{standby.address},{primary.address}"  # the primary is meant, whichever comes first
+        both = f"{standby.address},{primary.address}"  # the command goes to the primary, whatever the order
         done = self.psd("export", "--server", both, "--to", self.folder / "whole.safetensors")
         self.assertEqual(done.returncode, 0, done.stderr)
         done = self.psd("stop", "--server", both)
@@ -245,7 +245,7 @@ class Standby(counting_pairs.CountingPairs):
         self.assertIn(f"{primary.address} has stopped", done.stdout)
         self.assert_ends(primary)
         self.assert_ends(standby)
-        # Whoever comes next begins anew.
+        # A daemon started later starts a new run.
         fresh = self.one()
         fresh.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         self.assertIsNone(fresh.status()["model"])
@@ -254,20 +254,20 @@ class Standby(counting_pairs.CountingPairs):
         primary.switch_over()
         self.until_primary(standby, epoch)
 
-    def test_a_switch_lets_trainers_go_that_the_standby_does_not_tell(self):
+    def test_a_switch_disconnects_trainers_that_the_standby_does_not_notify(self):
         primary, standby = self.pair()
         trainer = self.counting((primary,))
         primary.until_in_sync()
         self.until_more("before the switch", 20)
         self.switched(primary, standby, 2)
-        processes.until("the old primary begins anew", lambda: "beginning anew" in primary.err)
-        told = primary.err.partition("beginning anew")[0]
+        processes.until("the old primary restarts", lambda: "discarding all state and restarting" in primary.err)
+        told = primary.err.partition("discarding all state and restarting")[0]
         self.assertIn("rank 0 of 1 joined", told)
-        self.assertIn("has hung up", told)
+        self.assertIn("disconnected after", told)
         trainer.kill()
 
     def test_trainers_that_go_with_a_switch_are_not_lost(self):
-        """Else a run that ends with its trainers would end where they were."""
+        """Otherwise a run that ends with its trainers would end at the old primary."""
         primary, standby = self.pair(membership__grace_ms=0, exit_when_done=True)
         self.counting((primary, standby))
         for epoch in (2, 3):
@@ -285,7 +285,7 @@ class Standby(counting_pairs.CountingPairs):
             self.assertNotRegex(daemon.err, "is lost|lost on the way")
 
     def test_rounds_after_a_take_over_are_of_all_trainers(self):
-        """Though start_trainers is 0: the standby knows whose gradients made the newest round."""
+        """Even though start_trainers is 0: the standby knows whose gradients made the newest round."""
         primary, standby = self.pair(policy="sync")
         for rank in range(3):
             self.counting((primary, standby), rank, 3, inflight=0)
@@ -306,7 +306,7 @@ class Standby(counting_pairs.CountingPairs):
         before = primary.until_in_sync()["group"]["standby"]
         done = self.psd("set", "optimizer.lr=2", "--server", primary.address)
         self.assertEqual(done.returncode, 0, done.stderr)
-        primary.until_status("it is in sync anew", lambda status: status["group"]["waits_for_standby"]
+        primary.until_status("it is in sync again", lambda status: status["group"]["waits_for_standby"]
                              and status["group"]["standby"] not in ("", before))
         primary.kill()
         self.until_primary(standby, 2)
@@ -323,10 +323,10 @@ class Standby(counting_pairs.CountingPairs):
             done = self.psd("set", f"optimizer.lr={rate}", "--server", primary.address)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.until_more("after the change", 50)
-            primary.until_status("it is in sync anew", lambda status: status["group"]["waits_for_standby"]
+            primary.until_status("it is in sync again", lambda status: status["group"]["waits_for_standby"]
                                  and status["group"]["standby"] not in ("", before))
 
-    def test_who_waits_for_a_dead_primary_is_told_what_to_do(self):
+    def test_a_daemon_that_waits_for_a_dead_primary_says_what_to_do(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))
         primary.until_in_sync()
@@ -337,12 +337,12 @@ class Standby(counting_pairs.CountingPairs):
         stranger.until_status("it waits, and says what to do",
                               lambda status: f"psd recover --server {stranger.address}" in status["group"]["waits"])
         refused = self.psd("export", "--server", stranger.address, "--to", self.folder / "no.safetensors")
-        self.assertIn("serves nobody", refused.stderr)
+        self.assertIn("does not serve", refused.stderr)
         done = self.psd("recover", "--server", stranger.address)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.until_primary(stranger, 2)
 
-    def test_a_log_is_gone_on_from(self):
+    def test_a_daemon_resumes_from_a_log(self):
         folder = {"type": "log", "path": str(self.folder / "saved")}
         primary = self.one(durability=folder)
         self.counting((primary,))
@@ -352,7 +352,7 @@ class Standby(counting_pairs.CountingPairs):
         self.until_primary(again, 2)
         self.check_counts(again)
 
-    def test_what_a_standby_saves_after_it_took_over_is_gone_on_from(self):
+    def test_a_daemon_resumes_from_what_a_standby_saved_after_it_took_over(self):
         saved = [{"type": "log", "path": str(self.folder / name)} for name in ("one", "other")]
         primary = self.one(durability=saved[0])
         primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
@@ -366,7 +366,7 @@ class Standby(counting_pairs.CountingPairs):
         processes.until("the folder is the new primary's", lambda: mark.exists() and '"epoch": 2' in mark.read_text())
         self.until_more("and saved", 20)
         standby.kill()
-        # The one over the first folder has the state of a primary before.
+        # The daemon over the first folder has the state of an earlier primary.
         stale = self.one(listen=primary.address, durability=saved[0])
         stale.until_status("it waits", lambda status: status["group"]["waits"])
         again = self.one(listen=standby.address, durability=saved[1])

@@ -1,4 +1,4 @@
-"""A pair that lets nobody in who does not show who it is: at tls://, with tokens and with certificates, and an etcd that wants a user."""
+"""A pair that requires authentication: at tls://, with tokens and with certificates, and an etcd that requires a user."""
 
 import os
 import re
@@ -14,14 +14,15 @@ from counting_pairs import PATIENT
 
 PLACES = "ab"
 ENDLESS = 10_000_000
-# Of who shows nothing: an empty variable counts as not set.
-NOBODY = {"PSD_TOKEN_FILE": "", "PSD_TOKEN": "", "PSD_TLS_CA": "", "PSD_TLS_CERT": "", "PSD_TLS_KEY": ""}
+# Without credentials: an empty variable counts as unset.
+NO_CREDENTIALS = {"PSD_TOKEN_FILE": "", "PSD_TOKEN": "", "PSD_TLS_CA": "", "PSD_TLS_CERT": "", "PSD_TLS_KEY": ""}
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
 @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
 class StandbyAccess(processes.ProcessTest):
-    """The daemons' own commands come as an admin, by the environment; daemons and trainers show what each of them is given alone."""
+    """The test's own commands authenticate as an admin by the environment; daemons and trainers use only their own
+    credentials."""
 
     def setUp(self):
         self.authority = certificates.Authority(self.folder)
@@ -29,15 +30,15 @@ class StandbyAccess(processes.ProcessTest):
         self.engine = {"endpoints": [self.etcd.endpoint], "prefix": "/psd/test"}
 
     def act_as(self, **variables):
-        """From now on this test's own commands show these."""
-        patch = mock.patch.dict(os.environ, {**NOBODY, "PSD_TLS_CA": str(self.authority.path), **variables})
+        """From now on this test's own commands use these credentials."""
+        patch = mock.patch.dict(os.environ, {**NO_CREDENTIALS, "PSD_TLS_CA": str(self.authority.path), **variables})
         patch.start()
         self.addCleanup(patch.stop)
 
     # --- Tokens ---
 
     def token(self, name, role, places=PLACES):
-        """A new token at the daemons of these places; the path of a file that holds it."""
+        """A new token at the daemons of these places; returns the path of a file that holds it."""
         made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", f"tokens-{places[0]}")
         self.assert_ends(made)
         line = (self.folder / f"tokens-{places[0]}").read_text().splitlines(keepends=True)[-1]
@@ -55,14 +56,14 @@ class StandbyAccess(processes.ProcessTest):
         tokens.write_text(text)
 
     def with_tokens(self):
-        """The pair's own and an operator's token are there, and daemons ask for one."""
+        """Creates the pair's own token and an operator's, and has daemons require one."""
         self.act_as(PSD_TOKEN_FILE=str(self.token("ops", "admin")))
         pair = self.token("pair", "admin")
-        self.own = self.folder / "own.token"  # as replication.token_file of both
+        self.own = self.folder / "own.token"  # replication.token_file of both
         self.own.touch(mode=0o600)
         self.own.write_text(pair.read_text())
         self.pool = self.token("pool", "trainer")
-        self.trainers_variables = {**NOBODY, "PSD_TLS_CA": str(self.authority.path), "PSD_TOKEN_FILE": str(self.pool)}
+        self.trainers_variables = {**NO_CREDENTIALS, "PSD_TLS_CA": str(self.authority.path), "PSD_TOKEN_FILE": str(self.pool)}
 
     def by_token(self, place, listen=f"tls://{processes.LOOPBACK}:0", own=None, reached_at=(), **settings):
         replication = {"token_file": str(own or self.own), "tls_ca": str(self.authority.path), "addresses": list(reached_at)}
@@ -73,7 +74,7 @@ class StandbyAccess(processes.ProcessTest):
     def one(self, listen, replication, tls, auth, authority=None, engine=None, **settings):
         certificate, key = (authority or self.authority).sign(f"server-{len(self.processes)}", alternatives=f"DNS:localhost,IP:{processes.LOOPBACK}")
         tls = {"certificate": str(certificate), "key": str(key), **tls}
-        return self.daemon(listen=(listen,), policy="locked", environment=NOBODY, engine=engine or self.engine, tls=tls, auth=auth,
+        return self.daemon(listen=(listen,), policy="locked", environment=NO_CREDENTIALS, engine=engine or self.engine, tls=tls, auth=auth,
                            replication={**PATIENT, **replication}, **settings)
 
     def until_primary(self, daemon, epoch):
@@ -111,7 +112,8 @@ class StandbyAccess(processes.ProcessTest):
             self.assertEqual(done.returncode, 0, done.stderr)
 
     def takes_over_again_and_again(self, one):
-        """A pair at work whose primaries are killed, each coming back as the standby. `one(place, …)` makes a daemon of the pair."""
+        """A pair at work whose primaries are killed, each restarted as the standby. `one(place, …)` makes a daemon of
+        the pair."""
         places, daemons = list(PLACES), []
         for place in places:
             daemons.append(one(place))
@@ -147,16 +149,16 @@ class StandbyAccess(processes.ProcessTest):
                             {"certificates": {"daemon-*": "admin", "ops": "admin", "trainer-*": "trainer"}}, **settings)
 
         self.act_as(**shown(ops))
-        self.trainers_variables = {**NOBODY, "PSD_TLS_CA": str(self.authority.path), **shown(trainer)}
+        self.trainers_variables = {**NO_CREDENTIALS, "PSD_TLS_CA": str(self.authority.path), **shown(trainer)}
         self.takes_over_again_and_again(one)
-        # Another pair, whose standby is nobody that the primary knows, or who does not know its primary.
+        # Another pair, in which the primary does not know its standby, or the standby does not know its primary.
         self.engine = {**self.engine, "prefix": "/psd/other"}
         primary = one("a")
         self.until_primary(primary, 1)
         self.trains((primary,))
         self.until_more(primary, "by a primary alone")
-        for settings, words in (({"files": stranger}, "auth.certificates has no role for that of 'stranger'"),
-                                ({"files": trainer}, "this takes role admin; 'trainer-1' has role trainer"),
+        for settings, words in (({"files": stranger}, "auth.certificates has no role for 'stranger'"),
+                                ({"files": trainer}, "this requires role admin; 'trainer-1' has role trainer"),
                                 ({"ca": certificates.Authority(self.folder, "other").path}, "cannot be trusted")):
             with self.subTest(words):
                 follower = one("b", **settings)
@@ -168,20 +170,20 @@ class StandbyAccess(processes.ProcessTest):
     def test_a_follower_that_is_no_admin_is_refused_and_says_so(self):
         self.with_tokens()
         address = f"tls://{processes.LOOPBACK}:{etcd.free_port()}"
-        # What is said at one address is worth more than that nobody is at another.
+        # A reason reported at one address takes precedence over an unreachable one.
         primary = self.by_token("a", listen=address, reached_at=[address, self.unix_address("nowhere.sock")])
         self.until_primary(primary, 1)
         trainer = self.trains((primary,))
         unknown = self.write("unknown.token", f"psd_{64 * '0'}\n")
         unknown.chmod(0o600)
-        for token, words in ((unknown, "does not know this token"), (self.pool, "this takes role admin; 'pool' has role trainer")):
+        for token, words in ((unknown, "does not know this token"), (self.pool, "this requires role admin; 'pool' has role trainer")):
             follower = self.by_token("b", own=token)
             self.until_waits(follower, primary.address, words)
             self.until_more(primary, "while one is refused")
             self.assertEqual(primary.status()["group"]["standby"], "")
             if token is unknown:
                 follower.kill()
-        # It tries again: once its role is that of an admin it follows.
+        # It retries: once its role is admin, it follows.
         self.change_tokens("a", lambda text: text.replace("pool trainer", "pool admin"))
         self.reload(primary)
         primary.until_in_sync()
@@ -189,7 +191,7 @@ class StandbyAccess(processes.ProcessTest):
         self.check_counts(trainer, primary)
 
     def test_a_pair_gets_another_token(self):
-        """As docs/standby.md says; but for the one of `psd switch` nobody takes over."""
+        """As docs/standby.md describes; no daemon takes over except by `psd switch`."""
         self.with_tokens()
         primary = self.by_token("a")
         self.until_primary(primary, 1)
@@ -222,7 +224,7 @@ class StandbyAccess(processes.ProcessTest):
         primary.until_in_sync()
         self.check_counts(trainer, primary)
 
-    def test_a_trainer_is_told_that_it_could_not_go_on_at_the_standby(self):
+    def test_a_trainer_is_warned_that_it_could_not_continue_at_the_standby(self):
         self.with_tokens()
         primary = self.by_token("a")
         self.until_primary(primary, 1)
@@ -230,13 +232,13 @@ class StandbyAccess(processes.ProcessTest):
         standby = self.by_token("b")
         trainer = self.trains((primary, standby))
         primary.until_in_sync()
-        processes.until("it is told", lambda: "does not know this token" in trainer.err)
-        self.assertIn(f"{standby.address} does not let this trainer in, which could not go on there after a take-over", trainer.err)
+        processes.until("it is warned", lambda: "does not know this token" in trainer.err)
+        self.assertIn(f"{standby.address} does not admit this trainer, which could not continue there after a takeover", trainer.err)
         self.until_more(primary, "by the trainer all the same")
         trainer.kill()
         self.assertEqual(standby.err.count("refused the login"), 1)
 
-    def test_a_standby_that_is_not_let_in_any_more_takes_over(self):
+    def test_a_standby_that_is_no_longer_admitted_takes_over(self):
         self.with_tokens()
         other = self.folder / "other.token"
         other.touch(mode=0o600)
@@ -250,7 +252,7 @@ class StandbyAccess(processes.ProcessTest):
         self.change_tokens("a", lambda text: "".join(line for line in text.splitlines(True) if not line.startswith("other ")))
         self.reload(primary)
         self.until_primary(standby, 2)
-        standby.until_in_sync()  # with the one of before
+        standby.until_in_sync()  # with the previous token
         self.until_more(standby, "by the one that was refused")
         self.check_counts(trainer, standby)
 
@@ -272,7 +274,7 @@ class StandbyAccess(processes.ProcessTest):
             with self.subTest(words):
                 refused = self.by_token("a", engine={**self.engine, **wrong})
                 processes.until(f"it says why: {words}", lambda: words in refused.err)
-                refused.until_status("it serves nobody", lambda status: status["group"]["role"] != "primary" and (
+                refused.until_status("it serves no trainer", lambda status: status["group"]["role"] != "primary" and (
                     words in status["group"]["waits"] + status["group"]["engine"]))
                 refused.kill()
         self.takes_over_again_and_again(self.by_token)

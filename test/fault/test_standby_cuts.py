@@ -1,4 +1,5 @@
-"""A daemon, its standby, etcd and a trainer, each in a network namespace of its own: cut off from one another, one way and both ways.
+"""A primary, its standby, etcd and a trainer, each in its own network namespace: cut off from one another, in one or
+both directions.
 
 Needs root, ip (Debian: iproute2) and nft (nftables).
 """
@@ -12,7 +13,7 @@ import processes
 from counting_pairs import PATIENT
 from namespaces import within
 
-PORT = 5500  # of a namespace that nobody else has
+PORT = 5500  # unused elsewhere in the namespace
 LEASE_MS = 3000
 PLACES = {"etcd": "10.77.0.1", "a": "10.77.0.2", "b": "10.77.0.3", "trainer": "10.77.0.4"}
 
@@ -28,7 +29,7 @@ class StandbyCuts(counting.CountingTest):
             self.daemons[place] = self.daemon(
                 listen=(self.unix_address(f"{place}.sock"), f"tcp://{PLACES[place]}:{PORT}"), policy="locked", insecure="true",
                 optimizer=counting.SGD, shards=3, within=within(place), membership={"lease_ms": LEASE_MS},
-                # Not by the Unix socket, which is this test's way past all cuts.
+                # Without the Unix socket, by which the test reaches the daemons whatever is cut.
                 replication={**PATIENT, "addresses": [f"tcp://{PLACES[place]}:{PORT}"]},
                 engine={"type": "etcd", "endpoints": [f"http://{PLACES['etcd']}:2379"], "prefix": "/psd/test"})
             processes.until("there is a primary", self.primary)
@@ -45,7 +46,7 @@ class StandbyCuts(counting.CountingTest):
         self.assertTrue(member.runs(), member.err)
 
     def primary(self):
-        """The place of the primary of the newest epoch."""
+        """The place of the primary with the highest epoch."""
         groups = {place: daemon.status()["group"] for place, daemon in self.daemons.items()}
         primaries = [place for place, group in groups.items() if group["role"] == "primary"]
         return max(primaries, key=lambda place: groups[place]["epoch"], default=None)
@@ -55,7 +56,7 @@ class StandbyCuts(counting.CountingTest):
         return self.primary()
 
     def in_sync_with_trainers(self):
-        """The primary's place, once a trainer pushes there and its standby holds it."""
+        """The primary's place, once a trainer pushes there and its standby holds the pushes."""
         self.count(",".join(f"tcp://{PLACES[place]}:{PORT}" for place in "ab"), chunk_bytes=1 << 18, within=within("trainer"))
         self.until_more("at first")
         return self.in_sync()
@@ -79,7 +80,7 @@ class StandbyCuts(counting.CountingTest):
         self.in_sync()
         self.check_counts(self.daemons[self.primary()])
 
-    def test_a_trainer_that_reaches_the_standby_alone_is_lost_and_comes_back(self):
+    def test_a_trainer_that_reaches_the_standby_alone_is_lost_and_rejoins(self):
         primary = self.in_sync_with_trainers()
         daemon, standby = (self.daemons[place] for place in (primary, "ab".replace(primary, "")))
         self.network.part("trainer", primary)

@@ -1,5 +1,5 @@
-"""A pair whose pushes wait for both disks: whoever dies, alone or with the other one, and whichever disk is left, every answered push
-is in the model once, and nobody has to be asked which daemon goes on."""
+"""A pair whose pushes wait for both disks: whichever daemon dies, alone or with the other, and whichever disk is left,
+every answered push is in the model once, and no operator has to decide which daemon resumes."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ BOTH = {"wait": "standby_and_disk"}
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
 class StandbyDisks(counting_pairs.CountingPairs):
     def over(self, folder, listen=f"tcp://{processes.LOOPBACK}:0", **settings):
-        """A daemon that keeps its log in that folder of the test's."""
+        """A daemon with its log in that folder of the test's."""
         settings.setdefault("replication", BOTH)
         durability = {"type": "log", "path": str(self.folder / folder), **settings.pop("durability", {})}
         return self.one(listen=listen, durability=durability, **settings)
@@ -39,10 +39,10 @@ class StandbyDisks(counting_pairs.CountingPairs):
         try:
             return daemon.status()["group"]["role"]
         except AssertionError:
-            return "none"  # it is about to begin anew
+            return "none"  # it is about to restart
 
     def until_a_primary(self, daemons):
-        """The one that has become it."""
+        """Returns the one that has become primary."""
         return processes.until("one of them is the primary", lambda: next((each for each in daemons if self.role(each) == "primary"), None))
 
     def both_die(self, primary, standby):
@@ -50,12 +50,12 @@ class StandbyDisks(counting_pairs.CountingPairs):
         if self.trainers:
             self.until_more("before both die", 20)
         for daemon in (standby, primary):
-            daemon.signal(signal.SIGSTOP)  # so that neither outlives the other by as much as a swap
+            daemon.signal(signal.SIGSTOP)  # so that neither outlives the other by as much as a role change
         for daemon in (standby, primary):
             daemon.kill()
 
     def test_faults_in_a_random_order_lose_nothing(self):
-        """One dies, or both, at once or one after the other, or with a disk; or the primary stands still."""
+        """One dies, or both, at once or one after the other, or with a disk; or the primary is stopped for a while."""
         random = self.random()
         daemons = dict(zip(FOLDERS, self.pair_over()))
         addresses = {folder: daemon.address for folder, daemon in daemons.items()}
@@ -127,7 +127,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.either_disk_is_complete("other", "one")
 
     def test_checkpoints_of_the_standby_shorten_its_log(self):
-        """Its log goes on from checkpoints that it takes while it follows."""
+        """Its log continues from checkpoints that it takes while it follows."""
         settings = {"durability": {"every_updates": 50, "keep": 1}, "policy": "sync"}
         primary, standby = self.pair_over(**settings)
         for rank in range(2):
@@ -145,7 +145,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.assertGreaterEqual(min(rounds), max(self.answered_each()))
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
-    def test_dealt_samples_are_trained_once(self):
+    def test_assigned_samples_are_trained_once(self):
         samples, batch = 16_000, 32
         primary, standby = self.pair_over()
         trainer = self.train(f"{primary.address},{standby.address}", data=f"synthetic:{samples}",
@@ -162,7 +162,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_rows_are_the_same_bits_on_the_standbys_disk(self):
-        """Also of tables whose rows come and go."""
+        """Including tables that admit and evict rows."""
         tables = [{"match": ["*"], "admit": {"after_pushes": 2}, "max_rows": 200, "evict": {"by": "least_recent"}}]
         settings = {"tables": tables, "row_shards": 2, "optimizer": '{"type":"adagrad","lr":0.05}'}
         primary, standby = self.pair_over(**settings)
@@ -179,7 +179,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.assertEqual(self.tables(alone), rows)
 
     def test_one_that_was_removed_waits(self):
-        """The plan did not name it any more: the primary may have answered what it has not."""
+        """The cluster document no longer names it: the primary may have answered pushes that it lacks."""
         primary, standby = self.pair_over()
         self.counting((primary, standby))
         primary.until_in_sync()
@@ -190,11 +190,11 @@ class StandbyDisks(counting_pairs.CountingPairs):
         removed = self.over("other", listen=standby.address)
         removed.until_status("it waits", lambda status: status["group"]["waits"])
         self.over("one", listen=primary.address)
-        removed.until_status("the other one goes on", lambda status: status["group"]["epoch"] == 2
+        removed.until_status("the other one continues", lambda status: status["group"]["epoch"] == 2
                              and status["group"]["role"] == "standby")
         self.end_trainers()
 
-    def test_who_is_started_again_beside_its_primary_stays_the_standby(self):
+    def test_a_daemon_started_again_beside_its_primary_stays_the_standby(self):
         primary, standby = self.pair_over()
         self.counting((primary, standby))
         for _ in range(2):
@@ -206,7 +206,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.check_counts(primary)
 
     def machine(self, folder):
-        """Whose disk fails when it is told to."""
+        """A machine whose disk fails on request."""
         machine = faulty_machine.Machine(self.folder / f"control-{folder}", self.folder / folder)
         self.addCleanup(machine.close)
         return machine
@@ -226,7 +226,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
             answered = self.answered()
             failures = primary.status()["durability"]["checkpoint_failures"]
             primary.until_status("it is tried in vain to mend it", lambda status: status["durability"]["checkpoint_failures"] > failures)
-            self.assertLessEqual(self.answered(), answered + 2)  # that were on the disk before
+            self.assertLessEqual(self.answered(), answered + 2)  # those that were on the disk already
             if mended:
                 machine.mend_disk()
                 self.until_more("when the disk is mended", 20)
@@ -245,7 +245,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         machine.fail(faulty_machine.APPENDING, 0, faulty_machine.FOREVER, errno.ENOSPC, 0)
         self.until_alone(primary)
         self.until_more("by the primary alone", 20)
-        standby.until_status("it says why", lambda status: "cannot keep the model on its disk" in status["group"]["waits"])
+        standby.until_status("it says why", lambda status: "cannot save the model on its disk" in status["group"]["waits"])
         machine.mend_disk()
         primary.until_in_sync()
         self.check_counts(primary)
@@ -255,7 +255,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.counting((primary,))
         other = self.over("other", replication={})
         refusal = 'replication.wait is "standby_and_disk" at the primary'
-        other.until_status("it is told why", lambda status: refusal in status["group"]["waits"])
+        other.until_status("it gets the reason", lambda status: refusal in status["group"]["waits"])
         self.assertEqual(primary.status()["group"]["standby"], "")
         self.check_counts(primary)
 

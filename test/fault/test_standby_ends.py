@@ -1,5 +1,5 @@
-"""Pairs whose run has ended, or whose plan is gone, started again in any order: the daemon whose folder has every answered push begins,
-and all others wait and say for what."""
+"""Pairs whose run has ended, or whose cluster document is gone, started again in any order: the daemon whose folder has
+every answered push starts, and the others wait and say for what."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import etcd
 import processes
 
 BOTH = "standby_and_disk"
-NOT_TAKEN_DOWN = "the engine has not taken down that the run is over"
+NOT_TAKEN_DOWN = "the engine has not recorded that the run is over"
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -41,7 +41,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.trainers = []
 
     def waits(self, daemon, *words):
-        """Until it says that it waits, with these words; so does the table of all."""
+        """Until its log and the overview say that it waits, with these words."""
         daemon.until_status(f"it waits: {words}", lambda status: status["state"] == "waiting"
                             and all(word in status["group"]["waits"] for word in words))
         self.assertIn("WAITS: ", self.psd("status", "--server", daemon.address).stdout)
@@ -57,7 +57,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         return old, last
 
     def taken_over(self, **settings):
-        """A daemon that has died, and the other one, which serves in epoch 2 and has answered more."""
+        """A dead daemon, and the other one, which serves in epoch 2 and has answered more."""
         old, last = self.in_sync(**settings)
         old.kill()
         self.until_primary(last, 2)
@@ -77,7 +77,8 @@ class StandbyEnds(counting_pairs.CountingPairs):
         return old, last
 
     def until_ended(self, last, saved=True):
-        """So does the plan: where a busy machine kept etcd from answering the daemon, which says so, as that would have written it."""
+        """Until the daemon has ended and the cluster document says so. If a busy machine delayed etcd, which the daemon
+        reports, the test writes it as the daemon would have."""
         self.assert_ends(last)
         plan = json.loads(self.etcd.value(self.key))
         if NOT_TAKEN_DOWN in last.err:
@@ -86,24 +87,24 @@ class StandbyEnds(counting_pairs.CountingPairs):
             self.assertEqual((plan["ended"], plan["saved"]), (True, saved))
 
     def recover(self, daemon):
-        # Refused as long as something answers there that may be the primary.
-        processes.until("it is let go on", lambda: self.psd("recover", "--server", daemon.address).returncode == 0)
+        # Refused as long as a peer answers there that may be the primary.
+        processes.until("recover is accepted", lambda: self.psd("recover", "--server", daemon.address).returncode == 0)
 
     def goes_on(self, last, old, epoch=3):
-        """With all that was answered; the other one follows."""
+        """With all answered pushes; the other one follows."""
         self.until_primary(last, epoch)
         self.check_model(last.address)
         if old:
             old.until_status("it follows", lambda status: status["group"]["role"] != "primary" and status["group"]["epoch"] == epoch
                              and "the run is over" not in status["group"]["waits"])
 
-    def test_after_an_end_the_last_primarys_folder_goes_on_and_an_older_one_waits(self):
+    def test_after_an_end_the_last_primarys_folder_resumes_and_an_older_one_waits(self):
         for how, wait in (("stop", "standby"), ("int", BOTH), ("done", "standby"), ("stop", BOTH)):
             with self.subTest(how=how, wait=wait):
                 self.next_case()
                 old, last = self.ended(how, wait=wait)
                 older = self.one(listen=old.address, folder="old", wait=wait)
-                self.waits(older, "the run is over", last.address, "of epoch 2", "here is the state of epoch 1",
+                self.waits(older, "the run is over", last.address, "of term 2", "here is the state of term 1",
                            f"psd recover --server {older.address}")
                 self.assertEqual(older.status()["group"]["epoch"], 2)
                 newest = self.one(listen=last.address, folder="last", wait=wait)
@@ -113,14 +114,14 @@ class StandbyEnds(counting_pairs.CountingPairs):
                 newest.until_in_sync()
                 older.until_status("it is the standby", lambda status: status["state"] == "standby")
 
-    def test_after_an_end_the_last_primarys_folder_needs_nobody(self):
+    def test_after_an_end_the_last_primarys_folder_needs_no_other(self):
         old, last = self.ended()
         newest = self.one(listen=last.address, folder="last")
         older = self.one(listen=old.address, folder="old")
         self.goes_on(newest, older)
 
-    def test_who_ends_right_after_it_took_over_has_saved_what_it_took_over(self):
-        """Without an update of its own, possibly before its first checkpoint has begun."""
+    def test_a_daemon_that_ends_right_after_its_takeover_has_saved_the_model(self):
+        """Without an update of its own, possibly before its first checkpoint has started."""
         old, last = self.in_sync()
         self.end_trainers()
         old.until_in_sync()
@@ -129,7 +130,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         last.signal(signal.SIGINT)
         self.until_ended(last)
         older = self.one(listen=old.address, folder="old")
-        self.waits(older, last.address, "of epoch 2")
+        self.waits(older, last.address, "of term 2")
         self.goes_on(self.one(listen=last.address, folder="last"), older)
 
     def test_where_the_newest_folder_is_lost_an_operator_decides(self):
@@ -138,7 +139,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         empty = self.one(listen=last.address, folder="last")
         self.waits(empty, "the run is over", "here is no state of it")
         older = self.one(listen=old.address, folder="old")
-        self.waits(older, last.address, "here is the state of epoch 1")
+        self.waits(older, last.address, "here is the state of term 1")
         self.recover(older)
         self.until_primary(older, 3)
         empty.until_status("it follows", lambda status: not status["group"]["waits"] or "no values" in status["group"]["waits"])
@@ -147,41 +148,42 @@ class StandbyEnds(counting_pairs.CountingPairs):
         old, last = self.ended()
         fresh = self.one(listen=old.address, folder="old", durability={"resume": "none"})
         self.until_primary(fresh, 3)
-        self.assertIn(f"what the run before saved, at {last.address}, is left out", fresh.err)
+        self.assertIn(f"the last run's state, at {last.address}, is not used", fresh.err)
 
-    def test_a_plan_that_is_removed_is_for_an_operator_to_decide(self):
+    def test_a_removed_cluster_document_is_for_an_operator_to_decide(self):
         old, last = self.ended()
         self.etcd.put(self.key, b"{}")
         waiting = self.one(listen=old.address, folder="old")
-        waiting.until_status("it waits", lambda status: "this is no plan of psd" in status["group"]["waits"])
+        waiting.until_status("it waits", lambda status: "this is not a cluster document of psd" in status["group"]["waits"])
         waiting.kill()
         self.assertEqual(self.etcd.remove(self.key), 1)
-        # A daemon over an older folder does not know of a newer one before that is started.
+        # A daemon over an older folder does not know of a newer one until that is started.
         older = self.one(listen=old.address, folder="old")
-        self.waits(older, f"there is no plan in the engine ({self.key})", "this one has the newest state, the state of epoch 1")
+        self.waits(older, f"there is no cluster document in the engine ({self.key})", "this one has the newest state, the state of term 1")
         empty = self.one()
-        self.waits(empty, f"{older.address} has the newest state, that of epoch 1; here is no state of it")
+        self.waits(empty, f"{older.address} has the newest state, that of term 1; here is no state of it")
         newest = self.one(listen=last.address, folder="last")
-        self.waits(older, f"{newest.address} has the newest state, that of epoch 2", f"psd recover --server {newest.address}")
-        self.waits(newest, "this one has the newest state, the state of epoch 2")
+        self.waits(older, f"{newest.address} has the newest state, that of term 2", f"psd recover --server {newest.address}")
+        self.waits(newest, "this one has the newest state, the state of term 2")
         self.recover(newest)
         self.goes_on(newest, older)
 
-    def test_who_has_what_a_run_began_without_does_not_follow_it(self):
+    def test_a_folder_with_updates_that_a_run_lacks_does_not_follow_it(self):
         _, last = self.ended()
         self.assertEqual(self.etcd.remove(self.key), 1)
         fresh = self.one()
         self.until_primary(fresh, 1)
         newest = self.one(listen=last.address, folder="last")
-        self.waits(newest, f"the run of {fresh.address} (epoch 1) began without what the folder here has, the state of epoch 2")
+        self.waits(newest, f"the run of {fresh.address} (term 1) was started without the state in the folder here, the state of term 2")
         self.psd("stop", "--server", fresh.address)
         self.until_ended(fresh, saved=False)
-        self.waits(newest, f"of epoch 1 at {fresh.address}, saved nothing; here is the state of epoch 2")
+        self.waits(newest, f"of term 1 at {fresh.address}, saved nothing; here is the state of term 2")
         self.recover(newest)
         self.goes_on(newest, None)
 
     def test_a_standby_on_its_disk_is_newer_once_it_has_taken_over(self):
-        """Before any checkpoint of its own as the primary: its log goes on, and its folder says so before a push is answered."""
+        """Before any checkpoint of its own as the primary: its log continues, and its folder is marked before a push is
+        answered."""
         old = self.one(folder="old", wait=BOTH)
         self.until_primary(old, 1)
         last = self.one(folder="last", wait=BOTH)
@@ -197,7 +199,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.assertEqual(self.etcd.remove(self.key), 1)
         older = self.one(listen=old.address, folder="old", wait=BOTH)
         newest = self.one(listen=last.address, folder="last", wait=BOTH)
-        self.waits(older, f"{newest.address} has the newest state, that of epoch 2", f"psd recover --server {newest.address}")
+        self.waits(older, f"{newest.address} has the newest state, that of term 2", f"psd recover --server {newest.address}")
         self.recover(newest)
         self.goes_on(newest, older)
 
@@ -213,13 +215,13 @@ class StandbyEnds(counting_pairs.CountingPairs):
         fresh = self.one()
         self.until_primary(fresh, 1)
         left = self.one(listen=standby.address, folder="again", wait=BOTH)
-        self.waits(left, f"the run of {fresh.address} (epoch 1) began without what the folder here has, the state of epoch 2")
+        self.waits(left, f"the run of {fresh.address} (term 1) was started without the state in the folder here, the state of term 2")
 
-    def test_who_died_before_a_first_checkpoint_says_which_folder_is_left(self):
-        """Its log has updates that no checkpoint leads to: no daemon may begin by itself."""
+    def test_a_daemon_that_died_before_a_first_checkpoint_names_the_remaining_folder(self):
+        """Its log has updates that no checkpoint leads to: no daemon may start automatically."""
         old, last = self.in_sync()
         self.at("last").mkdir(exist_ok=True)
-        (self.at("last") / f"primary.json.tmp.{last.pid}").mkdir()  # so that the folder never says whose it is
+        (self.at("last") / f"primary.json.tmp.{last.pid}").mkdir()  # so that the folder is never marked
         old.kill()
         self.until_primary(last, 2)
         last.kill()
@@ -229,7 +231,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         lost = self.one(listen=last.address, folder="last")
         left = self.one(listen=old.address, folder="old")
         for daemon in (left, lost):
-            self.waits(daemon, "of epoch 2, saved nothing before it died", f"that of epoch 1: psd recover --server {left.address}")
+            self.waits(daemon, "of term 2, saved nothing before it died", f"that of term 1: psd recover --server {left.address}")
         self.recover(left)
         self.until_primary(left, 3)
 
@@ -246,8 +248,8 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.assertEqual([self.ready(each) for each in (primary, standby)], [(200, "serving\n"), (200, "standby\n")])
         self.assertEqual(self.metrics(standby, "psd_serving", "psd_group_standby", "psd_group_waits"), [0, 1, 0])
         shown = self.psd("status", "--server", standby.address).stdout
-        self.assertIn("standby of epoch 1", shown)
-        self.assertNotIn("waiting for its values", shown)
+        self.assertIn("standby of term 1", shown)
+        self.assertNotIn("not initialized yet", shown)
         self.assertTrue(standby.status()["model"]["ready"])
 
     def ready(self, daemon):
@@ -262,11 +264,11 @@ class StandbyEnds(counting_pairs.CountingPairs):
             lines = dict(line.split(" ") for line in answer.read().decode().splitlines() if line[0] != "#" and " " not in line.split(" ", 1)[1])
         return [float(lines[name]) for name in names]
 
-    def test_without_an_engine_a_folder_of_a_pair_is_told_of(self):
+    def test_without_an_engine_a_folder_of_a_pair_is_reported(self):
         old, _ = self.ended()
         alone = self.daemon(listen=(old.address,), policy="locked", optimizer=counting_pairs.counting.SGD, shards=2,
                             durability={"type": "log", "path": str(self.at("old"))})
-        self.assertIn("is of a daemon of a pair, and no engine is configured", alone.err)
+        self.assertIn("belongs to a replica set, and no engine is configured", alone.err)
 
 
 if __name__ == "__main__":

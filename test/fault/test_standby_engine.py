@@ -1,4 +1,4 @@
-"""A pair whose etcd fails at the same time as one of the daemons, or whose plan is damaged."""
+"""A pair whose etcd fails at the same time as one of the daemons, or whose cluster document is damaged."""
 
 import unittest
 
@@ -25,7 +25,7 @@ class StandbyEngine(counting_pairs.CountingPairs):
         primary.until_status("it misses the engine", lambda status: status["group"]["engine"])
         done = self.psd("switch", "--server", primary.address)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("the plan cannot be changed now: etcd", done.stderr)
+        self.assertIn("the cluster document cannot be changed now: etcd", done.stderr)
         self.until_more("by the primary that serves on")
         self.assertTrue(self.etcd.start())
         primary.until_status("it reaches the engine", lambda status: not status["group"]["engine"])
@@ -33,8 +33,8 @@ class StandbyEngine(counting_pairs.CountingPairs):
         self.until_primary(standby, 2)
         self.check_counts(standby)
 
-    def test_without_etcd_a_dead_standby_makes_pushes_wait_and_pulls_go_on(self):
-        self.gradients = "ones"  # so that every value counts them
+    def test_without_etcd_a_dead_standby_makes_pushes_wait_and_pulls_continue(self):
+        self.gradients = "ones"  # so that every value counts the pushes
         primary, standby = self.pair_at_work()
         self.etcd.kill()
         primary.until_status("it misses the engine", lambda status: status["group"]["engine"])
@@ -44,7 +44,7 @@ class StandbyEngine(counting_pairs.CountingPairs):
         self.values(primary)
         answered = self.answered()
         for _ in range(3):
-            # What has no answer may be in a pull.
+            # Pushes without an answer may be in a pull.
             values = self.values(primary)
             self.assertTrue(answered <= min(values) <= max(values) <= answered + 2, (answered, values))
         self.assertEqual(self.answered(), answered)
@@ -61,7 +61,7 @@ class StandbyEngine(counting_pairs.CountingPairs):
         self.end_trainers()
         self.assertEqual(self.values(standby), {float(self.answered())})
 
-    def test_a_damaged_plan_is_told_of_until_it_is_mended(self):
+    def test_a_damaged_cluster_document_is_reported_until_it_is_repaired(self):
         primary, standby = self.pair_at_work()
         key, third = "/psd/test/plan", None
 
@@ -71,8 +71,8 @@ class StandbyEngine(counting_pairs.CountingPairs):
             return plan
 
         before = damage(lambda plan: plan)
-        for text, place in ((lambda plan: "garbage", "the plan"), (lambda plan: plan.replace('"primary"', '"primarius"'), "groups[0].prim"),
-                            (lambda plan: plan.replace('"psd plan"', '"a shopping list"'), "format: must be"), (lambda plan: "", "the plan")):
+        for text, place in ((lambda plan: "garbage", "the cluster document"), (lambda plan: plan.replace('"primary"', '"primarius"'), "groups[0].prim"),
+                            (lambda plan: plan.replace('"psd plan"', '"a shopping list"'), "format: must be"), (lambda plan: "", "the cluster document")):
             with self.subTest(place):
                 damage(text)
                 for daemon in (primary, standby):
@@ -80,17 +80,17 @@ class StandbyEngine(counting_pairs.CountingPairs):
                 self.until_more("while the plan is damaged")
                 third = self.one()
                 third.until_status(f"it waits and names {place}", lambda status, place=place: place in status["group"]["waits"])
-                self.assertIn("waiting for the plan", third.err)
+                self.assertIn("waiting for the cluster document", third.err)
                 self.etcd.put(key, before)
                 for daemon in (primary, standby):
                     daemon.until_status("it has the plan again", lambda status: status["group"]["engine"] == "")
                 third.until_status("it has read the plan", lambda status: "another standby" in status["group"]["waits"])
                 third.kill()
         self.assertEqual(primary.until_in_sync()["group"]["epoch"], 1)
-        # Nobody takes over by a plan that cannot be read.
+        # No daemon takes over with a cluster document that cannot be read.
         damage(lambda plan: "garbage")
         primary.kill()
-        standby.until_status("it names the place", lambda status: "the plan" in status["group"]["engine"])
+        standby.until_status("it names the place", lambda status: "the cluster document" in status["group"]["engine"])
         self.assertEqual(standby.status()["group"]["role"], "standby")
         self.etcd.put(key, before)
         self.until_primary(standby, 2)

@@ -1,4 +1,4 @@
-"""Trainers of an executor whose daemon is killed, again and again, and whose standby takes over: each step counts once."""
+"""Trainers of an executor whose daemon is killed repeatedly, and whose standby takes over: each step counts once."""
 
 import os
 import unittest
@@ -39,7 +39,8 @@ class StandbyExecutor(counting_pairs.CountingPairs):
         self.assertTrue(executor.runs())
         status = primary.until_status("both have left", lambda status: not status["trainers"])
         versions = {shard["version"] for shard in status["shards"]}
-        # A step of which a part had come when the primary died is late in all that lack it: it is made of another gradient.
+        # A step of which one part had arrived when the primary died is late in the shards that lack it: it is made of
+        # another gradient.
         self.assertLessEqual(max(versions), 2 * STEPS)
         self.assertGreaterEqual(min(versions), 2 * (STEPS - KILLS))
 

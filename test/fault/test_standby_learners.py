@@ -1,4 +1,4 @@
-"""Learners of DiLoCo at a daemon and its standby, which are killed one after the other: without rounds, and in fragments."""
+"""DiLoCo learners at a primary and its standby, which are killed one after the other: without rounds, and in fragments."""
 
 import re
 import unittest
@@ -27,14 +27,14 @@ class StandbyLearners(counting_pairs.CountingPairs):
         self.check_counts(self.killed_again_and_again(primary, standby, KILLS, **settings))
 
     def trained(self, learners, steps, **settings):
-        """What the last daemon's status tells when learners have ended, whose primary was killed again and again."""
+        """The last daemon's status after the learners have ended; its primaries were killed repeatedly."""
         primary, standby = self.pair(**settings)
         addresses = f"{primary.address},{standby.address}"
         trainers = [self.train(addresses, rank, learners, data="synthetic:3200", steps=steps, more=("--retry-timeout", 60))
                     for rank in range(learners)]
         for kill in range(KILLS):
             goal = versions(primary.until_in_sync())[-1] + 4
-            answered = versions(primary.until_status("learners go on", lambda status, goal=goal: versions(status)[-1] >= goal))
+            answered = versions(primary.until_status("learners continue", lambda status, goal=goal: versions(status)[-1] >= goal))
             primary.kill()
             self.until_primary(standby, kill + 2)
             self.assertGreaterEqual(versions(standby.status())[-1], answered[-1])
@@ -45,17 +45,17 @@ class StandbyLearners(counting_pairs.CountingPairs):
         self.assertGreater(accuracy, 80, "a guess is right in 10 %")
         return primary.until_status("all have left", lambda status: not status["trainers"])
 
-    def test_without_rounds_momentum_and_arrivals_go_on(self):
+    def test_without_rounds_momentum_and_arrivals_continue(self):
         status = self.trained(2, 600, policy="async_diloco", optimizer=DELAYED, policy__period=5, policy__inner=INNER)
         self.assertEqual(versions(status), [2 * 600 // 5])
 
     def test_each_round_of_a_fragment_counts_once(self):
         status = self.trained(2, 360, policy="diloco", optimizer=NESTEROV, policy__period=6, policy__quorum=2, policy__fragments=3,
                               policy__delay=1, policy__inner=INNER)
-        # A round of each fragment in each period, and what was left at the end of those that were not pushed just then.
+        # A round of each fragment in each period, and at the end the rest of those that were not just pushed.
         self.assertEqual(versions(status), [60, 61])
 
-    def test_differences_go_on_at_the_standby(self):
+    def test_differences_continue_at_the_standby(self):
         status = self.trained(2, 360, policy="diloco", optimizer=NESTEROV, policy__period=6, policy__quorum=2, policy__fragments=3,
                               policy__deltas="e3m0", policy__inner=INNER)
         self.assertEqual(versions(status), [60, 61])

@@ -1,5 +1,5 @@
-"""A daemon and its standby at moments that matter: who dies in the midst of a gradient, of a race or of a round, with many pushes under
-way, together with the other one, and is there again at once; who stands still for moments; whose clock jumps."""
+"""A pair at critical moments: a daemon dies in the middle of a gradient, a race or a round, with many pushes in flight,
+together with the other one, or restarts at once; a daemon is stopped for moments; a clock jumps."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import processes
 
 KILLS = int(os.environ.get("FAULT_MOMENTS_KILLS", "3"))
 SMALL_SLICE = 256  # bytes
-MANY = 64  # shards, or pushes under way
+MANY = 64  # shards, or pushes in flight
 STOPS = 5
 PATIENT = {"alone_ms": 600_000}  # longer than any wait of these tests
 DAY_S = 86400
@@ -26,7 +26,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
         return {"type": "log", "path": str(self.folder / name)}
 
     def settled(self):
-        """Until no push is answered any more, between two looks."""
+        """Until no push is answered between two calls."""
         stood = []
 
         def same():
@@ -43,7 +43,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
             primary.until_in_sync()
             self.until_more("before the primary is killed", 20)
             primary.kill()
-            again = self.restarted(primary)  # before anybody waits for the take-over
+            again = self.restarted(primary)  # before any takeover starts
             self.until_primary(standby, kill + 2)
             self.assertEqual(standby.until_in_sync()["group"]["epoch"], kill + 2)
             again.until_status("it is the standby", lambda status: status["group"]["role"] == "standby")
@@ -53,7 +53,8 @@ class StandbyMoments(counting_pairs.CountingPairs):
         self.assertEqual(self.epochs(), {*range(1, KILLS + 2)})
 
     def is_half_sent(self, trainer, primary):
-        """Stops the trainer, and lets it go on where its last push is in all shards of the primary, or in none."""
+        """Stops the trainer, and returns whether its last push is in only some shards of the primary; if not, continues
+        it."""
         trainer.signal(signal.SIGSTOP)
         found = [None, None]
         processes.until("what it has sent is in", lambda: found.append(self.versions(primary)) or found[-1] == found[-2])
@@ -97,12 +98,12 @@ class StandbyMoments(counting_pairs.CountingPairs):
         self.assertGreater(recognised, 0)
 
     def test_a_primary_dies_while_updates_race(self):
-        """What races lose is lost in the primary alone: its standby has each push that was answered."""
+        """Updates lost by races are lost in the primary alone: its standby has each answered push."""
         self.races = True
         primary, standby = self.pair(policy="hogwild")
         self.assert_ends(self.counting((primary, standby), rank=2, world_size=3, pushes=1))
         primary.until_in_sync()
-        # Which do not know the standby, so that nothing races there.
+        # These trainers do not know the standby, so no updates race there.
         racing = [self.counting((primary,), rank, 3) for rank in range(2)]
         self.until_more("in a race", 200)
         primary.kill()
@@ -144,7 +145,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
             standby.signal(signal.SIGSTOP)
             self.settled()
             standby.signal(signal.SIGCONT)
-            self.until_more("when it goes on", 20)
+            self.until_more("after it continues", 20)
         group = primary.until_in_sync()["group"]
         self.assertEqual((group["epoch"], group["standby"]), (1, before))
         self.check_counts(primary)
@@ -156,7 +157,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
             self.addCleanup(machine.close)
 
         def over(place):
-            durability = {**self.log(f"saved-{place}"), "every_updates": 20}  # each checkpoint looks at the clock
+            durability = {**self.log(f"saved-{place}"), "every_updates": 20}  # each checkpoint reads the clock
             return self.one(environment=machines[place].environment, durability=durability)
 
         primary = over(0)
@@ -178,7 +179,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
             self.assertGreater(machine.shifted, 0)
         self.check_counts(standby)
 
-    def test_both_are_told_to_end_at_once_and_go_on_when_they_are_started_again(self):
+    def test_both_end_at_the_same_time_and_resume_when_they_are_started_again(self):
         places = {}  # by folder, the address
 
         def over(folder):
@@ -205,7 +206,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
         self.check_counts(primary)
 
     def until_one_serves(self, daemons):
-        """Gives that one."""
+        """Returns the one that serves."""
         return processes.until("one is the primary", lambda: next(
             (daemon for daemon in daemons if daemon.status()["group"]["role"] == "primary"), None))
 

@@ -1,7 +1,8 @@
-"""Pairs whose tables admit and evict rows: the daemon that serves after a fault has the rows and admission filters of the previous primary, bit
-for bit, whatever its own limits are; and the model is that of a daemon without faults.
+"""Pairs whose tables admit and evict rows: the daemon that serves after a fault has the rows and admission filters of
+the previous primary, bit for bit, whatever its own limits are; and the model equals that of a daemon without faults.
 
-FAULT_ROWS_SCHEDULES=200 FAULT_ROWS_SEED=17 test_standby_rows.py runs 200 seeded schedules, from seed 17 on."""
+FAULT_ROWS_SCHEDULES=200 FAULT_ROWS_SEED=17 test_standby_rows.py runs 200 seeded schedules, starting at seed 17.
+"""
 
 import json
 import os
@@ -32,7 +33,7 @@ def arrays(path):
 
 
 def contents(checkpoint):
-    """All that a checkpoint has of tensors, rows and filters, by file and name; rows in the order of their ids."""
+    """All tensors, rows and filters of a checkpoint, by file and name; rows in the order of their ids."""
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     found = {"versions": [block["version"] for block in manifest["shards"] + manifest["row_shards"]]}
     for path in sorted(checkpoint.glob("*.safetensors")):
@@ -40,7 +41,7 @@ def contents(checkpoint):
         pieces = {}
         for name, values in tensors.items():
             parts = name.split("/")
-            # "item/0/keys": a piece of a table; the pieces may be cut elsewhere.
+            # "item/0/keys": a piece of a table; pieces may be cut at other boundaries.
             if len(parts) == 3:
                 pieces.setdefault(parts[0], {}).setdefault(parts[1], {})[parts[2]] = values
             else:
@@ -55,23 +56,24 @@ def contents(checkpoint):
 
 
 def only_rows_of(before, after):
-    """`after` without rows that `before` does not have."""
+    """`after` without the rows that `before` does not have."""
     rows = {name: {key: value for key, value in of.items() if key in before.get(name, {})} for name, of in after.items() if isinstance(of, dict)}
     return {name: value for name, value in {**after, **rows}.items() if value or name in before}
 
 
 def gradients(i):
-    """Of step i: of the tensor, and of each table ids with a value each. Ids come again and again, then ever more rarely."""
+    """Gradients of step i: of the tensor, and for each table ids with one value each. Ids recur often at first, then
+    ever more rarely."""
     chance = random.Random(i)
     items = sorted({int(chance.expovariate(1 / 60)) + i // 3 for _ in range(6)})
     return -float(i % 7), {"item": [(each, -1.0 - each % 3) for each in items], "user": [(each, -1.0) for each in items[:3]]}
 
 
 class Trainer:
-    """Rank 0 of 1, whose steps are the same whenever it is run."""
+    """Rank 0 of 1, whose steps are the same in every run."""
 
     def __init__(self, addresses, room=True):
-        """`room`: every step finds some for its rows."""
+        """`room`: rows of every step are accepted."""
         self.client, self.step, self.room, self.refused = psd.Client(list(addresses)), 0, room, False
         self.values, self.gradient = MODEL.zeros(), MODEL.zeros()
         self.client.join(MODEL, self.values, 0, 1)
@@ -105,7 +107,7 @@ class StandbyRows(processes.ProcessTest):
         self.runs = 0
 
     def one(self, place, prefix=None, listen=f"tcp://{processes.LOOPBACK}:0", wait="standby", **settings):
-        """A daemon that keeps its log in that folder of the test's; with a prefix, one of a pair."""
+        """A daemon with its log in that folder of the test's; with a prefix, one of a pair."""
         if prefix:
             settings["engine"] = {"endpoints": self.etcd.endpoints, "prefix": prefix}
             settings["replication"] = {**PATIENT, "wait": wait}
@@ -113,7 +115,7 @@ class StandbyRows(processes.ProcessTest):
                            durability={"type": "log", "path": str(self.folder / place), "every_seconds": 0, "full_every": 1}, **settings)
 
     def saved(self, daemon):
-        """What a checkpoint holds that the daemon takes now."""
+        """The contents of a checkpoint that the daemon takes now."""
         done = subprocess.run([processes.PSD, "checkpoint", "--server", daemon.address], capture_output=True, text=True,
                               timeout=processes.WAIT_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -138,7 +140,7 @@ class StandbyRows(processes.ProcessTest):
                     if daemon.status()["group"]["role"] == "primary":
                         return daemon
                 except AssertionError:
-                    continue  # it begins again
+                    continue  # it is restarting
             return None
 
         return processes.until("one of them is the primary", primary)
@@ -150,7 +152,8 @@ class StandbyRows(processes.ProcessTest):
         return primary, standby
 
     def check_take_over(self, name, steps, primarys=None, standbys=None, **both):
-        """After so many steps the primary dies: its standby has what it had, and its status and log tell where it has less room."""
+        """After `steps` steps the primary dies: its standby has its state, and its status and log name the limits that
+        are lower."""
         daemons = self.pair(f"/{name}", primarys or {}, standbys or {}, **both)
         trainer = Trainer(daemon.address for daemon in daemons)
         self.addCleanup(trainer.client.close)
@@ -170,7 +173,7 @@ class StandbyRows(processes.ProcessTest):
                   {"match": "user", "admit": {"after_pushes": 2, "counters": 64}}]
         standby, group = self.check_take_over("admit", 300, policy="locked", row_shards=2, tables=tables)
         self.assertEqual(group["limits_below"], [])
-        self.assertNotIn("less room", standby.err)
+        self.assertNotIn("lower limits", standby.err)
 
     def test_a_standby_with_less_room_has_all_rows_and_says_so(self):
         for name, evict in (("less", None), ("less-evict", {"by": "least_recent"})):
@@ -179,10 +182,10 @@ class StandbyRows(processes.ProcessTest):
                 standby, group = self.check_take_over(name, 300, {"limits__table_bytes": 4 << 20}, {"limits__table_bytes": 60_000}, policy="locked",
                                                       row_shards=1, tables=tables) if evict else self.check_without_room(name, tables)
                 self.assertEqual(group["limits_below"], ["limits.table_bytes 60000 (primary: 4194304)"])
-                self.assertEqual(standby.err.count("less room"), 1, standby.err)
+                self.assertEqual(standby.err.count("lower limits"), 1, standby.err)
 
     def check_without_room(self, name, tables):
-        """Where nothing makes room, the standby has all rows, updates them once it serves, and refuses new ones."""
+        """If no row can be evicted, the standby keeps all rows, updates them while it serves, and refuses new ones."""
         daemons = self.pair(f"/{name}", {"limits__table_bytes": 4 << 20}, {"limits__table_bytes": 60_000}, policy="locked", row_shards=1,
                             tables=tables)
         trainer = Trainer(daemon.address for daemon in daemons)
@@ -240,7 +243,7 @@ class StandbyRows(processes.ProcessTest):
         def disturb_later(fault):
             try:
                 disturb(fault)
-            except BaseException as error:  # it is of another thread
+            except BaseException as error:  # raised in another thread
                 trouble.append(error)
 
         while trainer.step < steps:
@@ -259,10 +262,10 @@ class StandbyRows(processes.ProcessTest):
                 disturb(fault)
                 self.until_primary(daemons).until_in_sync()
                 after = self.saved(self.until_primary(daemons))
-                if trainer.refused:  # what a refused push evicted is in no record yet
+                if trainer.refused:  # rows that a refused push evicted are in no record yet
                     after = only_rows_of(before, after)
                 self.assert_same(f"seed {seed}, {settings}, {fault} at step {trainer.step}", before, after)
-        if not narrow:  # where room is short, the memory that was used before decides who goes
+        if not narrow:  # if space is short, earlier memory use decides which rows are evicted
             self.assert_same(f"seed {seed}, {settings}, at the end", undisturbed, self.saved(self.until_primary(daemons)))
         trainer.client.close()
         for daemon in daemons:

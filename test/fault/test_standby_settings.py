@@ -1,5 +1,5 @@
-"""A pair of daemons of which each has a configuration of its own: what rules the model is the primary's; what ends the run, and who
-reads, find their way."""
+"""A pair of daemons with different configurations: the primary's rules apply to the model; commands that end the run,
+and readers, find the primary."""
 
 import json
 import subprocess
@@ -49,7 +49,7 @@ class StandbySettings(processes.ProcessTest):
         self.trains(standby)
         self.assertEqual(standby.status()["world_size"], 1)
 
-    def test_who_was_done_is_known_after_a_take_over(self):
+    def test_finished_trainers_are_known_after_a_takeover(self):
         primary, standby = self.pair({"exit_when_done": "true"})
         pair = (primary, standby)
         stays = self.trainer(pair, 0, 2, steps=3_000)
@@ -81,7 +81,7 @@ class StandbySettings(processes.ProcessTest):
         for key in ("optimizer.weight_decay=0.5", "policy.type=sync"):
             refused = self.psd("set", key, "--server", standby.address)
             self.assertEqual(refused.returncode, 1, refused.stdout)
-            self.assertIn("what rules the model is set at the primary", refused.stderr)
+            self.assertIn("this daemon is not the primary: set the rules of the model there", refused.stderr)
         done = self.psd("set", "log.level=debug", "--server", standby.address)
         self.assertEqual(done.returncode, 0, done.stderr)
         done = self.psd("reload", "--server", standby.address)
@@ -112,7 +112,7 @@ class StandbySettings(processes.ProcessTest):
         self.etcd.kill()
         done = self.psd("stop", "--server", primary.address)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("the engine has not taken down that the run is over", done.stderr)
+        self.assertIn("the engine has not recorded that the run is over", done.stderr)
         self.assertGreaterEqual(primary.wait(), 0)
 
 

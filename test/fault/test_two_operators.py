@@ -1,4 +1,5 @@
-"""Two operators move a model, or two models to one daemon, at the same time: one of the commands wins, the other one changes nothing."""
+"""Two operators move a model, or two models to one daemon, at the same time: one of the commands succeeds, the other
+changes nothing."""
 
 import signal
 
@@ -15,21 +16,21 @@ class TwoOperators(counting.CountingTest):
 
     def assert_refused(self, move, words):
         line = self.assert_fails(move, words)
-        self.assertIn("trainers go on at the daemons of before", line)
+        self.assertIn("trainers continue at the source daemons", line)
 
-    def test_the_second_command_is_refused_and_the_first_goes_on(self):
+    def test_the_second_command_is_refused_and_the_first_continues(self):
         old, new, other, elsewhere = (self.one(name) for name in ("old", "new", "other", "elsewhere"))
         trainer = self.count(old.address)
         self.until_more("before the move")
         trainer.signal(signal.SIGSTOP)  # so that the first move waits for it
         first = self.move(old, new)
         processes.until("the first move has begun", lambda: "is about to move" in old.err)
-        self.assert_refused(self.move(old, other), "another move of the model is under way")
-        self.assert_refused(self.move(old, new), "another move of the model is under way")
+        self.assert_refused(self.move(old, other), "another move of the model is in progress")
+        self.assert_refused(self.move(old, new), "another move of the model is in progress")
         self.assertEqual(other.status()["state"], "waiting for a model")
-        # Another model, to the daemon to which the first one is on its way.
+        # Another model, to the target of the first one.
         self.assert_ends(self.count(elsewhere.address, pushes=3))
-        self.assert_refused(self.move(elsewhere, new), "another move to this daemon is under way")
+        self.assert_refused(self.move(elsewhere, new), "another move to this daemon is in progress")
         self.assertEqual({shard["version"] for shard in elsewhere.status()["shards"]}, {3})
         self.assertTrue(first.runs())
         trainer.signal(signal.SIGCONT)

@@ -1,5 +1,5 @@
-// The files of a checkpoint, and what lies beside them. Their checksums are put right first: random bytes
-// would never pass them.
+// The files of a checkpoint, and those beside them. Their checksums are corrected first: random bytes would
+// never pass them.
 
 #include "common/checksum/crc32c.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -14,10 +14,10 @@ namespace checkpoint_fuzz {
 
 constexpr std::string_view kManifestKey = "\n  \"manifest_crc32c\": \"", kDepartedKey = "\n  \"crc32c\": \"";
 
-/// How many bytes of a file its checksum does not cover.
+/// The number of bytes of a file that its checksum does not cover.
 constexpr size_t sealBytes(std::string_view key) { return key.size() + 8 + 4; }  // digits, end of the object
 
-/// The file whose text but for the checksum is `covered`.
+/// The file whose text except the checksum is `covered`.
 std::string withChecksum(std::string_view covered, std::string_view key) {
   char digits[9];
   std::snprintf(digits, sizeof digits, "%08x", crc32c(bytesOf(covered)));
@@ -26,20 +26,20 @@ std::string withChecksum(std::string_view covered, std::string_view key) {
 
 template <class Parse, class Format>
 void readText(std::string_view covered, std::string_view key, Parse parse, Format format) {
-  static_cast<void>(parse(covered, "input"));  // its checksum is wrong but by chance
+  static_cast<void>(parse(covered, "input"));  // its checksum matches only by chance
   const auto read = parse(withChecksum(covered, key), "input");
   if (!read.ok()) return;
   const std::string text = format(*read);
   const auto again = parse(text, "input");
-  require(again.ok(), "what was read can be written and read");
-  require(format(*again) == text, "and is the same then");
+  require(again.ok(), "a parsed file can be printed and parsed");
+  require(format(*again) == text, "a round trip preserves the text");
 }
 
 struct Saved {
   testing::MemoryEnv env;
   std::string manifest;
   std::string shard;  // bytes of the first one
-  std::string rows;   // bytes of the file of the row shard
+  std::string rows;   // bytes of the row shard's file
   Saved() {
     saveSmallStore(env);
     manifest = env.bytes("/data/checkpoint-0000000001/manifest.json");
@@ -67,10 +67,10 @@ void readValues(const std::string& bytes, bool ofRows) {
   file.crc = crc32c(bytesOf(bytes));
   env.put("/data/checkpoint-0000000001/manifest.json", formatManifest(*manifest));
   const auto checkpoint = openCheckpoint(env, "/data/checkpoint-0000000001");
-  require(checkpoint.ok(), "its checksums are right");
+  require(checkpoint.ok(), "its checksums are correct");
   const auto store = makeSmallStore();
   if (!restoreStore(env, *checkpoint, *store).ok()) return;
-  require(exportCheckpoint(env, *checkpoint, "/model").ok(), "what can be restored can be exported");
+  require(exportCheckpoint(env, *checkpoint, "/model").ok(), "a restorable checkpoint can be exported");
   static_cast<void>(exportTable(env, *checkpoint, "t", "/table"));  // which may have lost all rows
 }
 

@@ -13,7 +13,7 @@ namespace codec_fuzz {
 
 constexpr uint64_t kCountMax = 1 << 16;  // a larger gradient is only slower
 
-/// Input: which codec (1 byte), how many values (3 bytes), the code.
+/// Input: the codec (1 byte), the number of values (3 bytes), the code.
 void run(Bytes input) {
   if (input.size() < 4) return;
   const auto names = codecNames();
@@ -29,14 +29,14 @@ void run(Bytes input) {
 
   std::vector<float> values(count);
   codec.decode(code, count, 0, values);
-  for (float value : values) require(std::isfinite(value), "what check() lets through is finite");
-  // In blocks, as storages do it.
+  for (float value : values) require(std::isfinite(value), "values accepted by check() are finite");
+  // In blocks, like storages.
   std::vector<float> block(kCodecBlock);
   for (uint64_t begin = 0; begin < count; begin += kCodecBlock) {
     const auto some = std::span(block).first(std::min<uint64_t>(kCodecBlock, count - begin));
     codec.decode(code, count, begin, some);
     require(std::memcmp(some.data(), values.data() + begin, some.size_bytes()) == 0,
-            "a block decodes as the whole does");
+            "a block decodes like the whole");
   }
   const auto entries = codec.entryCount(code, count);
   if (!entries) return;
@@ -45,9 +45,9 @@ void run(Bytes input) {
   std::vector<float> kept(*entries);
   codec.entries(code, count, 0, places, kept);
   for (size_t i = 0; i < places.size(); i++) {
-    require(places[i] < count, "an entry lies among the values");
+    require(places[i] < count, "an entry is within the values");
     require(i == 0 || places[i - 1] < places[i], "entries ascend");
-    require(values[places[i]] == kept[i], "entries are what decodes");
+    require(values[places[i]] == kept[i], "entries equal the decoded values");
   }
 }
 

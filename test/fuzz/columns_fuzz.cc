@@ -15,7 +15,7 @@ void checkColumns(const StoredColumns& columns) {
   for (const StoredColumn& each : columns.columns) {
     uint64_t bytes = columns.rows * elementBytes(each.column.type);
     for (const uint64_t extent : each.column.shape) bytes *= extent;
-    require(each.bytes.size() == bytes, "there are as many bytes as type and shape say");
+    require(each.bytes.size() == bytes, "the number of bytes matches type and shape");
     uint32_t sum = 0;
     for (const std::byte byte : each.bytes) sum += static_cast<uint32_t>(byte);
     require(sum <= each.bytes.size() * 255, "all of them can be read");
@@ -24,9 +24,9 @@ void checkColumns(const StoredColumns& columns) {
 
 void readFile(char kind, Bytes content) {
   const int fd = memfd_create("columns", MFD_CLOEXEC);
-  require(fd >= 0, "memory can be had as a file");
+  require(fd >= 0, "a memory file can be created");
   require(write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()),
-          "it can be filled");
+          "the memory file can be written");
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   const auto columns = kind == 's'   ? readSafetensorsColumns(path)
                        : kind == 'n' ? readNpyColumns({path})
@@ -35,7 +35,7 @@ void readFile(char kind, Bytes content) {
   if (columns.ok()) checkColumns(*columns);
 }
 
-/// Input: which reader (1 byte), the file.
+/// Input: the reader (1 byte), the file.
 void run(Bytes input) {
   if (input.empty()) return;
   readFile(static_cast<char>(input[0]), input.subspan(1));

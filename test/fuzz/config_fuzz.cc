@@ -1,4 +1,4 @@
-// A configuration file, and what --set lays over it.
+// A configuration file, and a --set override.
 
 #include "common/config/json_file.h"
 #include "server/config/daemon_config.h"
@@ -8,7 +8,7 @@ namespace psd::fuzz {
 namespace {
 namespace config_fuzz {
 
-/// Input that begins with '=' is an assignment, all other a file.
+/// Input that starts with '=' is an assignment, any other a file.
 void run(Bytes input) {
   const std::string_view text = textOf(input);
   auto document = nlohmann::ordered_json::object();
@@ -21,14 +21,14 @@ void run(Bytes input) {
   }
   const auto loaded = readDaemonConfig(std::move(document));
   if (!loaded.ok()) {
-    require(!loaded.message().empty(), "a refused configuration says why");
+    require(!loaded.message().empty(), "the error of a rejected configuration is not empty");
     require(loaded.message().find('\n') == std::string::npos, "an error is one line");
     return;
   }
-  // `psd check` prints what counts; that is a configuration too, and the same one.
+  // `psd check` prints the effective configuration; that is a configuration too, and the same one.
   const auto again = readDaemonConfig(loaded->effective);
   require(again.ok(), "the effective configuration can be read");
-  require(again->effective == loaded->effective, "the effective configuration says all");
+  require(again->effective == loaded->effective, "the effective configuration is complete");
 }
 
 std::vector<std::string> seeds() {

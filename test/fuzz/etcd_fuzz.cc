@@ -1,4 +1,4 @@
-// What etcd answers.
+// etcd's replies.
 
 #include "server/engine/etcd_json.h"
 #include "test/fuzz/fuzz_list.h"
@@ -17,21 +17,22 @@ void check(const Result<T>& read) {
   require(read.message().size() < 1000, "an error is short");
 }
 
-/// Every reader sees every input: which call it answers is in none of the bytes.
+/// Every reader sees every input: the bytes do not say which call they answer.
 void run(Bytes input) {
   const std::string_view text = textOf(input);
   const auto range = etcd::readRange(text, kKey);
   check(range);
-  if (range.ok()) require(range->stored.revision <= range->asOf, "no key is of a revision to come");
+  if (range.ok()) require(range->stored.revision <= range->asOf, "no key has a future revision");
   const auto swapped = etcd::readSwap(text, kKey, "bar");
   check(swapped);
-  if (swapped.ok() && swapped->won) require(swapped->now.text == "bar", "who has won has the text written");
+  if (swapped.ok() && swapped->won)
+    require(swapped->now.text == "bar", "a swap that succeeded returns its own text");
   check(etcd::readWatch(text, kKey));
   const auto token = etcd::readToken(text);
   check(token);
   if (token.ok()) require(token->find_first_of("\r\n ") == std::string::npos, "a token fits into a header");
   const etcd::Refusal refusal = etcd::readRefusal(500, text);
-  require(refusal.error.message.find('\n') == std::string::npos, "a refusal is one line");
+  require(refusal.error.message.find('\n') == std::string::npos, "a rejection is one line");
 }
 
 std::vector<std::string> seeds() {

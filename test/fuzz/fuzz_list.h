@@ -9,7 +9,7 @@ namespace psd::fuzz {
 extern const FuzzTarget kConfigTarget, kMessagesTarget, kCodecTarget, kCheckpointTarget, kLogTarget,
     kSafetensorsTarget, kIdxTarget, kColumnsTarget, kStatusTarget, kPlanTarget, kEtcdTarget;
 
-/// Every reader that is fuzzed. Adding one = its file and a line here and in CMakeLists.txt.
+/// Every reader that is fuzzed. To add one, add its file, and a line here and in CMakeLists.txt.
 inline const std::array kFuzzTargets = {
     &kConfigTarget, &kMessagesTarget, &kCodecTarget,  &kCheckpointTarget, &kLogTarget, &kSafetensorsTarget,
     &kIdxTarget,    &kColumnsTarget,  &kStatusTarget, &kPlanTarget,       &kEtcdTarget};

@@ -12,20 +12,20 @@ namespace psd::fuzz {
 
 using Bytes = std::span<const std::byte>;
 
-/// Something that reads bytes which psd did not write. A line of fuzz_list.h.
+/// A reader of bytes that psd did not write. A line of fuzz_list.h.
 struct FuzzTarget {
   std::string_view name;
-  std::string_view summary;  ///< for people
-  /// Takes any bytes. Ends the process when it finds something, as a sanitizer does. One call at a time.
+  std::string_view summary;  ///< human-readable
+  /// Takes any bytes. Ends the process on a finding, like a sanitizer. One call at a time.
   void (*run)(Bytes input);
-  /// Inputs to begin from, each of which is taken as right.
+  /// Initial inputs, each of which is accepted as valid.
   std::vector<std::string> (*seeds)();
 };
 
-/// What has to hold whatever the bytes are.
+/// Requires an invariant that holds for any bytes.
 inline void require(bool holds, const char* what) {
   if (holds) return;
-  std::fprintf(stderr, "fuzz: it does not hold that %s\n", what);
+  std::fprintf(stderr, "fuzz: violated: %s\n", what);
   std::abort();
 }
 

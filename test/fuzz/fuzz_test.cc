@@ -1,4 +1,4 @@
-// Every reader of foreign bytes over its seeds, a bounded number of changes to them, and what was found once.
+// Every reader of foreign bytes with its seeds, a bounded number of mutations of them, and earlier findings.
 
 #include <algorithm>
 #include <filesystem>
@@ -50,7 +50,7 @@ TEST_CASE("fuzzed: status documents") { runAll(kStatusTarget, 5000); }
 TEST_CASE("fuzzed: plans") { runAll(kPlanTarget, 20'000); }
 TEST_CASE("fuzzed: answers of etcd") { runAll(kEtcdTarget, 20'000); }
 
-TEST_CASE("every target is run here, and their names are all different") {
+TEST_CASE("every target is run here, and their names are unique") {
   std::vector<std::string_view> names;
   for (const FuzzTarget* target : kFuzzTargets) names.push_back(target->name);
   std::sort(names.begin(), names.end());
@@ -58,7 +58,7 @@ TEST_CASE("every target is run here, and their names are all different") {
   CHECK(names.size() == 11);
 }
 
-TEST_CASE("changes to seeds follow from the random numbers alone") {
+TEST_CASE("mutations of seeds depend on the random numbers alone") {
   const std::vector<std::string> seeds = kConfigTarget.seeds();
   psd::testing::Random one(1), same(1), other(2);
   bool differs = false;

@@ -17,21 +17,21 @@ void run(Bytes input) {
   const uint8_t rank = static_cast<uint8_t>(input[0]) % 4 + 1;
   const Bytes content = input.subspan(1);
   const int fd = memfd_create("idx", MFD_CLOEXEC);
-  require(fd >= 0, "memory can be had as a file");
+  require(fd >= 0, "a memory file can be created");
   require(write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()),
-          "it can be filled");
+          "the memory file can be written");
   const auto file = readIdxFile("/proc/self/fd/" + std::to_string(fd), rank);
   close(fd);
   if (!file.ok()) return;
-  require(file->dimensions.size() == rank, "the rank is as asked");
+  require(file->dimensions.size() == rank, "the rank is the requested one");
   uint64_t bytes = 1;
   for (uint32_t extent : file->dimensions) bytes *= extent;
-  require(file->bytes.size() == bytes, "there are as many bytes as the dimensions say");
+  require(file->bytes.size() == bytes, "the number of bytes matches the dimensions");
 }
 
 std::string compressed(const std::string& text) {
   z_stream stream{};
-  require(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib begins");
+  require(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib starts");
   std::string out(text.size() + 100, '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
   stream.avail_in = static_cast<uInt>(text.size());

@@ -1,4 +1,4 @@
-// A segment of the log: read, replayed over a store, cut off. Its checksums are put right first, or not.
+// A segment of the log: read, replayed over a store, truncated. Its checksums are corrected first, or not.
 
 #include <cstring>
 
@@ -34,7 +34,7 @@ std::string seedSegment(const std::string& codecSpec) {
       sealRecords(batch, record);
       bytes.insert(bytes.end(), batch.begin(), batch.end());
     }
-    // Rows, beside which others are evicted and counted.
+    // Rows, with others evicted and counted.
     const std::vector<uint64_t> ids = {1, 2, 3}, evicted = {number}, counted = {3, 9};
     const RowRun run{0, 3}, out{0, 1};
     const CountedRun counts{0, 2, 3, 2};
@@ -58,7 +58,7 @@ void putChecksum(std::string& bytes, size_t at, size_t coveredFrom, size_t cover
   std::memcpy(bytes.data() + at, &crc, sizeof crc);
 }
 
-/// With right checksums as far as the records' lengths lead.
+/// With correct checksums as far as the records' lengths are valid.
 std::string sealed(std::string bytes) {
   if (bytes.size() < kSegmentHeaderBytes) return bytes;
   putChecksum(bytes, 12, 16, kSegmentHeaderBytes);
@@ -72,7 +72,7 @@ std::string sealed(std::string bytes) {
   return bytes;
 }
 
-/// Input: 's' for right checksums, or anything else, and a segment.
+/// Input: 's' for correct checksums, or anything else, and a segment.
 void run(Bytes input) {
   if (input.empty()) return;
   testing::MemoryEnv env;
@@ -85,18 +85,18 @@ void run(Bytes input) {
   const auto end =
       readLog(env, "/data", kHistory, 1, [&](const LogRecord& record) { return replayer.apply(record); });
   if (!end.ok()) {
-    require(!end.message().empty(), "a log that is refused says why");
+    require(!end.message().empty(), "the error of a rejected log is not empty");
     return;
   }
   if (!end->lastSegment) return;
-  require(cutTornTail(env, "/data", *end).ok(), "what is not trusted is cut off");
+  require(cutTornTail(env, "/data", *end).ok(), "the untrusted tail can be truncated");
   uint64_t records = 0;
   const auto again = readLog(env, "/data", kHistory, 1, [&](const LogRecord&) {
     records++;
     return Status();
   });
-  require(again.ok() && !again->torn, "a log that was cut off is whole");
-  require(records == end->records, "and holds what it held");
+  require(again.ok() && !again->torn, "a truncated log is whole");
+  require(records == end->records, "truncation keeps the trusted records");
 }
 
 std::vector<std::string> seeds() {

@@ -1,5 +1,5 @@
-// What a peer sends: a daemon in this process takes it from a socket. Seeds are whole sessions of every kind
-// of peer, so that what is changed in them reaches every call.
+// A peer's messages: a daemon in this process reads them from a socket. Seeds are whole sessions of every
+// kind of peer, so that mutations reach every call.
 
 #include <atomic>
 #include <cerrno>
@@ -31,10 +31,10 @@ const ModelSpec kModel{"fuzzed",
 constexpr uint32_t kRowShard = 2;  // after two dense shards
 constexpr uint64_t kRowIds[] = {0, 7, UINT64_MAX};
 constexpr uint64_t kShardElements = 256;  // of the first of two shards
-constexpr int kQuietMs = 2;               // so long without an answer, and no more are waited for
+constexpr int kQuietMs = 2;               // after this time without an answer no more are waited for
 constexpr std::chrono::seconds kTimeout{60};
 
-/// A daemon on a Unix socket that begins again when a peer stops it, until this is destroyed.
+/// A daemon on a Unix socket that restarts when a peer stops it, until this is destroyed.
 class FuzzedDaemon {
  public:
   explicit FuzzedDaemon(const std::string& folder) : address_("unix://" + folder + "/psd.sock") {
@@ -45,10 +45,10 @@ class FuzzedDaemon {
   }
   ~FuzzedDaemon() {
     ending_ = true;
-    // It may be about to begin once more, and cannot be reached then.
+    // It may be about to restart, and cannot be reached then.
     const auto deadline = std::chrono::steady_clock::now() + kTimeout;
     while (!ended_) {
-      require(std::chrono::steady_clock::now() < deadline, "the daemon ends when it is asked to");
+      require(std::chrono::steady_clock::now() < deadline, "the daemon ends on request");
       (void)stopDaemon(parseAddress(address_).value(), "the tests are over", kTimeout);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -57,7 +57,7 @@ class FuzzedDaemon {
   FuzzedDaemon(const FuzzedDaemon&) = delete;
   FuzzedDaemon& operator=(const FuzzedDaemon&) = delete;
 
-  /// Waits while it begins again.
+  /// Waits while it restarts.
   OwnFd connect() const {
     const auto deadline = std::chrono::steady_clock::now() + kTimeout;
     while (true) {
@@ -70,7 +70,7 @@ class FuzzedDaemon {
   Json status() const {
     connect();
     const auto text = fetchStatusJson(parseAddress(address_).value(), kTimeout);
-    require(text.ok(), "the daemon tells its status");
+    require(text.ok(), "the daemon returns its status");
     return Json::parse(*text);
   }
 
@@ -87,7 +87,7 @@ class FuzzedDaemon {
                                           {"model_bytes", 1 << 20},
                                           {"message_bytes", 1 << 20},
                                           {"slice_bytes", 1 << 16}}}});
-    require(loaded.ok(), "the daemon's configuration is right");
+    require(loaded.ok(), "the daemon's configuration is valid");
     return *std::move(loaded);
   }
   void serve() const {
@@ -109,7 +109,7 @@ const FuzzedDaemon& daemon() {
   return daemon;
 }
 
-/// Sends all of it, takes the answers, says that no more comes, and waits for the daemon to hang up.
+/// Sends all of it, takes the answers, closes its sending side, and waits for the daemon to disconnect.
 void run(Bytes input) {
   const OwnFd peer = daemon().connect();
   fcntl(peer.get(), F_SETFL, 0);  // blocking
@@ -118,17 +118,17 @@ void run(Bytes input) {
   setsockopt(peer.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   while (!input.empty()) {
     const ssize_t sent = send(peer.get(), input.data(), input.size(), MSG_NOSIGNAL);
-    if (sent <= 0) break;  // it hung up already
+    if (sent <= 0) break;  // it has disconnected already
     input = input.subspan(static_cast<size_t>(sent));
   }
-  // Calls that a peer makes are dropped when it goes, so it stays as long as there are answers.
+  // Calls that a peer makes are dropped when it disconnects, so it stays as long as there are answers.
   char answer[4096];
   ssize_t got = 1;
   pollfd readable{peer.get(), POLLIN, 0};
   while (got > 0 && poll(&readable, 1, kQuietMs) > 0) got = recv(peer.get(), answer, sizeof answer, 0);
   shutdown(peer.get(), SHUT_WR);
   while (got > 0) got = recv(peer.get(), answer, sizeof answer, 0);
-  require(got == 0 || errno != EAGAIN, "the daemon hangs up when its peer has said all");
+  require(got == 0 || errno != EAGAIN, "the daemon disconnects when its peer has sent everything");
 }
 
 // --- Seeds ----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ using schema::Training;
 
 constexpr int kItself = -1,
               kFirstPointer = 0;  // a session or a reader is its answer's first pointer
-// What the answer to login() holds, by its pointers.
+// The content of login()'s answer, by its pointers.
 constexpr int kReading = 2, kTraining = 3, kAdmin = 4;
 
 uint32_t login(RpcScript& script) {
@@ -208,7 +208,7 @@ void pull(RpcScript& script, uint32_t reader, const char* codec) {
   });
 }
 
-/// Names the rows of a call.
+/// Sets the rows of a call.
 void nameRows(auto& params, uint64_t rows) {
   if (rows > 0) {
     auto run = params.initRuns(1)[0];
@@ -306,13 +306,13 @@ std::vector<std::string> seeds() {
   std::vector<std::string> seeds = {trainer(""), observer(""), observer("fp16"), operators(false),
                                     operators(true)};
   for (std::string_view codec : codecNames()) seeds.push_back(trainer(std::string(codec).c_str()));
-  // The first trainer brings the values; what those after it push is in the model.
+  // The first trainer initializes the model; pushes of later ones are in it.
   uint64_t updates = 0;
   for (int i = 0; i < 500 && updates == 0; i++) {
     run(bytesOf(seeds[0]));
     updates = daemon().status()["counters"]["updates"];
   }
-  require(updates > 0, "a session that is a seed trains the model");
+  require(updates > 0, "a seed session trains the model");
   return seeds;
 }
 

@@ -9,7 +9,7 @@
 
 namespace psd::fuzz {
 
-/// Writes a number of 1, 2, 4 or 8 bytes somewhere, most of the times one at the edge of a type.
+/// Writes a number of 1, 2, 4 or 8 bytes somewhere, usually one at the edge of a type.
 inline void putNumber(std::string& bytes, testing::Random& random) {
   constexpr uint64_t kEdges[] = {0,      1,      7,          8,          0x7f,      0xff,
                                  0x7fff, 0xffff, 0x7fffffff, 0xffffffff, INT64_MAX, UINT64_MAX};
@@ -19,7 +19,8 @@ inline void putNumber(std::string& bytes, testing::Random& random) {
   std::memcpy(bytes.data() + random.below(bytes.size() - size + 1), &number, size);
 }
 
-/// One of the seeds with a few changes: bits, numbers, pieces that go, come twice, or come from another seed.
+/// One of the seeds with a few changes: bits, numbers, pieces that are removed, duplicated, or taken from
+/// another seed.
 inline std::string mutated(const std::vector<std::string>& seeds, testing::Random& random) {
   std::string bytes = seeds[random.below(seeds.size())];
   for (uint64_t changes = random.between(1, 4); changes > 0; changes--) {

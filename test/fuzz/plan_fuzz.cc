@@ -1,4 +1,4 @@
-// The plan of a model, as it is in an engine, and the changes to it.
+// The cluster document of a model, as it is in an engine, and the changes to it.
 
 #include "server/plan/plan_json.h"
 #include "test/fuzz/fuzz_list.h"
@@ -10,22 +10,22 @@ namespace plan_fuzz {
 void run(Bytes input) {
   const auto plan = parsePlan(textOf(input));
   if (!plan.ok()) {
-    require(plan.message().starts_with("the plan"), "an error names what it is about");
+    require(plan.message().starts_with("the cluster document"), "an error names what it is about");
     require(plan.message().find('\n') == std::string::npos, "an error is one line");
     return;
   }
-  require(validatePlan(*plan).ok(), "what was read is valid");
+  require(validatePlan(*plan).ok(), "a parsed document is valid");
   const auto again = parsePlan(planText(*plan));
-  require(again.ok() && *again == *plan, "what was read can be written and read");
+  require(again.ok() && *again == *plan, "a round trip preserves the document");
   const PlannedGroup& group = plan->group;
   if (!group.standby) return;
   const auto promoted = withPrimary(*plan, *group.standby, ~group.history | 1, ~plan->proposal | 1);
   if (promoted.ok()) {
-    require(promoted->group.epoch == group.epoch + 1, "a new primary has a new epoch");
-    require(planText(*promoted) != planText(*plan), "plans that differ have different texts");
+    require(promoted->group.epoch == group.epoch + 1, "a new primary has a new term");
+    require(planText(*promoted) != planText(*plan), "different documents have different texts");
   }
   const auto alone = withoutStandby(*plan, ~plan->proposal | 1);
-  require(alone.ok() && !alone->group.standby, "a standby can be left out");
+  require(alone.ok() && !alone->group.standby, "a standby can be removed");
 }
 
 std::vector<std::string> seeds() {

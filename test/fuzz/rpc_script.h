@@ -12,11 +12,11 @@
 
 namespace psd::fuzz {
 
-/// What a peer of the daemon sends, as bytes, written without waiting for any answer: each call goes to what
-/// an earlier one will have answered. Owned by one thread.
+/// A peer's messages to the daemon, as bytes, written without waiting for any answer: each call is addressed
+/// to the promised result of an earlier one. Owned by one thread.
 class RpcScript {
  public:
-  /// Asks for the daemon. Gives the number of the question, for calls on what answers it.
+  /// Requests the daemon's bootstrap capability. Returns the number of the question, for calls on its answer.
   uint32_t bootstrap() {
     capnp::MallocMessageBuilder message;
     message.initRoot<capnp::rpc::Message>().initBootstrap().setQuestionId(questions_);
@@ -25,7 +25,7 @@ class RpcScript {
   }
 
   /// Calls a method of Interface on the answer to `question`: on the answer itself, or on its field `pointer`
-  /// where that is not negative. `fill(params)` writes the arguments.
+  /// if that is not negative. `fill(params)` writes the arguments.
   template <class Interface, class Params, class Fill>
   uint32_t call(uint32_t question, int pointer, const char* method, Fill fill) {
     capnp::MallocMessageBuilder message;

@@ -19,7 +19,7 @@ void run(Bytes input) {
   for (size_t i = 0; i < file->model().tensors.size(); i++) {
     const TensorSpec& tensor = file->model().tensors[i];
     require(file->find(tensor.name) == i, "a tensor is found by its name");
-    std::vector<float> values(tensor.elementCount());  // as many as lie in the file
+    std::vector<float> values(tensor.elementCount());  // as many as the file holds
     require(file->read(i, 0, values).ok(), "a tensor that was accepted can be read");
   }
 }

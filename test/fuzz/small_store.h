@@ -12,11 +12,11 @@
 
 namespace psd::fuzz {
 
-/// A model of two shards and a row shard for what is read into a store.
+/// A model of two shards and a row shard for input that is read into a store.
 inline std::shared_ptr<ParameterStore> makeSmallStore() {
   ObjectReader reader(nlohmann::ordered_json{{"type", "adagrad"}, {"lr", 0.1}});
   const Optimizer optimizer = readOptimizer(reader);
-  require(reader.finish().ok(), "the optimizer is right");
+  require(reader.finish().ok(), "the optimizer is valid");
   const ModelSpec model{"small", {{"w", DType::f32, {4, 8}}, {"b", DType::f32, {8}}}, {{"t", 2, {}}}};
   auto store = ParameterStore::create(model, 2, {makeCpuBackend()}, optimizer);
   require(store.ok(), "a small store can be made");
@@ -40,7 +40,7 @@ inline void addRows(ParameterStore& store) {
     const RowRun run{0, count};
     const StagedRows part{
         {{&run, 1}, std::span(ids).first(count)}, std::span(gradients).first(2 * count), nullptr};
-    require(shard.update(part, {}, shard.scalars(shard.beginUpdateAlone())).ok(), "there is room for rows");
+    require(shard.update(part, {}, shard.scalars(shard.beginUpdateAlone())).ok(), "there is space for rows");
     shard.endUpdate();
   }
 }

@@ -1,4 +1,4 @@
-// A status document, and the table that is made of it.
+// A status document, and the table made from it.
 
 #include "common/config/json_file.h"
 #include "server/status/status_json.h"
@@ -20,8 +20,8 @@ void run(Bytes input) {
   }
   require(!statusTable(*status).empty(), "a status has a table");
   const auto again = readStatus(statusJson(*status), "the status");
-  require(again.ok(), "what was read can be written and read");
-  require(statusJson(*again) == statusJson(*status), "and is the same");
+  require(again.ok(), "a parsed status can be printed and parsed");
+  require(statusJson(*again) == statusJson(*status), "a round trip preserves the status");
 }
 
 std::vector<std::string> seeds() {

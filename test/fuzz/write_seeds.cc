@@ -1,4 +1,4 @@
-// psd-fuzz-seeds DIR: writes the seeds of every target into DIR/TARGET, for libFuzzer to begin from.
+// psd-fuzz-seeds DIR: writes the seeds of every target into DIR/TARGET, as libFuzzer's initial corpus.
 
 #include <cstdio>
 #include <filesystem>

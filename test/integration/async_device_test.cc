@@ -1,4 +1,4 @@
-// A daemon whose device does everything later and on another thread: what happens meanwhile.
+// A daemon whose device is asynchronous and works on another thread: events in the meantime.
 
 #include <chrono>
 #include <future>
@@ -39,7 +39,7 @@ const std::vector<Json> kPolicies = {{{"type", "hogwild"}},
                                      {{"type", "bounded_staleness"}, {"bound", 1}},
                                      {{"type", "sync"}}};
 
-/// With a rate of 1 the model counts those that are in it.
+/// Gradients such that, with a learning rate of 1, the model counts the pushes that are in it.
 std::vector<float> minusOnes() {
   const ModelLayout layout(kModel);
   std::vector<float> values(layout.totalElements());
@@ -61,8 +61,8 @@ std::unique_ptr<Client> joined(const LocalServer& server, uint32_t rank, uint32_
   return std::move(*client);
 }
 
-/// Whether each shard holds as many updates as its version says, which is at most `most`; all of it, as far
-/// as it is not padding.
+/// Whether each shard, without its padding, holds as many updates as its version says, which is at most
+/// `most`.
 bool countsVersions(Client& client, uint64_t most) {
   std::vector<float> values(minusOnes().size());
   const auto pulled = client.pull(values).wait();
@@ -79,7 +79,7 @@ bool countsVersions(Client& client, uint64_t most) {
   return true;
 }
 
-/// Pulls and pushes, each as the first thing.
+/// Pulls and pushes; each may be the trainer's first call.
 Status train(Client& client, uint64_t steps) {
   const auto gradient = minusOnes();
   std::vector<float> values(gradient.size());
@@ -145,7 +145,7 @@ TEST_CASE("Asynchronous device: what trainers push is in the model, and checkpoi
   }
 }
 
-TEST_CASE("Asynchronous device: one that vanishes while it is at work on its push holds up nobody") {
+TEST_CASE("Asynchronous device: a trainer that vanishes while its push is applied delays no other") {
   for (const Json& policy : kPolicies) {
     INFO(policy.dump());
     const auto device = std::make_shared<AsyncBackend>();
@@ -192,11 +192,11 @@ TEST_CASE("Asynchronous device: the daemon ends while it is at work") {
     server->setWhenQuiet([&] { quiet.set_value(); });
     std::thread stops([&] { server = nullptr; });
     CHECK(quiet.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
-    // Its event loops end now, or wait for the device already.
+    // Its event loops end now, or already wait for the device.
     for (int i = 0; i < 1000; i++) std::this_thread::yield();
     device->gate().open();
     stops.join();
-    // What becomes of them is nothing that anybody can promise; an answer is.
+    // The outcome of these pushes is undefined; but each must be answered.
     static_cast<void>(push.wait());
     static_cast<void>(pull.wait());
   }
@@ -219,7 +219,7 @@ TEST_CASE("Asynchronous device: the daemon's last work waits for a round that a 
   server->setWhenQuiet([&] { quiet.set_value(device->gate().held()); });
   std::thread stops([&] { server = nullptr; });
   auto heldThen = quiet.get_future();
-  heldThen.wait_for(std::chrono::milliseconds(200));  // it must not come, and so needs no longer
+  heldThen.wait_for(std::chrono::milliseconds(200));  // no answer may arrive, so a short wait suffices
   device->gate().open();
   REQUIRE(heldThen.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
   CHECK(heldThen.get() == 0);
@@ -246,7 +246,7 @@ TEST_CASE("Asynchronous device: a model has its values when they are written, no
   }
   auto all = trainer.session().initializedRequest().send().then(
       [](auto&& answer) { return wire::readStatus(answer.getStatus()); });
-  trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());  // it has all of it
+  trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());  // all is received
   REQUIRE(device->gate().waitForHeld(1));
   CHECK(server.status()["model"]["ready"] == false);
   device->gate().open();

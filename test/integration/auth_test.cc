@@ -1,4 +1,4 @@
-// Who may do what: tokens and roles, seen from the wire and from the client library.
+// Authorization by tokens and roles, as seen on the wire and in the client library.
 
 #include <algorithm>
 #include <deque>
@@ -29,7 +29,7 @@ const ModelSpec kModel{"line", {{"w", DType::f32, {32}}}};
 /// A token file in a folder of its own. Owned by one thread.
 class TokenFile {
  public:
-  /// A line for each "name role"; the token is the name with "-secret" behind it.
+  /// One line for each "name role"; the token is the name followed by "-secret".
   void hold(const std::vector<std::pair<std::string, std::string>>& lines) {
     std::string text = "# who may do what\n\n";
     for (const auto& [name, role] : lines) {
@@ -96,14 +96,14 @@ TEST_CASE("Auth: a role gives its capabilities and no more") {
   }
 }
 
-TEST_CASE("Auth: what became of a move is told without a token, and nothing else is") {
+TEST_CASE("Auth: the outcome of a move is available without a token, and nothing else is") {
   TokenFile tokens;
   tokens.hold({{"ops", "admin"}});
   LocalServer server(asking(tokens));
-  const auto told = askMoveOutcome({1, {"unix:///nobody/here", server.address()}}, 7, {}, kPatience);
+  const auto told = askMoveOutcome({1, {"unix:///no/daemon", server.address()}}, 7, {}, kPatience);
   PSD_REQUIRE_OK(told);
   CHECK(*told == MoveOutcome::unknown);
-  CHECK_FALSE(askMoveOutcome({1, {"unix:///nobody/here"}}, 7, {}, kPatience).ok());
+  CHECK_FALSE(askMoveOutcome({1, {"unix:///no/daemon"}}, 7, {}, kPatience).ok());
   auto io = kj::setupAsyncIo();
   RawPeer peer(io, server.address());
   auto request = peer.login().moveOutcomeRequest();
@@ -111,7 +111,7 @@ TEST_CASE("Auth: what became of a move is told without a token, and nothing else
   CHECK(peer.wait(request.send().dropPipeline()).getOutcome() == schema::MoveOutcome::UNKNOWN);
   const Answer answer = peer.wait(logIn(peer, ""));
   checkFailed(wire::readStatus(answer.getStatus()), ErrorCode::unauthenticated,
-              "the daemon asks who this is");
+              "authentication required");
 }
 
 TEST_CASE("Auth: no token and a wrong one are refused, counted, and end the connection when they are many") {
@@ -123,19 +123,19 @@ TEST_CASE("Auth: no token and a wrong one are refused, counted, and end the conn
   for (const std::string token : {"", "pool-secrets", "pool", ""}) {
     const auto began = std::chrono::steady_clock::now();
     const Answer answer = peer.wait(logIn(peer, token));
-    CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(500));  // who guesses waits
+    CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(500));  // a failure is delayed
     checkFailed(wire::readStatus(answer.getStatus()), ErrorCode::unauthenticated,
-                token.empty() ? "the daemon asks who this is" : "does not know this token");
+                token.empty() ? "authentication required" : "does not know this token");
     CHECK_FALSE(answer.hasReading());
   }
   CHECK(testing::counter(server, "logins_refused") == 4);
   CHECK_THROWS(peer.wait(logIn(peer, "x")));
   CHECK(testing::counter(server, "connections_dropped") == 1);
-  RawPeer other(io, server.address());  // who errs may come again
+  RawPeer other(io, server.address());  // a peer that failed may connect again
   CHECK(other.wait(logIn(other, "pool-secret")).getStatus().isOk());
 }
 
-TEST_CASE("Auth: failed logins wait in a bounded number, and hold up nobody else") {
+TEST_CASE("Auth: a bounded number of failed logins waits, and delays no other call") {
   TokenFile tokens;
   tokens.hold({{"pool", "trainer"}});
   LocalServer server(asking(tokens));
@@ -166,20 +166,20 @@ TEST_CASE("Auth: the client library names the role that is needed and the one th
   const std::vector<float> initial(ModelLayout(kModel).totalElements());
   const auto reader = clientOf(server, "eve-secret", std::chrono::seconds(0));
   const auto joined = reader->join({Rank{0}, 1}, kModel, [&] { return std::span<const float>(initial); });
-  checkFailed(joined.status(), ErrorCode::forbidden, "this takes role trainer; 'eve' has role reader");
+  checkFailed(joined.status(), ErrorCode::forbidden, "this requires role trainer; 'eve' has role reader");
   const Address address = parseAddress(server.address()).value();
   for (const Status& status : {stopDaemon(address, "a test", kPatience, {"pool-secret", {}}),
                                reloadDaemon(address, kPatience, {"pool-secret", {}}).status()}) {
-    checkFailed(status, ErrorCode::forbidden, "this takes role admin; 'pool' has role trainer");
+    checkFailed(status, ErrorCode::forbidden, "this requires role admin; 'pool' has role trainer");
   }
-  checkFailed(fetchStatusJson(address, kPatience).status(), ErrorCode::unauthenticated, "asks who this is");
+  checkFailed(fetchStatusJson(address, kPatience).status(), ErrorCode::unauthenticated, "authentication required");
   PSD_REQUIRE_OK(fetchStatusJson(address, kPatience, {"eve-secret", {}}));
-  ClientOptions nobody;
-  nobody.servers = {server.address()};
-  checkFailed(Client::connect(nobody).status(), ErrorCode::unauthenticated, "asks who this is");
+  ClientOptions anonymous;
+  anonymous.servers = {server.address()};
+  checkFailed(Client::connect(anonymous).status(), ErrorCode::unauthenticated, "authentication required");
 }
 
-TEST_CASE("Auth: who is removed or demoted loses its session at once, and is told why") {
+TEST_CASE("Auth: a removed or demoted name loses its session at once, with the reason") {
   const bool demoted = GENERATE(false, true), comesBack = GENERATE(false, true);
   TokenFile tokens;
   tokens.hold({{"pool", "trainer"}, {"other", "trainer"}});
@@ -206,7 +206,7 @@ TEST_CASE("Auth: who is removed or demoted loses its session at once, and is tol
   if (demoted) {
     checkFailed(pulled.status(), ErrorCode::forbidden, "'pool' has role reader");
   } else {
-    checkFailed(pulled.status(), ErrorCode::unauthenticated, "the token of 'pool' is not valid any more");
+    checkFailed(pulled.status(), ErrorCode::unauthenticated, "the token of 'pool' is no longer valid");
   }
   CHECK(testing::counter(server, "access_revoked") == 1);
   PSD_REQUIRE_OK(stays->pull(values).wait());

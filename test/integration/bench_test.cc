@@ -44,7 +44,7 @@ TEST_CASE("Bench: every operation measures what the daemon counts") {
       auto status = server.status();
       const bool pushes =
           entry.operation == BenchOperation::push || entry.operation == BenchOperation::pushpull;
-      // One round more: the warm-up.
+      // One additional round: the warm-up.
       const uint64_t updates = pushes ? (report->rounds + 1) * shards : 0;
       CHECK(status["counters"]["updates"].get<uint64_t>() == updates);
       if (entry.operation == BenchOperation::latency) {
@@ -56,7 +56,7 @@ TEST_CASE("Bench: every operation measures what the daemon counts") {
       auto json = nlohmann::json::parse(formatJson(*report));
       CHECK(json["operation"] == entry.name);
       const bool joins = entry.operation != BenchOperation::latency;
-      CHECK(json["pull_transport"] == (joins ? "rpc" : ""));  // the address is of TCP
+      CHECK(json["pull_transport"] == (joins ? "rpc" : ""));  // the address is TCP
       CHECK(json["push_transport"] == (joins ? "rpc" : ""));
       CHECK(json["rounds"] == report->rounds);
       CHECK(json["codec"] == "none");

@@ -1,4 +1,4 @@
-// Machines whose daemons are averaged by a daemon that they have in common.
+// Machines whose daemons are averaged by a common root daemon.
 
 #include "trainer/bridge/bridge.h"
 
@@ -52,8 +52,8 @@ std::unique_ptr<Client> connectTo(const LocalServer& server) {
 
 using Held = std::pair<std::vector<float>, uint64_t>;
 
-/// What the daemon holds, and at which version of its first shard. From any thread, of which Catch knows none
-/// but the test's.
+/// The daemon's parameters, and the version of its first shard. Callable from any thread; uses no Catch
+/// macros, which are limited to the test's thread.
 Result<Held> look(const LocalServer& server) {
   ClientOptions options;
   options.servers = {server.unixAddress()};
@@ -79,8 +79,8 @@ double largest(std::span<const float> a, std::span<const float> b) {
   return most;
 }
 
-/// A trainer whose gradients are all −1, or +1, so that an update changes each parameter by 1. Until it is
-/// told to end.
+/// A trainer whose gradients are all −1 or all +1, so that an update changes each parameter by 1. Runs until
+/// it is stopped.
 class CountingTrainer {
  public:
   CountingTrainer(const LocalServer& server, uint32_t rank, uint32_t worldSize, float gradient)
@@ -113,7 +113,7 @@ class CountingTrainer {
 
   std::atomic<bool> toldToEnd_{false};
   std::atomic<uint64_t> pushed_{0};
-  Status ended_;  // once the thread has
+  Status ended_;  // set when the thread has ended
   std::thread thread_;
 };
 
@@ -128,7 +128,7 @@ BridgeOptions optionsOf(const LocalServer& machine, const LocalServer& root, uin
   return options;
 }
 
-/// A bridge on a thread of its own. Told to stop at the end.
+/// A bridge on a thread of its own, stopped by the destructor.
 class RunningBridge {
  public:
   RunningBridge(BridgeOptions options, std::function<void(const BridgeExchange&)> tell = nullptr)
@@ -173,14 +173,14 @@ struct OneMachine {
   CountingTrainer trainer;
 };
 
-/// Holds each exchange of a machine to the bound, and keeps what was common then.
+/// Checks each exchange of a machine against the bound, and keeps the common parameters at that time.
 struct Watch {
   const LocalServer& machine;
   std::mutex mutex;
   std::map<uint64_t, std::vector<float>> common;  // by the root's version
   std::atomic<uint64_t> exchanges{0};
-  std::atomic<uint64_t> without{0};  // of others' updates alone: this machine's came late
-  double largestExcess = 0;          // of the distance to what is common over the updates in flight
+  std::atomic<uint64_t> without{0};  // exchanges with other machines' updates only: this machine's were late
+  double largestExcess = 0;          // of the distance to the common parameters over the updates in flight
   uint64_t inFlight = 0;
 
   void note(const BridgeExchange& exchange) {
@@ -217,7 +217,7 @@ TEST_CASE("Machines differ by no more than the updates in flight after each exch
         CountingTrainer up(a, 0, 2, -1), more(a, 1, 2, -1), down(b, 0, 2, 1), wave(b, 1, 2, -1);
         until([&] { return watches[0].exchanges > 12 && watches[1].exchanges > 12; });
       }
-      // Rounding: values of some thousand have a grain of 2⁻¹² or so.
+      // Rounding: values of some thousand have a granularity of about 2⁻¹².
       for (const Watch& watch : watches) {
         CHECK(watch.largestExcess < 0.01);
         CHECK(watch.inFlight > 0);
@@ -249,8 +249,8 @@ TEST_CASE(
     CountingTrainer up(a, 0, 2, -1), more(a, 1, 2, -1), down(b, 0, 2, 1), further(b, 1, 2, 1);
     until([&] { return watches[0].exchanges > kExchanges && watches[1].exchanges > kExchanges; });
   }
-  // An element whose difference a push has overwritten lacks that one until the next exchange, which takes it
-  // for trained.
+  // An element whose difference a push has overwritten lacks it until the next exchange, which treats it as
+  // trained.
   for (const Watch& watch : watches) CHECK(watch.largestExcess < 8 * kPeriod);
 }
 
@@ -297,7 +297,7 @@ TEST_CASE("Under easgd a machine and the centre move towards each other by the s
   until([&] { return exchanges > 10; });
   one.trainer.end();
   one.root.statusWhen([](const Json& status) { return status["trainers"].empty(); });
-  // What one side gains the other loses: the sum is where both began, and all that was trained.
+  // What one side gains the other loses: the sum equals both initial values plus everything trained.
   const auto [centre, rounds] = valuesOf(one.root);
   const auto [own, version] = valuesOf(one.machine);
   const float total = begin + static_cast<float>(one.trainer.pushed());
@@ -308,7 +308,7 @@ TEST_CASE("Under easgd a machine and the centre move towards each other by the s
 
 TEST_CASE("A machine that has values of its own gets the root's, and keeps what it trains after that") {
   OneMachine one;
-  {  // somebody brings the root its values
+  {  // another trainer initializes the root
     const auto client = connectTo(one.root);
     const std::vector<float> values = everyParameter(kModel, 1000);
     PSD_REQUIRE_OK(client->join({Rank{0}, 1}, kModel, [&] { return std::span<const float>(values); }));
@@ -327,7 +327,7 @@ TEST_CASE("A machine that has values of its own gets the root's, and keeps what 
   CHECK(at[0] <= 1000 + static_cast<float>(one.trainer.pushed()) - 50);
 }
 
-TEST_CASE("A bridge that is stopped loses nothing, and the next one goes on") {
+TEST_CASE("A bridge that is stopped loses nothing, and the next one resumes") {
   OneMachine one;
   for (uint64_t times = 1; times <= 8; times++) {
     RunningBridge bridge(one.options());
@@ -399,7 +399,7 @@ TEST_CASE("What a bridge cannot lie between is refused in one line") {
   refused(
       rootConfig(
           {{"type", "diloco"}, {"period", 10}, {"fragments", 2}, {"inner", {{"type", "sgd"}, {"lr", 1}}}}),
-      machineConfig("locked"), "takes neither `fragments` nor a `delay`");
+      machineConfig("locked"), "supports neither `fragments` nor a `delay`");
 }
 
 TEST_CASE("A model with embedding tables has no bridge") {
@@ -436,7 +436,7 @@ TEST_CASE("A difference is added past the optimizer, whose state stays") {
   PSD_REQUIRE_OK(added);
   CHECK(added->versions.front() == Version{1});
   CHECK(largest(valuesOf(machine).first, everyParameter(kModel, 8)) == 0);
-  // Again: it is known.
+  // Repeated: it is recognized.
   PSD_REQUIRE_OK((*bridge)->push(Step{1}, difference, 1, {}).wait());
   CHECK(valuesOf(machine).second == 1);
   const auto here = (*bridge)->progress();
@@ -446,13 +446,13 @@ TEST_CASE("A difference is added past the optimizer, whose state stays") {
   CHECK(here->trainers == 1);
   CHECK_FALSE(here->over);
   CHECK_FALSE(trainer->progress().ok());
-  // A second one finds the place taken.
+  // A second one finds the slot taken.
   const auto other = Client::connect(options);
   PSD_REQUIRE_OK(other);
   const auto refused = (*other)->join({}, kModel, [&] { return std::span<const float>(zeros); });
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::rankTaken);
-  CHECK(has(refused.message(), "the place of the bridge"));
+  CHECK(has(refused.message(), "the bridge's place"));
 }
 
 TEST_CASE("The state of a bridge comes back from its file, and one bridge has it") {
@@ -490,7 +490,7 @@ TEST_CASE("The state of a bridge comes back from its file, and one bridge has it
   CHECK(loaded->seen == state.seen);
   CHECK(loaded->base == state.base);
   CHECK(loaded->other == state.other);
-  // A bit that is wrong is found.
+  // A flipped bit is detected.
   const std::string path = "state/bridge.safetensors", saved = env.files().at(path);
   for (size_t at = saved.size() - 90; at < saved.size(); at += 7) {
     std::string damaged = saved;

@@ -1,4 +1,4 @@
-"""Certificates for tests, made by openssl's command line: an authority, and what it signs."""
+"""Certificates for tests, created by openssl's command line: an authority and certificates that it signs."""
 
 import subprocess
 
@@ -14,7 +14,7 @@ class Authority:
         self._openssl("req", "-x509", "-new", "-key", self.key, "-days", "30", "-subj", f"/CN=psd test {name}", "-out", self.path)
 
     def sign(self, name, common_name=None, alternatives="", expired=False, days=30):
-        """Certificate and key of somebody, over those of the same name if there are any. `days`: that the certificate holds."""
+        """Creates a certificate and its key, replacing those of the same name. `days`: validity of the certificate."""
         certificate, key, request, extensions = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr", "ext"))
         self._key(key)
         self._openssl("req", "-new", "-key", key, "-subj", f"/CN={common_name or name}", "-out", request)
@@ -38,7 +38,7 @@ class Authority:
                       "-notext")
 
     def other_kind_of_key(self, name):
-        """A key of RSA, where all others are of elliptic curves."""
+        """An RSA key; all others use elliptic curves."""
         path = self.folder / f"{name}.key"
         self._openssl("genrsa", "-out", path, "2048")
         return path

@@ -1,4 +1,4 @@
-// Client and daemon together, in one process and over TCP: what is pulled is what was pushed.
+// Client and daemon in one process, over TCP: pulls return what was pushed.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// With a rate of 1, integers this small and few pushes every value is an integer that float32 holds
+// With a learning rate of 1, small integers and few pushes, every value is an integer that float32 represents
 // exactly, so that results can be compared bit by bit.
 constexpr int kGradientMost = 8;
 
@@ -37,7 +37,7 @@ ModelSpec modelOf(const std::vector<std::vector<uint64_t>>& shapes) {
   return model;
 }
 
-/// An arena of small integers that differ from place to place and with `salt`; zero in the padding.
+/// An arena of small integers that depend on the position and on `salt`; zero in the padding.
 std::vector<float> integers(const ModelSpec& model, uint64_t salt) {
   ModelLayout layout(model);
   std::vector<float> values(layout.totalElements());
@@ -88,12 +88,12 @@ uint64_t counter(const testing::LocalServer& server, const char* name) {
   return server.status()["counters"][name].get<uint64_t>();
 }
 
-/// The versions of shards that are all at one.
+/// The versions of shards that all have the same version.
 std::vector<Version> allAt(const JoinInfo& info, uint64_t version) {
   return std::vector<Version>(info.shardCount, Version{version});
 }
 
-/// Pushes twice with a client of its own and checks what is then pulled against the same by hand.
+/// Pushes twice with a client of its own, and compares the pulled values with the same computation by hand.
 void trainAndCompare(const testing::LocalServer& server, const ModelSpec& model, std::vector<float>& expected,
                      uint64_t chunkBytes, uint32_t window) {
   auto client = connectTo(server, chunkBytes, window);
@@ -209,8 +209,8 @@ TEST_CASE("Client and server: NaN and infinity are refused, counted, and reach n
         auto now = pulled(*client, model);
         CHECK(std::all_of(now.begin(), now.end(), [](float value) { return std::isfinite(value); }));
         CHECK(now[place] == expected[place]);
-        // Under locked a shard with a bad slice has no update at all. What came before the bad slice, other
-        // shards under locked and other slices under hogwild, is in the model when it is found.
+        // Under locked a shard with a bad slice has no update. What preceded the bad slice (other shards
+        // under locked, other slices under hogwild) is already in the model when it is detected.
         auto range = server.status()["shards"][place < shardBegin ? 0 : 1];
         auto begin = range["begin"].get<ptrdiff_t>(), count = range["elements"].get<ptrdiff_t>();
         if (policy == "locked") {
@@ -239,7 +239,7 @@ TEST_CASE("Client and server: initial values that are not finite are refused") {
 
 namespace {
 
-/// Reports all of a gradient to a push, in pieces that cut across the slices and in random order.
+/// Reports a whole gradient to a push, in pieces that cut across the slices and in random order.
 void reportAll(PartialPush& push, uint64_t elements, testing::Random& random) {
   constexpr uint64_t kPiece = 100;
   std::vector<uint64_t> begins;
@@ -248,8 +248,8 @@ void reportAll(PartialPush& push, uint64_t elements, testing::Random& random) {
   for (uint64_t begin : begins) push.ready(begin, std::min(kPiece, elements - begin));
 }
 
-/// `clients` trainers push ones, `pushes` times each, all at once; what the model is in the end, from zero.
-/// Errors come back as an empty model, since Catch2 takes assertions from one thread only.
+/// `clients` trainers push ones concurrently, `pushes` times each; returns the final model, starting from
+/// zero. Returns an empty model on errors, since Catch2 accepts assertions from one thread only.
 std::vector<float> pushOnesAtOnce(const testing::LocalServer& server, const ModelSpec& model,
                                   uint32_t clients, uint64_t pushes) {
   const ModelLayout layout(model);
@@ -310,7 +310,7 @@ TEST_CASE("Client and server: under hogwild every element ends within the provab
   const ModelLayout layout(model);
   for (const TensorPlace& place : layout.places()) {
     for (uint64_t i = place.begin; i < place.begin + place.count; i++) {
-      // An update lost to a race is one not counted; the last store, at least, is not lost.
+      // An update lost to a race is not counted; the last store, at least, is not lost.
       bool within = end[i] <= -1 && end[i] >= -static_cast<float>(kClients * kPushes);
       if (!within || end[i] != std::trunc(end[i])) FAIL("element " << i << " is " << end[i]);
     }
@@ -375,7 +375,7 @@ TEST_CASE(
     CHECK(histograms["log_sync_seconds"]["count"] == 0);
     PSD_REQUIRE_OK(client->leave());
     if (rounds) continue;
-    // Each trainer has its own: another's gradient, from version 0 on, is 3 behind, and nobody else's.
+    // Each trainer has its own staleness: another trainer's gradient, from version 0 on, is 3 behind.
     auto other = connectTo(server, 4 << 10);
     joinAs(*other, {Rank{0}, 1}, model, integers(model, 1));
     PSD_REQUIRE_OK(other->push(Step{1}, integers(model, 4), 1, allAt(info, 0)).wait());
@@ -411,7 +411,7 @@ TEST_CASE("Client and server: a push that is given up leaves no update and block
   CHECK(versions(server) == std::vector<uint64_t>{1});
 }
 
-TEST_CASE("Client and server: trainers that disagree are told how, and may try again") {
+TEST_CASE("Client and server: trainers that disagree get the difference, and may retry") {
   const ModelSpec model = modelOf({{20, 3}, {5}});
   testing::LocalServer server(configOf("hogwild", 2));
   auto holder = connectTo(server), other = connectTo(server);

@@ -1,5 +1,5 @@
-// Codecs over the wire, daemon and client in one process: the model becomes what encoding and decoding by
-// hand make of it, whoever may use which codec is as the configuration says, and bytes that went wrong change
+// Codecs over the wire, daemon and client in one process: the model equals the result of encoding and
+// decoding by hand, the configuration decides which trainer may use which codec, and corrupt bytes change
 // nothing.
 
 #include <algorithm>
@@ -77,13 +77,13 @@ std::vector<Slice> slices() {
                        kChunkBytes / sizeof(float));
 }
 
-/// What the weights become, slice by slice.
+/// The expected weights, slice by slice.
 class Reference {
  public:
   Reference(const std::string& spec, std::vector<float> start)
       : weights_(std::move(start)), encoder_(codecNamed(spec), 1) {}
 
-  /// One that is `dropped` goes into the next.
+  /// A `dropped` push is added to the next.
   void push(uint64_t step, const std::vector<float>& gradient, bool dropped = false) {
     for (const Slice& slice : slices()) {
       auto encoded =
@@ -125,7 +125,7 @@ TEST_CASE("a trainer with any codec makes the model that its decoded gradients m
       }
       CHECK(pulled(*trainer.client) == reference.weights());
 
-      // Several under way together, one of them as its parts become ready.
+      // Several in flight at once, one of them sent as its parts become ready.
       std::vector<std::vector<float>> gradients;
       std::vector<Pending<PushInfo>> answers;
       for (int i = 0; i < 3; i++) gradients.push_back(normalValues(trainer.start.size(), random));
@@ -133,7 +133,7 @@ TEST_CASE("a trainer with any codec makes the model that its decoded gradients m
       reference.push(step, gradients[0]);
       auto partial = trainer.client->beginPush(Step{++step}, gradients[1], 1, {});
       reference.push(step, gradients[1]);
-      for (uint64_t end = gradients[1].size(); end > 0;) {  // from the back, as backward does
+      for (uint64_t end = gradients[1].size(); end > 0;) {  // from the back, in the order of a backward pass
         const uint64_t some = std::min<uint64_t>(end, 16 * random.between(1, 300));
         partial->ready(end - some, some);
         end -= some;
@@ -235,7 +235,7 @@ TEST_CASE("the daemon says which codecs trainers may use, and which they do when
   CHECK(other.info.pullCodec == "none");
 }
 
-/// Of the small model of raw_trainer.h, read by an ordinary client.
+/// The parameters of raw_trainer.h's small model, read by an ordinary client.
 std::vector<float> modelOf(const LocalServer& server) {
   return std::async(std::launch::async,
                     [&]() -> std::vector<float> {

@@ -1,5 +1,5 @@
-// A trainer with several connections: its pushes count once each, they stand or fall together, and a daemon
-// gives further ones to nobody but the trainer itself.
+// A trainer with several connections: its pushes count once each and are applied as a whole, and the daemon
+// gives further connections only to the trainer itself.
 
 #include <algorithm>
 #include <cmath>
@@ -75,15 +75,15 @@ bool all(const std::vector<float>& values, uint64_t count) {
                      [&](float value) { return value == static_cast<float>(count); });
 }
 
-/// Pushes −1 for every element, some of them before others are answered.
+/// Pushes −1 for every element; some pushes are sent before others are answered.
 void pushMany(Client& client, uint64_t pushes, uint32_t inflight, const std::vector<float>& gradient) {
   std::vector<Pending<PushInfo>> open;
   for (uint64_t step = 1; step <= pushes; step++) {
-    // As a trainer in step would say, for sync.
+    // The basis that a trainer under sync would report.
     const std::vector<Version> basis(kShards, Version{step - 1});
     open.push_back(client.push(Step{step}, gradient, 1, basis));
     if (open.size() < inflight) continue;
-    // The newest first: it cannot go before the others.
+    // The newest first: it cannot be sent before the others.
     for (; !open.empty(); open.pop_back()) PSD_REQUIRE_OK(open.back().wait());
   }
   for (; !open.empty(); open.pop_back()) PSD_REQUIRE_OK(open.back().wait());
@@ -106,7 +106,7 @@ TEST_CASE("Connections: every push is applied once to every shard, whatever loop
         CHECK(status["counters"]["refused_slices"] == 0);
         for (const Json& shard : status["shards"]) CHECK(shard["version"] == kPushes);
         CHECK(status["trainers"][0]["connections"] == kConnections);
-        CHECK(status["gauges"]["connections_open"] == kConnections + 1);  // and the one that asks
+        CHECK(status["gauges"]["connections_open"] == kConnections + 1);  // plus that of status()
         PSD_REQUIRE_OK(client->leave());
       }
     }
@@ -156,7 +156,7 @@ TEST_CASE("Connections: parts of a gradient in any order, and a push that is giv
   PSD_REQUIRE_OK(info);
   CHECK(info->bytes == elements() * sizeof(float));
   const std::vector<float> values = pulled(*client);
-  // Of the first, shards that came whole are in the model; which those are is the connections' race.
+  // Complete shards of the first push are in the model; which ones depends on the connections' timing.
   CHECK(values.back() == 3.f);
   for (const float value : values) CHECK((value == 3.f || value == 4.f));
 }
@@ -174,7 +174,7 @@ TEST_CASE("Connections: one of them is cut in the middle of a push, which is in 
   auto client = joined(options, 0, 1);
   {
     auto push = client->beginPush(Step{1}, gradient, 1, {});
-    // Shards 0, 2 and 4 go over one connection, 1 and 3 over the other: of both a part has come.
+    // Shards 0, 2 and 4 use one connection, 1 and 3 the other: a part of each has arrived.
     const size_t shard = elements() / kShards;
     for (size_t i = 0; i < kShards; i++) push->ready(i * shard, shard / 2);
     server.statusWhen([](const Json& status) { return status["counters"]["push_slices"] >= 6; });
@@ -193,7 +193,7 @@ TEST_CASE("Connections: one of them is cut in the middle of a push, which is in 
   for (const Json& each : status["shards"]) CHECK(each["version"] == 2);
 }
 
-TEST_CASE("Connections: a trainer that is told to stop waits for no push behind one whose answer was lost") {
+TEST_CASE("Connections: a trainer that is stopped waits for no push behind one whose answer was lost") {
   Json config = configOf("sync", 2);
   config["policy"]["start_trainers"] = 2;  // so that a push is not answered
   const LocalServer server(config);
@@ -204,7 +204,7 @@ TEST_CASE("Connections: a trainer that is told to stop waits for no push behind 
   const std::vector<float> gradient(elements(), -1.f);
   auto client = joined(options, 0, 2);
   auto first = client->push(Step{1}, gradient, 1, {});
-  auto second = client->push(Step{2}, gradient, 1, {});  // goes when the first is answered
+  auto second = client->push(Step{2}, gradient, 1, {});  // sent when the first is answered
   server.statusWhen([](const Json& status) { return status["trainers"][0]["waits_for"] == "push"; });
   for (const size_t connection : {0, 1}) proxy.cut(connection);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -219,7 +219,8 @@ TEST_CASE("Connections: a trainer that is told to stop waits for no push behind 
 }
 
 TEST_CASE("Connections: through a codec nothing of a dropped gradient is lost") {
-  // Of trainers in step, one gradient is late: all of its shards, though only one connection hears of it.
+  // For synchronous trainers one gradient is late, in all of its shards, though only one connection receives
+  // that outcome.
   Json config = configOf("sync", 2);
   config["policy"]["backup_trainers"] = 1;
   const LocalServer server(config);
@@ -267,12 +268,12 @@ TEST_CASE("Connections: only a trainer that is in gets another one") {
     REQUIRE(answer.isError());
     return testing::statusFrom(answer.getError()).error().code;
   };
-  CHECK(refusal(0, 8, 1) == ErrorCode::sessionEnded);        // another life
-  CHECK(refusal(1, 0, 1) == ErrorCode::sessionEnded);        // said no incarnation
-  CHECK(refusal(2, 7, 1) == ErrorCode::sessionEnded);        // nobody there
-  CHECK(refusal(1 << 30, 7, 1) == ErrorCode::sessionEnded);  // no rank at all
+  CHECK(refusal(0, 8, 1) == ErrorCode::sessionEnded);        // another incarnation
+  CHECK(refusal(1, 0, 1) == ErrorCode::sessionEnded);        // no incarnation given
+  CHECK(refusal(2, 7, 1) == ErrorCode::sessionEnded);        // not joined
+  CHECK(refusal(1 << 30, 7, 1) == ErrorCode::sessionEnded);  // not a rank
   CHECK(refusal(0, 7, 0) == ErrorCode::sessionEnded);
-  CHECK(refusal(0, 7, 2) == ErrorCode::sessionEnded);  // has not joined so often
+  CHECK(refusal(0, 7, 2) == ErrorCode::sessionEnded);  // has not joined that often
 }
 
 TEST_CASE("Connections: a further one is of the same session, and ends with it") {
@@ -285,7 +286,7 @@ TEST_CASE("Connections: a further one is of the same session, and ends with it")
     REQUIRE(answer.isSession());
     const Status status = pushOver(early, trainer, answer.getSession(), 1, 0, 16);
     REQUIRE_FALSE(status.ok());
-    CHECK(status.error().code == ErrorCode::notReady);  // the model has no values
+    CHECK(status.error().code == ErrorCode::notReady);  // the model is not initialized
   }
   trainer.bringZeros();
   RawPeer further(io, server.address());

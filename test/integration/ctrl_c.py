@@ -1,4 +1,4 @@
-"""Ctrl-C while a call of the Python package waits."""
+"""Ctrl-C during a blocking call of the Python package."""
 
 import os
 import signal
@@ -6,11 +6,11 @@ import sys
 import threading
 import time
 
-CALL_S_MAX = 5  # the call itself would take 10 s, a lease
+CALL_S_MAX = 5  # the call alone would take 10 s, a lease
 
 
 def check(test, what, call, close):
-    """A Ctrl-C ends `call`, which waits. Prints how long that took, with `close` too."""
+    """A Ctrl-C ends `call`, which blocks. Prints the time that this took, including `close`."""
     sent = []
 
     def interrupt():

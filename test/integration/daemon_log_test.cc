@@ -1,4 +1,4 @@
-// What a real daemon logs of peers that go too far.
+// The log of a real daemon about peers that exceed limits.
 
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ TEST_CASE("a join with an endless name is one short line, and answered with anot
   DaemonProcess daemon(folder);
   daemon.start({});
   const std::string name(2 << 20, 'n');
-  // Of a model, of a tensor that is too long, and of one that appears twice: whatever is quoted is cut.
+  // A model name, a tensor name that is too long, and one that occurs twice: every quoted name is cut.
   const std::vector<ModelSpec> models = {{name, {{name, DType::f32, {16}}}},
                                          {"m", {{name, DType::f32, {16}}, {name, DType::f32, {16}}}}};
   const std::vector<float> values(32);
@@ -35,7 +35,7 @@ TEST_CASE("a join with an endless name is one short line, and answered with anot
     CHECK(joined.message().size() < 600);
   }
   std::string lines = daemon.errors();
-  for (int i = 0; i < 2; i++) lines.erase(0, lines.find('\n') + 1);  // it is ready, and saves nothing
+  for (int i = 0; i < 2; i++) lines.erase(0, lines.find('\n') + 1);  // ready; saves nothing
   CHECK(std::count(lines.begin(), lines.end(), '\n') == 2);
   CHECK(lines.size() < 2000);
 }

@@ -24,7 +24,7 @@
 
 namespace psd::testing {
 
-/// psd in a process of its own, on a Unix socket. Killed at the end. Owned by one thread.
+/// psd in a process of its own, on a Unix socket. Killed by the destructor. Owned by one thread.
 class DaemonProcess {
  public:
   explicit DaemonProcess(const TempDir& folder) : folder_(folder) {}
@@ -32,7 +32,7 @@ class DaemonProcess {
 
   std::string address() const { return "unix://" + folder_.file("psd.sock"); }
 
-  /// On testDevice(), where `settings` name no devices. `configFile` empty: none.
+  /// Uses testDevice() if `settings` name no devices. `configFile` empty: none.
   void start(const std::vector<std::string>& settings, const std::string& configFile = {}) {
     std::vector<std::string> words = {program(), "--listen", address()};
     const auto isDevices = [](const std::string& setting) { return setting.starts_with("devices="); };
@@ -64,21 +64,21 @@ class DaemonProcess {
     REQUIRE(answers());
   }
 
-  /// After SIGSTOP none of its threads runs any more.
+  /// After SIGSTOP, returns when none of its threads runs any more.
   void signal(int signal) {
     if (pid_ <= 0) return;
     ::kill(pid_, signal);
     siginfo_t stopped;
     if (signal == SIGSTOP) waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
   }
-  /// Gives the exit status, or −1 where a signal ended it.
+  /// Returns the exit status, or −1 if a signal ended it.
   int kill(int signal) {
     this->signal(signal);
     return wait();
   }
 
-  /// Waits for a daemon that ends by itself, and gives its exit status, or −1 where a signal ended it; ctest
-  /// bounds the wait.
+  /// Waits until the daemon exits, and returns its exit status, or −1 if a signal ended it; ctest bounds the
+  /// wait.
   int wait() {
     if (pid_ <= 0) return -1;
     int status = 0;
@@ -87,16 +87,16 @@ class DaemonProcess {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  /// The next one that is started may have so many files open.
+  /// Limits the open files of the next process that is started.
   void setDescriptorsMax(rlim_t descriptors) { descriptorsMax_ = descriptors; }
 
-  /// From now on no file may grow beyond that many bytes, as on a disk that is full.
+  /// From now on no file may grow beyond that many bytes, as on a full disk.
   void setFileBytesMax(rlim_t bytes) const {
     const rlimit limit{bytes, RLIM_INFINITY};
     REQUIRE(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr) == 0);
   }
 
-  /// The status document, once `condition` holds for it; for a minute at most.
+  /// The status document, once `condition` holds for it; waits at most a minute.
   template <class Condition>
   nlohmann::ordered_json statusWhen(Condition condition) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -109,7 +109,7 @@ class DaemonProcess {
     REQUIRE(condition(now));
     return now;
   }
-  /// The status document's `durability`, once `reached` holds for it; for a minute at most.
+  /// The status document's `durability`, once `reached` holds for it; waits at most a minute.
   template <class Condition>
   nlohmann::ordered_json until(Condition reached) const {
     return statusWhen([&](const auto& status) { return reached(status["durability"]); })["durability"];
@@ -120,7 +120,7 @@ class DaemonProcess {
     PSD_REQUIRE_OK(text);
     return nlohmann::ordered_json::parse(*text);
   }
-  /// Has it read its configuration file again.
+  /// Makes it reload its configuration file.
   void reload() const {
     PSD_REQUIRE_OK(std::async(std::launch::async, [&] {
                      return reloadDaemon(parsedAddress(), std::chrono::minutes(1));
@@ -130,7 +130,7 @@ class DaemonProcess {
     untilLogWritten();
     return readFile(folder_.file("psd.err"));
   }
-  /// Waits a minute at most until it has written that to standard error.
+  /// Waits at most a minute until standard error contains the text.
   void untilSaid(const std::string& text) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (errors().find(text) == std::string::npos) {
@@ -140,7 +140,7 @@ class DaemonProcess {
   }
 
  private:
-  /// Returns once the thread that writes the daemon's log has written what was logged before.
+  /// Returns once the thread that writes the daemon's log has written everything logged so far.
   void untilLogWritten() const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     std::error_code gone;
@@ -160,7 +160,7 @@ class DaemonProcess {
     return path;
   }
   bool answers() const { return fetchStatus(std::chrono::seconds(5)).ok(); }
-  /// By another thread: the caller's may have an event loop of its own.
+  /// On another thread: the caller's may have an event loop of its own.
   Result<std::string> fetchStatus(std::chrono::milliseconds timeout) const {
     return std::async(std::launch::async, [&] { return fetchStatusJson(parsedAddress(), timeout); }).get();
   }

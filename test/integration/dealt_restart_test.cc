@@ -1,5 +1,5 @@
-// Samples that the daemon deals, over its deaths. Every gradient is minus the number of its samples and the
-// rate 1, so that each parameter counts the samples that are in the model.
+// Samples that the daemon assigns, across crashes of the daemon. Every gradient is minus the number of its
+// samples and the learning rate 1, so that each parameter counts the samples that are in the model.
 
 #include <chrono>
 #include <csignal>
@@ -36,7 +36,7 @@ std::vector<std::string> settingsFor(const TempDir& folder, const std::string& d
               R"(", "every_updates": 20})"};
 }
 
-/// A trainer that comes back to the daemon by itself. Owned by one thread.
+/// A trainer that reconnects to the daemon automatically. Owned by one thread.
 class Worker {
  public:
   Worker(const DaemonProcess& daemon, uint32_t rank) {
@@ -65,7 +65,7 @@ class Worker {
       PSD_RETURN_IF_ERROR(push(dealt).status());
     }
   }
-  /// What every parameter counts; −1: not all the same.
+  /// The count that every parameter has; −1: they differ.
   Result<float> count() {
     PSD_RETURN_IF_ERROR(client_->pull(values_).wait().status());
     return values_ == std::vector<float>(values_.size(), values_[0]) ? values_[0] : -1;
@@ -100,10 +100,10 @@ TEST_CASE("every sample of every epoch is in the model once, however often the d
     std::promise<void> checked;
     const std::shared_future<void> mayLeave = checked.get_future().share();
     for (uint32_t rank : {0, 1}) {
-      // Made here: Catch2 takes assertions from one thread only.
+      // Created here: Catch2 accepts assertions from one thread only.
       auto worker = std::make_shared<Worker>(daemon, rank);
       working.push_back(std::async(std::launch::async, [worker, mayLeave]() -> Status {
-        // A daemon that dies when all is done may go on from where it was not.
+        // A daemon that dies when all samples are done may resume from an earlier state.
         for (int look = 0; look < 18000; look++) {
           PSD_RETURN_IF_ERROR(worker->workToTheEnd());
           if (mayLeave.wait_for(std::chrono::milliseconds(10)) == std::future_status::ready) break;
@@ -140,7 +140,7 @@ TEST_CASE("what a trainer has when the daemon dies waits for it, and goes to oth
   Worker other(daemon, 1);
   const auto held = absent->take();
   PSD_REQUIRE_OK(held);
-  for (int i = 0; i < 3; i++) {  // with these that deal is on the disk
+  for (int i = 0; i < 3; i++) {  // by then that assignment is on the disk
     const auto dealt = other.take();
     PSD_REQUIRE_OK(dealt);
     PSD_REQUIRE_OK(other.push(*dealt));
@@ -197,7 +197,7 @@ TEST_CASE("samples whose gradient is in one shard when the daemon dies are done,
   const auto dealt = other.take();
   PSD_REQUIRE_OK(dealt);
   PSD_REQUIRE_OK(other.push(*dealt));
-  CHECK(push(after, 0) == schema::PushOutcome::APPLIED);  // as it was
+  CHECK(push(after, 0) == schema::PushOutcome::APPLIED);  // as the previous daemon
   CHECK(push(after, 1) == schema::PushOutcome::STALE);
   waitUntilDone(daemon, 2 * kBatch);
 }
@@ -226,7 +226,7 @@ TEST_CASE(
   PSD_REQUIRE_OK(worker.leave());
   PSD_REQUIRE_OK(fresh.leave());
   CHECK(daemon.wait() == 0);
-  daemon.start(settings);  // a run of its own
+  daemon.start(settings);  // a new run
   Worker next(daemon, 0);
   again = next.take();
   PSD_REQUIRE_OK(again);

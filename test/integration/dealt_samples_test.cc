@@ -1,5 +1,5 @@
-// Samples that the daemon deals. Every gradient is minus the number of its samples and the rate 1, so that
-// each parameter counts the samples that are in the model.
+// Samples that the daemon assigns. Every gradient is minus the number of its samples and the learning rate 1,
+// so that each parameter counts the samples that are in the model.
 
 #include <cmath>
 #include <future>
@@ -22,7 +22,7 @@ constexpr uint64_t kSamples = 100, kEpochs = 3, kDayMs = 86'400'000;
 constexpr uint32_t kBatch = 8;
 
 Json configOf(const std::string& policy) {
-  // One shard: a gradient is in the model whole or not at all.
+  // One shard: a gradient is in the model as a whole or not.
   return {{"shards", 1},
           {"policy", {{"type", policy}}},
           {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
@@ -42,7 +42,7 @@ class Worker {
                                  [&] { return std::span<const float>(zeros_); }));
   }
 
-  /// For a batch whose size the daemon chooses.
+  /// Requests a batch whose size the daemon chooses.
   Result<DealtSamples> takeSized(double sampleSeconds, uint32_t nominal = kBatch) {
     return client_->takeSamples(
         {Step{step_ + 1}, 4 * kBatch, kSamples, kEpochs, 0, false, nominal, sampleSeconds});
@@ -50,19 +50,19 @@ class Worker {
   Result<DealtSamples> take(bool wait = false, uint64_t epochs = kEpochs) {
     return client_->takeSamples({Step{step_ + 1}, kBatch, kSamples, epochs, 0, wait});
   }
-  /// Pushes the gradient of what was dealt.
+  /// Pushes the gradient of the assigned samples.
   Result<PushInfo> push(const DealtSamples& dealt) {
     PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_->pull(values_).wait());
     const std::vector<float> gradient(zeros_.size(), -static_cast<float>(dealt.count));
     return client_->push(Step{++step_}, gradient, dealt.count, pulled.versions).wait();
   }
-  /// Works until all is done; gives how many of its samples were applied.
+  /// Works until all samples are done; returns the number of its samples that were applied.
   Result<uint64_t> workToTheEnd() {
     for (uint64_t had = 0;;) {
       PSD_ASSIGN_OR_RETURN(const DealtSamples dealt, take(true));
       if (dealt.what == DealtSamples::What::finished) return had;
       PSD_ASSIGN_OR_RETURN(const PushInfo pushed, push(dealt));
-      if (pushed.outcome == PushOutcome::applied) had += dealt.count;  // else others get them
+      if (pushed.outcome == PushOutcome::applied) had += dealt.count;  // or others get them
     }
   }
   Status leave() { return client_->leave(); }
@@ -87,7 +87,7 @@ void checkCounts(const LocalServer& server) {
 std::vector<std::future<Result<uint64_t>>> startWorkers(const LocalServer& server, uint32_t count) {
   std::vector<std::future<Result<uint64_t>>> working;
   for (uint32_t rank = 0; rank < count; rank++) {
-    // Made here: Catch2 takes assertions from one thread only.
+    // Created here: Catch2 accepts assertions from one thread only.
     auto worker = std::make_shared<Worker>(server, rank, 3);
     working.push_back(std::async(std::launch::async, [worker]() -> Result<uint64_t> {
       auto had = worker->workToTheEnd();
@@ -98,7 +98,7 @@ std::vector<std::future<Result<uint64_t>>> startWorkers(const LocalServer& serve
   return working;
 }
 
-/// How many samples they had together.
+/// The total number of their samples.
 uint64_t samplesOf(std::vector<std::future<Result<uint64_t>>>& working) {
   uint64_t all = 0;
   for (auto& each : working) {
@@ -154,9 +154,9 @@ TEST_CASE("every sample of every epoch is in the model once, though a trainer di
   PSD_REQUIRE_OK(dealt);
   CHECK(dealt->count == kBatch);
   PSD_REQUIRE_OK(doomed->push(*dealt));
-  PSD_REQUIRE_OK(doomed->take());  // and it dies with these
+  PSD_REQUIRE_OK(doomed->take());  // it dies with these
   auto working = startWorkers(server, 2);
-  // They do the rest, and wait for what the doomed one has.
+  // They do the rest, and wait for the samples of the lost one.
   server.statusWhen(
       [](const Json& status) { return status["samples"]["done"] == kSamples * kEpochs - kBatch; });
   for (auto& each : working) CHECK(each.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
@@ -165,7 +165,7 @@ TEST_CASE("every sample of every epoch is in the model once, though a trainer di
   checkCounts(server);
 }
 
-TEST_CASE("who has no samples left holds up nobody, whatever the policy") {
+TEST_CASE("a trainer without samples delays no other, whatever the policy") {
   for (const char* policy : {"locked", "bounded_staleness", "sync"}) {
     INFO(policy);
     Json config = configOf(policy);
@@ -193,7 +193,7 @@ TEST_CASE("samples are asked for once per step, and by all alike") {
   CHECK(none.error().code == ErrorCode::invalidArgument);
 }
 
-TEST_CASE("who comes when all is done and all have left begins anew, unless the daemon's life is one run") {
+TEST_CASE("a join after all is done and all have left starts a new run, unless the daemon serves one run") {
   const bool oneRun = GENERATE(false, true);
   Json config = configOf("locked");
   config["exit_when_done"] = oneRun;
@@ -206,7 +206,7 @@ TEST_CASE("who comes when all is done and all have left begins anew, unless the 
   PSD_REQUIRE_OK(dealt);
   CHECK(dealt->what == (oneRun ? DealtSamples::What::finished : DealtSamples::What::range));
   if (!oneRun) return;
-  dealt = late.take(false, kEpochs + 1);  // another plan
+  dealt = late.take(false, kEpochs + 1);  // another sample plan
   PSD_REQUIRE_OK(dealt);
   CHECK(dealt->what == DealtSamples::What::range);
   CHECK(dealt->epoch == 0);
@@ -223,7 +223,7 @@ TEST_CASE("sizes follow the speeds that trainers tell, and the status shows them
   };
   CHECK(next(slow, 0) == kBatch);
   CHECK(next(fast, 0.001) == kBatch);
-  CHECK(next(slow, 0.003) == kBatch / 2);  // of 16, 1 : 3
+  CHECK(next(slow, 0.003) == kBatch / 2);  // shares of 16 as 1 : 3
   CHECK(next(fast, 0.001) == kBatch * 3 / 2);
   const auto other = fixed.take();
   PSD_REQUIRE_OK(other);

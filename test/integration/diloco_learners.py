@@ -1,4 +1,4 @@
-"""Learners of psd.torch.DiLoCo, for tests with real daemons."""
+"""Learners of psd.torch.DiLoCo for tests with real daemons."""
 
 import processes
 import torch
@@ -37,7 +37,7 @@ class LearnerTest(processes.ProcessTest):
         return self.daemon(policy="diloco", optimizer=optimizer, policy__period=PERIOD, **settings, **keys)
 
     def two(self, name="two", only=(0, 1), **options):
-        """Two daemons that serve the model together, or those of them that are named; the cut goes through the first weight."""
+        """The two daemons that serve the model together, or only those in `only`; the cut is within the first weight."""
         addresses = [self.unix_address(f"{name}-{i}.sock") for i in range(2)]
         return [self.diloco(listen=(addresses[i],), daemons=addresses, index=i, round_timeout_ms=600_000,
                             durability={"type": "log", "path": str(self.folder / f"{name}-{i}")}, **options) for i in only]

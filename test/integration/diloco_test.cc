@@ -1,5 +1,5 @@
-// Policy diloco with a real daemon: its rounds held to LibTorch's optimizers and to plain sums, and learners
-// that come too late.
+// Policy diloco with a real daemon: its rounds compared with LibTorch's optimizers and with plain sums, and
+// late learners.
 
 #include <algorithm>
 #include <chrono>
@@ -37,7 +37,7 @@ Json configOf(Json policy, const Json& optimizer, uint32_t shards = 2) {
   return {{"policy", policy}, {"optimizer", optimizer}, {"shards", shards}, {"threads", 2}};
 }
 
-/// The daemon's parameters once so many learners have taken their steps.
+/// The daemon's parameters once this number of learners have taken their steps.
 std::vector<float> train(const LocalServer& server, uint32_t count, uint64_t steps) {
   std::vector<std::unique_ptr<SoftmaxTrainer>> learners;
   for (uint32_t rank = 0; rank < count; rank++) {
@@ -47,7 +47,7 @@ std::vector<float> train(const LocalServer& server, uint32_t count, uint64_t ste
   return testing::trainTogether(learners);
 }
 
-/// The gradients that a lone learner's batches have, one after the other, at whatever parameters it is at.
+/// The gradients of a lone learner's batches, in order, at its current parameters.
 class Gradients {
  public:
   std::span<const float> at(const torch::Tensor& weights) {
@@ -74,7 +74,7 @@ void setGradient(torch::Tensor& weights, std::span<const float> gradient) {
   std::copy(gradient.begin(), gradient.end(), weights.mutable_grad().data_ptr<float>());
 }
 
-/// DiLoCo of one learner by LibTorch's optimizers alone.
+/// DiLoCo of one learner with LibTorch's optimizers alone.
 std::vector<float> byLibTorch(const MakeTorch& makeInner, const MakeTorch& makeOuter, uint64_t period,
                               uint64_t rounds) {
   const auto size = static_cast<int64_t>(SoftmaxModel().parameters().size());
@@ -223,7 +223,7 @@ TEST_CASE("the loss falls with plain SGD inside and outside") {
   CHECK(*after < 0.5 * *before);
 }
 
-/// Learners that push what the test says, of a model with one tensor.
+/// Learners that push the test's values, for a model with one tensor.
 class Pushers {
  public:
   Pushers(const LocalServer& server, uint32_t count) {
@@ -237,7 +237,7 @@ class Pushers {
   }
 
   Client& operator[](size_t rank) { return *clients_[rank]; }
-  /// Of each learner a difference that is `value` everywhere, computed from the parameters after `round`
+  /// For each learner: a difference that is `value` everywhere, computed from the parameters after `round`
   /// rounds.
   Pending<PushInfo> push(uint32_t rank, float value, Behind behind, uint64_t round = 0) {
     std::ranges::fill(values_[rank], value);
@@ -292,7 +292,7 @@ void awaitDone(const Pending<RoundDue>& call) {
 }
 
 TEST_CASE(
-    "who is missing when a quorum is there is told, and what it pushes within the grace is in the round") {
+    "a learner missing at the quorum is notified, and its push within the grace is in the round") {
   LocalServer server(configOf({{"quorum", 2}, {"grace_ms", 60'000}, {"start_trainers", 3}}, kPlainOuter, 1));
   Pushers learners(server, 3);
   auto due = learners[2].roundDue(Version{0});
@@ -394,13 +394,13 @@ TEST_CASE("a call that waits for the end of a round is ended by a newer one, and
   PSD_REQUIRE_OK(learners[0].leave());
   LocalServer without(configOf({{"start_trainers", 1}}, kPlainOuter, 1));
   Pushers alone(without, 1);
-  auto closed = alone[0].roundDue(Version{0});  // without a grace nothing else is told
+  auto closed = alone[0].roundDue(Version{0});  // without a grace there is no other notice
   PSD_REQUIRE_OK(alone.push(0, 1, {8, 50}).wait());
   awaitDone(closed);
   CHECK(*closed.wait() == RoundDue::closed);
 }
 
-TEST_CASE("another policy tells learners without rounds to ask it, whoever asks the old one") {
+TEST_CASE("another policy redirects learners without rounds that ask the old one") {
   const auto with = [](uint32_t learners) -> Json {
     return {{"policy",
              {{"type", "async_diloco"}, {"period", 50}, {"dynamic_period", true}, {"learners", learners}}},
@@ -410,7 +410,7 @@ TEST_CASE("another policy tells learners without rounds to ask it, whoever asks 
   LocalServer server(with(0));
   Pushers learners(server, 1);
   auto due = learners[0].roundDue(Version{0});
-  PSD_REQUIRE_OK(server.reload(with(4)));  // as many as `delay` says
+  PSD_REQUIRE_OK(server.reload(with(4)));  // as many as `delay` has
   awaitDone(due);
   CHECK(due.wait().error().code == ErrorCode::notReady);
   auto again = learners[0].roundDue(Version{0});

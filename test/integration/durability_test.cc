@@ -1,5 +1,5 @@
-// A real daemon, killed and started again. SGD with a rate of 1 and gradients of −1: the model counts the
-// pushes that are in it.
+// A real daemon that is killed and started again. SGD with a learning rate of 1 and gradients of −1: the
+// model counts the pushes that are in it.
 
 #include <chrono>
 #include <filesystem>
@@ -42,7 +42,7 @@ std::unique_ptr<Client> joined(const std::string& address, std::vector<float>& v
   return std::move(*client);
 }
 
-/// The one value that every element of the model has.
+/// The value that every element of the model has.
 float pulled(Client& client) {
   const ModelLayout layout(kModel);
   std::vector<float> values(layout.totalElements());
@@ -73,7 +73,7 @@ std::vector<std::string> settingsFor(const std::string& durability) {
 }
 
 TEST_CASE("with a log, every push that was answered outlives kill -9, once") {
-  const std::string codec = GENERATE("none", "fp16", "topk:fraction=1");  // that lose nothing of a −1
+  const std::string codec = GENERATE("none", "fp16", "topk:fraction=1");  // codecs that lose nothing of a −1
   INFO(codec);
   TempDir folder;
   testing::Random random(20261121);
@@ -115,7 +115,7 @@ TEST_CASE("with checkpoints alone a crash loses what came after the last one, an
 
   daemon.start(settings);
   client = joined(daemon.address(), zeros);
-  // Each shard was saved between two updates, the first ones perhaps earlier than the last one.
+  // Each shard was saved between two updates, the first ones perhaps earlier than the last.
   const auto version = daemon.status()["shards"][0]["version"].get<uint64_t>();
   CHECK(version >= 10);
   PSD_REQUIRE_OK(pushOnce(*client, Step{14}));
@@ -125,10 +125,10 @@ TEST_CASE("with checkpoints alone a crash loses what came after the last one, an
 
   daemon.start(settings);
   CHECK(daemon.status()["shards"][0]["version"] == version + 1);
-  CHECK(daemon.errors().find("going on from checkpoint") != std::string::npos);
+  CHECK(daemon.errors().find("resuming from checkpoint") != std::string::npos);
 }
 
-TEST_CASE("a daemon under sync that goes on from a checkpoint counts its rounds from there") {
+TEST_CASE("a daemon under sync that resumes from a checkpoint counts its rounds from there") {
   TempDir folder;
   DaemonProcess daemon(folder);
   auto settings = settingsFor(R"({"type": "checkpoint", "path": ")" + folder.file("saved") + R"("})");
@@ -155,7 +155,7 @@ TEST_CASE("a daemon under sync that goes on from a checkpoint counts its rounds 
   CHECK(pulled(*client) == 7.f);
 }
 
-TEST_CASE("a folder that vanishes costs no training, is told of, and is used again once it is back") {
+TEST_CASE("a folder that vanishes costs no training, is reported, and is used again once it exists") {
   TempDir folder;
   DaemonProcess daemon(folder);
   const std::string saved = folder.file("saved");
@@ -173,7 +173,7 @@ TEST_CASE("a folder that vanishes costs no training, is told of, and is used aga
   CHECK(pulled(*client) == 2.f);
 }
 
-TEST_CASE("with a log a folder that is removed is made and taken anew, with all that was pushed") {
+TEST_CASE("with a log a removed folder is created and used again, with all pushes") {
   const bool pushesMeanwhile = GENERATE(true, false);
   TempDir folder;
   DaemonProcess daemon(folder);
@@ -199,7 +199,7 @@ TEST_CASE("with a log a folder that is removed is made and taken anew, with all 
   CHECK(pulled(*client) == (pushesMeanwhile ? 3.f : 2.f));
 }
 
-TEST_CASE("on a full disk training goes on and old checkpoints stay, until there is room again") {
+TEST_CASE("on a full disk training continues and old checkpoints stay, until there is space again") {
   const std::string type = GENERATE("checkpoint", "log");
   TempDir folder;
   DaemonProcess daemon(folder);
@@ -227,7 +227,7 @@ TEST_CASE("on a full disk training goes on and old checkpoints stay, until there
   if (type == "log") {
     CHECK(full["log"]["error"].get<std::string>().find("File too large") != std::string::npos);
   }
-  CHECK(daemon.errors().find("training goes on") != std::string::npos);
+  CHECK(daemon.errors().find("training continues") != std::string::npos);
   CHECK(pulled(*client) == 3.f);
   const auto env = makePosixEnv();
   CHECK(newestCheckpoint(*env, saved)->checkpoint->manifest.shards[0].version == Version{1});
@@ -261,7 +261,7 @@ TEST_CASE("idle connections leave the log and checkpoints the file descriptors t
     idle.push_back(*std::move(peer));
   }
   pollfd last{idle.back().get(), POLLIN, 0};
-  CHECK(poll(&last, 1, 60'000) == 1);  // it is one too many, and hung up on
+  CHECK(poll(&last, 1, 60'000) == 1);  // it exceeds the limit, and is closed
   for (uint64_t step = 1; step <= 40; step++) PSD_REQUIRE_OK(pushOnce(*client, Step{step}));
   const auto env = makePosixEnv();
   const auto savedUpdates = [&] {
@@ -284,7 +284,7 @@ TEST_CASE("idle connections leave the log and checkpoints the file descriptors t
   CHECK(pulled(*client) == 40.f);
 }
 
-/// The value of each tensor of a model that a client reads, the same for all elements of one.
+/// The value of each tensor in the model that a client reads; all elements of a tensor are equal.
 std::vector<float> pulledTensors(Client& client, const ModelSpec& model) {
   const ModelLayout layout(model);
   std::vector<float> values(layout.totalElements()), tensors;
@@ -313,7 +313,7 @@ TEST_CASE("a model from a file waits for the first trainer's order of tensors, a
   auto settings = settingsFor(R"({"type": ")" + type + R"(", "every_updates": 1, "path": ")" +
                               folder.file("saved") + R"("})");
   settings.push_back("model.file=" + folder.file("model.safetensors"));
-  for (int life = 0; life < 2; life++) {  // nobody has joined yet
+  for (int life = 0; life < 2; life++) {  // no trainer has joined yet
     daemon.start(settings);
     daemon.kill(SIGKILL);
   }

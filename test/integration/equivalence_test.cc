@@ -1,4 +1,5 @@
-// One trainer with a daemon must end where the same loop ends in one process with LibTorch's optimizer.
+// One trainer with a daemon must produce the same result as the same loop in one process with LibTorch's
+// optimizer.
 
 #include <cmath>
 #include <thread>
@@ -23,7 +24,7 @@ namespace {
 constexpr uint64_t kSteps = 60;
 constexpr uint64_t kSeed = 7;
 
-/// Stands in for daemon and connection: LibTorch's optimizer over one flat tensor. Owned by one thread.
+/// Replaces daemon and connection: LibTorch's optimizer over one flat tensor. Owned by one thread.
 class LibTorchClient final : public Client {
  public:
   using MakeOptimizer =
@@ -128,7 +129,7 @@ std::unique_ptr<Model> makeMlp() {
   return std::move(*model);
 }
 
-/// `count` samples from `begin` on, of the kBatch that make up a step.
+/// `count` samples starting at `begin`, of the kBatch that make up a step.
 Batch samplesOf(const Dataset& data, uint64_t step, uint32_t begin, uint32_t count) {
   std::vector<uint32_t> samples(count);
   for (uint32_t i = 0; i < count; i++) {
@@ -140,7 +141,7 @@ Batch samplesOf(const Dataset& data, uint64_t step, uint32_t begin, uint32_t cou
   return batch;
 }
 
-/// Pull, compute, push: kRounds times. What went wrong, for the test's own thread to look at.
+/// Pulls, computes and pushes kRounds times. Returns the error for the test's own thread to check.
 Status trainParts(Client& client, Model& model, const Dataset& data, uint32_t begin, uint32_t count) {
   for (uint64_t step = 1; step <= kRounds; step++) {
     PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(model.parameters()).wait());
@@ -153,7 +154,8 @@ Status trainParts(Client& client, Model& model, const Dataset& data, uint32_t be
   return client.pull(model.parameters()).wait().status();
 }
 
-/// The parameters after so many trainers, each with its part of every batch, went through a daemon's rounds.
+/// The parameters after this number of trainers, each with its part of every batch, trained in a daemon's
+/// rounds.
 std::vector<float> trainTogether(uint32_t trainers, int shards, const nlohmann::ordered_json& optimizer) {
   testing::LocalServer server({{"policy", {{"type", "sync"}, {"start_trainers", trainers}}},
                                {"optimizer", optimizer},

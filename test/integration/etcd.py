@@ -1,4 +1,4 @@
-"""A real etcd for tests, of one member or of several, where Debian's etcd-server or another one is installed."""
+"""A real etcd for tests, with one or several members, if Debian's etcd-server or another one is installed."""
 
 import base64
 import json
@@ -21,8 +21,8 @@ def free_port():
 
 
 class Member:
-    """One of etcd's, with its data in the test's folder. `endpoint` stays over restarts. `authority`: it is https, with a certificate of
-    that one."""
+    """One member of an etcd cluster, with its data in the test's folder. `endpoint` is stable across restarts.
+    `authority`: serves https, with a certificate of that authority."""
 
     def __init__(self, test, name="default", authority=None):
         self.test, self.name, self.process = test, name, None
@@ -36,7 +36,7 @@ class Member:
         self.cluster = f"{name}={self.peer}"
 
     def launch(self, empty=False):
-        """`empty`: without what it held."""
+        """`empty`: discards its data."""
         if empty:
             shutil.rmtree(self.data)
         self.process = processes.Process(self.test.folder, self.test._name("etcd"), [
@@ -46,7 +46,7 @@ class Member:
         self.test.processes.append(self.process)
 
     def start(self, empty=False):
-        """False: it ended before it answered."""
+        """Returns False if it ended before it answered."""
         self.launch(empty)
         processes.until("etcd answers", lambda: self.answers() or not self.process.runs())
         return self.process.runs()
@@ -59,14 +59,14 @@ class Member:
             return False
 
     def ask(self, path, **body):
-        """What the member answers to a call of its interface; bytes go as base64."""
+        """The member's answer to a call of its API; bytes are passed as base64."""
         words = {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in body.items()}
         with urllib.request.urlopen(f"{self.endpoint}/v3/{path}", data=json.dumps(words).encode(), timeout=processes.WAIT_S,
                                     context=self.tls) as answer:
             return json.load(answer)
 
     def value(self, key):
-        """What is there; None: nothing."""
+        """The value of a key; None if there is none."""
         found = self.ask("kv/range", key=key.encode()).get("kvs")
         return found and base64.b64decode(found[0]["value"])
 
@@ -74,11 +74,12 @@ class Member:
         self.ask("kv/put", key=key.encode(), value=value)
 
     def remove(self, key):
-        """Gives how many keys of that name there were."""
+        """Returns the number of keys of that name that existed."""
         return int(self.ask("kv/deleterange", key=key.encode()).get("deleted", 0))
 
     def want_a_user(self, name, password, prefix):
-        """From now on nobody but root and that one is let in, who may read and write what begins so."""
+        """Requires authentication from now on: only root and that user are accepted, and the user may read and write
+        keys with that prefix."""
         behind = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         self.ask("auth/user/add", name="root", password="of root")
         self.ask("auth/role/add", name="root")
@@ -96,10 +97,10 @@ class Member:
 
 
 class Etcd(Member):
-    """One alone, which answers."""
+    """A single member, which is ready."""
 
     def __init__(self, test, authority=None):
-        # Another program may be quicker at a port that was free.
+        # Another program may have taken the port in the meantime.
         for _ in range(ATTEMPTS):
             super().__init__(test, authority=authority)
             if self.start():
@@ -112,7 +113,7 @@ class Etcd(Member):
 
 
 class Cluster:
-    """Several members that answer, which choose another leader soon."""
+    """Several members that are ready, with a short election timeout."""
 
     def __init__(self, test, count=3):
         for _ in range(ATTEMPTS):
@@ -134,7 +135,7 @@ class Cluster:
         return [member.endpoint for member in self.members]
 
     def leader(self):
-        """The member that leads now."""
+        """The current leader."""
 
         def leads(member):
             told = member.ask("maintenance/status")

@@ -19,7 +19,7 @@ inline std::unique_ptr<ExecutorConnection> connectTo(const LocalExecutor& execut
   return *std::move(trainer);
 }
 
-/// A trainer that has joined, as a program of one's own does it.
+/// A joined trainer, as in a user's program.
 inline std::unique_ptr<ExecutorConnection> joinedTo(const LocalExecutor& executor, uint32_t rank,
                                                     uint32_t worldSize) {
   auto trainer = connectTo(executor);
@@ -27,7 +27,7 @@ inline std::unique_ptr<ExecutorConnection> joinedTo(const LocalExecutor& executo
   return trainer;
 }
 
-/// Waits for something that an executor does by itself; fails after a minute.
+/// Waits for an asynchronous effect in an executor; fails after a minute.
 template <class Condition>
 void until(const Condition& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);

@@ -1,5 +1,5 @@
-// What an executor's trainers are through faults: in, until they say goodbye; for no longer than they are
-// told to try; and where the model is.
+// Trainers of an executor under faults: they stay joined until they say goodbye; calls are retried no longer
+// than configured; and the executor tracks where the model is.
 
 #include <algorithm>
 #include <future>
@@ -56,11 +56,11 @@ TEST_CASE("A trainer that is gone while its step waits for others has not left")
   CHECK(server.status()["counters"]["trainers_returned"] == 1);
 }
 
-TEST_CASE("A step that never succeeds ends in time, and is told of, though its forward passes succeed") {
+TEST_CASE("A step that never succeeds times out, and is reported, though its forward passes succeed") {
   LocalServer server(Json{{"policy", {{"type", "sync"}, {"round_timeout_ms", 1}, {"on_timeout", "fail"}}},
                           {"world_size", 2}});
   LocalExecutor executor(server.unixAddress(), Json::object());
-  const auto other = joinedTo(executor, 1, 2);  // which never steps
+  const auto other = joinedTo(executor, 1, 2);  // never steps
   std::vector<ClientEvent> events;
   auto steps = RemoteSteps::connect({.executor = executor.address(),
                                      .retryTimeout = std::chrono::milliseconds(2'500),
@@ -83,7 +83,7 @@ TEST_CASE("A step that never succeeds ends in time, and is told of, though its f
   CHECK_THAT(events.front().line, Catch::Matchers::Contains("trying again for up to"));
 }
 
-TEST_CASE("Where the model is, is where the newest move has taken it, whoever hears of which last") {
+TEST_CASE("The model is where its newest move has taken it, in whatever order the moves are reported") {
   const std::vector<std::string> first{"tcp://a:1", "tcp://b:1"}, second{"tcp://c:1"}, third{"tcp://d:1"};
   ModelPlaces places(first);
   CHECK(places.servers() == first);

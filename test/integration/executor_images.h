@@ -16,7 +16,7 @@
 #include "trainer/model/model_list.h"
 #include "trainer/remote/executor_connection.h"
 
-// Of trainers on images, whose model is mlp.
+// For trainers on images, whose model is mlp.
 
 namespace psd::testing {
 
@@ -29,7 +29,7 @@ inline std::unique_ptr<ExecutorConnection> joined(const LocalExecutor& executor,
   return trainer;
 }
 
-/// A batch of the synthetic images, always the same.
+/// A fixed batch of the synthetic images.
 inline Batch makeBatch(uint32_t first = 0) {
   static const auto data = makeSynthetic(4 * kSamples, Split::train, 3);
   std::vector<uint32_t> samples(kSamples);
@@ -49,7 +49,8 @@ inline NamedTensor labelsOf(const Batch& batch) {
   return tensorsOf(batch, std::vector<ColumnSpec>{loss.target}).front();
 }
 
-/// The gradient of the mean negative log-likelihood with respect to log-probabilities, as LibTorch has it.
+/// The gradient of the mean negative log-likelihood with respect to log-probabilities, as LibTorch computes
+/// it.
 inline std::vector<NamedTensor> likelihoodGradient(const std::vector<NamedTensor>& outputs,
                                                    const Batch& batch) {
   NamedTensor gradient = outputs.at(0);
@@ -62,7 +63,7 @@ inline std::vector<NamedTensor> likelihoodGradient(const std::vector<NamedTensor
   return {gradient};
 }
 
-/// A local model with the daemon's parameters as they are.
+/// A local model with the daemon's current parameters.
 inline std::unique_ptr<Model> localCopy(const LocalServer& server) {
   auto choice = chooseModel("mlp");
   PSD_REQUIRE_OK(choice);

@@ -20,7 +20,7 @@ namespace {
 using namespace testing;
 using Json = nlohmann::ordered_json;
 
-/// What a daemon has after five steps of batches in so many parts, at an executor with these keys.
+/// The daemon's parameters after five steps of batches in that many parts, at an executor with these keys.
 std::vector<float> trainedInParts(uint32_t parts, const Json& config, std::vector<double>& losses) {
   LocalServer server(Json{{"optimizer", {{"type", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}}}});
   LocalExecutor executor(server.unixAddress(), config);
@@ -110,7 +110,7 @@ TEST_CASE(
   CHECK(server.status()["counters"]["gradients"] == 1);
 }
 
-/// Of a trainer that has joined at an executor.
+/// The steps of a trainer that has joined at an executor.
 std::unique_ptr<RemoteSteps> joinedSteps(const LocalExecutor& executor) {
   auto steps = RemoteSteps::connect({.executor = executor.address()});
   PSD_REQUIRE_OK(steps);
@@ -118,7 +118,7 @@ std::unique_ptr<RemoteSteps> joinedSteps(const LocalExecutor& executor) {
   return *std::move(steps);
 }
 
-TEST_CASE("An executor that does not take a batch in so many parts says so before the first step") {
+TEST_CASE("An executor that does not accept that many parts of a batch says so before the first step") {
   const auto [config, words] =
       GENERATE(table<Json, std::string>({{Json{{"exclusive", true}}, "`exclusive`"},
                                          {Json{{"contexts", 2}}, "`contexts` allows a trainer 2"}}));

@@ -1,4 +1,4 @@
-// What an executor keeps of trainers that are gone: nothing, once their sessions with the daemon have ended.
+// An executor keeps nothing of trainers that have departed once their sessions with the daemon have ended.
 
 #include <algorithm>
 #include <chrono>
@@ -37,13 +37,13 @@ using testing::LocalServer;
 using testing::until;
 using Json = nlohmann::ordered_json;
 
-/// Of this process.
+/// Threads of this process.
 size_t threadCount() {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
 }
 
 TEST_CASE("Trainers that come and go, with a goodbye or without, leave no thread behind") {
-  constexpr uint32_t kRanks = 1'000;  // who goes without a goodbye keeps its own for a while
+  constexpr uint32_t kRanks = 1'000;  // a trainer that vanishes keeps its own for a while
   LocalServer server(Json{{"world_size", kRanks}});
   LocalExecutor executor(server.unixAddress(), Json::object());
   uint64_t incarnations = 0;
@@ -106,11 +106,11 @@ TEST_CASE("A trainer of another protocol version is refused, and told both") {
     CHECK_THAT(refused.message(), Catch::Matchers::Contains("protocol version " + std::to_string(version)) &&
                                       Catch::Matchers::Contains("speaks version 2"));
   }
-  // The first version knows no steps of several contexts.
+  // The first version has no steps of several contexts.
   CHECK(schema::EXECUTOR_PROTOCOL_VERSION >= 2U);
 }
 
-TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told so") {
+TEST_CASE("Unread answers are bounded, and the calls behind them are rejected") {
   constexpr uint64_t kMessageBytes = 1u << 20, kOutputBytes = kMessageBytes / 2;
   constexpr uint32_t kCalls = 40;
   LocalServer server(Json::object());
@@ -135,7 +135,7 @@ TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told
   join.setIncarnation(1);
   auto trainer = join.send().wait(io.waitScope).getTrainer();
   stream.beDeaf();
-  kj::Vector<kj::Promise<bool>> answers;  // whether it has the outputs; else it is overloaded
+  kj::Vector<kj::Promise<bool>> answers;  // true: it has the outputs; false: overloaded
   for (uint32_t i = 0; i < kCalls; i++) {
     auto forward = trainer.forwardRequest();
     forward.setContext(i + 1);
@@ -152,14 +152,14 @@ TEST_CASE("Answers that nobody reads are bounded, and the calls behind them told
       return (status.contains(what) ? status : status["trainers"][0])[what] == count;
     });
   };
-  untilCalls("calls", kCalls);  // all are there before the first is computed
+  untilCalls("calls", kCalls);  // all have arrived before the first is computed
   gate.set_value();
   untilCalls("forwards", kCalls);
   stream.hear();
   const auto done = kj::joinPromises(answers.releaseAsArray()).wait(io.waitScope);
   const auto served = static_cast<uint64_t>(std::count(done.begin(), done.end(), true));
   CHECK(served >= 2);
-  CHECK(served < kCalls / 2);  // two messages, and what the system keeps of a socket
+  CHECK(served < kCalls / 2);  // two messages, and what the system buffers for a socket
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Embedding tables at an executor: whose rows a gradient is of, where it goes, and what of it is bounded.
+// Embedding tables at an executor: which rows a gradient refers to, where it is sent, and what of it is
+// bounded.
 
 #include <algorithm>
 #include <cmath>
@@ -72,7 +73,7 @@ std::vector<NamedTensor> inputsOf(const ExecutorConnection& trainer, const Batch
   return tensorsOf(batch, trainer.module().inputs);
 }
 
-/// Of all trainers' contexts.
+/// Total over the contexts of all trainers.
 uint64_t rowsHeld(LocalExecutor& executor) {
   const Json status = executor.status();
   uint64_t rows = 0;
@@ -80,7 +81,7 @@ uint64_t rowsHeld(LocalExecutor& executor) {
   return rows;
 }
 
-/// The gradients of the outputs of the loss that the executor tells of.
+/// The gradients of the outputs for the loss that the executor reports.
 std::vector<NamedTensor> lossGradient(const ExecutorConnection& trainer, const ForwardResult& forward,
                                       const Batch& batch) {
   const LossSpec& loss = trainer.module().loss.value();
@@ -98,7 +99,7 @@ StepResult trainOnce(ExecutorConnection& trainer, uint64_t context, Step step, c
   return *done;
 }
 
-/// A local model's pass over the daemon's parameters and rows as they are.
+/// A local model's pass over the daemon's current parameters and rows.
 class LocalPass {
  public:
   LocalPass(const std::string& spec, const LocalServer& server, Batch batch)
@@ -116,7 +117,7 @@ class LocalPass {
     PSD_REQUIRE_OK(loss);
     return *loss;
   }
-  /// The largest difference of the gradients of context `id` from those that loss() has left; of all.
+  /// The largest difference between the gradients of context `id` and those that loss() computed.
   double differenceOf(ExecutorConnection& trainer, uint64_t id) {
     const auto gradients = trainer.gradients(id);
     PSD_REQUIRE_OK(gradients);
@@ -135,7 +136,7 @@ class LocalPass {
       CHECK(of.name == spec.tables[table].name);
       CHECK(of.shape == std::vector<uint64_t>{rows_->rowCount(table), rows_->dim(table)});
       CHECK(ids.name == spec.tables[table].name + ".ids");
-      // The executor cuts its rows by the same shards, so they are in the same order.
+      // The executor splits its rows by the same shards, so they are in the same order.
       REQUIRE(std::ranges::equal(ids.values<int64_t>(), rows_->ids(table), [](int64_t mine, uint64_t id) {
         return static_cast<uint64_t>(mine) == id;
       }));
@@ -174,13 +175,13 @@ TEST_CASE("A context's gradient is that of the rows that its forward pass saw") 
   LocalExecutor executor(server.unixAddress(), {{"module", spec}});
   const auto one = joinedTo(executor, 0, 2), other = joinedTo(executor, 1, 2);
   const Batch batch = makeBatch(0, data);
-  trainOnce(*other, 1, Step{1}, batch);  // so that there are rows
+  trainOnce(*other, 1, Step{1}, batch);  // creates the rows
   LocalPass before(spec, server, batch);
 
   const auto forward = one->forward(7, inputsOf(*one, batch), true);
   PSD_REQUIRE_OK(forward);
   CHECK(rowsHeld(executor) > 10);
-  trainOnce(*other, 1, Step{2}, batch);  // moves the rows
+  trainOnce(*other, 1, Step{2}, batch);  // changes the rows
   PSD_REQUIRE_OK(one->backward(7, lossGradient(*one, *forward, batch)));
   const double loss = before.loss();
   CHECK(before.differenceOf(*one, 7) < 1e-7);
@@ -210,11 +211,11 @@ TEST_CASE("Rows are stashed, though a live context reads the parameters where th
   trainOnce(*other, 1, Step{1}, batch);
   PSD_REQUIRE_OK(one->backward(7, lossGradient(*one, *forward, batch)));
   before.loss();
-  // The slope of the mean is the same for every mean, so all of it is as it was.
+  // The slope of the mean is the same for every mean, so all of it is unchanged.
   CHECK(before.differenceOf(*one, 7) < 1e-7);
 }
 
-/// What training comes to: parameters, all rows of the data, and the score of the test set.
+/// The result of training: parameters, all rows of the data, and the score of the test set.
 struct Trained {
   std::vector<float> values;
   Score score;
@@ -248,7 +249,7 @@ Trained trainLoop(Client& client, Model& model, const std::string& spec, const s
   rows.make(featuresOf(lookups));
   PSD_REQUIRE_OK(observer->pull(local->parameters(), &rows).wait());
   Trained trained{{local->parameters().begin(), local->parameters().end()}, *std::move(score)};
-  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> byId;  // shards put them in another order
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> byId;  // shards return them in another order
   for (uint32_t table = 0; table < rows.tableCount(); table++) {
     for (size_t i = 0; i < rows.rowCount(table); i++) {
       const auto row = rows.rows(table).subspan(i * rows.dim(table), rows.dim(table));
@@ -318,7 +319,7 @@ TEST_CASE("The gradient of a parameter without a part in the outputs is zero, wh
   LocalExecutor executor(server.unixAddress(), {{"module", "mf:dim=4,decay=100"}});
   const auto trainer = joinedTo(executor, 0, 1);
   const Batch batch = makeBatch();
-  // Arrays of gradients that are used again.
+  // Reused arrays of gradients.
   for (const uint64_t context : {1, 2, 3}) {
     const auto forward = trainer->forward(context, inputsOf(*trainer, batch), true);
     PSD_REQUIRE_OK(forward);
@@ -331,7 +332,7 @@ TEST_CASE("The gradient of a parameter without a part in the outputs is zero, wh
   const auto forward = trainer->forward(4, inputsOf(*trainer, batch), true);
   PSD_REQUIRE_OK(forward);
   NamedTensor gradient = forward->outputs.at(0);
-  REQUIRE(gradient.name == "penalty");  // which the dense parameter has no part in
+  REQUIRE(gradient.name == "penalty");  // the dense parameter does not contribute to it
   std::ranges::fill(gradient.values<float>(), 0.5f);
   PSD_REQUIRE_OK(trainer->backward(4, {gradient}));
   const auto mean = trainer->gradients(4, {"mean"});
@@ -347,7 +348,7 @@ TEST_CASE("A gradient of rows that is not finite ends its context, and nothing o
   const auto forward = trainer->forward(1, inputsOf(*trainer, batch), true);
   PSD_REQUIRE_OK(forward);
   NamedTensor gradient = forward->outputs.at(0);
-  REQUIRE(gradient.name == "penalty");  // which the dense parameter has no part in
+  REQUIRE(gradient.name == "penalty");  // the dense parameter does not contribute to it
   std::ranges::fill(gradient.values<float>(), std::numeric_limits<float>::max());
   const Status refused = trainer->backward(1, {gradient});
   requireRefused(refused, ErrorCode::nonFinite, "in the row of id");
@@ -372,7 +373,7 @@ TEST_CASE("Rows of contexts are held within memory_bytes") {
   LocalExecutor executor(server.unixAddress(), {{"module", "mf:dim=255"}, {"memory_bytes", kMemoryBytes}});
   const auto trainer = joinedTo(executor, 0, 1);
   const auto held = [&] { return executor.status()["memory_bytes"].get<uint64_t>(); };
-  // 600 rows of 256 values, with as many gradients, and a quarter of room.
+  // 600 rows of 256 values, as many gradients, and a quarter more.
   PSD_REQUIRE_OK(trainer->forward(1, distinctIds(300), true));
   CHECK(held() > 600 * 256 * 4 * 2);
   CHECK(rowsHeld(executor) == 600);
@@ -381,21 +382,21 @@ TEST_CASE("Rows of contexts are held within memory_bytes") {
   requireRefused(more.status(), ErrorCode::overloaded, "rows and their gradients take another");
   CHECK(isRetryable(more.error().code));
   PSD_REQUIRE_OK(trainer->drop(2));
-  until([&] { return held() < 2 * 600 * 256 * 4 * 2; });  // the worker may still have what it computed
+  until([&] { return held() < 2 * 600 * 256 * 4 * 2; });  // the worker may still hold what it computed
   PSD_REQUIRE_OK(trainer->forward(3, distinctIds(300), true));
   for (const uint64_t context : {1, 3}) PSD_REQUIRE_OK(trainer->drop(context));
   until([&] { return held() < 600 * 256 * 4; });
-  // What can never be is not to be tried again.
+  // A request that can never succeed must not be retried.
   const auto never = trainer->forward(4, distinctIds(30'000), true);
   requireRefused(never.status(), ErrorCode::invalidArgument, "send fewer samples");
   const auto nearly = trainer->forward(4, distinctIds(1'000), true);
   requireRefused(nearly.status(), ErrorCode::invalidArgument, "rows and their gradients take");
-  // An id that comes again and again is one row.
+  // A repeated id is one row.
   std::vector<NamedTensor> same = distinctIds(20'000);
   for (NamedTensor& each : same) std::ranges::fill(each.values<int64_t>(), 5);
   PSD_REQUIRE_OK(trainer->forward(4, same, true));
   CHECK(rowsHeld(executor) == 2);
-  CHECK(server.status()["tables"][0]["rows"] == 0);  // which a pull creates none of
+  CHECK(server.status()["tables"][0]["rows"] == 0);  // a pull creates none
 }
 
 TEST_CASE("A push that the daemon has no room for is refused for good, and the next trainer is served") {
@@ -412,7 +413,7 @@ TEST_CASE("A push that the daemon has no room for is refused for good, and the n
   CHECK(trainOnce(*trainer, 1, Step{2}, makeBatch()).outcome == PushOutcome::applied);
 }
 
-TEST_CASE("A trainer that comes back where its rows are lost is told so") {
+TEST_CASE("A trainer that reconnects after its rows were lost gets an error") {
   const auto server = std::make_unique<LocalServer>(Json::object());
   LocalServer fresh(Json::object());
   std::vector<uint64_t> daemons;
@@ -432,8 +433,8 @@ TEST_CASE("A trainer that comes back where its rows are lost is told so") {
                  "came back without the rows of the embedding tables");
   const std::vector<uint64_t> tooMany(kPartitionsMax + 1, daemons.front());
   requireRefused(connectTo(other)->join({Rank{0}, 1}, 5, tooMany).status(), ErrorCode::invalidArgument,
-                 "257 numbers of daemons");
-  PSD_REQUIRE_OK(connectTo(other)->join({Rank{0}, 1}, 5));  // who has none to lose
+                 "257 daemon numbers");
+  PSD_REQUIRE_OK(connectTo(other)->join({Rank{0}, 1}, 5));  // a trainer without rows to lose
 }
 
 }  // namespace

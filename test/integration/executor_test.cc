@@ -1,5 +1,4 @@
-// An executor between remote trainers and a real daemon: what it computes, what it refuses, and what it lets
-// go of.
+// An executor between remote trainers and a real daemon: what it computes, rejects and releases.
 
 #include <algorithm>
 #include <atomic>
@@ -32,7 +31,7 @@ namespace {
 using namespace testing;
 using Json = nlohmann::ordered_json;
 
-/// The largest difference of the gradients of context `id` from those that the model left.
+/// The largest difference between the gradients of context `id` and those of the local model.
 double differenceOf(ExecutorConnection& trainer, uint64_t id, Model& model) {
   const auto gradients = trainer.gradients(id);
   PSD_REQUIRE_OK(gradients);
@@ -70,7 +69,7 @@ TEST_CASE("A stashed context's gradient is that of the weights that its forward 
 
   const auto forward = one->forward(7, imagesOf(batch), true);
   PSD_REQUIRE_OK(forward);
-  CHECK(trainOnce(*other, 1, Step{1}, kSamples).outcome == PushOutcome::applied);  // moves the weights
+  CHECK(trainOnce(*other, 1, Step{1}, kSamples).outcome == PushOutcome::applied);  // changes the weights
   PSD_REQUIRE_OK(one->backward(7, likelihoodGradient(forward->outputs, batch)));
   PSD_REQUIRE_OK(model->computeGradients(batch));
   CHECK(differenceOf(*one, 7, *model) == 0);
@@ -125,7 +124,7 @@ TEST_CASE("Contexts are many at once, in any order, and end with their step") {
   const auto twice = trainer->forward(9, imagesOf(batch), true);
   REQUIRE(!twice.ok());
   CHECK(twice.error().code == ErrorCode::invalidArgument);
-  PSD_REQUIRE_OK(trainer->forward(9, imagesOf(batch), false));  // of which nothing is kept
+  PSD_REQUIRE_OK(trainer->forward(9, imagesOf(batch), false));  // nothing of it is kept
 
   PSD_REQUIRE_OK(trainer->backwardAndStep(0, gradient, Step{1}, kSamples));
   PSD_REQUIRE_OK(trainer->backward(9, gradient));
@@ -204,7 +203,7 @@ TEST_CASE("What cannot be of a context is refused, which ends the context once i
   CHECK(server.status()["counters"]["gradients"] == 2);
 }
 
-TEST_CASE("Nobody computes before hello and join, or after leave") {
+TEST_CASE("No call computes before hello and join, or after leave") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"trainers", 1}});
   const auto trainer = connectTo(executor);
@@ -219,7 +218,7 @@ TEST_CASE("Nobody computes before hello and join, or after leave") {
   }
   PSD_REQUIRE_OK(trainer->leave());
   CHECK(trainer->forward(1, imagesOf(makeBatch()), true).status().error().code == ErrorCode::sessionEnded);
-  PSD_REQUIRE_OK(other->join({Rank{1}, 2}, 2));  // there is room again
+  PSD_REQUIRE_OK(other->join({Rank{1}, 2}, 2));  // there is capacity again
   PSD_REQUIRE_OK(other->leave());
 }
 
@@ -233,7 +232,7 @@ TEST_CASE("A step that comes again over another connection is not applied again"
     trainOnce(*trainer, 2, Step{2});
   }  // gone without a goodbye
   const auto back = joined(executor, 0, 1, kIncarnation);
-  CHECK(trainOnce(*back, 1, Step{2}).outcome == PushOutcome::applied);  // as it was told before
+  CHECK(trainOnce(*back, 1, Step{2}).outcome == PushOutcome::applied);  // as the join reported
   CHECK(server.status()["counters"]["gradients"] == 2);
   CHECK(trainOnce(*back, 1, Step{3}).outcome == PushOutcome::applied);
   CHECK(server.status()["counters"]["gradients"] == 3);
@@ -245,7 +244,7 @@ TEST_CASE("A gradient that is not finite ends its context, and nothing of it is 
   const auto trainer = joined(executor);
   auto forward = trainer->forward(1, imagesOf(makeBatch()), true);
   PSD_REQUIRE_OK(forward);
-  // Finite, but what comes of it is not.
+  // Finite, but its gradient is not.
   std::ranges::fill(forward->outputs.at(0).values<float>(), std::numeric_limits<float>::max());
   requireRefused(trainer->backward(1, forward->outputs), ErrorCode::nonFinite, "the gradient of fc1.weight");
   requireRefused(trainer->step(1, Step{1}, 1).status(), ErrorCode::invalidArgument, "no context 1");
@@ -261,7 +260,7 @@ TEST_CASE("A step whose push failed may come again with the same number") {
     const auto forward = trainer->forward(context, imagesOf(batch), true);
     PSD_REQUIRE_OK(forward);
     PSD_REQUIRE_OK(trainer->backward(context, likelihoodGradient(forward->outputs, batch)));
-    // Of the daemon, which has step 5; and not of the executor, which has pushed nothing.
+    // The error comes from the daemon, which has step 5, and not from the executor, which has pushed nothing.
     requireRefused(trainer->step(context, Step{3}, kSamples).status(), ErrorCode::badSlice, "step 5");
   }
   CHECK(trainOnce(*trainer, 1, Step{6}).outcome == PushOutcome::applied);
@@ -277,7 +276,7 @@ TEST_CASE("Calls beyond the queue are answered at once, as overloaded") {
   auto waiting = std::async(std::launch::async, [&] {
     return one->backwardAndStep(1, likelihoodGradient(forward->outputs, batch), Step{1}, kSamples);
   });
-  // Its step waits for the other trainer's, and it is one call.
+  // Its step waits for the other trainer's, and is one call.
   until([&] { return executor.status()["passes"] == 2 && executor.status()["calls"] == 1; });
   const auto refused = other->forward(1, imagesOf(batch), true);
   REQUIRE(!refused.ok());
@@ -329,7 +328,7 @@ TEST_CASE(
   LocalServer server(Json::object());
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
-  std::vector<uint64_t> computed;  // by how many samples a forward pass is of
+  std::vector<uint64_t> computed;  // by the number of samples of a forward pass
   constexpr uint64_t kBlocking = 1;
   LocalExecutor executor(server.unixAddress(), {{"workers", 1}, {"age_ms", 3'600'000}},
                          [&](std::unique_ptr<ExecutionModel> model) {
@@ -377,7 +376,7 @@ TEST_CASE(
     waited = std::max(waited, each["waited_s"].get<double>());
   }
   CHECK(order == std::vector<std::vector<int>>{{5, 9, 5}, {3, 13, 5}, {2, 12, 0}, {4, 14, 0}, {1, 11, -1}});
-  CHECK(queue.back()["waited_s"] == waited);  // it came first
+  CHECK(queue.back()["waited_s"] == waited);  // it arrived first
   until([&] { return executor.status()["queue"].back()["waited_s"].get<double>() > waited; });
   gate.set_value();
   for (auto& each : calls) PSD_REQUIRE_OK(each.get());
@@ -433,14 +432,14 @@ TEST_CASE("More tensors than one message has are refused by the executor, which 
   CHECK(some->at(1).name == "p256");
 }
 
-TEST_CASE("A context that nobody calls is dropped, and its turn passes") {
+TEST_CASE("An idle context is dropped, and its turn passes") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"context_ms", 50}, {"exclusive", true}});
   const auto one = joined(executor, 0, 2), other = joined(executor, 1, 2);
   const Batch batch = makeBatch();
   const auto forward = one->forward(5, imagesOf(batch), true);
   PSD_REQUIRE_OK(forward);
-  CHECK(trainOnce(*other, 1, Step{1}).outcome == PushOutcome::applied);  // it had to wait for that
+  CHECK(trainOnce(*other, 1, Step{1}).outcome == PushOutcome::applied);  // it waited for the dropped one
   const Status late = one->backward(5, likelihoodGradient(forward->outputs, batch));
   REQUIRE(!late.ok());
   CHECK(late.error().code == ErrorCode::deadlineExceeded);

@@ -1,5 +1,5 @@
-// A libcuda.so.1 for machines without a GPU, found through LD_LIBRARY_PATH: it starts a thread, as the driver
-// does, and answers what a test asks of it. Without device memory, streams or kernels.
+// A libcuda.so.1 for machines without a GPU, found through LD_LIBRARY_PATH: it starts a thread, as the real
+// driver does, and returns what a test sets in the environment. It has no device memory, streams or kernels.
 
 #include <cstdint>
 #include <cstdlib>

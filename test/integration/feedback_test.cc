@@ -1,6 +1,5 @@
-// Error feedback where a push fares differently from shard to shard: what was dropped comes with the next
-// pushes, and what was applied does not come twice. All values are whole numbers, so what the model holds is
-// exact.
+// Error feedback for a push whose outcome differs from shard to shard: what was dropped is added to the next
+// pushes, and what was applied is not added twice. All values are whole numbers, so the model is exact.
 
 #include <algorithm>
 #include <vector>
@@ -19,9 +18,9 @@ using testing::RawTrainer;
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kOfGroup = 6000;
-const char* const kHalf = "topk:fraction=0.5";  // of two pushes nothing is left over
+const char* const kHalf = "topk:fraction=0.5";  // two pushes leave no residual
 
-/// A tensor of each of two groups; those named "free…" are hogwild's.
+/// One tensor in each of two groups; those named "free…" use hogwild.
 ModelSpec twoTensors(bool freeFirst) {
   const TensorSpec free{"free", DType::f32, {kOfGroup}}, rounds{"rounds", DType::f32, {kOfGroup}};
   if (freeFirst) return {"two", {free, rounds}};
@@ -49,7 +48,7 @@ struct Trainer {
                         const std::vector<Version>& basis = {}) {
     return client->push(Step{step}, gradient, 1, basis).wait();
   }
-  /// Pushes nothing new until all that was kept must have gone, and gives the model.
+  /// Pushes zeros until the residual must be sent, and returns the model.
   std::vector<float> pushTheRest(uint64_t step) {
     const std::vector<float> nothing(values.size());
     for (const uint64_t end = step + 3; step < end; step++) {
@@ -162,7 +161,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Feedback: a slice that comes again is told what became of its own shard") {
+TEST_CASE("Feedback: a repeated slice gets the outcome of its own shard") {
   const uint64_t half = testing::kElements / 2;
   const ModelSpec model{"two", {{"rounds", DType::f32, {half}}, {"free", DType::f32, {half}}}};
   Json config = configOf({{"type", "sync"}});

@@ -96,7 +96,7 @@ TEST_CASE(
     "Groups: a slice for which there is no room comes again, and nothing is applied twice or unwritten") {
   const uint64_t half = testing::kElements / 2;
   const ModelSpec model{"two", {{"clipped", DType::f32, {half}}, {"free", DType::f32, {half}}}};
-  // Room for one gathered shard: the pool lends whole pieces of 64 KiB.
+  // Memory for one gathered shard: the pool allocates whole pieces of 64 KiB.
   const Json config = {
       {"shards", 2},
       {"policy", {{"type", "locked"}}},
@@ -108,14 +108,14 @@ TEST_CASE(
   testing::RawTrainer one(io, server, 0, 2, {.model = model}), other(io, server, 1, 2, {.model = model});
   one.bringZeros();
   PSD_REQUIRE_OK(other.awaitModel());
-  CHECK(one.pushShard(0, -1).outcome == schema::PushOutcome::RECEIVED);  // applied when the step is whole
+  CHECK(one.pushShard(0, -1).outcome == schema::PushOutcome::RECEIVED);  // applied when the step is complete
   const std::vector<float> first(1008, -2.f), rest(992, -2.f);
-  PSD_REQUIRE_OK(other.push({.shard = 1}, first));  // fills the room
+  PSD_REQUIRE_OK(other.push({.shard = 1}, first));  // exhausts the memory
   const Status refused = one.push({.shard = 1}, std::vector<float>(1008, -1.f));
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::overloaded);
   PSD_REQUIRE_OK(other.push({.shard = 1, .offset = 1008}, rest));
-  // There is room again: what was refused is still missing.
+  // There is memory again: the rejected slice is still missing.
   const std::vector<float> mine(992, -1.f);
   auto answer = one.answerTo({.shard = 1, .offset = 1008}, testing::dataOf(mine));
   REQUIRE(answer.isAccepted());

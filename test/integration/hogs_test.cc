@@ -1,4 +1,5 @@
-// Peers that hold what others need: none of them holds it for ever, and no dead or silent trainer stays in.
+// Peers that hold shared resources: none holds them forever, and no dead or unresponsive trainer stays
+// joined.
 
 #include <memory>
 #include <thread>
@@ -28,7 +29,7 @@ Json boundedConfig() {
   return settings;
 }
 
-/// A second trainer, which makes no step and stays in until it is destroyed.
+/// A second trainer, which makes no step and stays joined until it is destroyed.
 class Bystander {
  public:
   explicit Bystander(const LocalServer& server) : thread_([this, &server] { live(server); }) {}
@@ -106,7 +107,7 @@ TEST_CASE("Hogs: what was lost by its lease keeps no connection") {
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
   turnUntil(io, [&] { return nobodyIsIn(server.status()); });
-  // The one that asks is open.
+  // The connection that requests the status is open.
   turnUntil(io, [&] { return server.status()["gauges"]["connections_open"] == 1; });
   CHECK_THROWS(trainer.keepAlive());
 }
@@ -125,7 +126,7 @@ Json tightConfig() {
 
 ModelSpec large() { return {"large", {{"w", DType::f32, {200'000}}}}; }
 
-/// A trainer makes some steps in earnest, and leaves.
+/// A well-behaved trainer makes some steps and leaves.
 void trainHonestly(const LocalServer& server, uint32_t rank, uint32_t worldSize) {
   ClientOptions options;
   options.servers = {server.address()};
@@ -152,7 +153,7 @@ TEST_CASE("Hogs: parked calls hold nothing of what others need, however large th
   for (uint32_t rank = 1; rank <= 4; rank++) {
     hogs.push_back(std::make_unique<RawTrainer>(io, server, rank, 5, RawLife{.model = large()}));
     for (const uint16_t method : {2, 5}) {  // awaitModel, notice
-      // They take no parameters; what is there all the same is legal.
+      // They take no parameters; passing some is still legal.
       auto request = hogs.back()->session().typelessRequest(capnp::typeId<schema::Trainer>(), method,
                                                             capnp::MessageSize{ballast.size() / 2 + 64, 0});
       request.initAs<schema::Trainer::InitializeParams>().setValues(dataOf(ballast));
@@ -164,18 +165,18 @@ TEST_CASE("Hogs: parked calls hold nothing of what others need, however large th
   std::thread([&] { trainHonestly(server, 0, 5); }).join();
 }
 
-/// Connections that begin a message of `announced` bytes and stop after `sent` of them.
+/// Connections that start a message of `announced` bytes and stop after `sent` of them.
 std::vector<OwnFd> beginMessages(const LocalServer& server, size_t count, uint64_t announced, uint64_t sent) {
   std::vector<OwnFd> sockets;
   for (size_t i = 0; i < count; i++) {
     auto fd = connectTo(parseAddress(server.address()).value(), std::chrono::seconds(60));
     PSD_REQUIRE_OK(fd);
     std::vector<uint32_t> bytes(2 + sent / sizeof(uint32_t));
-    bytes[1] = static_cast<uint32_t>(announced / sizeof(capnp::word));  // of the only segment
+    bytes[1] = static_cast<uint32_t>(announced / sizeof(capnp::word));  // size of the only segment
     const auto* at = reinterpret_cast<const char*>(bytes.data());
     for (size_t left = bytes.size() * sizeof(uint32_t); left > 0;) {
       const ssize_t written = write(fd->get(), at, left);
-      if (written < 0) continue;  // the socket is full for the moment
+      if (written < 0) continue;  // the socket is full at the moment
       at += written;
       left -= static_cast<size_t>(written);
     }
@@ -188,7 +189,7 @@ TEST_CASE("Hogs: messages that are announced and do not come hold nothing of wha
   LocalServer server(tightConfig());
   const auto sockets = beginMessages(server, 128, kMessageBytes, 0);
   std::thread([&] { trainHonestly(server, 0, 1); }).join();
-  CHECK(server.status()["counters"]["connections_dropped"] == 0);  // they stood in nobody's way
+  CHECK(server.status()["counters"]["connections_dropped"] == 0);  // they blocked no other peer
 }
 
 TEST_CASE("Hogs: messages that stop half-way give way to those of others") {
@@ -231,7 +232,7 @@ TEST_CASE("Hogs: readers that stop in the midst of a pull hold copies within the
   }
   for (auto& slice : slices) peers.front()->wait(kj::mv(slice));
   turnUntil(io, [&] { return server.status()["snapshot_bytes"] == 0; });
-  // Whoever goes on with such a pull is told to begin anew, and can.
+  // A peer that continues such a pull gets an error, and can restart it.
   const auto late = peers.back()->wait(read(readers.back(), 16).dropPipeline());
   REQUIRE(late.isError());
   CHECK(statusFrom(late.getError()).error().code == ErrorCode::deadlineExceeded);
@@ -252,14 +253,14 @@ TEST_CASE("Hogs: a pull that the policy lets wait is not given up for that") {
   ahead.bringZeros();
   PSD_REQUIRE_OK(behind.awaitModel());
   auto waiting = ahead.pullAhead(1);
-  PSD_REQUIRE_OK(behind.pull(0, 0, 16));  // begun, and not gone on with: it shows when the time is over
+  PSD_REQUIRE_OK(behind.pull(0, 0, 16));  // started and not continued: shows when the time is over
   turnUntil(io, [&] { return server.status()["snapshot_bytes"] == 0; });
   const Status late = behind.pull(0, 16, 16);
   REQUIRE_FALSE(late.ok());
   CHECK(late.error().code == ErrorCode::deadlineExceeded);
   for (const uint32_t shard : {0u, 1u}) behind.pushShard(shard, 1);
   CHECK(ahead.peer().wait(waiting[0].dropPipeline()).isSlice());
-  PSD_REQUIRE_OK(ahead.pull(0, 16, 16));  // of the same pull
+  PSD_REQUIRE_OK(ahead.pull(0, 16, 16));  // part of the same pull
 }
 
 // --- Work for the control loop ---
@@ -285,8 +286,8 @@ TEST_CASE("Hogs: floods of questions for the status hold up neither trainers nor
   }
   std::thread([&] { trainHonestly(server, 0, 1); }).join();
   turnUntil(io, [&] { return given + refused == kPeers * kCalls; });
-  CHECK(given >= kPeers);  // each has had one
-  CHECK(refused > given);  // what they asked for beside it is nobody's work
+  CHECK(given >= kPeers);  // each got at least one
+  CHECK(refused > given);  // excess requests are rejected without work
 }
 
 }  // namespace

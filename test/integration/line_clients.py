@@ -1,4 +1,4 @@
-"""Python clients of the model of a line, for tests with a real daemon."""
+"""Python clients for the line model, for tests with a real daemon."""
 
 import processes
 

@@ -24,8 +24,8 @@ class LocalExecutor {
  public:
   using Wrap = std::function<std::unique_ptr<ExecutionModel>(std::unique_ptr<ExecutionModel>)>;
 
-  /// `config` as in a configuration file, without `listen`; the module is mlp on the CPU where it names none.
-  /// `wrap`: gives what stands for the module, with it inside; null: itself.
+  /// `config` as in a configuration file, without `listen`; the module defaults to mlp on the CPU. `wrap`:
+  /// returns a replacement that owns the module; null: the module itself.
   LocalExecutor(const std::string& daemon, nlohmann::ordered_json config, const Wrap& wrap = nullptr) {
     config["server"] = daemon;
     config["listen"] = {address()};

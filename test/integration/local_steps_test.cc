@@ -1,4 +1,4 @@
-// Trainers that take steps by themselves, with a real daemon between them, held to the algorithms in plain
+// Trainers that take local steps, with a real daemon between them, compared with the algorithms in plain
 // code.
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using testing::SoftmaxTrainer;
 
 constexpr uint32_t kBatch = 8, kSamples = 192;
 constexpr double kRate = 0.0625;
-constexpr uint64_t kSteps = 14;  // of each trainer
+constexpr uint64_t kSteps = 14;  // per trainer
 
 Json configOf(const Json& policy, uint32_t shards) {
   return {{"policy", policy},
@@ -34,7 +34,7 @@ LoopOptions optionsOf(uint32_t rank, uint32_t worldSize) {
   return {{Rank{rank}, worldSize}, kBatch, 1, kSteps, 1};
 }
 
-/// The parameters that the daemon holds once `count` trainers have taken their steps.
+/// The daemon's parameters once `count` trainers have taken their steps.
 std::vector<float> train(const LocalServer& server, uint32_t count) {
   std::vector<std::unique_ptr<SoftmaxTrainer>> trainers;
   for (uint32_t rank = 0; rank < count; rank++) {
@@ -44,7 +44,7 @@ std::vector<float> train(const LocalServer& server, uint32_t count) {
   return testing::trainTogether(trainers);
 }
 
-/// A trainer's own steps in plain code.
+/// A trainer's local steps in plain code.
 class Reference {
  public:
   Reference(uint32_t rank, uint32_t worldSize) : sharder_(1, kSamples, Rank{rank}, worldSize) {}
@@ -70,7 +70,7 @@ class Reference {
   uint64_t steps_ = 0;
 };
 
-TEST_CASE("local_sgd takes the mean of what trainers come to, and SlowMo goes on from there with momentum") {
+TEST_CASE("local_sgd takes the mean of the trainers' parameters, and SlowMo adds momentum") {
   const testing::TestDevice device = testing::eachDevice();
   INFO(device.name);
   constexpr uint32_t kTrainers = 3;

@@ -1,4 +1,4 @@
-"""Network namespaces for tests: places that reach each other by links that a test makes, shapes and cuts. For root."""
+"""Network namespaces for tests: places connected by links that a test makes, shapes and cuts. Needs root."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ def name(place):
 
 
 def within(place):
-    """What goes before a command to run it there."""
+    """The prefix that runs a command in that place."""
     return ["ip", "netns", "exec", name(place)]
 
 
@@ -35,7 +35,7 @@ def remove(places):
 
 
 class Network:
-    """A namespace for each place, all on one bridge. `places`: their addresses, in a network of 24 bits."""
+    """A namespace for each place, all on one bridge. `places`: their addresses, in a /24 network."""
 
     def __init__(self, places):
         self.places = places
@@ -53,16 +53,16 @@ class Network:
             self.mend(place)
 
     def cut(self, sender, receiver):
-        """Nothing that `sender` sends to `receiver` leaves it any more."""
+        """Drops everything that `sender` sends to `receiver`."""
         run(*within(sender), "nft", "add", "rule", "inet", "psd", "out", "ip", "daddr", self.places[receiver], "drop")
 
     def part(self, one, other):
-        """Cut, both ways."""
+        """Cuts both directions."""
         self.cut(one, other)
         self.cut(other, one)
 
     def mend(self, *senders):
-        """All of these are heard again by all."""
+        """Restores everything that these places send."""
         for sender in senders or self.places:
             run(*within(sender), "nft", "add table inet psd; flush table inet psd; "
                 "add chain inet psd out { type filter hook output priority 0; }")
@@ -72,7 +72,8 @@ class Network:
 
 
 def reason_to_skip(*programs):
-    """Why this system cannot run such a test; None where it can. `programs`: (name, Debian package) of what it needs besides ip."""
+    """The reason why this system cannot run such a test; None if it can. `programs`: (name, Debian package) needed
+    besides ip."""
     if os.getuid() != 0:
         return "needs root"
     missing = [f"{program} (Debian: {package})" for program, package in (("ip", "iproute2"), *programs) if not shutil.which(program)]
@@ -83,7 +84,7 @@ def reason_to_skip(*programs):
         if shutil.which("nft"):
             run(*within("try"), "nft", "add", "table", "inet", "psd")
     except AssertionError as why:
-        return f"this system lets nobody make network namespaces: {why}"
+        return f"this system does not allow network namespaces: {why}"
     finally:
         remove(["try"])
     return None

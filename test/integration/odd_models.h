@@ -17,14 +17,15 @@
 #include "trainer/model/execution.h"
 #include "trainer/remote/tensor_wire.h"
 
-// Models for an executor that are none of LibTorch.
+// Models for an executor that do not use LibTorch.
 
 namespace psd::testing {
 
 /// A model whose forward passes wait for a gate. Thread-safe.
 class GatedModel final : public ExecutionModel {
  public:
-  /// What lets a pass with these inputs through, once it returns; on the thread that computes the pass.
+  /// The gate: a pass with these inputs continues when it returns. Called on the thread that computes the
+  /// pass.
   using Gate = std::function<void(const std::vector<NamedTensor>& inputs)>;
 
   GatedModel(std::unique_ptr<ExecutionModel> inner, Gate gate)
@@ -49,7 +50,7 @@ class GatedModel final : public ExecutionModel {
   const Gate gate_;
 };
 
-/// A pass of LargeOutput: one output of so many values.
+/// A pass of LargeOutput: one output with that many values.
 class LargePass final : public ForwardPass {
  public:
   explicit LargePass(uint64_t values)
@@ -64,7 +65,7 @@ class LargePass final : public ForwardPass {
   const std::vector<NamedTensor> outputs_;
 };
 
-/// A model whose passes take nothing and give much. Immutable.
+/// A model with empty inputs and large outputs. Immutable.
 class LargeOutput final : public ExecutionModel {
  public:
   LargeOutput(std::unique_ptr<ExecutionModel> inner, uint64_t values)
@@ -82,7 +83,7 @@ class LargeOutput final : public ExecutionModel {
   const uint64_t values_;
 };
 
-/// A pass of ManyTensors: as many outputs as the input has samples, and gradients of zero.
+/// A pass of ManyTensors: one output for each sample of the input, and gradients of zero.
 class ManyOutputs final : public ForwardPass {
  public:
   explicit ManyOutputs(uint64_t count) {
@@ -100,7 +101,7 @@ class ManyOutputs final : public ForwardPass {
   std::vector<NamedTensor> outputs_;
 };
 
-/// A model of one more parameter than a message has tensors. Immutable.
+/// A model with one parameter more than a message has tensors. Immutable.
 class ManyTensors final : public ExecutionModel {
  public:
   ManyTensors() {

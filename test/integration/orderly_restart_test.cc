@@ -1,4 +1,4 @@
-// A daemon that SIGTERM found in the midst of a gradient, and what comes to it before it has restarted.
+// A daemon that received SIGTERM in the middle of a gradient, and calls that arrive before it has restarted.
 
 #include <future>
 #include <memory>
@@ -17,8 +17,8 @@ using namespace testing;
 constexpr char kRestarts[] = "stopping: SIGTERM; trainers wait for the next daemon";
 constexpr auto kMinute = std::chrono::minutes(1);
 
-/// A daemon under `sync` with a log and two trainers. SIGTERM came when one of them had contributed to the
-/// open round and the other one was half-way, for whose rest the daemon waits. Owned by one thread.
+/// A daemon under `sync` with a log and two trainers. SIGTERM arrived when one of them had contributed to the
+/// open round and the other was half done; the daemon waits for the rest. Owned by one thread.
 class Restarting {
  public:
   Restarting() {
@@ -36,13 +36,13 @@ class Restarting {
     daemon.untilSaid(kRestarts);
   }
 
-  /// Time enough for any round to close that the clock closes.
+  /// Enough time for any round that the clock closes.
   void outlastRounds() {
     const double began = daemon.status()["uptime_seconds"];
     daemon.statusWhen([&](const auto& status) { return status["uptime_seconds"] > began + 1; });
   }
 
-  /// The half gradient's rest. Gives what became of the round's two.
+  /// Sends the rest of the half gradient. Returns the outcomes of the round's two gradients.
   std::vector<schema::PushOutcome> complete() {
     const std::vector<float> rest(kSlicesOfShard[1].second, -1.f);
     auto last = second->startPush({1, 1, kSlicesOfShard[1].first}, dataOf(rest));
@@ -55,7 +55,7 @@ class Restarting {
     return outcomes;
   }
 
-  /// Both are told so.
+  /// Both are notified of it.
   bool saysThatItComesBack() {
     std::vector<bool> back;
     for (auto& notice : notices_) {
@@ -75,7 +75,7 @@ class Restarting {
   std::unique_ptr<RawTrainer> first, second;
 
  private:
-  /// All of a gradient, whose last slice waits for the round, and most of another one.
+  /// A whole gradient, whose last slice waits for the round, and most of another one.
   void begin() {
     for (auto* trainer : {first.get(), second.get()}) {
       for (const uint32_t shard : {0u, 1u}) {

@@ -1,5 +1,5 @@
-"""The programs of docs/client.md (PSD_LINE_SOURCE) and docs/executor.md (PSD_DIGITS_SOURCE), built outside the source tree against what
-was installed of the libraries."""
+"""The programs of docs/client.md (PSD_LINE_SOURCE) and docs/executor.md (PSD_DIGITS_SOURCE), built outside the source
+tree against installed libraries."""
 
 import os
 import shutil
@@ -18,8 +18,8 @@ target_link_libraries(digits PRIVATE psd::remote)
 
 
 def build(command, folder, prefix, headers=()):
-    """The programs, and in one of them a file that includes those headers. `command` runs words, and fails where they do. Gives their
-    folder."""
+    """Builds the programs, one of them with a file that includes those headers. `command` runs a command line and fails
+    if that fails. Returns the build folder."""
     source = folder / "line"
     source.mkdir()
     for name in ("line", "digits"):

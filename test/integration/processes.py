@@ -1,6 +1,7 @@
-"""Real psd and psd-trainer processes for tests: launched in a folder of the test, waited for with a bound, killed at its end.
+"""Real psd and psd-trainer processes for tests: launched in a folder of the test, waited for with a bound, killed at
+its end.
 
-The programs' paths come from the environment: PSD_BIN, and PSD_TRAINER_BIN where psd-trainer is built.
+The programs' paths come from the environment: PSD_BIN, and PSD_TRAINER_BIN if psd-trainer is built.
 """
 
 import collections
@@ -21,40 +22,40 @@ from safetensors_file import safetensors
 
 PSD = os.environ["PSD_BIN"]
 TRAINER = os.environ.get("PSD_TRAINER_BIN")
-# "address" or "thread" where the programs are built so: they are slower and need more memory.
+# "address" or "thread" if the programs are built with that sanitizer: they are slower and need more memory.
 SANITIZED = os.environ.get("PSD_SANITIZE", "")
 LONG = bool(os.environ.get("PSD_LONG"))  # set by scripts/test --long
-LONG_ONLY = bool(os.environ.get("PSD_LONG_ONLY"))  # of a test that the default lane skips as a whole
+LONG_ONLY = bool(os.environ.get("PSD_LONG_ONLY"))  # set for a test that the default lane skips as a whole
 long_test = unittest.skipUnless(LONG, "long: scripts/test --long")
 REPO = pathlib.Path(__file__).resolve().parents[2]
-FULL_MNIST = pathlib.Path(os.environ.get("PSD_MNIST") or os.devnull)  # which is no folder
+FULL_MNIST = pathlib.Path(os.environ.get("PSD_MNIST") or os.devnull)  # not a folder
 
-WAIT_S = 180  # bounds a wait for what a busy machine does in seconds
-# This process's own address of this machine. Connections come from 127.0.0.1, so that here none of them, of this test or of another, takes
-# a port from whoever is to listen on it again.
+WAIT_S = 180  # bounds waits for events that take seconds on an idle machine
+# This process's own loopback address. Connections originate from 127.0.0.1, so that none of them, in this test or
+# another, takes a port of this address that a daemon has to listen on again.
 LOOPBACK = f"127.{1 + (os.getpid() >> 16) % 254}.{(os.getpid() >> 8) % 256}.{1 + os.getpid() % 254}"
 EXIT_SKIPPED = 77
 REPORT_LINES_MAX = 40
 
-# What no program may ever print: an abort, a crash, a finding of a sanitizer.
+# Output that no program may ever print: an abort, a crash, a finding of a sanitizer.
 NEVER_PRINTED = ("terminate called", "Segmentation fault", "Assertion", "Sanitizer", "runtime error:", "*** Fatal", "stack: ")
 
 
 def until(what, condition, seconds=WAIT_S, interval=0.02):
-    """Polls until condition() is true, and gives its value; fails after a bounded time."""
+    """Polls until condition() is true, and returns its value; fails after a bounded time."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s in vain for: {what}")
+            raise AssertionError(f"timed out after {seconds} s: {what}")
         time.sleep(interval)
 
 
 @dataclasses.dataclass
 class LoggedDeal:
-    """Samples that were dealt for a push: (rank, incarnation, step)."""
+    """Samples that were assigned for a push: (rank, incarnation, step)."""
     push: tuple
     epoch: int
     begin: int
@@ -66,20 +67,20 @@ class LoggedUpdate:
     history: int
     shard: int
     number: int
-    pushes: dict  # what went into it, and of how many samples each was
+    pushes: dict  # pushes in it, with the number of samples of each
 
 
 class LogHistory:
-    """What is known of one history of a log while it is read."""
+    """State of one history of a log while it is read."""
 
     def __init__(self, history):
         self.history = history
         self.next_record = 0
-        self.held = {}  # by shard, of a round that is not in all shards yet
+        self.held = {}  # by shard: of a round that is not in all shards yet
 
     def updates(self, data, at):
-        """Those that are complete with the record at that byte."""
-        goes_on = 1  # another shard's part of the same round comes next
+        """The updates that are complete with the record at that offset."""
+        goes_on = 1  # another shard's part of the same round follows
         shard, sources, number = struct.unpack_from("<IIQ", data, at + 24)
         (part,) = struct.unpack_from("<I", data, at + 60)
         pushes = {}
@@ -95,9 +96,9 @@ class LogHistory:
 
 
 def read_log(folder):
-    """What the log holds that no daemon is writing (docs/log_format.md), in order. What a daemon wrote again when it was
-    started comes once; of a round that a daemon's death cut off, and that was made anew, only the second. What a failing disk
-    cut off is passed over."""
+    """Everything in the log of a stopped daemon (docs/log_format.md), in order. Records that a daemon wrote again at
+    its start occur once; of a round that was cut off by a daemon's death and repeated, only the second. Data cut off by
+    a failing disk is skipped."""
     header_bytes, prefix_bytes = 64, 24
     histories = {}
     for path in sorted(folder.glob("*.psdlog")):
@@ -129,7 +130,7 @@ def all_values(path):
 
 
 def trained_samples(folder):
-    """By shard, how often each sample was in an update of the log: Counter of (epoch, place)."""
+    """By shard, the number of updates in the log that have each sample: Counter of (epoch, place)."""
     dealt, trained = {}, collections.defaultdict(collections.Counter)
     for record in read_log(folder):
         if isinstance(record, LoggedDeal):
@@ -142,12 +143,12 @@ def trained_samples(folder):
 
 
 def limit_descriptors(most):
-    """Lets this process and what it becomes have no more files open."""
+    """Limits the open files of this process and of the program that replaces it."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Process:
-    """A program that runs in the background, its output in files. `descriptors`: so many files it may have open."""
+    """A program that runs in the background, its output in files. `descriptors`: limit of its open files."""
 
     def __init__(self, folder, name, arguments, environment=None, descriptors=None):
         self.name = name
@@ -172,7 +173,7 @@ class Process:
         return self.paths[1].read_text(encoding="utf-8", errors="replace")
 
     def log_written(self):
-        """Returns once the thread that writes the program's log has written what was logged before."""
+        """Returns once the thread that writes the program's log has written everything logged so far."""
         def at_work(task):
             try:
                 return (task / "comm").read_text() == "psd-messages\n" and (task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "R"
@@ -187,7 +188,7 @@ class Process:
         return self.popen.poll() is None
 
     def signal(self, number):
-        """After SIGSTOP none of its threads runs any more."""
+        """After SIGSTOP, returns when none of its threads runs any more."""
         self.popen.send_signal(number)
         if number == signal.SIGSTOP and self.popen.returncode is None:
             os.waitid(os.P_PID, self.popen.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -200,7 +201,7 @@ class Process:
             raise AssertionError(f"{self.name} did not end within {seconds} s") from None
 
     def kill(self):
-        """kill -9, as a machine's failure would."""
+        """kill -9, as a machine failure would."""
         if self.runs():
             self.log_written()
             self.popen.kill()
@@ -220,7 +221,7 @@ class NotReady(AssertionError):
 
 
 class Daemon(Process):
-    """A psd that is ready. `address` is where to reach it, `addresses` all it listens on."""
+    """A psd that is ready. `address` is where to connect; `addresses` all that it listens on."""
 
     def __init__(self, folder, name, arguments, environment=None, descriptors=None, within=()):
         super().__init__(folder, name, [*within, PSD, *arguments], environment, descriptors)
@@ -234,7 +235,7 @@ class Daemon(Process):
 
     @property
     def page(self):
-        """Where its page is, as http://127.0.0.1:41234."""
+        """The address of its page, such as http://127.0.0.1:41234."""
         return self.pages[0].rstrip("/")
 
     @property
@@ -249,7 +250,7 @@ class Daemon(Process):
         return json.loads(done.stdout)
 
     def until_status(self, what, condition):
-        """Polls the status until condition(status) is true, and gives that status."""
+        """Polls the status until condition(status) is true, and returns that status."""
         found = {}
 
         def look():
@@ -260,12 +261,12 @@ class Daemon(Process):
         return found["status"]
 
     def switch_over(self):
-        """By psd switch. It is refused where a machine that is busy has kept etcd from answering in time, and is asked again then."""
+        """Runs psd switch. It is refused if a busy machine delays etcd's answer, and is then retried."""
         def switched():
             done = subprocess.run([PSD, "switch", "--server", self.address], capture_output=True, text=True, timeout=WAIT_S, check=False)
             if "cannot be changed now: etcd" in done.stderr:
                 return False
-            # Such a machine may not get the answer out either before the daemon begins anew.
+            # On such a machine the answer may not be sent before the daemon restarts.
             if done.returncode == 0 or "connection broke" in done.stderr:
                 return True
             raise AssertionError(done.stderr)
@@ -273,7 +274,7 @@ class Daemon(Process):
         until("psd switch", switched)
 
     def until_in_sync(self):
-        """Of a primary: until a standby holds all that it has; gives its status."""
+        """For a primary: waits until a standby holds everything that it has; returns its status."""
         return self.until_status("a standby is in sync", lambda status: status["group"]["waits_for_standby"]
                                  and status["group"]["standby"] == status["group"]["follower"] != "")
 
@@ -317,7 +318,8 @@ class ProcessTest(unittest.TestCase):
 
     def daemon(self, *arguments, listen=("tcp://127.0.0.1:0",), policy="hogwild", optimizer='{"type":"sgd","lr":0.01}',
                environment=None, descriptors=None, within=(), **settings):
-        """A daemon that is ready. Settings are keys of the configuration, "__" for ".". `within`: words before its command."""
+        """A daemon that is ready. Settings are keys of the configuration, "__" for ".". `within`: prefix of its
+        command."""
         flags = [part for address in listen for part in ("--listen", address)]
         values = {"policy.type": policy, "optimizer": optimizer, "device": os.environ.get("PSD_TEST_DEVICE", "cpu")}
         values.update({key.replace("__", "."): value for key, value in settings.items()})
@@ -328,7 +330,7 @@ class ProcessTest(unittest.TestCase):
         return daemon
 
     def start_psd(self, *arguments, environment=None, descriptors=None):
-        """A psd about which nothing is assumed."""
+        """A psd that need not become ready."""
         process = Process(self.folder, self._name("psd"), [PSD, *arguments], environment, descriptors)
         self.processes.append(process)
         return process
@@ -344,13 +346,13 @@ class ProcessTest(unittest.TestCase):
         return process
 
     def train(self, address, rank=0, world_size=1, model="mlp", data="synthetic:128", steps=None, more=(), within=()):
-        """A trainer in the background: one thread, and a small job if nothing else is said. `within`: words before its command."""
+        """A trainer in the background: one thread, and a small job by default. `within`: prefix of its command."""
         length = ["--steps", steps] if steps else ["--epochs", 1]
         return self.start_trainer("train", "--server", address, "--rank", rank, "--world-size", world_size, "--model", model,
                                   "--data", data, "--threads", 1, "--device", "cpu", *length, *more, within=within)
 
     def endless_trainer(self, daemon, rank=0, world_size=1, more=()):
-        """A trainer in the middle of its work, which it would not finish within the test."""
+        """A trainer in the middle of its work, which does not finish within the test."""
         trainer = self.train(daemon.address, rank, world_size, steps=10_000_000, more=more)
         daemon.until_status(f"rank {rank} trains",
                             lambda status: any(each["rank"] == rank and each["step"] > 2 for each in status["trainers"]))
@@ -360,12 +362,12 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(process.wait(), status, process.name)
 
     def assert_fails(self, process, *words):
-        """A non-zero exit of its own, and exactly one line of complaint, which holds all the words."""
+        """A non-zero exit status, not a signal, and exactly one error line, which contains all the words."""
         status = process.wait()
         self.assertGreater(status, 0, f"{process.name} should have failed of its own, not ended with {status}")
         complaints = [line for line in process.err.splitlines() if line.startswith(("psd: ", "psd-trainer: "))]
         self.assertEqual(len(complaints), 1, process.err)
-        # Nothing but that line and ordinary log lines, which begin with a time.
+        # Only that line and ordinary log lines, which start with a time.
         others = [line for line in process.err.splitlines() if line not in complaints and not line[:4].isdigit()]
         self.assertEqual(others, [], "lines that are neither the complaint nor the log's")
         for word in words:
@@ -373,7 +375,7 @@ class ProcessTest(unittest.TestCase):
         return complaints[0]
 
     def assert_serves(self, daemon):
-        """The daemon answers and, where there are trainers, serves one from start to end."""
+        """The daemon answers and, if psd-trainer is built, serves a trainer from start to end."""
         status = daemon.status()
         self.assertNotEqual(status["state"], "stopping")
         if TRAINER:
@@ -387,7 +389,8 @@ class ProcessTest(unittest.TestCase):
 
 
 def main():
-    """unittest.main() with ctest's sign for a file in which all was skipped. Some versions do not count what was skipped."""
+    """unittest.main() with the exit status that ctest expects if every test was skipped. Some Python versions do not
+    count skipped classes."""
     if LONG_ONLY and not LONG:
         print("skipped: long: scripts/test --long")
         sys.exit(EXIT_SKIPPED)

@@ -1,4 +1,4 @@
-// What one peer may make the daemon hold: messages, calls in progress, answers that it does not read.
+// What one peer may make the daemon hold: messages, calls in progress, unread answers.
 
 #include <memory>
 #include <string>
@@ -33,7 +33,7 @@ Asked askAndNeverRead(RawTrainer& trainer) {
 }
 
 #if defined(PSD_SANITIZE_ADDRESS) || defined(PSD_SANITIZE_THREAD)
-constexpr bool kSanitized = true;  // memory means little then
+constexpr bool kSanitized = true;  // memory figures are meaningless then
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -57,7 +57,7 @@ TEST_CASE("Protocol: a message beyond the limit ends its connection, and no othe
   }
   turnUntil(io, [&] { return server.status()["trainers_lost"] == 1; });
   CHECK(counter(server, "connections_dropped") == 1);
-  // It was to bring the values; that is the other's part now.
+  // It was the initializer; the other trainer is now.
   auto awaited = other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
   CHECK(awaited.isMustInitialize());
   other.bringZeros();
@@ -73,12 +73,12 @@ TEST_CASE("Protocol: a peer that asks and never reads costs little and is droppe
   const uint64_t before = residentBytes();
   auto asked = askAndNeverRead(trainer);
   turnUntil(io, [&] {
-    // Refusals are small, and many more answers may be what it takes.
+    // Rejections are small, and many more answers may fit.
     for (auto& more : ask(trainer, 100)) asked.push_back(kj::mv(more));
     return counter(server, "connections_dropped") == 1;
   });
   CHECK(counter(server, "refused_overload") > 0);
-  // Of both sides: they share this process.
+  // Memory of both sides: they share this process.
   if (!kSanitized && !testsCuda()) CHECK(residentBytes() - before < 100 << 20);
   turnUntil(io, [&] { return server.status()["trainers_lost"] == 1; });
   CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());
@@ -101,7 +101,7 @@ TEST_CASE("Protocol: what a device has yet to answer counts as queued for the pe
   uint64_t answers = 0;
   for (auto& each : asked) answers += trainer.peer().wait(each.dropPipeline()).isSlice() ? 1 : 0;
   CHECK(answers == kAnswers);
-  PSD_REQUIRE_OK(trainer.pull(0, 0, kSliceMost));  // there is room again
+  PSD_REQUIRE_OK(trainer.pull(0, 0, kSliceMost));  // there is capacity again
 }
 
 TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, and others are") {
@@ -139,11 +139,11 @@ TEST_CASE("Protocol: of calls that may wait for ever a session has one of a kind
         trainer.peer().wait(trainer.session().noticeRequest().send().dropPipeline()).getShuttingDown());
     const Status refused = trainer.awaitModel();
     REQUIRE_FALSE(refused.ok());
-    CHECK(refused.message() == "another awaitModel() of this session waits already");
+    CHECK(refused.message() == "another awaitModel() of this session is already waiting");
   }
   first.bringZeros();
   trainer.peer().wait(kj::mv(parked[1]));
-  PSD_REQUIRE_OK(trainer.awaitModel());  // there is none any more
+  PSD_REQUIRE_OK(trainer.awaitModel());  // none is pending any more
   CHECK(counter(server, "paused_calls") == 0);
 }
 
@@ -168,7 +168,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Protocol: a gradient may lie in so many pieces and no more") {
+TEST_CASE("Protocol: the pieces of a gradient are limited") {
   constexpr uint64_t kPieces = 4096, kPiece = 16;
   Json settings = config("locked");
   settings["shards"] = 1;
@@ -187,7 +187,7 @@ TEST_CASE("Protocol: a gradient may lie in so many pieces and no more") {
   const Status refused = pushAt(2 * kPieces);
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::badSlice);
-  CHECK(refused.message().find("lies in 4096 pieces; send the slices in order") != std::string::npos);
+  CHECK(refused.message().find("form 4096 separate pieces; send them in order") != std::string::npos);
 }
 
 TEST_CASE("Protocol: a peer that does not finish its calls is dropped") {
@@ -207,7 +207,7 @@ TEST_CASE("Protocol: a peer that does not finish its calls is dropped") {
   turnUntil(io, [&] { return counter(server, "connections_dropped") == 1; });
 }
 
-TEST_CASE("Protocol: a peer holds so many capabilities and no more, and those that it drops count no more") {
+TEST_CASE("Protocol: the capabilities of a peer are limited, and dropped ones do not count") {
   Json limited = config();
   limited["limits"]["calls"] = 16;
   LocalServer server(limited);
@@ -230,7 +230,7 @@ TEST_CASE("Protocol: a peer holds so many capabilities and no more, and those th
   CHECK(observe().isObserving());
 }
 
-TEST_CASE("Protocol: a connection waits for one move, and is told where the daemon ends without any") {
+TEST_CASE("Protocol: a connection waits for one move, and is notified if the daemon ends without any") {
   auto io = kj::setupAsyncIo();
   std::unique_ptr<RawPeer> peer;
   kj::Promise<capnp::Response<schema::Reading::MovedResults>> waits = nullptr;
@@ -242,12 +242,12 @@ TEST_CASE("Protocol: a connection waits for one move, and is told where the daem
       std::string why;
       const auto failed = kj::runCatchingExceptions([&] { static_cast<void>(peer->wait(ask())); });
       KJ_IF_MAYBE (exception, failed) why = exception->getDescription().cStr();
-      return why.find("waits for a move already") != std::string::npos;
+      return why.find("already waits for a move") != std::string::npos;
     };
     waits = ask();
     CHECK(refused());
     peer->wait(peer->reading().pingRequest().send().ignoreResult());
-    waits = nullptr;  // the peer does not wait any more
+    waits = nullptr;  // the peer stops waiting
     waits = ask();
     CHECK(refused());
   }

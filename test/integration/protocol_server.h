@@ -17,7 +17,7 @@ inline Json config(const std::string& policy = "locked") {
           {"shards", 2},
           {"threads", 2},
           {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
-          {"membership", {{"lease_ms", 86'400'000}, {"grace_ms", 0}}},  // peers by hand do not keep alive
+          {"membership", {{"lease_ms", 86'400'000}, {"grace_ms", 0}}},  // raw peers send no heartbeats
           {"limits", {{"slice_bytes", kSliceMost * sizeof(float)}}}};
 }
 
@@ -25,7 +25,7 @@ inline uint64_t counter(const LocalServer& server, const char* name) {
   return server.status()["counters"][name].get<uint64_t>();
 }
 
-/// Lets `io` turn until `condition()` holds, for a minute at most.
+/// Runs the event loop of `io` until `condition()` holds, at most a minute.
 template <class Condition>
 void turnUntil(kj::AsyncIoContext& io, Condition condition) {
   auto& timer = io.provider->getTimer();

@@ -1,5 +1,5 @@
-// What a peer can say that the schema allows and the protocol does not: each is answered with a typed error,
-// or ends that peer's connection, and the daemon serves the others as before.
+// Messages that the schema allows and the protocol does not: each is answered with a typed error, or ends
+// that peer's connection, and the daemon continues to serve the others.
 
 #include <cmath>
 #include <future>
@@ -31,7 +31,7 @@ void checkRefused(const Status& status, ErrorCode code, const std::string& words
 
 std::vector<float> ones(uint64_t count) { return std::vector<float>(count, 1.0f); }
 
-/// What the model is, read by an ordinary client on a thread of its own; empty when that fails.
+/// The model, read by an ordinary client on a thread of its own; empty if that fails.
 std::vector<float> modelOf(const LocalServer& server) {
   return std::async(std::launch::async,
                     [&]() -> std::vector<float> {
@@ -64,10 +64,10 @@ TEST_CASE("Protocol: another version is refused, and says so on both sides") {
   CHECK(!answer.hasAdmin());
   CHECK(status.message().find("speaks version 2") != std::string::npos);
   CHECK(status.message().find('\x1b') == std::string::npos);
-  peer.wait(peer.reading().pingRequest().send().ignoreResult());  // the same peer, wiser
+  peer.wait(peer.reading().pingRequest().send().ignoreResult());  // the same peer, with the right version
 }
 
-/// Speaks Cap'n Proto's RPC, but of another interface. Owned by one thread, like its own.
+/// Speaks Cap'n Proto RPC with another interface. Owned by one thread, which it starts.
 class ForeignServer {
  public:
   explicit ForeignServer(const std::string& path) {
@@ -154,14 +154,14 @@ TEST_CASE("Protocol: models that cannot be") {
   RawTrainer(io, server, 0, 1).bringZeros();
 }
 
-TEST_CASE("Protocol: samples that nobody can have") {
+TEST_CASE("Protocol: impossible samples are rejected") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   const std::vector<HeldSamples> held(2000, {Step{1}, {0, 0, 1}});
   const Status refused = tryToJoin(io, server, 0, 1, {.incarnation = 7, .held = held});
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::invalidArgument);
-  CHECK(refused.message() == "samples of 2000 steps; no trainer has those of more than 1024");
+  CHECK(refused.message() == "samples of 2000 steps; a trainer holds those of at most 1024");
 }
 
 TEST_CASE("Protocol: no pull and no push before the model has values") {
@@ -174,13 +174,13 @@ TEST_CASE("Protocol: no pull and no push before the model has values") {
     checkRefused(trainer->push({}, ones(16)), ErrorCode::notReady);
     checkRefused(trainer->pull(0, 0, 16), ErrorCode::notReady);
   }
-  checkRefused(second.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not asked");
-  checkRefused(second.initialized(), ErrorCode::invalidArgument, "not asked");
+  checkRefused(second.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not the initializer");
+  checkRefused(second.initialized(), ErrorCode::invalidArgument, "not the initializer");
   auto observe = first.peer().reading().observeRequest();
   checkRefused(statusFrom(first.peer().wait(observe.send().dropPipeline()).getError()), ErrorCode::notReady);
   first.bringZeros();
   PSD_REQUIRE_OK(first.pull(0, 0, 16));
-  checkRefused(first.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not asked");
+  checkRefused(first.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not the initializer");
 }
 
 TEST_CASE("Protocol: initial values must be whole, once, and finite") {
@@ -209,7 +209,7 @@ TEST_CASE("Protocol: a gradient has a part of each shard, or nothing of it is ta
   trainer.bringZeros();
   for (const uint32_t parts : {1u, 3u, UINT32_MAX}) {
     checkRefused(trainer.push({.parts = parts}, ones(16)), ErrorCode::badSlice,
-                 "it has one of each shard, which are 2");
+                 "expected one per shard, 2");
   }
   CHECK(counter(server, "push_slices") == 0);
   for (const uint32_t shard : {0u, 1u}) trainer.pushShard(shard, 1);
@@ -227,8 +227,8 @@ TEST_CASE("Protocol: a step that a newer one gave up is not taken up again") {
   PSD_REQUIRE_OK(push(1, 0, 0, 1008));
   PSD_REQUIRE_OK(push(1, 0, 1008, 992));
   PSD_REQUIRE_OK(push(2, 1, 0, 1008));
-  // Twice would be two parts of a round for one shard, and none for the other.
-  checkRefused(push(1, 0, 0, 1008), ErrorCode::badSlice, "step 2 has begun already");
+  // Otherwise a round would have two parts for one shard, and none for the other.
+  checkRefused(push(1, 0, 0, 1008), ErrorCode::badSlice, "step 2 has already started");
   PSD_REQUIRE_OK(push(2, 0, 0, 1008));
   PSD_REQUIRE_OK(push(2, 0, 1008, 992));
   PSD_REQUIRE_OK(push(2, 1, 1008, 992));
@@ -289,7 +289,7 @@ TEST_CASE("Protocol: slices of one push that do not fit together") {
   PSD_REQUIRE_OK(trainer.push({5, 0, 1024}, ones(976)));
   checkRefused(trainer.push({4, 0, 0}, ones(1024)), ErrorCode::badSlice, "step 5 has begun");
 
-  // A later step gives up what is unfinished of the one before.
+  // A later step abandons the unfinished previous one.
   PSD_REQUIRE_OK(trainer.push({6, 1, 0}, std::vector<float>(1024, 100.0f)));
   PSD_REQUIRE_OK(trainer.push({7, 1, 1024}, ones(976)));
   PSD_REQUIRE_OK(trainer.push({7, 1, 0}, ones(1024)));
@@ -331,7 +331,7 @@ TEST_CASE("Protocol: a trainer that vanishes in mid-push leaves nothing behind u
   CHECK(modelOf(server) == std::vector<float>(kElements, -1.0f));
 }
 
-TEST_CASE("Protocol: when the bringer of the values is gone, one that waits brings them") {
+TEST_CASE("Protocol: when the initializer is gone, a waiting trainer takes over") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   auto bringer = kj::heap<RawTrainer>(io, server, 0, 2);

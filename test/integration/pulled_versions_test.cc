@@ -1,4 +1,4 @@
-// What a pull says of the values that it brings, where updates land while it is under way.
+// Versions that a pull reports for its values when updates occur during the pull.
 
 #include <atomic>
 #include <functional>
@@ -17,7 +17,7 @@ using testing::LocalServer;
 
 const ModelSpec kModel{"net", {{"w", DType::f32, {3000}}}};
 
-/// Calls `onRead` once, before the next read. The test sets it while nothing is read.
+/// Calls `onRead` once, before the next read. Set by the test while no read is in progress.
 class WatchedStorage final : public testing::ForwardingStorage {
  public:
   WatchedStorage(std::unique_ptr<ShardStorage> inner, std::function<void()>& onRead)

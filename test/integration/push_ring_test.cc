@@ -1,5 +1,5 @@
-// What a trainer can say about its ring, by hand: places that are none, rings that cannot be, writing while
-// the daemon reads. Each is answered with a typed error or harms nobody but that trainer.
+// A trainer's misuse of its ring, by hand: invalid places, impossible rings, writes while the daemon reads.
+// Each gets a typed error or harms only that trainer.
 
 #include <atomic>
 #include <cmath>
@@ -32,7 +32,7 @@ Json config(const std::string& policy = "hogwild") {
             {"all_rings_bytes", 2 * kRingBytes}}}};
 }
 
-/// A trainer by hand on the Unix socket, with a ring when openRing() went well. Owned by one thread.
+/// A raw trainer on the Unix socket, with a ring if openRing() succeeded. Owned by one thread.
 class RingTrainer : public RawTrainer {
  public:
   RingTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank = 0, uint32_t worldSize = 1)
@@ -202,7 +202,7 @@ TEST_CASE("Ring: a trainer that writes while the daemon reads gets an answer, an
     PSD_REQUIRE_OK(trainer.openRing());
     std::atomic<bool> done{false};
     std::thread scribbler([&, place = trainer.at(0)] {
-      // All bits of an element set are a NaN; it is rare enough for slices to get past the check.
+      // An element with all bits set is a NaN; it is rare enough for slices to pass the check.
       for (uint64_t i = 0; !done; i++) std::memset(place + i % kSliceMost, i % 100'000 == 0 ? 0xff : 0, 4);
     });
     uint64_t answered = 0;

@@ -23,8 +23,7 @@ inline capnp::Data::Reader dataOf(const std::vector<float>& values) {
 
 inline Status statusFrom(const schema::Error::Reader& error) { return wire::readError(error); }
 
-/// Which life of a trainer joins, which daemon it was in before, the codec that it asks for, its model, and
-/// the samples that it has.
+/// Parameters of a join: incarnation, previous daemon, requested codec, model, and samples held.
 struct RawLife {
   uint64_t incarnation = 0, daemon = 0;
   std::string codec = {};
@@ -65,7 +64,7 @@ inline Status tryToJoin(kj::AsyncIoContext& io, const LocalServer& server, uint3
   return answer.isError() ? statusFrom(answer.getError()) : Status();
 }
 
-/// Joins by hand, and goes on as it likes. Owned by one thread.
+/// A raw trainer that joins and makes arbitrary calls. Owned by one thread.
 class RawTrainer {
  public:
   RawTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize,
@@ -101,7 +100,7 @@ class RawTrainer {
     auto request = session_->initializedRequest();
     return wire::readStatus(peer_.wait(request.send().dropPipeline()).getStatus());
   }
-  /// Brings zeros for the whole model.
+  /// Sends zeros for the whole model.
   void bringZeros() {
     for (uint32_t shard : {0u, 1u}) {
       for (const auto& [offset, count] : kSlicesOfShard) {
@@ -118,7 +117,7 @@ class RawTrainer {
     std::string codec = {};  // with the bytes of `count` values
     uint32_t count = 0;
     uint32_t parts = 0;  // 0: all shards of the model
-    uint64_t total = 0;  // 0: what a shard of the model has
+    uint64_t total = 0;  // 0: the size of the shard in the model
   };
   void fill(schema::PushHead::Builder head, const Slice& slice) const {
     head.setStep(slice.step);
@@ -134,14 +133,14 @@ class RawTrainer {
     auto answer = answerTo(slice, gradient);
     return answer.isError() ? statusFrom(answer.getError()) : Status();
   }
-  /// What became of a gradient, as the answer to its last slice says, and of how many shards' parts it says
-  /// that they were dropped.
+  /// The outcome of a gradient in the answer to its last slice, and the number of shards whose parts were
+  /// dropped according to it.
   struct Pushed {
     schema::PushOutcome outcome = schema::PushOutcome::RECEIVED;
     unsigned dropped = 0;
     bool operator==(const Pushed&) const = default;
   };
-  /// A gradient of `value` for each element of a shard, in the slices that it takes.
+  /// Pushes a gradient of `value` for each element of a shard, in the slices that it takes.
   Pushed pushShard(uint32_t shard, float value) {
     Pushed pushed;
     for (const auto& [offset, count] : kSlicesOfShard) {
@@ -165,7 +164,7 @@ class RawTrainer {
 
   capnp::RemotePromise<schema::PullResult> startPull(uint64_t pull, uint32_t shard, uint64_t offset,
                                                      uint64_t count) {
-    auto request = session_->pullRequest(capnp::MessageSize{8, 0});  // thousands of them are small
+    auto request = session_->pullRequest(capnp::MessageSize{8, 0});  // keeps thousands of them small
     request.setPull(pull);
     request.setShard(shard);
     request.setOffset(offset);
@@ -176,8 +175,8 @@ class RawTrainer {
     auto answer = peer_.wait(startPull(1, shard, offset, count).dropPipeline());
     return answer.isError() ? statusFrom(answer.getError()) : Status();
   }
-  /// Under bounded_staleness with a bound of 0: makes a step, and asks for so many slices that wait for the
-  /// other trainers' steps.
+  /// Under bounded_staleness with a bound of 0: makes a step, and requests that many slices, which wait for
+  /// the other trainers' steps.
   std::vector<capnp::RemotePromise<schema::PullResult>> pullAhead(uint64_t slices) {
     for (const uint32_t shard : {0u, 1u}) pushShard(shard, 1);
     std::vector<capnp::RemotePromise<schema::PullResult>> asked;
@@ -196,7 +195,7 @@ class RawTrainer {
     }
     return values;
   }
-  /// What the daemon deals for a step.
+  /// The daemon's assignment for a step.
   SampleRange takeSamples(uint64_t step, uint32_t count, uint64_t samples, uint64_t epochs) {
     auto request = session_->takeSamplesRequest();
     request.setStep(step);
@@ -207,7 +206,7 @@ class RawTrainer {
     REQUIRE(answer.isDealt());
     return {answer.getDealt().getEpoch(), answer.getDealt().getBegin(), answer.getDealt().getCount()};
   }
-  /// The model has its values, and this trainer need not bring them.
+  /// Waits until another trainer has initialized the model.
   Status awaitModel() {
     auto answer = peer_.wait(session_->awaitModelRequest().send().dropPipeline());
     return answer.isError() ? statusFrom(answer.getError()) : Status();

@@ -1,4 +1,4 @@
-// A trainer that comes back over another connection: what it goes on with, and what of the old one still
+// A trainer that rejoins over another connection: what it resumes, and what of the old connection still
 // counts.
 
 #include <future>
@@ -25,10 +25,10 @@ constexpr uint64_t kDayMs = 86'400'000;
 Json configOf(uint64_t graceMs) {
   return {{"shards", 2},
           {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
-          {"membership", {{"lease_ms", kDayMs}, {"grace_ms", graceMs}}}};  // peers by hand do not keep alive
+          {"membership", {{"lease_ms", kDayMs}, {"grace_ms", graceMs}}}};  // raw peers send no heartbeats
 }
 
-/// What the trainer has sent so far has been read, and looked at.
+/// Returns once everything that the trainer has sent so far has been read and handled.
 void allIsRead(RawTrainer& trainer) {
   for (int i = 0; i < 2; i++) {
     trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());
@@ -42,21 +42,22 @@ uint64_t takenSlices(const LocalServer& server, RawTrainer& trainer) {
 
 const std::vector<float> kFirst(1024, 1.0f), kSecond(976, 1.0f);  // slices of a shard
 
-/// The rest of a step whose first slice is there.
+/// The rest of a step whose first slice has arrived.
 void pushRest(RawTrainer& trainer, uint64_t step) {
   PSD_REQUIRE_OK(trainer.push({step, 0, 1024}, kSecond));
   PSD_REQUIRE_OK(trainer.push({step, 1, 0}, kFirst));
   PSD_REQUIRE_OK(trainer.push({step, 1, 1024}, kSecond));
 }
 
-/// A reload that has closed the gate to gradients that have not begun: a first slice waits there.
+/// A reload that has closed the gate to gradients that have not started: a first slice waits there.
 struct HeldReload {
   std::future<Result<std::string>> reload;
   uint64_t step;  ///< of that slice
   capnp::RemotePromise<schema::PushResult> waiting;
 };
 
-/// `probe` pushes until its gradients wait. Somebody's is half there, for whose rest the reload waits.
+/// `probe` pushes until its gradients wait. Another trainer's gradient is incomplete; the reload waits for
+/// the rest.
 HeldReload closeGate(LocalServer& server, const Json& config, RawTrainer& probe) {
   auto reload = std::async(std::launch::async, [&server, config] { return server.reload(config); });
   for (uint64_t step = 1;; step++) {
@@ -67,7 +68,7 @@ HeldReload closeGate(LocalServer& server, const Json& config, RawTrainer& probe)
   }
 }
 
-TEST_CASE("Rejoin: a trainer that joins again goes on with its session, and the old connection is out") {
+TEST_CASE("Rejoin: a trainer that joins again resumes its session, and the old connection is detached") {
   LocalServer server(configOf(kDayMs));
   auto io = kj::setupAsyncIo();
   RawTrainer before(io, server, 0, 1, {.incarnation = 7});
@@ -81,7 +82,7 @@ TEST_CASE("Rejoin: a trainer that joins again goes on with its session, and the 
   REQUIRE_FALSE(late.ok());
   CHECK(late.error().code == ErrorCode::sessionEnded);
   CHECK(late.message().find("another connection") != std::string::npos);
-  // What the old connection brought of the push counts.
+  // What the old connection delivered of the push counts.
   PSD_REQUIRE_OK(after.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
   const Json status = server.status();
   CHECK(status["shards"][0]["version"] == 1);
@@ -185,7 +186,7 @@ TEST_CASE("Rejoin: what waited at a reload's gate goes with the connection that 
 }
 
 TEST_CASE(
-    "Rejoin: what a lost trainer left half there waits at the gate, and goes on under the next policy") {
+    "Rejoin: an incomplete gradient of a lost trainer waits at the gate, and resumes under the next policy") {
   Json config = configOf(0);
   config["policy"]["type"] = "locked";
   config["threads"] = 1;
@@ -208,7 +209,7 @@ TEST_CASE(
   REQUIRE_FALSE(after.resumed());
 
   PSD_REQUIRE_OK(holding.push({1, 0, 0}, kFirst));
-  config["policy"]["clip"]["norm"] = 1000.0;  // which takes both shards together
+  config["policy"]["clip"]["norm"] = 1000.0;  // takes both shards together
   auto [reload, step, waiting] = closeGate(server, config, probe);
   const uint64_t taken = takenSlices(server, after);
   auto third = after.startPush({1, 1, 0}, dataOf(kFirst));
@@ -226,7 +227,7 @@ TEST_CASE(
   for (int shard : {0, 1}) CHECK(status["shards"][shard]["version"] == step + 2);
 }
 
-TEST_CASE("Rejoin: who takes any rank takes nobody's place that it does not need, or where it does not fit") {
+TEST_CASE("Rejoin: a trainer without a rank takes no other's rank unless needed, and none that does not fit") {
   LocalServer server(configOf(kDayMs));
   auto io = kj::setupAsyncIo();
   RawTrainer one(io, server, 0, 2, {.incarnation = 7});
@@ -273,14 +274,14 @@ TEST_CASE("Rejoin: one whose rank another took does not come back") {
   { RawTrainer next(io, server, 0, 1, {.incarnation = 8}); }
   server.statusWhen(
       [](const Json& now) { return now["trainers"][0]["connected"] == false && now["trainers_lost"] == 1; });
-  // Who was in with another daemon last was in before the rank changed hands here, too.
+  // A trainer whose latest session was with another daemon also lost the rank here.
   for (const uint64_t last : {daemon, daemon + 2}) {
     const Status refused = testing::tryToJoin(io, server, 0, 1, {.incarnation = 7, .daemon = last});
     REQUIRE_FALSE(refused.ok());
     CHECK(refused.error().code == ErrorCode::rankTaken);
     CHECK(refused.message().find("taken over by process") != std::string::npos);
   }
-  // A new life is one like any other.
+  // A new incarnation is accepted like any other.
   CHECK_FALSE(RawTrainer(io, server, 0, 1, {.incarnation = 9}).resumed());
 }
 

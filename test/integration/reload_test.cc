@@ -1,4 +1,4 @@
-// A daemon that goes over to another configuration while trainers work.
+// A daemon that changes to another configuration while trainers work.
 
 #include <atomic>
 #include <map>
@@ -21,14 +21,14 @@ using testing::valueOf;
 
 std::vector<float> minusOnes() { return gradientOf(-1); }
 
-/// What became of a trainer's pushes.
+/// Outcomes of a trainer's pushes.
 struct Tally {
   std::vector<Version> applied;  ///< of the last shard, as acknowledged
   uint64_t dropped = 0;
   Status status;
 };
 
-/// Pulls and pushes until told to stop.
+/// Pulls and pushes until it is stopped.
 void train(Client& client, const std::vector<float>& gradient, const std::atomic<bool>& stop,
            std::atomic<uint64_t>& steps, Tally& tally) {
   std::vector<float> values(gradient.size());
@@ -47,8 +47,8 @@ void train(Client& client, const std::vector<float>& gradient, const std::atomic
   tally.status = client.leave();
 }
 
-/// By `unit` of what one trainer's rank plus 1 tells how many it pushes, each as often as it was
-/// acknowledged: what the same version acknowledges is one update, their mean.
+/// The expected value in multiples of `unit`, given the acknowledged versions; each trainer pushes its rank
+/// plus 1. Pushes acknowledged with the same version are one update, their mean.
 float acknowledged(const std::vector<Tally>& tallies, float unit) {
   struct Update {
     uint64_t sum = 0, count = 0;
@@ -72,7 +72,7 @@ TEST_CASE("Reload: policies change under four trainers, and no push and no train
   INFO(device.name);
   constexpr size_t kTrainers = 4;
   constexpr float kUnit = 12;  // a round of any of the trainers has a whole mean
-  // Updates race under hogwild where several loops make them: nothing can be counted there.
+  // Under hogwild updates on several loops race, so nothing can be counted.
   struct Free {
     const char* policy;
     int threads;
@@ -103,7 +103,7 @@ TEST_CASE("Reload: policies change under four trainers, and no push and no train
       train(*clients[i], gradientOf(-kUnit * static_cast<float>(i + 1)), stop, steps, tallies[i]);
     });
   }
-  // Pure counting of steps: the trainers take some under every policy.
+  // Counts steps only: the trainers take some under every policy.
   const auto workOn = [&] {
     for (const uint64_t until = steps + 40; steps < until;) std::this_thread::yield();
   };
@@ -176,7 +176,7 @@ TEST_CASE("Reload: a round that is open closes with what it has, and that and no
   CHECK(status["staged_bytes"] == 0);
   CHECK(status["counters"]["late_pushes"] == (enough ? 0 : 2));
   for (const Json& shard : status["shards"]) CHECK(shard["version"] == (enough ? 1 : 0));
-  // All go on, each by itself.
+  // All continue, each alone.
   const auto minusOne = minusOnes();
   for (size_t rank = 0; rank < 4; rank++) {
     const auto answer = clients[rank]->push(Step{2}, minusOne, 1, {}).wait();
@@ -226,7 +226,7 @@ TEST_CASE("Reload: limits.staged_bytes holds on a device with memory of its own,
   const auto configOf = [](uint64_t stagedBytes) {
     return Json{{"policy", {{"type", "sync"}}}, {"shards", 1}, {"limits", {{"staged_bytes", stagedBytes}}}};
   };
-  constexpr uint64_t kOneGradient = 65536;  // what the pool takes for it
+  constexpr uint64_t kOneGradient = 65536;  // what the pool allocates for it
   const auto device = std::make_shared<testing::DeviceBackend>();
   testing::LocalServer server(configOf(kOneGradient), device);
   auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
@@ -234,11 +234,11 @@ TEST_CASE("Reload: limits.staged_bytes holds on a device with memory of its own,
   auto waiting = first->push(Step{1}, gradient, 1, {});
   server.statusWhen([](const Json& status) { return !status["waiting"].empty(); });
   CHECK(device->stagedBytes() == kOneGradient);
-  CHECK(server.status()["staged_bytes"] == 0);  // the host has let go of it
+  CHECK(server.status()["staged_bytes"] == 0);  // the host has released it
   const auto refused = second->push(Step{1}, gradient, 1, {}).wait();
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::overloaded);
-  CHECK(refused.error().message.find("no room to gather a gradient (limits.staged_bytes)") !=
+  CHECK(refused.error().message.find("not enough memory to gather a gradient (limits.staged_bytes)") !=
         std::string::npos);
   PSD_REQUIRE_OK(server.reload(configOf(2 * kOneGradient)));
   PSD_REQUIRE_OK(second->push(Step{1}, gradient, 1, {}).wait());
@@ -333,11 +333,11 @@ TEST_CASE("Reload: one that is refused because a gradient is half there leaves e
   testing::LocalServer server(config);
   auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
   const auto gradient = minusOnes();
-  // The first one's gradient waits for the round, of the second one's a part is there.
+  // The first one's gradient waits for the round; a part of the second one's has arrived.
   auto waiting = first->push(Step{1}, gradient, 1, {});
   auto half = second->beginPush(Step{1}, gradient, 1, {});
   half->ready(0, 1024);
-  // Everything that does not change by itself.
+  // Everything that does not change without a reload.
   const auto look = [&] {
     const Json status = server.status();
     Json seen;
@@ -358,7 +358,7 @@ TEST_CASE("Reload: one that is refused because a gradient is half there leaves e
   CHECK(look() == before);
   CHECK(server.status()["counters"]["reloads_refused"] == 1);
   CHECK_FALSE(waiting.done());
-  // The round that was open closes with both, at the old rate.
+  // The open round closes with both, at the old rate.
   half->ready(1024, gradient.size() - 1024);
   auto answer = half->finish().wait();
   PSD_REQUIRE_OK(answer);
@@ -368,7 +368,7 @@ TEST_CASE("Reload: one that is refused because a gradient is half there leaves e
   PSD_REQUIRE_OK(second->pull(values).wait());
   CHECK(values[0] == 1);
   CHECK(server.status()["shards"][0]["version"] == 1);
-  // And what could not be done then can be now.
+  // The reload that was rejected then succeeds now.
   PSD_REQUIRE_OK(server.reload(next));
   CHECK(server.status()["policy"] == "hogwild");
 }

@@ -20,7 +20,7 @@ inline nlohmann::ordered_json configOf(const nlohmann::ordered_json& policy, dou
   return {{"policy", policy}, {"shards", 3}, {"threads", 2}, {"optimizer", {{"type", "sgd"}, {"lr", lr}}}};
 }
 
-/// A trainer of kModel that is in; the first one brings zeros.
+/// A joined trainer of kModel; the first one initializes it with zeros.
 inline std::unique_ptr<Client> joined(const std::string& address, uint32_t rank, uint32_t worldSize,
                                       Transport transport = Transport::rpc) {
   ClientOptions options;
@@ -35,10 +35,10 @@ inline std::unique_ptr<Client> joined(const std::string& address, uint32_t rank,
   return std::move(*client);
 }
 
-/// A gradient that is `value` in each element of the model, and zero between them.
+/// A gradient that is `value` in each element of the model, and zero in the padding.
 inline std::vector<float> gradientOf(float value) { return everyParameter(kModel, value); }
 
-/// What every element of the tensor is; fails where they differ.
+/// The value of every element of the tensor; fails if they differ.
 inline float valueOf(Client& client, size_t tensor = 0) {
   const ModelLayout layout(kModel);
   std::vector<float> values(layout.totalElements());

@@ -1,4 +1,4 @@
-// Each thing that a running daemon can be told anew is in force for a trainer that works on.
+// Each setting that a reload changes takes effect for a trainer that continues.
 
 #include <cmath>
 #include <vector>
@@ -17,7 +17,7 @@ using testing::joined;
 using testing::LocalServer;
 using testing::valueOf;
 
-/// A daemon and two trainers that are in. The first one's pushes are always fresh.
+/// A daemon and two joined trainers. The first one's pushes are always fresh.
 struct Training {
   explicit Training(const Json& config) : server(config) {}
 
@@ -32,13 +32,13 @@ struct Training {
     PSD_REQUIRE_OK(pulled);
     return pulled->versions;
   }
-  /// By how much a fresh gradient moves the weights.
+  /// The change of the weights by a fresh gradient.
   float step(float gradient = -1) {
     const float before = valueOf(*first);
     CHECK(push(*first, gradientOf(gradient), pull(*first)).outcome == PushOutcome::applied);
     return valueOf(*first) - before;
   }
-  /// By how much one does that is `staleness` updates old when it comes.
+  /// The change by a gradient that is `staleness` updates old when it arrives.
   float staleStep(uint64_t staleness, PushOutcome outcome = PushOutcome::applied) {
     const auto basis = pull(*second);
     for (uint64_t i = 0; i < staleness; i++) step();
@@ -103,7 +103,7 @@ TEST_CASE("Reload: what staleness does changes") {
 TEST_CASE("Reload: delay compensation changes") {
   Training training(configOf(locked()));
   CHECK(training.staleStep(1) == 1);
-  // One update of 1 was between: −1 + λ · 1 · 1.
+  // One update of 1 was in between: −1 + λ · 1 · 1.
   training.reloadPolicy(locked("delay_compensation", {{"lambda", 0.5}}));
   CHECK(training.staleStep(1) == 0.5f);
   CHECK(training.step() == 1);
@@ -120,7 +120,7 @@ TEST_CASE("Reload: clipping changes") {
   CHECK(training.step(-8) == 2);
   training.reloadPolicy(locked("clip", {{"value", 4}}));
   CHECK(training.step(-8) == 4);
-  // 2050 elements of 1 are half as long as those of 2.
+  // The norm of 2050 elements of 1 is half that of elements of 2.
   training.reloadPolicy(locked("clip", {{"norm", std::sqrt(2050.0)}}));
   CHECK(std::abs(training.step(-2) - 1) < 1e-4f);
   training.reloadPolicy(locked());
@@ -156,15 +156,15 @@ TEST_CASE("Reload: limits change") {
     CHECK(training.step() == 1);
     ClientOptions options;
     options.servers = {training.server.unixAddress()};
-    options.connectTimeout = std::chrono::milliseconds(50);  // it tries again while it is refused
-    // What is kept beyond is for operators: they get in, and nobody trains there.
+    options.connectTimeout = std::chrono::milliseconds(50);  // it retries while it is rejected
+    // The reserved connections admit operators, and no trainers.
     auto third = Client::connect(options);
     PSD_REQUIRE_OK(third);
     const auto values = gradientOf(0);
     const auto refused =
         (*third)->join({Rank{1}, 2}, testing::kModel, [&] { return std::span<const float>(values); });
     REQUIRE_FALSE(refused.ok());
-    CHECK(refused.message().find("what is kept beyond is for operators") != std::string::npos);
+    CHECK(refused.message().find("the remaining connections are reserved for operators") != std::string::npos);
     PSD_REQUIRE_OK(training.server.reload(configOf(locked())));
     third->reset();
     training.second.reset();

@@ -1,5 +1,4 @@
-// A daemon that is killed and started again, and trainers that come back to it with pushes whose answer they
-// did not get.
+// A daemon that is killed and started again, and trainers that reconnect to it with unanswered pushes.
 
 #include <atomic>
 #include <csignal>
@@ -61,7 +60,7 @@ TEST_CASE("a push that comes again after a restart is not applied again") {
         pushShard(before, step, 0);
         pushShard(before, step, 1);
       }
-      pushShard(before, 5, 0);  // and of step 5 only one shard
+      pushShard(before, 5, 0);  // only one shard of step 5
     }
     daemon.kill(life.end);
     daemon.start(settingsFor(saving(folder, life.durability)));
@@ -81,7 +80,7 @@ TEST_CASE("a push that comes again after a restart is not applied again") {
       pushShard(after, 6, 0);
       pushShard(after, 6, 1);
     }
-    // Another life of the rank counts its steps anew.
+    // Another incarnation of the rank starts its step count from scratch.
     RawTrainer next(io, daemon.address(), 0, 1, {.incarnation = 8});
     pushShard(next, 1, 0);
     pushShard(next, 1, 1);
@@ -98,7 +97,7 @@ TEST_CASE("a trainer whose rank another took over does not get it back from the 
   auto io = kj::setupAsyncIo();
   uint64_t first = 0;
   for (const uint64_t incarnation : {7, 8}) {
-    daemon.statusWhen([](const Json& status) {  // else the rank is its who has just gone
+    daemon.statusWhen([](const Json& status) {  // otherwise the rank still belongs to the departed trainer
       return status["trainers"].empty() || status["trainers"][0]["connected"] == false;
     });
     RawTrainer trainer(io, daemon.address(), 0, 1, {.incarnation = incarnation});
@@ -138,9 +137,9 @@ TEST_CASE(
   daemon.kill(SIGKILL);
   daemon.start(settings);
   {
-    RawTrainer newcomer(io, daemon.address(), 0, 1, {.incarnation = 8});
-    for (uint32_t shard : {0u, 1u}) pushShard(newcomer, 1, shard);
-    PSD_REQUIRE_OK(newcomer.leave());
+    RawTrainer successor(io, daemon.address(), 0, 1, {.incarnation = 8});
+    for (uint32_t shard : {0u, 1u}) pushShard(successor, 1, shard);
+    PSD_REQUIRE_OK(successor.leave());
   }
   testing::RawPeer late(io, daemon.address());
   auto answer = testing::join(late, 0, 1, {.incarnation = 7, .daemon = first});
@@ -155,7 +154,7 @@ TEST_CASE("the first round after a restart waits for as many trainers as had a p
   constexpr uint32_t kTrainers = 3;
   TempDir folder;
   DaemonProcess daemon(folder);
-  // So long a grace is not over in any test.
+  // A grace longer than any test.
   const std::vector<std::string> settings = {"policy.type=sync", "optimizer.type=sgd", "optimizer.lr=1",
                                              "membership.grace_ms=3600000",
                                              "durability=" + saving(folder, "log")};
@@ -201,7 +200,7 @@ TEST_CASE("the first round after a restart waits for as many trainers as had a p
   roundIs(2);
 }
 
-TEST_CASE("a client goes on over many deaths of the daemon, and every push is in the model once") {
+TEST_CASE("a client continues across many deaths of the daemon, and every push is in the model once") {
   const ModelSpec model = testing::model();
   const ModelLayout layout(model);
   TempDir folder;

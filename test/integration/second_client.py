@@ -1,5 +1,5 @@
-"""A trainer in pure Python, written from docs/protocol.md and schema/psd.capnp alone: an implementation of the protocol that
-shares no code with psd's own. Values travel in messages as float32."""
+"""A trainer in pure Python, written from docs/protocol.md and schema/psd.capnp alone: an implementation of the protocol
+that shares no code with psd. Values travel in messages as float32."""
 
 import asyncio
 import math
@@ -14,7 +14,7 @@ import capnp
 import numpy as np
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-# /capnp/c++.capnp, which the schema imports, is beside pycapnp's own files. Without it the process would be aborted.
+# /capnp/c++.capnp, which the schema imports, is in pycapnp's package. Without it the process would be aborted.
 schema = capnp.load(str(REPO / "schema" / "psd.capnp"), imports=[str(pathlib.Path(capnp.__file__).resolve().parents[1])])
 
 GRAIN = 16  # elements that a tensor is padded to
@@ -23,7 +23,7 @@ SECONDS_MAX = 60
 
 
 class Refused(Exception):
-    """An answer of the daemon's that is an error."""
+    """An error in an answer of the daemon."""
 
     def __init__(self, error):
         super().__init__(f"{error.code}: {error.message}")
@@ -31,14 +31,14 @@ class Refused(Exception):
 
 
 def checked(answer):
-    """A union of a result and an error: the former, or an exception."""
+    """A union of a result and an error: returns the former, or raises the latter."""
     if answer.which() == "error":
         raise Refused(answer.error)
     return answer
 
 
 def signature(tensors, tables=()):
-    """Of a model: pairs of name and shape, and (name, dim, kind, scale, seed) of each table."""
+    """Signature of a model: pairs of name and shape, and (name, dim, kind, scale, seed) of each table."""
     def number(value):
         return int(value).to_bytes(8, "little")
 
@@ -66,7 +66,7 @@ def row_hash(row_id):
 
 
 class Connection:
-    """What a join over one socket gave."""
+    """Result of a join over one socket."""
 
     def __init__(self, rpc, joined):
         self.rpc = rpc
@@ -81,8 +81,8 @@ class Connection:
 
 
 class SecondClient:
-    """Used on one event loop, one call after the other. `tensors`: name to initial values; `tables`: as signature() has
-    them."""
+    """Used on one event loop, one call after the other. `tensors`: name to initial values; `tables`: as for
+    signature()."""
 
     def __init__(self, address, tensors, tables=(), rank=0, world_size=1, name="second", token=""):
         self.token = token
@@ -94,7 +94,7 @@ class SecondClient:
             self.places[key] = slice(end, end + math.prod(shape))
             end += -(-math.prod(shape) // GRAIN) * GRAIN
         self.values = self.flat(tensors, end)
-        self.incarnation = secrets.randbelow(2**64 - 1) + 1  # a secret: who knows it may pass for this trainer
+        self.incarnation = secrets.randbelow(2**64 - 1) + 1  # a secret: a peer that knows it could impersonate this trainer
         self.step = self.pulls = self.joins = 0
         self.basis = []
         self.connection = None
@@ -151,7 +151,7 @@ class SecondClient:
         checked((await self.connection.session.initialize(shard, offset, self.values[at:at + count].tobytes())).status)
 
     async def again(self, work):
-        """The answer of `work`, which begins anew after a connection that broke."""
+        """The answer of `work`, which is restarted after a broken connection."""
         deadline = time.monotonic() + SECONDS_MAX
         while True:
             try:
@@ -171,7 +171,7 @@ class SecondClient:
             await asyncio.sleep(0.05)
 
     async def pull(self, rows=None):
-        """Fills `values`; with `rows`, pairs of a table's index and an id, gives theirs in that order."""
+        """Fills `values`; with `rows`, pairs of a table's index and an id, returns theirs in that order."""
         return await self.again(lambda: self.pull_once(rows or []))
 
     async def pull_once(self, rows):
@@ -202,7 +202,7 @@ class SecondClient:
         return [found[row] for row in rows]
 
     async def push(self, gradients, samples=1, rows=None):
-        """`rows`: (table's index, id) to its gradient. What became of it, by shard."""
+        """`rows`: (table's index, id) to its gradient. Returns the outcome by shard."""
         self.step += 1
         flat = self.flat(gradients)
         return await self.again(lambda: self.push_once(flat, samples, rows or {}))
@@ -234,7 +234,7 @@ class SecondClient:
         return outcomes
 
     def rows_by_shard(self, rows):
-        """The number of each row shard, and those of `rows` that are its own, by table."""
+        """The number of each row shard, and its subset of `rows`, by table."""
         for number, (first, last, tables) in enumerate(self.connection.row_shards, len(self.connection.shards)):
             yield number, sorted(row for row in rows if row[0] in tables and first <= row_hash(row[1]) <= last)
 

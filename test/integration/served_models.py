@@ -10,7 +10,7 @@ SGD = '{"type":"sgd","lr":0.05,"momentum":0.9}'
 
 class ServedTest(processes.ProcessTest):
     def served(self, model, daemon=None, optimizer=SGD, kind=psd.torch.Optimizer, **options):
-        """An optimizer of psd of the model, alone at its daemon."""
+        """A psd optimizer for the model, as the only trainer of its daemon."""
         daemon = daemon or self.daemon(policy="locked", optimizer=optimizer)
         served = kind(model, daemon.address, **{"rank": 0, "world_size": 1, **options})
         self.addCleanup(served.client.close)

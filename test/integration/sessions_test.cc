@@ -1,4 +1,4 @@
-// Who is in, over time: leases, closed connections, ranks that change hands.
+// Sessions over time: leases, closed connections, ranks that change hands.
 
 #include <atomic>
 #include <future>
@@ -54,7 +54,7 @@ TEST_CASE("Sessions: a silent trainer is gone after its lease, and all its calls
     CHECK(status.message().find("lease_ms (1500)") != std::string::npos);
   }
   CHECK(server.status()["shards"][0]["version"] == 0);
-  // The rank is free, and the model is still there.
+  // The rank is free, and the model still exists.
   RawTrainer next(io, server, 0, 1);
   CHECK_FALSE(next.mustInitialize());
 }
@@ -142,7 +142,7 @@ TEST_CASE("Sessions: a push that waits for others keeps no share of limits.in_fl
   first.peer().wait(first.peer().reading().pingRequest().send().ignoreResult());
   server.statusWhen(
       [](const Json& now) { return now["waiting"].size() == 1 && now["in_flight_bytes"] == 0; });
-  // One that comes again waits for the same round.
+  // A repeated push waits for the same round.
   auto again = first.startPush({}, testing::dataOf(values));
   first.peer().wait(first.peer().reading().pingRequest().send().ignoreResult());
   server.statusWhen([](const Json& now) { return now["in_flight_bytes"] == 0; });
@@ -154,7 +154,7 @@ TEST_CASE("Sessions: a push that waits for others keeps no share of limits.in_fl
   }
 }
 
-TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds nobody to its model") {
+TEST_CASE("Sessions: a trainer that is rejected, or leaves before it joined, binds no other to its model") {
   struct Gated : testing::WrappingBackend {
     using Backend::allocate;
     Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
@@ -191,7 +191,7 @@ TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds n
       peer.wait(peer.reading().pingRequest().send().ignoreResult());
       device->began.wait(0);
     }
-    server.statusWhen([](const Json& now) { return now["gauges"]["connections_open"] == 1; });  // who asks
+    server.statusWhen([](const Json& now) { return now["gauges"]["connections_open"] == 1; });  // status()
     device->opened.set_value();
     CHECK(RawTrainer(io, server, 0, 1).mustInitialize());
   }
@@ -204,7 +204,7 @@ TEST_CASE("Sessions: one that joins while the last other one leaves is in, thoug
   for (int round = 0; round < 200; round++) {
     auto in = first.wait(testing::startToJoin(first, 0, 2, {}));
     REQUIRE(in.isJoined());
-    // Either may come first.
+    // Either order is possible.
     auto leaving = in.getJoined().getSession().leaveRequest().send().dropPipeline();
     auto joining = testing::startToJoin(second, 1, 2, {});
     first.wait(kj::mv(leaving));
@@ -227,7 +227,7 @@ TEST_CASE("Sessions: a world larger than the connections that may be is refused"
   PSD_REQUIRE_OK(testing::tryToJoin(io, server, 7, 8, {}));
 }
 
-/// A device that sets three gradients against one another.
+/// A device that compares at most three gradients with one another.
 struct DeviceForThree final : testing::WrappingBackend {
   uint32_t comparedMax() const override { return 3; }
   std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) override { return storage; }

@@ -1,5 +1,5 @@
-// Policy diloco in fragments over several daemons, each of which closes rounds of its own: what a learner
-// does where they differ.
+// Policy diloco in fragments over several daemons, each of which closes its own rounds: behavior of a learner
+// when they differ.
 
 #include <memory>
 #include <thread>
@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 using testing::LocalServers;
 using Values = std::vector<float>;
 
-/// Of two daemons the first one has rows of `a` alone: fragment 0 is in both, fragment 1 in the second.
+/// Of two daemons the first one has only rows of `a`: fragment 0 is on both, fragment 1 on the second.
 const ModelSpec kModel{"cut", {{"a", DType::f32, {6, 16}}, {"b", DType::f32, {16}}}};
 constexpr uint64_t kElements = 112;
 
@@ -57,7 +57,7 @@ class Learner {
     for (float& value : parameters_) value++;
     exchange_->stepped(8);
   }
-  /// Until it is told of something.
+  /// Takes steps until it receives a notice.
   void awaitTold() {
     for (int tries = 0; !exchange_->due(false); tries++) {
       REQUIRE(tries < 60'000);
@@ -77,7 +77,7 @@ class Learner {
   std::unique_ptr<FragmentExchange> exchange_;
 };
 
-/// A trainer of one of two daemons alone, as one is that has joined that one and not yet the other.
+/// A trainer that has joined one of two daemons and not yet the other.
 class AtOne {
  public:
   AtOne(const LocalServers& servers, uint32_t daemon, Rank rank) {
@@ -104,7 +104,7 @@ class AtOne {
   uint64_t steps_ = 0;
 };
 
-/// Of each daemon, how many rounds of each of its fragments have closed.
+/// By daemon, the number of closed rounds of each of its fragments.
 std::vector<std::vector<uint64_t>> closedIn(const LocalServers& servers) {
   std::vector<std::vector<uint64_t>> closed;
   for (const auto& server : servers.all()) {
@@ -115,19 +115,19 @@ std::vector<std::vector<uint64_t>> closedIn(const LocalServers& servers) {
   return closed;
 }
 
-TEST_CASE("a round that one daemon closed without a learner is told, and the next ones are in step") {
+TEST_CASE("a learner is notified of a round that one daemon closed without it, and catches up") {
   const LocalServers servers(configOf({{"round_timeout_ms", 300}}), 2);
   Learner learner(servers, Rank{0}, 2);
   CHECK(learner.info.shards.back().begin + learner.info.shards.back().count == kElements);
   CHECK(learner.info.shards.back().group == 1);
   AtOne other(servers, 1, Rank{1});
   learner.step();
-  auto early = other.push(0, 0);  // which waits for the learner, until the timeout
+  auto early = other.push(0, 0);  // waits for the learner, until the timeout
   PSD_REQUIRE_OK(early.wait());
   learner.awaitTold();
   learner.exchange();
   CHECK(learner.dropped == 1);
-  // The fragment begins anew in both daemons' parts; of the other one the step stands.
+  // The fragment restarts in both daemons' parts; the step count of the other one is kept.
   CHECK(learner.parameters()[0] == 0);
   CHECK(learner.parameters()[95] == 0);
   CHECK(learner.parameters()[96] == 1);
@@ -150,7 +150,7 @@ TEST_CASE("a round that one daemon closed without a learner is told, and the nex
   CHECK(closedIn(servers) == std::vector<std::vector<uint64_t>>{{3}, {4, 3}});
 }
 
-TEST_CASE("who is told by any daemon that its round closes pushes the fragment to all that have it") {
+TEST_CASE("a learner notified by any daemon that its round closes pushes the fragment to all that have it") {
   const LocalServers servers(configOf({{"round_timeout_ms", 600'000}, {"grace_ms", 600'000}, {"quorum", 1}}),
                              2);
   Learner learner(servers, Rank{0}, 2);
@@ -181,12 +181,12 @@ TEST_CASE("a daemon takes no partition of which it cannot tell the fragments") {
   ModelSpec spec = partitions->front().spec;
   spec.whole = nullptr;
   CHECK(
-      refusal(spec).find("policy.fragments: partition 0 of 2 of 'cut' comes without the tensors of the whole "
+      refusal(spec).find("policy.fragments: partition 0 of 2 of 'cut' lacks the tensors of the whole "
                          "model") != std::string::npos);
   spec.whole = std::make_shared<const std::vector<TensorSpec>>(
       std::vector<TensorSpec>{{"a", DType::f32, {8, 16}}, {"b", DType::f32, {16}}});
-  CHECK(refusal(spec).find("the tensors of partition 0 of 2 are not those that the whole model 'cut' has "
-                           "there") != std::string::npos);
+  CHECK(refusal(spec).find("the tensors of partition 0 of 2 do not match those of the whole model "
+                           "'cut'") != std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a trainer takes for silence of its daemon, and what not.
+// When a trainer considers its daemon unresponsive, and when not.
 
 #include <span>
 #include <string>
@@ -37,7 +37,7 @@ TEST_CASE("Silence: a network that takes longer than a lease for what is under w
   const std::vector<float> ones(ModelLayout(large()).totalElements(), 1.f);
   std::vector<float> values(ones.size());
   PSD_REQUIRE_OK((*client)->join({Rank{0}, 1}, large(), [&] { return std::span<const float>(ones); }));
-  // The answer to a beat comes behind four slices of 1 MiB: 1.9 leases.
+  // The answer to a heartbeat arrives after four slices of 1 MiB: 1.9 leases.
   proxy.slowDown(16u << 10, std::chrono::milliseconds(kLeaseMs * 3 / 400));
   PSD_REQUIRE_OK((*client)->pull(values).wait());
   CHECK(values == ones);
@@ -45,7 +45,7 @@ TEST_CASE("Silence: a network that takes longer than a lease for what is under w
   CHECK(server.status()["trainers_lost"] == 0);
 }
 
-/// A client that goes through the proxy, and what it was told.
+/// A client behind the proxy, and the notices that it received.
 struct Connected {
   explicit Connected(const FaultProxy& proxy, std::chrono::milliseconds silence) {
     ClientOptions options;
@@ -64,7 +64,7 @@ struct Connected {
   }
 
   std::vector<float> values = std::vector<float>(ModelLayout(small()).totalElements());
-  bool interrupts = false;  ///< when it is told something
+  bool interrupts = false;  ///< on each notice
   std::vector<std::string> lines;
   std::unique_ptr<Client> client;
 };
@@ -110,7 +110,7 @@ TEST_CASE("Silence: a goodbye that takes long is none") {
   constexpr std::chrono::milliseconds kSilence{2000};
   const LocalServer server(Json{{"membership", {{"lease_ms", kSilence.count()}, {"grace_ms", 0}}}});
   FaultProxy proxy(server.address());
-  proxy.holdBack(isLeave, 26);  // of a beat there are two, four beats in kSilence: 6.5 s
+  proxy.holdBack(isLeave, 26);  // two messages per heartbeat, four heartbeats in kSilence: 6.5 s
   Connected trainer(proxy, kSilence);
   PSD_REQUIRE_OK(trainer.join());
   PSD_REQUIRE_OK(trainer.client->leave());
@@ -120,9 +120,9 @@ TEST_CASE("Silence: a goodbye that takes long is none") {
   CHECK(status["trainers_lost"] == 0);
 }
 
-TEST_CASE("Silence: a server that says nothing keeps nobody from the next one for long") {
+TEST_CASE("Silence: an unresponsive server delays the use of the next one only briefly") {
   const LocalServer server(Json::object());
-  const auto silent = listenOn(parseAddress("tcp://127.0.0.1:0").value());  // who accepts nobody
+  const auto silent = listenOn(parseAddress("tcp://127.0.0.1:0").value());  // never accepts
   PSD_REQUIRE_OK(silent);
   ClientOptions options;
   options.servers = {silent->address().toString(), server.address()};
@@ -130,7 +130,7 @@ TEST_CASE("Silence: a server that says nothing keeps nobody from the next one fo
   PSD_REQUIRE_OK(Client::connect(options));
 }
 
-TEST_CASE("Silence: who waits for long to be let in is told") {
+TEST_CASE("Silence: a trainer that waits long for its admission is notified") {
   const LocalServer server(Json::object());
   for (const bool joins : {true, false}) {
     FaultProxy proxy(server.address());

@@ -23,7 +23,7 @@ inline std::unique_ptr<Client> clientOfSmallSlices(const LocalServer& server) {
   return std::move(*client);
 }
 
-/// A trainer of psd-trainer with a small model, after joining. Owned by one thread.
+/// A joined trainer of psd-trainer with a small model. Owned by one thread.
 struct SoftmaxTrainer {
   SoftmaxTrainer(const LocalServer& server, uint32_t samples, const LoopOptions& options)
       : client(clientOfSmallSlices(server)),
@@ -40,8 +40,8 @@ struct SoftmaxTrainer {
   JoinInfo info;
 };
 
-/// Lets the trainers take their steps, each on a thread of its own, and leave. The daemon's parameters after
-/// that.
+/// Runs the trainers' steps, each on a thread of its own, until they leave. Returns the daemon's parameters
+/// after that.
 inline std::vector<float> trainTogether(const std::vector<std::unique_ptr<SoftmaxTrainer>>& trainers) {
   std::vector<Status> ends(trainers.size());
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// Policy diloco in fragments, and with steps that go on while a push is under way, with a real daemon: held
-// to the algorithm in plain code, and to what comes without fragments.
+// Policy diloco in fragments, with steps that continue during a push, with a real daemon: compared with the
+// algorithm in plain code, and with the result without fragments.
 
 #include <algorithm>
 #include <atomic>
@@ -36,7 +36,7 @@ Json configOf(Json policy, const Json& optimizer = kNesterov) {
   return {{"policy", policy}, {"optimizer", optimizer}, {"shards", 3}, {"threads", 2}};
 }
 
-/// A configuration with what rounds over several daemons need; as it is for one daemon.
+/// A configuration with the settings that rounds over several daemons need, for one daemon.
 Json severally(uint32_t daemons, Json config) {
   if (daemons == 1) return config;
   config["policy"]["round_timeout_ms"] = 600'000;
@@ -59,7 +59,7 @@ Trained train(const LocalServers& servers, uint32_t count, uint64_t steps) {
   return {testing::trainTogether(learners), shards};
 }
 
-/// What a learner has: parameters, those that it began with, and the batches of its rank.
+/// State of a learner: parameters, its initial ones, and the batches of its rank.
 class Learner {
  public:
   Learner(uint32_t rank, uint32_t count) : rank_(rank), count_(count) {}
@@ -86,7 +86,7 @@ class Learner {
   uint64_t steps_ = 0;
 };
 
-/// Streaming DiLoCo of learners that keep step, in plain code.
+/// Streaming DiLoCo of synchronous learners, in plain code.
 class Reference {
  public:
   Reference(uint32_t learners, LocalSteps local, std::vector<ShardRange> shards)
@@ -104,7 +104,7 @@ class Reference {
         if (sent_[f] != 0 && step - sent_[f] == local_.delay) takeOver(f);
       }
       if (step == local_.slotEnd(slot)) send(static_cast<uint32_t>(slot++ % local_.fragments), step);
-      // At the end what is under way comes first; then all that was computed since is sent.
+      // At the end, pushes in flight finish first; then everything computed since is sent.
       for (uint32_t f = 0; step == steps && f < local_.fragments; f++) {
         if (sent_[f] != 0) takeOver(f);
         if (fresh_[f] > 0) send(f, step);
@@ -188,14 +188,14 @@ TEST_CASE("learners in fragments take the steps of Streaming DiLoCo") {
 
 bool alike(double one, double other) { return std::abs(one - other) < 1e-5; }
 
-/// Notes the rate of each step.
+/// Records the learning rate of each step.
 class Rates : public LoopObserver {
  public:
   void onStep(const StepReport& report) override { seen.push_back(report.rate.value_or(-1)); }
   std::vector<double> seen;
 };
 
-/// The rate of each step of one learner that goes through `steps` of them.
+/// The learning rates of `steps` steps of one learner.
 std::vector<double> ratesOf(const LocalServer& server, Rank rank, uint32_t count, uint64_t steps) {
   SoftmaxTrainer learner(server, kSamples, {{rank, count}, kBatch, 1, steps, 1});
   Rates rates;
@@ -216,8 +216,8 @@ TEST_CASE("a learner's steps have the rates of the run's schedule, in fragments 
     const std::vector<double> first = ratesOf(server, Rank{0}, 2, 12);
     REQUIRE(first.size() == 12);
     for (uint64_t step = 1; step <= 12; step++) CHECK(alike(first[step - 1], expected(step)));
-    // Both fragments have two rounds, and fragment 0 one of what was left: slot 5 is the first that is open,
-    // which begins after step 15.
+    // Both fragments have two rounds, and fragment 0 one of the remainder: slot 5 is the first open one; it
+    // starts after step 15.
     const std::vector<double> late = ratesOf(server, Rank{1}, 2, 30);
     REQUIRE(late.size() == 30);
     for (uint64_t step = 1; step <= 30; step++) CHECK(alike(late[step - 1], expected(15 + step)));
@@ -241,7 +241,7 @@ TEST_CASE("each fragment has its rounds") {
 const ModelSpec kLines{"lines", {{"a", DType::f32, {48}}, {"b", DType::f32, {32}}, {"c", DType::f32, {16}}}};
 constexpr uint64_t kElements = 96;  // 48 of fragment 0; 32 and 16 of fragment 1
 
-/// Learners that push what the test says, with several connections each.
+/// Learners that push the test's values, with several connections each.
 class Pushers {
  public:
   Pushers(const LocalServer& server, uint32_t count, uint32_t connections)
@@ -304,7 +304,7 @@ TEST_CASE("fragments that are pushed together are what the whole is, bit for bit
     std::vector<Pending<PushInfo>> pushes;
     for (uint32_t rank = 0; rank < 3; rank++) {
       pushes.push_back(one.push(rank, round, {}));
-      // In the first round as who knows of no fragments pushes.
+      // In the first round as a client without fragments pushes.
       if (round == 0) pushes.push_back(other.push(rank, round, {}));
       for (uint32_t fragment = 0; round > 0 && fragment < 2; fragment++) {
         pushes.push_back(other.push(rank, round, fragment));
@@ -361,7 +361,7 @@ TEST_CASE("a learner takes its steps while a push is unanswered, until the delay
       taken = step;
     }
   });
-  // Fragment 0 is pushed at the end of step 3, and what came of it is waited for at the end of step 5.
+  // Fragment 0 is pushed at the end of step 3, and its result is awaited at the end of step 5.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   const auto until = [&](const auto& met) {
     while (!met() && std::chrono::steady_clock::now() < deadline) {
@@ -383,7 +383,7 @@ TEST_CASE("a learner takes its steps while a push is unanswered, until the delay
   CHECK(overlaps);
   CHECK(arrived);
   CHECK_FALSE(answered);
-  // Half of the five steps that it has taken, and half of the parameters that came of three of them.
+  // Half of its five steps, and half of the parameters that resulted from three of them.
   const Values theta = learners.values();
   for (uint64_t i = 0; i < kElements; i++) {
     const bool mine = Pushers::fragmentAt(i) == 0;
@@ -391,7 +391,7 @@ TEST_CASE("a learner takes its steps while a push is unanswered, until the delay
   }
 }
 
-TEST_CASE("who is missing in a fragment's round is told of that one") {
+TEST_CASE("a learner missing in a fragment's round is notified of that one") {
   LocalServer server(configOf(
       {{"period", 4}, {"fragments", 2}, {"start_trainers", 2}, {"quorum", 1}, {"grace_ms", 60'000}}));
   Pushers learners(server, 2, 1);
@@ -434,7 +434,7 @@ TEST_CASE("learners that pull differences hold the same bits, in a fraction of t
     std::vector<Values> views(2, Values(whole / sizeof(float)));
     for (size_t i = 0; i < 2; i++) PSD_REQUIRE_OK(learners[i]->client->pull(views[i]).wait());
     CHECK(views[0] == views[1]);
-    // Who comes now has the values as all others have them, and who only reads the daemon's own.
+    // A trainer that joins now has the same values as all others; a reader has the daemon's own.
     ClientOptions options;
     options.servers = {server.address()};
     options.chunkBytes = 4 << 10;

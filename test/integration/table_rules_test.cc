@@ -46,7 +46,7 @@ const std::string kTables = R"([
   {"match": "aged", "evict": {"by": "age", "updates": 9}, "admit": {"probability": 0.6}},
   {"match": "small", "evict": {"by": "norm", "updates": 4, "below": 2.5}}])";
 
-/// The only trainer of the model, which begins with the values in `dense`; these outlive it.
+/// The only trainer of the model, initialized with `dense`; the arguments outlive it.
 std::unique_ptr<Client> joinAlone(const std::string& address, const std::vector<float>& dense,
                                   ClientOptions options = {}) {
   options.servers = {address};
@@ -56,7 +56,7 @@ std::unique_ptr<Client> joinAlone(const std::string& address, const std::vector<
   return *std::move(client);
 }
 
-/// A trainer, and what the tables must hold after what it pushed.
+/// A trainer, and the expected content of the tables after its pushes.
 class Course {
  public:
   Course(const std::string& address, uint32_t rowShards)
@@ -70,8 +70,8 @@ class Course {
 
   RowRulesModel& model() { return model_; }
 
-  /// Pulls and pushes some rows, and looks at what was pulled: what is wrong with it, or empty. Without
-  /// Catch2's macros, which another thread may use meanwhile.
+  /// Pulls and pushes some rows, and checks the pulled ones; returns a description of a mismatch, or an empty
+  /// string. Uses no Catch2 macros, which another thread may use meanwhile.
   std::string step() {
     draw(random_.between(50, 250));
     const auto pulled = client_->pull(dense_, &*batch_).wait();
@@ -89,7 +89,7 @@ class Course {
     return model_.update(steps_, parts) ? "" : "there is no room for the rows";
   }
 
-  /// Compares all rows that there may be.
+  /// Compares all rows that may exist.
   void compareAll() {
     ids_.clear();
     for (uint64_t i = 0; i < kIds; i++) ids_.push_back(idOf(i));
@@ -106,7 +106,7 @@ class Course {
   static uint64_t idOf(uint64_t i) { return i * 0x9e3779b97f4a7c15u; }
   void draw(size_t count) {
     ids_.resize(count);
-    // Of some ids that come often, and of all.
+    // Some ids are frequent; any id may occur.
     for (uint64_t& id : ids_) id = idOf(random_.oneIn(2) ? random_.below(kIds / 4) : random_.below(kIds));
     makeBatch();
   }
@@ -170,7 +170,7 @@ TEST_CASE("a daemon that is killed amid evictions comes back with every row as i
   const auto [first, second] = GENERATE(table<uint32_t, uint32_t>({{4, 2}, {2, 4}}));
   const int fullEvery = GENERATE(1, 4);
   if (testing::testsCuda() && (policy != "locked" || fullEvery == 1))
-    return;  // which differ on the host alone
+    return;  // they differ only on the host
   INFO(policy << ", " << first << " row shards, then " << second << ", every " << fullEvery << "th full");
   TempDir folder;
   DaemonProcess daemon(folder);
@@ -182,7 +182,7 @@ TEST_CASE("a daemon that is killed amid evictions comes back with every row as i
   };
   start(first);
   Course course(daemon.address(), first);
-  // Wherever the trainer is then, within a step or between two.
+  // At any moment, within a step or between two.
   std::atomic<int> steps{0};
   std::thread killing([&, first = first] {
     for (int life = 1; life <= 3; life++) {
@@ -207,7 +207,7 @@ TEST_CASE("a daemon that is killed amid evictions comes back with every row as i
   CHECK(course.model().evicted() > 500);
 }
 
-TEST_CASE("hogwild admits and evicts too, and what a pushed row is not there for begins anew") {
+TEST_CASE("hogwild admits and evicts too, and a push to an evicted row creates it again") {
   Json config = configOf("hogwild", 2);
   config["tables"] = Json::parse(R"([{"match": "recent", "max_rows": 40, "evict": {"by": "least_recent"}},
                                      {"match": "aged", "evict": {"by": "age", "updates": 5}},
@@ -242,7 +242,7 @@ TEST_CASE("hogwild admits and evicts too, and what a pushed row is not there for
   CHECK(tables[0]["evicted_rows"] >= 100);
   CHECK(tables[1]["evicted_rows"] >= 60);
   CHECK(tables[2]["not_admitted_rows"] == 40 + 160);
-  // The rows of the first steps are evicted from "aged", and begin anew with this push; those of "small"
+  // The rows of the first steps are evicted from "aged", and are created again by this push; those of "small"
   // stayed.
   PSD_REQUIRE_OK(client.pull(dense, &batch).wait());
   CHECK(std::ranges::all_of(batch.rows(1), [](float value) { return value == 1; }));

@@ -1,5 +1,5 @@
-// Models with embedding tables, trained through a daemon: as LibTorch would in one process, and as well as
-// what the data are made of allows.
+// Models with embedding tables, trained through a daemon: results equal LibTorch's in one process, and reach
+// the optimum of the synthetic data.
 
 #include <cmath>
 #include <map>
@@ -53,7 +53,7 @@ std::unique_ptr<Client> connectTo(const testing::LocalServer& server) {
   return std::move(*client);
 }
 
-/// Trains to the end; what went wrong, for the test's own thread to look at.
+/// Trains to the end; returns the error for the test's own thread to check.
 Status train(Client& client, Model& model, const Dataset& data, const LoopOptions& options) {
   TrainingLoop loop(client, model, data, options);
   PSD_RETURN_IF_ERROR(loop.join());
@@ -67,7 +67,7 @@ struct Job {
   uint32_t trainers = 1;
 };
 
-/// The score on the test set of what so many trainers have made.
+/// The test-set score after training with this number of trainers.
 Score scoreAfter(const Json& config, const Job& job) {
   const testing::LocalServer server(config);
   const auto data = open(job.data), test = open(job.data, Split::test);
@@ -94,7 +94,7 @@ Score scoreAfter(const Json& config, const Job& job) {
   return report->score;
 }
 
-/// mf by LibTorch alone: nn::Embedding with sparse gradients, and its optimizers.
+/// mf with LibTorch alone: nn::Embedding with sparse gradients, and its optimizers.
 class SparseFactors {
  public:
   SparseFactors(const ModelSpec& model, const Dataset& data, double decay)
@@ -134,7 +134,7 @@ class SparseFactors {
     optimizer.step();
   }
 
-  /// The largest difference of any value to what a daemon has, by the root mean square of all.
+  /// The largest difference between any value and the daemon's, relative to the root mean square of all.
   double differenceTo(Client& client) const {
     RowBatch rows = client.makeRowBatch();
     std::vector<uint64_t> ids[2];
@@ -207,7 +207,7 @@ void requireEqual(const Json& optimizer, const MakeOptimizer& makeOptimizer) {
   }
 }
 
-/// Who knows the probabilities.
+/// A predictor that knows the probabilities.
 Score teacherOf(const Dataset& clicks) {
   std::vector<uint32_t> all(clicks.sampleCount());
   std::iota(all.begin(), all.end(), 0u);
@@ -225,7 +225,7 @@ Score teacherOf(const Dataset& clicks) {
   return {labels.size(), {Metric::of("loss", MetricKind::mean, loss, samples), auc}};
 }
 
-/// Words of which each is, but for one in ten, the successor of the one before the last.
+/// Words of which nine in ten are the successor of the word before the last.
 std::string interleavedText(size_t words) {
   Random random(11);
   std::vector<uint32_t> numbers{0, 3};
@@ -258,8 +258,8 @@ TEST_CASE("matrix factorisation comes near the noise of made-up ratings, whateve
     const Score score =
         scoreAfter({{"policy", {{"type", "hogwild"}}},
                     {"optimizer", {{"type", "sgd"}, {"lr", 0.8}}},
-                    // The mean is in every sample: with steps of that size it swings, where
-                    // gradients come late.
+                                        // The mean is in every sample: with larger steps it oscillates
+                                        // when gradients are late.
                     {"groups", {{{"match", "mean"}, {"optimizer", {{"type", "sgd"}, {"lr", 0.02}}}}}},
                     {"threads", 2}},
                    {"mf:dim=6,decay=0.002",
@@ -299,7 +299,7 @@ TEST_CASE("the sampled softmax learns what only a memory can tell") {
                  {"lstm_lm:embedding=8,hidden=24,vocabulary=8,candidates=4",
                   "text:" + folder.file("text") + ":length=20",
                   {.batchSize = 16, .epochs = 24, .inflight = 1}});
-  // Words by themselves, and given the last one, are equally likely: 1.95. Who knows the rule comes to 0.52.
+  // Words alone, and given the last one, are equally likely: 1.95. Knowing the rule gives 0.52.
   CHECK(score.loss() < 0.75);
 }
 

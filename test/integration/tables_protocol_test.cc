@@ -1,4 +1,4 @@
-// Rows of embedding tables by hand, over the wire: what is refused, and that nothing of it is applied.
+// Raw calls with rows of embedding tables: what is rejected, and that nothing of it is applied.
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ using testing::LocalServer;
 using testing::RawPeer;
 
 const ModelSpec kModel{"rows", {}, {{"a", 4, {RowInitial::Kind::zero, 0, 1}}, {"b", 2, {}}}};
-const uint64_t kLow = idOfHash(5), kHigh = idOfHash(UINT64_MAX - 5);  // of the first and the second row shard
+const uint64_t kLow = idOfHash(5), kHigh = idOfHash(UINT64_MAX - 5);  // in the first and the second row shard
 
 nlohmann::ordered_json config(const std::string& policy) {
   return {{"policy", {{"type", policy}}},
@@ -41,7 +41,7 @@ void checkRefused(const Status& status, ErrorCode code, const std::string& words
   CHECK_THAT(status.message(), Catch::Contains(words));
 }
 
-/// A slice of rows as a message says it.
+/// A slice of rows as encoded in a message.
 struct Rows {
   uint64_t step = 1;
   uint32_t shard = 0, parts = 2;
@@ -50,12 +50,12 @@ struct Rows {
   std::vector<uint64_t> ids = {kLow};
   std::vector<float> gradient = std::vector<float>(4, 1.f);
   size_t idBytesLess = 0;
-  uint64_t at = 0;  // of the ring, where values go through it
+  uint64_t at = 0;  // in the ring, if values go through it
 };
 
 constexpr uint64_t kRingBytes = 16 << 10;
 
-/// A trainer of kModel that calls as it likes. Owned by one thread.
+/// A raw trainer of kModel that makes arbitrary calls. Owned by one thread.
 class RowTrainer {
  public:
   RowTrainer(kj::AsyncIoContext& io, const LocalServer& server) : peer_(io, server.unixAddress()) {
@@ -106,7 +106,7 @@ class RowTrainer {
     auto answer = peer_.wait(request.send().dropPipeline());
     return answer.isError() ? testing::statusFrom(answer.getError()) : Status();
   }
-  /// The empty part of the other row shard, which makes the step whole.
+  /// The empty part of the other row shard, which completes the step.
   Status pushNothing(uint64_t step, uint32_t shard) {
     return push({.step = step, .shard = shard, .total = 0, .runs = {}, .ids = {}, .gradient = {}});
   }
@@ -143,7 +143,7 @@ class RowTrainer {
 };
 
 struct Wrong {
-  const char* what;  // in the answer
+  const char* what;  // expected in the answer
   ErrorCode code;
   std::function<void(Rows&)> spoil;
 };
@@ -171,7 +171,7 @@ const Wrong kWrong[] = {
      }},
 };
 
-TEST_CASE("Tables: rows that make no sense are refused, whoever asks or pushes, and change nothing") {
+TEST_CASE("Tables: invalid rows are rejected in pulls and pushes, and change nothing") {
   const LocalServer server(config(GENERATE(as<std::string>(), "hogwild", "locked", "sync")));
   auto io = kj::setupAsyncIo();
   RowTrainer trainer(io, server);
@@ -187,7 +187,7 @@ TEST_CASE("Tables: rows that make no sense are refused, whoever asks or pushes, 
       {"and the part has 1", [](Rows& rows) { rows.first = 1; }},
       {"a slice without rows, and the part has 1",
        [](Rows& rows) { rows.runs.clear(), rows.ids.clear(), rows.gradient.clear(); }},
-      {"it has one of each shard, which are 2", [](Rows& rows) { rows.parts = 1; }},
+      {"expected one per shard, 2", [](Rows& rows) { rows.parts = 1; }},
   };
   for (const auto& [what, spoil] : pushed) {
     INFO(what);
@@ -204,19 +204,19 @@ TEST_CASE("Tables: rows that make no sense are refused, whoever asks or pushes, 
   CHECK(trainer.pull({}).value() == std::vector<float>(4, -1.f));
 }
 
-TEST_CASE("Tables: through the ring too, rows that make no sense are refused, and change nothing") {
+TEST_CASE("Tables: invalid rows in the ring are rejected, and change nothing") {
   const LocalServer server(config(GENERATE(as<std::string>(), "hogwild", "locked", "sync")));
   auto io = kj::setupAsyncIo();
   RowTrainer trainer(io, server);
-  checkRefused(trainer.pushShared({}), ErrorCode::invalidArgument, "this trainer has opened no ring");
-  checkRefused(trainer.pullShared({}), ErrorCode::invalidArgument, "this trainer has opened no ring");
+  checkRefused(trainer.pushShared({}), ErrorCode::invalidArgument, "this trainer has not opened a ring");
+  checkRefused(trainer.pullShared({}), ErrorCode::invalidArgument, "this trainer has not opened a ring");
   trainer.openRing();
   std::ranges::fill(trainer.ring(), 1.f);
   for (const Wrong& wrong : kWrong) {
     INFO(wrong.what);
     Rows rows;
     wrong.spoil(rows);
-    // What claims more values than the ring has is refused for that.
+    // A slice that claims more values than the ring has is rejected for that.
     const bool large = rows.ids.size() * 4 * sizeof(float) > kRingBytes;
     checkRefused(trainer.pushShared(rows), wrong.code, large ? "of the ring" : wrong.what);
     checkRefused(trainer.pullShared(rows), wrong.code, wrong.what);
@@ -292,9 +292,9 @@ TEST_CASE("Tables: a slice says what its sisters say, and one that comes again i
   PSD_REQUIRE_OK(trainer.push(first));
   Rows other = second;
   other.total = 3;
-  checkRefused(trainer.push(other), ErrorCode::badSlice, "the part has 3 in all, and by a slice before 2");
+  checkRefused(trainer.push(other), ErrorCode::badSlice, "the part has 3 in total; an earlier slice says 2");
   PSD_REQUIRE_OK(trainer.push(first));
-  PSD_REQUIRE_OK(trainer.push(second));  // the same row: a second step of it
+  PSD_REQUIRE_OK(trainer.push(second));  // the same row: its second step
   PSD_REQUIRE_OK(trainer.pushNothing(1, 1));
   for (int i = 0; i < 2; i++) {
     PSD_REQUIRE_OK(trainer.push(second));

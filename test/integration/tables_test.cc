@@ -47,7 +47,7 @@ Json configOf(const std::string& policy, uint32_t rowShards = 3) {
           {"row_shards", rowShards}};
 }
 
-/// What the rows of both tables must be. A plain map of all that was pushed.
+/// The expected rows of both tables: a plain map of all pushes.
 class Reference {
  public:
   explicit Reference(const ModelSpec& model) : tables_(model.tables) {}
@@ -60,7 +60,7 @@ class Reference {
     }
     return place->second;
   }
-  /// One step of plain SGD at rate 1.
+  /// One step of plain SGD with a learning rate of 1.
   void push(const RowBatch& batch) {
     for (uint32_t table = 0; table < batch.tableCount(); table++) {
       for (size_t i = 0; i < batch.rowCount(table); i++) {
@@ -98,7 +98,7 @@ std::unique_ptr<Client> connectTo(const std::string& address, uint32_t connectio
   return std::move(*client);
 }
 
-/// A trainer with its dense values, all zeros but for what it trains.
+/// A trainer with its dense values, which are zero except for its training.
 struct Trainer {
   Trainer(const std::string& address, Rank rank, uint32_t worldSize,
           const ModelSpec& model = tables_test::model(), uint32_t connections = 1)
@@ -118,14 +118,14 @@ struct Trainer {
     const RowBatch::Feature features[] = {{kItem, ids[0]}, {kUser, ids[1]}, {kItem, ids[0]}};
     batch->make(features);
   }
-  /// Of both tables the rows of these ids.
+  /// The rows of these ids in both tables.
   void takeBoth(std::vector<uint64_t> rows) {
     ids[0] = std::move(rows);
     const RowBatch::Feature features[] = {{kItem, ids[0]}, {kUser, ids[0]}};
     batch->make(features);
   }
   Result<PullInfo> pull() { return client->pull(dense, &*batch).wait(); }
-  /// Pushes small whole numbers, which float32 adds up exactly.
+  /// Pushes small whole numbers, which float32 sums exactly.
   Result<PushInfo> push(Random& random, uint64_t step, const std::vector<Version>& basis) {
     for (uint32_t table : {kItem, kUser}) {
       for (float& value : batch->gradients(table)) value = static_cast<float>(random.between(0, 8)) - 4;
@@ -160,7 +160,7 @@ TEST_CASE("rows are what they begin with until a push, and what pushes made of t
   Trainer trainer(address, Rank{0}, 1, spec, GENERATE(1u, 2u));
   Reference reference(spec);
   Random random(7);
-  // A device that the CPU stands in for takes some milliseconds for each call of a table in a row shard.
+  // A device emulated on the CPU takes some milliseconds for each call of a table in a row shard.
   const uint64_t steps = testing::testsCuda() ? 4 : 12;
   for (uint64_t step = 1; step <= steps; step++) {
     trainer.draw(random);
@@ -240,8 +240,8 @@ std::vector<std::unique_ptr<Trainer>> trainersOf(const LocalServer& server, uint
   return trainers;
 }
 
-/// Lets each trainer work on a thread of its own. `work(trainer, rank)` uses none of Catch's macros, which
-/// are for one thread.
+/// Runs each trainer on a thread of its own. `work(trainer, rank)` must not use Catch macros, which are
+/// limited to one thread.
 template <class Work>
 void onThreads(const std::vector<std::unique_ptr<Trainer>>& trainers, const Work& work) {
   std::vector<std::thread> threads;
@@ -251,8 +251,8 @@ void onThreads(const std::vector<std::unique_ptr<Trainer>>& trainers, const Work
   for (auto& thread : threads) thread.join();
 }
 
-/// A step of a round: one trainer has rows 1 and 2 and one of four samples, the other rows 2 and 3 and three.
-/// `after`: the first values of rows 1, 2 and 3 then.
+/// A step of a round: one trainer has rows 1 and 2 and one of four samples, the other rows 2 and 3 and three
+/// samples. `after`: the resulting first values of rows 1, 2 and 3.
 Status pushToRound(Trainer& trainer, uint32_t rank, std::vector<float>& after) {
   const std::vector<uint64_t> own = rank == 0 ? std::vector<uint64_t>{1, 2} : std::vector<uint64_t>{2, 3};
   const RowBatch::Feature features[] = {{kUser, own}};
@@ -287,7 +287,7 @@ TEST_CASE("rows of rounds are the weighted mean over the trainers, one without a
   for (const auto& values : after) CHECK(values == std::vector<float>{-1, -7, -6});
 }
 
-/// What trainers that race do: each has rows of its own in every step, and some that are all trainers'.
+/// Work of racing trainers: each has rows of its own in every step, and some that all share.
 Status race(Trainer& trainer, uint32_t rank, uint64_t steps, std::span<const uint64_t> common) {
   const std::vector<float> gradient(trainer.dense.size());
   for (uint64_t step = 1; step <= steps; step++) {
@@ -322,7 +322,7 @@ TEST_CASE("trainers that race lose no row under a lock, and none at all whatever
   PSD_REQUIRE_OK(reader.pull());
   for (const float value : reader.batch->rows(kUser)) {
     if (policy == "hogwild") {
-      CHECK(value > 0);  // of two updates that race one may be lost
+      CHECK(value > 0);  // of two racing updates one may be lost
     } else {
       CHECK(value == 2 * kSteps);
     }
@@ -364,7 +364,7 @@ TEST_CASE("a round whose rows find no room leaves nothing behind, in no block") 
   auto pulled = trainer.pull();
   PSD_REQUIRE_OK(pulled);
   PSD_REQUIRE_OK(trainer.push(random, 1, pulled->versions));
-  std::vector<uint64_t> hashes = {0, 1, 2, 3, 4};  // that fit, and in the other row shard eleven that do not
+  std::vector<uint64_t> hashes = {0, 1, 2, 3, 4};  // these fit; eleven in the other row shard do not
   for (uint64_t i = 0; i < 11; i++) hashes.push_back(UINT64_MAX - i);
   trainer.takeBoth(idsOf(hashes));
   pulled = trainer.pull();
@@ -378,7 +378,7 @@ TEST_CASE("a round whose rows find no room leaves nothing behind, in no block") 
   CHECK(tables[1]["rows"] == 3);
   PSD_REQUIRE_OK(trainer.pull());
   CHECK(trainer.dense == before);
-  // A round that fits goes through, though one of the row shards has no rows of it.
+  // A round that fits is applied, though one of the row shards has no rows of it.
   trainer.takeBoth(idsOf({0, 1, 2, 3, 4}));
   pulled = trainer.pull();
   PSD_REQUIRE_OK(pulled);
@@ -474,7 +474,7 @@ TEST_CASE("rows go through codecs that suit them") {
   }
 }
 
-/// Trains for some steps, and gives the daemon reasons to save rows that are being changed.
+/// Trains for some steps, and makes the daemon save rows that are being changed.
 void train(Trainer& trainer, Reference& reference, Random& random, uint64_t from, uint64_t to) {
   for (uint64_t step = from; step <= to; step++) {
     trainer.draw(random);
@@ -489,7 +489,7 @@ void train(Trainer& trainer, Reference& reference, Random& random, uint64_t from
 TEST_CASE("a daemon that is killed comes back with every row that a push was answered for") {
   const std::string policy = GENERATE(as<std::string>(), "hogwild", "locked", "sync");
   const auto [first, second] = GENERATE(table<int, int>({{2, 5}, {3, 3}, {4, 3}}));
-  if (testing::testsCuda() && first > 2) return;  // into how many row shards does not depend on the device
+  if (testing::testsCuda() && first > 2) return;  // the number of row shards does not depend on the device
   INFO(policy << ", " << first << " row shards, then " << second);
   TempDir folder;
   DaemonProcess daemon(folder);
@@ -519,7 +519,7 @@ TEST_CASE("a daemon that is killed comes back with every row that a push was ans
   CHECK(reference.equals(*trainer.batch));
 }
 
-TEST_CASE("trainers do not go on silently where a daemon came back without its rows") {
+TEST_CASE("trainers do not silently continue when a daemon restarts without its rows") {
   TempDir folder;
   DaemonProcess daemon(folder);
   daemon.start({"policy.type=locked"});

@@ -1,5 +1,5 @@
-"""Trainers under policy allreduce, which average the gradients of tensors among themselves: against rounds of sync, with tables
-at the daemon, with one of three that dies or stands still, a newcomer, and a daemon that is killed."""
+"""Trainers under policy allreduce, which average the gradients of tensors among themselves: compared with rounds of
+sync, with tables at the daemon, with one of three that dies or is stopped, a late trainer, and a daemon that is killed."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ CLICKS = "clicks:samples=4000,scale=100000"
 
 
 def averaging(status):
-    """Of the group of parameters whose trainers average; before there is a model, of no step."""
+    """The averaging group of the parameter group; at step 0 before the model is initialized."""
     for group in status["rounds"]:
         if group["generation"] is not None:
             return group
@@ -31,7 +31,7 @@ class AllReduce(processes.ProcessTest):
         return [value for _, values in processes.safetensors(path).values() for value in values]
 
     def until_averaged(self, daemon, ranks, more=3):
-        """Until a group of exactly these ranks has made some more steps."""
+        """Until an averaging group of exactly these ranks has made `more` more steps."""
         seen = {}
 
         def further(status):
@@ -78,7 +78,7 @@ class AllReduce(processes.ProcessTest):
         self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {14})
 
     def test_tables_at_the_daemon(self):
-        """Rows go to the daemon from each trainer, the average of the rest from one."""
+        """Each trainer pushes its rows to the daemon; one pushes the average of the rest."""
         groups = json.dumps([{"match": "category*", "policy": {"type": "hogwild"}, "optimizer": {"type": "adagrad", "lr": 0.05}}])
         daemon = self.averages(groups=groups, row_shards=2, start_trainers=2)
         trainers = [self.start_trainer("train", "--server", daemon.address, "--rank", rank, "--world-size", 2, "--model", DLRM,
@@ -96,7 +96,7 @@ class AllReduce(processes.ProcessTest):
         self.assert_ends(scored)
 
     def test_one_of_three_dies_or_stands_still_and_another_comes(self):
-        # A lease so long that only timeout_ms can make the others go on while this test waits.
+        # The lease is so long that only timeout_ms can make the others continue during this test.
         daemon = self.averages(membership__lease_ms=600_000, timeout_ms=4000)
         trainers = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
         self.until_averaged(daemon, [0, 1, 2])
@@ -104,7 +104,7 @@ class AllReduce(processes.ProcessTest):
         self.until_averaged(daemon, [0, 1])
         trainers[2] = self.train(daemon.address, 2, 3, steps=10_000_000)
         first = averaging(self.until_averaged(daemon, [0, 1, 2]))["generation"]
-        trainers[0].signal(signal.SIGSTOP)  # who pushes
+        trainers[0].signal(signal.SIGSTOP)  # the one that pushes
         status = self.until_averaged(daemon, [1, 2])
         self.assertEqual(len(status["trainers"]), 3, "it still counts as in")
         trainers[0].signal(signal.SIGCONT)
@@ -135,7 +135,7 @@ class AllReduce(processes.ProcessTest):
         for trainer in trainers:
             self.assertTrue(trainer.runs())
 
-    def test_what_does_not_go_with_it_is_told(self):
+    def test_unsupported_settings_are_refused(self):
         daemon = self.averages(start_trainers=1)
         for more, words in ((("--inflight", 2), ("--inflight and --prefetch do not go with policy allreduce",)),
                             (("--data-plan", "dynamic"), ("--data-plan dynamic",)),

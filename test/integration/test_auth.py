@@ -1,4 +1,4 @@
-"""Tokens and roles as their users meet them: psd token, token files, flags and environment, users of a Unix socket."""
+"""Tokens and roles from a user's view: psd token, token files, flags and environment, users of a Unix socket."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import processes
 
 class Auth(processes.ProcessTest):
     def token(self, name, role, file="tokens"):
-        """A new token in the daemon's token file; the path of a file that holds it."""
+        """Adds a new token to the daemon's token file; returns the path of a file that holds the token."""
         made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", file)
         self.assert_ends(made)
         self.assertRegex(made.out, r"^psd_[0-9a-f]{64}\n$")
@@ -21,7 +21,7 @@ class Auth(processes.ProcessTest):
         return path
 
     def asking_daemon(self, *arguments, **settings):
-        """One whose first address is local to the daemon's own user, and the second asks for tokens."""
+        """A daemon whose first address is for its own user, and whose second requires tokens."""
         daemon = self.daemon(*arguments, listen=(self.unix_address(), "tcp://127.0.0.1:0"),
                              auth=f'{{"tokens":"{self.folder / "tokens"}"}}', **settings)
         daemon.remote = daemon.addresses[1]
@@ -47,16 +47,16 @@ class Auth(processes.ProcessTest):
             self.assertNotIn(secret, process.err)
         self.assert_stops(daemon)
 
-    def test_who_shows_nothing_or_too_little_is_told_in_one_line(self):
+    def test_missing_or_insufficient_credentials_are_refused_in_one_line(self):
         reader, trainer, admin = (self.token(name, role) for name, role in (("eve", "reader"), ("pool", "trainer"), ("ops", "admin")))
         daemon = self.asking_daemon()
-        self.assert_fails(self.psd("status", daemon), daemon.remote, "asks who this is", "--token-file")
+        self.assert_fails(self.psd("status", daemon), daemon.remote, "authentication required", "--token-file")
         self.assert_fails(self.psd("status", daemon, environment={"PSD_TOKEN": "wrong"}), "does not know this token")
         for command in ("stop", "reload"):
-            self.assert_fails(self.psd(command, daemon, "--token-file", trainer), "this takes role admin; 'pool' has role trainer")
+            self.assert_fails(self.psd(command, daemon, "--token-file", trainer), "this requires role admin; 'pool' has role trainer")
         if processes.TRAINER:
             joins = self.train(daemon.remote, steps=2, more=("--token-file", reader))
-            self.assert_fails(joins, "this takes role trainer; 'eve' has role reader")
+            self.assert_fails(joins, "this requires role trainer; 'eve' has role reader")
         self.assertEqual(daemon.counter("logins_refused"), 2)
         self.assertRegex(daemon.err, r"refused the login of 127\.0\.0\.1:[0-9]+: the daemon does not know this token")
         self.assertNotIn("wrong", daemon.err)
@@ -80,13 +80,13 @@ class Auth(processes.ProcessTest):
                     kept.append(line.replace("trainer", role))
                 tokens.write_text("".join(line + "\n" for line in kept))
                 daemon.signal(signal.SIGHUP)
-                self.assert_fails(trainer, "has role reader" if role else "is not valid any more")
+                self.assert_fails(trainer, "has role reader" if role else "is no longer valid")
                 self.assertIn(f"token 'pool-{role}': trainer -> {role or 'none'}", daemon.err)
                 self.assert_stops(daemon)
                 tokens.unlink()
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
-    def test_who_watches_ends_with_the_reason_when_its_name_is_removed(self):
+    def test_a_watcher_ends_with_the_reason_when_its_name_is_removed(self):
         trainer, reader = self.token("pool", "trainer"), self.token("eve", "reader")
         daemon = self.asking_daemon()
         self.train(daemon.remote, steps=10_000_000, more=("--token-file", trainer))
@@ -97,7 +97,7 @@ class Auth(processes.ProcessTest):
         tokens = self.folder / "tokens"
         tokens.write_text("".join(line for line in tokens.read_text().splitlines(True) if not line.startswith("eve ")))
         daemon.signal(signal.SIGHUP)
-        self.assert_fails(watch, "the token of 'eve' is not valid any more")
+        self.assert_fails(watch, "the token of 'eve' is no longer valid")
         self.assertNotIn("message.c_str", watch.err)
         self.assert_stops(daemon)
 
@@ -117,7 +117,7 @@ class Auth(processes.ProcessTest):
         full = self.write("full", "".join(f"n{i} reader sha256:{i:064x}\n" for i in range(10_000)))
         full.chmod(0o600)
         self.assert_fails(self.start_psd("token", "new", "--name", "one", "--role", "admin", "--file", full),
-                          "has 10000 tokens already, and may have no more")
+                          "has 10000 tokens already, which is the maximum")
         tokens.write_text("pool trainer oops\n")
         with self.assertRaises(processes.NotReady) as failed:
             self.asking_daemon()
@@ -130,7 +130,7 @@ class Auth(processes.ProcessTest):
 
     def test_psd_token_refuses_what_a_daemon_would_not_take(self):
         self.token("pool", "trainer")
-        for name, role, words in (("a b", "reader", "--name: 'a b' is no name"), ("pool", "root", "--role: 'root' is no role"),
+        for name, role, words in (("a b", "reader", "--name: 'a b' is not a name"), ("pool", "root", "--role: 'root' is not a role"),
                                   ("pool", "admin", "'pool' has role trainer there")):
             self.assert_fails(self.start_psd("token", "new", "--name", name, "--role", role, "--file", "tokens"), words)
         printed = self.start_psd("token", "new", "--name", "eve", "--role", "reader")
@@ -151,7 +151,7 @@ class Auth(processes.ProcessTest):
 
     def test_a_token_in_the_clear_is_warned_of_once(self):
         token = self.token("pool", "reader")
-        # No such machine is needed: the name is refused by the resolver.
+        # No such machine is needed: the resolver rejects the name.
         for process in (self.start_psd("status", "--server", "tcp://psd.invalid:1", "--token-file", token, "--timeout", "5"),
                         self.start_psd("status", "--server", "tcp://psd.invalid:1,tcp://psd2.invalid:1", "--token-file", token,
                                        "--timeout", "5")):
@@ -178,7 +178,7 @@ class Auth(processes.ProcessTest):
 
         refused = status()
         self.assertEqual(refused.returncode, 1)
-        self.assertIn("user 65534 is neither the daemon's own nor root", refused.stderr)
+        self.assertIn("user 65534 is neither the daemon's user nor root", refused.stderr)
         self.assertEqual(status(PSD_TOKEN=token.read_text().strip()).returncode, 0)
         self.assert_stops(daemon)
 
@@ -186,7 +186,7 @@ class Auth(processes.ProcessTest):
         self.token("eve", "reader")
         daemon = self.daemon(listen=(self.unix_address(),), auth=f'{{"tokens":"{self.folder / "tokens"}","local":"reader"}}')
         self.assert_ends(self.start_psd("status", "--server", daemon.address))
-        complaint = self.assert_fails(self.start_psd("stop", "--server", daemon.address), "this takes role admin")
+        complaint = self.assert_fails(self.start_psd("stop", "--server", daemon.address), "this requires role admin")
         self.assertTrue(re.search(r"'user \d+' has role reader", complaint), complaint)
         self.assert_stops(daemon)
 

@@ -1,4 +1,4 @@
-"""psd-trainer bench as a user runs it, and what it leaves in the daemon."""
+"""psd-trainer bench as run by a user, and the state that it leaves at the daemon."""
 
 import json
 import resource
@@ -10,7 +10,7 @@ ADDRESS_SPACE = 64 << 30  # bytes; LibTorch maps some gigabytes
 
 class Bench(processes.ProcessTest):
     def bench(self, daemon, operation, *flags):
-        """What bench --json says."""
+        """The output of bench --json."""
         trainer = self.start_trainer("bench", operation, "--server", daemon.address, "--json", *flags)
         self.assert_ends(trainer)
         self.assertEqual(len(trainer.out.splitlines()), 1, trainer.out)
@@ -26,7 +26,7 @@ class Bench(processes.ProcessTest):
         daemon = self.daemon()
         self.bench(daemon, "push", "--size", "64K", "--seconds", 0.1)
         self.assert_has_left(daemon)
-        self.assert_fails(self.train(daemon.address), "does not match", "psd-trainer bench left there: start the daemon again")
+        self.assert_fails(self.train(daemon.address), "does not match", "is the model of psd-trainer bench: restart the daemon")
 
     def test_a_training_step(self):
         for policy, more in (("hogwild", ()), ("hogwild", ("--inflight", 2, "--prefetch")), ("locked", ("--transport", "rpc"))):
@@ -39,7 +39,7 @@ class Bench(processes.ProcessTest):
                 self.assertGreaterEqual(report["server_median_s"], report["compute_median_s"])
                 self.assertAlmostEqual(report["ratio"], report["server_median_s"] / report["local_median_s"])
                 versions = [shard["version"] for shard in self.assert_has_left(daemon)["shards"]]
-                # The steps that count, those of the warm-up, and the first of every block.
+                # The measured steps, those of the warm-up, and the first of every block.
                 self.assertGreater(versions[0], report["steps"])
                 self.assertEqual(versions, versions[:1] * 3, "every push reached every shard")
                 self.assert_stops(daemon)
@@ -56,7 +56,7 @@ class Bench(processes.ProcessTest):
     def test_more_than_there_is_memory(self):
         daemon = self.daemon()
         before = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, before[1]))  # some systems promise any amount
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, before[1]))  # some systems overcommit any amount
         try:
             bench = self.start_trainer("bench", "pull", "--server", daemon.address, "--size", 2 * ADDRESS_SPACE)
         finally:
@@ -88,7 +88,7 @@ class Bench(processes.ProcessTest):
             status = self.assert_has_left(daemon)
             if trainers == 1:
                 self.assertEqual(status["counters"]["late_pushes"], 0)
-            # A round takes one push of each trainer that is in; each has pushed once more, to warm up.
+            # A round takes one push of each joined trainer; each has pushed once more to warm up.
             pushes = report["rounds"] + trainers
             for shard in status["shards"]:
                 self.assertGreaterEqual(shard["version"] * trainers, pushes)
@@ -105,7 +105,7 @@ class Bench(processes.ProcessTest):
         self.assertEqual(report["trainers"], 3)
         self.assertGreater(report["fairness"], 0)
         self.assertLessEqual(report["fairness"], 1)
-        # Each trainer has pushed once more, to warm up.
+        # Each trainer has pushed once more to warm up.
         versions = [shard["version"] for shard in self.assert_has_left(daemon)["shards"]]
         self.assertEqual(versions, [report["rounds"] + 3] * 2)
 
@@ -140,7 +140,7 @@ class Bench(processes.ProcessTest):
         trainer.kill()
         daemon.until_status("both are gone", lambda status: status["trainers_lost"] == 2)
 
-    def test_text_for_people(self):
+    def test_human_readable_text(self):
         daemon = self.daemon()
         trainer = self.start_trainer("bench", "pull", "--server", daemon.address, "--size", "1M", "--seconds", 0.05)
         self.assert_ends(trainer)
@@ -148,8 +148,8 @@ class Bench(processes.ProcessTest):
         self.assertIn("GB/s", trainer.out)
 
     def test_no_daemon(self):
-        trainer = self.start_trainer("bench", "train", "--server", self.unix_address("nobody.sock"), "--connect-timeout", 0.1)
-        self.assert_fails(trainer, "nobody.sock")
+        trainer = self.start_trainer("bench", "train", "--server", self.unix_address("none.sock"), "--connect-timeout", 0.1)
+        self.assert_fails(trainer, "none.sock")
 
 
 if __name__ == "__main__":

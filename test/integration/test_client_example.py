@@ -1,4 +1,4 @@
-"""The program that docs/client.md shows, as CMake took it out of the page (PSD_LINE_BIN), does what the page says."""
+"""The program in docs/client.md, extracted from the page by CMake (PSD_LINE_BIN), behaves as the page says."""
 
 import os
 

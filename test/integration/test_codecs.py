@@ -1,5 +1,5 @@
-"""Training through every codec: MNIST's digits come within a point of what plain float32 reaches, in as few bytes as
-docs/codecs.md says."""
+"""Training through every codec: MNIST's digits reach the accuracy of plain float32 to within a point, in as few bytes
+as docs/codecs.md says."""
 
 import json
 import unittest
@@ -10,13 +10,13 @@ DIGITS = processes.REPO / ".data" / "mnist_5k"
 TRAINING_S = 900
 EPOCHS = 8
 DIFFERENCE_MAX = 0.01
-# Name and options, least compression. The model's slices are not whole blocks, hence a little less than by the format.
+# Name, options and minimal compression. The model's slices are not whole blocks, hence a little less than the format's.
 CODECS = [("fp16", 1.99), ("bf16", 1.99), ("int8", 3.9), ("e3m0", 7.7), ("topk:fraction=0.01", 40), ("onebit", 25)]
 
 
 class Codecs(processes.ProcessTest):
     def trained(self, data, epochs, *more, model="mlp"):
-        """One trainer's run: the accuracy, the daemon's view of the trainer and the lines of --metrics."""
+        """One trainer's run: the accuracy, the daemon's status of the trainer and the lines of --metrics."""
         daemon = processes.Daemon(self.folder, self._name("psd"),
                                   ["--listen", self.unix_address(), "--set", "optimizer.lr=0.03"])
         self.processes.append(daemon)

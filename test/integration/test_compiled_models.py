@@ -1,6 +1,8 @@
-"""A user's own model as machine code, .pt2: it trains as the same class does as TorchScript, is scored, and refused where wrong.
+"""A user's own model as machine code, .pt2: it trains like the same class as TorchScript, is scored, and is refused if
+wrong.
 
-Compiling takes half a minute of CPU, so that there is one model for all tests."""
+Compiling takes half a minute of CPU, so all tests share one model.
+"""
 
 import json
 import os
@@ -16,10 +18,10 @@ import processes
 
 PYTHON = os.environ.get("PSD_PYTHON")
 EXPORT = processes.REPO / "scripts" / "export_model"
-COMPILER = os.environ.get("CXX", "g++")  # as AOTInductor has it
+COMPILER = os.environ.get("CXX", "g++")  # as AOTInductor chooses it
 FINDS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
-# A table, a buffer, a frozen parameter and dropout, which a column turns on.
+# A table, a buffer, a frozen parameter and dropout, which a column enables.
 MODEL = """
 from typing import Dict
 
@@ -141,7 +143,7 @@ class Throws(Base):
 """
 
 
-# Several at once, as PyTorch takes seconds to come. Their names are the arguments.
+# Exports several at once, as PyTorch takes seconds to import. Their names are the arguments.
 REFUSALS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -157,7 +159,7 @@ for name in sys.argv[2:]:
 
 
 def csv(rows, seed, noise=0):
-    """Rows of which none are the same, and the last batch of 32 has one sample."""
+    """Distinct rows; the last batch of 32 has one sample."""
     numbers = random.Random(seed)
     lines = ["x f32,y f32,user i64,noise f32,inside i64"]
     for _ in range(rows):
@@ -167,7 +169,7 @@ def csv(rows, seed, noise=0):
 
 
 def repack(source, to, changes):
-    """The archive with other files in it: bytes, None for none, or a function of what is there."""
+    """The archive with some files changed: to bytes, to None (removed), or by a function of the content."""
     with zipfile.ZipFile(source) as archive, zipfile.ZipFile(to, "w", zipfile.ZIP_STORED) as made:
         for name in archive.namelist():
             content = archive.read(name)
@@ -183,7 +185,7 @@ def manifest(**values):
 
 
 def lacking():
-    """Why nothing can be exported here, or None."""
+    """The reason why exporting is impossible here, or None."""
     if not PYTHON or subprocess.run([PYTHON, "-c", FINDS_TORCH], stdin=subprocess.DEVNULL, check=False).returncode != 0:
         return "no python with torch is named by PSD_PYTHON"
     return None if shutil.which(COMPILER) else f"{COMPILER} is not there, with which AOTInductor compiles"
@@ -253,7 +255,7 @@ class CompiledModels(processes.ProcessTest):
         for step, (one, other) in enumerate(zip(losses["pt"], losses["pt2"])):
             self.assertAlmostEqual(one, other, delta=1e-5, msg=f"step {step}")
         self.assertEqual(list((self.folder / "scratch").iterdir()), [])
-        # Either file scores what the other one trained.
+        # Either file scores the parameters that the other one trained.
         scores = [self.score(daemons[kind], model) for kind in daemons for model in (self.script, self.compiled)]
         for score in scores:
             self.assertEqual((score["model"], score["samples"]), ("points", 65))
@@ -274,10 +276,10 @@ class CompiledModels(processes.ProcessTest):
                 self.assertAlmostEqual(one, other, delta=1e-5, msg=name)
 
     @processes.long_test
-    def test_chance_is_drawn_anew_in_each_step_and_by_the_seed(self):
+    def test_random_numbers_differ_in_each_step_and_follow_the_seed(self):
         runs = []
         for seed in (1, 1, 2):
-            # Nothing is learned, so that losses of an epoch tell masks apart.
+            # With a rate of 0 nothing is learned, so different losses in an epoch mean different masks.
             daemon = self.daemon(listen=(self.unix_address(f"{len(runs)}"),), policy="locked", optimizer='{"type":"sgd","lr":1e-30}')
             trainer = self.trainer(daemon.address, self.compiled, self.noisy, "--epochs", 4, "--batch-size", 193, "--seed", seed, "--metrics",
                                    self.folder / f"{len(runs)}.jsonl")
@@ -298,7 +300,7 @@ class CompiledModels(processes.ProcessTest):
             self.assertEqual(trainer.wait(), 1)
             self.assert_stops(daemon)
 
-    def test_it_goes_on_after_kills(self):
+    def test_it_continues_after_kills(self):
         def start():
             return self.daemon(listen=(self.unix_address(),), durability={"type": "log", "path": str(self.folder / "saved")})
 
@@ -328,7 +330,7 @@ class CompiledModels(processes.ProcessTest):
         self.assertEqual((told[0]["model"], told[0]["steps"]), (self.compiled, 30))
         self.assertEqual(told[0]["parameters"], told[1]["parameters"])
 
-    def test_what_is_wrong_is_told_before_the_daemon_is_asked(self):
+    def test_errors_are_reported_before_the_daemon_is_contacted(self):
         whole = pathlib.Path(self.compiled).read_bytes()
         self.write("text.pt2", "no archive")
         (self.folder / "short.pt2").write_bytes(whole[:len(whole) // 2])
@@ -352,14 +354,14 @@ class CompiledModels(processes.ProcessTest):
             repack(self.compiled, self.folder / f"{name}.pt2", changes)
         for model, *words in (
                 ("missing", "'missing.pt2': No such file or directory"),
-                ("text", "'text.pt2' is no package of a compiled step, which scripts/export_model writes: "),
-                ("short", "'short.pt2' is no package of a compiled step, which scripts/export_model writes: "),
+                ("text", "'text.pt2' is not a package of a compiled step, which scripts/export_model writes: "),
+                ("short", "'short.pt2' is not a package of a compiled step, which scripts/export_model writes: "),
                 ("plain", "'plain.pt2' holds no psd_step.json, which says what it takes and gives; scripts/export_model writes one"),
                 ("undeclared", "'undeclared.pt2' holds no psd.json"),
-                ("later", "'later.pt2': psd_step.json: format 2 is of a later psd; expected 1"),
-                ("torch", "'torch.pt2' was compiled for LibTorch 9.9.9, and this program has 2.", "; expected one that is exported anew"),
+                ("later", "'later.pt2': psd_step.json: format 2 is from a later psd; expected 1"),
+                ("torch", "'torch.pt2' was compiled for LibTorch 9.9.9, and this program has 2.", "; expected one exported with that release"),
                 ("machine", "'machine.pt2' was compiled for m68k, and this machine is "),
-                ("cpu", "'cpu.pt2' was compiled for a CPU with avx9000, which this one has not"),
+                ("cpu", "'cpu.pt2' was compiled for a CPU with avx9000, which this one lacks"),
                 ("shape", "'shape.pt2': psd_step.json: parameters.a: must be a shape"),
                 ("odd", "'odd.pt2': psd_step.json: odd"),
                 ("values", "'values.pt2' is damaged: 'extra/psd_values' is not what was exported"),
@@ -376,7 +378,7 @@ class CompiledModels(processes.ProcessTest):
     def test_a_pipe_is_refused(self):
         pipe = self.folder / "pipe.pt2"
         os.mkfifo(pipe)
-        self.assert_fails(self.trainer(self.unix_address("none.sock"), pipe), "is no file that can be read at any place")
+        self.assert_fails(self.trainer(self.unix_address("none.sock"), pipe), "is not a regular file")
 
     def test_another_model_than_the_daemons(self):
         daemon = self.daemon(listen=(self.unix_address(),))
@@ -388,19 +390,19 @@ class CompiledModels(processes.ProcessTest):
     @processes.long_test
     def test_what_export_refuses(self):
         """Before anything is compiled."""
-        cases = {"Branches": "forward goes by the size of the batch, from 5 to ",
-                 "Odd": "the graph of the step gives another 'loss' than the class for a batch of 1: does forward go by the size of the batch?",
+        cases = {"Branches": "forward depends on the size of the batch, from 5 to ",
+                 "Odd": "the graph of the step gives another 'loss' than the class for a batch of 1: does forward depend on the size of the batch?",
                  "Sizes": "forward makes a constant of the size of the batch, as float(x.size(0)) does",
                  "Looks": "torch.export does not take forward in training: Could not guard on data-dependent expression",
-                 "Counts": "forward changed 'shift', which is no parameter",
+                 "Counts": "forward changed 'shift', which is not a parameter",
                  "Longer": "columns.x: 'f32[any]' has an extent of any length",
                  "Tables": "tables.user: expected {\"dim\": 8, \"rows\": ",
                  "Alone": "the class has no parameter of its own that is trained",
                  "Indexed": "columns.user: forward uses it as an index (embedding), and a compiled step does not look whether one is in range; "
                             "expected 'i64 below N'",
-                 "Smaller": "forward failed with made-up data: Target 2 is out of bounds",
-                 "More": "forward returned 'extra', which is none of the metrics",
-                 "Throws": "forward failed with made-up data: not today",
+                 "Smaller": "forward failed with synthetic data: Target 2 is out of bounds",
+                 "More": "forward returned 'extra', which is not a metric of the class",
+                 "Throws": "forward failed with synthetic data: not today",
                  "Base hidden=-1": "Trying to create tensor with negative dimension -1"}
         done = subprocess.run([PYTHON, "-c", REFUSALS, str(processes.REPO / "scripts"), *cases], capture_output=True, text=True, cwd=self.models.name,
                               stdin=subprocess.DEVNULL, timeout=400, check=False)

@@ -1,4 +1,4 @@
-"""What the CUDA driver does to a program that sees no usable GPU, with a driver that does as it is told."""
+"""Effects of the CUDA driver on programs that see no usable GPU, with a fake driver that the tests control."""
 
 import json
 import os
@@ -17,7 +17,7 @@ EXIT_SKIPPED = 4
 
 class CudaDriver(processes.ProcessTest):
     def start(self, *arguments, **driver):
-        """A daemon with `device: "auto"` over a driver that is told those things."""
+        """A daemon with `device: "auto"` over a fake driver with these settings."""
         daemon = processes.Daemon(self.folder, self._name("psd"), ["--listen", self.unix_address(), *arguments],
                                   self.driver(**driver))
         self.processes.append(daemon)
@@ -104,7 +104,7 @@ class CudaDriver(processes.ProcessTest):
         self.assertEqual(checked("auto", init=NO_DEVICE).stderr, "")
 
     def test_a_test_without_a_gpu_is_skipped_and_fails_where_one_is_required(self):
-        # As XML, in which Catch2 breaks no lines.
+        # As XML, in which Catch2 does not wrap lines.
         tests = [os.environ["PSD_CUDA_TEST_BIN"], "a read outlives its lane and its storage", "-r", "xml"]
         bench = [os.environ["PSD_BENCH_CUDA_BIN"], "--elements", "16", "--rounds", "1"]
         for program in (tests, bench):

@@ -1,4 +1,4 @@
-"""psd without any configuration: where it listens, what it says of itself, and whom it serves."""
+"""psd without any configuration: its address, its messages, and the peers that it serves."""
 
 import ipaddress
 import json
@@ -15,7 +15,7 @@ DEFAULT_ADDRESS = f"tcp://localhost:{DEFAULT_PORT}"
 
 
 def address_of(text):
-    """0100007F:157C of /proc/net/tcp, the words of the address in the machine's order, as an address and a port."""
+    """0100007F:157C of /proc/net/tcp, the words of the address in the machine's byte order, as an address and a port."""
     words, port = text.split(":")
     data = b"".join(bytes.fromhex(words[at:at + 8])[::-1] for at in range(0, len(words), 8))
     return ipaddress.ip_address(data), int(port, 16)
@@ -23,7 +23,7 @@ def address_of(text):
 
 class Defaults(processes.ProcessTest):
     def test_what_the_empty_configuration_is(self):
-        """The limits among the defaults are those of a file that says nothing."""
+        """The limits among the defaults equal those of an empty file."""
         without, empty = self.start_psd("check"), self.start_psd("check", self.write("empty.json", "{}"))
         for process in (without, empty):
             self.assert_ends(process)

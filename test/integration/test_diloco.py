@@ -1,5 +1,5 @@
-"""Learners under policy diloco: rounds that close without those that died or stand still, which come back in; a daemon
-that is killed; a learner that comes late. And the same without rounds, under async_diloco."""
+"""Learners under policy diloco: rounds that close without learners that died or are stopped, which rejoin; a daemon
+that is killed; a late learner. The same without rounds, under async_diloco."""
 
 import collections
 import json
@@ -15,7 +15,7 @@ DELAYED = '{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":3}'
 
 
 def rounds(status):
-    """Of the only group; before there is a model, of no round."""
+    """The rounds of the only group; none before the model is initialized."""
     return status["rounds"][0] if status["rounds"] else {"closed": 0, "in": []}
 
 
@@ -25,7 +25,7 @@ def versions(status):
 
 class DiLoCo(processes.ProcessTest):
     def diloco(self, *arguments, period=5, inner=INNER, optimizer=OUTER, **options):
-        """A daemon under the policy. Options are of the policy; others are keys with "__"."""
+        """A daemon under the policy. Options are the policy's; those with "__" are keys of the configuration."""
         keys = {key if "__" in key or key in ("policy", "durability", "save") else f"policy__{key}": value for key, value in options.items()}
         return self.daemon(*arguments, **{"policy": "diloco", **keys}, optimizer=optimizer, shards=3, policy__period=period,
                            policy__inner=inner, listen=(self.unix_address(),))
@@ -55,12 +55,12 @@ class DiLoCo(processes.ProcessTest):
             self.assert_ends(trainer)
 
     def until_in(self, daemon, ranks):
-        """Until a round that begins after this call is made of exactly these."""
+        """Until a round that starts after this call consists of exactly these ranks."""
         before = rounds(daemon.status())["closed"]
         return daemon.until_status(f"ranks {ranks} are in a round", lambda status:
                                    rounds(status)["closed"] > before + 1 and rounds(status)["in"] == ranks)
 
-    def test_nobody_waits_long_for_who_died_or_stands_still(self):
+    def test_no_learner_waits_long_for_a_dead_or_stopped_one(self):
         daemon = self.diloco(period=4, quorum=2, grace_ms=150, start_trainers=3)
         learners = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
         self.until_in(daemon, [0, 1, 2])
@@ -75,8 +75,8 @@ class DiLoCo(processes.ProcessTest):
         table = self.start_psd("status", "--server", daemon.address)
         self.assert_ends(table)
         self.assertRegex(table.out, r"rounds +\d+ closed \(diloco\); last: ranks 0, 1 in .*, grace .*; left out: rank 2 of")
-        # What it had begun is of no use any more; then it is told when its rounds close, and is in again, though it
-        # began in the midst of one.
+        # Its unfinished round is obsolete; then it is notified when its rounds close, and takes part again, although it
+        # started in the middle of one.
         learners[2].signal(signal.SIGCONT)
         self.until_in(daemon, [0, 1, 2])
         learners[1].kill()
@@ -107,7 +107,7 @@ class DiLoCo(processes.ProcessTest):
                                     for rank, _, step in update.pushes)
         expected = {(shard, rank, step) for shard in range(3) for rank in range(learners)
                     for step in range(1, steps // period + 1)}
-        # A checkpoint may have let go of the oldest records; none is there twice, and the newest are all there.
+        # A checkpoint may have removed the oldest records; none occurs twice, and the newest are all there.
         self.assertEqual(set(times.values()), {1})
         self.assertLessEqual(set(times), expected)
         self.assertIn((2, 1, steps // period), times)
@@ -120,7 +120,7 @@ class DiLoCo(processes.ProcessTest):
             self.assert_ends(trainer)
         status = daemon.until_status("all have left", lambda status: not status["trainers"])
         self.assertEqual(status["rounds"], [])
-        # Each push is an update; those of who was slower are of fewer steps, so there may be more.
+        # Each push is an update; those of slower learners have fewer steps, so there may be more.
         versions = {shard["version"] for shard in status["shards"]}
         self.assertEqual(versions, {status["counters"]["gradients"]})
         self.assertGreaterEqual(min(versions), learners * steps // period)
@@ -128,13 +128,13 @@ class DiLoCo(processes.ProcessTest):
         accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
         self.assertGreater(accuracy, 80, "a guess is right in 10 %")
 
-    def test_nobody_waits_without_rounds(self):
+    def test_no_learner_waits_without_rounds(self):
         daemon = self.asynchronous(period=4, dynamic_period=True)
         learners = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
 
         def until_more():
             before = daemon.status()["counters"]["gradients"]
-            daemon.until_status("pushes go on", lambda status: status["counters"]["gradients"] > before + 5)
+            daemon.until_status("pushes continue", lambda status: status["counters"]["gradients"] > before + 5)
 
         daemon.until_status("all are in", lambda status: len(status["trainers"]) == 3)
         until_more()
@@ -148,7 +148,8 @@ class DiLoCo(processes.ProcessTest):
         self.assertTrue(learners[0].runs() and learners[2].runs())
 
     def go_through_kills(self, begin, steps, learners, kills):
-        """Learners that end though the daemon is killed when `kills` versions are reached; gives the last daemon and its status."""
+        """Learners that finish although the daemon is killed at each version in `kills`; returns the last daemon and
+        its status."""
         daemon = begin(self.folder / "saved", "unused")
         trainers = [self.train(daemon.address, rank, learners, data="synthetic:3200", steps=steps, more=("--retry-timeout", 60))
                     for rank in range(learners)]
@@ -186,7 +187,7 @@ class DiLoCo(processes.ProcessTest):
                 self.assert_ends(stays)
 
     def assert_replays(self, begin, daemon, status):
-        """What the log replays to has the same bits; gives the copy that was replayed."""
+        """A replay of the log gives the same bits; returns the copy that was replayed."""
         copy = self.folder / "copy"
         shutil.copytree(self.folder / "saved", copy)
         self.assert_stops(daemon)
@@ -197,7 +198,7 @@ class DiLoCo(processes.ProcessTest):
         return copy
 
     def keeps(self, folder, end):
-        """Of a daemon with a log in `folder`, which it never shortens, and what it comes to in `end`."""
+        """Settings of a daemon with a log in `folder`, which it never shortens, and with the final model in `end`."""
         return {"save": str(self.folder / end), "durability": {"type": "log", "path": str(folder), "every_seconds": 3600}}
 
     def test_no_answered_push_is_lost_or_repeated_with_the_daemon_without_rounds(self):
@@ -208,7 +209,7 @@ class DiLoCo(processes.ProcessTest):
 
         daemon, status = self.go_through_kills(begin, steps, learners, (9, 40))
         self.assertEqual(set(versions(status)), {learners * steps // period})
-        # Momentum, what it has gathered since it moved, and parameters.
+        # Momentum, the sum since the last momentum step, and parameters.
         copy = self.assert_replays(begin, daemon, status)
         times = collections.Counter((update.shard, rank, step) for update in processes.read_log(copy)
                                     for rank, _, step in update.pushes)
@@ -228,7 +229,7 @@ class DiLoCo(processes.ProcessTest):
         for trainer in trainers:
             self.assert_ends(trainer)
         status = daemon.until_status("all have left", lambda status: not status["trainers"])
-        # A slot of each fragment every nine steps; the last of them is in fragment 2, and the others have the rest.
+        # A slot of each fragment every nine steps; the last of them is in fragment 2, and the others push the rest.
         self.assertEqual([(each["group"], each["closed"]) for each in status["rounds"]],
                          [("fragment 0", 11), ("fragment 1", 11), ("fragment 2", 10)])
         self.assertEqual(status["counters"]["late_pushes"], 0)
@@ -254,7 +255,8 @@ class DiLoCo(processes.ProcessTest):
         self.assertEqual([each["group"] for each in status["rounds"]], ["fc2.*", "*.bias", "others"])
         for each in status["rounds"]:
             self.assertGreaterEqual(each["closed"], steps // 9)
-        # Whoever is awaited for the grace pushes earlier, and what is left of a fragment at the end, when others may have left.
+        # A learner that is awaited for the grace pushes earlier; the rest of a fragment is pushed at the end, when
+        # others may have left.
         whole = collections.Counter(update.shard for update in processes.read_log(folder)
                                     if {rank for rank, _, _ in update.pushes} == set(range(learners)))
         self.assertEqual(set(whole), {shard["id"] for shard in status["shards"]})
@@ -262,7 +264,7 @@ class DiLoCo(processes.ProcessTest):
         accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
         self.assertGreater(accuracy, 80, "a guess is right in 10 %")
 
-    def test_fragments_go_on_when_a_learner_dies_and_another_comes(self):
+    def test_fragments_continue_when_a_learner_dies_and_another_joins(self):
         daemon = self.diloco(period=6, quorum=1, grace_ms=150, start_trainers=2, fragments=2, delay=1)
         learners = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in range(2)]
 
@@ -282,14 +284,14 @@ class DiLoCo(processes.ProcessTest):
         self.train(daemon.address, 0, 2, steps=10_000_000)
         until_both([0, 1])
 
-    def test_who_comes_late_goes_in_step_where_rounds_wait_for_all(self):
+    def test_a_late_learner_is_synchronous_where_rounds_wait_for_all(self):
         daemon = self.diloco(period=6, fragments=3)
         first = self.train(daemon.address, 0, 2, steps=10_000_000)
         daemon.until_status("rounds have closed", lambda status: rounds(status)["closed"] > 5)
         late = self.train(daemon.address, 1, 2, steps=60)
         self.assert_ends(late)
         before = rounds(daemon.status())["closed"]
-        daemon.until_status("the first one goes on", lambda status: rounds(status)["closed"] > before + 3)
+        daemon.until_status("the first one continues", lambda status: rounds(status)["closed"] > before + 3)
         self.assertTrue(first.runs())
 
     def test_no_answered_round_of_a_fragment_is_lost_with_the_daemon(self):
@@ -299,11 +301,11 @@ class DiLoCo(processes.ProcessTest):
             return self.diloco(period=6, quorum=learners, fragments=3, delay=1, blend=0.25, **self.keeps(folder, end))
 
         daemon, status = self.go_through_kills(begin, steps=120, learners=learners, kills=(3, 9))
-        # One update for each round: twenty, and at the end one of the fragments that were not pushed just then.
+        # One update for each round: twenty, and at the end one of the fragments that were not just pushed.
         self.assertEqual(sorted(set(versions(status))), [20, 21])
         self.assert_replays(begin, daemon, status)
 
-    def test_differences_go_on_with_another_daemon(self):
+    def test_differences_continue_with_another_daemon(self):
         steps, learners, saved = 120, 2, self.folder / "saved"
 
         def begin():
@@ -323,7 +325,7 @@ class DiLoCo(processes.ProcessTest):
         status = daemon.until_status("all have left", lambda status: not status["trainers"])
         self.assertEqual({shard["version"] for shard in status["shards"]}, {20, 21})
 
-    def test_who_comes_late_has_the_rate_of_the_run(self):
+    def test_a_late_learner_has_the_rate_of_the_run(self):
         warm_up = 1_000_000
         inner = {"type": "sgd", "lr": 1.0, "schedule": {"warmup_steps": warm_up}}
         daemon = self.diloco(period=3, inner=inner, optimizer='{"type":"sgd","lr":1}')
@@ -361,22 +363,22 @@ class DiLoCo(processes.ProcessTest):
                             for rank in range(2)]
 
                 def numbers(rank):
-                    """Of the steps of the run that a learner has taken, by their rates."""
+                    """The run's step numbers of a learner's steps, derived from their rates."""
                     lines = metrics[rank].read_text().splitlines(keepends=True) if metrics[rank].exists() else []
                     return [round(json.loads(line)["lr"] * warm_up) for line in lines if line.endswith("\n")]
 
                 def assert_goes_with_the_run(rank):
                     seen, closed = len(numbers(rank)), max(versions(daemon.status()))
-                    processes.until(f"rank {rank} goes on", lambda: len(numbers(rank)) >= seen + 15)
+                    processes.until(f"rank {rank} continues", lambda: len(numbers(rank)) >= seen + 15)
                     newest = numbers(rank)[seen + 5:seen + 15]
-                    # It may be some rounds behind where it is left out of them, but not by those that it has missed.
+                    # It may be some rounds behind if it is left out of them, but not by those that it has missed.
                     self.assertGreater(min(newest), period * (closed - 15))
                     self.assertLessEqual(max(newest), period * (max(versions(daemon.status())) + 2))
 
                 self.until_in(daemon, [0, 1])
                 learners[1].signal(signal.SIGSTOP)
                 daemon.until_status("it counts as lost", lambda status: status["trainers_lost"] == 1)
-                missed = rounds(daemon.status())["closed"] + 30  # so that its own count is another
+                missed = rounds(daemon.status())["closed"] + 30  # so that its own count differs
                 daemon.until_status("rounds close without it", lambda status: rounds(status)["closed"] > missed)
                 learners[1].signal(signal.SIGCONT)
                 self.until_in(daemon, [0, 1])

@@ -1,4 +1,4 @@
-"""Trainers that come and go while training runs, with ranks that the daemon gives them."""
+"""Trainers that join and leave during training, with ranks assigned by the daemon."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ class Elastic(processes.ProcessTest):
         self.assertIn("rank 1  done after 5 steps", fourth.out)
         self.assertTrue(first.runs() and third.runs())
 
-    def test_after_a_restart_nobody_takes_the_rank_of_one_that_is_yet_to_come_back(self):
+    def test_after_a_restart_the_rank_of_an_expected_trainer_is_reserved(self):
         def start(grace):
             return self.daemon(listen=(self.unix_address(),), policy="locked", membership__grace_ms=grace,
                                world_size={"min": 1, "max": 2},
@@ -49,7 +49,7 @@ class Elastic(processes.ProcessTest):
         self.until_ranks(daemon, 1)
         first.signal(signal.SIGCONT)
         self.until_ranks(daemon, 0, 1)
-        # Where all ranks are kept for others a newcomer waits until those are given up.
+        # While all ranks are reserved, a new trainer waits until the reservations expire.
         first.signal(signal.SIGSTOP)
         second.kill()
         daemon.kill()
@@ -117,7 +117,7 @@ class DealtData(processes.ProcessTest):
             if policy == "locked":  # under sync a trainer that joins a round too late trains those samples again
                 self.assertEqual(sum(step["batch"] for step in steps), epochs * samples)
 
-    def test_who_comes_when_all_is_done_has_nothing_to_do(self):
+    def test_a_trainer_that_joins_when_all_is_done_has_nothing_to_do(self):
         daemon = self.daemon(world_size=2, exit_when_done=True)
         for rank, said in ((0, "rank 0  done after 50 steps, 400 samples"),
                            (1, "rank 1  nothing left to do: all samples of all epochs are done")):

@@ -1,4 +1,4 @@
-"""The end of a daemon or of a trainer in the middle of the work: asked for, or by kill -9."""
+"""The end of a daemon or of a trainer in the middle of the work: by request, or by kill -9."""
 
 import fcntl
 import json
@@ -15,7 +15,7 @@ import processes
 
 class OrderlyEnd(processes.ProcessTest):
     def train_until(self, end, **settings):
-        """Two trainers at work, then end(daemon); gives the daemon after the checks that every orderly end passes."""
+        """Two working trainers, then end(daemon); returns the daemon after the checks of every orderly end."""
         path = self.folder / "model.safetensors"
         daemon = self.daemon(save=str(path), **settings)
         trainers = [self.endless_trainer(daemon, 0, 2), self.endless_trainer(daemon, 1, 2)]
@@ -55,7 +55,7 @@ class OrderlyEnd(processes.ProcessTest):
         self.assertFalse(path.exists())
 
     def test_a_second_signal_hurries(self):
-        # A trainer that stands still in the middle of its work keeps the daemon waiting for a day.
+        # A trainer that is stopped in the middle of its work keeps the daemon waiting for a day.
         daemon = self.daemon(limits__drain_ms=86_400_000)
         trainer = self.endless_trainer(daemon, more=("--retry-timeout", 0))
         trainer.signal(signal.SIGSTOP)
@@ -132,7 +132,8 @@ class ProcessOne(processes.ProcessTest):
     """As in a container, where the kernel has no default action for signals."""
 
     def start_as_one(self, *arguments):
-        """A program as process 1 of a namespace: unshare, and the program's process once it handles signals."""
+        """Runs a program as process 1 of a namespace: returns unshare, and the program's process once it handles
+        signals."""
         outer = self.start_program("unshare", "--pid", "--fork", "--kill-child", *arguments)
 
         def ready():
@@ -150,10 +151,10 @@ class ProcessOne(processes.ProcessTest):
         if why.returncode != 0:
             self.skipTest(f"this system does not permit process namespaces: {why.stderr.strip()}")
         daemon = self.daemon(listen=(self.unix_address(),))
-        nobody = self.unix_address("nobody")
+        unused = self.unix_address("none")
         waiting = ("--model", "mlp", "--data", "synthetic:100", "--connect-timeout", 3600)
-        for number, command in ((signal.SIGTERM, (processes.TRAINER, "train", "--server", nobody, "--rank", 0, "--world-size", 1, *waiting)),
-                                (signal.SIGINT, (processes.TRAINER, "eval", "--server", nobody, "--every", 5, *waiting)),
+        for number, command in ((signal.SIGTERM, (processes.TRAINER, "train", "--server", unused, "--rank", 0, "--world-size", 1, *waiting)),
+                                (signal.SIGINT, (processes.TRAINER, "eval", "--server", unused, "--every", 5, *waiting)),
                                 (signal.SIGINT, (processes.PSD, "top", "--server", daemon.address)),
                                 (signal.SIGTERM, (processes.PSD, "status", "--watch", "--server", daemon.address)),
                                 (signal.SIGINT, (processes.PSD, "events", "--follow", "--server", daemon.address))):
@@ -173,7 +174,7 @@ class ProcessOne(processes.ProcessTest):
 
 
 class InMidPush(processes.ProcessTest):
-    """Gradients of 16 MiB: whoever is killed is killed in the middle of one."""
+    """Gradients of 16 MiB: a process is always killed in the middle of one."""
 
     def pushing_trainer(self, daemon, transport):
         trainer = self.start_trainer("bench", "push", "--server", daemon.address, "--size", "16M", "--transport", transport,
@@ -195,7 +196,7 @@ class InMidPush(processes.ProcessTest):
     def check_trainers_killed(self, daemon, transport):
         for lost in range(1, 4):
             self.pushing_trainer(daemon, transport).kill()
-            # And what it had sent is let go.
+            # And the memory of its slices is released.
             status = daemon.until_status("the loss shows", lambda status, lost=lost: status["trainers_lost"] == lost
                                          and status["gauges"]["connections_open"] == 1 and status["in_flight_bytes"] == status["ring_bytes"] == 0)
         versions = [shard["version"] for shard in status["shards"]]
@@ -203,7 +204,7 @@ class InMidPush(processes.ProcessTest):
         self.assertEqual(status["counters"]["refused_slices"], 0)
         self.assert_ends(self.start_trainer("bench", "push", "--server", daemon.address, "--size", "16M", "--seconds", 0.05))
         self.assert_stops(daemon)
-        self.assertNotIn("without waiting longer", daemon.err, "half an update of a dead trainer holds up the end")
+        self.assertNotIn("with requests still in flight", daemon.err, "half an update of a dead trainer holds up the end")
 
     def test_kill_the_daemon(self):
         self.on_every_way(self.check_daemon_killed)
@@ -215,7 +216,7 @@ class InMidPush(processes.ProcessTest):
 
 
 class LostTrainer(processes.ProcessTest):
-    def test_the_others_go_on_and_the_rank_is_free(self):
+    def test_the_others_continue_and_the_rank_is_free(self):
         for policy in ("hogwild", "locked"):
             with self.subTest(policy=policy):
                 daemon = self.daemon(policy=policy, membership__grace_ms=50)
@@ -244,27 +245,27 @@ class LostTrainer(processes.ProcessTest):
         daemon = self.daemon(policy="locked", listen=(self.unix_address(),))
         for round_ in range(10):
             doomed = self.endless_trainer(daemon)
-            # Where in a step this hits is chance; that it hits somewhere else each time is the seed's.
+            # The moment within a step is random; the seed makes it differ each time.
             time.sleep(pauses.uniform(0, 0.02))
             doomed.kill()
             daemon.until_status("the loss shows", lambda status, lost=round_ + 1: status["trainers_lost"] == lost)
         self.assert_ends(self.train(daemon.address, steps=5))
         status = daemon.until_status("all connections are gone", lambda status: status["gauges"]["connections_open"] == 1)
         self.assertEqual(status["counters"]["refused_slices"], 0)
-        self.assertEqual(status["counters"]["connections_dropped"], 0, "the trainers went; nobody sent them away")
+        self.assertEqual(status["counters"]["connections_dropped"], 0, "the trainers left; none was dropped")
         self.assert_stops(daemon)
-        self.assertNotIn("without waiting longer", daemon.err, "half an update of a dead trainer holds up the end")
+        self.assertNotIn("with requests still in flight", daemon.err, "half an update of a dead trainer holds up the end")
 
 
 class SilentTrainer(processes.ProcessTest):
-    def test_one_that_is_stopped_is_lost_and_the_others_go_on(self):
+    def test_a_stopped_trainer_is_lost_and_the_others_continue(self):
         daemon = self.daemon(membership__lease_ms=1000)
         silent = self.endless_trainer(daemon, 0, 2, more=("--retry-timeout", 0))
         other = self.endless_trainer(daemon, 1, 2)
         silent.signal(signal.SIGSTOP)
         status = daemon.until_status("the loss shows", lambda status: status["trainers_lost"] == 1)
         self.assertEqual([trainer["rank"] for trainer in status["trainers"]], [1])
-        self.assertIn("not heard of for membership.lease_ms (1000)", daemon.err)
+        self.assertIn("no heartbeat for membership.lease_ms (1000)", daemon.err)
         self.assert_ends(self.train(daemon.address, 0, 2, steps=3))
         silent.signal(signal.SIGCONT)
         self.assert_fails(silent, "the connection to", "broke")
@@ -298,7 +299,7 @@ class LostDaemon(processes.ProcessTest):
                             self.endless_trainer(daemon, 1, 2, more=("--retry-timeout", 0.3))]
                 daemon.kill()
                 self.assert_fails(trainers[0], daemon.address, "broke")
-                self.assert_fails(trainers[1], daemon.address, "broke", "no way back within 300 ms")
+                self.assert_fails(trainers[1], daemon.address, "broke", "could not reconnect within 300 ms")
 
     def test_a_signal_ends_the_attempts_to_come_back(self):
         daemon = self.daemon()

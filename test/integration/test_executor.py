@@ -1,4 +1,4 @@
-"""psd-executor with psd and psd-trainer --execute as real processes: they train, they die, and they are told what is wrong."""
+"""psd-executor with psd and psd-trainer --execute as real processes: training, crashes, and errors."""
 
 import collections
 import contextlib
@@ -19,7 +19,7 @@ import certificates
 import processes
 
 EXECUTOR = os.environ["PSD_EXECUTOR_BIN"]
-# The module that docs/executor.md shows, and one whose outputs fail.
+# The module in docs/executor.md, and one whose outputs fail.
 POINTS = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S).group(1)
 RETURNS = '        return {"logits"'
 WRITES = POINTS.replace(RETURNS, f"        if not self.training:\n            self.net[0].weight.detach().mul_(0.9)\n{RETURNS}")
@@ -29,7 +29,7 @@ THROWS = POINTS.replace(RETURNS, f'        if batch["x"].size(0) > 0:\n         
 
 class ExecutorTest(processes.ProcessTest):
     def executor(self, daemon, *arguments, module="mlp", **settings):
-        """A psd-executor that is ready, always at the same address; on the CPU if nothing else is said."""
+        """A psd-executor that is ready, always at the same address; on the CPU by default."""
         settings = {"device": "cpu", **settings}
         flags = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         executor = processes.Process(self.folder, self._name("psd-executor"),
@@ -61,7 +61,7 @@ class ExecutorTest(processes.ProcessTest):
         return float(re.search(r"accuracy ([0-9.]+) %", trainer.out).group(1))
 
     def pushes_of(self, folder):
-        """By shard, how often each (rank, step) is in the log."""
+        """By shard, the number of times that each (rank, step) is in the log."""
         counts = collections.defaultdict(collections.Counter)
         for update in processes.read_log(folder):
             for rank, _, step in update.pushes:
@@ -131,7 +131,7 @@ class Training(ExecutorTest):
         self.assertEqual(step_of(daemon.status(), 0), step_of(waits, 0))
         self.assertEqual(self.executor_status()["calls"], 1)  # its forward pass, which waits for the parameters
         slow.signal(signal.SIGCONT)
-        daemon.until_status("both go on", lambda status: step_of(status, 0) > step_of(waits, 0) + 5)
+        daemon.until_status("both continue", lambda status: step_of(status, 0) > step_of(waits, 0) + 5)
         for trainer in (ahead, slow):
             trainer.signal(signal.SIGINT)
             self.assert_ends(trainer, 128 + signal.SIGINT)
@@ -160,7 +160,7 @@ class Training(ExecutorTest):
                 self.assert_ends(executor)
                 self.assertLess(max(abs(a - b) for a, b in zip(*values)), 1e-3)
                 self.assertAlmostEqual(scores[0][0], scores[1][0], places=3)
-                self.assertLess(scores[0][1], 6.5)  # of seven words, were they told by chance
+                self.assertLess(scores[0][1], 6.5)  # of seven words, the score of guessing
 
     def test_a_module_of_ones_own_gives_outputs(self):
         self.assertNotEqual(THROWS, POINTS)
@@ -180,7 +180,7 @@ class Training(ExecutorTest):
         self.assert_ends(trainer)
         self.assertGreater(self.accuracy(trainer), 95)
         scored = self.start_trainer("eval", "--server", daemon.address, "--model", self.folder / "points.pt", "--data", data)
-        self.assert_ends(scored)  # the same file has the loss, too
+        self.assert_ends(scored)  # the same file computes the loss, too
 
         executor.kill()
         self.executor(daemon, module=self.folder / "throws.pt")
@@ -218,11 +218,11 @@ class Training(ExecutorTest):
 
 
 class Waits(ExecutorTest):
-    """For a daemon, or an executor, that does not answer."""
+    """Waits for a daemon or an executor that does not answer."""
 
     @contextlib.contextmanager
     def black_hole(self):
-        """An address that takes up no connection, and refuses none."""
+        """An address that neither accepts nor refuses connections."""
         with contextlib.ExitStack() as open_sockets:
             hole = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
             for _ in range(8):
@@ -237,29 +237,29 @@ class Waits(ExecutorTest):
             yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
 
     @contextlib.contextmanager
-    def nobody(self):
+    def unused(self):
         yield self.unix_address("none.sock")
 
-    def test_a_trainer_waits_for_its_executor_as_long_as_it_is_told(self):
-        for place in (self.nobody, self.silent, self.black_hole):
+    def test_a_trainer_waits_for_its_executor_until_its_timeout(self):
+        for place in (self.unused, self.silent, self.black_hole):
             with self.subTest(place.__name__), place() as address:
                 trainer = self.start_trainer("train", "--execute", address, "--data", "synthetic:128", "--connect-timeout", 0.3)
                 self.assert_fails(trainer, "--execute", "no executor answered", address)
 
-    def test_an_executor_waits_for_its_daemon_as_long_as_it_is_told(self):
-        for place in (self.nobody, self.silent, self.black_hole):
+    def test_an_executor_waits_for_its_daemon_until_its_timeout(self):
+        for place in (self.unused, self.silent, self.black_hole):
             with self.subTest(place.__name__), place() as address:
                 executor = self.executor(types.SimpleNamespace(address=address), connect_timeout_ms=100)
-                # The first join is a matter of --connect-timeout, whatever --retry-timeout is.
+                # The first join is limited by --connect-timeout, whatever --retry-timeout is.
                 trainer = self.remote(more=["--connect-timeout", 0.5, "--retry-timeout", 3600])
-                self.assert_fails(trainer, "let nobody in within 500 ms", "no psd daemon answered within 100 ms", address)
+                self.assert_fails(trainer, "did not admit this trainer within 500 ms", "no psd daemon answered within 100 ms", address)
                 executor.signal(signal.SIGTERM)
                 self.assert_ends(executor)
 
     def test_trainers_may_come_before_the_daemon(self):
         self.executor(types.SimpleNamespace(address=self.unix_address()), connect_timeout_ms=100)
         trainer = self.remote(steps=3, more=["--connect-timeout", processes.WAIT_S, "--retry-timeout", 0])
-        processes.until("it is told that nobody answers", lambda: "trying again" in trainer.err)
+        processes.until("it reports that there is no answer", lambda: "trying again" in trainer.err)
         daemon = self.daemon(listen=(self.unix_address(),))
         self.assert_ends(trainer)
         self.assertEqual(daemon.status()["counters"]["gradients"], 3)
@@ -272,7 +272,7 @@ class Waits(ExecutorTest):
             return len(os.listdir(f"/proc/{executor.pid}/task"))
 
         def killed_while_it_waits():
-            trainer = self.remote(0, 2, steps=10_000_000)  # for the other rank's step, which does not come
+            trainer = self.remote(0, 2, steps=10_000_000)  # it waits for the other rank's step, which does not arrive
             processes.until("it waits", lambda: self.executor_status()["calls"] > 0 and not self.executor_status()["computing"])
             trainer.kill()
             processes.until("it is gone", lambda: not self.executor_status()["trainers"] and not self.executor_status()["ending"])
@@ -293,12 +293,12 @@ class Death(ExecutorTest):
             self.until_steps(daemon, goal)
             struck |= {each["rank"] for each in daemon.status()["trainers"] if each["step"] > 0}
             executor.kill()
-            self.assertTrue(daemon.status()["state"])  # it serves on
+            self.assertTrue(daemon.status()["state"])  # it continues to serve
             executor = self.executor(daemon)
         for trainer in trainers:
             self.assert_ends(trainer)
         self.assertTrue(struck)
-        for rank in struck:  # the other one may have come after both kills
+        for rank in struck:  # the other one may have joined after both kills
             self.assertIn("back after", trainers[rank].err)
         executor.signal(signal.SIGTERM)
         self.assert_ends(executor)
@@ -308,10 +308,10 @@ class Death(ExecutorTest):
         for shard, pushes in counts.items():
             self.assertEqual(set(pushes.values()), {1}, f"a step was applied twice in shard {shard}")
             self.assertLessEqual(len(pushes), 300)
-            # A step of which a part had come when the executor died may count as late.
+            # A step of which one part had arrived when the executor died may count as late.
             self.assertGreaterEqual(len(pushes), 300 - 4)
 
-    def test_a_daemon_that_is_killed_comes_back_and_the_trainers_with_it(self):
+    def test_a_killed_daemon_restarts_and_the_trainers_continue(self):
         settings = {"policy": "locked", "durability__type": "log", "durability__path": str(self.folder / "saved")}
         daemon = self.daemon(listen=(self.unix_address(),), **settings)
         executor = self.executor(daemon)
@@ -345,7 +345,7 @@ class Death(ExecutorTest):
         trainer = self.remote(steps=60)
         self.until_steps(daemon, 5)
         frozen.signal(signal.SIGSTOP)
-        processes.until("the trainer gives it up", lambda: "nothing came from the executor" in trainer.err)
+        processes.until("the trainer gives it up", lambda: "received nothing from the executor" in trainer.err)
         (self.folder / "executor.sock").unlink()
         self.executor(daemon)
         self.assert_ends(trainer)
@@ -356,7 +356,7 @@ class Death(ExecutorTest):
             self.assertEqual(set(pushes.values()), {1})
 
 
-    def test_a_trainer_that_stands_still_is_cut_off_and_comes_back(self):
+    def test_a_stopped_trainer_is_disconnected_and_reconnects(self):
         daemon = self.unix_daemon(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"),
                                   membership__grace_ms=100)
         self.executor(daemon, silence_ms=3000)
@@ -369,7 +369,7 @@ class Death(ExecutorTest):
         self.assertEqual([each["rank"] for each in self.executor_status()["trainers"]], [1])
         frozen.signal(signal.SIGCONT)
         processes.until("it is back", lambda: "back after" in frozen.err)
-        daemon.until_status("it goes on", lambda status: any(each["rank"] == 0 and each["step"] >= made + 20 for each in status["trainers"]))
+        daemon.until_status("it continues", lambda status: any(each["rank"] == 0 and each["step"] >= made + 20 for each in status["trainers"]))
         for trainer in (frozen, other):
             trainer.signal(signal.SIGINT)
             self.assert_ends(trainer, 128 + signal.SIGINT)
@@ -387,7 +387,7 @@ class Death(ExecutorTest):
         self.until_steps(daemon, 5)
         executor.kill()
         self.executor(daemon, module="mnist_cnn")
-        self.assert_fails(trainer, "came back with module 'mnist_cnn'", "trains 'mlp'")
+        self.assert_fails(trainer, "now has module 'mnist_cnn'", "trains 'mlp'")
 
 
 class Security(ExecutorTest):
@@ -448,7 +448,7 @@ class Http(ExecutorTest):
             self.assertGreaterEqual(value(f'psd_executor_waited_seconds_count{{call="{call}"}}'), passes)
         self.assertGreater(value("psd_executor_memory_bytes"), 0)
         self.assertEqual(value("psd_executor_trainers_limit"), 1)
-        self.assertEqual(self.ask(executor, "/readyz")[::2], (503, "1 trainers are in; `trainers` allows 1\n"))
+        self.assertEqual(self.ask(executor, "/readyz")[::2], (503, "1 trainers are admitted; `trainers` allows 1\n"))
         self.assertEqual([each["rank"] for each in json.loads(self.ask(executor, "/api/status.json")[2])["trainers"]], [0])
         page = (processes.REPO / "docs" / "monitoring.md").read_text(encoding="utf-8")
         self.assertEqual({re.sub("_sum$", "", name) for name in re.findall(r"\bpsd_executor_\w+", page)}, set(named))
@@ -478,7 +478,7 @@ class Http(ExecutorTest):
 
 
 class Nonsense(ExecutorTest):
-    def test_foreign_bytes_and_silent_peers_harm_nobody(self):
+    def test_foreign_bytes_and_silent_peers_harm_no_other(self):
         daemon = self.unix_daemon()
         executor = self.executor(daemon, silence_ms=300, connections=8)
         path = str(self.folder / "executor.sock")
@@ -491,7 +491,7 @@ class Nonsense(ExecutorTest):
         for peer in peers:
             peer.settimeout(processes.WAIT_S)
             try:
-                while peer.recv(4096):  # until it is hung up on
+                while peer.recv(4096):  # until the connection is closed
                     pass
             except ConnectionResetError:
                 pass
@@ -499,13 +499,13 @@ class Nonsense(ExecutorTest):
         self.assertTrue(executor.runs())
         self.assert_ends(self.remote(steps=2))
 
-    def test_peers_that_take_all_connections_are_told_of(self):
+    def test_peers_that_take_all_connections_are_reported(self):
         executor = self.executor(self.unix_daemon(), connections=2, silence_ms=3_600_000, http={"listen": ["tcp://127.0.0.1:0"]})
         with contextlib.ExitStack() as stack:
             for _ in range(2):
                 stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(self.folder / "executor.sock"))
             processes.until("both are in", lambda: Http.ask(self, executor, "/readyz")[::2] == (503, "`connections` (2) are open\n"))
-            self.assert_fails(self.remote(more=["--connect-timeout", "0.2"]), "as many `connections` as it may")
+            self.assert_fails(self.remote(more=["--connect-timeout", "0.2"]), "its log has the reason, such as the limit `connections`")
         processes.until("they are gone", lambda: Http.ask(self, executor, "/readyz")[::2] == (200, "ready\n"))
 
     def test_an_executor_that_hangs_up_at_once_is_tried_again(self):
@@ -537,7 +537,7 @@ class Nonsense(ExecutorTest):
         refused(["http.listen[0]", "needs `tls`"], "--set", 'http.listen=["tls://*:0"]')
         refused(["http.timeout_ms"], "--set", "http.timeout_ms=1")
         refused(["module", "'mnist_cn'", "Did you mean mnist_cnn?"], "--server", daemon.address, "--module", "mnist_cn")
-        refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm:candidates=8")
+        refused(["module", "lstm_lm", "has no outputs"], "--module", "lstm_lm:candidates=8")
         refused(["stages[0]", "no layer 'fc9'", "one of fc2"], "check", "--module", "mlp", "--set", 'stages=["fc9"]')
         refused(["micro_batches", "goes with `stages`"], "check", "--set", "micro_batches=2")
         refused(["device: 'gpu' is not a device; expected auto, cpu or cuda:N"], "check", "--device", "gpu")
@@ -547,7 +547,7 @@ class Nonsense(ExecutorTest):
         refused(["device: cuda:0 does not go with \"weights\": \"live\""], "--server", daemon.address, "--device", "cuda:0", "--set",
                 'weights="live"')
         refused(["memory_bytes"], "--set", "memory_bytes=1048576")
-        refused(["module", "lstm_lm", "gives no outputs"], "check", "--module", "lstm_lm:candidates=8")
+        refused(["module", "lstm_lm", "has no outputs"], "check", "--module", "lstm_lm:candidates=8")
         refused(["memory_bytes"], "check", "--set", "memory_bytes=1048576")
         config = self.write("executor.json", '{"listen": ["tcp://localhost:0"], "contexts": "many"}')
         refused([str(config), "contexts"], "--config", config)
@@ -560,7 +560,7 @@ class Nonsense(ExecutorTest):
         self.assert_fails(self.remote(more=["--connect-timeout", "0.2"]), "--execute", "no executor answered")
         self.assert_fails(self.start_trainer("train", "--execute", "unix:///a,unix:///b", "--data", "synthetic:128"),
                           "--execute: takes one address")
-        self.assert_fails(self.remote(more=["--metrics", self.folder / "nowhere" / "steps.jsonl"]), "--metrics")  # before anybody is asked
+        self.assert_fails(self.remote(more=["--metrics", self.folder / "nowhere" / "steps.jsonl"]), "--metrics")  # before it connects
 
     def test_data_that_the_module_does_not_take_are_refused_before_the_daemon_is_asked(self):
         daemon = self.unix_daemon()

@@ -1,4 +1,4 @@
-"""psd-executor on a CUDA device, as real processes: what it computes is what it computes on the CPU, and it dies as well as there."""
+"""psd-executor on a CUDA device, as real processes: results equal the CPU's, and crashes are handled as on the CPU."""
 
 import functools
 import json
@@ -12,17 +12,17 @@ import processes
 from test_executor import EXECUTOR, POINTS, ExecutorTest
 from test_executor_tables import OWN
 
-# "cpu" where the test itself is tried on a machine without a GPU.
+# "cpu" to try the test itself on a machine without a GPU.
 DEVICE = os.environ.get("PSD_TEST_EXECUTOR_DEVICE", "cuda:0")
 OTHER_DEVICE = "cuda:1"
 ON_CUDA = DEVICE != "cpu"
 STEPS = 12
-# Of losses after a few steps, between a GPU's sums and the CPU's.
+# Tolerance of losses after a few steps, between a GPU's sums and the CPU's.
 TOLERANCE = 1e-3
-# LibTorch's convolutions on a GPU round what they multiply to 10 bits.
+# LibTorch's convolutions on a GPU round their factors to 10 bits.
 CONVOLUTION_TOLERANCE = 2e-2
 
-# Ids that no column's declaration bounds, of a table of 10 rows.
+# Ids without a declared bound, of a table of 10 rows.
 IDS = """from typing import Dict
 
 import torch
@@ -44,13 +44,13 @@ class Ids(nn.Module):
     def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
         return {"loss": nn.functional.cross_entropy(self.outputs(batch)["logits"], batch["label"])}
 """
-# Adds a tensor that is the CPU's wherever the module computes.
+# Adds a tensor that stays on the CPU wherever the module computes.
 HOST = POINTS.replace("        return {\"logits\": self.net(", "        return {\"logits\": torch.zeros(1, device=\"cpu\").expand(2) + self.net(")
 
 
 @functools.cache
 def checked(*arguments):
-    """psd-executor check."""
+    """Runs psd-executor check."""
     return subprocess.run([EXECUTOR, "check", "--module", "mlp", *arguments], capture_output=True, text=True, timeout=processes.WAIT_S,
                           check=False)
 
@@ -72,7 +72,7 @@ class CudaTest(ExecutorTest):
             self.skipTest(check.stderr.strip())
 
     def daemon_on(self, device, **settings):
-        """A daemon at a Unix socket; the test is skipped where there cannot be one on the device."""
+        """A daemon at a Unix socket; skips the test if the device cannot hold its parameters."""
         try:
             return self.unix_daemon(device=device, **settings)
         except processes.NotReady as error:
@@ -93,7 +93,7 @@ class CudaTest(ExecutorTest):
             (self.folder / name).unlink(missing_ok=True)
 
     def losses(self, daemon_device="cpu", trainers=1, steps=STEPS, data="synthetic:512", module="mlp", daemon_settings=None, **placed):
-        """Of each rank the losses of its steps, which come as one after the other whatever computes them."""
+        """The losses of each rank's steps, which are in sequence whatever device computes them."""
         rounds = {"policy": "sync", "policy__start_trainers": trainers} if trainers > 1 else {"policy": "locked"}
         daemon = self.daemon_on(daemon_device, **rounds, **(daemon_settings or {}))
         executor = self.executor(daemon, module=module, **placed)
@@ -239,7 +239,7 @@ class Death(CudaTest):
         for shard, pushes in counts.items():
             self.assertEqual(set(pushes.values()), {1}, f"a step was applied twice in shard {shard}")
             self.assertLessEqual(len(pushes), 2 * steps)
-            # A step of which a part had come when the executor died may count as late.
+            # A step of which one part had arrived when the executor died may count as late.
             self.assertGreaterEqual(len(pushes), 2 * steps - 2)
         self.end()
 
@@ -256,7 +256,7 @@ class Death(CudaTest):
         self.assertTrue(re.search(r" error .*CUDA error.*can compute nothing any more", executor.err), executor.report())
         say(next(line for line in executor.err.splitlines() if "can compute nothing" in line))
         self.assertNotEqual(trainer.wait(), 0)
-        self.processes.remove(executor)  # CUDA itself prints the assertion that failed
+        self.processes.remove(executor)  # CUDA itself prints the failed assertion
         (self.folder / "executor.sock").unlink(missing_ok=True)
         self.executor(daemon, module=module, device=DEVICE)
         self.assert_ends(self.remote(data=right, steps=5))

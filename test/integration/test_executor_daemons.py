@@ -1,4 +1,5 @@
-"""psd-executor over several daemons, and over a model that moves: daemons die, and what trainers were answered is in the model once."""
+"""psd-executor over several daemons, and over a model that moves: daemons die, and what trainers got acknowledged is in
+the model once."""
 
 import re
 import signal
@@ -49,7 +50,7 @@ class Death(SeveralDaemonsTest):
                 self.assert_ends(trainer)
                 self.assertEqual(trainer.err.count("back after"), 4, trainer.err)
                 executor.kill()
-                # The trainer left once, when it was done; before, its connection broke.
+                # The trainer left once, when it was done; earlier its connection broke.
                 self.assertEqual(daemons[1 - killed].err.count("rank 0 left after"), 1, daemons[1 - killed].err)
                 for daemon in daemons:
                     self.assert_stops(daemon)
@@ -62,7 +63,7 @@ class Death(SeveralDaemonsTest):
         trainer = self.remote(steps=10_000_000)
         self.until_steps(daemons[0], 20)
         daemons[1].kill()
-        processes.until("the trainer has tried to come back", lambda: executor.err.count("rank 0 was not let in") >= 2)
+        processes.until("the trainer has tried to come back", lambda: executor.err.count("rank 0 was rejected") >= 2)
         trainer.kill()
         daemons[0].until_status("rank 0 is lost", lambda status: status["trainers"] == [])
         processes.until("nothing is kept of it", lambda: self.executor_status()["ending"] == 0)
@@ -75,7 +76,7 @@ class Death(SeveralDaemonsTest):
         self.until_steps(daemons[0], 40)
         daemons[1].kill()
         # Each attempt takes longer than the grace.
-        processes.until("the trainer has tried to come back", lambda: executor.err.count("rank 0 was not let in") >= 3)
+        processes.until("the trainer has tried to come back", lambda: executor.err.count("rank 0 was rejected") >= 3)
         self.assertEqual([each["rank"] for each in daemons[0].status()["trainers"]], [0])
         daemons[1] = self.member([daemon.address for daemon in daemons], "d", 1, **settings)
         self.assert_ends(trainer)
@@ -97,7 +98,7 @@ class Moves(SeveralDaemonsTest):
     def until_more(self, daemon):
         daemon.until_status("rank 0 trains there", lambda status: any(each["rank"] == 0 for each in status["trainers"]))
         goal = max(each["step"] for each in daemon.status()["trainers"] if each["rank"] == 0) + 20
-        daemon.until_status("rank 0 goes on there",
+        daemon.until_status("rank 0 continues there",
                             lambda status: any(each["rank"] == 0 and each["step"] >= goal for each in status["trainers"]))
 
     def test_an_executor_remembers_where_the_model_has_moved_to(self):
@@ -109,13 +110,13 @@ class Moves(SeveralDaemonsTest):
             places.append(self.several(count, name))
             self.move(places[-2], places[-1])
             self.until_more(places[-1][0])
-            self.assertIn("where trainers join from now on; give an executor that is started anew this `server`", executor.err)
+            self.assertIn("where trainers join from now on; set `server` to that address before the executor restarts", executor.err)
             self.assertIn(f"to {places[-1][0].address}, ", executor.err)
-        for index in range(2):  # those of now
+        for index in range(2):  # the current ones
             self.kill_and_start(places[-1], "c", index)
             self.until_more(places[-1][0])
-        newcomer = self.remote(1, 2, steps=20)
-        self.assert_ends(newcomer)
+        late = self.remote(1, 2, steps=20)
+        self.assert_ends(late)
         self.assertEqual(executor.err.count("the model has moved from"), 2, executor.err)
         trainer.signal(signal.SIGINT)
         self.assert_ends(trainer, 128 + signal.SIGINT)

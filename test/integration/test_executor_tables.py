@@ -1,4 +1,4 @@
-"""psd-executor with models that have embedding tables, as real processes: they train, they die, and rows that are lost are told of."""
+"""psd-executor with models that have embedding tables, as real processes: training, crashes, and reports of lost rows."""
 
 import json
 import re
@@ -12,9 +12,9 @@ FACTORS = "mf:dim=6,decay=0.002"
 RATINGS = "ratings:samples=8000,users=60,items=40,noise=0.3"
 CLICKS = "clicks:samples=4000,scale=100000"
 SGD = '{"type":"sgd","lr":0.4}'
-# The mean is in every sample: with steps of that size it swings, where gradients come late.
+# The mean is in every sample: with larger steps it oscillates when gradients are late.
 GROUPS = '[{"match":"mean","optimizer":{"type":"sgd","lr":0.02}}]'
-# The module that docs/executor.md shows for tables.
+# The module for tables in docs/executor.md.
 OWN = re.findall(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S)[1]
 
 
@@ -42,9 +42,9 @@ class Training(TablesTest):
                             for rank in range(2)]
                 for trainer in trainers:
                     self.assert_ends(trainer)
-                self.assertRegex(trainers[0].out, r"test loss \d\.\d{4}, rmse 0\.\d{4} on 888 made-up ratings")
+                self.assertRegex(trainers[0].out, r"test loss \d\.\d{4}, rmse 0\.\d{4} on 888 synthetic ratings")
                 score = self.score(daemon, FACTORS, RATINGS)
-                self.assertLess(score["rmse"], 0.40)  # the noise is 0.3; without the factors it were 0.74
+                self.assertLess(score["rmse"], 0.40)  # the noise is 0.3; without the factors 0.74
                 self.assertGreater(score["rmse"], 0.27)
                 self.assertLessEqual({each["name"]: each["rows"] for each in daemon.status()["tables"]}["user"], 60)
                 self.assertGreater(self.executor_status()["memory_bytes"], 0)
@@ -107,14 +107,15 @@ class Death(TablesTest):
         return {"policy": policy, "row_shards": 3, "durability__type": "log", "durability__path": str(self.folder / "saved")}
 
     def trained(self, daemon, steps):
-        """The ranks that are in the midst of their work once each that is in has made so many steps."""
+        """The ranks that are still working once each joined one has made that many steps."""
         self.until_steps(daemon, steps)
         ranks = {each["rank"] for each in daemon.status()["trainers"] if each["step"] > 0}
         self.assertTrue(ranks)
         return ranks
 
     def assert_each_once(self, daemon, steps, missing):
-        """Every step of two trainers is in each shard and row shard once, but for so many that count as late."""
+        """Every step of two trainers is in each shard and row shard once, except for at most `missing` that count as
+        late."""
         status = daemon.status()
         parts = len(status["shards"]) + 3
         self.assert_stops(daemon)
@@ -136,11 +137,11 @@ class Death(TablesTest):
             executor = self.executor(daemon, module=FACTORS)
         for trainer in trainers:
             self.assert_ends(trainer)
-        for rank in struck:  # the other one may have come after both kills
+        for rank in struck:  # the other one may have joined after both kills
             self.assertIn("back after", trainers[rank].err)
         executor.signal(signal.SIGTERM)
         self.assert_ends(executor)
-        # A step of which a part had come when the executor died may count as late.
+        # A step of which one part had arrived when the executor died may count as late.
         self.assert_each_once(daemon, 600, missing=4)
 
     def test_a_daemon_that_is_killed_comes_back_with_its_rows(self):
@@ -157,7 +158,7 @@ class Death(TablesTest):
                     daemon = self.factor_daemon(**settings)
                 for trainer in trainers:
                     self.assert_ends(trainer)
-                for rank in struck:  # the other one may have come after both kills
+                for rank in struck:  # the other one may have joined after both kills
                     self.assertIn("back after", trainers[rank].err)
                 self.assertTrue(executor.runs())
                 rows = {each["name"]: each["rows"] for each in daemon.status()["tables"]}
@@ -168,10 +169,10 @@ class Death(TablesTest):
                     self.assertEqual(set(pushes.values()), {1})
                     self.assertEqual(len(pushes), 800)
 
-    def test_rows_that_are_lost_with_their_daemon_are_told_of(self):
+    def test_rows_lost_with_their_daemon_are_reported(self):
         for flags, goes_on in (([], False), (["--go-on-without-rows"], True)):
             with self.subTest(goes_on=goes_on):
-                daemon = self.factor_daemon()  # which keeps nothing
+                daemon = self.factor_daemon()  # saves nothing
                 executor = self.executor(daemon, module=FACTORS)
                 trainer = self.remote(data=RATINGS, steps=10_000_000, more=flags)
                 self.until_steps(daemon, 20)
@@ -210,7 +211,7 @@ class Death(TablesTest):
         remote = self.start_trainer("train", "--execute", self.unix_address("executor.sock"), *ratings, "--retry-timeout", 600)
         self.assert_fails(remote, "max_rows is ")
         self.assertNotIn("trying again", remote.err)
-        words = re.compile(r"step \d+ \(epoch 1\): embedding table: no room for .*max_rows is \d+$", re.M)
+        words = re.compile(r"step \d+ \(epoch 1\): embedding table: cannot add .*max_rows is \d+$", re.M)
         self.assertRegex(own.err, words)
         self.assertRegex(remote.err, words)
 
@@ -220,7 +221,7 @@ class Nonsense(TablesTest):
         done = subprocess.run([EXECUTOR, "check", "--module", "lstm_lm:candidates=8"], capture_output=True, text=True,
                               timeout=processes.WAIT_S, check=False)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("gives no outputs, only a loss; expected one of dlrm, gpt, lstm_lm, mf, mlp, mnist_cnn, resnet20, svm", done.stderr)
+        self.assertIn("has no outputs, only a loss; expected one of dlrm, gpt, lstm_lm, mf, mlp, mnist_cnn, resnet20, svm", done.stderr)
         done = subprocess.run([EXECUTOR, "check", "--module", "mf", "--set", 'stages=["item"]'], capture_output=True, text=True,
                               timeout=processes.WAIT_S, check=False)
         self.assertEqual(done.returncode, 2)

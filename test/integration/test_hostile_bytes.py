@@ -1,4 +1,4 @@
-"""Peers that do not speak the protocol, or do so with ill intent. After each the daemon serves as before."""
+"""Peers that do not speak the protocol, or do so with malicious intent. After each, the daemon serves as before."""
 
 import json
 import random
@@ -10,7 +10,7 @@ import struct
 import processes
 
 MIB = 1 << 20
-OPERATORS = 8  # connections beyond limits.connections, for operators alone
+OPERATORS = 8  # connections beyond limits.connections, reserved for operators
 
 
 def message(*segments):
@@ -20,7 +20,7 @@ def message(*segments):
 
 
 class HostileBytes(processes.ProcessTest):
-    # Memory that a peer may cost while it is there and after: buffers, nothing of the size that it announces.
+    # Memory that a peer may cost while it is connected and afterwards: buffers, nothing of the size that it announces.
     GROWTH_MAX = 8 * MIB
 
     def setUp(self):
@@ -33,14 +33,14 @@ class HostileBytes(processes.ProcessTest):
         return peer
 
     def send(self, peer, data):
-        """Sends what the daemon takes; it may hang up before the end."""
+        """Sends as much as the daemon accepts; it may close the connection before the end."""
         try:
             peer.sendall(data)
         except (ConnectionResetError, BrokenPipeError):
             pass
 
     def assert_hung_up(self, peer):
-        """The daemon ends the connection; whatever it says before is read."""
+        """The daemon closes the connection; anything that it sends before is read."""
         try:
             while peer.recv(65536):
                 pass
@@ -48,7 +48,7 @@ class HostileBytes(processes.ProcessTest):
             pass
 
     def assert_dropped(self, daemon, data, *words):
-        """The daemon drops a peer that sends this, counts it and says why."""
+        """The daemon drops a peer that sends this, counts it and logs the reason."""
         before, logged = daemon.counter("connections_dropped"), len(daemon.err)
         peer = self.connect(daemon)
         self.send(peer, data)
@@ -58,12 +58,12 @@ class HostileBytes(processes.ProcessTest):
             self.assertIn(word, daemon.err[logged:])
 
     def assert_unharmed(self, daemon):
-        # What remains open is the connection that asks.
+        # The only open connection is the one that requests the status.
         daemon.until_status("the hostile connections are gone", lambda status: status["gauges"]["connections_open"] == 1)
         self.assert_serves(daemon)
 
     def assert_small(self, before, daemon):
-        if not processes.SANITIZED:  # they keep freed memory
+        if not processes.SANITIZED:  # freed memory is kept
             self.assertLess(daemon.status()["resident_bytes"] - before, self.GROWTH_MAX)
 
     def test_random_garbage(self):
@@ -90,7 +90,7 @@ class HostileBytes(processes.ProcessTest):
         self.assert_unharmed(daemon)
 
     def test_pointers_of_all_kinds(self):
-        """A root pointer to everywhere: far pointers in circles, structs beyond the end, lists of 2^29 elements."""
+        """Root pointers of all kinds: cyclic far pointers, structs beyond the end, lists of 2^29 elements."""
         daemon = self.daemon()
         far_in_circles = message(struct.pack("<Q", 0x2), struct.pack("<Q", 0x2))
         beyond_the_end = message(struct.pack("<Q", 0x0000FFFF_7FFFFFFC))
@@ -110,7 +110,7 @@ class HostileBytes(processes.ProcessTest):
         self.assert_unharmed(daemon)
 
     def test_an_abort_is_a_goodbye(self):
-        """What a peer of the library may send before it closes ends the connection in order."""
+        """The messages that the library may send before it closes end the connection in an orderly way."""
         daemon = self.daemon()
         # Message{abort = Exception{}}: one word of data with the union's tag, one pointer, to an empty struct.
         abort = message(struct.pack("<QQQ", 0x00010001_00000000, 1, 0xFFFFFFFC))
@@ -119,9 +119,9 @@ class HostileBytes(processes.ProcessTest):
         self.assert_hung_up(peer)
         self.assert_unharmed(daemon)
         self.assertEqual(daemon.counter("connections_dropped"), 0)
-        # Message{return} to a question that nobody asked.
+        # Message{return} for a question that was never asked.
         self.assert_dropped(daemon, message(struct.pack("<QQQQQQ", 0x00010001_00000000, 3, 0x00010002_00000000, 77, 0, 0)),
-                            "break the Cap'n Proto RPC protocol")
+                            "violate the Cap'n Proto RPC protocol")
 
     def test_half_a_message_then_nothing_more(self):
         daemon = self.daemon()
@@ -233,11 +233,11 @@ class HostileBytes(processes.ProcessTest):
         for _ in range(5):
             self.connect(daemon)
         self.assertEqual(daemon.status()["gauges"]["connections_open"], 6, "an operator is let in")
-        self.assertIn("limits.connections (5) are open; it can only be an operator's", daemon.err)
+        self.assertIn("limits.connections (5) are in use; only an operator may log in", daemon.err)
         for _ in range(OPERATORS):
             self.connect(daemon)
         self.assert_hung_up(self.connect(daemon))
-        self.assertIn("limits.connections (5) are open, and those kept for operators", daemon.err)
+        self.assertIn("limits.connections (5) and the reserve for operators are in use", daemon.err)
         self.assert_fails(self.start_psd("status", "--server", daemon.address), daemon.address)
         for peer in self.peers:
             peer.close()
@@ -252,10 +252,10 @@ class HostileBytes(processes.ProcessTest):
         self.assert_unharmed(daemon)
 
     def assert_no_more_than(self, daemon, most):
-        """Of more connections than that the last ones are hung up on; the others stay until this closes them all."""
+        """Of more connections than that, the last ones are closed; the others stay until this closes them all."""
         peers = [self.connect(daemon) for _ in range(most + OPERATORS + 1)]
         self.assert_hung_up(peers[-1])
-        self.assertIn(f"limits.connections ({most}) are open, and", daemon.err)
+        self.assertIn(f"limits.connections ({most}) and the reserve", daemon.err)
         for peer in peers:
             peer.close()
         processes.until("there is room again", lambda: self.start_psd("status", "--server", daemon.address).wait() == 0)

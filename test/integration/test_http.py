@@ -1,4 +1,4 @@
-"""The HTTP side of a daemon: what it answers, to whom, and what it lets nobody do to it."""
+"""The HTTP side of a daemon: its answers, its access rules, and its resistance to misuse."""
 
 import http.client
 import json
@@ -47,7 +47,7 @@ class HttpTest(ProcessTest):
         return raw
 
     def until_closed(self, raw):
-        """What came before the daemon closed the connection."""
+        """Everything received until the daemon closed the connection."""
         received = b""
         try:
             while chunk := raw.recv(65536):
@@ -138,12 +138,12 @@ class AnswersTest(HttpTest):
 
 
 class EndsTest(HttpTest):
-    """Connections that end with an answer, long before http.timeout_ms is over."""
+    """Connections that end with an answer, long before http.timeout_ms expires."""
 
     SLOW_MS = 600_000
 
     def answer(self, raw, request):
-        """What came to the connection's end, for which there is less time than the daemon would leave an idle one."""
+        """Everything received until the connection ended, within less time than the daemon allows an idle one."""
         raw.sendall(request)
         head, _, body = self.until_closed(raw).partition(b"\r\n\r\n")
         return head.decode(), body
@@ -175,7 +175,7 @@ class EndsTest(HttpTest):
         self.assertEqual(self.answer(raw, b"0\nHost: localhost\r\n\r\n")[1], b"ok\n")
         until("both are gone", lambda: self.metric(page, "psd_http_connections") == 1)
 
-    def test_others_go_on(self):
+    def test_others_continue(self):
         _, page = self.page_of(http__timeout_ms=self.SLOW_MS)
         connection = http.client.HTTPConnection(page.hostname, page.port, timeout=60)
         self.addCleanup(connection.close)
@@ -227,8 +227,8 @@ class EventsTest(HttpTest):
         for _ in range(5):
             stream = self.events(page)
             next(stream)
-        self.doCleanups()  # all hang up
-        until("nobody watches", lambda: self.metric(page, "psd_http_watchers") == 0)
+        self.doCleanups()  # all disconnect
+        until("no peer watches", lambda: self.metric(page, "psd_http_watchers") == 0)
         until("their connections are gone", lambda: self.metric(page, "psd_http_connections") == 1)
 
 
@@ -272,7 +272,7 @@ class ActionsTest(HttpTest):
         raw.sendall(b"POST /api/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 2)
         self.assertIn(b" 413 ", self.until_closed(raw))
-        raw = self.connect(page)  # says ten bytes and sends one
+        raw = self.connect(page)  # announces ten bytes and sends one
         raw.sendall(b"POST /api/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{")
         self.assertIn(b" 408 ", self.until_closed(raw))
         self.assertTrue(daemon.runs())
@@ -285,7 +285,7 @@ class ActionsTest(HttpTest):
             raw.sendall(b"POST /api/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + wrong + b"\r\n{}")
             answer = self.until_closed(raw)
             self.assertTrue(answer.startswith(b"HTTP/1.1 400 Bad Request\r\n"), answer)
-            self.assertTrue(answer.endswith(b"what the headers say of the body is wrong\n"), answer)
+            self.assertTrue(answer.endswith(b"the headers that describe the body are invalid\n"), answer)
         self.assertTrue(daemon.runs())
 
     def test_other_sites(self):
@@ -295,7 +295,7 @@ class ActionsTest(HttpTest):
             self.assertEqual(self.ask(page, "POST", "/api/stop", "{}", Host=host, Content_Type="application/json")[0], 421, host)
         for host in ("localhost", "LocalHost:8080", "127.0.0.1", "[::1]:80"):
             self.assertEqual(self.ask(page, "GET", "/api/status.json", Host=host)[0], 200, host)
-        # What a browser asks for before another site's page may send JSON gets no permission.
+        # A browser's preflight request, before another site's page may send JSON, is not granted.
         status, headers, _ = self.ask(page, "OPTIONS", "/api/stop", Origin="http://evil.example",
                                       Access_Control_Request_Method="POST")
         self.assertEqual(status, 405)
@@ -365,13 +365,13 @@ class LimitsTest(HttpTest):
         self.assertTrue(daemon.runs())
 
 
-    def test_who_follows_and_does_not_read_keeps_no_operator_out(self):
+    def test_a_follower_that_does_not_read_blocks_no_operator(self):
         daemon, page = self.page_of(http__connections=8)
         deaf = []
         for _ in range(20):
             raw = self.connect(page, receive_buffer=4096)
             raw.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            self.assertTrue(raw.recv(12).startswith(b"HTTP/1.1 200"))  # each of them, in place of another one
+            self.assertTrue(raw.recv(12).startswith(b"HTTP/1.1 200"))  # each of them, replacing another one
             deaf.append(raw)
         self.assertEqual(self.metric(page, "psd_http_watchers"), 6)
         self.assertEqual(self.metric(page, "psd_http_connections"), 7)
@@ -422,7 +422,7 @@ class TokenTest(HttpTest):
         self.assertGreaterEqual(wrong, 0.5)
         self.assertLess(min(seconds(reader) for _ in range(3)), wrong)
 
-    def test_who_follows_ends_when_its_token_does(self):
+    def test_a_follower_ends_when_its_token_does(self):
         reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
         daemon, page = self.page_of(auth__tokens=str(self.folder / "tokens"), listen=(self.unix_address(),))
         metrics = lambda: self.ask(page, "GET", "/metrics", None, Authorization=f"Bearer {admin}")[2]
@@ -437,7 +437,7 @@ class TokenTest(HttpTest):
 
 
 class DaemonsTest(HttpTest):
-    """What one of several daemons tells of all."""
+    """The view of one of several daemons on all of them."""
 
     def several(self, count, environment=None, addresses=None, **settings):
         addresses = addresses or [self.unix_address(f"{i}.sock") for i in range(count)]
@@ -463,7 +463,7 @@ class DaemonsTest(HttpTest):
                 self.assertEqual((row["answers"], row["state"], row["role"]), (True, "waiting for a model", "primary"))
                 self.assertEqual(row["page"], "" if row["here"] else other.pages[0])
 
-    def test_who_is_away_or_stands_still_holds_up_nobody(self):
+    def test_a_missing_or_stopped_daemon_delays_no_answer(self):
         daemons = self.several(3)
         self.assertEqual(len(self.rows(daemons[0])), 3)
         daemons[1].kill()
@@ -517,7 +517,7 @@ class AddressTest(HttpTest):
         self.assertRegex(daemon.pages[0], r"^http://127\.0\.0\.1:\d+/$")
         self.assertEqual(self.ask(urllib.parse.urlsplit(daemon.page), "GET", "/healthz")[0], 200)
 
-    def test_tls_wants_a_certificate_and_beyond_this_machine_to_know_who_comes(self):
+    def test_tls_requires_a_certificate_and_beyond_this_machine_authentication(self):
         self.assert_fails(self.start_psd("--http", "tls://localhost:0"), "http.listen[0]", "tls:// needs `tls`")
         files = '{"certificate":"server.pem","key":"server.key"}'
         self.assert_fails(self.start_psd("--http", "tls://*:0", "--set", f"tls={files}"), "http.listen[0]",

@@ -1,4 +1,4 @@
-"""A model that begins with what a file holds: a safetensors file, or a module that Python saved as TorchScript."""
+"""A model initialized from a file: a safetensors file, or a module that Python saved as TorchScript."""
 
 import json
 import os
@@ -7,9 +7,10 @@ import subprocess
 
 import processes
 
-# Of the model "mlp".
+# The shapes of the model "mlp".
 SHAPES = {"fc1.weight": [256, 784], "fc1.bias": [256], "fc2.weight": [10, 256], "fc2.bias": [10]}
-# Saves a module with these parameters, and a buffer, under argv[1]; half of them as float64. Ends with 77 without torch.
+# Saves a module with these parameters, and a buffer, under argv[1]; half of them as float64. Exits with 77 without
+# torch.
 SCRIPT = """
 import sys
 try:
@@ -36,7 +37,7 @@ torch.jit.trace(module, torch.zeros(1, 784)).save(sys.argv[1])
 
 
 def values_of(index, count):
-    """None of them 0, which the smallest step would move."""
+    """None of them 0, so that the smallest step would change every one."""
     return [(place % 251 + 1) / 1024 * (index + 1) for place in range(count)]
 
 
@@ -49,7 +50,7 @@ def expected():
 
 
 def write_safetensors(path, tensors):
-    """Of {name: (shape, values)}, or of other types {name: (shape, type, bytes)}."""
+    """Writes {name: (shape, values)}, or with other types {name: (shape, type, bytes)}."""
     header, data = {}, b""
     for name, (shape, *content) in tensors.items():
         dtype, packed = content if len(content) == 2 else ("F32", struct.pack(f"<{len(content[0])}f", *content[0]))
@@ -61,7 +62,7 @@ def write_safetensors(path, tensors):
 
 class InitialValues(processes.ProcessTest):
     def start(self):
-        """With a rate that moves nothing, so that what is saved is what the model began with."""
+        """A learning rate that changes nothing, so that the saved values are the initial ones."""
         return self.daemon(listen=(self.unix_address(),), optimizer='{"type":"sgd","lr":1e-30}', save=str(self.folder / "end.safetensors"))
 
     def train(self, daemon, init, world_size=1, rank=0):
@@ -90,7 +91,7 @@ class InitialValues(processes.ProcessTest):
         for trainer in trainers:
             self.assert_ends(trainer)
         told = [trainer.err.count("is not used, as the model has values") for trainer in trainers]
-        self.assertEqual(sorted(told), [0, 1])  # one of them brought the values
+        self.assertEqual(sorted(told), [0, 1])  # one of them was the initializer
         self.assert_stops(daemon)
         ended = processes.safetensors(self.folder / "end.safetensors")
         self.assertEqual({*ended}, {*SHAPES})
@@ -125,7 +126,7 @@ class InitialValues(processes.ProcessTest):
     def test_what_does_not_fit(self):
         self.refuse(self.folder / "none.pt", "No such file or directory")
         self.refuse(self.folder / "none.safetensors", "No such file or directory")
-        self.refuse(self.write("text.pt", "no archive"), "is no TorchScript file, which torch.jit.save writes")
+        self.refuse(self.write("text.pt", "no archive"), "is not a TorchScript file, which torch.jit.save writes")
         self.refuse(self.write("text.safetensors", "no header"))
         self.refuse(self.safetensors(**{"fc2.bias": ([11], [0.0] * 11)}), "tensor fc2.bias f32[10]: is fc2.bias f32[11] in")
         self.refuse(self.safetensors(**{"fc2.bias": ([10], [float("nan")] * 10)}), "tensor fc2.bias f32[10]: holds NaN or infinity in")

@@ -1,6 +1,6 @@
-"""What `cmake --install` brings works from where it lies: programs outside the source tree find the libraries with
-find_package(psd) and train against the installed daemon, and at an executor. PSD_BUILD_DIR is what is installed from, PSD_LINE_SOURCE
-the program of docs/client.md, PSD_DIGITS_SOURCE that of docs/executor.md."""
+"""An installation by `cmake --install` works in place: programs outside the source tree find the libraries with
+find_package(psd) and train with the installed daemon, and at an executor. PSD_BUILD_DIR is the build folder,
+PSD_LINE_SOURCE the program of docs/client.md, PSD_DIGITS_SOURCE that of docs/executor.md."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import outside_program
 import processes
 
 BUILD = os.environ["PSD_BUILD_DIR"]
-EXECUTOR = os.environ.get("PSD_EXECUTOR_BIN")  # where it is built
+EXECUTOR = os.environ.get("PSD_EXECUTOR_BIN")  # set if it is built
 
 
 class Installed(processes.ProcessTest):
@@ -27,7 +27,8 @@ class Installed(processes.ProcessTest):
         return prefix
 
     def build_programs(self, prefix):
-        """The pages' programs, built against the installed tree, and a file that includes each installed header. Where they are."""
+        """Builds the pages' programs against the installed tree, with a file that includes each installed header.
+        Returns their folder."""
         include = prefix / "include/psd"
         headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
         self.assertLessEqual({"trainer/client/client.h", "trainer/remote/remote_steps.h"}, {*headers})

@@ -1,4 +1,4 @@
-"""A language model on a text: trained, watched while it is, and refused where data and model do not fit."""
+"""A language model on a text: trained, watched during training, and refused if data and model do not match."""
 
 import json
 import math
@@ -14,7 +14,7 @@ WORDS = 7
 
 
 def interleaved_text(words, seed=3):
-    """Each word is, but for one in ten, the successor of the one before the last; the last alone tells nothing."""
+    """Nine in ten words are the successor of the word before the last; the last word alone predicts nothing."""
     numbers = random.Random(seed)
     text = [0, 3]
     while len(text) < words:
@@ -55,7 +55,7 @@ class Training(LanguageModelTest):
                 scored = self.start_trainer("eval", "--server", daemon.address, "--model", MODEL, "--data", self.data, "--json")
                 self.assert_ends(scored)
                 score = json.loads(scored.out)
-                # Words by themselves are equally likely; who knows the rule comes to a loss of 0.52.
+                # Words alone are equally likely; knowing the rule gives a loss of 0.52.
                 self.assertLess(score["perplexity"], 0.4 * WORDS)
                 self.assertAlmostEqual(score["perplexity"], math.exp(score["loss"]), places=9)
                 self.assertEqual(score["samples"], 39)
@@ -70,7 +70,8 @@ class Training(LanguageModelTest):
         self.assert_ends(trainer)
         scored = self.start_trainer("eval", "--server", daemon.address, "--model", model, "--data", data, "--json")
         self.assert_ends(scored)
-        # Every third character is a number out of seven, of which its place tells nothing; the two between them are always the same.
+        # Every third character is one of seven digits, which its position does not predict; the two between are always
+        # the same.
         self.assertLess(json.loads(scored.out)["loss"], 1.2 * math.log(WORDS) / 3)
 
 
@@ -93,7 +94,7 @@ class Watching(LanguageModelTest):
         watcher = self.watch(daemon, "--metrics", metrics)
         processes.until("it waits for a model", lambda: "waiting for a model" in watcher.err)
         trainer = self.train_words(daemon, steps=1_000_000)
-        # With SIGINT the trainer leaves in good order, and the daemon, whose last it was, ends.
+        # On SIGINT the trainer leaves in an orderly way, and the daemon, whose last trainer it was, ends.
         processes.until("the model is good", lambda: any(score["perplexity"] < 3.5 for score in self.lines(metrics)))
         trainer.signal(signal.SIGINT)
         self.assert_ends(trainer, 128 + signal.SIGINT)
@@ -134,7 +135,7 @@ class Watching(LanguageModelTest):
         self.assertEqual(daemon.counter("connections_dropped"), 0)
 
     def test_signals_interrupt_no_thread_that_computes(self):
-        # A handler's frame on the stack of oneDNN's LSTM kernels corrupts the heap.
+        # A signal handler's frame on the stack of oneDNN's LSTM kernels corrupts the heap.
         daemon = self.language_daemon()
         trainer = self.train_words(daemon, steps=1_000_000)
         processes.until("it trains", lambda: daemon.counter("gradients") > 20)

@@ -1,4 +1,4 @@
-"""The examples of configs/launch: jobs of a real Slurm, and manifests for Kubernetes against its schemas."""
+"""The examples of configs/launch: jobs of a real Slurm, and manifests for Kubernetes checked against its schemas."""
 
 import json
 import os
@@ -16,8 +16,8 @@ import processes
 
 LAUNCH = processes.REPO / "configs/launch"
 NODES = 3
-MANIFESTS = {"kubernetes.yaml": 1, "kubernetes_standbys.yaml": 2}  # with how many daemons serve each partition
-# Debian has the daemons where not everybody's PATH leads.
+MANIFESTS = {"kubernetes.yaml": 1, "kubernetes_standbys.yaml": 2}  # and the number of daemons that serve each partition
+# Debian installs the daemons in folders that may not be in PATH.
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if not shutil.which(name, path=PATH)]
 CONTAINERFILE = (processes.REPO / "configs/container/Containerfile").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ HAS_PSD = HAS_VALIDATE and imports("psd.torch")
 
 
 def free_ports(count):
-    """Next to each other, and free now; below those that the kernel gives to whoever asks for any."""
+    """Consecutive ports that are free now, below those that the kernel assigns dynamically."""
     below = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         first = random.randrange(min(10000, below // 2), below - count)
@@ -62,7 +62,7 @@ class SlurmTest(processes.ProcessTest):
         key = self.folder / "munge" / "key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        self.folder.chmod(0o755)  # munged's clients look the socket up
+        self.folder.chmod(0o755)  # munged's clients look up the socket
         (self.folder / "munge").chmod(0o711)
         munge = self.folder / "munge"
         self.background("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={munge}/socket", f"--pid-file={munge}/pid",
@@ -112,7 +112,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
             raise AssertionError(f"{error}\n{logs}") from None
 
     def end_jobs(self):
-        """What a test left running: its processes are slurmd's to end, which is there still."""
+        """Ends a test's remaining jobs: slurmd, which is still running, ends their processes."""
         self.slurm("scancel", "--full", "--signal=KILL", "--state=RUNNING", "--me")
         self.slurm("scancel", "--me")
         processes.until("no job is left", lambda: not self.slurm("squeue", "-h").stdout.strip())
@@ -129,7 +129,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
                               timeout=processes.WAIT_S, cwd=self.folder)
 
     def submit(self, *arguments, wait=True, **environment):
-        """The exit status of sbatch, the job's where that waits for it, its folder, and the file of what it prints."""
+        """The exit status of sbatch (the job's if it waits for it), the job's folder, and the file of its output."""
         done = self.slurm("sbatch", *(("--wait",) if wait else ()), "--parsable", "--mem=0", LAUNCH / "slurm.sh", *arguments,
                           PSD_PORT=str(self.psd_port), **environment)
         job = done.stdout.split()[0] if done.stdout else done.stderr
@@ -139,7 +139,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         return {path.name: path.read_text() for path in folder.glob("*.log")}
 
     def status(self, folder, port):
-        """Of the daemon there; nothing where it does not answer."""
+        """The status of the daemon there; None if it does not answer."""
         done = self.slurm(processes.PSD, "status", "--json", "--here", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
         return json.loads(done.stdout) if done.returncode == 0 else {"group": {}, "trainers": []}
 
@@ -156,12 +156,12 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         self.assertEqual((folder / "tokens").stat().st_mode & 0o77, 0)
 
     def until_all_train(self, folder, port):
-        """At the daemon there, each some more steps."""
+        """Until each trainer of the daemon there has made some more steps."""
         def steps():
             return {each["rank"]: each["step"] for each in self.status(folder, port)["trainers"]}
 
         before = processes.until("all trainers are back", lambda: (found := steps()) and len(found) == NODES and found)
-        processes.until("all go on", lambda: (now := steps()) and all(now.get(rank, 0) > step + 3 for rank, step in before.items()))
+        processes.until("all continue", lambda: (now := steps()) and all(now.get(rank, 0) > step + 3 for rank, step in before.items()))
 
     @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
     def test_a_primary_whose_step_is_killed_is_replaced_by_its_standby(self):
@@ -173,7 +173,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         def in_sync(group):
             return group.get("role") == "primary" and group["waits_for_standby"] and group["standby"] == group["follower"] != ""
 
-        # Of each pair the ports and names, the primary's first, which is whichever came first.
+        # The ports and names of each pair, the primary's first; either daemon may be the primary.
         pairs = []
         for index in range(2):
             places = [(self.psd_port + index, f"psd-{index}"), (self.psd_port + 2 + index, f"psd-{index}-standby")]
@@ -183,11 +183,11 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
             steps = dict(line.split()[::-1] for line in self.slurm("squeue", "--steps", "-h", "-o", "%i %j", "--jobs", job).stdout.splitlines())
             killed = self.slurm("scancel", "--signal=KILL", steps[primary])
             self.assertEqual(killed.returncode, 0, killed.stderr)
-            processes.until(f"{standby} has taken over", lambda folder=folder, name=standby: "primary of epoch 2 now" in self.logs(folder)[f"{name}.log"])
+            processes.until(f"{standby} has taken over", lambda folder=folder, name=standby: "primary of term 2 now" in self.logs(folder)[f"{name}.log"])
             self.until_all_train(folder, port)
         stopped = self.slurm(processes.PSD, "stop", "--server", f"tcp://127.0.0.1:{port}", "--token-file", folder / "admin.token")
-        if stopped.returncode:  # on a busy machine the engine may not answer in time, and the daemons end all the same
-            self.assertIn("the engine has not taken down that the run is over", stopped.stderr)
+        if stopped.returncode:  # on a busy machine etcd may not answer in time; the daemons end all the same
+            self.assertIn("the engine has not recorded that the run is over", stopped.stderr)
         processes.until("the job has ended", lambda: not self.slurm("squeue", "-h").stdout.strip())
         for rank in range(NODES):
             self.assertGreaterEqual(self.logs(folder)[f"trainer-{rank}.log"].count("back after"), 2)
@@ -199,7 +199,7 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         self.assertRegex((folder / "psd-0.log").read_text(), r"asked by token 'admin' at \S+: psd stop")
 
 
-# What stands for the commands of a cluster: srun's steps end as ENDS says, "NAME=STATUS …", and say in their logs what SAYS does.
+# Replaces the commands of a cluster: srun's steps exit as ENDS says, "NAME=STATUS …", and log what SAYS says.
 STANDINS = {
     "srun": """name= log=
 for word in "$@"; do
@@ -241,7 +241,7 @@ class SlurmScriptTest(processes.ProcessTest):
         for one in ("psd-0=137", "psd-0-standby=137", "psd-0=137 psd-1-standby=137"):
             self.assertEqual(self.ended(one), 0)
         self.assertEqual(self.ended("psd-1=137 psd-1-standby=137"), 137)
-        # Its standby has ended with 0 all the same.
+        # Its standby has exited with 0 all the same.
         self.assertEqual(self.ended("psd-0=1", "psd: could not save the last checkpoint: No space left on device"), 1)
         self.assertEqual(self.ended("psd-trainer=4"), 4)
 
@@ -293,7 +293,7 @@ class KubernetesTest(processes.ProcessTest):
                     self.assertIn(f"rank {index}: step 100, loss ", trainer.out)
 
     def test_the_daemons_configurations_are_right(self):
-        """As each pod's shell would make them, from the name that Kubernetes gives it."""
+        """As each pod's shell would generate them from the name that Kubernetes gives it."""
         for file, daemons_of_each in MANIFESTS.items():
             manifests = self.manifests(file)
             config = self.write("psd.json", manifests["ConfigMap"]["data"]["psd.json"])

@@ -1,5 +1,5 @@
-"""What operators do to a running daemon and see of it: psd top, status --watch, events, checkpoint, set, trainer remove,
-export --server; the same by POST; and what trainers report."""
+"""An operator's commands for a running daemon and their output: psd top, status --watch, events, checkpoint, set,
+trainer remove, export --server; the same by POST; and the reports of trainers."""
 
 import http.client
 import json
@@ -86,7 +86,7 @@ class LookTest(LiveTest):
         daemon = self.daemon()
         text = self.psd("status", "--watch", "--looks", 2, "--server", daemon.address)
         self.assertEqual(text.count("waiting for a model  pid"), 2)
-        self.assert_fails(self.start_psd("status", "--watch", "--json", "--server", daemon.address), "--watch goes neither")
+        self.assert_fails(self.start_psd("status", "--watch", "--json", "--server", daemon.address), "--watch cannot be combined")
         self.assert_fails(self.start_psd("status", "--watch", "--looks", "x", "--server", daemon.address), "--looks")
 
     def test_on_a_terminal_it_redraws(self):
@@ -100,7 +100,7 @@ class LookTest(LiveTest):
             while part := os.read(leader, 65536):
                 text += part.decode()
         except OSError:
-            pass  # the other end is closed, and all is read
+            pass  # the other end is closed, and everything is read
         os.close(leader)
         self.assertEqual(done.returncode, 0)
         self.assertEqual(text.count("\x1b[2J"), 1)
@@ -109,13 +109,13 @@ class LookTest(LiveTest):
     def test_a_daemon_that_goes(self):
         daemon = self.daemon()
         looks = self.start_psd("top", "--server", daemon.address)
-        until("it looks", lambda: "nobody is in" in looks.out)
+        until("it looks", lambda: "no trainers" in looks.out)
         daemon.kill()
         self.assert_fails(looks, daemon.address)
 
 
 class EventsTest(LiveTest):
-    def test_who_comes_and_goes(self):
+    def test_joins_and_departures(self):
         config = self.write("psd.json", '{"log": {"level": "info"}, "membership": {"grace_ms": 0}}')
         daemon = self.daemon("--config", config)
         self.assertEqual(self.events(daemon), [])
@@ -123,7 +123,7 @@ class EventsTest(LiveTest):
         self.assert_ends(self.train(daemon.address, 0, 2, steps=3))
         self.endless_trainer(daemon, 1, 2).kill()
         self.assertNotEqual(self.train(daemon.address, 1, 2, model="mnist_cnn", steps=3).wait(), 0)
-        until("the lost one is told", lambda: "lost" in self.kinds(daemon))
+        until("the loss is reported", lambda: "lost" in self.kinds(daemon))
         self.psd("reload", "--server", daemon.address)
         kinds = self.kinds(daemon)
         for kind in ("joined", "serving", "left", "lost", "refused", "reload"):
@@ -151,7 +151,7 @@ class CheckpointTest(LiveTest):
         status, said = self.post(daemon, "checkpoint")
         self.assertEqual((status, said["message"].split()[-1]), (200, "complete"))
         self.assertGreaterEqual(daemon.status()["durability"]["checkpoints"], 2)
-        until("it is told of", lambda: "checkpoint" in self.kinds(daemon))
+        until("it is announced", lambda: "checkpoint" in self.kinds(daemon))
 
     def test_several_at_once(self):
         saved = self.folder / "saved"
@@ -190,12 +190,12 @@ class SetTest(LiveTest):
     def test_another_type_comes_with_its_keys(self):
         daemon = self.daemon("--set", "policy.type=sync", "--set", "policy.quorum=1")
         self.assert_fails(self.start_psd("set", "policy.type=hogwild", "--server", daemon.address),
-                          "set it whole: policy={\"type\": …}")
+                          "set the object: policy={\"type\": …}")
         self.assertIn("policy.type", self.psd("set", 'policy={"type": "hogwild"}', "--server", daemon.address))
 
 
 class ReserveTest(LiveTest):
-    """Operators get in where limits.connections are open; trainers do not."""
+    """Operators are admitted when limits.connections are open; trainers are not."""
 
     def test_a_limit_that_is_too_low_can_be_set_back(self):
         daemon = self.daemon()
@@ -222,12 +222,12 @@ class ReserveTest(LiveTest):
         with socket.create_connection(("127.0.0.1", daemon.port), timeout=WAIT_S), \
                 socket.create_connection(("127.0.0.1", daemon.port), timeout=WAIT_S) as silent:
             silent.settimeout(WAIT_S)
-            self.assertEqual(silent.recv(1), b"", "who does not log in is let go of")
+            self.assertEqual(silent.recv(1), b"", "a peer without a login is disconnected")
         daemon.address = self.unix_address()
         holder = self.start_psd("events", "--follow", "--server", daemon.address)
         daemon.until_status("it holds the one connection", lambda status: status["gauges"]["connections_open"] == 2)
         look = ("status", "--server", daemon.addresses[0], "--token-file")
-        self.assert_fails(self.start_psd(*look, files["looks"]), "what is kept beyond is for operators")
+        self.assert_fails(self.start_psd(*look, files["looks"]), "the remaining connections are reserved for operators")
         self.psd(*look, files["ops"])
         self.assertTrue(holder.runs())
 
@@ -253,7 +253,7 @@ class RemoveTest(LiveTest):
         self.assertIn("removed", self.kinds(daemon))
         self.assert_fails(self.start_psd("trainer", "remove", "1", "--server", daemon.address), "no trainer has rank 1")
         self.assert_fails(self.start_psd("trainer", "remove", "-1", "--server", daemon.address), "RANK")
-        again = self.endless_trainer(daemon, 1, 2)  # another process may have the rank
+        again = self.endless_trainer(daemon, 1, 2)  # another process may take the rank
         status, said = self.post(daemon, "remove", {"rank": 1})
         self.assertEqual(status, 200, said)
         self.assert_fails(again, "removed by an operator")
@@ -261,7 +261,7 @@ class RemoveTest(LiveTest):
             self.assertEqual(self.post(daemon, "remove", wrong)[0], 400, wrong)
         self.assertTrue(first.runs())
 
-    def test_nobody_waits_for_it(self):
+    def test_no_trainer_waits_for_it(self):
         daemon = self.daemon(policy="sync", world_size='{"max": 2}')
         first = self.train(daemon.address, 0, 2, steps=10_000_000)
         second = self.train(daemon.address, 1, 2, steps=10_000_000)
@@ -269,7 +269,7 @@ class RemoveTest(LiveTest):
         self.psd("trainer", "remove", 1, "--server", daemon.address)
         self.assertNotEqual(second.wait(), 0)
         reached = daemon.status()["trainers"][0]["step"]
-        daemon.until_status("the other goes on", lambda status: status["trainers"][0]["step"] > reached + 5)
+        daemon.until_status("the other continues", lambda status: status["trainers"][0]["step"] > reached + 5)
         self.assertTrue(first.runs())
 
 

@@ -1,6 +1,6 @@
-"""The main job on real digits: one pass over the full MNIST by two trainers comes as far as one process alone, and
-eight over the 5,000 digits reach what the quickstart promises, also when the daemon is killed in mid-epoch, or the primaries
-of two daemons that serve the model together."""
+"""The main use case on real digits: one pass over the full MNIST by two trainers reaches the accuracy of a single
+process, and eight passes over the 5,000 digits reach what the quickstart promises, even if the daemon is killed in
+mid-epoch, or the primaries of two daemons that serve the model together."""
 
 import json
 import unittest
@@ -15,13 +15,13 @@ ACCURACY_MIN = 0.975
 QUICKSTART_EPOCHS = 8
 QUICKSTART_ACCURACY_MIN = 0.93
 DIFFERENCE_MAX = 0.005
-EPOCHS_OF_PAIRS, ACCURACY_OF_PAIRS_MIN = 3, 0.85  # without a fault 0.92
+EPOCHS_OF_PAIRS, ACCURACY_OF_PAIRS_MIN = 3, 0.85  # 0.92 without faults
 MARGIN = 0.005  # by which two runs of asynchronous trainers may differ, on 10,000 test images
 
 
 class Mnist(processes.ProcessTest):
     def start_daemon(self, policy, durability):
-        """SGD with a rate of 0.03, as configs/hogwild.json has it."""
+        """SGD with a rate of 0.03, as in configs/hogwild.json."""
         daemon = processes.Daemon(self.folder, self._name("psd"),
                                   ["--config", processes.REPO / "configs" / "hogwild.json", "--listen", self.unix_address(),
                                    "--set", f"policy.type={policy}", "--set", f"durability={json.dumps(durability)}"])
@@ -29,7 +29,7 @@ class Mnist(processes.ProcessTest):
         return daemon
 
     def accuracy_after(self, epochs, data, trainers, policy, durability=None, kills_after=()):
-        """Batches of 32. The daemon is killed once the slower trainer has made each of `kills_after` steps, and started again."""
+        """Batches of 32. The daemon is killed and restarted when the slower trainer reaches each step in `kills_after`."""
         daemon = self.start_daemon(policy, durability or {"type": "none"})
         common = ["--server", daemon.address, "--model", "mnist_cnn", "--data", data]
         running = [self.start_trainer("train", *common, "--rank", rank, "--world-size", trainers, "--epochs", epochs,
@@ -68,13 +68,14 @@ class Mnist(processes.ProcessTest):
 
     @staticmethod
     def steps_of_all(daemon, trainers):
-        """How many the slowest has made, where all are in."""
+        """The steps of the slowest trainer, once all have joined."""
         steps = [trainer["step"] for trainer in daemon.status()["trainers"]]
         return min(steps) if len(steps) == trainers else 0
 
     def accuracy_of_pairs(self, epochs, data, steps, kills=()):
-        """Two trainers of two daemons, each with a standby, which have `steps` to make each. `kills`: (pair, steps): the primary of that
-        pair is killed once the slower trainer has made so many, and started again as the standby of who has taken over."""
+        """Two trainers of two daemons, each with a standby, with `steps` steps each. `kills`: (pair, steps): when the
+        slower trainer reaches `steps`, the primary of that pair is killed, and started again as the standby of its
+        successor."""
         self.run_number += 1
         pairs = []
         for pair in range(2):
@@ -107,7 +108,7 @@ class Mnist(processes.ProcessTest):
     @processes.long_test
     def test_primaries_of_two_daemons_killed_in_mid_epoch(self):
         self.etcd, self.run_number = etcd.Etcd(self), 0
-        steps = 63 * EPOCHS_OF_PAIRS  # of each trainer
+        steps = 63 * EPOCHS_OF_PAIRS  # per trainer
         killed = self.accuracy_of_pairs(EPOCHS_OF_PAIRS, DIGITS, steps, kills=((0, 40), (1, 100)))
         self.assertGreaterEqual(killed, ACCURACY_OF_PAIRS_MIN)
 

@@ -1,6 +1,6 @@
-"""What configs/monitoring has goes with what a daemon exposes; and the events for TensorBoard can be read.
+"""The files in configs/monitoring match the metrics that a daemon exposes; and the events for TensorBoard are readable.
 
-Prometheus' own tools check it where they are (Debian: prometheus).
+Prometheus' own tools check the files if they are installed (Debian: prometheus).
 """
 
 import json
@@ -17,7 +17,7 @@ from processes import REPO, ProcessTest, main, until
 
 MONITORING = REPO / "configs" / "monitoring"
 PROMTOOL = shutil.which("promtool")
-# Panels of what an ordinary training has nothing of.
+# Panels without data in an ordinary training.
 WITHOUT_SAMPLES = {"Since the last checkpoint", "Waited for", "Rows of embedding tables", "Rounds closed, per second",
                    "Left out, of the newest rounds in a row"}
 NAME = re.compile(r"\b(psd_\w+)\b")
@@ -45,9 +45,9 @@ def expressions():
 
 class MonitoringTest(ProcessTest):
     def test_every_metric_that_is_named_is_exposed(self):
-        daemon = self.daemon("--http", "tcp://127.0.0.1:0")  # nobody is in: names must be there all the same
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0")  # no trainer has joined: names must exist all the same
         page = (REPO / "docs" / "monitoring.md").read_text()
-        # Those of an executor as the page has them, which a test of executors compares with what one exposes.
+        # Those of an executor as listed in the docs, which a test of executors compares with the exposed ones.
         known = exposed(daemon.page) | set(re.findall(r"\bpsd_executor_\w+", page))
         found = list(expressions())
         self.assertGreater(len(found), 25)
@@ -76,7 +76,7 @@ class MonitoringTest(ProcessTest):
         self.promtool("check", "config", MONITORING / "prometheus.yml")
         for name in ("alerts.yml", "prometheus_tls.yml"):
             shutil.copy(MONITORING / name, self.folder)
-        for name in ("psd-ca.pem", "psd.token"):  # it looks for what the configuration names
+        for name in ("psd-ca.pem", "psd.token"):  # the configuration names these files
             self.write(name, "")
         self.promtool("check", "config", self.folder / "prometheus_tls.yml")
         self.assertIn("SUCCESS", self.promtool("test", "rules", MONITORING / "alerts_test.yml"))
@@ -129,8 +129,8 @@ class MonitoringTest(ProcessTest):
         until("it is up", lambda: self.quietly(lambda: value('up{job="psd"}') == 1))
         until("gradients are counted", lambda: value("rate(psd_gradients_total[10s])") > 0)
         until("the loss is there", lambda: value('psd_trainer_reported{name="loss"}') > 0)
-        for where, expression in expressions():  # of the dashboard's panels; those of alerts are looked at below
-            if "tokens_per_second" in expression:  # of texts alone
+        for where, expression in expressions():  # of the dashboard's panels; those of alerts are checked below
+            if "tokens_per_second" in expression:  # only for texts
                 continue
             if where.startswith("panel ") and where.removeprefix("panel ") not in WITHOUT_SAMPLES:
                 asked = expression.replace("$__rate_interval", "1m").replace("$instance", ".*")

@@ -1,4 +1,4 @@
-"""One connection over two networks (MPTCP): its speed is that of both, and it goes on when one of them is gone.
+"""One connection over two networks (MPTCP): its throughput is that of both, and it survives the loss of one of them.
 
 Two machines, each a network namespace, with two links between them. Needs root and ip (Debian: iproute2).
 """
@@ -11,7 +11,7 @@ import namespaces
 import processes
 from namespaces import run, within
 
-PORT = 5500  # of a namespace that nobody else has
+PORT = 5500  # unused elsewhere in the namespace
 LINKS = 2
 RATE = "200mbit"
 
@@ -38,11 +38,11 @@ class Multipath(processes.ProcessTest):
                            within=within("server"))
 
     def sent(self, link):
-        """Bytes that have left the trainer's machine by the link."""
+        """Bytes that the trainer's machine has sent on the link."""
         return int(run(*within("trainer"), "cat", f"/sys/class/net/net{link}/statistics/tx_bytes"))
 
     def bench(self, option):
-        """The share of a gradient's bytes that went by the second link."""
+        """The share of a gradient's bytes that used the second link."""
         before = [self.sent(link) for link in range(LINKS)]
         run(*within("trainer"), processes.TRAINER, "bench", "push", "--server", f"tcp://10.77.0.1:{PORT}{option}", "--size", "8M",
             "--seconds", 1)
@@ -58,7 +58,7 @@ class Multipath(processes.ProcessTest):
         self.start("")
         self.assertLess(self.bench("?multipath"), 0.01)
 
-    def test_a_connection_goes_on_when_a_network_is_gone(self):
+    def test_a_connection_survives_the_loss_of_a_network(self):
         daemon = self.start("?multipath")
         trainer = self.train(f"tcp://10.77.0.1:{PORT}?multipath", steps=10_000_000, within=within("trainer"))
         daemon.until_status("it trains", lambda status: status["counters"]["gradients"] > 20)

@@ -1,4 +1,4 @@
-"""psd status, psd reload and psd stop: which daemon they ask, how long they wait, and what the table shows."""
+"""psd status, psd reload and psd stop: the daemon that they address, their timeouts, and the table."""
 
 import json
 import signal
@@ -20,9 +20,9 @@ class Operator(processes.ProcessTest):
         waited.until_status("a trainer waits", lambda status: status["waiting"] and status["waiting"][0]["ranks"])
         for daemon, lines in ((saving, ("psd .*  serving  pid .* MiB resident", "model      mlp, .* parameters in .* tensors",
                                         "durability log in .*, last checkpoint .* ago .*, pushes paused for .*s\\)",
-                                        "staleness  median [0-9]+, 99 % ≤ [0-9]+, most [0-9]+", "apply      median .*s, 99 % ≤ .*s, most .*s",
-                                        "log sync   median .*s, 99 % ≤ .*s, most .*s")),
-                              (waited, ("trainers   1 of 2 in, 0 lost so far",
+                                        "staleness  median [0-9]+, 99 % ≤ [0-9]+, max [0-9]+", "apply      median .*s, 99 % ≤ .*s, max .*s",
+                                        "log sync   median .*s, 99 % ≤ .*s, max .*s")),
+                              (waited, ("trainers   1 of 2 joined, 0 lost",
                                         "waiting    rank 0 waits in round 0 \\(sync\\) for 1 more trainer to join"))):
             shown = self.start_psd("status", "--server", daemon.address)
             self.assert_ends(shown)
@@ -39,16 +39,16 @@ class Operator(processes.ProcessTest):
                 self.assertIn(daemon.address, process.out)
         neither = self.start_psd("stop", "--server", f"{self.unix_address('none.sock')},{self.unix_address('nor.sock')}")
         self.assert_fails(neither, "none.sock", "nor.sock")
-        self.assertEqual(neither.wait(), 1, "nobody is there")
+        self.assertEqual(neither.wait(), 1, "no daemon is there")
         self.assert_stops(daemon)
 
-    def test_waits_no_longer_than_it_is_told(self):
+    def test_waits_no_longer_than_its_timeout(self):
         daemon = self.daemon()
         daemon.signal(signal.SIGSTOP)
         for command in ("status", "reload", "stop"):
             process = self.start_psd(command, "--server", daemon.address, "--timeout", "0.2")
             complaint = self.assert_fails(process, daemon.address, "no answer within 200 ms")
-            self.assertNotIn("goes on", complaint, "it was not even asked")
+            self.assertNotIn("continues", complaint, "it got no request")
             self.assertEqual(process.wait(), 3, "it is there and stands still")
         follows = self.start_psd("events", "--follow", "--server", daemon.address, "--timeout", 0.2)
         self.assert_fails(follows, daemon.address, "no answer within 200 ms")
@@ -79,12 +79,12 @@ class Operator(processes.ProcessTest):
         self.assert_ends(whole)
         self.assertIn("has stopped", whole.out)
 
-    def test_a_stop_that_takes_long_goes_on(self):
+    def test_a_slow_stop_continues(self):
         daemon = self.daemon(limits__drain_ms=86_400_000)
         trainer = self.endless_trainer(daemon)
-        trainer.signal(signal.SIGSTOP)  # so the daemon waits for it to hang up
+        trainer.signal(signal.SIGSTOP)  # so the daemon waits until it disconnects
         process = self.start_psd("stop", "--server", daemon.address, "--timeout", "1")
-        self.assert_fails(process, "no answer within 1.0 s; the daemon goes on with it, see its log")
+        self.assert_fails(process, "no answer within 1.0 s; the daemon continues with it, see its log")
         self.assertTrue(daemon.runs())
         trainer.kill()
         self.assert_ends(daemon)

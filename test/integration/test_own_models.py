@@ -1,4 +1,4 @@
-"""Models and data of a user's own: exported from Python, trained by several psd-trainers, scored, and refused where wrong."""
+"""A user's own models and data: exported from Python, trained by several psd-trainers, scored, and refused if wrong."""
 
 import json
 import os
@@ -16,7 +16,7 @@ EXPORT = processes.REPO / "scripts" / "export_model"
 CONVERT = processes.REPO / "scripts" / "convert_data"
 CIRCLE = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "own_models.md").read_text(encoding="utf-8"), re.S).group(1)
 
-# Writes models with something wrong, and one with tables, into the current folder.
+# Writes incorrect models, and one with tables, into the current folder.
 OTHERS = """
 import json
 from typing import Dict
@@ -122,10 +122,10 @@ class OwnModels(processes.ProcessTest):
     def export(self, *arguments):
         return run(EXPORT, *arguments, folder=self.folder)
 
-    made = {}  # by name, once for all tests
+    made = {}  # by name, created once for all tests
 
     def others(self):
-        """Puts the models of OTHERS into the test's folder."""
+        """Copies the models of OTHERS into the test's folder."""
         if not self.made:
             done = run(PYTHON, "-W", "ignore", self.write("others.py", OTHERS), folder=self.folder)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -155,7 +155,7 @@ class OwnModels(processes.ProcessTest):
         for trainer in trainers:
             self.assert_ends(trainer)
         self.assertRegex(trainers[0].out, r"test loss 0\.\d{4}, accuracy \d{2,3}\.\d\d %, auc [01]\.\d{4} on 209 rows from points.csv")
-        # On points that nobody has seen, from another kind of file.
+        # On unseen points, from another kind of file.
         score = self.score(daemon, "circle.pt", "points.csv:test=test.safetensors")
         self.assertEqual((score["model"], score["samples"]), ("circle", 500))
         self.assertGreater(score["accuracy"], 0.94)
@@ -173,11 +173,11 @@ class OwnModels(processes.ProcessTest):
                     for rank in range(2)]
         for trainer in trainers:
             self.assert_ends(trainer)
-        # The noise is 0.3; without the factors it were 0.74.
+        # The noise is 0.3; without the factors 0.74.
         self.assertLess(self.score(daemon, "ratings.pt", data)["rmse"], 0.4)
         self.assertEqual({table["name"]: table["rows"] for table in daemon.status()["tables"]}, {"user": 60, "item": 40})
 
-        # Models that are wrong in a step, and one in scoring.
+        # Models that fail in a step, and one that fails in scoring.
         self.write("points.csv", csv(points(100, 1)))
         for model, words in (("throws", 'forward failed: builtins.ValueError: not today ("'), ("lost", "forward returned no 'loss'; it returned 'lost'"),
                              ("long", "forward returned 'loss' as f32[32,1]; expected a scalar"),
@@ -191,7 +191,7 @@ class OwnModels(processes.ProcessTest):
         served = self.daemon(listen=(self.unix_address("counts"),))
         self.assert_fails(self.trainer(served.address, "counts.pt", "points.csv"), "'counts.pt': forward changed 'seen', which is no parameter")
 
-    def test_what_is_wrong_is_told_before_the_daemon_is_asked(self):
+    def test_errors_are_reported_before_the_daemon_is_contacted(self):
         self.others()
         self.write("none.pt", "no archive")
         data = self.write("points.csv", csv(points(100, 1))).name
@@ -199,15 +199,15 @@ class OwnModels(processes.ProcessTest):
         self.write("bad.csv", csv([(0.5, "x", 1)] * 30))
         for model, files, *words in (
                 ("missing.pt", data, "--model: 'missing.pt': No such file or directory"),
-                ("none.pt", data, "--model: 'none.pt' is no TorchScript file"),
+                ("none.pt", data, "--model: 'none.pt' is not a TorchScript file"),
                 ("undeclared.pt", data, "--model: 'undeclared.pt' holds no psd.json, which says what columns it takes"),
-                ("misspelt.pt", data, "--model: 'misspelt.pt': psd.json: columns.x: 'float' is no type of a column"),
+                ("misspelt.pt", data, "--model: 'misspelt.pt': psd.json: columns.x: 'float' is not a column type"),
                 ("plain.pt", data, "--model: 'plain.pt' has forward(Tensor) -> Tensor; expected forward(Dict[str, Tensor])"),
                 ("batchnorm.pt", data, "--model: 'batchnorm.pt' has 'norm', which keeps running statistics as BatchNorm does"),
                 ("wide.pt", data, "column 'x' is f32; expected f32[2]: the data (", "rows from points.csv) has inside i64 below 2, x f32, y f32"),
                 ("counts.pt", "three.csv", "column 'x' is i64 below 1; expected f32: "),
                 ("counts.pt", "synthetic:64", "column 'x' is not there; expected f32: the data (64 synthetic images) has image"),
-                ("counts.pt", "bad.csv", "column 'y' cannot be read: bad.csv:2:5: 'x' is no number"),
+                ("counts.pt", "bad.csv", "column 'y' cannot be read: bad.csv:2:5: 'x' is not a number"),
                 ("counts.pt", "no.npy", "--data: no.npy: No such file or directory")):
             with self.subTest(model=model, data=files):
                 trainer = self.trainer(self.unix_address("none.sock"), model, files)
@@ -218,8 +218,8 @@ class OwnModels(processes.ProcessTest):
         self.write("wrong.py", CIRCLE.replace("right = answers", "right = answer"))
         self.write("norm.py", CIRCLE.replace("self.second = ", "self.norm = nn.BatchNorm1d(hidden)\n        self.second = "))
         for arguments, words in ((["circle.py"], "'circle.py' names no class; expected FILE.py:CLASS"),
-                                 (["wrong.py:Circle"], "wrong.py:Circle: torch.jit.script does not take it: undefined value answer:"),
-                                 (["circle.py:Circle", "hidden"], "'hidden' is no argument of the class; expected KEY=VALUE"),
+                                 (["wrong.py:Circle"], "wrong.py:Circle: torch.jit.script rejects it: undefined value answer:"),
+                                 (["circle.py:Circle", "hidden"], "'hidden' is not an argument; expected KEY=VALUE"),
                                  (["circle.py:Circle", "-o", "circle.bin"], "'circle.bin' does not end with .pt"),
                                  (["norm.py:Circle"], "Circle has 'norm', which keeps running statistics as BatchNorm does"),
                                  (["circle.py:Bare"], "Bare has no columns; expected columns = {")):

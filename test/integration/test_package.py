@@ -1,4 +1,4 @@
-"""The Debian packages that scripts/package makes of this build (PSD_BUILD_DIR): what they say, and psd out of them."""
+"""The Debian packages that scripts/package makes of this build (PSD_BUILD_DIR): their metadata, and psd from them."""
 
 import json
 import os
@@ -93,13 +93,13 @@ class Package(processes.ProcessTest):
         names = {str(path.relative_to(root / "usr/share")) for path in (root / "usr/share").rglob("*") if path.is_file()}
         self.assertLessEqual({"man/man1/psd.1.gz", "bash-completion/completions/psd", "zsh/vendor-completions/_psd",
                               "fish/vendor_completions.d/psd.fish"}, names)
-        self.assertIn("doc/psd/examples/systemd/a.json", names)  # which psd@.service names
+        self.assertIn("doc/psd/examples/systemd/a.json", names)  # psd@.service names it
         for example in (root / "usr/share/doc/psd/examples").glob("*.json"):
             if not example.name.endswith(".schema.json"):
                 self.assert_ends(self.start_psd("check", example))
 
     def test_the_command_of_the_container(self):
-        """The container's file is built elsewhere; here its command runs with the package's files."""
+        """The container's image is built elsewhere; here its command runs with the package's files."""
         root = self.unpacked(self.psd)
         text = (processes.REPO / "configs/container/Containerfile").read_text(encoding="utf-8")
         command_line = {word: json.loads(list_) for word, list_ in re.findall(r"^(ENTRYPOINT|CMD) (\[.*\])$", text, re.MULTILINE)}
@@ -132,7 +132,7 @@ class Package(processes.ProcessTest):
         image = f"psd-test-{os.getpid()}"
         command(builder, "build", "--target", "psd", "-t", image, "-f", processes.REPO / "configs/container/Containerfile", context)
         self.addCleanup(command, builder, "rmi", "-f", image)
-        if builder != "buildah":  # which builds, and runs nothing
+        if builder != "buildah":  # buildah builds, but runs nothing
             self.assertIn(command(processes.PSD, "--version").split()[1], command(builder, "run", "--rm", image, "--version"))
 
 

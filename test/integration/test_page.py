@@ -1,6 +1,7 @@
-"""The page in a real browser, headless, while trainers train: it shows what the status says, and does what is clicked.
+"""The page in a real headless browser during training: it shows the status, and clicks perform their actions.
 
-Needs Chromium with its driver (Debian: chromium, chromium-driver) and Python's selenium. PSD_SCREENSHOTS: a folder for pictures.
+Needs Chromium with its driver (Debian: chromium, chromium-driver) and Python's selenium. PSD_SCREENSHOTS: a folder for
+screenshots.
 """
 
 import json
@@ -57,13 +58,13 @@ class PageTest(ProcessTest):
         return driver.find_element(By.ID, "state").get_attribute("data-level")
 
     def click(self, driver, selector):
-        """Clicks, and confirms what is asked then."""
+        """Clicks, and confirms the dialog that follows."""
         driver.execute_script("document.querySelector(arguments[0]).click()", selector)
         until("it asks", lambda: driver.execute_script("return document.getElementById('dialog').open"))
         driver.find_element(By.ID, "dialog-yes").click()
 
     def requests_elsewhere(self, driver, page):
-        """What the browser asked for that is not the daemon's."""
+        """The browser's requests to other servers than the daemon."""
         for entry in driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             url = message.get("params", {}).get("request", {}).get("url", "")
@@ -71,7 +72,7 @@ class PageTest(ProcessTest):
                 yield url
 
     def cells(self, driver, name):
-        """The texts of a table's cells, by rows, its heads first."""
+        """The texts of a table's cells, by rows, its header first."""
         return driver.execute_script(
             "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map(row => [...row.children].map(cell => cell.innerText))", name)
 
@@ -80,18 +81,18 @@ class PageTest(ProcessTest):
         return [row[heads.index(head)] for row in rows]
 
     def formatted(self, driver, name, values):
-        """Numbers as a function of format.js writes them."""
+        """Numbers as formatted by a function of format.js."""
         return driver.execute_async_script(
             "const [name, values, done] = arguments; import('/format.js').then((format) => done(values.map(format[name])))", name, values)
 
     def histograms(self, driver):
-        """Of each trainer that is shown, by rank: how many gradients its bars tell of, and how many bars have a height."""
+        """For each trainer shown, by rank: the number of gradients in its bars, and the number of bars with a height."""
         return driver.execute_script("""return [...document.querySelectorAll('#trainers .bars')].map(bars => [
             bars.title.split("\\n").map(line => Number(line.split(": ")[1].replaceAll(",", ""))).reduce((one, other) => one + other, 0),
             [...bars.children].filter(bar => bar.getBoundingClientRect().height > 1).length])""")
 
     def picture(self, driver, name):
-        """Once nothing moves any more: the transitions of CSS have ended, and what was drawn is on the screen."""
+        """Takes a screenshot once nothing moves: CSS transitions have ended, and the drawing is on the screen."""
         driver.execute_async_script("""const done = arguments[0];
             Promise.all(document.getAnimations().map(each => each.finished.catch(() => null)))
               .then(() => requestAnimationFrame(() => requestAnimationFrame(() => done())))""")
@@ -106,7 +107,7 @@ class PageTest(ProcessTest):
             "const c = Chart.getChart('chart-' + arguments[0]); return c.data.datasets.map(d => [d.label, d.data.length])", chart)
 
     def step_shown(self, driver):
-        """Of the first trainer."""
+        """The step shown for the first trainer."""
         return int(driver.execute_script("return document.querySelector('#trainers tr:nth-child(2) td:nth-child(4)').innerText"))
 
     def test_what_it_shows(self):
@@ -128,10 +129,10 @@ class PageTest(ProcessTest):
         until("a loss for each rank", lambda: [label for label, count in self.points(driver, "loss") if count > 3] == ["rank 0", "rank 1"])
         until("gradients over time", lambda: self.points(driver, "gradients")[0][1] > 4)
         shown = self.step_shown(driver)
-        until("steps go on", lambda: self.step_shown(driver) > shown)
+        until("steps continue", lambda: self.step_shown(driver) > shown)
         before = min(trainer["step"] for trainer in daemon.status()["trainers"])
         until("the page has caught up", lambda: self.step_shown(driver) >= before)
-        until("a checkpoint is told of", lambda: "ago" in self.text(driver, "durability") and "checkpoint" in self.text(driver, "events"))
+        until("a checkpoint is announced", lambda: "ago" in self.text(driver, "durability") and "checkpoint" in self.text(driver, "events"))
         self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#shards .gauge")), len(daemon.status()["shards"]))
         self.assertIn("joined", self.text(driver, "events"))
         self.picture(driver, "light")
@@ -139,14 +140,14 @@ class PageTest(ProcessTest):
         self.assertEqual(list(self.requests_elsewhere(driver, daemon.page)), [])
         daemon.kill()
         until("it misses the daemon", lambda: self.level(driver) == "bad")
-        self.assertIn("No word from the daemon", self.text(driver, "state"))
+        self.assertIn("No connection to the daemon", self.text(driver, "state"))
 
     @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
     def test_the_standby(self):
         engine = {"type": "etcd", "endpoints": [etcd.Etcd(self).endpoint], "prefix": "/psd/page"}
         primary = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", engine=engine)
         driver = self.browser(primary.page)
-        until("it says that there is none", lambda: "nobody follows" in self.text(driver, "durability"))
+        until("it says that there is none", lambda: "no follower" in self.text(driver, "durability"))
         self.endless_trainer(primary)
         standby = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", engine=engine)
         group = primary.until_status("it is in sync", lambda status: status["group"]["waits_for_standby"])["group"]
@@ -198,8 +199,8 @@ class PageTest(ProcessTest):
         driver.find_element(By.CSS_SELECTOR, "#dialog [value=no]").click()
         self.click(driver, "#trainers button")
         self.assertNotEqual(trainer.wait(), 0)
-        until("nobody is shown", lambda: "Nobody is in yet" in self.text(driver, "trainers-empty"))
-        self.assertTrue(daemon.runs())  # Cancel was no stop
+        until("no trainer is shown", lambda: "No trainers yet" in self.text(driver, "trainers-empty"))
+        self.assertTrue(daemon.runs())  # Cancel did not stop it
         self.click(driver, "[data-action=stop]")
         self.assert_ends(daemon)
 
@@ -207,7 +208,7 @@ class PageTest(ProcessTest):
     def test_reports_by_names_that_objects_have(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
         model = psd.Model("line", {"weight": (1,)})
-        # A table has room for six values, as many as psd-trainer reports of a text.
+        # A table has space for six values, the number that psd-trainer reports for a text.
         names = ("constructor", "toString", "__proto__", "valueOf", "tokens_per_second")
         driver = self.browser(daemon.page)
         with psd.Client(daemon.address) as client:
@@ -217,7 +218,7 @@ class PageTest(ProcessTest):
                 client.push(model.zeros())
                 client.report({**dict.fromkeys(names, 1.5), "loss": 0.25})
 
-            # The page adds to what was there before it, and to what comes to be while it looks.
+            # The page adds to the data from before it was opened, and to data that arrives while it is open.
             for _ in range(2):
                 until("a loss over time", lambda: step() or [count > 2 for _, count in self.points(driver, "loss")] == [True])
                 heads = self.cells(driver, "trainers")[0]
@@ -226,7 +227,7 @@ class PageTest(ProcessTest):
                 driver.refresh()
             until("the trainer is shown again", lambda: step() or "constructor" in self.text(driver, "trainers"))
             shown = self.step_shown(driver)
-            until("steps go on", lambda: step() or self.step_shown(driver) > shown)
+            until("steps continue", lambda: step() or self.step_shown(driver) > shown)
         self.assertEqual(self.complaints(driver), [])
         self.assert_stops(daemon)
 
@@ -257,13 +258,13 @@ class PageTest(ProcessTest):
         driver = self.browser(daemon.page)
         until("both are shown", lambda: "2 of 2" in self.text(driver, "trainers-count"))
         until("rounds close", lambda: int(self.text(driver, "tile-rounds").split("\n")[1].replace(",", "")) > 2)
-        self.assertEqual(self.column(driver, "rounds", "in the last"), ["0, 1"])
+        self.assertEqual(self.column(driver, "rounds", "in last"), ["0, 1"])
         trainers[1].signal(signal.SIGSTOP)
-        until("it says who waits", lambda: re.search(r"rank 0 waits for rank 1 since \d+\.\d s", self.text(driver, "waiting")))
-        until("it says so first", lambda: self.level(driver) == "warn" and "rank 1 is waited for since" in self.text(driver, "state"))
-        self.assertRegex(self.column(driver, "rounds", "missing now")[0], r"1 since \d")
-        self.assertEqual(self.column(driver, "rounds", "here now"), ["0"])
-        status = daemon.status()  # where all stands still
+        until("it says who waits", lambda: re.search(r"rank 0 waits for rank 1 \(\d+\.\d s\)", self.text(driver, "waiting")))
+        until("it says so first", lambda: self.level(driver) == "warn" and "waiting for rank 1 for" in self.text(driver, "state"))
+        self.assertRegex(self.column(driver, "rounds", "missing")[0], r"1 \(\d")
+        self.assertEqual(self.column(driver, "rounds", "contributed"), ["0"])
+        status = daemon.status()  # when nothing changes
         self.assertEqual(self.column(driver, "rounds", "closed"), self.formatted(driver, "number", [status["rounds"][0]["closed"]]))
         self.assertEqual(self.text(driver, "tile-rounds").split("\n")[1],
                          self.formatted(driver, "number", [status["histograms"]["round_seconds"]["count"]])[0])
@@ -280,7 +281,7 @@ class PageTest(ProcessTest):
 
         until("what is held is that of the status", same)
         trainers[1].signal(signal.SIGCONT)
-        until("nobody waits", lambda: self.level(driver) == "good")
+        until("no trainer waits", lambda: self.level(driver) == "good")
         self.assertEqual(self.complaints(driver), [])
 
     def test_rounds_of_fragments_and_who_is_left_out(self):
@@ -293,7 +294,7 @@ class PageTest(ProcessTest):
         until("it is left out of both", lambda: all(re.search(r"rank 2 of \d+ rounds, the last \d+ in a row", text)
                                                    for text in self.column(driver, "rounds", "left out")))
         self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#rounds .badge.bad")), 2)
-        self.assertEqual(self.column(driver, "rounds", "in the last"), ["0, 1, without 2"] * 2)
+        self.assertEqual(self.column(driver, "rounds", "in last"), ["0, 1, without 2"] * 2)
         for text in self.column(driver, "rounds", "grace"):
             self.assertRegex(text, r"\d+ ms used|\d\.\d s used")
         learners[2].signal(signal.SIGCONT)
@@ -323,7 +324,7 @@ class PageTest(ProcessTest):
         self.assert_ends(trainer)
         daemon.until_status("it has left", lambda status: not status["trainers"])
         driver = self.browser(daemon.page)
-        until("nobody is in", lambda: "Nobody is in yet" in self.text(driver, "trainers-empty"))
+        until("no trainer is joined", lambda: "No trainers yet" in self.text(driver, "trainers-empty"))
         for seconds in (120, 600, 3600, 86400):
             driver.execute_script("document.querySelector('[data-range=\"' + arguments[0] + '\"]').click()", seconds)
             self.assertEqual([label for label, count in self.points(driver, "loss") if count > 0], ["rank 0"], seconds)

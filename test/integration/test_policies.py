@@ -1,5 +1,5 @@
-"""What policies promise of training as a whole, on handwritten digits: robust aggregation bears a trainer that sends garbage, and
-a rate that falls with staleness bears gradients that are many versions old."""
+"""Properties of policies for training as a whole, on handwritten digits: robust aggregation tolerates a trainer that
+sends garbage, and a rate that falls with staleness tolerates gradients that are many versions old."""
 
 import json
 import os
@@ -14,18 +14,18 @@ TRAINING_SAMPLES = 4000
 RUN_S = 300
 
 TRAINERS, ROUNDS = 5, 1000
-SPOILT = 0.5  # below it nothing was learnt
+SPOILT = 0.5  # below it nothing was learned
 POINT = 0.01
 
 DELAY, UPDATES = 30, 600
 RATE = 0.2
-SEEDS = range(1, 6)  # how far a run comes varies with its seed by more than with compensation
+SEEDS = range(1, 6)  # a run's result varies more with its seed than with compensation
 
 
 @unittest.skipUnless(DIGITS, "no handwritten digits: scripts/setup makes .data/mnist_5k")
 class Policies(processes.ProcessTest):
     def trial(self, policy, rate, subcommand, **options):
-        """The last point of the curve that psd-trials draws with a daemon of this policy."""
+        """The last point of psd-trials' curve with a daemon of this policy."""
         daemon = self.daemon(listen=(self.unix_address(self._name("socket")),), policy="locked",
                              optimizer={"type": "sgd", "lr": rate},
                              **{f"policy__{key}": value for key, value in policy.items()})
@@ -60,17 +60,17 @@ class Policies(processes.ProcessTest):
     def test_inverse_rate_recovers_what_a_fixed_rate_loses(self):
         fresh = self.loss_after(0)
         self.assertLess(fresh, 0.6)  # the rate is right for fresh gradients
-        self.assertGreater(self.loss_after(DELAY), 2)  # ln 10 = 2.3: worse than or like guessing
+        self.assertGreater(self.loss_after(DELAY), 2)  # ln 10 = 2.3: no better than guessing
         self.assertLess(self.loss_after(DELAY, staleness={"rate": "inverse"}), 1)
 
     def test_delay_compensation_makes_up_for_some_of_a_delay(self):
-        delay, rate = 6, 0.05  # which no run fails at
+        delay, rate = 6, 0.05  # no run fails with these
         plain = [self.loss_after(delay, rate, seed) for seed in SEEDS]
         for compensation, share in (({"lambda": 0.04}, 1.05), ({"lambda": 2, "adaptive": True}, 1)):
             with self.subTest(compensation=compensation):
                 compensated = [self.loss_after(delay, rate, seed, delay_compensation=compensation) for seed in SEEDS]
                 for one, other in zip(compensated, plain):
-                    self.assertNotEqual(one, other)  # it did something
+                    self.assertNotEqual(one, other)  # it had an effect
                 self.assertLess(sum(compensated), share * sum(plain))
 
 

@@ -1,4 +1,4 @@
-"""What psd and psd-trainer say of themselves: help, manual page, and completion, which bash, zsh and fish carry out."""
+"""Texts of psd and psd-trainer: help, manual page, and completion in bash, zsh and fish."""
 
 import pathlib
 import re
@@ -43,7 +43,7 @@ def run(*words, check=True, cwd=None):
 
 class Texts(processes.ProcessTest):
     def commands(self, program):
-        """All there are, each as its words."""
+        """All commands, each as its words."""
         found = re.findall(r"^\.SS (.*)$", run(program, "man"), re.MULTILINE)
         return [line.replace("\\", "").split()[1:] for line in found]
 
@@ -78,7 +78,7 @@ class Texts(processes.ProcessTest):
         for program in PROGRAMS:
             name = pathlib.Path(program).name
             for words, complaint in ((("help", "nothing"), "'nothing': no such command; see"),
-                                     (("completion", "tcsh"), "'tcsh' is not a shell that is known; expected bash, zsh or fish"),
+                                     (("completion", "tcsh"), "'tcsh' is not a supported shell; expected bash, zsh or fish"),
                                      (("completion",), "shell is missing")):
                 process = processes.Process(self.folder, self._name(name), [program, *words])
                 self.processes.append(process)
@@ -100,7 +100,7 @@ class Texts(processes.ProcessTest):
 
 class Completion(processes.ProcessTest):
     def completed(self, shell, script, program, *words):
-        """What the shell offers for the last of these words."""
+        """The shell's completions for the last of these words."""
         name = pathlib.Path(program).name
         quoted = " ".join(f"'{word}'" for word in (name, *words))
         text = script.format(program=program, words=quoted, count=len(words) + 1, function="_" + name.replace("-", "_"))
@@ -108,7 +108,7 @@ class Completion(processes.ProcessTest):
         return run(shell, *arguments, check=False, cwd=self.folder).split()
 
     def check(self, offer):
-        """offer(program, *words): what is offered; maybe more than what begins with the last word."""
+        """offer(program, *words): the completions; may include more than those that start with the last word."""
         psd = processes.PSD
         self.assertIn("status", offer(psd, "sta"))
         self.assertIn("--json", offer(psd, "status", "--j"))

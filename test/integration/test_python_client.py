@@ -1,4 +1,4 @@
-"""The Python package with numpy: trains, fails in one line, and lets Ctrl-C through. Real daemons."""
+"""The Python package with numpy: training, one-line errors, and Ctrl-C. Real daemons."""
 
 import gc
 import logging
@@ -23,7 +23,7 @@ import psd
 
 
 def gradient_of(values, random, samples=16):
-    """Of the mean squared error of y = 2x + 1."""
+    """Gradient of the mean squared error of y = 2x + 1."""
     parameters = LINE.views(values)
     x = random.uniform(-1, 1, samples).astype(np.float32)
     error = parameters["weight"] * x + parameters["bias"] - (2 * x + 1)
@@ -50,13 +50,13 @@ class PythonClient(line_clients.LineTest):
             self.assertFalse(failed.exception.retryable)
         with self.assertRaises(psd.Forbidden) as failed:
             self.joined(daemon, token=secrets["eve"], **trusts)
-        self.assertIn("this takes role trainer; 'eve' has role reader", str(failed.exception))
+        self.assertIn("this requires role trainer; 'eve' has role reader", str(failed.exception))
         with self.assertRaises(psd.Unauthenticated):  # the system's authorities have not signed it
             self.client(daemon, token_file=file)
-        with unittest.mock.patch.dict(os.environ, {"PSD_TOKEN_FILE": "/absent"}):  # what is given decides
+        with unittest.mock.patch.dict(os.environ, {"PSD_TOKEN_FILE": "/absent"}):  # an explicit argument takes precedence
             self.joined(daemon, token=secrets["pool"], **trusts).leave()
         for options, complaint in (({"token": "x", "token_file": file}, "token and token_file are both given"),
-                                   ({"token": "two words"}, "token: this is no token"),
+                                   ({"token": "two words"}, "token: not a valid token"),
                                    ({"connect_timeout": float("inf")}, "connect_timeout is from 0 to"),
                                    ({"retry_timeout": float("nan")}, "retry_timeout is from 0 to"),
                                    ({"connect_timeout": -1.0}, "connect_timeout is from 0 to")):
@@ -110,7 +110,7 @@ class PythonClient(line_clients.LineTest):
             array = psd.Model("m", {"w": (size,)}).zeros()
             self.assertEqual((array.ctypes.data % 64, array.size % 16, array.any()), (0, 0, False))
 
-    def test_arrays_that_nobody_waits_for_may_go(self):
+    def test_arrays_of_abandoned_calls_may_be_freed(self):
         daemon = self.daemon()
         model = psd.Model("large", {"w": (1 << 20,)})
         client = self.joined(daemon, model)
@@ -141,9 +141,9 @@ class PythonClient(line_clients.LineTest):
         client.push(model.zeros(), rows=rows)
         rows.make([("item", ids)])
         client.pull(values, rows)
-        self.assertEqual(rows.values("item")[rows.places(0)][:, 0].tolist(), [2, 1, 2, 1])  # id 5 came twice
+        self.assertEqual(rows.values("item")[rows.places(0)][:, 0].tolist(), [2, 1, 2, 1])  # id 5 occurred twice
         self.assertTrue(np.all(kept == 0), "an array is left as it was by the next make()")
-        for wrong, message in (("nothing", "the model has no table 'nothing'"), ("item", "feature 3 of a batch")):
+        for wrong, message in (("nothing", "the model has no table 'nothing'"), ("item", "there is no feature 3")):
             with self.assertRaisesRegex(psd.InvalidArgument, message):
                 rows.values(wrong)
                 rows.places(3)
@@ -161,8 +161,8 @@ class PythonClient(line_clients.LineTest):
              "w f32.*; a daemon serves one model, and another model needs"),
             (lambda: psd.Model("none"), psd.InvalidArgument, "neither tensors nor tables"),
             (lambda: psd.Model("m", {"my task.weight": (1,)}), psd.InvalidArgument,
-             "^tensor 'my task.weight' has a name with other characters than visible ASCII: a space at byte 2$"),
-            (lambda: psd.Client(daemon.address, lr=0.1), psd.InvalidArgument, "^lr is no argument here.*the daemon, whose configuration says it"),
+             "^tensor 'my task.weight' has a name with a character that is not visible ASCII: a space at byte 2$"),
+            (lambda: psd.Client(daemon.address, lr=0.1), psd.InvalidArgument, "^lr is no argument here.*the daemon, whose configuration sets it"),
             (lambda: psd.Client(daemon.address, retry_timout=3), TypeError, "did you mean 'retry_timeout'"),
             (lambda: psd.Client(daemon.address, token_file="/nowhere"), psd.InvalidArgument, "^token_file: .*nowhere"),
             (lambda: psd.Client("nonsense"), psd.InvalidArgument, "nonsense"),
@@ -218,7 +218,7 @@ class PythonClient(line_clients.LineTest):
         with self.assertRaises(psd.Error) as taken:
             self.joined(daemon, rank=0, world_size=1)
         self.assertEqual(taken.exception.code, "rank taken")
-        self.assertTrue(client.pull(LINE.zeros()).versions, "the session goes on")
+        self.assertTrue(client.pull(LINE.zeros()).versions, "the session continues")
         client.close()
         with self.assertRaisesRegex(psd.InvalidArgument, "closed"):
             client.pull(LINE.zeros())
@@ -237,7 +237,7 @@ class PythonClient(line_clients.LineTest):
                 with self.subTest(f"{name}: {message}"), self.assertRaisesRegex(TypeError, f"^{name} must be a flat, .*{message}") as raised:
                     call(array)
                 self.assertNotIn("\n", str(raised.exception))
-        client.push(read_only)  # which is only read
+        client.push(read_only)  # the array is only read
         rows = client.rows()
         for ids, message in ((np.zeros(3), "dtype float64"), (np.zeros((2, 2), np.int64), r"shape \(2, 2\)"), (np.zeros(4, np.uint64)[::2], "not contiguous")):
             with self.assertRaisesRegex(TypeError, f"^ids must be a flat, .*{message}"):
@@ -245,7 +245,7 @@ class PythonClient(line_clients.LineTest):
 
     def test_arrays_of_dlpack_are_used_where_they_lie(self):
         class Exchanged:
-            """Nothing but DLPack."""
+            """Supports only DLPack."""
 
             def __init__(self, array):
                 self.array = array
@@ -261,7 +261,7 @@ class PythonClient(line_clients.LineTest):
         client.push(Exchanged(gradient))
         client.pull(Exchanged(values))
         self.assertEqual(LINE.views(values)["weight"].tolist(), [3])
-        # One that is written after the call began, and before it is sent: it is the caller's memory that is sent.
+        # Written after the call started, and before it is sent: the caller's memory is sent.
         push = client.partial_push(Exchanged(gradient))
         gradient[:] = LINE.flatten({"weight": [-10], "bias": -20})
         push.ready(0, LINE.size)
@@ -293,13 +293,13 @@ class PythonClient(line_clients.LineTest):
         client = self.joined(self.daemon(policy="locked"))
         push = client.partial_push(LINE.zeros())
         for begin in (client.push, client.begin_push, client.partial_push):
-            with self.assertRaisesRegex(psd.InvalidArgument, "the partial_push.. before is not finished"):
+            with self.assertRaisesRegex(psd.InvalidArgument, "the previous partial_push.. is not finished"):
                 begin(LINE.zeros())
         push.ready(0, LINE.size)
         push.finish().wait()
         client.push(LINE.zeros())
         push = client.partial_push(LINE.zeros())
-        del push  # gives it up
+        del push  # abandons it
         self.assertEqual(client.push(LINE.zeros()).outcome, "applied")
 
     def test_elements_are_reported_once(self):
@@ -343,11 +343,11 @@ del c
         with self.assertRaises(psd.InvalidArgument) as wrong:
             psd.Client("nonsense")
         self.assertEqual((wrong.exception.code, wrong.exception.retryable), ("invalid argument", False))
-        with self.assertRaises(psd.Unavailable) as nobody:
+        with self.assertRaises(psd.Unavailable) as unreachable:
             psd.Client("unix:///nowhere/psd.sock", connect_timeout=0.1)
-        self.assertEqual((nobody.exception.code, nobody.exception.retryable), ("unavailable", True))
+        self.assertEqual((unreachable.exception.code, unreachable.exception.retryable), ("unavailable", True))
 
-    def test_a_fork_is_refused_and_harms_nobody(self):
+    def test_a_fork_is_refused_and_harms_no_other_process(self):
         client = self.joined(self.daemon())
         child = os.fork()
         if child == 0:
@@ -371,7 +371,7 @@ del c
             thread.join()
         self.assertEqual(client.pull(LINE.zeros()).versions[0], 200)
 
-    def test_a_killed_daemon_comes_back(self):
+    def test_a_killed_daemon_restarts(self):
         address = self.unix_address()
         settings = {"durability__type": "log", "durability__path": str(self.folder / "saved")}
         daemon = self.daemon(listen=(address,), policy="locked", optimizer='{"type":"sgd","lr":1.0}', **settings)
@@ -396,9 +396,9 @@ del c
                 with self.client(daemon) as client:
                     info = client.join(LINE, LINE.zeros())
                     self.assertEqual((info.rank, info.world_size), (0, 1))
-                    with self.assertRaisesRegex(psd.RankTaken, "^the only rank is taken .*close the one before, or .* WORLD_SIZE"):
+                    with self.assertRaisesRegex(psd.RankTaken, "^the only rank is taken .*close that one first, or .* WORLD_SIZE"):
                         self.client(daemon).join(LINE, LINE.zeros())
-            with self.assertRaisesRegex(psd.InvalidArgument, "^rank 0 names no world size.*world_size= of Python, or WORLD_SIZE"):
+            with self.assertRaisesRegex(psd.InvalidArgument, "^rank 0 gives no world size.*world_size= of Python, or WORLD_SIZE"):
                 self.client(daemon).join(LINE, LINE.zeros(), rank=0)
             self.assertEqual(self.client(self.daemon(world_size=2)).join(LINE, LINE.zeros()).world_size, 2)
 
@@ -410,7 +410,7 @@ del c
             self.assertTrue(repr(value).startswith(words), repr(value))
 
     def interrupted(self, code, daemon):
-        """Seconds from a Ctrl-C to the end of a script that waits, and what it said."""
+        """Seconds from a Ctrl-C to the end of a script that blocks, and its output."""
         process = subprocess.Popen([sys.executable, "-c", "import psd, sys\n" + code, daemon.address], text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.kill)
@@ -419,7 +419,7 @@ del c
 
     def test_ctrl_c_ends_what_waits(self):
         daemon = self.daemon(policy="sync")
-        self.joined(daemon, psd.Model("m", {"w": (1,)}), 1, 2)  # whom a round waits for
+        self.joined(daemon, psd.Model("m", {"w": (1,)}), 1, 2)  # a round waits for it
         join = "c = psd.Client(sys.argv[1]); m = psd.Model('m', {'w': (1,)}); c.join(m, m.zeros(), 0, 2)\n"
         scripts = {"a push": join + "print('waits', flush=True); c.push(m.zeros())",
                    "connecting": "print('waits', flush=True); psd.Client('unix:///nowhere/psd.sock')"}
@@ -462,7 +462,7 @@ del c
         daemon = self.daemon(policy="sync")
         client, other = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
         ctrl_c.check(self, "a round", lambda: client.push(LINE.zeros()), client.close)
-        daemon.until_status("a daemon that answers hears of it", lambda status: [each["rank"] for each in status["trainers"]] == [1])
+        daemon.until_status("a daemon that answers receives it", lambda status: [each["rank"] for each in status["trainers"]] == [1])
         self.assertEqual(daemon.status()["trainers_lost"], 0)
         other.ping()
 
@@ -476,9 +476,10 @@ del c
         self.assertEqual(err.splitlines()[-1], "KeyboardInterrupt")
         self.assertEqual(process.returncode, -signal.SIGINT)
 
-    def test_what_a_signal_ends_goes_on_with_its_arrays(self):
+    def test_a_call_ended_by_a_signal_keeps_its_arrays(self):
         class Exchanged:
-            """After Python has asked it for its memory, and until the call that did is over, the call waits for the client's thread."""
+            """After Python has requested its memory, and until the call that did so is over, the call waits for the
+            client's thread."""
 
             def __init__(self, array):
                 self.array, self.asked = array, False
@@ -501,7 +502,7 @@ del c
         first, second = (self.joined(daemon, LINE, rank, 2) for rank in range(2))
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
         waits = first.begin_push(LINE.flatten({"weight": [-1], "bias": 0}))
-        waiting = threading.Thread(target=waits.wait)  # which keeps the client's thread
+        waiting = threading.Thread(target=waits.wait)  # it blocks the client's thread
         waiting.start()
         daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
         gradient = Exchanged(LINE.flatten({"weight": [-3], "bias": 0}))
@@ -517,7 +518,7 @@ del c
         values = LINE.zeros()
         second.push(LINE.flatten({"weight": [-1], "bias": 0}))
         waiting.join()
-        first.ping()  # comes when the push is under way
+        first.ping()  # answered when the push is in flight
         gc.collect()
         self.assertIsNotNone(array())
         second.pull(values)
@@ -530,7 +531,7 @@ del c
             gc.collect()
             return array() is None
 
-        processes.until("the array is let go of", let_go)
+        processes.until("the array is released", let_go)
 
     def test_events_go_to_the_log(self):
         address = self.unix_address()
@@ -538,7 +539,7 @@ del c
         with self.assertLogs("psd", logging.WARNING) as logs:
             self.processes[-1].kill()
             with self.assertRaises(psd.Unavailable) as gone:
-                client.push(LINE.zeros())  # a pull needs no daemon where its memory is shared
+                client.push(LINE.zeros())  # a pull needs no daemon if its memory is shared
         self.assertTrue(gone.exception.retryable)
         self.assertIn("trying again", logs.output[0])
 

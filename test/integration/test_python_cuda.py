@@ -1,4 +1,4 @@
-"""psd.torch and psd.Client with parameters on a GPU: the steps of a local optimizer, whatever way values travel."""
+"""psd.torch and psd.Client with parameters on a GPU: the steps of a local optimizer, for each transport of values."""
 
 import os
 import pathlib
@@ -18,9 +18,9 @@ import psd.torch
 NEEDED = os.environ.get("PSD_REQUIRE_CUDA", "") not in ("", "0")
 DEVICE = "cuda:0"
 RATE = 0.05
-SLEEP_CYCLES = 20_000_000  # of a kernel that does nothing else: ten milliseconds or so
+SLEEP_CYCLES = 20_000_000  # of a kernel that only waits: about ten milliseconds
 TOLERANCE = 1e-6  # of the largest parameter
-PROCESS_S = 3 * processes.WAIT_S  # of a program that loads PyTorch and CUDA
+PROCESS_S = 3 * processes.WAIT_S  # for a program that loads PyTorch and CUDA
 
 
 def make_model(device=DEVICE):
@@ -60,7 +60,7 @@ class PythonCuda(processes.ProcessTest):
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
     def cuda_daemon(self, name="psd.sock", momentum=0.0, **settings):
-        """A daemon on the GPU that is ready at a Unix socket, unless settings say otherwise."""
+        """A daemon on the GPU that is ready at a Unix socket, unless settings override that."""
         optimizer = f'{{"type":"sgd","lr":{RATE},"momentum":{momentum}}}'
         return self.daemon(**{"listen": (self.unix_address(name),), "policy": "locked", "optimizer": optimizer, "device": DEVICE,
                               **settings})
@@ -71,7 +71,8 @@ class PythonCuda(processes.ProcessTest):
         return optimizer
 
     def ways(self):
-        """Ways of values, by name: what a daemon is told for each, and how pulls and pushes are to travel."""
+        """Transports of values, by name: the daemon's settings for each, and the expected transport of pulls and
+        pushes."""
         tcp = {"listen": ("tcp://127.0.0.1:0",)}
         return {"device memory": ({}, ("cuda", "cuda")), "several shards": ({"shards": 3, "limits__slice_bytes": 4096}, ("cuda", "cuda")),
                 "daemon over TCP": (tcp, ("rpc", "rpc")), "daemon on the CPU": ({"device": "cpu"}, ("rpc", "shm")),
@@ -133,7 +134,7 @@ class PythonCuda(processes.ProcessTest):
                     optimizer = self.served(model, self.cuda_daemon(f"{index}{overlap}.sock", **settings), overlap=overlap)
                     stream = torch.cuda.Stream()
                     stream.wait_stream(torch.cuda.current_stream())
-                    with torch.cuda.stream(stream):  # the gradients come long after backward() has returned
+                    with torch.cuda.stream(stream):  # the gradients are computed long after backward() has returned
                         train(model, optimizer, 5, lambda: torch.cuda._sleep(SLEEP_CYCLES))
                     self.assert_same(model, local, what=f"{way}, overlap {overlap}")
 
@@ -150,13 +151,13 @@ class PythonCuda(processes.ProcessTest):
                         with torch.autocast("cuda", torch.float16):
                             loss = nn.functional.mse_loss(each(x).float(), y)
                         if number == 4 and not overlap:
-                            loss = loss * float("inf")  # which the scaler skips
+                            loss = loss * float("inf")  # the scaler skips this step
                         scaler.scale(loss).backward()
                         scaler.step(steps)
                         scaler.update()
                     if not overlap:
                         self.assertLess(scaler.get_scale(), 256)
-                self.assertEqual(optimizer.client.step, 20 if overlap else 19)  # a step that is skipped is no push
+                self.assertEqual(optimizer.client.step, 20 if overlap else 19)  # a skipped step is not pushed
                 # Half precision: a difference in the last bit of a parameter may be one of an activation's last bit.
                 self.assert_same(model, local, 1e-3, f"overlap {overlap}")
 
@@ -178,7 +179,7 @@ class PythonCuda(processes.ProcessTest):
             train(model, optimizer)
         self.assertEqual([str(warning.message) for warning in warned if "contiguous" in str(warning.message)], [])
         train(local, local_steps(local))
-        self.assert_same(model, local, 1e-4)  # cuDNN may add up in another order
+        self.assert_same(model, local, 1e-4)  # cuDNN may sum in another order
 
     def test_parameters_of_several_devices_go_by_way_of_host_memory(self):
         class Parts(nn.Module):
@@ -265,9 +266,9 @@ with psd.torch.Optimizer(model) as optimizer:
             self.assertIn("transports cuda cuda", output)
             model = make_model()
             model.load_state_dict(torch.load(self.folder / f"{rank}.pt"))
-            self.assert_same(model, local, 1e-5, f"rank {rank}")  # means of halves are rounded otherwise
+            self.assert_same(model, local, 1e-5, f"rank {rank}")  # means of halves are rounded differently
 
-    def test_a_daemon_that_is_killed_goes_on_from_its_log(self):
+    def test_a_killed_daemon_resumes_from_its_log(self):
         for index, overlap in enumerate((False, True)):
             with self.subTest(overlap=overlap):
                 settings = {"name": f"{index}.sock", "momentum": 0.9,
@@ -289,7 +290,7 @@ with psd.torch.Optimizer(model) as optimizer:
                 steps = after = 0
                 while after < 5:
                     after += started.is_set()
-                    train(model, optimizer, 1)  # the same batch again and again
+                    train(model, optimizer, 1)  # the same batch repeatedly
                     steps += 1
                 killer.join()
                 self.assertEqual(len(daemons), 2, "the daemon did not come back")

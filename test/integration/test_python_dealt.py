@@ -1,4 +1,4 @@
-"""psd.torch.DealtSampler: each sample of each epoch is in one gradient, also when trainers come, stop and die."""
+"""psd.torch.DealtSampler: each sample of each epoch is in one gradient, even if trainers join, stop and die."""
 
 import collections
 import sys
@@ -12,7 +12,8 @@ import psd.torch
 
 SAMPLES, EPOCHS = 500, 6
 
-# Its arguments: the address, a batch size. It says "waits" with the samples of its 20th step, until there is a file "go".
+# Arguments: the address, a batch size. Prints "waits" with the samples of its 20th step, and waits until the file "go"
+# exists.
 TRAINER = f"""
 import os, sys, time, torch, psd.torch
 from torch import nn
@@ -77,7 +78,7 @@ class PythonDealt(processes.ProcessTest):
         return optimizer
 
     def train(self, optimizer, model, sampler, data, workers=0):
-        """The indices by epoch, and how many passes it took."""
+        """The indices by epoch, and the number of passes."""
         seen, passes = collections.defaultdict(list), 0
         loader = DataLoader(data, batch_sampler=sampler, num_workers=workers, persistent_workers=workers > 0)
         while not sampler.finished:
@@ -135,7 +136,7 @@ class PythonDealt(processes.ProcessTest):
                         optimizer.zero_grad()
                 self.assertEqual(seen, [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7], [8, 9, 10, 11]])
 
-    def test_a_pass_that_was_given_up_goes_on(self):
+    def test_an_abandoned_pass_resumes(self):
         daemon, model, data = self.daemon(policy="locked"), nn.Linear(4, 1), self.data(12)
         optimizer = self.optimizer(daemon, model)
         sampler = psd.torch.DealtSampler(optimizer, data, 4, 1, shuffle=False, ahead=2)
@@ -151,7 +152,7 @@ class PythonDealt(processes.ProcessTest):
         batches = iter(psd.torch.DealtSampler(optimizer, data, 4, 1))
         next(batches)
         model(torch.randn(1, 4)).mean().backward()
-        with self.assertRaisesRegex(psd.Error, r"the batch before had no step\(\)"):
+        with self.assertRaisesRegex(psd.Error, r"the previous batch had no step\(\)"):
             next(batches)
         with self.assertRaisesRegex(psd.InvalidArgument, "epochs"):
             next(iter(psd.torch.DealtSampler(self.optimizer(daemon, nn.Linear(4, 1), 1, 2), data, 4, 99)))

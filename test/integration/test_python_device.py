@@ -1,4 +1,4 @@
-"""psd.Client with arrays of a CUDA device, which test/cuda/emulated stands in for: in this process, and in daemons."""
+"""psd.Client with arrays of a CUDA device, emulated by test/cuda/emulated: in this process, and in daemons."""
 
 import ctypes
 import enum
@@ -15,11 +15,11 @@ import processes
 
 import psd
 
-cuda = ctypes.CDLL(os.environ["PSD_EMULATED_CUDART"])  # known to this module alone: psd makes it known to its library
+cuda = ctypes.CDLL(os.environ["PSD_EMULATED_CUDART"])  # loaded by this module alone: psd passes it to its library
 MODEL = psd.Model("net", {"w": (3000,), "b": (77,)})
 SGD = '{"type":"sgd","lr":1.0}'
 HAND_OVER = psd._cuda.hand_over
-CUDA = enum.IntEnum("DLDeviceType", {"kDLCUDA": 2}).kDLCUDA  # as PyTorch says it
+CUDA = enum.IntEnum("DLDeviceType", {"kDLCUDA": 2}).kDLCUDA  # as in PyTorch
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
@@ -35,7 +35,7 @@ class DLManagedTensor(ctypes.Structure):
 
 DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(DLManagedTensor))
 DLManagedTensor._fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", DELETER)]
-handed = {}  # by number: what a capsule's owner has yet to let go of
+handed = {}  # by number: objects that a capsule's owner has not released yet
 numbers = itertools.count(1)
 DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, DESTRUCTOR)(("PyCapsule_New", ctypes.pythonapi))
@@ -44,13 +44,13 @@ tensor_in = ctypes.PYFUNCTYPE(ctypes.POINTER(DLManagedTensor), ctypes.c_void_p, 
 
 
 @DELETER
-def let_go(tensor):
+def release_tensor(tensor):
     del handed[tensor.contents.context]
 
 
 @DESTRUCTOR
 def nobody_took(capsule):
-    let_go(tensor_in(capsule, b"dltensor"))
+    release_tensor(tensor_in(capsule, b"dltensor"))
 
 
 def call(name, *arguments):
@@ -66,7 +66,7 @@ def made(name, *arguments):
 
 
 class DeviceArray:
-    """float32 values on a device, filled by a stream of their own, as a library of such arrays has them."""
+    """float32 values on a device, filled by a stream of their own, as in a library of such arrays."""
 
     def __init__(self, values, device=0, *, offset=0, bits=32, shape=None, strides=None):
         values = np.ascontiguousarray(values, np.float32)
@@ -81,7 +81,7 @@ class DeviceArray:
             self.set(values)
 
     def set(self, values):
-        """Returns before the values are there."""
+        """Returns before the values are written."""
         self._copy(self._memory.value + self._offset, np.ascontiguousarray(values, np.float32).ctypes.data)
 
     def values(self):
@@ -103,13 +103,13 @@ class DeviceArray:
         shape = (ctypes.c_int64 * dims)(*self.shape)
         strides = (ctypes.c_int64 * dims)(*self._strides) if self._strides else None
         tensor = DLManagedTensor(DLTensor(self._memory.value, CUDA, self._index, dims, 2, self._bits, 1, shape, strides, self._offset),
-                                 number, let_go)
+                                 number, release_tensor)
         handed[number] = self, tensor, shape, strides
         return new_capsule(ctypes.addressof(tensor), b"dltensor", nobody_took)
 
 
 class Stopped(Exception):
-    """By a signal."""
+    """Raised by a signal."""
 
 
 def filled(value):
@@ -135,7 +135,7 @@ class PythonDevice(processes.ProcessTest):
         np.testing.assert_array_equal(array.values(), expected)
 
     def assert_trains(self, client):
-        """Pushes and pulls of each kind, from an initial 2 on, each of a gradient of −1 at a rate of 1."""
+        """Pushes and pulls of each kind, starting at 2, each of a gradient of −1 at a learning rate of 1."""
         values, gradient = DeviceArray(filled(0)), DeviceArray(filled(0))
         client.pull(values)
         self.assert_holds(values, filled(2))
@@ -196,7 +196,7 @@ class PythonDevice(processes.ProcessTest):
                 push.finish().wait()
                 client.pull(values)
                 self.assert_holds(values, before + filled(2))
-                # What is queued on the array that a pull fills comes first.
+                # Work queued on the array that a pull fills is done first.
                 self.under_way(values)
                 client.pull(values)
                 self.assert_holds(values, before + filled(2))
@@ -204,8 +204,8 @@ class PythonDevice(processes.ProcessTest):
                 client.close()
 
     def under_way(self, array):
-        """Queues that the array's stream sets it to −1, some moment after the array has been handed over: who does not wait reads
-        what was there before."""
+        """Queues a write of −1 to the array on its stream, which runs some time after the array has been handed over: a
+        consumer that does not wait reads the old values."""
         handed_over = self.blocked(array)
 
         def hand_over(stream=None):
@@ -215,7 +215,8 @@ class PythonDevice(processes.ProcessTest):
         array.__dlpack__ = hand_over
 
     def blocked(self, array):
-        """Queues that the array's stream sets it to −1 when the event is set that this gives; its `waited` is empty until then."""
+        """Queues a write of −1 to the array on its stream, which runs when the returned event is set; its `waited` is
+        empty until then."""
         free = threading.Event()
         free.waited = []
         free.callback = CALLBACK(lambda *_: free.waited.append(free.wait(processes.WAIT_S)))
@@ -225,7 +226,8 @@ class PythonDevice(processes.ProcessTest):
         return free
 
     def stop(self, begin, array):
-        """begin(array), which a signal ends once the client's thread was asked for it, and before it answers."""
+        """Runs begin(array), and ends it by a signal after the client's thread was called for it, and before that
+        answers."""
         asked = threading.Event()
 
         def hand_over(stream=None):
@@ -233,7 +235,7 @@ class PythonDevice(processes.ProcessTest):
             return DeviceArray.__dlpack__(array, stream)
 
         def handler(_, frame):
-            if asked.is_set() and frame.f_code is begin.__func__.__code__:  # from there on Python's code runs no more but for signals
+            if asked.is_set() and frame.f_code is begin.__func__.__code__:  # from there on Python runs only signal handlers
                 raise Stopped
 
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
@@ -246,7 +248,7 @@ class PythonDevice(processes.ProcessTest):
             signal.setitimer(signal.ITIMER_REAL, 0)
             del array.__dlpack__
 
-    def test_what_a_signal_ends_goes_on_with_its_arrays(self):
+    def test_a_call_ended_by_a_signal_keeps_its_arrays(self):
         for number, options in enumerate(({}, {"transport": "rpc"})):
             with self.subTest(**options):
                 daemon = self.device_daemon(listen=(self.unix_address(f"{number}.sock"),), policy="sync")
@@ -263,19 +265,19 @@ class PythonDevice(processes.ProcessTest):
                 del gradient, destination
                 free.set()
                 daemon.until_status("the round waits for the other", lambda status: any(each["step"] == 1 for each in status["trainers"]))
-                first.ping()  # comes when both are under way
+                first.ping()  # answered when both are in flight
                 gc.collect()
                 self.assertEqual([array() is None for array in arrays], [False, True])
                 second.push(DeviceArray(filled(-3)))
                 first.pull(values)
                 self.assert_holds(values, filled(4))  # of both gradients, whole
 
-                def let_go():
+                def is_released():
                     first.ping()
                     gc.collect()
                     return not any(array() for array in arrays)
 
-                processes.until("the arrays are let go of", let_go)
+                processes.until("the arrays are released", is_released)
 
     def test_interrupt_ends_a_wait_for_the_device(self):
         daemon = self.device_daemon()
@@ -296,7 +298,7 @@ class PythonDevice(processes.ProcessTest):
                             with unittest.mock.patch("psd._cuda.hand_over", lambda *given: (interrupts.start(), HAND_OVER(*given))[1]):
                                 begun(array).wait()
                     client.close()
-                    # The interrupt may have broken the connection, which the daemon then notices by itself.
+                    # The interrupt may have broken the connection, which the daemon detects on its own.
                     processes.until("the daemon has lost it", lambda: not daemon.status()["trainers"])
                     self.assertEqual(free.waited, [])
                     free.set()
@@ -344,7 +346,7 @@ class PythonDevice(processes.ProcessTest):
             on_host.join(MODEL, values)
 
     def assert_what_the_model_has_not_is_refused(self, client):
-        values, beyond = DeviceArray(filled(0)), DeviceArray(np.zeros(5), shape=(1 << 20,))  # of which a copy fails
+        values, beyond = DeviceArray(filled(0)), DeviceArray(np.zeros(5), shape=(1 << 20,))  # copying the second fails
         for refused in (client.push, client.pull):
             with self.assertRaisesRegex(psd.InvalidArgument, "begins 4 bytes off a multiple of 8"):
                 refused(DeviceArray(filled(0), offset=4))
@@ -352,7 +354,7 @@ class PythonDevice(processes.ProcessTest):
                 with self.assertRaisesRegex(psd.InvalidArgument, f"has {elements} elements; the model's layout has {MODEL.size}"):
                     refused(array)
         client.pull(values)
-        self.assert_holds(values, filled(2))  # and it goes on
+        self.assert_holds(values, filled(2))  # the client continues
 
     def test_what_does_not_fit_is_refused_where_no_memory_is_shared(self):
         copy_fails = DeviceArray(np.zeros(5), shape=(MODEL.size,))
@@ -401,7 +403,7 @@ class PythonDevice(processes.ProcessTest):
             other = self.device_daemon(listen=(self.unix_address(f"{name}.sock"),), device=device)
             move = self.start_psd("move", "--server", daemon.address, "--to", other.address)
             processes.until("the move has begun", lambda d=daemon: "is about to move" in d.err)
-            client.pull(values)  # steps aside
+            client.pull(values)  # quiesces
             self.assert_ends(move)
             client.push(gradient)
             client.pull(values)
@@ -428,20 +430,20 @@ class PythonDevice(processes.ProcessTest):
             self.assertEqual(rows.values("user").tolist(), [[0] * 4] * 2)
             rows.gradients("user")[:] = -1
             client.push(DeviceArray(-np.ones(16)), rows=rows)
-            client.pull(np.zeros(0, np.float32), rows)  # rows alone
+            client.pull(np.zeros(0, np.float32), rows)  # only rows
             self.assertEqual(rows.values("user").tolist(), [[1] * 4] * 2)
             client.pull(values)
             self.assert_holds(values, np.full(16, 2))
 
-    def test_arrays_are_let_go_of(self):
+    def test_arrays_are_released(self):
         daemon = self.device_daemon()
 
         def trains():
             with psd.Client(daemon.address, device="cuda:0") as client:
                 client.join(MODEL, DeviceArray(filled(2)), 0, 1)
                 gradient, values = DeviceArray(filled(-1)), DeviceArray(filled(0))
-                client.begin_push(gradient)  # for which nobody waits
-                client.partial_push(gradient).ready(0, 16)  # which is given up
+                client.begin_push(gradient)  # without waiting
+                client.partial_push(gradient).ready(0, 16)  # abandoned
                 client.begin_pull(DeviceArray(filled(0)))
                 client.pull(values)
                 self.assert_holds(values, filled(3))

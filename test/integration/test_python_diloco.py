@@ -14,7 +14,7 @@ import psd.torch
 
 
 def by_hand(rounds, make_inner):
-    """DiLoCo of one learner by PyTorch's optimizers."""
+    """DiLoCo of one learner with PyTorch's optimizers."""
     model, outer = make_model(), make_model()
     inner_steps = make_inner(model.parameters())
     outer_steps = torch.optim.SGD(outer.parameters(), 0.7, 0.9, nesterov=True)
@@ -47,7 +47,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         delay, exchanges = 3, 40
         outer = f'{{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":{delay}}}'
         daemon = self.daemon(policy="async_diloco", optimizer=outer, policy__period=PERIOD, shards=2)
-        # The third one is four times slower: what it pushes is stale. Nobody waits, so one thread drives all.
+        # The third one is four times slower: its pushes are stale. No learner waits, so one thread drives all.
         turns = [turn for exchange in range(exchanges) for turn in ((0, 1, 2) if exchange % 4 == 3 else (0, 1))]
         data = {rank: batches(PERIOD * exchanges, seed=10 + rank) for rank in range(3)}
         models = [make_model() for _ in range(3)]
@@ -103,9 +103,9 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         for mine, expected in zip(model.parameters(), local.parameters()):
             torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-6)
         self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {2})
-        step(model, inner, x, y)  # the hooks are gone with the connection
+        step(model, inner, x, y)  # the hooks are removed with the connection
 
-    def test_learners_of_a_round_go_on_from_the_same_parameters(self):
+    def test_learners_of_a_round_continue_from_the_same_parameters(self):
         self.go_on_from_the_same_parameters()
 
     def test_learners_that_pull_differences_do_too(self):
@@ -121,7 +121,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         for bits in ("none", "int8"):
             daemons = self.two(bits, start_trainers=2, fragments=2, delay=1, deltas=bits)
             self.go_on_from_the_same_parameters(daemons[0], fragments=2)
-            # Fragment 0 is in both, fragment 1 in the second one alone.
+            # Fragment 0 is on both, fragment 1 on the second only.
             self.assertEqual([[each["group"] for each in daemon.status()["rounds"]] for daemon in daemons],
                              [["fragment 0"], ["fragment 0", "fragment 1"]])
 
@@ -143,7 +143,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
             daemon, model = self.diloco(**options), make_model()
             inner = torch.optim.AdamW(model.parameters(), 0.01)
             with mock.patch("psd._pace._TELL_EVERY_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
-                for count, (x, y) in enumerate(batches(2), 1):  # before there is a push of the whole
+                for count, (x, y) in enumerate(batches(2), 1):  # before a push of the whole
                     step(model, inner, x, y)
                     self.assertEqual((learner.progress, learner.client.step), (count, 0))
                     daemon.until_status(f"the report of step {count}",
@@ -185,8 +185,8 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         self.assert_is_streaming_diloco_by_hand(model, steps, fragments, ((0.7, 0.9), (0.7, 0.9)), delay, blend)
 
     def assert_is_streaming_diloco_by_hand(self, model, steps, fragments, outer, delay, blend):
-        """`model` is what one learner with AdamW comes to in so many steps of batches(), where it exchanges two fragments, sets
-        of names, whose outer steps are SGD with (rate, Nesterov's momentum)."""
+        """`model` equals the result of one learner with AdamW after that many steps of batches(), with two fragments
+        (sets of names), whose outer steps are SGD with (rate, Nesterov momentum)."""
         own, theta = make_model(), dict(make_model().named_parameters())
         inner = torch.optim.AdamW(own.parameters(), 0.01)
         momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
@@ -219,7 +219,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                         take_over(slot % 2)
                     slot += 1
         with torch.no_grad():
-            for fragment in range(2):  # what is left
+            for fragment in range(2):  # the rest
                 if sent[fragment]:
                     take_over(fragment)
             for fragment in range(2):
@@ -268,7 +268,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
             with self.assertRaisesRegex(psd.InvalidArgument, words):
                 psd.torch.DiLoCo(model, torch.optim.AdamW(model.parameters()), daemon.address, rank=0, world_size=1)
 
-    def test_a_learner_goes_on_with_the_next_daemon(self):
+    def test_a_learner_continues_with_the_next_daemon(self):
         outer = {"diloco": OUTER, "async_diloco": '{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":1}'}
         for policy, optimizer in outer.items():
             with self.subTest(policy):
@@ -283,7 +283,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                 with self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
                     for number, (x, y) in enumerate(batches(rounds * PERIOD), 1):
                         step(model, inner, x, y)
-                        if number % 17 == 0:  # in the midst of a period, and before the first push to the next daemon
+                        if number % 17 == 0:  # in the middle of a period, and before the first push to the next daemon
                             daemon.kill()
                             daemon = begin()
                     self.assertEqual((learner.progress, learner.late), (rounds * PERIOD, 0))
@@ -292,7 +292,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                 for mine, expected in zip(model.parameters(), by_hand(rounds, lambda parameters: torch.optim.AdamW(parameters, 0.01)).parameters()):
                     torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
 
-    def test_a_learner_in_fragments_goes_on_with_the_next_daemon(self):
+    def test_a_learner_in_fragments_continues_with_the_next_daemon(self):
         folder, address = self.folder / "saved", self.unix_address()
         keeps = {"listen": (address,), "durability": {"type": "log", "path": str(folder)}}
         daemon, model = self.diloco(fragments=2, delay=1, **keeps), make_model()
@@ -306,10 +306,10 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                     daemon = self.diloco(fragments=2, delay=1, **keeps)
             self.assertEqual(learner.progress, 10 * PERIOD)
         self.assertLess(sum(losses[-5:]), 0.5 * sum(losses[:5]))
-        # A round of each fragment in each period, and what was left at the end of the one that was not pushed just then.
+        # A round of each fragment in each period, and the rest of the one that was not just pushed.
         self.assertEqual(sorted({shard["version"] for shard in daemon.status()["shards"]}), [10, 11])
 
-    def test_a_learner_in_fragments_goes_on_with_the_next_of_two_daemons(self):
+    def test_a_learner_in_fragments_continues_with_the_next_of_two_daemons(self):
         options = {"fragments": 2, "delay": 1}
         daemons, model = self.two(**options), make_model()
         inner = torch.optim.AdamW(model.parameters(), 0.01)
@@ -374,7 +374,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         self.assertEqual(seen, [3 * PERIOD, 3 * PERIOD + 1])
         self.assertEqual(late.param_groups[0]["lr"], 0.1 * 0.5 ** (3 * PERIOD + 1))
 
-    def test_who_is_missing_is_told_before_the_round_closes(self):
+    def test_a_missing_learner_is_notified_before_the_round_closes(self):
         daemon = self.diloco(quorum=1, grace_ms=60_000, start_trainers=2)
         models = [make_model(), make_model()]
         inners = [torch.optim.SGD(model.parameters(), 0.01) for model in models]
@@ -391,7 +391,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         (x, y), = batches(1)
         steps = 0
         while slow.last_push is None and steps < PERIOD:
-            processes.until("the slow one is told", lambda: slow._due.done)
+            processes.until("the slow one is notified", lambda: slow._due.done)
             step(models[1], inners[1], x, y)
             steps += 1
         self.assertEqual(steps, 1)
@@ -414,11 +414,11 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                         return {each["name"]: each["value"] for each in trainer["reports"]} if any(
                             each["name"] == name for each in trainer["reports"]) else None
 
-                    return processes.until(f"{name} is told", reported)
+                    return processes.until(f"{name} is reported", reported)
 
                 data = batches(1_000_000)
                 with self.learner(daemon, model, inner, rank=0, world_size=1, samples=32) as learner:
-                    learner.client.report({"loss": 0.25})  # a program's own report stays beside it
+                    learner.client.report({"loss": 0.25})  # a program's own report is kept
                     told = train_until_reported(learner, "samples_per_second")
                     self.assertGreater(told["samples_per_second"], 0)
                     self.assertEqual(told["loss"], 0.25)
@@ -428,7 +428,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                     self.assertAlmostEqual(told["tokens_per_second"] / told["samples_per_second"], 128, places=6)
                     table = self.start_psd("status", "--server", daemon.address)
                     self.assert_ends(table)
-                    self.assertRegex(table.out, r"trainers +1 of 1 in, 0 lost so far; [0-9.e+]+ tokens/s\n")
+                    self.assertRegex(table.out, r"trainers +1 of 1 joined, 0 lost; [0-9.e+]+ tokens/s\n")
 
     def test_wrong_arguments_are_refused_by_a_line(self):
         model, other = make_model(), make_model()

@@ -1,4 +1,4 @@
-"""psd.torch.DiLoCo and what a program does to the model and the optimizer around it."""
+"""psd.torch.DiLoCo and a program's changes to the model and the optimizer around it."""
 
 import copy
 from unittest import mock
@@ -27,7 +27,7 @@ class PythonDiLoCoPrograms(diloco_learners.LearnerTest):
                 with self.assertRaisesRegex(psd.NonFinite, f"after 1 step.s. {steps} the parameter '2.bias' is NaN"):
                     learner.close()
                 self.assertEqual(daemon.status()["counters"]["refused_non_finite"], 0)
-                step(model, inner, x, y)  # the hooks are gone with the connection
+                step(model, inner, x, y)  # the hooks are removed with the connection
 
     def test_values_from_elsewhere_are_not_taken_for_steps(self):
         daemon, model, other = self.diloco(), make_model(), make_model()
@@ -42,7 +42,7 @@ class PythonDiLoCoPrograms(diloco_learners.LearnerTest):
                     module.load_state_dict(loaded.state_dict())
                 self.assertNotIn("\n", str(refused.exception))
             changed = [key for key, value in model.state_dict().items() if not torch.equal(value, before[key])]
-            self.assertIn(changed, ([], ["0.bias"]))  # which is this learner's own
+            self.assertIn(changed, ([], ["0.bias"]))  # this learner's own
             copy.deepcopy(model).load_state_dict(other.state_dict())
         model.load_state_dict(other.state_dict())
         for mine, theirs in zip(model.parameters(), other.parameters()):
@@ -64,7 +64,7 @@ class PythonDiLoCoPrograms(diloco_learners.LearnerTest):
 
     def test_a_step_counts_once_however_it_is_made(self):
         class Wrapper(torch.optim.Optimizer):
-            """As accelerate's: has no hooks of its own."""
+            """Like accelerate's: has no hooks of its own."""
 
             def __init__(self, optimizer):
                 self.optimizer = optimizer
@@ -79,13 +79,13 @@ class PythonDiLoCoPrograms(diloco_learners.LearnerTest):
                 return super().step(closure)
 
         class Skips(torch.optim.SGD):
-            """Has its steps skipped within step(), as fused ones of a GradScaler's have."""
+            """Has its steps skipped within step(), like fused ones under a GradScaler."""
 
             def step(self, closure=None):
                 if not getattr(self, "found_inf", 0):
                     super().step(closure)
 
-        torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)  # whose class has hooks then
+        torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)  # this gives the class hooks
         for wrap in (lambda inner: inner, Wrapper, lambda inner: Wrapper(Wrapper(inner))):
             for kind in (torch.optim.SGD, Again, Skips, torch.optim.LBFGS):
                 daemon, model = self.diloco(), make_model()
@@ -177,7 +177,7 @@ class PythonDiLoCoPrograms(diloco_learners.LearnerTest):
         with self.assertRaisesRegex(psd.InvalidArgument, "parameters '.*' and '.*' share memory"):
             psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1)
 
-    def test_a_change_from_outside_is_told_once_and_exchanged(self):
+    def test_a_change_from_outside_is_reported_once_and_exchanged(self):
         daemon, model = self.diloco(optimizer='{"type":"sgd","lr":1}'), make_model()
         inner = torch.optim.SGD(model.parameters(), 0.0)
         (x, y), = batches(1)

@@ -1,5 +1,5 @@
-"""Four learners of psd.torch.DiLoCo come to the loss of a reference that PyTorch alone computes: in rounds, in fragments whose
-results come late and are blended in, and without rounds. Longer periods by the environment's PSD_REFERENCE_PERIOD, as 50."""
+"""Four learners of psd.torch.DiLoCo reach the loss of a reference computed by PyTorch alone: in rounds, in fragments
+whose results are late and blended in, and without rounds. PSD_REFERENCE_PERIOD sets a longer period (50, for example)."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The examples in trainer/python/examples, as docs/python.md starts them, learn what they are about."""
+"""The examples in trainer/python/examples, started as in docs/python.md, learn their tasks."""
 
 import importlib.util
 import json
@@ -23,7 +23,7 @@ class PythonExamples(processes.ProcessTest):
         return process
 
     def said(self, processes_, pattern):
-        """What the first group of the pattern is in each line of each of them, when all have ended."""
+        """The first group of the pattern in each matching line of each program's output, when all have ended."""
         found = []
         for process in processes_:
             self.assertEqual(process.wait(SECONDS), 0, process.err)

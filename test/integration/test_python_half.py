@@ -1,4 +1,4 @@
-"""Several daemons of which some have what others lack: a push, the initial values, what came after a checkpoint."""
+"""Several daemons that hold different parts of a push, of the initial values, or of the updates after a checkpoint."""
 
 import signal
 import subprocess
@@ -10,12 +10,12 @@ import processes
 import psd
 
 COUNTING = {"policy": "locked", "optimizer": '{"type":"sgd","lr":1.0}', "membership__grace_ms": 0}
-SAMPLES = 48  # tensors begin at multiples of 16 values
+SAMPLES = 48  # tensors start at multiples of 16 values
 # Of two daemons the first has `a`, and the second the others; of three each has one.
 DEALT = psd.Model("dealt", {"a": (SAMPLES, 2), "b": (SAMPLES,), "c": (SAMPLES,)})
 THREE = psd.Model("three", {"a": (96,), "b": (96,), "c": (96,)})
 
-# What trainers do that are killed. Each says what it has done in a line, and waits.
+# Programs of trainers that are killed. Each reports its progress in a line, and waits.
 BEGINNING = """
 import os, time
 import psd
@@ -28,7 +28,7 @@ def done(what):
 """
 BRINGS_VALUES = BEGINNING + """
 print("connected", flush=True)
-while not os.path.exists("go on"):
+while not os.path.exists("continue"):
     time.sleep(0.01)
 client.join(model, model.zeros(), 0, 1)
 done("joined")
@@ -108,18 +108,18 @@ class PythonHalf(processes.ProcessTest):
             expected[index] -= 5
             push(3)
 
-    def test_who_brings_the_initial_values_dies_when_some_daemons_have_them(self):
+    def test_the_initializer_dies_when_some_daemons_are_initialized(self):
         daemons = self.several(3)
         dies = Trainer(self, BRINGS_VALUES, THREE, daemons[0])
         dies.until("connected")
         daemons[2].signal(signal.SIGSTOP)
-        self.write("go on", "")
+        self.write("continue", "")
         daemons[1].until_status("it has values", lambda status: status["shards"])
         dies.kill()
         daemons[2].signal(signal.SIGCONT)
         self.until_lost(daemons[1:2])
         self.assertEqual(daemons[0].status()["shards"], [])
-        for _ in range(2):  # nor does the next one mix its own with them
+        for _ in range(2):  # the next one does not mix its own values with them either
             client = psd.Client(daemons[0].address)
             self.addCleanup(client.close)
             with self.assertRaisesRegex(psd.ModelMismatch, "daemon 1 of 3, unix://.* has values, and the lead has none"):
@@ -132,7 +132,7 @@ class PythonHalf(processes.ProcessTest):
         np.testing.assert_array_equal(np.concatenate(list(self.pulled(again, THREE).values())), np.ones(THREE.size, np.float32))
 
     def test_a_trainer_dies_in_the_midst_of_a_push(self):
-        """Samples whose gradient the lead alone has are done, those that another daemon alone has are dealt again."""
+        """Samples whose gradient only the lead has are done; those that only another daemon has are assigned again."""
         daemons = self.several(2)
         cut = 2 * SAMPLES
         self.assertEqual(DEALT.size, 2 * cut)

@@ -1,4 +1,4 @@
-"""psd.jax: pytrees pulled and pushed, the steps of a local optimizer, and what is refused."""
+"""psd.jax: pytrees pulled and pushed, the steps of a local optimizer, and errors."""
 
 import importlib.util
 import unittest
@@ -53,13 +53,13 @@ class PythonJax(processes.ProcessTest):
     def test_what_cannot_be_is_refused_in_one_line(self):
         daemon = self.daemon()
         trainer = self.trainer(daemon, {"w": jnp.zeros(3)})
-        nobody = "tcp://localhost:1"
+        unused = "tcp://localhost:1"
         wrong = [
-            (lambda: psd.jax.Trainer({"a": [jnp.zeros(2, jnp.int32)]}, nobody), "leaf 'a.0' is int32; the daemon's parameters are float32"),
-            (lambda: psd.jax.Trainer({"a": jnp.zeros(2, jnp.bfloat16)}, nobody), "leaf 'a' is bfloat16"),
-            (lambda: psd.jax.Trainer({"a": 1.0}, nobody), "leaf 'a' is float; "),
-            (lambda: psd.jax.Trainer({}, nobody), "no leaf"),
-            (lambda: psd.jax.Trainer({"a.b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}}, nobody), "two leaves have one name"),
+            (lambda: psd.jax.Trainer({"a": [jnp.zeros(2, jnp.int32)]}, unused), "leaf 'a.0' is int32; the daemon's parameters are float32"),
+            (lambda: psd.jax.Trainer({"a": jnp.zeros(2, jnp.bfloat16)}, unused), "leaf 'a' is bfloat16"),
+            (lambda: psd.jax.Trainer({"a": 1.0}, unused), "leaf 'a' is float; "),
+            (lambda: psd.jax.Trainer({}, unused), "no leaf"),
+            (lambda: psd.jax.Trainer({"a.b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}}, unused), "two leaves have the same name"),
             (lambda: trainer.push({"v": jnp.zeros(3)}), "the parameters are"),
             (lambda: trainer.push({"w": jnp.zeros(4)}), r"gradient of 'w' has shape \(4,\); the parameter has \(3,\)"),
             (lambda: trainer.push({"w": jnp.zeros(3, jnp.float16)}), "leaf 'w' is float16"),
@@ -76,7 +76,7 @@ class PythonJax(processes.ProcessTest):
         with self.assertRaisesRegex(psd.InvalidArgument, "local_sgd"):
             self.trainer(other, {"w": jnp.zeros(3)})
 
-    def test_values_that_were_at_the_daemon_are_told_of(self):
+    def test_existing_values_of_the_daemon_are_reported(self):
         daemon = self.daemon(policy="locked")
         with self.trainer(daemon, {"w": jnp.zeros(3)}) as trainer:
             trainer.push({"w": jnp.ones(3)})
@@ -94,7 +94,7 @@ class PythonJax(processes.ProcessTest):
             with self.assertRaisesRegex(TypeError, "destination of a pull must be .*, which never changes"):
                 client.pull(values)
             self.assertEqual(values.tolist(), [0] * 16)
-            client.push(values)  # which is only read
+            client.push(values)  # it is only read
 
 
 if __name__ == "__main__":

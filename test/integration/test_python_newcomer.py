@@ -1,8 +1,8 @@
-"""A newcomer's ten minutes, in one go and as the documents tell it: tokens and TLS for a daemon, two PyTorch processes that train
-with it from Python, the page, and the model in PyTorch again.
+"""A new user's first ten minutes, as described in the documents: tokens and TLS for a daemon, two PyTorch processes
+that train with it from Python, the page, and the model loaded in PyTorch.
 
-Daemon and Python package are those of this build; where PSD_WHEEL names a wheel (scripts/wheel makes one), it is installed into a
-virtual environment first, and they are those of the wheel.
+Daemon and Python package are those of this build; if PSD_WHEEL names a wheel (scripts/wheel makes one), it is first
+installed into a virtual environment, and they are those of the wheel.
 """
 
 import json
@@ -30,7 +30,7 @@ WHEEL_BYTES_MAX = 15 * 2**20
 WORLD = 2
 STEPS = 200
 
-# What a user writes. The two lines of psd.torch are the ones of README.md.
+# A user's program. The two lines of psd.torch are those of README.md.
 PROGRAM = """
 import sys
 import torch
@@ -53,7 +53,7 @@ print(f"rank {optimizer.rank}: loss {loss.item():.6f}")
 
 
 @unittest.skipIf(MISSING, MISSING)
-class Newcomer(processes.ProcessTest):
+class FirstMinutes(processes.ProcessTest):
     def ran(self, *command, environment=None):
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                               timeout=processes.WAIT_S, check=False, cwd=self.folder, env={**os.environ, **(environment or {})})
@@ -61,13 +61,13 @@ class Newcomer(processes.ProcessTest):
         return done.stdout
 
     def python(self):
-        """The interpreter that has the package, and what its environment is to have."""
+        """The interpreter that has the package, and additions to its environment."""
         if not WHEEL:
             return sys.executable, {}
         self.ran(sys.executable, "-m", "venv", self.folder / "venv")
-        python, alone = self.folder / "venv" / "bin" / "python", {"PYTHONPATH": ""}  # not the package of this build
+        python, alone = self.folder / "venv" / "bin" / "python", {"PYTHONPATH": ""}  # excludes the package of this build
         self.ran(python, "-m", "pip", "install", "--no-deps", pathlib.Path(WHEEL).resolve(), environment=alone)
-        # PyTorch is where this interpreter has it.
+        # PyTorch is installed for this interpreter.
         installed = pathlib.Path(self.ran(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", environment=alone).strip())
         (installed / "torch.pth").write_text(f"{pathlib.Path(torch.__file__).parents[1]}\n")
         self.assertIn(str(installed), self.ran(python, "-c", "import psd; print(psd.__file__)", environment=alone))
@@ -77,7 +77,7 @@ class Newcomer(processes.ProcessTest):
         return python, alone
 
     def token(self, name, role):
-        """The file with a new token, whose line is in the daemon's file."""
+        """The file of a new token, whose line is in the daemon's file."""
         path = self.folder / f"{name}.token"
         path.write_text(self.ran(processes.PSD, "token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens"))
         path.chmod(0o600)
@@ -117,7 +117,7 @@ class Newcomer(processes.ProcessTest):
             self.processes.append(trainer)
             trainers.append(trainer)
 
-        # While they train, or just after: what the page shows, and nobody without a token sees.
+        # During training, or just after: the page's content, which requires a token.
         self.assertIn("<title>psd", self.asked(daemon, "/", reader_token, authority))
         processes.until("the page's status has the model",
                         lambda: json.loads(self.asked(daemon, "/api/status.json", reader_token, authority))["model"])
@@ -139,7 +139,7 @@ class Newcomer(processes.ProcessTest):
 
     @staticmethod
     def loaded(path):
-        """What safetensors.torch.load_file() does, without that package."""
+        """Equivalent to safetensors.torch.load_file(), without that package."""
         data = path.read_bytes()
         length = int.from_bytes(data[:8], "little")
         state = {}

@@ -1,4 +1,4 @@
-"""Readers of the Python package: they reconnect as trainers do, and use no options of trainers. Real daemons."""
+"""Readers of the Python package: they reconnect like trainers, and reject options of trainers. Real daemons."""
 
 import signal
 import threading
@@ -36,7 +36,7 @@ class PythonReaders(line_clients.LineTest):
             self.assertEqual({what for what, _ in events}, {"broke", "back"})
             self.assertIn("reads continue", events[-1][1])
             events.clear()
-        # A daemon that came back without a model has one again when a trainer has brought it.
+        # A daemon that resumed without a model has one again when a trainer has sent its values.
         newest = LINE.zeros()
         trainer.pull(newest)
         daemon.kill()
@@ -59,7 +59,7 @@ class PythonReaders(line_clients.LineTest):
         for _ in range(2):
             with self.assertRaises(psd.Unavailable):
                 reader.pull(LINE.zeros())
-            with self.assertRaisesRegex(psd.Unavailable, "no way back within"):
+            with self.assertRaisesRegex(psd.Unavailable, "could not reconnect within"):
                 reader.observe(LINE)
         self.daemon(policy="locked", **saved)
         processes.until("the reader is back", lambda: self.observes(reader))
@@ -69,7 +69,7 @@ class PythonReaders(line_clients.LineTest):
     def observes(reader):
         try:
             return reader.observe(LINE)
-        except psd.Unavailable:  # the daemon is not there yet
+        except psd.Unavailable:  # the daemon is not running yet
             return None
 
     def test_what_only_trainers_use_is_refused_to_a_reader(self):

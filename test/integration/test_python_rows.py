@@ -1,4 +1,4 @@
-"""psd.torch.Embedding: whatever treats a model's parameters treats rows of tables too, as it treats those of nn.Embedding."""
+"""psd.torch.Embedding: code that handles a model's parameters handles rows of tables too, like those of nn.Embedding."""
 
 import copy
 import gc
@@ -45,7 +45,7 @@ def plain(model, optimizer, parts):
 
 def cleared_by_module(set_to_none):
     def step(model, optimizer, parts):
-        loss_of(model, *parts[0]).backward()  # which is given up
+        loss_of(model, *parts[0]).backward()  # abandoned
         model.zero_grad(set_to_none=set_to_none)
         loss_of(model, *parts[1]).backward()
         optimizer.step()
@@ -207,7 +207,7 @@ class PythonRows(processes.ProcessTest):
         with torch_distributed():
             pairs = self.both()
             for model, optimizer in pairs:
-                wrapped = nn.parallel.DistributedDataParallel(model)  # which writes every parameter, with the values that it has
+                wrapped = nn.parallel.DistributedDataParallel(model)  # writes every parameter, with its current values
                 for parts in batches():
                     plain(wrapped, optimizer, parts)
             self.assert_same(pairs[0][0], pairs[1][0])
@@ -253,10 +253,10 @@ class PythonRows(processes.ProcessTest):
         first = models[0].embedding(ids[:1])
         others_step()
         second = models[0].embedding(ids)
-        self.assertEqual(second[:, 0].tolist(), [-1, -2])  # the first row as the pass before has read it
+        self.assertEqual(second[:, 0].tolist(), [-1, -2])  # the first row as read by the previous pass
         (first.sum() + second.sum()).backward()
         others_step()
-        self.assertEqual(models[0].embedding(ids)[:, 0].tolist(), [-1, -2])  # also when the passes' graphs have gone
+        self.assertEqual(models[0].embedding(ids)[:, 0].tolist(), [-1, -2])  # even after the passes' graphs were freed
         optimizers[0].step()
         self.assertEqual(models[0].embedding(ids)[:, 0].tolist(), [-5, -4])  # gradients of 2 and 1
 
@@ -333,7 +333,7 @@ class PythonRows(processes.ProcessTest):
         torch.save(model, saved)
         saved.seek(0)
         with torch.serialization.safe_globals([nn.Sequential, nn.Linear]):
-            loaded = torch.load(saved)  # weights_only, as torch's default is
+            loaded = torch.load(saved)  # weights_only, as by default in torch
         self.assertEqual((loaded[0].table, len(loaded[0].rows)), (model[0].table, 0))
         self.assertTrue(torch.equal(loaded[1].weight, model[1].weight))
         with self.assertRaisesRegex(psd.InvalidArgument, "'e' has no daemon"):

@@ -1,4 +1,5 @@
-"""Codecs at several daemons: what error feedback keeps of a push reaches the daemon that lacks it, once, and pulls are rounded alone."""
+"""Codecs at several daemons: the residual of error feedback reaches the daemon that lacks it, once, and only pulls are
+rounded."""
 
 import itertools
 import threading
@@ -8,7 +9,7 @@ import processes
 
 import psd
 
-# Cut in the midst of a tensor.
+# Cut within a tensor.
 MODEL = psd.Model("coded", {"w": (30, 211), "b": (77,)})
 PUSHES, RANKS = 6, 2
 RULES = {"locked": {"policy": "locked", "optimizer": '{"type":"sgd","lr":1.0}'},
@@ -18,7 +19,7 @@ RULES = {"locked": {"policy": "locked", "optimizer": '{"type":"sgd","lr":1.0}'},
 
 
 def downhill(rank):
-    """Whole numbers, in an order in which every block has large and small ones: what the model holds is exact."""
+    """Whole numbers, in an order in which every block has large and small ones: the model is exact."""
     places = np.arange(MODEL.size)
     return -(1 + rank + (places * (7919 + rank)) % MODEL.size).astype(np.float32)
 
@@ -42,7 +43,7 @@ class PythonSeveralCodecs(processes.ProcessTest):
         return values
 
     def push_the_rest(self, client, values, pushes=3):
-        """Nothing new, until all that was kept must have gone."""
+        """Pushes zeros until every residual has been sent."""
         for _ in range(pushes):
             client.pull(values)
             self.assertEqual(client.push(MODEL.zeros()).outcome, "applied")
@@ -79,7 +80,7 @@ class PythonSeveralCodecs(processes.ProcessTest):
 
     def test_a_part_that_one_daemon_has_dropped_comes_again_and_the_others_do_not(self):
         cut = self.cut()
-        for late in range(2):  # the daemon whose round is closed before the slow one comes
+        for late in range(2):  # the daemon whose round closes before the slow trainer's push
             daemons = self.several(f"late{late}", policy="sync", policy__backup_trainers=1, policy__round_timeout_ms=600_000,
                                    optimizer='{"type":"sgd","lr":1.0}')
             quick, slow = self.joined(daemons, 0), self.joined(daemons, 1, codec="topk:fraction=0.5")
@@ -98,7 +99,7 @@ class PythonSeveralCodecs(processes.ProcessTest):
             quick.close()
 
     def cut(self):
-        """Where the second daemon's part begins."""
+        """Start of the second daemon's part."""
         daemons = self.several("cut", **RULES["locked"])
         self.joined(daemons, 0)
         return daemons[0].status()["model"]["parameters"]

@@ -8,10 +8,10 @@ import processes
 
 import psd
 
-# Cut in the midst of tensors, between them, and with tensors that no cut goes through.
+# Cut within tensors, between them, and with tensors that no cut divides.
 MODEL = psd.Model("several", {"embed": (301, 7), "scale": (), "fc1.weight": (64, 33), "fc1.bias": (64,), "fc2.weight": (10, 64), "fc2.bias": (10,)})
 COUNTING = {"policy": "locked", "optimizer": '{"type":"sgd","lr":1.0}'}
-# By rules of their own: a tensor that is cut, those of one daemon, and what is left.
+# Groups with rules of their own: a cut tensor, tensors of one daemon, and the rest.
 GROUPS = {"policy": "locked", "optimizer": '{"type":"sgd","lr":0.1,"momentum":0.9}', "groups": [
     {"match": ["embed"], "policy": {"type": "sync", "round_timeout_ms": 600_000}, "optimizer": {"type": "adam", "lr": 0.01}},
     {"match": ["fc2*", "scale"], "policy": {"type": "hogwild"}, "optimizer": {"type": "adagrad", "lr": 0.1}}]}
@@ -25,18 +25,18 @@ class PythonSeveralDaemons(processes.ProcessTest):
         return [self.one(i, **settings) for i in range(count)]
 
     def one(self, index, **settings):
-        """One of several(), perhaps in the place of one that is dead."""
+        """One of several(), possibly replacing a dead one."""
         return self.daemon(listen=(self.addresses[index],), daemons=self.addresses, index=index, **settings)
 
     def joined(self, daemons, model=MODEL, rank=0, world_size=1, values=None, **options):
-        client = psd.Client(daemons[-1].address, **options)  # whichever: it tells of the others
+        client = psd.Client(daemons[-1].address, **options)  # any of them: it sends the others' addresses
         self.addCleanup(client.close)
         client.join(model, model.zeros() if values is None else values, rank, world_size)
         return client
 
     def steps(self, daemons, steps=12, rows=False, random=None, before=lambda step: None, **options):
-        """What one trainer makes of the model, by gradients that come from the parameters themselves. `random`: of a trainer that this
-        one goes on for."""
+        """The model that one trainer makes, with gradients computed from the parameters. `random`: the generator of the
+        trainer that this one continues."""
         model = TABLES if rows else MODEL
         random = random or np.random.default_rng(3)
         values = model.flatten({name: random.standard_normal(shape, dtype=np.float32) for name, shape in model.shapes.items()})
@@ -91,13 +91,13 @@ class PythonSeveralDaemons(processes.ProcessTest):
         self.assertTrue(all(part["user"] > 10 for part in held), held)
 
     def divided(self, count, to, folders):
-        """Lets psd repartition divide the folders; gives those of the new daemons."""
+        """Divides the folders by psd repartition; returns those of the new daemons."""
         self.assert_ends(self.start_psd("repartition", *folders, "--daemons", count, "--to", to))
         return [to / f"partition-{i}" for i in range(count)]
 
     def test_another_number_of_daemons_makes_the_same_bits(self):
         settings = {"policy": "locked", "optimizer": '{"type":"adam","lr":0.01}', "row_shards": 3, "shards": 2}
-        phases, values, rows = (2, 3, 1, 2), [], []  # daemons, for some steps each
+        phases, values, rows = (2, 3, 1, 2), [], []  # number of daemons, for some steps each
         alone, random = self.several(1, **settings), np.random.default_rng(3)
         for _ in phases:
             values, seen = self.steps(alone, 4, True, random)
@@ -223,7 +223,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         for index, complaint in enumerate(complaints):
             daemons[index].kill()
             daemons[index] = self.one(index, **COUNTING)
-            other = psd.Client(self.addresses[0])  # which would bring what it begins with
+            other = psd.Client(self.addresses[0])  # would send its initial values
             self.addCleanup(other.close)
             with self.assertRaisesRegex(psd.ModelMismatch, f"daemon 1 of 2, unix://.* {complaint}"):
                 other.join(MODEL, MODEL.zeros(), 1, 2)
@@ -232,7 +232,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
             client.pull(values)
             np.testing.assert_array_equal(values, -(index + 2) * gradient)
 
-    def test_rounds_go_on_after_daemons_were_away(self):
+    def test_rounds_continue_after_daemons_were_down(self):
         settings = {"policy": "sync", "policy__round_timeout_ms": 300}
         daemons, done, go_on, faults = self.several(2, **settings), [0, 0], True, []
 
@@ -265,7 +265,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         self.assertEqual(faults, [])
 
     def train_dealt(self, daemons, model, deal, may, rank, pushed, faults, **options):
-        """A trainer of as many samples as are dealt, whose gradient counts them. Where it may not push on, it pulls until it may."""
+        """Trains the assigned samples with gradients that count them. While it may not push, it pulls."""
         try:
             client, values = self.joined(daemons, model, rank, 2, **options), model.zeros()
             while (dealt := client.take_samples(*deal)).what == "range":
@@ -280,7 +280,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         except Exception as fault:  # pylint: disable=broad-exception-caught
             faults.append(fault)
 
-    def test_dealt_samples_are_in_every_partition_once_though_daemons_are_killed(self):
+    def test_assigned_samples_are_in_every_partition_once_though_daemons_are_killed(self):
         def settings(index):
             return {**COUNTING, "durability__type": "log", "durability__path": str(self.folder / f"saved{index}"), "world_size": {"min": 1, "max": 2}}
 
@@ -309,7 +309,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         for name, view in model.views(values).items():
             np.testing.assert_array_equal(view, np.full(view.shape, epochs, np.float32), name)
 
-    def test_dealt_samples_are_in_once_though_the_model_moves(self):
+    def test_assigned_samples_are_in_the_model_once_though_it_moves(self):
         def several(count, name):
             addresses = self.addresses = [self.unix_address(f"{name}{i}.sock") for i in range(count)]
             saved = {"save": str(self.folder / f"{name}.safetensors")} if count == 1 else {}
@@ -338,13 +338,13 @@ class PythonSeveralDaemons(processes.ProcessTest):
             thread.join()
         self.assertEqual(faults, [])
         self.assertLess(sum(pushed), samples * epochs / 4 + 10)
-        self.assert_ends(daemons[0])  # all trainers are done: those that had left count
+        self.assert_ends(daemons[0])  # all trainers are done, including those that had left
         self.assertEqual(processes.all_values(self.folder / "c.safetensors"), {float(epochs)})
 
     def test_what_does_not_fit_together_is_refused(self):
         lead, second = self.several(2, policy="locked")
-        for model, complaint in ((psd.Model("tiny", {"w": (3,)}), "cannot be cut for 2 daemons: partition 1 would hold nothing"),
-                                 (psd.Model("odd", {"w[0:9]": (99,)}), "'w\\[0:9\\]' has a name as the parts of tensors have")):
+        for model, complaint in ((psd.Model("tiny", {"w": (3,)}), "cannot be cut for 2 daemons: partition 1 would be empty"),
+                                 (psd.Model("odd", {"w[0:9]": (99,)}), "'w\\[0:9\\]' has a name reserved for parts of tensors")):
             with self.assertRaisesRegex(psd.InvalidArgument, complaint):
                 self.joined([lead], model)
         second.kill()
@@ -370,7 +370,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         with self.assertRaisesRegex(psd.InvalidArgument, r"groups\[1\].match of the daemons' configuration matches no tensor"):
             wrong.join(MODEL, MODEL.zeros(), 0, 1)
 
-    def test_calls_with_rows_that_nobody_waits_for(self):
+    def test_abandoned_calls_with_rows(self):
         daemons = self.several(2, policy="locked")
         client = self.joined(daemons, TABLES, transport="rpc")
         rows, values = client.rows(), TABLES.zeros()

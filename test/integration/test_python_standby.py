@@ -1,4 +1,4 @@
-"""A primary that dies while a daemon catches up with it: of a model that takes its time."""
+"""A primary that dies while a standby is syncing, with a large model."""
 
 import socket
 import threading
@@ -10,13 +10,13 @@ import processes
 
 import psd
 
-MODEL = psd.Model("large", {"w": (2 << 20,)})  # 8 MiB, in several parts of a copy
-HELD_AFTER = 2 << 20  # bytes of a copy
+MODEL = psd.Model("large", {"w": (2 << 20,)})  # 8 MiB, in several parts of the image
+HELD_AFTER = 2 << 20  # bytes of the image
 PATIENT = {"silence_ms": 1000, "alone_ms": 20_000}
 
 
 class Relay:
-    """Stands before a daemon's Unix socket, and lets no more than so many bytes come from it over a connection."""
+    """A relay before a daemon's Unix socket that passes at most `most` bytes from the daemon on each connection."""
 
     def __init__(self, path, most):
         self.path, self.most, self.held, self.sockets = str(path), most, threading.Event(), []
@@ -47,7 +47,7 @@ class Relay:
             return
 
     def close(self):
-        """As a machine that is gone."""
+        """Like a machine failure."""
         for each in [self.listening, *self.sockets]:
             try:
                 each.shutdown(socket.SHUT_RDWR)
@@ -71,7 +71,7 @@ class PythonStandby(processes.ProcessTest):
         daemon.until_status(f"it is the primary of epoch {epoch}",
                             lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
 
-    def test_a_primary_that_dies_while_another_catches_up_goes_on_from_its_log(self):
+    def test_a_primary_that_dies_while_another_is_syncing_resumes_from_its_log(self):
         relay = Relay(self.folder / "a.sock", HELD_AFTER)
         self.addCleanup(relay.close)
         primary = self.one("a", [relay.address])
@@ -91,22 +91,22 @@ class PythonStandby(processes.ProcessTest):
         self.addCleanup(reader.close)
         reader.observe(MODEL)
         primary.until_status("it has its first checkpoint", lambda status: status["durability"]["checkpoints"] > 0)
-        newcomer = self.one("b")
+        syncing = self.one("b")
         self.assertTrue(relay.held.wait(processes.WAIT_S), "the copy has not begun")
-        push(2)  # which are to come after the copy
+        push(2)  # to be sent after the image
         self.assertEqual(primary.status()["group"]["standby"], "")
         primary.kill()
         relay.close()
-        newcomer.until_status("it says what to do", lambda status: "start the primary again" in status["group"]["waits"])
-        self.assertEqual(newcomer.status()["group"]["role"], "newcomer")
-        self.assertEqual(newcomer.status()["group"]["epoch"], 1)
+        syncing.until_status("it says what to do", lambda status: "restart the primary" in status["group"]["waits"])
+        self.assertEqual(syncing.status()["group"]["role"], "newcomer")
+        self.assertEqual(syncing.status()["group"]["epoch"], 1)
         primary = self.one("a")
         self.until_primary(primary, 2)
         push(2)
         primary.until_in_sync()
         push(1)
         primary.kill()
-        self.until_primary(newcomer, 3)
+        self.until_primary(syncing, 3)
         push(1)
         for each in (client, reader):
             values = MODEL.zeros()

@@ -1,4 +1,4 @@
-"""psd.torch.Optimizer: the same steps as a local optimizer, and what PyTorch's programs do besides."""
+"""psd.torch.Optimizer: the same steps as a local optimizer, and other features that PyTorch programs use."""
 
 import contextlib
 import copy
@@ -58,7 +58,7 @@ class Whole(nn.Module):
 class PythonTorch(served_models.ServedTest):
     def test_overlap_takes_work_in_proportion_to_the_tensors(self):
         def work(count):
-            """Operations of Python in the backward pass and step of a model of that many tensors."""
+            """Number of Python operations in the backward pass and step of a model with that many tensors."""
             model = torch.nn.ParameterList([torch.zeros(1) for _ in range(count)])
             done = 0
 
@@ -78,7 +78,7 @@ class PythonTorch(served_models.ServedTest):
                     sys.settrace(None)
             return done
 
-        self.assertLess(work(400), 6 * work(100))  # 4: in proportion; 16: each tensor looks at all others
+        self.assertLess(work(400), 6 * work(100))  # 4: linear; 16: quadratic
 
     def test_takes_the_steps_of_a_local_optimizer(self):
         for options, more in (({}, {}), ({"overlap": True}, {}), ({}, {"clip": 0.1}), ({}, {"parts": 4})):
@@ -112,7 +112,7 @@ print(faults())
 """
 
         def count(how):
-            # A threshold that is set does not rise by itself with what is freed.
+            # A threshold that is set is not raised automatically by freed memory.
             done = subprocess.run([sys.executable, "-c", program, how], env={**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)},
                                   capture_output=True, text=True, timeout=processes.WAIT_S, check=True)
             return int(done.stdout)
@@ -180,7 +180,7 @@ print(faults())
         again = make_model()
         again.load_state_dict(torch.load(saved))
         self.assert_same(again, local)
-        other = self.served(again)  # another daemon, which begins with what was loaded
+        other = self.served(again)  # another daemon, which starts with the loaded values
         self.assert_same(again, local)
         self.assertTrue(other._info.brought_initial_values)
 
@@ -196,7 +196,7 @@ print(faults())
             self.assertNotIn("\n", str(refused.exception))
         for key, value in model.state_dict().items():
             self.assertTrue(torch.equal(value, before[key]), f"{key}: nothing is loaded in part")
-        model.frozen.load_state_dict(other.frozen.state_dict())  # which is this trainer's own
+        model.frozen.load_state_dict(other.frozen.state_dict())  # this trainer's own
         model.load_state_dict({"norm.running_mean": torch.ones(1)}, strict=False)
         self.assertEqual((float(model.frozen.weight), float(model.norm.running_mean)), (1, 1))
         copied, saved = copy.deepcopy(model), io.BytesIO()
@@ -234,7 +234,7 @@ print(faults())
             self.addCleanup(optimizer.client.close)
 
             def first(_, daemon=daemon, overlap=overlap):
-                """The backward pass has come to the first layer, whose gradient is the last."""
+                """The backward pass has reached the first layer, whose gradient is the last."""
                 if overlap:
                     processes.until("the daemon has some", lambda: daemon.counter("push_bytes") > 0)
                 left[overlap] = daemon.counter("push_bytes")
@@ -256,7 +256,7 @@ print(faults())
             client.pull(values)
             self.assertEqual(values.tolist(), [2] * 32)
             push = client.partial_push(gradient)
-            gradient.fill_(-5)  # of the tensor's own memory is what is sent
+            gradient.fill_(-5)  # the tensor's own memory is sent
             push.ready(0, 32)
             push.finish().wait()
             client.pull(values)
@@ -302,7 +302,7 @@ print(faults())
             mine(torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
         optimizer = self.served(mine, optimizer='{"type":"sgd","lr":0.1}')
         local = Ratings(nn.Embedding(50, 4), nn.Embedding(50, 4))
-        far = 1 << 40  # no table of that size is anywhere
+        far = 1 << 40  # no machine has a table of that size
         with torch.no_grad():
             everybody = torch.arange(50)
             local.user.weight.copy_(mine.user(everybody * far))
@@ -359,7 +359,7 @@ print(faults())
             with self.assertRaisesRegex(psd.InvalidArgument, "parameter '0.weight' is torch.float(64|16); the daemon's are"):
                 optimizer.step()
             model.float()
-            if change is nn.Module.half:  # which has rounded the values
+            if change is nn.Module.half:  # rounds the values
                 with self.assertRaisesRegex(psd.InvalidArgument, "'0.weight' was changed by something else .* the daemon's values are back"):
                     optimizer.step()
             train(model, optimizer)  # from the daemon's values, which no gradient has changed
@@ -388,7 +388,7 @@ print(faults())
                         scaler.unscale_(optimizer)
                     with self.assertRaisesRegex(psd.InvalidArgument, "a scaler needs overlap=False"):
                         scaler.step(optimizer)
-                    # Without it the optimizer goes on.
+                    # Without the scaler the optimizer continues.
                     optimizer.zero_grad()
                     nn.functional.mse_loss(model(x), y).backward()
                     optimizer.step()
@@ -396,7 +396,7 @@ print(faults())
 
     def test_what_a_backward_pass_that_failed_had_sent_is_given_up(self):
         model, local = make_model(), make_model()
-        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.05,"momentum":0.9}', shards=1)  # of which no part is applied
+        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.05,"momentum":0.9}', shards=1)  # no part of a push is applied alone
         optimizer = psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1, overlap=True)
         self.addCleanup(optimizer.client.close)
 
@@ -404,7 +404,7 @@ print(faults())
             raise ZeroDivisionError
 
         x, y = next(batches())
-        hook = next(model.parameters()).register_hook(fail)  # the last whose gradient is made
+        hook = next(model.parameters()).register_hook(fail)  # whose gradient is computed last
         with self.assertRaises(ZeroDivisionError):
             nn.functional.mse_loss(model(x), y).backward()
         hook.remove()
@@ -425,16 +425,16 @@ print(faults())
 
                 ctrl_c.check(self, f"step(), overlap={overlap}", trains, optimizer.client.close)
 
-    def test_a_model_goes_on_without_its_optimizer(self):
+    def test_a_model_works_without_its_optimizer(self):
         for error in (None, KeyboardInterrupt):
             model = make_model()
             x, y = next(batches())
             with contextlib.suppress(KeyboardInterrupt), self.served(model, overlap=True) as optimizer:
-                nn.functional.mse_loss(model(x), y).backward()  # which has begun to leave
+                nn.functional.mse_loss(model(x), y).backward()  # sending has started
                 if error:
                     raise error
             for _ in range(2):
-                nn.functional.mse_loss(model(x), y).backward()  # and nothing of it leaves
+                nn.functional.mse_loss(model(x), y).backward()  # nothing of it is sent
             with self.assertRaisesRegex(psd.InvalidArgument, "this client is closed"):
                 optimizer.step()
 

@@ -1,4 +1,4 @@
-"""The package is typed: mypy --strict has nothing to say of it, nor of the examples' use of it."""
+"""The package is typed: mypy --strict reports nothing for it, nor for the examples' use of it."""
 
 import importlib.util
 import os

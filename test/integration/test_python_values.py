@@ -1,4 +1,5 @@
-"""psd.torch.Optimizer: values and numbers that a program changes itself are noticed, and what it wraps or shares stays so."""
+"""psd.torch.Optimizer: values and settings that a program changes itself are detected, and wrapping and sharing keep
+working."""
 
 import copy
 import io
@@ -23,7 +24,7 @@ def local_steps(model):
 
 
 class Wrapper(torch.optim.Optimizer):
-    """As accelerate's: an optimizer that has none of the base's attributes."""
+    """Like accelerate's: an optimizer that has none of the base's attributes."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -43,7 +44,7 @@ class Overriding(psd.torch.Optimizer):
 
 
 def with_attributes_of(optimizer):
-    """As Lightning's wrapper: of a class that inherits from the optimizer's, with a copy of its attributes."""
+    """Like Lightning's wrapper: of a class that inherits from the optimizer's, with a copy of its attributes."""
     wrapper = type("Wrapping" + type(optimizer).__name__, (type(optimizer),), {"__init__": lambda self: None})()
     wrapper.__dict__ = {key: value for key, value in optimizer.__dict__.items() if key != "step"}
     return wrapper
@@ -62,7 +63,7 @@ class PythonValues(served_models.ServedTest):
                 "init": nn.init.zeros_, "data.copy_": lambda parameter: parameter.data.copy_(torch.zeros_like(parameter)),
                 "detach().mul_": lambda parameter: parameter.detach().mul_(2),
                 "another optimizer": lambda parameter: torch.optim.SGD([parameter], 1.0).step()}
-        for width in (16, 3000):  # of which all values are compared, or a sample
+        for width in (16, 3000):  # compares all values, or a sample
             torch.manual_seed(1)
             model = nn.Sequential(nn.Linear(8, width), nn.Linear(width, 1))
             optimizer = self.served(model, self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.001}'))
@@ -130,7 +131,7 @@ class PythonValues(served_models.ServedTest):
         average = torch.optim.swa_utils.AveragedModel(mine)
         with torch_distributed():
             for model, steps in ((mine, optimizer), (local, local_steps(local))):
-                wrapped = nn.parallel.DistributedDataParallel(model)  # which writes what is there already
+                wrapped = nn.parallel.DistributedDataParallel(model)  # writes the same values
                 scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
                 for number, (x, y) in enumerate(batches(12)):
                     steps.zero_grad()
@@ -324,7 +325,7 @@ class PythonValues(served_models.ServedTest):
         for each in (daemon, rounds):
             each.until_status("the trainer has left", lambda status: not status["trainers"])
             self.assertEqual(each.status()["trainers_lost"], 0)
-        self.served(model, daemon).close()  # a complete start is still possible
+        self.served(model, daemon).close()  # it can still be started
 
     def test_a_parameter_is_served_once_and_shares_no_memory(self):
         model = make_model()
@@ -332,7 +333,7 @@ class PythonValues(served_models.ServedTest):
         with self.assertRaisesRegex(psd.InvalidArgument, r"'0.weight' is served by a psd.torch.Optimizer already: close\(\) that first"):
             self.served(model)
         child = os.fork()
-        if child == 0:  # may serve what it has from its parent
+        if child == 0:  # may serve what it inherited from its parent
             try:
                 psd._served.check_free(dict(model.named_parameters()))
                 os._exit(0)
@@ -347,7 +348,7 @@ class PythonValues(served_models.ServedTest):
                 self.served(tied)
         self.served(model).close()
 
-    def test_who_finds_a_model_at_the_daemon_is_told(self):
+    def test_a_model_at_the_daemon_is_reported(self):
         daemon = self.daemon(policy="locked", optimizer=served_models.SGD)
         with self.assertNoLogs("psd", logging.WARNING):
             model = make_model()

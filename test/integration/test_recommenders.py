@@ -1,4 +1,4 @@
-"""Models with embedding tables in real processes: trained by several, watched, and without their rows."""
+"""Models with embedding tables in real processes: trained by several trainers, watched, and with lost rows."""
 
 import json
 import os
@@ -7,12 +7,12 @@ import unittest
 
 import processes
 
-MOVIELENS = pathlib.Path(os.environ.get("PSD_MOVIELENS") or os.devnull)  # which is no folder
+MOVIELENS = pathlib.Path(os.environ.get("PSD_MOVIELENS") or os.devnull)  # not a folder
 RATINGS = "ratings:samples=8000,users=60,items=40,noise=0.3"
 FACTORS = "mf:dim=6,decay=0.002"
 CLICKS = "clicks:samples=4000,scale=100000"
 SGD = '{"type":"sgd","lr":0.4}'
-# The mean is in every sample: with steps of that size it swings, where gradients come late.
+# The mean is in every sample: with larger steps it oscillates when gradients are late.
 GROUPS = '[{"match":"mean","optimizer":{"type":"sgd","lr":0.02}}]'
 
 
@@ -40,9 +40,9 @@ class Training(RecommenderTest):
                 trainers = self.trainers(daemon, 2, FACTORS, RATINGS, "--batch-size", batch, "--epochs", 8, "--metrics", metrics, *more)
                 for trainer in trainers:
                     self.assert_ends(trainer)
-                self.assertRegex(trainers[0].out, r"test loss \d\.\d{4}, rmse 0\.\d{4} on 888 made-up ratings")
+                self.assertRegex(trainers[0].out, r"test loss \d\.\d{4}, rmse 0\.\d{4} on 888 synthetic ratings")
                 score = self.score(daemon, FACTORS, RATINGS)
-                # The noise is 0.3; without the factors it were 0.74.
+                # The noise is 0.3; without the factors 0.74.
                 self.assertLess(score["rmse"], 0.38)
                 self.assertGreater(score["rmse"], 0.27)
                 self.assertLessEqual(self.rows(daemon)["user"], 60)
@@ -85,7 +85,7 @@ class Watching(RecommenderTest):
 
 class LostRows(RecommenderTest):
     def restarted(self, *more):
-        """A trainer whose daemon dies and comes back with nothing."""
+        """A trainer whose daemon dies and restarts empty."""
         daemon = self.daemon(optimizer=SGD, groups=GROUPS, listen=(self.unix_address(),))
         trainer, = self.trainers(daemon, 1, FACTORS, RATINGS, "--steps", 10_000_000, *more)
         daemon.until_status("it trains", lambda status: any(each["step"] > 2 for each in status["trainers"]))
@@ -96,7 +96,7 @@ class LostRows(RecommenderTest):
         trainer, _ = self.restarted()
         self.assert_fails(trainer, "came back without the rows of the embedding tables", "--go-on-without-rows")
 
-    def test_it_goes_on_if_it_is_told_to(self):
+    def test_it_continues_if_configured(self):
         trainer, daemon = self.restarted("--go-on-without-rows")
         daemon.until_status("rows are there again", lambda status: any(table["rows"] > 10 for table in status["tables"]))
         trainer.signal(2)
@@ -113,7 +113,7 @@ class Refused(RecommenderTest):
         self.write("ratings.csv", "userId,movieId,rating,timestamp\n1,2,3.5,4\n1,2,much,4\n")
         trainer = self.start_trainer("train", "--server", self.unix_address("none.sock"), "--model", "mf", "--data",
                                      f"movielens:{self.folder}")
-        self.assert_fails(trainer, "--data: ", "ratings.csv:3:5: 'much' is no rating; expected a number")
+        self.assert_fails(trainer, "--data: ", "ratings.csv:3:5: 'much' is not a rating; expected a number")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A daemon that is killed in mid-training and started again: the trainers go on by themselves."""
+"""A daemon that is killed in mid-training and started again: the trainers continue automatically."""
 
 import collections
 import json
@@ -11,22 +11,22 @@ import processes
 TRAINERS = 2
 STEPS = 600
 KILLS = 3
-PERIOD = 8  # of easgd: steps between exchanges, its default
+PERIOD = 8  # of easgd: steps between exchanges, the default
 
 
 class KilledDaemon(processes.ProcessTest):
     def start(self, durability, policy, codec="none"):
-        # The same address every time: trainers come back to where they left.
+        # The same address every time: trainers reconnect to it.
         return self.daemon(listen=(self.unix_address(),), policy=policy, shards=2, durability=durability,
                            codecs={"push": {"default": codec}})
 
     def train_through(self, durability, policy="locked", pushes=STEPS, codec="none"):
-        """Two trainers with so many pushes each, a daemon that is killed again and again; its status after the end."""
+        """Two trainers with that many pushes each, and a daemon that is killed repeatedly; returns its final status."""
         daemon = self.start(durability, policy, codec)
         trainers = [self.train(daemon.address, rank, TRAINERS, steps=STEPS) for rank in range(TRAINERS)]
         for kill in range(1, KILLS + 1):
             target = kill * pushes // (KILLS + 2)
-            # The faster one may be through with all of its own before the slower one has made as many.
+            # The faster one may have made all of its pushes before the slower one has made as many.
             daemon.until_status(f"one has made {target} pushes",
                                 lambda status: len(status["trainers"]) == TRAINERS
                                 and any(trainer["step"] >= target for trainer in status["trainers"]))
@@ -52,8 +52,8 @@ class KilledDaemon(processes.ProcessTest):
         daemon.kill()
         self.start({"type": "none"}, "locked")
         self.assertEqual(trainer.wait(), 2)
-        self.assertIn("the daemon came back with policy 'locked', under which trainers take other steps by "
-                      "themselves than before; start this trainer anew", trainer.err)
+        self.assertIn("the daemon came back with policy 'locked', whose local steps differ from those that "
+                      "this trainer joined with; restart this trainer", trainer.err)
 
     def test_with_a_log_no_exchange_of_easgd_is_lost(self):
         path = self.folder / "saved"
@@ -64,11 +64,11 @@ class KilledDaemon(processes.ProcessTest):
         self.assert_ends(replayed)
         self.assertIn(f"shards at update {exchanges}, {exchanges}", replayed.out)
 
-    def test_with_a_log_every_dealt_sample_is_trained_once(self):
+    def test_with_a_log_every_assigned_sample_is_trained_once(self):
         epochs, samples = 12, 400
         for policy in ("locked", "sync"):
             with self.subTest(policy):
-                # No checkpoint but the first, so that the log holds everything.
+                # No checkpoint except the first, so that the log holds everything.
                 durability = {"type": "log", "path": str(self.folder / "saved"), "every_seconds": 0}
                 daemon = self.start(durability, policy)
                 trainers = [self.start_trainer("train", "--server", daemon.address, "--rank", rank, "--world-size", TRAINERS,
@@ -93,7 +93,7 @@ class KilledDaemon(processes.ProcessTest):
                 self.assert_stops(daemon)
                 inspected = self.start_psd("inspect", max((self.folder / "saved").glob("checkpoint-*")))
                 self.assert_ends(inspected)
-                self.assertIn(f"samples    {epochs} epochs of {samples}: {epochs * samples} are done, 0 under way", inspected.out)
+                self.assertIn(f"samples    {epochs} epochs of {samples}: {epochs * samples} done, 0 assigned", inspected.out)
                 shutil.rmtree(self.folder / "saved")
 
     def test_with_checkpoints_what_came_after_the_last_one_is_missing(self):
@@ -102,32 +102,32 @@ class KilledDaemon(processes.ProcessTest):
                                      "every_seconds": 0})
         for shard in status["shards"]:
             self.assertLessEqual(shard["version"], TRAINERS * STEPS)
-            self.assertGreater(shard["version"], TRAINERS * STEPS // 2, "it began anew")
+            self.assertGreater(shard["version"], TRAINERS * STEPS // 2, "it started from scratch")
 
-    def test_without_either_a_trainer_brings_what_it_has(self):
+    def test_without_either_a_trainer_initializes_the_model_again(self):
         daemon = self.daemon(listen=(self.unix_address(),))
         trainer = self.endless_trainer(daemon)
         daemon.kill()
         daemon = self.daemon(listen=(self.unix_address(),))
         daemon.until_status("it trains again", lambda status: status["trainers"] and status["shards"][0]["version"] > 2)
-        self.assertIn("this trainer brought its newest parameters", trainer.err)
+        self.assertIn("this trainer sent its newest parameters", trainer.err)
         self.assertIn("joined (process", daemon.err)
-        self.assertIn(" and brings the parameters that it has: this daemon begins without any", daemon.err)
+        self.assertIn(" and initializes the model with its own parameters: this daemon starts without any", daemon.err)
         had = re.search(r" warn +the model has the parameters that rank 0 \(process \d+ on \S+\) had at its step (\d+); updates "
-                        r"that it had not pulled are missing, and the optimizer's state begins anew", daemon.err)
+                        r"that it had not pulled are missing, and the optimizer's state is reset", daemon.err)
         self.assertGreater(int(had[1]), 0)
         self.assertNotIn("initial values", daemon.err)
 
 
 class EndOfARun(processes.ProcessTest):
-    """exit_when_done, and a daemon that is not there all the time."""
+    """exit_when_done, with a daemon that is down for some time."""
 
     def start(self, **durability):
         return self.daemon(listen=(self.unix_address(),), policy="locked", exit_when_done=True,
                            durability={"path": str(self.folder / "saved"), **durability})
 
     def when_one_is_done(self, **durability):
-        """A daemon of two trainers, one of which has done its work; and the other one."""
+        """A daemon of two trainers, one of which has finished its work; and the other one."""
         daemon = self.start(**durability)
         done = self.train(daemon.address, 0, 2, steps=5)
         other = self.endless_trainer(daemon, 1, 2)
@@ -137,10 +137,10 @@ class EndOfARun(processes.ProcessTest):
     def assert_run_is_over(self, daemon, **durability):
         self.assert_ends(daemon)
         self.assertIn("stopping: all 2 trainers are done", daemon.err)
-        self.assertIn("1 of 2 ranks have come and gone before", daemon.err)
+        self.assertIn("1 of 2 ranks have departed already", daemon.err)
         self.assertFalse((self.folder / "saved" / "trainers.json").exists())
         following = self.start(**durability)
-        self.assertNotIn("have come and gone before", following.err)
+        self.assertNotIn("have departed already", following.err)
         self.assertEqual(following.status()["state"], "serving")
 
     def test_who_was_done_when_the_daemon_was_killed_is_not_waited_for(self):
@@ -178,7 +178,7 @@ class EndOfARun(processes.ProcessTest):
         model.parent.mkdir()
         daemon = self.start_psd(*settings)
         self.assert_ends(daemon)
-        self.assertIn("2 of 2 ranks have come and gone before", daemon.err)
+        self.assertIn("2 of 2 ranks have departed already", daemon.err)
         self.assertTrue(model.exists())
 
     def test_one_that_was_sent_away_is_not_done(self):
@@ -205,12 +205,12 @@ class EndOfARun(processes.ProcessTest):
 
 
 class DamagedLog(processes.ProcessTest):
-    """What a killed daemon left, and somebody or something has changed since."""
+    """Files of a killed daemon, modified since."""
 
     def setUp(self):
         self.saved = self.folder / "saved"
         daemon = self.start(self.saved)
-        # So small a segment is full with one write.
+        # So small a segment is full after one write.
         self.assert_ends(self.train(daemon.address, steps=6))
         daemon.kill()
         self.segments = sorted(path.name for path in self.saved.glob("log-*"))
@@ -229,7 +229,7 @@ class DamagedLog(processes.ProcessTest):
                               "--set", "durability=" + json.dumps(settings["durability"]))
 
     def assert_refused(self, folder, *words):
-        """The daemon, inspect and replay all name what is wrong, and change nothing."""
+        """The daemon, inspect and replay all name the damage, and change nothing."""
         def content():
             return sorted((path.name, path.stat().st_size) for path in folder.rglob("*") if path.name != "lock")
 
@@ -255,13 +255,13 @@ class DamagedLog(processes.ProcessTest):
             with self.subTest(missing=missing):
                 folder = self.copied("without-" + missing)
                 (folder / missing).unlink()
-                self.assert_refused(folder, "is missing", "goes on after it")
+                self.assert_refused(folder, "is missing", "follows it")
 
     def test_the_segment_that_the_newest_checkpoint_names_is_missing_or_empty(self):
         newest = max(self.saved.glob("checkpoint-*"))
         named = json.loads((newest / "manifest.json").read_text())["log_segment"]
         first = f"log-{named:010}.psdlog"
-        for words in (("is missing",), ("is damaged", "its header, bytes 0 to 63, is not whole")):
+        for words in (("is missing",), ("is damaged", "its header, bytes 0 to 63, is not intact")):
             with self.subTest(words=words):
                 folder = self.copied("named-" + words[0].replace(" ", "-"))
                 for segment in self.segments:
@@ -280,11 +280,11 @@ class DamagedLog(processes.ProcessTest):
             file.truncate(last.stat().st_size - 100)
         inspected = self.start_psd("inspect", self.saved)
         self.assert_ends(inspected)
-        self.assertIn("bytes are no whole record", inspected.out)
+        self.assertIn("bytes are not a complete record", inspected.out)
         self.assert_ends(self.start_psd("replay", self.saved))
-        self.assertIn("left out an unfinished one", self.start(self.saved).err)
+        self.assertIn("dropped an unfinished one", self.start(self.saved).err)
 
-    def test_a_log_without_its_checkpoints_is_not_begun_anew_in_silence(self):
+    def test_a_log_without_its_checkpoints_is_not_silently_replaced(self):
         for checkpoint in self.saved.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
         before = sorted(self.saved.iterdir())
@@ -293,7 +293,7 @@ class DamagedLog(processes.ProcessTest):
         self.assertEqual(refused.wait(), 1)
         self.assertEqual(sorted(self.saved.iterdir()), before)
         daemon = self.start(self.saved, resume="none")
-        self.assertIn(f"0 checkpoint(s), {len(self.segments)} segment(s) of a log", daemon.err)
+        self.assertIn(f"0 checkpoint(s) and {len(self.segments)} log segment(s)", daemon.err)
         self.assertIsNone(daemon.status()["model"])
 
 

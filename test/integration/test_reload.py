@@ -1,4 +1,5 @@
-"""A running daemon reads its file again: psd reload and SIGHUP. What happens to trainers meanwhile: reload_test.cc."""
+"""A running daemon reloads its configuration file: psd reload and SIGHUP. For the effects on trainers see
+reload_test.cc."""
 
 import json
 import signal
@@ -72,7 +73,7 @@ class Reload(processes.ProcessTest):
         self.config["log"]["level"] = "error"
         self.save()
         self.assert_fails(self.reload(daemon), "shards: cannot change")
-        self.assertIn("the configuration stays as it is: ", daemon.err)
+        self.assertIn("the configuration is unchanged: ", daemon.err)
         self.assert_stops(daemon)
 
     def test_what_cannot_change_is_refused(self):
@@ -83,7 +84,7 @@ class Reload(processes.ProcessTest):
         self.write("psd.json", '{"shards": ')
         self.assert_fails(self.reload(daemon), "psd.json", "line 1")
         self.assertEqual(daemon.counter("reloads_refused"), 2)
-        self.assertIn("the configuration stays as it is: ", daemon.err)
+        self.assertIn("the configuration is unchanged: ", daemon.err)
         self.assert_stops(daemon)
 
 

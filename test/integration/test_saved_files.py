@@ -1,4 +1,4 @@
-"""What a daemon saves, by the operator's commands and by the libraries that people read it with."""
+"""Files that a daemon saves, read by the operator's commands and by common libraries."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import processes
 
 TENSORS = {"fc.weight": [3, 5], "fc.bias": [5], "scale": []}
 SETTINGS = {"policy": "locked", "optimizer": '{"type":"adam"}', "shards": 2}
-# Reads the exported file as a user's program would; ends with 77 where the packages are missing.
+# Reads the exported file as a user's program would; exits with 77 if the packages are missing.
 READER = """
 import json, sys
 try:
@@ -34,7 +34,7 @@ def count(shape):
 
 
 def write_tensors(path, tensors):
-    """A safetensors file whose values rise from 0 on."""
+    """A safetensors file with the values 0, 1, 2, …"""
     header, data = {}, b""
     for name, shape in tensors.items():
         begin = len(data) // 4
@@ -65,7 +65,7 @@ class SavedFiles(processes.ProcessTest):
         write_tensors(self.model, TENSORS)
 
     def save(self):
-        """A folder with the checkpoint that begins a log."""
+        """A folder with the first checkpoint of a log."""
         durability = json.dumps({"type": "log", "path": str(self.saved)})
         self.assert_stops(self.daemon(durability=durability, model__file=str(self.model), **SETTINGS))
 
@@ -94,7 +94,7 @@ class SavedFiles(processes.ProcessTest):
         self.assertIn("checkpoint 1 of", self.psd("inspect", self.saved))
         (checkpoint,) = self.saved.glob("checkpoint-*")
         shown = self.psd("inspect", checkpoint)
-        for words in ("fc.weight f32[3,5]", "optimizer adam", "policy locked", "all checksums right"):
+        for words in ("fc.weight f32[3,5]", "optimizer adam", "policy locked", "all checksums valid"):
             self.assertIn(words, shown)
         self.assertIn("fc.weight f32[3,5]", self.psd("inspect", self.model))
         self.assertIn("0 records", self.psd("inspect", next(self.saved.glob("*.psdlog"))))
@@ -214,9 +214,9 @@ class SavedFiles(processes.ProcessTest):
         durability = json.dumps({"type": "checkpoint", "path": str(self.saved)})
         self.daemon(durability=durability)
         second = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", f"durability={durability}")
-        self.assert_fails(second, "durability.path", "another daemon's")
+        self.assert_fails(second, "durability.path", "in use by another daemon")
 
-    def test_a_log_is_told_of_every_update(self):
+    def test_a_log_receives_every_update(self):
         durability = json.dumps({"type": "log", "path": str(self.saved)})
         unseen = self.start_psd("--set", f"durability={durability}", "--set", "shm_writable=true")
         self.assert_fails(unseen, "shm_writable", "durability.type", '"log"')

@@ -1,4 +1,4 @@
-"""A trainer that shares no code with psd's own speaks the protocol as docs/protocol.md tells it."""
+"""A trainer that shares no code with psd speaks the protocol as described in docs/protocol.md."""
 
 import asyncio
 import importlib.util
@@ -78,7 +78,7 @@ class SecondClientTest(processes.ProcessTest):
                 await client.pull()
                 push = asyncio.ensure_future(client.push({"w": -np.ones(10_000)}))
                 if step % 6 == 0:
-                    for _ in range(step // 6 - 1):  # more and more of it is on its way
+                    for _ in range(step // 6 - 1):  # more and more of it is in flight
                         await asyncio.sleep(0)
                     daemon.kill()
                     daemon = start()
@@ -91,7 +91,7 @@ class SecondClientTest(processes.ProcessTest):
 
         self.run_async(train())
 
-    def test_a_daemon_that_comes_back_without_a_model_is_brought_it(self):
+    def test_a_daemon_that_restarts_without_a_model_is_initialized_again(self):
         async def train():
             daemon = self.daemon(listen=(self.unix_address(),), policy="locked", optimizer='{"type":"sgd","lr":1.0}')
             client = SecondClient(daemon.address, {"w": np.zeros(3)})

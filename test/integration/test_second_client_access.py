@@ -1,4 +1,5 @@
-"""A session belongs to its caller, requests of operators are logged with their names, and readers see neither secret nor events."""
+"""A session belongs to its caller, requests of operators are logged with their names, and readers see neither secrets
+nor events."""
 
 import asyncio
 import http.client
@@ -30,7 +31,7 @@ class AccessTest(processes.ProcessTest):
             self.tokens[name] = made.out.strip()
 
     def asking_daemon(self, *arguments, **settings):
-        """Its first address is for the daemon's own user, its second asks for tokens."""
+        """Its first address is for the daemon's own user, its second requires tokens."""
         daemon = self.daemon(*arguments, listen=(self.unix_address(), "tcp://127.0.0.1:0"), policy="locked",
                              optimizer='{"type":"sgd","lr":1}', auth=json.dumps({"tokens": str(self.folder / "tokens")}), **settings)
         daemon.remote = daemon.addresses[1]
@@ -40,7 +41,7 @@ class AccessTest(processes.ProcessTest):
         return SecondClient(daemon.remote, TENSORS, token=self.tokens[token], **more)
 
     def psd(self, daemon, token, *arguments):
-        """What a command says that must succeed."""
+        """The output of a command that must succeed."""
         process = self.start_psd(*arguments, "--server", daemon.remote, environment={"PSD_TOKEN": self.tokens[token]})
         self.assert_ends(process)
         return process.out
@@ -102,7 +103,7 @@ class AccessTest(processes.ProcessTest):
             first.close()
             a.connection.rpc.close()
             daemon.until_status("a counts as lost", lambda status: status["trainers_lost"] == 1)
-            await self.refused(b.join(), "forbidden")  # of the process that was lost too
+            await self.refused(b.join(), "forbidden")  # also for the lost process
             await a.join()
             self.assertFalse(a.connection.resumed)
 
@@ -139,7 +140,7 @@ class AccessTest(processes.ProcessTest):
 
         asyncio.run(capnp.run(bridges()))
 
-    def test_who_asked_is_told(self):
+    def test_the_caller_is_recorded(self):
         config = self.write("psd.json", '{"optimizer": {"type": "sgd", "lr": 1}}')
         daemon = self.asking_daemon("--config", str(config), "--http", "tcp://127.0.0.1:0",
                                     durability=json.dumps({"type": "checkpoint", "path": str(self.folder / "saved")}))
@@ -178,7 +179,7 @@ class AccessTest(processes.ProcessTest):
     def test_events_are_for_administrators(self):
         daemon = self.asking_daemon("--http", "tcp://127.0.0.1:0")
         self.assert_fails(self.start_psd("events", "--server", daemon.remote, environment={"PSD_TOKEN": self.tokens["eve"]}),
-                          "this takes role admin; 'eve' has role reader")
+                          "this requires role admin; 'eve' has role reader")
         (self.folder / "tokens").write_text("".join(line for line in (self.folder / "tokens").read_text().splitlines(True)
                                                     if not line.startswith("b ")))
         self.psd(daemon, "ops", "reload")

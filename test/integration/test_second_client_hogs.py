@@ -1,4 +1,5 @@
-"""Peers that ask for large answers and read none: what the daemon holds for them stays within its limits, and others are served."""
+"""Peers that request large answers and read none: the daemon's memory for them stays within its limits, and others are
+served."""
 
 import asyncio
 import importlib.util
@@ -18,12 +19,12 @@ if HAVE_CAPNP:
 
 MIB = 1 << 20
 TENSORS = 20_000  # whose description takes 1.7 MB
-SHARDS = 40_000  # whose status takes 4 MB or more, which no socket's buffer holds
+SHARDS = 40_000  # whose status takes 4 MB or more, which no socket buffers
 LIMITS = {"all_outgoing_bytes": 16 * MIB, "outgoing_bytes": 8 * MIB, "in_flight_bytes": 64 * MIB, "staged_bytes": 64 * MIB,
           "snapshot_bytes": 64 * MIB, "write_timeout_ms": 600_000}
-# Beside all_outgoing_bytes: 192 KiB of each connection, and what two loops and the allocator keep of buffers that were in use.
+# Beside all_outgoing_bytes: 192 KiB per connection, and buffers that two loops and the allocator keep.
 SLACK_BYTES = 96 * MIB
-HEARD_BYTES = 4000  # of its answers that a deaf peer reads: those that give it what it calls
+HEARD_BYTES = 4000  # of its answers that a deaf peer reads: those of its login
 ROW_VALUES = 4096
 
 
@@ -36,7 +37,7 @@ def resident(daemon):
 @unittest.skipIf(processes.SANITIZED, "memory means little with a sanitizer")
 class HogsTest(processes.ProcessTest):
     def large_daemon(self, *arguments, tensors, shards):
-        """One whose model has many tensors and shards, and no values yet."""
+        """A daemon whose model has many tensors and shards, and is not initialized."""
         tensors = [{"name": f"layer_{i:06d}_weight_of_some_length", "shape": [1]} for i in range(tensors)]
         self.write("model.json", json.dumps({"model": {"name": "second", "tensors": tensors}}))
         return self.daemon("--config", str(self.folder / "model.json"), *arguments, limits=LIMITS, shards=shards, threads=2)
@@ -80,7 +81,7 @@ class HogsTest(processes.ProcessTest):
         return rpc, login
 
     def state_of(self, daemon):
-        """The status, asked for until it is given: within a time that is no test of a machine's speed."""
+        """Requests the status until it is given, within a time that is no test of a machine's speed."""
         found = {}
 
         def given():
@@ -95,12 +96,12 @@ class HogsTest(processes.ProcessTest):
         return found
 
     def short(self, daemon):
-        """Whether a peer got no memory for its answer, or lost its connection for what it had of it."""
+        """Whether a peer got no memory for its answer, or lost its connection because of it."""
         counters = self.state_of(daemon)["counters"]
         return counters["refused_overload"] + counters["connections_dropped"] > 0
 
     def rested(self, daemon):
-        """Memory of a daemon whose loops have made large answers before, of which they keep buffers."""
+        """Memory of a daemon whose loops have made large answers before, and keep their buffers."""
         for _ in range(6):
             self.state_of(daemon)
         return resident(daemon)
@@ -124,7 +125,7 @@ class HogsTest(processes.ProcessTest):
                 status = await asyncio.to_thread(self.state_of, daemon)
                 most = max(most, resident(daemon), status["resident_bytes"])
                 self.assertLessEqual(status["outgoing_bytes"], LIMITS["all_outgoing_bytes"] + connections * (64 << 10))
-            if connections >= 100:  # together they want more than all may have
+            if connections >= 100:  # together they request more than the total limit
                 await asyncio.to_thread(until, "hogs are refused or cut off", lambda: self.short(daemon))
             del kept
 

@@ -1,4 +1,4 @@
-"""What a service manager is told over NOTIFY_SOCKET (sd_notify(3)), and the unit files that ask for it."""
+"""Notifications to a service manager over NOTIFY_SOCKET (sd_notify(3)), and the unit files that request them."""
 
 import json
 import os
@@ -16,7 +16,7 @@ UNITS = {"psd.service": "psd.service", "psd@.service": "psd@a.service"}  # and t
 
 
 class Manager:
-    """The socket of a service manager. messages: what was told, each a list of its lines."""
+    """The socket of a service manager. messages: the received messages, each a list of its lines."""
 
     def __init__(self, name):
         self.name = str(name)
@@ -33,7 +33,7 @@ class Manager:
                 return self.messages
 
     def wait(self, line, times=1):
-        """Until that line was told so often; the place of the message with the last of them."""
+        """Waits until that line was received `times` times; returns the index of the last message with it."""
 
         def look():
             found = [place for place, lines in enumerate(self.read()) if line in lines]
@@ -72,7 +72,7 @@ class ServiceManager(processes.ProcessTest):
                 stopping, saving = manager.wait("STOPPING=1"), manager.wait("STATUS=saving")
                 self.assertLess(stopping, saving)
                 self.assertGreater(manager.lines().count("EXTEND_TIMEOUT_USEC=30000000"), before)
-                self.assertFalse([line for line in manager.lines() if line.startswith("WATCHDOG")], "nobody asked for it")
+                self.assertFalse([line for line in manager.lines() if line.startswith("WATCHDOG")], "it was not requested")
                 self.assertNotIn("warn", daemon.err)
 
     def test_a_reload(self):
@@ -94,7 +94,7 @@ class ServiceManager(processes.ProcessTest):
             text = (FOLDER / unit).read_text(encoding="utf-8")
             self.assertIn("\nType=notify\n", text)
             reloads.add(re.search(r"^ExecReload=(.+)$", text, re.MULTILINE)[1])
-            self.assertGreaterEqual(int(re.search(r"^WatchdogSec=(\d+)$", text, re.MULTILINE)[1]), 10)  # a machine may stand still for a while
+            self.assertGreaterEqual(int(re.search(r"^WatchdogSec=(\d+)$", text, re.MULTILINE)[1]), 10)  # a machine may be suspended for a while
         [reload] = reloads
         manager = self.manager()
         daemon = self.told(manager)
@@ -139,7 +139,7 @@ class ServiceManager(processes.ProcessTest):
         daemon = self.told(manager, environment={"WATCHDOG_USEC": "20000"})
         manager.wait("WATCHDOG=1")
         manager.socket.close()
-        processes.until("a warning", lambda: "the service manager is told nothing more: NOTIFY_SOCKET:" in daemon.err)
+        processes.until("a warning", lambda: "cannot notify the service manager any more: NOTIFY_SOCKET:" in daemon.err)
         self.assert_serves(daemon)
         self.assert_stops(daemon)
         self.assertEqual(daemon.err.count("the service manager"), 1)
@@ -154,7 +154,7 @@ class UnitFiles(processes.ProcessTest):
         return subprocess.run(["systemd-analyze", *map(str, words)], text=True, capture_output=True, timeout=120, check=False)
 
     def units(self):
-        """Each unit with the program of this build in place of the installed one, and the name by which it is started."""
+        """Each unit with the program of this build instead of the installed one, and the name by which it is started."""
         for file, started in UNITS.items():
             text = (FOLDER / file).read_text(encoding="utf-8")
             self.assertIn("ExecStart=/usr/bin/psd ", text)

@@ -1,4 +1,5 @@
-"""Several daemons that serve one model, as users and operators meet them: psd-trainer, and the commands that go to all."""
+"""Several daemons that serve one model, from the view of users and operators: psd-trainer, and the commands that
+address all."""
 
 import json
 import resource
@@ -49,12 +50,12 @@ class SeveralDaemons(ProcessTest):
                 self.assert_fails(trainer, f"daemon {missing} of 2, {self.addresses[missing]}: no psd daemon answered within ")
                 self.assert_stops(there)
 
-    def test_samples_are_dealt_by_the_lead(self):
+    def test_samples_are_assigned_by_the_lead(self):
         daemons = self.several(policy="locked", durable="log")
         trainers = [self.train(self.addresses[0], rank, 2, data="synthetic:300", more=("--data-plan", "dynamic", "--batch-size", 7)) for rank in range(2)]
         for trainer in trainers:
             self.assert_ends(trainer)
-        self.assertNotIn("whole", self.psd("checkpoint", "--server", self.addresses[0]))  # logs go on from each
+        self.assertNotIn("whole", self.psd("checkpoint", "--server", self.addresses[0]))  # a log starts at each
         for daemon in daemons:
             self.assert_stops(daemon)
         self.assertIn("all epochs are done: 300 samples", daemons[0].err)
@@ -110,7 +111,7 @@ class SeveralDaemons(ProcessTest):
         self.assertIn("nowhere", self.psd("plan", "--daemons", 2, "nowhere", status=1))
 
         removed = self.psd("trainer", "remove", 0, "--server", other)
-        self.assertIn("was removed", removed)  # by the lead; the trainer may have left the other by itself then
+        self.assertIn("was removed", removed)  # by the lead; the trainer may already have left the other
         self.assertGreater(trainer.wait(), 0)
 
         following = self.start_psd("events", "--follow", "--server", other)
@@ -121,7 +122,7 @@ class SeveralDaemons(ProcessTest):
             self.assert_ends(daemon)
         self.assert_ends(following)
         self.assertEqual(following.out.count("  stopping  "), 2, following.out)
-        self.assertIn("daemon 1 of 2 is followed no longer: ", following.err)
+        self.assertIn("daemon 1 of 2 is no longer followed: ", following.err)
 
     def test_a_checkpoint_of_the_whole(self):
         settings = {"policy": "locked", "durability__keep": 1, "durability__every_seconds": 0, "durability__every_updates": 2}
@@ -129,12 +130,12 @@ class SeveralDaemons(ProcessTest):
         self.assert_ends(self.train(self.addresses[0], steps=3))
         said = self.psd("checkpoint", "--server", daemons[1].address).splitlines()
         numbers = [int(path.rpartition("-")[2]) for path in said[:2]]
-        self.assertEqual(said[2], f"these are a checkpoint of the whole model: {numbers[0]}, {numbers[1]}")
+        self.assertEqual(said[2], f"together these are a checkpoint of the whole model: {numbers[0]}, {numbers[1]}")
         before = self.export(daemons[0], "before.safetensors")
         self.assert_ends(self.train(self.addresses[0], steps=9))
         daemons[1].until_status("it has taken another one", lambda status: status["durability"]["checkpoints"] > numbers[1])
         daemons[1].kill()
-        daemons[1] = self.one(1, policy="locked")  # which keeps none
+        daemons[1] = self.one(1, policy="locked")  # it keeps none
         complaint = self.psd("checkpoint", "--server", daemons[0].address, status=2)
         self.assertIn(f"{self.addresses[1]}: durability.type is none", complaint)
         for daemon in daemons:
@@ -143,14 +144,14 @@ class SeveralDaemons(ProcessTest):
             shown = json.loads(self.psd("inspect", "--json", folder))
             self.assertEqual(shown["whole_model"]["checkpoints"], numbers)
             self.assertIn(number, [each["number"] for each in shown["checkpoints"] if each["whole"]])
-            self.assertIn(f"of the whole model the checkpoints {numbers[0]}, {numbers[1]}", self.psd("inspect", folder))
+            self.assertIn(f"checkpoint of the whole model: {numbers[0]}, {numbers[1]}", self.psd("inspect", folder))
         self.assert_ends(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "one"))
         self.assert_fails(self.start_psd("--listen", self.unix_address("none.sock"), "--set", "durability.type=checkpoint", "--set",
                                          f"durability.path={self.folder / 'one'}"), "such as '", "/one/partition-0'")
         self.psd("export", "one/partition-0", "--to", "after.safetensors")
         self.assertEqual(safetensors(self.folder / "after.safetensors"), before)
         shutil.rmtree(saved[1] / f"checkpoint-{numbers[1]:010}")
-        self.assert_fails(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "two"), "is not there, or another one than ")
+        self.assert_fails(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "two"), "is missing, or not the one that ")
         (saved[0] / "whole.json").unlink()
         self.assert_fails(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "two"), "names no checkpoint of the whole model")
 
@@ -171,13 +172,13 @@ class SeveralDaemons(ProcessTest):
         self.psd("set", f"limits.all_outgoing_bytes={5 << 20}", "--server", self.addresses[0])
         self.assertEqual(most(), [5 << 20] * 2)
         complaint = self.psd("set", f"limits.outgoing_bytes={4 << 20}", "--server", self.addresses[0], status=2)
-        self.assertIn(f"daemon 1 of 2 would not take it, so nothing was changed: {self.addresses[1]}: ", complaint)
-        self.assertEqual(reloads(), [(1, 0), (1, 0)])  # a look is no reload
+        self.assertIn(f"daemon 1 of 2 would refuse it, so nothing was changed: {self.addresses[1]}: ", complaint)
+        self.assertEqual(reloads(), [(1, 0), (1, 0)])  # a check is no reload
 
         write(0, all_outgoing_bytes=6 << 20)
         write(1, all_outgoing_bytes=1)
         complaint = self.psd("reload", "--server", self.addresses[1], status=2)
-        self.assertIn(f"daemon 1 of 2 would not take it, so nothing was changed: {self.addresses[1]}: ", complaint)
+        self.assertIn(f"daemon 1 of 2 would refuse it, so nothing was changed: {self.addresses[1]}: ", complaint)
         self.assertEqual(most(), [5 << 20] * 2)
         write(1)
         self.assertEqual(self.psd("reload", "--server", self.addresses[1]).count("limits.all_outgoing_bytes"), 2)
@@ -219,7 +220,8 @@ class SeveralDaemons(ProcessTest):
         return self.start_psd("repartition", *arguments)
 
     def divided(self, count):
-        """Stops the daemons that run, divides what they have left for so many, and starts these; gives them and what the command said."""
+        """Stops the running daemons, divides their saved state for `count` daemons, and starts these; returns them and
+        the command's output."""
         before = sorted(self.folder.glob("saved-*"))
         command = self.repartition(*before, "--daemons", count, "--to", self.folder / "new")
         self.assert_ends(command)
@@ -229,7 +231,7 @@ class SeveralDaemons(ProcessTest):
             (self.folder / f"new/partition-{index}").rename(self.folder / f"saved-{index}")
         return command.out
 
-    def test_another_number_of_daemons_goes_on_with_a_run(self):
+    def test_another_number_of_daemons_resumes_a_run(self):
         settings = {"policy": "locked", "exit_when_done": "true", "world_size": 2, "durable": "log"}
         daemons = self.several(2, **settings)
         data = {"data": "synthetic:1200", "more": ("--data-plan", "dynamic", "--batch-size", 3)}
@@ -241,7 +243,7 @@ class SeveralDaemons(ProcessTest):
         self.assertIn("from       partition 1 of 2 in ", said)
         self.assertIn("wrote      partition 2 of 3 to ", said)
         daemons = self.several(3, **settings)
-        self.assertIn("going on with 1 epochs of ", daemons[0].err)
+        self.assertIn("resuming 1 epochs of ", daemons[0].err)
         self.assertNotIn("samples: 0 are done", daemons[0].err)
         trainers = [self.train(self.addresses[2], rank, 2, **data) for rank in range(2)]
         for trainer in trainers:
@@ -259,7 +261,7 @@ class SeveralDaemons(ProcessTest):
             process.kill() if process is stays else self.assert_stops(process)
         self.divided(1)
         (daemon,) = self.several(1, **settings)
-        self.assertIn("1 of 2 ranks have come and gone before", daemon.err)
+        self.assertIn("1 of 2 ranks have departed already", daemon.err)
         self.assert_ends(self.train(self.addresses[0], 1, 2, steps=3))
         self.assert_ends(daemon)
 
@@ -267,7 +269,7 @@ class SeveralDaemons(ProcessTest):
         daemons = self.several(2, policy="locked", durable="log")
         self.assert_ends(self.train(self.addresses[0], steps=3))
         zero, one = (self.folder / f"saved-{i}" for i in range(2))
-        self.assert_fails(self.repartition(zero, one, "--daemons", 3, "--to", self.folder / "new"), f"'{zero}' is another daemon's")
+        self.assert_fails(self.repartition(zero, one, "--daemons", 3, "--to", self.folder / "new"), f"'{zero}' is in use by another daemon")
         for daemon in daemons:
             self.assert_stops(daemon)
         (copy := self.folder / "copy").mkdir()
@@ -283,7 +285,7 @@ class SeveralDaemons(ProcessTest):
         checkpoint = next(zero.glob("checkpoint-*"))
         three = ("--daemons", 3, "--to", self.folder / "new")
         wrong = (
-            ((zero, *three), "the folder of partition 1 of 2 is missing; give those of all daemons"),
+            ((zero, *three), "the folder of partition 1 of 2 is missing; pass those of all daemons"),
             ((one, *three), "the folder of partition 0 of 2 is missing"),
             ((zero, one, zero, *three), f"'{zero}' is given twice"),
             ((zero, f"{zero}/", *three), f"'{zero}' is given twice"),
@@ -292,7 +294,7 @@ class SeveralDaemons(ProcessTest):
             ((zero, one, "--daemons", 3, "--to", zero / "new"), f"'{zero}/new' is in '{zero}'"),
             ((zero, one, "--daemons", 3, "--to", link / "new"), f"'{link}/new' is in '{zero}'"),
             ((zero, one, copy, *three), f"'{zero}' and '{copy}' are both of partition 0 of 2"),
-            ((zero, self.folder / "alone", *three), "is of partition 0 of 2, and ", " of the whole model: they are not of one run"),
+            ((zero, self.folder / "alone", *three), "is of partition 0 of 2, and ", " of the whole model: they are not of the same run"),
             ((zero, one, "--daemons", 2, "--to", empty), "the folders are of 2 daemons already"),
             ((self.folder / "alone", "--daemons", 1, "--to", empty), "the folders are of 1 daemon already"),
             ((zero, one, "--daemons", 3, "--to", full), f"'{full}' is not empty; expected a new folder"),
@@ -340,7 +342,7 @@ class SeveralDaemons(ProcessTest):
              "aggregator rda compares whole tensors"),
             ((f"daemons={two}", "index=0", "policy.type=sync"), "give policy.round_timeout_ms"),
             ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.on_timeout=fail"), "give policy.round_timeout_ms"),
-            ((f"daemons={two}", "index=0", "policy.type=locked", 'policy.clip={"norm":1}'), "clip.norm is of the whole gradient"),
+            ((f"daemons={two}", "index=0", "policy.type=locked", 'policy.clip={"norm":1}'), "clip.norm needs the whole gradient"),
             ((f"daemons={two}", "index=0", 'model={"file":"m.safetensors"}'), "model: goes with one daemon"),
         )
         for settings, complaint in wrong:

@@ -1,5 +1,5 @@
-"""Learners under policy diloco in fragments, at two daemons that serve the model together: daemons that are killed, learners that
-are killed or come late, pulls in differences."""
+"""Learners under policy diloco in fragments, at two daemons that serve the model together: daemons that are killed,
+learners that are killed or late, pulls in differences."""
 
 import collections
 import re
@@ -10,7 +10,7 @@ import processes
 
 INNER = {"type": "adamw", "lr": 0.003}
 OUTER = '{"type":"sgd","lr":0.7,"momentum":0.9,"nesterov":true}'
-# Of the model `mlp`, whose first weight the cut goes through: fragment 0 is in both daemons, the others in the second alone.
+# For the model `mlp`, whose first weight is cut: fragment 0 is on both daemons, the others on the second only.
 FRAGMENTS = (("fragment 0",), ("fragment 0", "fragment 1", "fragment 2"))
 
 
@@ -24,7 +24,7 @@ def version(status, fragment="fragment 2"):
 
 class SeveralDiLoCo(processes.ProcessTest):
     def several(self, folder="saved", **options):
-        """Two daemons under the policy, of which options are."""
+        """Two daemons under the policy with these options."""
         self.addresses = [self.unix_address(f"{folder}-{i}.sock") for i in range(2)]
         self.settings = {"policy": "diloco", "optimizer": OUTER, "policy__inner": INNER, "policy__fragments": 3,
                          **{key if "__" in key else f"policy__{key}": value for key, value in {"round_timeout_ms": 600_000, **options}.items()}}
@@ -47,7 +47,7 @@ class SeveralDiLoCo(processes.ProcessTest):
         self.assertGreater(accuracy, 80, "a guess is right in 10 %")
 
     def until_all_close(self, daemons, ranks, more=2):
-        """Until each fragment of each daemon had rounds, the newest of which was of these ranks."""
+        """Until each fragment of each daemon has had rounds, the newest of which has exactly these ranks."""
         for daemon in daemons:
             before = collections.Counter(closed(daemon.status()))
             daemon.until_status(f"ranks {ranks} are in a round of each fragment", lambda status, before=before: status["rounds"] and all(
@@ -66,7 +66,7 @@ class SeveralDiLoCo(processes.ProcessTest):
         self.assertIn("on 2 daemons", trainers[0].err)
         for daemon, fragments in zip(daemons, FRAGMENTS):
             status = daemon.until_status("all have left", lambda status: not status["trainers"])
-            # A slot of each fragment every nine steps; the last of them is in fragment 2, and the others have the rest.
+            # A slot of each fragment every nine steps; the last of them is in fragment 2, and the others push the rest.
             self.assertEqual(closed(status), {name: {"fragment 2": 10}.get(name, 11) for name in fragments})
             self.assertEqual({shard["group"] for shard in status["shards"]}, set(fragments))
             self.assertEqual(status["counters"]["gradients"], 3 * sum(closed(status).values()))
@@ -80,7 +80,7 @@ class SeveralDiLoCo(processes.ProcessTest):
         self.assertEqual(sorted(set(shards)), [("10", "fragment 2"), ("11", "fragment 0"), ("11", "fragment 1")], table.out)
 
     def test_learners_die_and_come_late_where_rounds_wait_for_all(self):
-        # Who is at one daemon and not yet at the other may cost a round its time: once, not from then on.
+        # A learner that has joined one daemon and not yet the other may delay one round, but not the following ones.
         daemons = self.several(period=6, round_timeout_ms=4000)
         self.learners(2, 10_000_000, ranks=[0])
         self.until_all_close(daemons, [0])
@@ -93,7 +93,7 @@ class SeveralDiLoCo(processes.ProcessTest):
             late.kill()
             self.until_all_close(daemons, [0])
 
-    def test_who_stands_still_is_left_out_and_comes_back(self):
+    def test_a_stopped_learner_is_left_out_and_rejoins(self):
         daemons = self.several(period=6, quorum=1, grace_ms=150, start_trainers=2, delay=1)
         learners = self.learners(2, 10_000_000)
         self.until_all_close(daemons, [0, 1])
@@ -119,20 +119,20 @@ class SeveralDiLoCo(processes.ProcessTest):
         self.assert_learned(trainers)
         for daemon, folder in zip(daemons, self.saved):
             status = daemon.until_status("all have left", lambda status: not status["trainers"])
-            # One update for each round: twenty, and at the end one of the fragments that were not pushed just then.
+            # One update for each round: twenty, and at the end one of the fragments that were not just pushed.
             self.assertLessEqual({shard["version"] for shard in status["shards"]}, {20, 21})
             self.assert_stops(daemon)
             times = collections.Counter((update.shard, rank, step) for update in processes.read_log(folder) for rank, _, step in update.pushes)
             self.assertEqual(set(times.values()), {1})
             self.assertEqual(len(times), learners * sum(shard["version"] for shard in status["shards"]))
-        # What the logs replay to has the same bits.
+        # A replay of the logs gives the same bits.
         ends = self.what_they_saved()
         self.saved = [shutil.copytree(folder, folder.with_name(f"{folder.name}-copy")) for folder in self.saved]
         for daemon in [self.one(i) for i in range(2)]:
             self.assert_stops(daemon)
         self.assertEqual(self.what_they_saved(), ends)
 
-    def test_few_bits_both_ways_go_on_with_the_next_daemon(self):
+    def test_few_bits_both_ways_continue_with_the_next_daemon(self):
         daemons = self.several(period=6, quorum=2, deltas="e3m0", codecs__push__default="e3m0")
         trainers = self.learners(2, 120)
         for index in range(2):
@@ -146,7 +146,7 @@ class SeveralDiLoCo(processes.ProcessTest):
             self.assertLess(counters["push_bytes"], 0.2 * counters["push_value_bytes"])
             self.assertLess(counters["pull_bytes"], 0.4 * counters["pull_value_bytes"])
 
-    def test_another_number_of_daemons_goes_on_from_what_is_saved(self):
+    def test_another_number_of_daemons_resumes_from_the_saved_state(self):
         daemons = self.several(period=6)
         self.assert_learned(self.learners(1, 60))
         for daemon in daemons:

@@ -1,4 +1,4 @@
-"""TLS as its users meet it: certificates of every kind, right and wrong, peers that do not speak it, and reloads."""
+"""TLS from a user's view: certificates of every kind, valid and invalid, peers that do not speak it, and reloads."""
 
 import http.client
 import json
@@ -68,16 +68,16 @@ class Tls(TlsTest):
         daemon = self.tls_daemon(expired=True)
         self.assert_fails(self.status(daemon.tls), "cannot be trusted: certificate has expired")
         self.assertEqual(daemon.counter("handshakes_refused"), 1)
-        self.assertRegex(daemon.err, r"warn.*tls.certificate: that of '.*server.pem' has expired on 2020-01-02T00:00:00Z, and no client trusts it any more")
+        self.assertRegex(daemon.err, r"warn.*tls.certificate: '.*server.pem' expired on 2020-01-02T00:00:00Z, and clients reject it")
         self.assert_stops(daemon)
 
     def test_a_certificate_that_is_about_to_expire_is_warned_of(self):
         daemon = self.tls_daemon()
         self.assertNotIn("expire", daemon.err)
         self.authority.sign("server", "psd-server", "IP:127.0.0.1", days=3)
-        for times in (1, 2):  # also where nothing differs from before
+        for times in (1, 2):  # even if nothing has changed
             self.assert_ends(self.start_psd("reload", "--server", daemon.address))
-            warnings = re.findall(r"warn.*tls.certificate: that of '.*server.pem' expires on \S+Z: put a new one there and reload", daemon.err)
+            warnings = re.findall(r"warn.*tls.certificate: '.*server.pem' expires on \S+Z: replace it and reload", daemon.err)
             self.assertEqual(len(warnings), times)
         self.assert_ends(self.status(daemon.tls))
         self.authority.sign("server", "psd-server", "IP:127.0.0.1", days=9)
@@ -95,7 +95,7 @@ class Tls(TlsTest):
     def test_a_certificate_of_an_authority_that_is_not_trusted(self):
         daemon = self.tls_daemon(authority=certificates.Authority(self.folder, "stranger"))
         self.assert_fails(self.status(daemon.tls), "cannot be trusted: unable to get local issuer certificate")
-        if processes.TRAINER:  # which does not try again and again
+        if processes.TRAINER:  # psd-trainer does not retry
             trainer = self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--connect-timeout", 3600))
             self.assert_fails(trainer, "cannot be trusted")
         self.assert_stops(daemon)
@@ -113,10 +113,10 @@ class Tls(TlsTest):
         self.assert_fails(self.status(daemon.tls), "refused by the other end's TLS", "certificate required")
         self.assert_fails(self.status(daemon.tls, *flags(foreign)), "refused by the other end's TLS", "unknown ca")
         self.assert_fails(self.status(daemon.tls, *flags(late)), "refused by the other end's TLS", "certificate expired")
-        self.assert_fails(self.status(daemon.tls, *flags(other)), "auth.certificates has no role for that of 'somebody'")
+        self.assert_fails(self.status(daemon.tls, *flags(other)), "auth.certificates has no role for 'somebody'")
         self.assert_ends(self.status(daemon.tls, *flags(trainer)))
         stop = ("stop", "--server", daemon.tls, "--tls-ca", self.authority.path)
-        self.assert_fails(self.start_psd(*stop, *flags(trainer)), "this takes role admin; 'trainer-1' has role trainer")
+        self.assert_fails(self.start_psd(*stop, *flags(trainer)), "this requires role admin; 'trainer-1' has role trainer")
         if processes.TRAINER:
             self.assert_fails(self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--connect-timeout", 3600)),
                               "refused by the other end's TLS")
@@ -132,7 +132,7 @@ class Tls(TlsTest):
         daemon = self.tls_daemon(listen="tls://*:0", settings={**settings, "require_client": True})
         self.assert_stops(daemon)
 
-    def test_peers_that_do_not_speak_tls_and_those_that_do_where_nobody_else_does(self):
+    def test_mismatches_of_tls_and_plain_peers(self):
         daemon = self.tls_daemon(limits__login_timeout_ms=300)
         plain = self.daemon()
         self.assert_fails(self.start_psd("status", "--server", daemon.tls.replace("tls://", "tcp://")), "the connection broke")
@@ -150,7 +150,7 @@ class Tls(TlsTest):
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_a_trainer_tries_again_where_the_connection_breaks_in_the_handshake(self):
-        """As where a daemon dies just then."""
+        """As if a daemon died at that moment."""
         tries = []
         with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -161,7 +161,7 @@ class Tls(TlsTest):
                     except OSError:
                         return
                     peer.recv(1)
-                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so that the end is a reset
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a reset
                     peer.close()
                     tries.append(peer)
 
@@ -196,14 +196,14 @@ class Tls(TlsTest):
         daemon.signal(signal.SIGHUP)
         processes.until("the new certificate is shown", lambda: "mismatch" in self.complaint_of(daemon.tls))
         step = trains["trainers"][0]["step"]
-        daemon.until_status("it goes on", lambda status: status["trainers"] and status["trainers"][0]["step"] > step + 100)
+        daemon.until_status("it continues", lambda status: status["trainers"] and status["trainers"][0]["step"] > step + 100)
         self.assertEqual(daemon.status()["counters"]["trainers_returned"], 0)
-        # What is wrong changes nothing.
+        # A wrong certificate changes nothing.
         (self.folder / "server.pem").write_text("no certificate\n")
         self.assert_fails(self.start_psd("reload", "--server", daemon.address), "tls: ", "server.pem: holds no certificate")
         self.assertIn("mismatch", self.complaint_of(daemon.tls))
         self.authority.sign("server", "psd-server-3", "IP:127.0.0.1")
-        for told in ("tls.certificate: read anew, tls.key: read anew", "nothing differs"):
+        for told in ("tls.certificate: reloaded, tls.key: reloaded", "nothing differs"):
             reload = self.start_psd("reload", "--server", daemon.address)
             self.assert_ends(reload)
             self.assertIn(told, reload.out)
@@ -260,7 +260,7 @@ class Tls(TlsTest):
 
 
 class Https(TlsTest):
-    """The page over TLS: by tokens, by certificates, by a certificate that is changed meanwhile."""
+    """The page over TLS: with tokens, with certificates, and with a certificate that changes."""
 
     def https_daemon(self, listen="tls://127.0.0.1:0", timeout_ms=15000, settings=None, **others):
         http = {"listen": [listen], "timeout_ms": timeout_ms}
@@ -294,7 +294,7 @@ class Https(TlsTest):
 
     def test_a_token_goes_encrypted(self):
         reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
-        # 65,536 shards make a status of megabytes, many records of TLS.
+        # 65,536 shards make a status of megabytes, many TLS records.
         daemon = self.https_daemon(auth__tokens=str(self.folder / "tokens"), shards=65536,
                                    model='{"name":"long","tensors":[{"name":"w","shape":[1048576]}]}')
         self.assertEqual(self.ask(daemon, "GET", "/")[0], 200)
@@ -315,7 +315,7 @@ class Https(TlsTest):
         self.assertEqual(follows.readline(), b"event: whole\n")
         self.assert_stops(daemon)
 
-    def test_who_does_not_shake_hands(self):
+    def test_a_peer_that_does_not_finish_the_handshake(self):
         daemon = self.https_daemon(timeout_ms=300)
         page = urllib.parse.urlsplit(daemon.page)
         plain = http.client.HTTPConnection("127.0.0.1", page.port, timeout=processes.WAIT_S)
@@ -326,7 +326,7 @@ class Https(TlsTest):
             self.assertEqual(silent.recv(1), b"", "a peer that never shakes hands is cut off")
         processes.until("it is logged", lambda: "over HTTP: no TLS handshake within http.timeout_ms (300)" in daemon.err)
         daemon.until_status("both are counted", lambda status: status["counters"]["handshakes_refused"] == 2)
-        strangers = ssl.create_default_context()  # who do not know this authority
+        strangers = ssl.create_default_context()  # do not trust this authority
         refuses = http.client.HTTPSConnection("127.0.0.1", page.port, timeout=processes.WAIT_S, context=strangers)
         self.addCleanup(refuses.close)
         self.assertRaises(ssl.SSLError, refuses.request, "GET", "/healthz")
@@ -369,7 +369,7 @@ class Https(TlsTest):
         daemon.signal(signal.SIGHUP)
         processes.until("the new certificate is shown", lambda: subject() == "psd-server-2")
         old.request("GET", "/healthz")
-        self.assertEqual(old.getresponse().read(), b"ok\n", "a connection from before goes on")
+        self.assertEqual(old.getresponse().read(), b"ok\n", "an existing connection continues")
         self.assert_stops(daemon)
 
     @unittest.skipUnless(shutil.which("curl"), "curl is missing")

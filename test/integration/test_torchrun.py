@@ -7,12 +7,12 @@ import unittest
 
 import processes
 
-# Beside the python that has torch.
+# In the folder of the python that has torch.
 TORCHRUN = pathlib.Path(os.environ["PSD_PYTHON"]).parent / "torchrun"
 
 
 def why_not():
-    """Why torchrun cannot run here; empty if it can. A lean torch lacks the Python packages that torchrun needs."""
+    """The reason why torchrun cannot run here; empty if it can. A lean torch lacks Python packages that torchrun needs."""
     if not TORCHRUN.exists():
         return f"{TORCHRUN} is not there"
     trial = subprocess.run([TORCHRUN, "--help"], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)

@@ -1,4 +1,4 @@
-"""Trainers of all numbers on both transports, in any order of starting, and what is left when they are done."""
+"""Various numbers of trainers on both transports, in any order of starting, and the state when they are done."""
 
 import json
 import re
@@ -33,7 +33,7 @@ class Transports(processes.ProcessTest):
             for world_size in (1, 2, 4):
                 with self.subTest(policy=policy, address=address, world_size=world_size):
                     before, after = self.run_world(daemon, address, world_size)
-                    # Each push of each trainer is one update of each shard; under hogwild too they are all counted.
+                    # Each push of each trainer is one update of each shard; under hogwild all are counted, too.
                     self.assertEqual(after, [version + self.STEPS * world_size for version in before])
         status = daemon.status()
         self.assertEqual(status["counters"]["refused_slices"], 0)
@@ -65,13 +65,13 @@ class Overlap(processes.ProcessTest):
                 lines = [json.loads(line) for line in metrics.read_text().splitlines()]
                 self.assertEqual(len(lines), 400)
                 self.assertLessEqual(max(line["inflight"] for line in lines), 2)
-                # A prefetched pull may miss the pushes under way: two, and the one of the step that it overlaps.
+                # A prefetched pull may miss the pushes in flight: two, and that of the step that it overlaps.
                 self.assertLessEqual(max(line["staleness"] for line in lines), 4)
                 self.assertLess(sum(line["loss"] for line in lines[-20:]) / 20, 0.5, "a guess costs 2.3")
 
 
 class OwnSteps(processes.ProcessTest):
-    """Trainers that take steps by themselves."""
+    """Trainers that take local steps."""
 
     STEPS, PERIOD, TRAINERS = 120, 5, 3
 
@@ -115,14 +115,14 @@ class StartOrders(processes.ProcessTest):
         self.assertIn("the model has values", late.err)
         self.assertTrue(first.runs())
 
-    def test_values_do_not_depend_on_who_brings_them(self):
+    def test_values_do_not_depend_on_the_initializer(self):
         saved = []
         for rank in (0, 1):
             path = self.folder / f"rank{rank}.safetensors"
             daemon = self.daemon(save=str(path), optimizer='{"type":"sgd","lr":0}')
             trainer = self.train(daemon.address, rank, 2, steps=1)
             self.assert_ends(trainer)
-            self.assertIn("brought the initial values", trainer.err)
+            self.assertIn("initialized the model", trainer.err)
             self.assert_stops(daemon)
             saved.append(path.read_bytes())
         self.assertEqual(saved[0], saved[1])
@@ -130,7 +130,7 @@ class StartOrders(processes.ProcessTest):
 
 class Done(processes.ProcessTest):
     def evaluate(self, address, model, data):
-        """What eval --json says."""
+        """The output of eval --json."""
         trainer = self.start_trainer("eval", "--server", address, "--model", model, "--data", data, "--threads", 1, "--json")
         self.assert_ends(trainer)
         return json.loads(trainer.out)

@@ -1,5 +1,6 @@
-"""The truth of asynchronous training: what psd-trainer simulate makes of virtual trainers is the same in each run, and what
-papers claim of staleness, liars and rounds comes out in order. scripts/experiments measures more of it, docs/truth.md shows it."""
+"""Properties of asynchronous training: psd-trainer simulate gives the same results for virtual trainers in each run,
+and reproduces what papers claim about staleness, liars and rounds. scripts/experiments measures more of it,
+docs/truth.md shows the results."""
 
 import json
 import pathlib
@@ -40,7 +41,7 @@ class TruthTest(processes.ProcessTest):
         return json.loads(run.out)
 
     def error(self, **arguments):
-        """The mean test error over the seeds; a run that diverged knows nothing."""
+        """The mean test error over the seeds; a diverged run counts as knowing nothing."""
         reports = [self.simulate(data=DIGITS, seed=seed, **arguments) for seed in SEEDS]
         errors = [0.9 if report["diverged"] else 1 - report["score"]["accuracy"] for report in reports]
         print(f"{arguments}: test error {[round(100 * each, 1) for each in errors]} %")
@@ -60,14 +61,14 @@ class Schedules(TruthTest):
                 self.assertEqual([score["step"] for score in first["scores"]][-1], 43)
                 seen.add(first["parameters"])
         self.assertEqual(len(seen), 4)
-        # hogwild, of which no two calls are under way together, is locked.
+        # hogwild without concurrent calls equals locked.
         self.assertIn(self.simulate("hogwild", schedule="seed:3", trainers=5, steps=43, batch_size=8)["parameters"], seen)
         self.assertNotIn(self.simulate(schedule="seed:4", trainers=5, steps=43, batch_size=8)["parameters"], seen)
 
     def test_staleness_is_one_less_than_there_are_trainers(self):
         report = self.simulate(trainers=16, steps=20 * 16, batch_size=1)
         self.assertEqual(report["staleness"]["max"], 15)
-        # Each trainer's first push came after those of the lower ranks alone.
+        # Each trainer's first push followed those of the lower ranks only.
         self.assertAlmostEqual(report["staleness"]["mean"], 15 * (1 - 0.5 / 20), places=6)
         for seed in SEEDS:
             at_random = self.simulate(trainers=4, steps=800, batch_size=1, schedule=f"seed:{seed}")
@@ -158,12 +159,12 @@ class Claims(TruthTest):
         bias = json.dumps([{"match": "bias", "optimizer": {"type": "sgd", "lr": 0.01}}])
 
         def cost(words):
-            """What it costs in test error that gradients are stale by seven, in the mean of the seeds."""
+            """The test error that a staleness of seven costs, averaged over the seeds."""
             alone, stale = (statistics.mean(
                 1 - self.simulate("hogwild", f"documents:samples=20000,words={words}", 4, settings={"groups": bias}, model="svm",
                                   trainers=trainers, steps=1600, seed=seed)["score"]["accuracy"] for seed in SEEDS) for trainers in (1, 8))
             print(f"svm, {words} words: test error {100 * alone:.1f} %, with staleness {100 * stale:.1f} %")
-            self.assertLess(alone, 0.35)  # of two classes: it has learnt
+            self.assertLess(alone, 0.35)  # of two classes: it has learned
             return stale - alone
 
         self.assertLess(cost(words=10_000), 0.03)
@@ -193,7 +194,7 @@ class Claims(TruthTest):
 class Experiments(TruthTest):
     @processes.long_test
     @unittest.skipUnless(DIGITS, "no handwritten digits: scripts/setup makes .data/mnist_5k")
-    def test_a_claim_is_measured_and_told(self):
+    def test_a_claim_is_measured_and_reported(self):
         page = processes.REPO / "docs" / "truth.md"
         before = page.read_bytes()
         build = pathlib.Path(processes.PSD).parents[1]
@@ -208,7 +209,7 @@ class Experiments(TruthTest):
 
 
 class Without(TruthTest):
-    """Noise does not depend on the parameters, so what others pushed is what they would have pushed alone."""
+    """Noise does not depend on the parameters, so what others pushed equals what they would have pushed alone."""
 
     def logged(self, trainers, steps, policy="locked", momentum=0.9, more=(), **settings):
         saved = self.folder / self._name("saved")
@@ -274,7 +275,7 @@ class Without(TruthTest):
 
 
     def test_an_average_is_of_all_whose_gradients_are_in_it(self):
-        """Rows are each trainer's own; what one pushed for both cannot be taken apart."""
+        """Rows are each trainer's own; a push on behalf of both cannot be separated."""
         groups = json.dumps([{"match": "category*", "policy": {"type": "hogwild"}, "optimizer": {"type": "adagrad", "lr": 0.05}}])
         saved = self.folder / "averaged"
         daemon = self.own_daemon("allreduce", 0.01, policy__start_trainers=2, groups=groups,

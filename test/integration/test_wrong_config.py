@@ -1,4 +1,4 @@
-"""What an operator can get wrong with psd alone: one clear line, a non-zero exit, and a daemon that runs is unharmed."""
+"""An operator's mistakes with psd alone: one clear line, a non-zero exit, and a running daemon is unharmed."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class WrongConfiguration(processes.ProcessTest):
             return self.assert_fails(self.start_psd(*arguments), *words)
 
     def refuse_file(self, text, *words):
-        """Neither serves psd with such a file, nor does psd check find it good; both say the same."""
+        """Neither psd serve nor psd check accepts such a file; both report the same error."""
         path = self.write("wrong.json", text)
         served = self.refuse(["--config", path], *words)
         self.assertEqual(self.refuse(["check", path], *words), served)
@@ -86,9 +86,9 @@ class WrongConfiguration(processes.ProcessTest):
         daemon = processes.Daemon(self.folder, "piped", ["--config", str(pipe)])
         self.processes.append(daemon)
         reload = self.start_psd("reload", "--server", daemon.address)
-        self.assert_fails(reload, f"{pipe}: is no regular file, and cannot be read a second time")
+        self.assert_fails(reload, f"{pipe}: is not a regular file, and cannot be read a second time")
         self.assert_stops(daemon)
-        self.refuse(["check", "/dev/zero"], "'/dev/zero': is no regular file, and gives more than")
+        self.refuse(["check", "/dev/zero"], "'/dev/zero': is not a regular file, and yields more than")
         self.refuse(["check", "/dev/null"], "/dev/null, line 1")
 
     def test_flags(self):
@@ -98,9 +98,9 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["--lisen", "tcp://localhost:0"], "--lisen: no such option; did you mean --listen?")
         self.refuse(["status", "--jsn"], "--jsn: no such option; did you mean --json?")
         self.refuse(["trainer", "remove", "--servr", "x", "3"], "--servr: no such option; did you mean --server?")
-        self.refuse(["token", "new", "--looks", "3"], "--looks: goes with 'psd status', not with 'psd token new'")
+        self.refuse(["token", "new", "--looks", "3"], "--looks: is an option of 'psd status', not of 'psd token new'")
         self.refuse(["trainer", "remove"], "see psd trainer remove --help")
-        self.refuse(["status", "--port-file", "port"], "--port-file: goes with 'psd', not with 'psd status'")
+        self.refuse(["status", "--port-file", "port"], "--port-file: is an option of 'psd', not of 'psd status'")
         self.refuse(["--port-file", "port", "--listen", self.unix_address()], "--port-file", "tcp://")
         self.assertNotIn(".tmp.", self.refuse(["--listen", "tcp://127.0.0.1:0", "--port-file", "no/such/port"],
                                               "--port-file: 'no/such/port'"))
@@ -122,15 +122,15 @@ class WrongConfiguration(processes.ProcessTest):
 
     def test_unknown_subcommands(self):
         self.refuse(["statsu"], "'statsu': no such command; did you mean status?")
-        self.refuse(["serve"], "'serve': no such command; psd alone serves, as in 'psd --config FILE'")
-        self.refuse(["serve", "--config", "psd.json"], "'serve': no such command; psd alone serves, as in 'psd --config FILE'")
+        self.refuse(["serve"], "'serve': no such command; omit it, as in 'psd --config FILE'")
+        self.refuse(["serve", "--config", "psd.json"], "'serve': no such command; omit it, as in 'psd --config FILE'")
         self.refuse(["nothing"], "'nothing': no such command; see psd --help")
         self.refuse(["check", "one.json", "two.json"], "'two.json' is not expected; see psd check --help")
 
     def test_flags_of_the_daemon_before_another_command(self):
         running = self.daemon()
-        self.refuse(["--listen", running.address, "stop"], "--listen: goes with 'psd', not with 'psd stop'")
-        self.refuse(["--config", "mine.json", "status"], "--config: goes with 'psd', not with 'psd status'")
+        self.refuse(["--listen", running.address, "stop"], "--listen: is an option of 'psd', not of 'psd stop'")
+        self.refuse(["--config", "mine.json", "status"], "--config: is an option of 'psd', not of 'psd status'")
         self.refuse(["--set", "shards=2", "check"], "--set: belongs after the command, as in 'psd check --set")
         self.assertTrue(running.runs())
 
@@ -209,12 +209,12 @@ class AddressInUse(processes.ProcessTest):
 
     def test_a_file_that_is_no_socket_is_left_alone(self):
         path = self.write("psd.sock", "precious")
-        self.assert_fails(self.start_psd("--listen", self.unix_address()), str(path), "there is a file, and no socket")
+        self.assert_fails(self.start_psd("--listen", self.unix_address()), str(path), "there is a file that is not a socket")
         self.assertEqual(path.read_text(encoding="utf-8"), "precious")
         (self.folder / "folder").mkdir()
-        self.assert_fails(self.start_psd("--listen", self.unix_address("folder")), "there is a folder, and no socket")
+        self.assert_fails(self.start_psd("--listen", self.unix_address("folder")), "there is a folder that is not a socket")
         (self.folder / "link").symlink_to("nowhere")
-        self.assert_fails(self.start_psd("--listen", self.unix_address("link")), "there is a symbolic link, and no socket")
+        self.assert_fails(self.start_psd("--listen", self.unix_address("link")), "there is a symbolic link that is not a socket")
 
     def test_an_address_that_is_listed_twice(self):
         twice = ["--listen", "tcp://localhost", "--listen", "tcp://localhost:5500"]
@@ -228,7 +228,7 @@ class Operator(processes.ProcessTest):
             probe.bind(("127.0.0.1", 0))
             return probe.getsockname()[1]
 
-    def test_nobody_at_the_address(self):
+    def test_no_daemon_at_the_address(self):
         address = f"tcp://127.0.0.1:{self.free_port()}"
         for command in ("status", "stop"):
             self.assert_fails(self.start_psd(command, "--server", address), address)
@@ -246,7 +246,7 @@ class Operator(processes.ProcessTest):
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" * 4)
             self.assert_fails(status, address)
 
-    def test_status_for_people(self):
+    def test_human_readable_status(self):
         daemon = self.daemon()
         status = self.start_psd("status", "--server", daemon.address)
         self.assert_ends(status)

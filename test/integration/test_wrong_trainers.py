@@ -1,4 +1,4 @@
-"""What can be wrong with a trainer: one clear line, a non-zero exit, and a daemon that is unharmed."""
+"""Mistakes with a trainer: one clear line, a non-zero exit, and a daemon that is unharmed."""
 
 import gzip
 import signal
@@ -28,7 +28,7 @@ class WrongArguments(processes.ProcessTest):
         self.refuse(self.train_arguments(steps=1, epochs=1), "--steps and --epochs")
         self.refuse(self.train_arguments(server="localhost:5500"), "--server", "localhost:5500", "tcp://")
         self.refuse(self.train_arguments(log_level="loud"), "--log-level", "'loud'")
-        self.refuse(self.train_arguments(micro_batches=2), "--micro-batches: goes with --execute")
+        self.refuse(self.train_arguments(micro_batches=2), "--micro-batches: requires --execute")
         self.refuse(["train", "--execute", self.unix_address(), "--data", "synthetic:64", "--micro-batches", 0], "--micro-batches", "'0'")
         self.refuse(self.train_arguments(metrics="no/such/folder/metrics"), "--metrics", "no/such/folder")
 
@@ -42,7 +42,7 @@ class WrongArguments(processes.ProcessTest):
         self.refuse(self.train_arguments(device="tpu"), "--device", "'tpu'", "cuda:N")
 
     def test_exit_statuses(self):
-        """2: it cannot be right as it is written; 1: it failed."""
+        """2: wrong usage; 1: it failed."""
         for status, changes in ((2, {"model": "foo"}), (2, {"data": "foo"}), (2, {"device": "foo"}), (2, {"data": "synthetic:0"}),
                                 (2, {"steps": 0}), (1, {"metrics": "no/such/folder/metrics"}), (1, {"connect_timeout": 0.1})):
             with self.subTest(changes=changes):
@@ -55,13 +55,13 @@ class WrongArguments(processes.ProcessTest):
             end = subprocess.run([processes.TRAINER, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual((end.returncode, end.stderr), (1, "psd-trainer: standard output: No space left on device\n"))
 
-    def test_nobody_at_the_address(self):
-        with socket.socket() as bound:  # nobody listens there, and nobody else can
+    def test_no_daemon_at_the_address(self):
+        with socket.socket() as bound:  # bound and not listening, so that connections fail
             bound.bind(("127.0.0.1", 0))
             for server in (f"tcp://127.0.0.1:{bound.getsockname()[1]}", self.unix_address("none.sock")):
                 self.refuse(self.train_arguments(server=server, connect_timeout=0.3), "no psd daemon answered", "300 ms", server)
 
-    def test_somebody_who_says_nothing_at_the_address(self):
+    def test_a_silent_server_at_the_address(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
             address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
             self.refuse(self.train_arguments(server=address, connect_timeout=0.3), "no psd daemon answered", f"{address}: no answer in time")
@@ -78,7 +78,7 @@ class WrongArguments(processes.ProcessTest):
 
 
 class WrongData(processes.ProcessTest):
-    """A folder of small but whole MNIST files, in which one is wrong."""
+    """A folder of small complete MNIST files, one of which is wrong."""
 
     NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
     SAMPLES = 8
@@ -90,7 +90,7 @@ class WrongData(processes.ProcessTest):
         return struct.pack(">II", 0x801, self.SAMPLES) + bytes([label] * self.SAMPLES)
 
     def make_data(self, **replaced):
-        """replaced: images and labels of the training set; None leaves the file out."""
+        """replaced: images and labels of the training set; None omits the file."""
         contents = (replaced.get("images", self.images()), replaced.get("labels", self.labels()), self.images(), self.labels())
         for name, content in zip(self.NAMES, contents):
             (self.folder / name).unlink(missing_ok=True)
@@ -131,7 +131,7 @@ class WrongData(processes.ProcessTest):
 
 
 class Disagreements(processes.ProcessTest):
-    """Trainers that do not fit to the daemon or to each other."""
+    """Trainers that do not match the daemon or each other."""
 
     def test_a_rank_that_is_taken(self):
         daemon = self.daemon()
@@ -183,7 +183,7 @@ class Disagreements(processes.ProcessTest):
         self.assert_has_left(daemon)
 
     def assert_has_left(self, daemon):
-        """In good order: nobody waits for it to come back."""
+        """It left in an orderly way: the daemon does not wait for it."""
         status = daemon.status()
         self.assertEqual((status["trainers"], status["trainers_lost"]), ([], 0))
         self.assertIn("rank 0 left after", daemon.err)

@@ -1,5 +1,5 @@
 // The same training by messages over TCP and over a Unix socket, over several connections, and with mapped
-// parameters and a ring for gradients: the same bits.
+// parameters and a ring for gradients: the results are bit-identical.
 
 #include <algorithm>
 #include <cstring>
@@ -80,7 +80,7 @@ Result<JoinInfo> joinBy(Client& client, const ModelSpec& model, const std::vecto
   return client.join({Rank{0}, 1}, model, [&] { return std::span<const float>(initial); });
 }
 
-/// What a daemon of its own holds after three pushes; checks on the way what is pulled and mapped.
+/// The parameters of a fresh daemon after three pushes; also checks what is pulled and mapped.
 std::vector<float> train(const std::string& policy, uint32_t shards, const ModelSpec& model, const Way& way) {
   testing::LocalServer server(configOf(policy, shards, way.spinUs));
   auto client = connectBy(server, way);
@@ -120,7 +120,7 @@ std::vector<float> train(const std::string& policy, uint32_t shards, const Model
 TEST_CASE("transport: every way gives the same bits") {
   for (const std::string policy : {"hogwild", "locked"}) {
     for (uint32_t shards : {1u, 3u}) {
-      // Below a slice; off its multiples; enough for stores past the caches, and to be copied in two pieces.
+      // Below a slice; not a multiple of it; enough for streaming stores, and to be copied in two pieces.
       for (uint64_t elements : {5ull, 100'003ull, 2'200'007ull}) {
         const ModelSpec model = modelOf(elements);
         const auto expected = train(policy, shards, model, kWays[0]);
@@ -146,7 +146,7 @@ TEST_CASE("transport: a reader maps the parameters too") {
   CHECK(sameBits(reader->view(), initial));
 }
 
-TEST_CASE("transport: a ring of fewer places than the window has, and none where one is not to be had") {
+TEST_CASE("transport: a ring with fewer places than the window, and none where none is available") {
   const ModelSpec model = modelOf(100'003);
   struct Case {
     uint64_t ringBytes;
@@ -195,7 +195,7 @@ TEST_CASE("transport: the parameters can be written through the map only where t
     CHECK(sameBits(writer->view(), initial));
     const std::span<float> writable = writer->writableView();
     REQUIRE(writable.size() == (allowed ? initial.size() : 0));
-    if (!allowed) continue;  // that the system refuses it, os_shared_memory_test shows
+    if (!allowed) continue;  // os_shared_memory_test covers the system's refusal
     writable[500] = initial[500] = 1234.5f;
     auto reader = connectBy(server, kWays[0]);
     PSD_REQUIRE_OK(reader->observe(model));

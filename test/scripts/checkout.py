@@ -1,4 +1,4 @@
-"""A checkout of nothing but scripts/ in a temporary folder, for tests of the scripts."""
+"""A checkout of scripts/ only in a temporary folder, for tests of the scripts."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 
 class CheckoutTest(unittest.TestCase):
-    """Each test has its own checkout, self.root; it is removed at the end."""
+    """Each test has a checkout of its own, self.root, which is removed at the end."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="psd-scripts-")
@@ -25,7 +25,7 @@ class CheckoutTest(unittest.TestCase):
         (self.root / path).write_text(text, encoding="utf-8")
 
     def run_script(self, name, *arguments, path_first=None, **environment):
-        """Runs scripts/NAME from a folder outside the checkout; the result holds returncode, stdout, stderr."""
+        """Runs scripts/NAME from a folder outside the checkout; the result has returncode, stdout, stderr."""
         variables = {**os.environ, **environment}
         if path_first:
             variables["PATH"] = f"{path_first}:{variables['PATH']}"

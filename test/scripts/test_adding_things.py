@@ -1,4 +1,4 @@
-"""The C++ of docs/adding_things.md compiles against the sources as they are."""
+"""The C++ of docs/adding_things.md compiles against the current sources."""
 
 import json
 import os
@@ -14,7 +14,7 @@ FILE = re.compile(r"`([\w/]+\.(?:h|cc))`:\n\n```cpp\n(.*?)```", re.DOTALL)
 
 
 def flags_of(name):
-    """How a file of that place is compiled: the compiler's command line up to what names the object."""
+    """The compiler command for a file in that place, up to the option that names the object."""
     commands = json.loads(pathlib.Path(os.environ["PSD_COMPILE_COMMANDS"]).read_text(encoding="utf-8"))
     for folder in pathlib.Path(name).parents:
         for entry in commands:

@@ -1,4 +1,4 @@
-"""The history of scripts/bench: reader and writer, and the trend that the page shows of it."""
+"""The history of scripts/bench: reader and writer, and the trend on its page."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ RUN = Run("2026-01-02", "0123abcd", False, "0.1.0", MACHINE, "cpu", [PULL])
 
 
 def run(ratio=0.9, date="2026-01-02", device="cpu", figures=None, **machine):
-    """One that measured nothing but a pull, which is to reach 0.85."""
+    """A run that measured only a pull, whose target is 0.85."""
     pull = dataclasses.replace(PULL, ratio=ratio, met=ratio >= PULL.limit)
     return dataclasses.replace(RUN, date=date, device=device, machine={**MACHINE, **machine}, figures=[pull] if figures is None else figures)
 
@@ -137,7 +137,7 @@ class Figures(unittest.TestCase):
         self.assertEqual([bar(ratio, 1, True) for ratio in (0, 0.4, 0.55, 0.75, 0.99, 1, 1.2, 1.5, 1.7, 9)], list("▁▁▁▃▄▅▆▇██"))
         self.assertEqual([bar(ratio, 2, False) for ratio in (0, 1, 1.5, 2, 2.1, 4, 90)], list("██▆▅▄▁▁"))
         self.assertEqual((bar(0, 0, False), bar(1, 0, False)), ("█", "▁"))
-        # Rounded to two digits a ratio may show a target as met that was not.
+        # Rounded to two digits a ratio could show a missed target as met.
         self.assertEqual((Figure("g", "w", "r", 0.85, 0.85, True, False).bar(), Figure("g", "w", "r", 0.84, 0.85, True, True).bar()), ("▄", "▅"))
 
 

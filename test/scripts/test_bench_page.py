@@ -1,4 +1,4 @@
-"""The page that scripts/bench writes: new tables beside those that stay."""
+"""The page that scripts/bench writes: new tables beside unchanged ones."""
 
 import itertools
 import pathlib
@@ -45,7 +45,7 @@ class Page(unittest.TestCase):
         self.assertIn(bench_report.machine(), page)
         self.assertTrue(page.endswith(bench_report.BY_HAND_END + "\n"))
 
-    def test_one_group_anew_leaves_the_others_and_what_is_by_hand(self):
+    def test_one_new_group_leaves_the_others_and_manual_sections(self):
         before = self.page(self.measured(0, 1, 2), BY_HAND)
         after = self.page(self.measured(1, stamp="*again*"), before)
         self.assertEqual(after, self.page({**self.measured(0, 2), **self.measured(1, stamp="*again*")}, BY_HAND))
@@ -99,7 +99,7 @@ class Page(unittest.TestCase):
                 return [bench_report.Row.at_least("pull", medians["pull"], "copy", medians["copy"], 0.9, bench_report.gigabytes),
                         bench_report.Row.ceiling("rise", 3, 2, str)]
 
-        # The machine gives half as much from the third round on, in which a measurement of psd failed.
+        # The machine runs at half speed from the third round on, in which a measurement of psd failed.
         rounds = [{"pull": 4e9, "copy": 4e9}, {"pull": 3.8e9, "copy": 4e9}, {"pull": 2e9, "copy": 2e9}, {"pull": None, "copy": 2e9},
                   {"pull": None, "copy": 2e9}]
         page = Transfers(None, False).tables({"pull": 3.8e9, "copy": 2e9}, rounds)[0]

@@ -1,4 +1,4 @@
-"""scripts/check_includes: what it lets pass, and each rule broken once."""
+"""scripts/check_includes: what it accepts, and one violation of each rule."""
 
 import unittest
 

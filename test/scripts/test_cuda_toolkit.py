@@ -1,5 +1,5 @@
-"""PSD_CUDA with an nvcc that is missing, too old, or at odds with the host compiler: NVCC builds without CUDA and names the
-reason, ON fails. AUTO builds without CUDA where there is no GPU."""
+"""PSD_CUDA with an nvcc that is missing, too old, or incompatible with the host compiler: NVCC builds without CUDA and
+reports the reason, ON fails. AUTO builds without CUDA if there is no GPU."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ class CudaToolkit(unittest.TestCase):
         (self.root / "CMakeLists.txt").write_text(PROJECT, encoding="utf-8")
 
     def configure(self, cuda, nvcc=None, **environment):
-        """Configures the project with that PSD_CUDA; gives the exit status and all that CMake said, in one line."""
+        """Configures the project with that PSD_CUDA; returns the exit status and CMake's output, in one line."""
         flags = [f"-DCMAKE_CUDA_COMPILER={nvcc}"] if nvcc else []
         done = subprocess.run([CMAKE, "-S", self.root, "-B", self.root / "build", f"-DPSD_CUDA={cuda}", *flags],
                               env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -100,7 +100,7 @@ class CudaToolkit(unittest.TestCase):
 
     @unittest.skipUnless(NVCC, "this build has no CUDA")
     def test_one_that_works(self):
-        for cuda in ("NVCC", "ON", "NVCC"):  # the first finds out, the others remember
+        for cuda in ("NVCC", "ON", "NVCC"):  # the first detects it, the others use the cache
             status, said = self.configure(cuda, nvcc=NVCC)
             self.assertEqual(status, 0, said)
             self.assertIn("CUDA: ON", said)

@@ -1,4 +1,4 @@
-"""The tables of failures name tests that are there, and each row says what is seen and what is kept."""
+"""The tables of failures name existing tests, and each row says what is observed and what is kept."""
 
 import itertools
 import pathlib
@@ -8,14 +8,14 @@ import unittest
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ("docs/standby.md", "docs/several_daemons.md")
 COLUMNS = ["what happens", "what is seen", "what is kept", "what to do", "shown by"]
-# Of a process test the file, where it has another name than ctest gives it.
+# The file of a process test, if its name differs from ctest's.
 FILES = {"fault/several_daemons": "fault/test_several_daemons_faults.py"}
 
 
 def rows(page):
     """The cells of the table of failures."""
     lines = (REPO / page).read_text(encoding="utf-8").splitlines()
-    begin = lines.index(f"| {' | '.join(COLUMNS)} |") + 2  # behind the line of dashes
+    begin = lines.index(f"| {' | '.join(COLUMNS)} |") + 2  # after the line of dashes
     table = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
     return [[cell.strip() for cell in line[1:-1].split(" |")] for line in table]
 

@@ -1,4 +1,4 @@
-"""scripts/format: finds what is not formatted, and mends it."""
+"""scripts/format: finds unformatted files, and formats them."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ from checkout import REPO, CheckoutTest
 
 
 def is_version_14(name):
-    """What scripts/format takes; it refuses other versions."""
+    """Whether scripts/format accepts this version; it refuses others."""
     path = shutil.which(name)
     return path is not None and "version 14." in subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
 

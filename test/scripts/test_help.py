@@ -1,4 +1,4 @@
-"""Every script that is to be run explains itself, and refuses what it does not know."""
+"""Every script has a help text, and rejects unknown arguments."""
 
 import os
 import unittest

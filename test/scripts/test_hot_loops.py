@@ -1,5 +1,6 @@
-"""The loops over all values are compiled with -O3, most other code is not. The linker keeps one copy of an inline function: that
-of a loop must have internal linkage, or exist in no object of a lower level, or a program may run the slower copy.
+"""The loops over all values are compiled with -O3, most other code is not. The linker keeps one copy of an inline
+function: that of a loop must have internal linkage, or exist in no object of a lower level, or a program may run the
+slower copy.
 
 PSD_COMPILE_COMMANDS names the compile_commands.json of a Release build, PSD_LOOPS the sources with loops.
 """
@@ -16,8 +17,8 @@ import unittest
 COMMANDS = os.environ.get("PSD_COMPILE_COMMANDS", "")
 LOOPS = {str(pathlib.Path(path).resolve()) for path in os.environ.get("PSD_LOOPS", "").split(":") if path}  # of psd_loops()
 NM_S = 60
-LOOP_BYTES_MIN = 64  # of code; what is smaller returns a constant or a member
-# Functions of the project, and algorithms of the standard library that loop.
+LOOP_BYTES_MIN = 64  # of code; smaller functions return a constant or a member
+# Functions of the project, and looping algorithms of the standard library.
 LOOPING = re.compile(r"\bpsd::|std::__(introsort|introselect|adjust_heap|insertion_sort|unguarded|merge|heap_select|push_heap)")
 FOLDERS = ("common/", "server/", "trainer/")
 
@@ -36,7 +37,7 @@ def objects():
 
 
 def inline_functions(path):
-    """The demangled names of the functions that the linker merges with copies of other objects, without accessors."""
+    """The demangled names of the functions that the linker merges with copies in other objects, without accessors."""
     done = subprocess.run(["nm", "-C", "-S", "--defined-only", path], stdout=subprocess.PIPE, text=True, timeout=NM_S, check=True)
     symbols = (line.split(" ", 3) for line in done.stdout.splitlines())
     return {symbol[3] for symbol in symbols if len(symbol) == 4 and symbol[2] == "W" and int(symbol[1], 16) >= LOOP_BYTES_MIN}

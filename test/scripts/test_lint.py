@@ -1,4 +1,5 @@
-"""scripts/lint: which files it gives to which tool, and what it says of the others. The tools are stand-ins that print their files."""
+"""scripts/lint: the files that it passes to each tool, and its report of the others. The tools are fakes that print
+their files."""
 
 import json
 import pathlib
@@ -8,7 +9,7 @@ import unittest
 
 from checkout import CheckoutTest
 
-# Finds fault with files that have FAULT in them.
+# Reports files that contain FAULT.
 TOOL = """#!/bin/sh
 status=0
 for each do
@@ -23,7 +24,7 @@ exit $status
 class Lint(CheckoutTest):
     def setUp(self):
         super().setUp()
-        for script in pathlib.Path(self.root, "scripts").iterdir():  # a checkout with the sources of the test alone
+        for script in pathlib.Path(self.root, "scripts").iterdir():  # a checkout with only the test's sources
             if script.name not in ("lint", "lib.sh", "setup_python.sh"):
                 if script.is_dir():
                     shutil.rmtree(script)
@@ -122,9 +123,9 @@ class Lint(CheckoutTest):
 
     def test_mistakes(self):
         for arguments, reason in ((["--chekc"], "unknown argument '--chekc'"), (["--base"], "--base needs a revision"),
-                                  (["--base", "nope"], "'nope' names no commit"), (["--at-most", "0"], "--at-most needs a number"),
+                                  (["--base", "nope"], "'nope' is not a commit"), (["--at-most", "0"], "--at-most needs a number"),
                                   (["--at-most"], "--at-most needs a number"), (["nowhere.py"], "nowhere.py: no such file"),
-                                  (["/etc/passwd"], "/etc/passwd: outside of"), (["--base", "HEAD", "/etc/passwd"], "--base goes without FILEs"),
+                                  (["/etc/passwd"], "/etc/passwd: outside of"), (["--base", "HEAD", "/etc/passwd"], "--base cannot be combined with FILEs"),
                                   ([str(self.root / "README.md")], "README.md: neither a shell script, Python nor C++")):
             with self.subTest(arguments):
                 self.assert_fails(self.lint(*arguments), reason)
@@ -138,7 +139,7 @@ class Lint(CheckoutTest):
         self.program("bin/clang-tidy-14", "#!/bin/sh\necho LLVM version 14.0.6\n")
         self.assert_fails(self.lint("--base", "HEAD"), "run scripts/setup first")
         shutil.rmtree(self.root / ".git")
-        self.assert_fails(self.lint(), "is no git checkout")
+        self.assert_fails(self.lint(), "is not a git checkout")
 
 
 if __name__ == "__main__":

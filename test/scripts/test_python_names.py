@@ -1,4 +1,4 @@
-"""The Python package beside another distribution that is named psd too, and has the same folder."""
+"""The Python package beside another distribution that is named psd too, and installs into the same folder."""
 
 import pathlib
 import shutil
@@ -11,7 +11,7 @@ from checkout import REPO
 
 OURS = REPO / "trainer/python/psd"
 FIX = "run 'pip uninstall psd psd-server', then install psd-server again"
-# What a program may import first.
+# Modules that a program may import first.
 MODULES = ("client", "errors", "jax", "torch")
 
 
@@ -23,7 +23,7 @@ class PythonNames(unittest.TestCase):
 
     def install_ours(self):
         shutil.copytree(OURS, self.site / "psd", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        # Stands for the compiled module, which the refusal comes before.
+        # Replaces the compiled module; the refusal precedes its import.
         (self.site / "psd/_psd.py").write_text("raise SystemExit('psd._psd is imported')\n", encoding="utf-8")
 
     def install_other(self, metadata="psd-1.5.2.dist-info"):
@@ -33,7 +33,7 @@ class PythonNames(unittest.TestCase):
         (self.site / metadata).mkdir()
 
     def imported(self, module):
-        """What the import of a module says last."""
+        """The last line that the import of a module prints."""
         done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(self.site)!r}); import {module}"],
                               capture_output=True, text=True, check=False, cwd=self.site, timeout=60)
         return done.stderr.splitlines()[-1] if done.returncode else "imported"
@@ -64,7 +64,7 @@ class PythonNames(unittest.TestCase):
                 self.assert_refused(module, "psd-1.5.2-py3.11.egg-info")
 
     def test_after_the_other_was_uninstalled(self):
-        """Which took the __init__.py away, whoever's it was."""
+        """The uninstallation removed __init__.py, whichever package's it was."""
         self.install_ours()
         (self.site / "psd/__init__.py").unlink()
         for module in MODULES:

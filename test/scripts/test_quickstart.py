@@ -1,5 +1,5 @@
-"""scripts/quickstart: its course, and that nothing stays behind, with stand-ins for the programs it launches; and with the real
-ones, where they are built, an epoch at an executor."""
+"""scripts/quickstart: its sequence, and that it leaves no process behind, with fakes of the programs that it launches;
+and with the real ones, if they are built, an epoch at an executor."""
 
 import os
 import pathlib
@@ -91,22 +91,22 @@ class Quickstart(CheckoutTest):
         self.assert_nothing_stays_behind()
 
     def release(self):
-        """Moves the programs of a build of everything where that puts them."""
+        """Moves the programs to where a build of everything puts them."""
         (self.root / "build/release").mkdir()
         (self.fake / "release").rename(self.root / "build/release/bin")
 
     def test_the_first_run_says_how_long_it_takes(self):
         trainer = self.root / "build/quickstart/bin/psd-trainer"
-        # As if the build made it.
+        # As if the build had created it.
         self.write("fake/tools/cmake", f"#!/bin/sh\n[ ! -e {trainer}.built ] || mv {trainer}.built {trainer}\n")
         trainer.rename(f"{trainer}.built")
         result = self.quickstart()
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("From nothing to a trained model", result.stdout)
+        self.assertIn("From scratch to a trained model", result.stdout)
         self.assertRegex(result.stdout, r"build in build/quickstart: about \d+ minutes with \d+ core")
 
     def test_a_later_run_does_not(self):
-        self.assertNotIn("From nothing to a trained model", self.quickstart().stdout)
+        self.assertNotIn("From scratch to a trained model", self.quickstart().stdout)
 
     def test_programs_of_a_whole_build_serve(self):
         self.release()
@@ -184,7 +184,7 @@ class RealPrograms(CheckoutTest):
         (self.root / "build/release/bin").mkdir(parents=True)
         for program in PROGRAMS:
             (self.root / "build/release/bin" / pathlib.Path(program).name).symlink_to(program)
-        for path in ("scripts/setup", "fake/tools/cmake"):  # what they would bring is there
+        for path in ("scripts/setup", "fake/tools/cmake"):  # what they would install exists already
             self.write(path, "#!/bin/sh\n")
             (self.root / path).chmod(0o755)
 

@@ -1,4 +1,4 @@
-"""scripts/setup and its kin: one line for what is missing, and packages unpacked without root."""
+"""scripts/setup and related scripts: one line for each missing thing, and packages unpacked without root."""
 
 import os
 import pathlib
@@ -44,7 +44,7 @@ class OneLineForWhatIsMissing(CheckoutTest):
         self.assert_fails(result, "needs root, and sudo is not usable here")
 
     def asked_of_apt(self, system, *arguments):
-        """The packages that scripts/setup would have of apt as root of a bare machine."""
+        """The packages that scripts/setup would request from apt as root of a bare machine."""
         tools = self.root / "tools"
         for name, text in (("id", "echo 0"), ("dpkg-query", "exit 1"), ("python3", "exit 1"), ("apt-get", 'echo "$@" >>"$LOG"; [ "$1" = update ]')):
             self.write(f"tools/{name}", f"#!/bin/sh\n{text}\n")
@@ -69,12 +69,12 @@ class OneLineForWhatIsMissing(CheckoutTest):
 
     def test_wrong_values(self):
         self.assert_fails(self.run_script("setup", "--offline"), "--offline needs the folder")
-        self.assert_fails(self.run_script("test", "--asan", "--tsan"), "only one of --asan, --fuzz and --tsan")
+        self.assert_fails(self.run_script("test", "--asan", "--tsan"), "use only one of --asan, --fuzz and --tsan")
         self.assert_fails(self.run_script("quickstart", "--epochs", "0"), "--epochs '0'")
-        self.assert_fails(self.run_script("quickstart", "--data", "/nowhere"), "--data '/nowhere' is no folder")
+        self.assert_fails(self.run_script("quickstart", "--data", "/nowhere"), "--data '/nowhere' is not a folder")
 
     def test_a_folder_that_is_no_bundle_or_for_another_machine(self):
-        self.assert_fails(self.run_script("setup", "--offline", self.root), "is no bundle")
+        self.assert_fails(self.run_script("setup", "--offline", self.root), "is not a bundle")
         self.write("bundle/bundle.txt", "architecture: vax\n")
         result = self.run_script("setup", "--offline", self.root / "bundle")
         self.assert_fails(result, "the bundle is for vax, this machine is " + architecture())
@@ -117,7 +117,7 @@ class OfflineSetUp(CheckoutTest):
         self.assertIn(f"prefix={usr}\n", (self.libraries / "pkgconfig/small.pc").read_text(encoding="utf-8"))
         self.assertEqual((self.libraries / "cmake/CapnProto/CapnProtoConfig.cmake").read_text(encoding="utf-8"),
                          f"set(A {usr}/bin/capnp\nset(B {usr}/include)\n")
-        # A link whose library stayed behind leads to the system's own.
+        # A link whose library is not in the bundle points to the system's.
         self.assertTrue((self.libraries / "libc.so").resolve(strict=True).name.startswith("libc"))
         self.assertEqual((self.root / ".data/mnist_5k/digits").read_text(encoding="utf-8"), "0 1 2\n")
         environment = (self.root / ".deps/env.sh").read_text(encoding="utf-8")
@@ -137,7 +137,7 @@ class OfflineSetUp(CheckoutTest):
         self.assertTrue((self.root / ".deps/sysroot/usr/share/new").exists())
 
     def path_without(self, program):
-        """A PATH with all that is on this one, but for a program."""
+        """A PATH with everything on the current one except for one program."""
         folder = self.root / f"without-{program}"
         folder.mkdir()
         for place in os.environ["PATH"].split(":"):

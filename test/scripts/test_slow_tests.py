@@ -1,4 +1,4 @@
-"""scripts/slow_tests: the slowest tests of ctest's JUnit file, from the slowest, with reasons."""
+"""scripts/slow_tests: the slowest tests of ctest's JUnit file, in descending order, with reasons."""
 
 import re
 import subprocess
@@ -36,14 +36,14 @@ class SlowTests(unittest.TestCase):
         done = subprocess.run([SCRIPT, "/nowhere.xml"], capture_output=True, text=True, timeout=WAIT_S, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nowhere.xml", done.stderr)
-        self.assertRegex(report("<a/>").stderr, "is no JUnit file: <a>$")
+        self.assertRegex(report("<a/>").stderr, "not a JUnit file: <a>$")
 
     def test_a_run_of_no_tests_has_none(self):
         done = report('<testsuite name="(empty)" tests="0"/>')
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
     def test_each_reason_has_a_test(self):
-        """The words of each pattern are those of a file of tests, or stand in a list of them."""
+        """The words of each pattern are those of a test file, or occur in a list of them."""
         names = {path.name for path in (REPO / "test").rglob("*")}
         names |= {path.read_text(encoding="utf-8") for path in (REPO / "test").rglob("CMakeLists.txt")}
         for line in (REPO / "test" / "slow_tests.txt").read_text(encoding="utf-8").splitlines():

@@ -1,5 +1,5 @@
-// Trainers of different speed whose batches the daemon sizes, round by round, in virtual time: what they
-// measure is what they report, and what they are given is what they measure next.
+// Trainers of different speed whose batches the daemon sizes, round by round, in virtual time: they report
+// what they measure, and measure next what they are assigned.
 
 #include <cmath>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kNominal = 64;
 
-/// A trainer that takes a while for every step, whatever its size, and then for every sample.
+/// A trainer that takes a fixed time for every step, and a time for every sample.
 struct Virtual {
   SessionId session;
   double stepSeconds = 0, sampleSeconds = 0;
@@ -29,18 +29,18 @@ double drawn(testing::Random& random, double min, double max) {
   return min + (max - min) * static_cast<double>(random.between(0, 1'000'000)) / 1e6;
 }
 
-/// Every trainer takes a batch, makes its step and waits for the others. `noise`: by how much of their time
-/// steps may take longer.
+/// Every trainer takes a batch, makes its step and waits for the others. `noise`: the maximum relative
+/// increase of a step's time.
 void round(BatchSizes& sizes, std::vector<Virtual>& trainers, testing::Random& random, double noise) {
   for (Virtual& trainer : trainers) {
     PSD_REQUIRE_OK(sizes.report(trainer.session, {kNominal, 8 * kNominal, trainer.pace.sampleSeconds()}));
     trainer.batch = sizes.sizeFor(trainer.session);
-    const bool heldUp = noise > 0 && random.oneIn(100);  // by something else
+    const bool heldUp = noise > 0 && random.oneIn(100);  // by an outlier
     trainer.pace.add(trainer.batch, trainer.seconds() * (heldUp ? 10 : 1 + drawn(random, 0, noise)));
   }
 }
 
-/// Whether all take as long: within `slack`, and the half sample that cannot be had.
+/// Whether all take equally long: within `slack`, and the half sample of rounding.
 void checkAlike(const std::vector<Virtual>& trainers, double slack) {
   double mean = 0;
   for (const Virtual& trainer : trainers) mean += trainer.seconds() / static_cast<double>(trainers.size());
@@ -60,18 +60,18 @@ Virtual make(uint64_t session, testing::Random& random) {
   return {SessionId{session}, drawn(random, 0, 8) * sampleSeconds, sampleSeconds, {}, 0};
 }
 
-TEST_CASE("after some rounds trainers of speeds 1 to 5 take as long for a step") {
+TEST_CASE("after some rounds trainers of speeds 1 to 5 take equally long for a step") {
   testing::Random random(1);
   BatchSizes sizes;
   std::vector<Virtual> trainers = {{SessionId{1}, 0, 0.005, {}, 0}, {SessionId{2}, 0, 0.001, {}, 0}};
   for (int i = 0; i < 5; i++) round(sizes, trainers, random, 0);
-  CHECK(trainers[0].batch == kNominal);  // nobody is known
+  CHECK(trainers[0].batch == kNominal);  // none is measured
   for (int i = 0; i < 3; i++) round(sizes, trainers, random, 0);
   CHECK(trainers[0].batch == 21);
   CHECK(trainers[1].batch == 107);
 }
 
-TEST_CASE("seconds per step become alike whatever the speeds, and again after one changes, leaves or joins") {
+TEST_CASE("seconds per step converge for any speeds, and again after one changes, leaves or joins") {
   constexpr int kSettle = 30;
   constexpr double kNoise = 0.1;
   for (uint64_t seed = 1; seed <= 100; seed++) {

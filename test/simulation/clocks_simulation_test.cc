@@ -12,8 +12,8 @@ using std::chrono::milliseconds;
 using testing::Random;
 using testing::VirtualTime;
 
-/// Trainers of different speed that read, compute and step, join, freeze and die under a bound, beside clocks
-/// counted the plain way.
+/// Trainers of different speed that read, compute and step, join, freeze and die under a bound, compared with
+/// clocks counted naively.
 class ClocksWorld {
  public:
   explicit ClocksWorld(Random& random) : random_(random), bound_(random_.below(5)), clocks_(bound_) {
@@ -25,7 +25,7 @@ class ClocksWorld {
     REQUIRE(time_.run(200'000));
     for (const auto& trainer : trainers_) {
       INFO("session " << trainer->session.value);
-      CHECK_FALSE(trainer->live);  // nothing is to come any more, so nobody may be left waiting
+      CHECK_FALSE(trainer->live);  // no event is left, so no trainer may be left waiting
     }
     CHECK(clocks_.present() == 0);
     CHECK(clocks_.waits().empty());
@@ -105,7 +105,7 @@ class ClocksWorld {
 
   void compute(const One& trainer) {
     REQUIRE(trainer->clock - slowest() <= bound_);  // no live trainer reads ahead of the bound
-    if (random_.oneIn(60)) {                        // frozen, and its lease ends
+    if (random_.oneIn(60)) {                        // frozen, and its lease expires
       return time_.after(milliseconds(1000), [this, trainer] { depart(trainer); });
     }
     later(trainer->slowness, [this, trainer] { finishStep(trainer); });
@@ -141,7 +141,7 @@ class ClocksWorld {
       REQUIRE(clocks_.clock(one->session) == one->clock);
       if (!one->waiting) continue;
       waiting++;
-      REQUIRE(one->clock - slowest() > bound_);  // who may read has been released
+      REQUIRE(one->clock - slowest() > bound_);  // a trainer that may read has been released
       const auto wait = std::find_if(waits.begin(), waits.end(),
                                      [&](const auto& entry) { return entry.session == one->session; });
       REQUIRE(wait != waits.end());
@@ -161,7 +161,7 @@ class ClocksWorld {
 };
 
 TEST_CASE(
-    "any schedule of joins, deaths and delays: nobody reads ahead of the bound, nobody waits for ever") {
+    "any schedule of joins, deaths and delays: no trainer reads ahead of the bound, none waits forever") {
   uint64_t waited = 0, releasedByDeath = 0;
   testing::runSchedules(3000, [&](Random& random) {
     ClocksWorld world(random);
@@ -170,7 +170,7 @@ TEST_CASE(
     releasedByDeath += world.releasedByDeath();
   });
   if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
-  CHECK(waited > 0);  // the schedules reach what they are to test
+  CHECK(waited > 0);  // the schedules cover the cases under test
   CHECK(releasedByDeath > 0);
 }
 

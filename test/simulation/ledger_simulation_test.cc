@@ -30,16 +30,15 @@ std::vector<uint32_t> groupsOf(const std::vector<Shape>& shapes) {
   return groups;
 }
 
-/// How the policy of a group answers.
+/// How a group's policy answers.
 enum class Manner {
-  live,      ///< applies each slice as it comes
+  live,      ///< applies each slice as it arrives
   gathers,   ///< applies a shard's part when it is whole
-  together,  ///< applies all parts of the group when all are whole, after others have come
+  together,  ///< applies all parts of the group when all are whole, after later ones have arrived
 };
 
-/// A trainer that pushes steps over a network that delays, dies, comes back and sends again, and policies
-/// that take their time and refuse some slices: a PushLedger between them, and a model that knows what was
-/// applied.
+/// A trainer that pushes steps over a network with delays, dies, rejoins and resends, and policies that
+/// answer late and reject some slices: a PushLedger between them, and a model that records what was applied.
 class LedgerWorld {
  public:
   explicit LedgerWorld(Random& random)
@@ -53,7 +52,7 @@ class LedgerWorld {
 
   void run() {
     join();
-    REQUIRE(time_.run(200'000));  // else it goes round in circles
+    REQUIRE(time_.run(200'000));  // otherwise it loops
     REQUIRE(done_ == steps_);
     CHECK(underWay_.open == 0);
     CHECK(underWay_.arriving == 0);
@@ -70,7 +69,7 @@ class LedgerWorld {
 
  private:
   using StepPtr = std::shared_ptr<StepPush>;
-  /// What a gradient waits for in a policy that takes the parts of a group together.
+  /// The state of a gradient in a policy that applies the parts of a group together.
   struct Wait {
     std::optional<Result<PushAnswer>> outcome;
     std::function<void()> told;
@@ -123,10 +122,10 @@ class LedgerWorld {
     if (session != session_ || done_ == steps_) return;
     deaths_++;
     ledger_.endSession();
-    session_++;  // nothing of before counts any more
+    session_++;  // everything earlier is obsolete
     for (auto& queue : sent_) queue.clear();
-    // As whoever assigns samples does: once nothing of what was pushed is with a policy. What a live policy
-    // has applied stays.
+    // Like the assigner of samples: once nothing that was pushed is with a policy. What a live policy has
+    // applied stays.
     const bool live = std::find(manners_.begin(), manners_.end(), Manner::live) != manners_.end();
     if (!live && withPolicies_ == 0 && waits_.empty() && random_.oneIn(2))
       ledger_.drop(Step{done_ + 1}), drops_++;
@@ -145,7 +144,7 @@ class LedgerWorld {
     }
   }
 
-  /// Over a connection, which keeps the order: one for each shard, but one for all where steps overlap.
+  /// Over a connection, which keeps the order: one for each shard, but one for all if steps overlap.
   void send(const Slice& slice) {
     const uint32_t link = inflight_ > 1 ? 0 : slice.head.shard;
     sent_[link].push_back(slice);
@@ -154,7 +153,7 @@ class LedgerWorld {
       const Slice next = sent_[link].front();
       sent_[link].pop_front();
       lookUp(next);
-      if (random_.oneIn(8)) lookUp(next);  // sent again by a trainer that missed the answer
+      if (random_.oneIn(8)) lookUp(next);  // resent by a trainer that missed the answer
     });
   }
 
@@ -163,7 +162,7 @@ class LedgerWorld {
     const Step step = slice.head.step;
     if (!answer.ok()) {
       if (answer.error().code == ErrorCode::sessionEnded) return;
-      REQUIRE(answer.error().code == ErrorCode::overloaded);  // the policy refused it
+      REQUIRE(answer.error().code == ErrorCode::overloaded);  // the policy rejected it
       return send(slice);
     }
     const auto pending = unanswered_.find(step);
@@ -198,7 +197,7 @@ class LedgerWorld {
     take(slice);
   }
 
-  /// Once `step` has changed; null: at once, after the others.
+  /// Once `step` has changed; null: immediately, after the others.
   void lookUpAgain(const StepPtr& step, const Slice& slice) {
     const bool inOrder = !step || step->closed();
     auto again = [this, slice, waits = inOrder ? ledger_.waits(slice.head.step) : nullptr]() mutable {
@@ -321,7 +320,7 @@ class LedgerWorld {
   void checkNothingOf(Step step, uint32_t shard) const {
     for (const auto& slice : applied_[shard]) REQUIRE_FALSE(slice.contains(step.value));
   }
-  /// The ledger says of a step that is over what the model has of it.
+  /// The ledger's record of a finished step matches the model.
   void checkOver(Step step) {
     for (uint32_t shard = 0; shard < shapes_.size(); shard++) {
       for (uint64_t offset = 0; offset < shapes_[shard].elements; offset += kSlice) {
@@ -344,16 +343,14 @@ class LedgerWorld {
   PushLedger ledger_;
   uint64_t session_ = 0, begun_ = 0, done_ = 0, deaths_ = 0;
   std::map<Step, std::set<std::pair<uint32_t, uint64_t>>> unanswered_;  // slices, by shard and offset
-  std::vector<std::deque<Slice>> sent_;                                 // on their way, by connection
+  std::vector<std::deque<Slice>> sent_;                                 // in transit, by connection
   std::vector<std::vector<std::set<uint64_t>>> applied_;                // steps, by shard and slice
   std::map<StepPush*, std::vector<std::pair<uint32_t, std::shared_ptr<Wait>>>> waits_;
   uint64_t withPolicies_ = 0;  // slices
   uint64_t drops_ = 0, again_ = 0, undecided_ = 0, lateParts_ = 0, refusals_ = 0, overtaking_ = 0;
 };
 
-TEST_CASE(
-    "any schedule of slices, deaths and answers: every step is applied once, or not at all where that is "
-    "told") {
+TEST_CASE("any schedule of slices, deaths and answers: every step is applied once, or never if so answered") {
   uint64_t drops = 0, again = 0, undecided = 0, lateParts = 0, refusals = 0, overtaking = 0;
   testing::runSchedules(6000, [&](Random& random) {
     LedgerWorld world(random);
@@ -366,7 +363,7 @@ TEST_CASE(
     overtaking += world.overtaking();
   });
   if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
-  CHECK(drops > 0);  // the schedules reach what they are to test
+  CHECK(drops > 0);  // the schedules cover the cases under test
   CHECK(again > 0);
   CHECK(undecided > 0);
   CHECK(lateParts > 0);
@@ -375,7 +372,7 @@ TEST_CASE(
 }
 
 /// A peer that sends slices of any step in any order, with wrong numbers of parts, in overlapping pieces, and
-/// policies that answer at once, or later, or refuse.
+/// policies that answer immediately, late, or with a rejection.
 class RudeWorld {
  public:
   explicit RudeWorld(Random& random) : random_(random), ledger_(groupsOf(kShapes), underWay_, {}) {}
@@ -386,7 +383,7 @@ class RudeWorld {
       if (random_.oneIn(10)) ledger_.beginSession();
       if (!atWork_.empty() && random_.oneIn(2)) answerOne();
       send();
-      // What is open is bounded by what was taken, not by what was sent.
+      // What is open is bounded by what was accepted, not by what was sent.
       REQUIRE(underWay_.open <= taken_);
     }
     while (!atWork_.empty()) answerOne();
@@ -398,7 +395,7 @@ class RudeWorld {
           {Step{1000}, shard, 0, kShapes[shard].elements, Version{1}, 1, 0, kParts, kShapes[shard].elements});
       while (!atWork_.empty()) answerOne();
     }
-    completing_.clear();  // which keeps steps
+    completing_.clear();  // which keeps steps alive
     CHECK(underWay_.open == 0);
     CHECK(underWay_.arriving == 0);
   }
@@ -440,7 +437,7 @@ class RudeWorld {
     }
     REQUIRE(head.parts == kParts);
     taken_++;
-    // A policy gathers what it gets, and would count what comes twice.
+    // A policy gathers what it gets, and would count duplicates.
     uint64_t& had = gathered_[admitted->part];
     had += head.count;
     REQUIRE(had <= admitted->part->push.total);
@@ -459,7 +456,7 @@ class RudeWorld {
     } else {
       part->push.taken += one.head.count;
       if (part->push.taken == part->push.total) {
-        // Under one policy a shard's part of a step becomes whole once, whoever sends what.
+        // Under one policy a shard's part of a step becomes whole once, whatever is sent.
         REQUIRE(whole_.insert({one.head.step, one.head.shard}).second);
         answer->outcome = random_.oneIn(2) ? PushOutcome::applied : PushOutcome::late;
       }
@@ -490,7 +487,7 @@ class RudeWorld {
 };
 
 TEST_CASE(
-    "a peer that keeps to no order makes no policy take a shard's part twice, and leaves nothing open") {
+    "a peer that sends in any order makes no policy take a shard's part twice, and leaves nothing open") {
   uint64_t taken = 0, refused = 0;
   testing::runSchedules(3000, [&](Random& random) {
     RudeWorld world(random);

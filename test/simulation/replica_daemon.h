@@ -13,17 +13,17 @@
 
 namespace psd::testing {
 
-/// What a daemon of the simulation does wrong, so that the simulation can show that it would notice.
+/// A deliberate defect of the simulated daemon, to show that the simulation detects it.
 enum class Broken {
   nothing,
-  addThenWait,       ///< answers alone until the plan names the standby
-  answerThenRemove,  ///< answers alone as soon as it means to remove the standby
-  noCas,             ///< promotes itself whatever the plan says
-  noAnswerIsNo,      ///< takes a swap without an answer for a refused one
-  sameName,          ///< goes on under its number after it died
-  keepsState,        ///< steps down and keeps what it has
-  beginsAtOnce,      ///< makes a plan where there is none without waiting for who served
-  anyFolderBegins,   ///< begins the next run, or a first one, with whatever its folder has
+  addThenWait,       ///< answers alone until the document names the standby
+  answerThenRemove,  ///< answers alone as soon as it decides to remove the standby
+  noCas,             ///< promotes itself whatever the document says
+  noAnswerIsNo,      ///< treats a swap without an answer as rejected
+  sameName,          ///< continues under its number after it died
+  keepsState,        ///< steps down and keeps its state
+  beginsAtOnce,      ///< creates a missing document without waiting for the previous serving daemon
+  anyFolderBegins,   ///< starts the next run, or a first one, with whatever its folder has
 };
 
 /// What a process leaves on its disk. A value type.
@@ -32,17 +32,17 @@ struct ReplicaDisk {
   std::optional<FolderRecord> record;
 };
 
-/// Where a daemon keeps what it has.
+/// What a daemon saves.
 enum class Saving {
-  log,    ///< of any daemon, all that it has when it dies
-  group,  ///< as durability.type log: of a primary, once its first checkpoint is whole
-  both,   ///< so, and of a standby from its image on: replication.wait is standby_and_disk
+  log,    ///< any daemon: everything that it has when it dies
+  group,  ///< like durability.type log: a primary, once its first checkpoint is whole
+  both,   ///< likewise, and a standby from its image on: replication.wait is standby_and_disk
   none,   ///< nothing
 };
 
 class ReplicaDaemon;
 
-/// Where the processes of daemons live.
+/// The owner of the daemons' processes.
 class ReplicaHost {
  public:
   virtual ~ReplicaHost() = default;
@@ -51,7 +51,7 @@ class ReplicaHost {
   virtual Broken broken() const = 0;
   virtual Saving saving() const = 0;
   virtual bool finished() const = 0;
-  /// The process of that number, if it lives.
+  /// The process with that number, if it is alive.
   virtual ReplicaDaemon* living(DaemonId id) = 0;
   virtual size_t placeOf(DaemonId id) const = 0;
   virtual void answered(ReplicaDaemon& daemon, uint64_t epoch, const ReplicaPush& push) = 0;
@@ -59,11 +59,11 @@ class ReplicaHost {
   virtual void ended(ReplicaDaemon& daemon) = 0;
 };
 
-/// A process of a daemon: a GroupState, and around it what a daemon does with its actions, on a log of
-/// pushes. Owned by one thread.
+/// A process of a daemon: a GroupState, and a daemon's reaction to its actions, on a log of pushes. Owned by
+/// one thread.
 class ReplicaDaemon {
  public:
-  /// Whose records the log consists of.
+  /// The history that the log's records belong to.
   struct Origin {
     DaemonId primary;
     uint64_t epoch = 0;
@@ -76,29 +76,29 @@ class ReplicaDaemon {
   DaemonId id() const { return id_; }
   size_t place() const { return place_; }
   const ReplicaLog& log() const { return log_; }
-  /// What it leaves on its disk if it dies now.
+  /// The content of its disk if it dies now.
   ReplicaDisk disk() const;
   const GroupState& state() const { return state_; }
   bool gatesClosed() const { return !gatesOpen_; }
   bool standsStill() const { return now() < pausedTill_; }
-  /// Whether it has read the plan, which is the first thing that it does.
+  /// Whether it has read the document, which it does first.
   bool started() const { return started_; }
 
   void begin();
   void pause(uint64_t ms);
-  /// The process is no more; connections close, where the network lets anybody know.
+  /// Kills the process; connections close, as far as the network reports that.
   void die();
   void push(const ReplicaPush& push);
   void handOver() { perform(state_.handOver(now())); }
   void leave() { perform(state_.leave(now())); }
-  /// The run is to end, as by `psd stop`, at its primary.
+  /// Ends the run, like `psd stop`, at its primary.
   void endRun();
-  /// The plan, as a watch tells it.
+  /// The document, as reported by a watch.
   void learn(const PlanView& plan) {
     if (started_) perform(state_.planRead(plan, now()));
   }
   void claim(const PlanView& plan) { perform(state_.claim(plan, now())); }
-  /// Runs in the process: later where that stands still, never where it has died.
+  /// Runs in the process: later if it is stalled, never if it has died.
   void run(const std::function<void()>& event);
 
  private:
@@ -130,7 +130,8 @@ class ReplicaDaemon {
   void act(const group_action::Ended&) { host_.ended(*this); }
 
   void answerUpTo(uint64_t number);
-  /// Becomes primary where its folder has the state of the plan's, or of its standby, and that is dead.
+  /// Becomes primary if its folder has the state of the document's primary, or of its standby, and that is
+  /// dead.
   void claimWhatIsOurs();
   void tellPlan(DaemonId to, const PlanView& plan);
   void swapTimedOut();
@@ -159,19 +160,19 @@ class ReplicaDaemon {
   GroupState state_;
   ReplicaLog log_;
   const ReplicaDisk begunWith_;
-  bool saved_ = false;      // its disk has what it has
+  bool saved_ = false;      // its disk has its state
   uint64_t heldEpoch_ = 0;  // of the primary whose image is here
   TimePoint startedAt_{};
   TimePoint heardAt_{};
-  std::optional<Origin> origin_;  // of log_, where it is whole and goes on
+  std::optional<Origin> origin_;  // of log_, if it is whole and can continue
   bool started_ = false;
   bool alive_ = true;
   TimePoint pausedTill_{};
-  std::deque<std::function<void()>> held_;  // what happened while it stood still, in order
+  std::deque<std::function<void()>> held_;  // what happened during a stall, in order
   uint64_t swaps_ = 0, reads_ = 0;          // the newest request's number; even: it was answered
   // The primary.
   uint64_t epoch_ = 0;
-  uint64_t history_ = 0;  // the epoch that it became primary in
+  uint64_t history_ = 0;  // the term in which it became primary
   bool gatesOpen_ = true;
   uint64_t answered_ = 0;
   std::map<uint64_t, ReplicaPush> unanswered_;  // by record

@@ -8,8 +8,8 @@
 
 namespace psd::testing {
 
-/// The engine: one register with compare-and-swap, away at times, whose requests and answers are slow or
-/// lost. Owned by one thread.
+/// The engine: one register with compare-and-swap, at times unavailable, whose requests and answers are slow
+/// or lost. Owned by one thread.
 class ReplicaEngine {
  public:
   explicit ReplicaEngine(ReplicaNetwork& network) : network_(network) {}
@@ -18,7 +18,7 @@ class ReplicaEngine {
   bool away() const { return away_; }
   void setAway(bool away) { away_ = away; }
 
-  /// `answer(won, plan)`. `whatever`: without looking at the revision.
+  /// `answer(won, plan)`. `whatever`: regardless of the revision.
   void swap(size_t from, uint64_t expected, const PlanView& wanted, bool whatever,
             std::function<void(bool, const PlanView&)> answer) {
     network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
@@ -40,16 +40,16 @@ class ReplicaEngine {
       write({.ended = EndedRun{plan_.epoch, plan_.primary, plan_.standby, saved}});
     });
   }
-  /// Another group's part of the document changes.
+  /// Another replica set's part of the document changes.
   void touch() {
     if (!plan_.vacant()) write(plan_);
   }
-  /// What it held is gone, and what was asked before has no answer.
+  /// Its content is lost, and pending requests get no answer.
   void lose() {
     losses_++;
     plan_ = {.revision = plan_.revision + 1};
   }
-  /// Called after each swap, with what was there before.
+  /// Called after each swap, with the previous content.
   void whenWritten(std::function<void(const PlanView&)> hook) { hook_ = std::move(hook); }
 
  private:

@@ -14,13 +14,14 @@ struct ReplicaPush {
   uint64_t step = 0;
 };
 
-/// The updates that a daemon holds, in order, and the table by which it knows what comes again. A value type.
+/// The updates that a daemon holds, in order, and the table by which it recognizes repeated pushes. A value
+/// type.
 class ReplicaLog {
  public:
   uint64_t size() const { return pushes_.size(); }
   /// Of record `number`, from 1.
   const ReplicaPush& at(uint64_t number) const { return pushes_[number - 1]; }
-  /// The number of the record that holds the push; 0: it is not here.
+  /// The number of the record that holds the push; 0: none.
   uint64_t find(const ReplicaPush& push) const {
     const auto& numbers = numbers_[push.trainer];
     return push.step <= numbers.size() ? numbers[push.step - 1] : 0;

@@ -11,8 +11,8 @@
 
 namespace psd::testing {
 
-/// Machines, and a network between them that is slow at times and can be cut, each direction by itself. Owned
-/// by one thread.
+/// Machines, and a network between them that is slow at times and can be cut in each direction separately.
+/// Owned by one thread.
 class ReplicaNetwork {
  public:
   static constexpr size_t kPlaces = 5;
@@ -22,7 +22,7 @@ class ReplicaNetwork {
 
   bool open(size_t from, size_t to) const { return cuts_[from][to] == 0; }
   bool openBothWays(size_t one, size_t other) const { return open(one, other) && open(other, one); }
-  /// Nothing gets from one to the other for so long.
+  /// Drops everything from one to the other for `ms`.
   void cut(size_t from, size_t to, uint64_t ms) {
     if (from == to) return;
     cuts_[from][to]++;
@@ -40,7 +40,7 @@ class ReplicaNetwork {
   void after(uint64_t ms, std::function<void()> event) {
     time_.after(std::chrono::milliseconds(ms), std::move(event));
   }
-  /// One message by itself: lost where the way is cut when it is sent or when it would arrive.
+  /// A single message: lost if the path is cut when it is sent or when it would arrive.
   void send(size_t from, size_t to, uint64_t ms, std::function<void()> arrival) {
     if (!open(from, to)) return;
     after(ms, [this, from, to, arrival = std::move(arrival)] {
@@ -58,14 +58,14 @@ class ReplicaNetwork {
   uint32_t healings_ = 0;
 };
 
-/// A connection between two processes, as TCP gives it: what arrives does so in order and without gaps; a cut
-/// holds it up or breaks it; each end hears of the other's end at another time, or late. Its ends hold it; an
-/// event of it holds it as well.
+/// A connection between two processes with TCP's semantics: data arrives in order and without gaps; a cut
+/// delays or breaks it; each end detects the other's end at a different time, or late. Its ends hold it; so
+/// does an event of it.
 class ReplicaConnection : public std::enable_shared_from_this<ReplicaConnection> {
  public:
   using Event = std::function<void()>;
 
-  /// `gone[i]`: tells end i, once, that the connection has ended by another's doing.
+  /// `gone[i]`: notifies end i, once, that the connection was ended by another cause.
   ReplicaConnection(ReplicaNetwork& network, std::array<size_t, 2> places, std::array<Event, 2> gone)
       : network_(network), places_(places), gone_(std::move(gone)) {}
 
@@ -80,7 +80,7 @@ class ReplicaConnection : public std::enable_shared_from_this<ReplicaConnection>
     if (queue.size() == 1) pumpAt(end, queue.front().due);
   }
 
-  /// `end` closes, or dies: the other one hears of it after what was sent before, or far later.
+  /// `end` closes, or dies: the other one is notified after what was sent before, or far later.
   void close(size_t end) {
     if (!open_[end]) return;
     const bool told = network_.open(places_[end], places_[1 - end]);
@@ -113,7 +113,7 @@ class ReplicaConnection : public std::enable_shared_from_this<ReplicaConnection>
     if (queue.empty()) return;
     if (!network_.open(places_[end], places_[1 - end])) {
       if (!network_.random().oneIn(8)) return pumpAt(end, network_.now() + std::chrono::milliseconds(20));
-      queue.clear();  // broken: nothing arrives any more, and each end finds out by itself
+      queue.clear();  // broken: nothing more arrives, and each end detects that on its own
       broken_ = true;
       leave(0, network_.random().between(1, 300));
       leave(1, network_.random().between(1, 300));

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kAbsenceMs = 1000;
 constexpr uint64_t kMishapsMs = kAbsenceMs + 2500;
-constexpr uint64_t kSettledMs = 10'000;  // so long after the last mishap everything is as it should be
+constexpr uint64_t kSettledMs = 10'000;  // this long after the last fault everything is as it should be
 
 std::string text(DaemonId id) { return std::to_string(id.value); }
 
@@ -29,7 +29,7 @@ std::string ReplicaWorld::run() {
   for (size_t i = 0; i < trainers_.size(); i++) network_.after(5 + i, [this, i] { train(i); });
   network_.after(kAbsenceMs + random_.between(50, 400), [this] { mishap(); });
   network_.after(kMishapsMs, [this] { heal(); });
-  if (!time_.run(2'000'000)) violated("goes round in circles");
+  if (!time_.run(2'000'000)) violated("too many events");
   return violation_;
 }
 
@@ -54,7 +54,7 @@ void ReplicaWorld::start(size_t place, ReplicaDisk disk, std::optional<ReplicaDa
   here.daemon->begin();
 }
 
-/// A process begins with what the last one there left on its disk, as the log of updates would have it.
+/// A process starts with what the last one there left on its disk, as the log of updates would have it.
 void ReplicaWorld::restart(size_t place) {
   if (places_[place].daemon != nullptr || finished()) return;
   start(place, broken_ == Broken::sameName ? ReplicaDisk() : places_[place].disk, std::nullopt);
@@ -86,7 +86,7 @@ void ReplicaWorld::steppedDown(ReplicaDaemon& daemon, bool handedOver) {
   }
 }
 
-// --- Mishaps ---
+// --- Faults ---
 
 void ReplicaWorld::mishap() {
   if (!mishaps_ || finished()) return;
@@ -115,12 +115,12 @@ void ReplicaWorld::mishap() {
   } else {
     claimIfDead();
   }
-  // What is lost and then cut off is for people to mend.
+  // A loss followed by a cut needs an operator.
   const uint64_t quiet = losses_ > losses ? 800 : 0;
   network_.after(quiet + random_.between(20, 500), [this] { mishap(); });
 }
 
-/// The run, all daemons, the plan of those that are dead.
+/// The run, all daemons, or the document of dead ones.
 void ReplicaWorld::endSomething(uint64_t kind) {
   if (kind < 40) {
     const ReplicaDaemon* primary = living(engine_.plan().primary);
@@ -138,7 +138,7 @@ void ReplicaWorld::endSomething(uint64_t kind) {
     if (anyServes) return;
     losses_++;
     engine_.lose();
-    answerers_.clear();  // epochs may come again
+    answerers_.clear();  // terms may repeat
     tellAll(10);
   } else {
     decide();
@@ -146,7 +146,7 @@ void ReplicaWorld::endSomething(uint64_t kind) {
 }
 
 void ReplicaWorld::decide() {
-  // A run began before the folder was there that has the state of another one.
+  // A run started before the folder with another one's state was present.
   for (size_t place = 0; place < places_.size(); place++) {
     ReplicaDaemon* daemon = places_[place].daemon;
     if (daemon == nullptr || !daemon->state().contradicts()) continue;
@@ -165,7 +165,7 @@ void ReplicaWorld::decide() {
     return steps;
   };
   for (const Place& place : places_) {
-    // Who is not there yet may have more.
+    // One that has not started may have more.
     if (place.daemon == nullptr || !place.daemon->started() || place.daemon->standsStill()) return;
     if (place.daemon->state().role() != GroupRole::newcomer) return;
     if (best == nullptr || sum(*place.daemon) > sum(*best)) best = place.daemon;
@@ -174,7 +174,7 @@ void ReplicaWorld::decide() {
   best->run([best, plan] { best->claim(plan); });
 }
 
-/// What is not in there is lost, and that was decided or said.
+/// Pushes that are not in it are lost, by decision or announcement.
 void ReplicaWorld::giveUp(const ReplicaLog& log) {
   for (size_t i = 0; i < answered_.size(); i++) {
     if (answered_[i] <= log.whole()[i]) continue;
@@ -204,7 +204,7 @@ void ReplicaWorld::cutSomething(uint64_t kind) {
   }
 }
 
-/// Mostly while the others are there to go on.
+/// Mostly while the others are there to continue.
 void ReplicaWorld::crash(size_t place) {
   const bool allThere =
       std::all_of(places_.begin(), places_.end(), [](const Place& one) { return one.daemon != nullptr; });
@@ -215,8 +215,8 @@ void ReplicaWorld::onPrimary(void (ReplicaDaemon::*call)()) {
   if (ReplicaDaemon* primary = living(engine_.plan().primary)) primary->run([=] { (primary->*call)(); });
 }
 
-/// What people would do: the primary is dead, nobody may take over, and this daemon holds all that was
-/// answered.
+/// Acts like an operator: the primary is dead, no daemon may take over, and this one holds everything that
+/// was answered.
 void ReplicaWorld::claimIfDead() {
   const PlanView& plan = engine_.plan();
   if (plan.vacant() || living(plan.primary) || (plan.standby && living(*plan.standby))) return;
@@ -230,8 +230,8 @@ void ReplicaWorld::claimIfDead() {
   }
 }
 
-/// The engine forgets all, at a time when the primary lives and is heard by the engine: what both lose at
-/// once is for people to mend.
+/// The engine loses everything, while the primary is alive and connected to the engine: a simultaneous loss
+/// of both needs an operator.
 void ReplicaWorld::loseThePlan() {
   ReplicaDaemon* primary = living(engine_.plan().primary);
   if (engine_.away() || primary == nullptr || primary->state().role() != GroupRole::primary) return;
@@ -242,7 +242,7 @@ void ReplicaWorld::loseThePlan() {
   tellAll(10);
 }
 
-/// As watches and the reads beside them tell daemons of a plan that is another one.
+/// Notifies daemons of another document, like watches and the reads beside them.
 void ReplicaWorld::tellAll(uint64_t times) {
   for (size_t place = 0; place < places_.size(); place++) {
     network_.send(ReplicaNetwork::kEngine, place, network_.delay(), [this, place, plan = engine_.plan()] {
@@ -260,7 +260,7 @@ void ReplicaWorld::heal() {
   settle();
 }
 
-/// All that was begun is answered, and the group is kept twice, as everybody knows.
+/// Everything that was started is answered, and the replica set is redundant, as every daemon knows.
 bool ReplicaWorld::whole() const {
   const PlanView& plan = engine_.plan();
   for (const Trainer& one : trainers_) {
@@ -286,7 +286,7 @@ void ReplicaWorld::settle() {
   }
   if (time_.now() > TimePoint{} + std::chrono::milliseconds(kMishapsMs + kSettledMs)) {
     const PlanView& plan = engine_.plan();
-    std::string what = "after the last mishap the group does not get whole: the plan names " +
+    std::string what = "after the last fault the replica set is not redundant again: the document names " +
                        text(plan.primary) + (plan.standby ? " and " + text(*plan.standby) : "");
     for (const Place& place : places_) {
       if (place.daemon == nullptr) continue;
@@ -322,12 +322,12 @@ void ReplicaWorld::train(size_t trainer) {
   network_.after(random_.between(8, 30), [this, trainer] { train(trainer); });
 }
 
-// --- What must be true ---
+// --- Invariants ---
 
 void ReplicaWorld::answered(ReplicaDaemon& daemon, uint64_t epoch, const ReplicaPush& push) {
   const auto [first, isFirst] = answerers_.emplace(epoch, daemon.id());
   if (first->second != daemon.id()) {
-    violated(text(first->second) + " and " + text(daemon.id()) + " answered pushes of epoch " +
+    violated(text(first->second) + " and " + text(daemon.id()) + " answered pushes of term " +
              std::to_string(epoch));
   }
   uint64_t& last = answered_[push.trainer];
@@ -352,7 +352,7 @@ void ReplicaWorld::written(const PlanView& before) {
     return;
   }
   const bool decided = decided_ == plan.primary && plan.epoch != before.epoch;
-  // Without a plan no daemon knows of a folder whose daemon is not started.
+  // Without a document no daemon knows of the folder of a daemon that is not started.
   const bool fresh = saving_ != Saving::log && before.vacant() && !before.ended && plan.epoch == 1;
   const bool savedNothing = fresh || (saving_ == Saving::none && plan.epoch != before.epoch);
   if (ReplicaDaemon* primary = living(plan.primary); primary != nullptr && (decided || savedNothing))
@@ -372,7 +372,7 @@ void ReplicaWorld::written(const PlanView& before) {
   check("after a swap");
 }
 
-/// Whoever the plan lets serve, now or by taking over, holds every answered push, and none twice.
+/// Any daemon that the document lets serve, now or by takeover, holds every answered push, and none twice.
 void ReplicaWorld::check(const std::string& when) {
   const PlanView& plan = engine_.plan();
   if (plan.vacant()) return;
@@ -385,7 +385,7 @@ void ReplicaWorld::checkHolds(DaemonId id, const std::string& when) {
   if (daemon == nullptr) return;
   if (daemon->log().twice()) violated(when + " " + text(id) + " has a push twice");
   if (rules_.wait == GroupRules::Wait::standby && !daemon->log().holds(answered_)) {
-    violated(when + " " + text(id) + " lacks a push that was answered");
+    violated(when + " " + text(id) + " lacks an answered push");
   }
 }
 

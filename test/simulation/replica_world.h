@@ -11,35 +11,36 @@
 
 namespace psd::testing {
 
-/// What happened in schedules; they add up.
+/// The events of schedules; they add up.
 struct ReplicaCounts {
   uint64_t answered = 0;  ///< pushes
-  uint64_t swaps = 0;     ///< of the group's part of the plan
+  uint64_t swaps = 0;     ///< of the replica set's part of the document
   uint64_t added = 0;     ///< standbys
   uint64_t removed = 0;
   uint64_t failovers = 0;  ///< by a standby
-  uint64_t handovers = 0;  ///< planned
+  uint64_t handovers = 0;  ///< switchovers
   uint64_t claims = 0;     ///< by decision, after primary and standby had died
   uint64_t steppedDown = 0;
-  uint64_t renewed = 0;       ///< plans that were gone, by who served
+  uint64_t renewed = 0;       ///< lost documents, rewritten by the serving daemon
   uint64_t ends = 0;          ///< of runs
-  uint64_t begun = 0;         ///< runs after one that had ended, by a daemon itself
+  uint64_t begun = 0;         ///< runs after one that had ended, started by a daemon automatically
   uint64_t decided = 0;       ///< the same, by an operator
-  uint64_t guessed = 0;       ///< plans written from a folder's record
-  uint64_t contradicted = 0;  ///< daemons that did not follow, as the run began without their state
-  uint64_t given = 0;         ///< pushes that an operator gave up: no folder had them
+  uint64_t guessed = 0;       ///< documents written from a folder's record
+  uint64_t contradicted = 0;  ///< daemons that did not follow, as the run started without their state
+  uint64_t given = 0;         ///< pushes that an operator abandoned: no folder had them
 };
 
-/// Two or three daemons that hold one group, an engine, and trainers that push, over a network; crashes,
-/// starts, standstills, cuts, losses, orderly ends and hand-overs; beside it what must be true, looked at
-/// after every swap and every answer. Owned by one thread.
+/// Two or three daemons of one replica set, an engine, and trainers that push, over a network; crashes,
+/// starts, stalls, cuts, losses, orderly ends and switchovers; and the invariants, checked after every swap
+/// and every answer. Owned by one thread.
 class ReplicaWorld : private ReplicaHost {
  public:
-  /// `saving`: another one than `log` has runs end, plans removed and all daemons die at once, too.
+  /// `saving`: with any other value than `log`, runs end, documents are lost and all daemons die at once,
+  /// too.
   ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait, Saving saving = Saving::log);
 
-  /// Mishaps for a while, then none, until every push is answered and the group is kept twice. Empty: all is
-  /// well; else what is not.
+  /// Runs faults for a while, then none, until every push is answered and the replica set is redundant.
+  /// Returns an empty text, or the violation.
   std::string run();
   const ReplicaCounts& counts() const { return counts_; }
 
@@ -97,16 +98,16 @@ class ReplicaWorld : private ReplicaHost {
   VirtualTime time_;
   ReplicaNetwork network_;
   ReplicaEngine engine_;
-  std::vector<std::unique_ptr<ReplicaDaemon>> daemons_;  // all that ever were
+  std::vector<std::unique_ptr<ReplicaDaemon>> daemons_;  // all that ever existed
   std::map<DaemonId, size_t> placesOfIds_;
   std::vector<Place> places_;
   std::array<Trainer, kReplicaTrainers> trainers_;
   std::array<uint64_t, kReplicaTrainers> answered_{};  // the last step of each
-  std::map<uint64_t, DaemonId> answerers_;             // by epoch
+  std::map<uint64_t, DaemonId> answerers_;             // by term
   uint64_t lastId_ = 0;
-  uint64_t losses_ = 0;              // of the plan
+  uint64_t losses_ = 0;              // of the document
   std::optional<DaemonId> decided_;  // by an operator
-  uint64_t givenUp_ = 0;             // how often trainers were to go on from an older state
+  uint64_t givenUp_ = 0;             // number of times that trainers had to continue from an older state
   bool mishaps_ = true;
   bool finished_ = false;
   std::string violation_;

@@ -15,8 +15,8 @@ using testing::VirtualTime;
 using Contribution = SyncRounds::Contribution;
 using How = RoundEnd::How;
 
-/// Trainers that pull, compute and push over a network that delays and reorders, freeze, die, come back and
-/// come late, beside what must be true of the rounds, worked out from what each of them did.
+/// Trainers that pull, compute and push over a network with delays and reordering, freeze, die, rejoin and
+/// join late, and the expected state of the rounds, computed from what each of them did.
 class RoundsWorld {
  public:
   explicit RoundsWorld(Random& random) : random_(random), rules_(drawRules()), rounds_(rules_) {
@@ -25,13 +25,13 @@ class RoundsWorld {
   }
 
   void run() {
-    REQUIRE(time_.run(200'000));  // else it goes round in circles
-    // The start waits for trainers for ever, as it is meant to, until there are as many.
+    REQUIRE(time_.run(200'000));  // otherwise it loops
+    // The start waits for trainers without limit, as intended, until there are enough.
     for (int more = 0; rounds_.present() > 0 && !rounds_.started() && more < 100; more++) {
       join();
       REQUIRE(time_.run(200'000));
     }
-    // Nobody has anything left to do, so nobody may be left waiting.
+    // No trainer has anything left to do, so none may be left waiting.
     for (const auto& trainer : trainers_) {
       INFO("session " << trainer->session.value);
       CHECK_FALSE(trainer->live);
@@ -46,7 +46,7 @@ class RoundsWorld {
   uint64_t failed() const { return failed_; }
   uint64_t late() const { return late_; }
   uint64_t proceeded() const { return proceeded_; }
-  uint64_t newcomers() const { return newcomers_; }
+  uint64_t midRoundJoins() const { return midRoundJoins_; }
   uint64_t ahead() const { return ahead_; }
   uint64_t outOfGrace() const { return outOfGrace_; }
 
@@ -83,7 +83,7 @@ class RoundsWorld {
     auto trainer = std::make_shared<Trainer>(
         Trainer{SessionId{++lastSession_}, random_.between(0, 12), random_.oneIn(4) ? uint64_t{200} : 20});
     trainers_.push_back(trainer);
-    if (rounds_.contributions() > 0) newcomers_++;
+    if (rounds_.contributions() > 0) midRoundJoins_++;
     const bool before = rounds_.started();
     auto end = rounds_.join(trainer->session, time_.now());
     if (rounds_.started() && !before) started();
@@ -116,14 +116,14 @@ class RoundsWorld {
     if (!trainer->live) return;
     if (trainer->stepsLeft == 0) return depart(trainer);
     if (random_.oneIn(40)) {
-      // Frozen: it contributes no more, and its lease ends.
+      // Frozen: it contributes no more, and its lease expires.
       return time_.after(milliseconds(1000), [this, trainer] { depart(trainer); });
     }
     const uint64_t round = rounds_.number();
     later(trainer->slowness, [this, trainer, round] { push(trainer, round); });
   }
 
-  /// A gradient of parameters that there are not yet: nothing comes of it.
+  /// A gradient of a parameter version that does not exist yet: it has no effect.
   void pushAhead(const Step& trainer) {
     const uint64_t round = rounds_.number() + random_.between(1, 3);
     const auto answer = rounds_.contribute(trainer->session, round, time_.now());
@@ -154,7 +154,7 @@ class RoundsWorld {
     if (open_.empty()) opened_ = time_.now();
     open_.insert(trainer->session);
     trainer->waiting = true;
-    if (random_.oneIn(10)) {  // the network brings it twice
+    if (random_.oneIn(10)) {  // the network duplicates it
       later(30, [this, trainer, round] { repeat(trainer, round); });
     }
     check(answer.end);
@@ -168,7 +168,8 @@ class RoundsWorld {
     }
   }
 
-  /// Notes when a quorum of the open round is there, and that nobody waits for longer than the grace.
+  /// Records when a quorum of the open round is present, and that no trainer waits longer than the grace
+  /// period.
   void checkGrace() {
     if (!rules_.grace || !rounds_.started()) return;
     if (open_.size() < rules_.quorum) return;
@@ -178,11 +179,11 @@ class RoundsWorld {
     REQUIRE(time_.now() <= std::chrono::ceil<milliseconds>(*rounds_.closingUntil()));
   }
 
-  /// When the open round's time is over.
+  /// When the open round times out.
   TimePoint due() const { return std::max(opened_, start_) + *rules_.timeout; }
 
   void repeat(const Step& trainer, uint64_t round) {
-    // After a failed round the same gradient would be good again; its sender sends it again itself.
+    // After a failed round the same gradient would be valid again; its sender resends it.
     if (round == rounds_.number() && !open_.contains(trainer->session)) return;
     const auto answer = rounds_.contribute(trainer->session, round, time_.now());
     REQUIRE(answer.contribution != Contribution::taken);
@@ -197,7 +198,7 @@ class RoundsWorld {
       REQUIRE(rounds_.waitingFor().empty());
       return;
     }
-    // Whoever has contributed waits for somebody who is in, or for somebody to come, or for the timeout.
+    // A trainer that has contributed waits for a joined one, or for one to join, or for the timeout.
     const auto waitingFor = rounds_.waitingFor();
     const bool quorum = open_.size() >= rules_.quorum;
     REQUIRE((waitingFor.size() > (quorum ? rules_.backupTrainers : 0) || rounds_.joinsNeeded() > 0));
@@ -223,7 +224,7 @@ class RoundsWorld {
       closed_++;
       REQUIRE(rounds_.started());
       if (end.missing.size() > rules_.backupTrainers) {
-        // Under a grace that is over, else at the timeout.
+        // After a grace period that is over, else at the timeout.
         const TimePoint quorumAt = quorumAt_.value_or(time_.now());
         const bool graceOver = rules_.grace && time_.now() <= quorumAt + *rules_.grace;
         graceOver ? outOfGrace_++ : proceeded_++;
@@ -245,7 +246,7 @@ class RoundsWorld {
       if (!trainer->waiting || !trainer->live) continue;
       trainer->waiting = false;
       if (end.how == How::closed) trainer->stepsLeft--;
-      // A refused one gives up, or tries again.
+      // A rejected trainer gives up, or retries.
       if (end.how != How::closed && random_.oneIn(2)) {
         later(10, [this, trainer] { depart(trainer); });
       } else {
@@ -259,17 +260,18 @@ class RoundsWorld {
   const RoundRules rules_;
   SyncRounds rounds_;
   std::vector<Step> trainers_;
-  std::set<SessionId> open_;           // who has contributed to the open round
+  std::set<SessionId> open_;           // trainers that have contributed to the open round
   TimePoint opened_{};                 // its first contribution
-  TimePoint start_{};                  // when enough trainers were in for the first time
-  std::optional<TimePoint> quorumAt_;  // of the open round, under a rule of grace
+  TimePoint start_{};                  // when enough trainers were joined for the first time
+  std::optional<TimePoint> quorumAt_;  // of the open round, under a grace rule
   uint64_t lastSession_ = 0, restarts_ = 0;
-  uint64_t taken_ = 0, accounted_ = 0, closed_ = 0, failed_ = 0, late_ = 0, proceeded_ = 0, newcomers_ = 0;
+  uint64_t taken_ = 0, accounted_ = 0, closed_ = 0, failed_ = 0, late_ = 0, proceeded_ = 0,
+           midRoundJoins_ = 0;
   uint64_t ahead_ = 0, outOfGrace_ = 0;
 };
 
 TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, none that hangs") {
-  uint64_t closed = 0, failed = 0, late = 0, proceeded = 0, newcomers = 0, ahead = 0, outOfGrace = 0;
+  uint64_t closed = 0, failed = 0, late = 0, proceeded = 0, midRoundJoins = 0, ahead = 0, outOfGrace = 0;
   testing::runSchedules(4000, [&](Random& random) {
     RoundsWorld world(random);
     world.run();
@@ -277,16 +279,16 @@ TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, 
     failed += world.failed();
     late += world.late();
     proceeded += world.proceeded();
-    newcomers += world.newcomers();
+    midRoundJoins += world.midRoundJoins();
     ahead += world.ahead();
     outOfGrace += world.outOfGrace();
   });
   if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
-  CHECK(closed > 0);  // the schedules reach what they are to test
+  CHECK(closed > 0);  // the schedules cover the cases under test
   CHECK(failed > 0);
   CHECK(late > 0);
   CHECK(proceeded > 0);
-  CHECK(newcomers > 0);
+  CHECK(midRoundJoins > 0);
   CHECK(ahead > 0);
   CHECK(outOfGrace > 0);
 }

@@ -1,5 +1,5 @@
-// A daemon and its standby whose tables admit and evict rows: by real stores, copies and records, in virtual
-// time.
+// A daemon and its standby whose tables admit and evict rows: with real stores, copies and records, in
+// virtual time.
 
 #include <deque>
 #include <map>
@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 const ModelSpec kModel{"m", {}, {{"a", 4, {RowInitial::Kind::uniform, 1.f, 5}}, {"b", 2, {}}}};
 constexpr uint64_t kSteps = 150;
-constexpr uint64_t kNarrow = 120'000;  // bytes: room for some first rows
+constexpr uint64_t kNarrow = 120'000;  // bytes: space for some first rows
 
 /// Records of one daemon, sealed as they are sent. Owned by one thread.
 class Records final : public UpdateLog {
@@ -45,7 +45,7 @@ class Records final : public UpdateLog {
   std::vector<std::vector<std::byte>> all;
 };
 
-/// What an operator writes. A value type.
+/// An operator's settings. A value type.
 struct Rules {
   std::string tables;
   uint32_t rowShards = 1;
@@ -80,7 +80,7 @@ std::string drawTables(Random& random) {
   return "[" + drawTable(random, "a") + ", " + drawTable(random, "b") + "]";
 }
 
-/// A step's rows, the same whenever it is made. Owned by one thread.
+/// A step's rows, the same whenever generated. Owned by one thread.
 struct Part {
   explicit Part(uint64_t step, const RowShard& shard) {
     Random random(step);
@@ -114,7 +114,7 @@ struct Daemon {
     for (size_t i = 0; i < store->rowShardCount(); i++) store->rowShard(i).setLog(log);
   }
 
-  /// Makes the part of step `step` (1, 2, …) in each row shard that lacks it. Where there is no room, an
+  /// Makes the part of step `step` (1, 2, …) in each row shard that lacks it. Where there is no space, an
   /// empty one.
   void push(uint64_t step) {
     for (size_t i = 0; i < store->rowShardCount(); i++) {
@@ -152,7 +152,7 @@ struct Daemon {
   uint64_t refused = 0;
 };
 
-/// A copy of the primary's model, as it is sent to who follows.
+/// A copy of the primary's model, as it is sent to a follower.
 struct Image {
   explicit Image(const std::shared_ptr<ParameterStore>& of) {
     auto opened = Durability::open(env, DurabilityConfig{});
@@ -173,7 +173,7 @@ struct Image {
   std::string path;
 };
 
-/// The pair, its network and its operator. Owned by one thread.
+/// The replica set, its network and its operator. Owned by one thread.
 class World {
  public:
   World(Random& random, bool narrow, const std::map<uint64_t, std::string>& changes, uint32_t rowShards)
@@ -226,7 +226,7 @@ class World {
     }
   }
 
-  /// Puts new records on their way.
+  /// Sends new records.
   void send() {
     for (; sent_ < primary_->log->all.size(); sent_++) {
       onTheWay_.push_back(primary_->log->all[sent_]);
@@ -235,7 +235,7 @@ class World {
       });
     }
   }
-  /// The oldest record that is on its way is there.
+  /// The oldest record in transit arrives.
   void arrive() {
     if (!standby_ || onTheWay_.empty()) return;  // it waits for the copy
     auto record = parseRecord(std::move(onTheWay_.front()));
@@ -249,7 +249,7 @@ class World {
     inSync_ = inSync_ || onTheWay_.empty();
   }
 
-  /// Who follows is gone; another one follows soon, by a copy of now.
+  /// The follower is gone; another one follows soon, from a current copy.
   void restart() {
     life_++;
     standby_ = nullptr;
@@ -291,10 +291,10 @@ class World {
     sent_ = primary_->log->all.size();
     restart();
   }
-  /// The primary dies alone, and is started over its disk: a checkpoint and the log.
+  /// The primary dies alone, and is restarted over its disk: a checkpoint and the log.
   void startAgain() {
     restarts++;
-    if (primary_->refused > 0) return;  // what a refused push evicted is not in the log yet
+    if (primary_->refused > 0) return;  // what a rejected push evicted is not in the log yet
     Image image(primary_->store);
     const std::unique_ptr<Daemon> before = std::move(primary_);
     primary_ =
@@ -312,7 +312,7 @@ class World {
   VirtualTime time_;
   std::unique_ptr<Daemon> primary_, standby_;
   bool inSync_ = false;
-  uint64_t life_ = 0;  // of who follows
+  uint64_t life_ = 0;  // of the follower
   uint64_t step_ = 1;
   size_t sent_ = 0;
   std::deque<std::vector<std::byte>> onTheWay_;
@@ -320,7 +320,7 @@ class World {
       history_;  // by row shard and version, at the primary
 };
 
-TEST_CASE("a pair whose tables admit and evict has the rows and filters of a daemon without faults") {
+TEST_CASE("a replica set whose tables admit and evict has the rows and filters of a daemon without faults") {
   spdlog::set_level(spdlog::level::off);  // of each copy
   uint64_t takeovers = 0, restarts = 0, compared = 0, refused = 0, rows = 0;
   runSchedules(60, [&](Random& random) {
@@ -347,13 +347,13 @@ TEST_CASE("a pair whose tables admit and evict has the rows and filters of a dae
       alone.push(step);
     }
     for (size_t i = 0; i < rowShards; i++) rows += alone.store->rowShard(i).size().rows;
-    if (narrow) return;  // by their own limits they decide otherwise
+    if (narrow) return;  // by their own limits they decide differently
     REQUIRE(alone.refused == 0);
     for (size_t i = 0; i < rowShards; i++) {
       REQUIRE(contentOf(world.primary().store->rowShard(i)) == contentOf(alone.store->rowShard(i)));
     }
   });
-  // So that schedules of one seed may pass by some of it.
+  // So that schedules of one seed may miss some of the cases.
   if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
   CHECK(takeovers > 50);
   CHECK(restarts > 50);

@@ -21,7 +21,7 @@ class VirtualTime {
   void after(std::chrono::milliseconds delay, std::function<void()> event) {
     events_.emplace(now_ + delay, std::move(event));
   }
-  /// Runs until nothing is to come any more; false after too many events.
+  /// Runs until no event is left; false after too many events.
   bool run(size_t eventsMax) {
     for (size_t i = 0; i < eventsMax && !events_.empty(); i++) {
       auto next = events_.extract(events_.begin());

@@ -15,14 +15,14 @@ using std::chrono::milliseconds;
 using testing::Random;
 using testing::VirtualTime;
 
-/// How a schedule goes.
+/// The kind of a schedule.
 enum class Course {
-  random,  ///< trainers of any speed, some of which come late, leave or read more often than they push
-  worst,   ///< the first runs as far ahead as it may, then stands still until nobody else can go on
+  random,  ///< trainers of any speed, some of which join late, leave or read more often than they push
+  worst,   ///< the first runs as far ahead as it may, then stalls until no other can continue
 };
 
 /// Trainers that read shard by shard, compute and push shard by shard under a bound, as under
-/// bounded_staleness, beside their staleness counted from what each of them did.
+/// bounded_staleness, and their expected staleness, counted from what each of them did.
 class StalenessWorld {
  public:
   StalenessWorld(Random& random, Course course)
@@ -42,10 +42,10 @@ class StalenessWorld {
   void run() {
     REQUIRE(time_.run(200'000));
     CHECK(clocks_.present() == 0);
-    for (const auto& snapshot : snapshots_) REQUIRE(snapshot.expired());  // nobody is there to need them
+    for (const auto& snapshot : snapshots_) REQUIRE(snapshot.expired());  // no trainer is left to need them
   }
 
-  /// What no gradient may exceed while the same trainers are in.
+  /// The maximum for a gradient while the same trainers are joined.
   uint64_t most() const { return (2 * bound_ + 1) * (trainers_ - 1); }
   uint64_t stalest() const { return stalest_; }
   uint64_t dropped() const { return dropped_; }
@@ -54,7 +54,7 @@ class StalenessWorld {
   uint64_t forgotten() const { return forgotten_; }
 
  private:
-  /// Whose update a version of a shard is.
+  /// The trainer of each update of a shard, by version.
   using History = std::vector<SessionId>;
 
   struct Trainer {
@@ -75,7 +75,7 @@ class StalenessWorld {
     constexpr StalenessRule::Rate kRates[] = {StalenessRule::Rate::none, StalenessRule::Rate::inverse,
                                               StalenessRule::Rate::damped};
     rule.rate = kRates[random_.below(3)];
-    // What is dropped makes nobody else's gradients older: the worst course drops nothing.
+    // Dropping must make no other gradients older: the worst course drops nothing.
     if (course_ == Course::random && random_.oneIn(4)) rule.max = random_.below(6);
     return rule;
   }
@@ -122,7 +122,7 @@ class StalenessWorld {
     if (!trainer->live) return;
     if (trainer->stepsLeft == 0) return leave(trainer);
     const bool may = clocks_.read(trainer->session, time_.now());
-    REQUIRE((may || trainer->next == 0));  // who may begin to read may go on
+    REQUIRE((may || trainer->next == 0));  // a trainer that may start to read may continue
     if (!may) return;
     const size_t shard = trainer->next++;
     trainer->basis[shard] = shards_[shard].size();
@@ -130,7 +130,7 @@ class StalenessWorld {
     keep(*trainer, shard);
     if (trainer->next < shards_.size()) return after(random_.below(3), [this, trainer] { read(trainer); });
     trainer->next = 0;
-    if (course_ == Course::random && random_.oneIn(6)) {  // once more before it computes
+    if (course_ == Course::random && random_.oneIn(6)) {  // again before it computes
       return after(random_.below(20), [this, trainer] { read(trainer); });
     }
     // The others step together, so that all of them are as slow as the slowest when the first one reads.
@@ -159,7 +159,7 @@ class StalenessWorld {
     History& history = shards_[shard];
     const uint64_t staleness = history.size() - basis;
     stalest_ = std::max(stalest_, staleness);
-    // Each of the others that was in meanwhile has made at most so many.
+    // Each of the others that was joined meanwhile has made at most this number.
     REQUIRE(staleness <= (2 * bound_ + 1) * othersSince(*trainer, shard));
     for (const One& other : live_) {
       const auto made = static_cast<uint64_t>(
@@ -181,7 +181,7 @@ class StalenessWorld {
     after(0, [this, trainer] { read(trainer); });
   }
 
-  /// Other trainers that were in at some time since the trainer read the shard.
+  /// Other trainers that were joined at some time since the trainer read the shard.
   uint64_t othersSince(const Trainer& trainer, size_t shard) const {
     return left_ - trainer.leftBefore[shard] + live_.size() - 1;
   }
@@ -195,7 +195,7 @@ class StalenessWorld {
     slowed_ += factor < 1;
   }
 
-  /// What the trainer pulled of the shard now.
+  /// Records what the trainer pulled of the shard now.
   void keep(Trainer& trainer, size_t shard) {
     auto snapshot = std::make_shared<const ShardSnapshot>(ShardSnapshot{Version{trainer.basis[shard]}, {}});
     snapshots_.push_back(snapshot);
@@ -203,8 +203,8 @@ class StalenessWorld {
     trainer.pulled[shard].insert(trainer.basis[shard]);
   }
 
-  /// What it computed from is there, since it is the newest that it pulled; one older is, if it is among the
-  /// newest and was not passed by.
+  /// The version that it computed from is kept, since it is the newest that it pulled; an older one is, if it
+  /// is among the newest and was not superseded.
   void find(Trainer& trainer, size_t shard) {
     const ShardId id{static_cast<uint32_t>(shard)};
     auto& versions = trainer.pulled[shard];
@@ -234,7 +234,8 @@ class StalenessWorld {
   uint64_t stalest_ = 0, dropped_ = 0, slowed_ = 0, remembered_ = 0, forgotten_ = 0;
 };
 
-TEST_CASE("any schedule of reads and pushes: under a bound no gradient is staler than the bound makes it") {
+TEST_CASE(
+    "any schedule of reads and pushes: under a bound no gradient exceeds the staleness that it allows") {
   uint64_t stale = 0, dropped = 0, slowed = 0, remembered = 0, forgotten = 0;
   testing::runSchedules(2000, [&](Random& random) {
     StalenessWorld world(random, Course::random);
@@ -246,7 +247,7 @@ TEST_CASE("any schedule of reads and pushes: under a bound no gradient is staler
     forgotten += world.forgotten();
   });
   if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
-  CHECK(stale > 0);  // the schedules reach what they are to test
+  CHECK(stale > 0);  // the schedules cover the cases under test
   CHECK(dropped > 0);
   CHECK(slowed > 0);
   CHECK(remembered > 0);
@@ -254,7 +255,7 @@ TEST_CASE("any schedule of reads and pushes: under a bound no gradient is staler
 }
 
 TEST_CASE(
-    "the staleness that a bound allows is reached and not passed: 2 · bound + 1 of each other trainer") {
+    "the staleness that a bound allows is reached and not exceeded: 2 · bound + 1 of each other trainer") {
   testing::runSchedules(200, [&](Random& random) {
     // A reader that is `bound` ahead of all others sees none of the steps that they make until they are
     // `bound` + 1 ahead of it.

@@ -29,13 +29,13 @@ void eachAlgorithm(Visit visit) {
   (std::make_index_sequence<std::variant_size_v<AnyOptimizer>>());
 }
 
-/// Which values options get.
+/// The range from which options are drawn.
 enum class Draw {
-  any,       ///< within their ranges: the usual one, the least, or one below 1
-  moderate,  ///< the usual one or one near 1
+  any,       ///< within the valid range: the default, the minimum, or a value below 1
+  moderate,  ///< the default or a value near 1
 };
 
-/// Chooses options.
+/// Draws options.
 struct OptionDrawer {
   Random& random;
   Draw draw = Draw::any;
@@ -59,8 +59,7 @@ struct OptionDrawer {
   }
 };
 
-/// Every optimizer in the list that is for tensors, as it is by default and with `draws` choices of its
-/// options.
+/// Every optimizer in the list that is for tensors: with its defaults, and with `draws` choices of options.
 inline std::vector<Optimizer> everyOptimizer(uint64_t draws, Draw draw = Draw::any) {
   std::vector<Optimizer> all;
   eachAlgorithm([&]<class Algorithm>(const Algorithm& usual) {
@@ -84,14 +83,14 @@ inline std::vector<Optimizer> everyOptimizer(uint64_t draws, Draw draw = Draw::a
   return all;
 }
 
-/// Every optimizer that rows of tables can have, as everyOptimizer() draws options.
+/// Every optimizer that table rows can have, with options drawn like those of everyOptimizer().
 inline std::vector<Optimizer> everyOptimizerOfRows(uint64_t draws) {
   std::vector<Optimizer> all = everyOptimizer(draws);
   std::erase_if(all, [](const Optimizer& optimizer) { return optimizer.forTensorsAlone(); });
   return all;
 }
 
-/// Common gradients, and now and then nothing, next to nothing and a lot.
+/// Typical gradients, with occasional zeros, tiny and huge values.
 inline std::vector<float> mixedGradient(size_t count, Random& random) {
   std::normal_distribution<float> normal;
   std::vector<float> values(count);
@@ -102,8 +101,7 @@ inline std::vector<float> mixedGradient(size_t count, Random& random) {
   return values;
 }
 
-/// Whether they are equal bit for bit, but that every NaN is as good as another: processors give them other
-/// signs.
+/// Whether two arrays are equal bit for bit. Any NaN equals any other: processors differ in a NaN's sign.
 inline bool sameBits(std::span<const float> a, std::span<const float> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float one, float other) {
     return std::bit_cast<uint32_t>(one) == std::bit_cast<uint32_t>(other) ||
@@ -119,7 +117,7 @@ inline bool sameBits(const ShardState& a, const ShardState& b) {
                     [](const auto& one, const auto& other) { return sameBits(one, other); });
 }
 
-/// The state of a shard after updates, by the step functor alone.
+/// The state of a shard after updates, computed by the step functor alone.
 class SteppedShard {
  public:
   SteppedShard(const Optimizer& optimizer, const std::vector<float>& weights)
@@ -143,7 +141,7 @@ class SteppedShard {
   ShardState state_;
 };
 
-/// A shard on a device, as updates and checkpoints use it. Owned by one thread.
+/// A shard on a device, driven like updates and checkpoints drive it. Owned by one thread.
 class DeviceShard {
  public:
   DeviceShard(std::shared_ptr<Backend> device, const Optimizer& optimizer, const std::vector<float>& weights)

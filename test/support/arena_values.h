@@ -8,7 +8,7 @@
 
 namespace psd::testing {
 
-/// The same value for every parameter of the model, as its arena has them: zero in the padding.
+/// An arena in which every parameter of the model has the same value and the padding is zero.
 inline std::vector<float> everyParameter(const ModelSpec& model, float value) {
   const ModelLayout layout(model);
   std::vector<float> values(layout.totalElements());

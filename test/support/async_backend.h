@@ -21,8 +21,8 @@
 
 namespace psd::testing {
 
-/// Through which every operation goes before it is done, so that a test can hold some while others happen.
-/// Open at first. Thread-safe.
+/// Every operation passes through this gate before it runs, so that a test can hold some while others
+/// proceed. Open at first. Thread-safe.
 class OperationGate {
  public:
   void pass() {
@@ -34,12 +34,12 @@ class OperationGate {
   }
   void close() { set(false); }
   void open() { set(true); }
-  /// Operations that are held now.
+  /// The number of operations that are held.
   size_t held() {
     const std::lock_guard lock(mutex_);
     return open_ ? 0 : held_;
   }
-  /// Whether, within a minute, so many lanes have an operation that is held.
+  /// Waits up to a minute until `count` lanes have an operation that is held; whether that happened.
   bool waitForHeld(size_t count) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return !open_ && held_ >= count; });
@@ -52,14 +52,14 @@ class OperationGate {
     changed_.notify_all();
   }
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   bool open_ = true;
   size_t held_ = 0;
 };
 
-/// A thread that does a lane's operations in the order of the calls; a host lane for the storage behind them
-/// belongs to it. Its destruction waits for everything queued, as a device's does.
+/// A thread that runs a lane's operations in the order of the calls. It owns a host lane for the storage
+/// behind them. The destructor waits for everything queued, like a device's.
 class AsyncLane final : public Lane {
  public:
   AsyncLane(std::unique_ptr<Lane> host, std::shared_ptr<OperationGate> gate)
@@ -75,7 +75,7 @@ class AsyncLane final : public Lane {
   AsyncLane(const AsyncLane&) = delete;
   AsyncLane& operator=(const AsyncLane&) = delete;
 
-  /// For operations alone.
+  /// For use within operations only.
   Lane& host() { return *host_; }
   Result<std::shared_ptr<float>> buffer(uint64_t count) { return pool_->acquire(count); }
   void queue(std::function<void()> operation) {
@@ -102,17 +102,17 @@ class AsyncLane final : public Lane {
   const std::shared_ptr<OperationGate> gate_;
   const std::shared_ptr<StagingPool> pool_ =
       StagingPool::make(StagingPool::hostMemory(), {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::deque<std::function<void()>> operations_;
   bool ending_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: it uses all of the above
 };
 
-/// A shard on the CPU whose operations are done later and by another thread, as a device does them: what is
-/// read is a copy, a staged gradient has memory of its own. It holds callers to the letter of ShardStorage:
-/// their spans are read when the operation is done and not before, their objects at once, and the program
-/// ends when the storage is destroyed while an operation is under way. Thread-safe.
+/// A shard on the CPU whose operations run later on another thread, as on a device: reads return copies, and
+/// staged gradients have memory of their own. It holds callers to the contract of ShardStorage: spans are
+/// read only when the operation runs, objects are read immediately, and the program aborts if the storage is
+/// destroyed while an operation is in flight. Thread-safe.
 class AsyncStorage final : public ForwardingStorage {
  public:
   AsyncStorage(std::unique_ptr<ShardStorage> inner, std::shared_ptr<StagingPool> gradients)
@@ -213,14 +213,15 @@ class AsyncStorage final : public ForwardingStorage {
   }
 
  private:
-  /// Without their owners: the caller keeps them.
+  /// Non-owning views: the caller keeps the owners.
   static std::vector<StagedGradient> viewsOf(std::span<const StagedGradient> gradients) {
     std::vector<StagedGradient> views;
     for (const StagedGradient& gradient : gradients) views.push_back({gradient.values, nullptr});
     return views;
   }
 
-  /// `operation(lane, done)` is done by the lane's thread. Whoever gets `outcome` may let go of everything.
+  /// `operation(lane, done)` runs on the lane's thread. Once `outcome` is delivered the caller may release
+  /// everything.
   template <class Outcome, class Operation>
   void queue(Lane& lane, std::function<void(Outcome)> done, Operation operation) {
     auto& own = static_cast<AsyncLane&>(lane);
@@ -237,15 +238,14 @@ class AsyncStorage final : public ForwardingStorage {
   std::atomic<uint64_t> underWay_ = 0;
 };
 
-/// The CPU backend as a device that is asynchronous and has memory of its own for staged gradients.
-/// Thread-safe.
+/// The CPU backend as an asynchronous device with memory of its own for staged gradients. Thread-safe.
 class AsyncBackend final : public WrappingBackend {
  public:
   std::unique_ptr<Lane> makeLane() override {
     return std::make_unique<AsyncLane>(WrappingBackend::makeLane(), gate_);
   }
   void limitStaged(uint64_t bytes) override { gradients_->setLentBytesMax(bytes); }
-  /// In use for staged gradients.
+  /// Bytes in use for staged gradients.
   uint64_t stagedBytes() const { return gradients_->lentBytes(); }
   OperationGate& gate() { return *gate_; }
 
@@ -259,20 +259,20 @@ class AsyncBackend final : public WrappingBackend {
       StagingPool::make(StagingPool::hostMemory(), {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
 };
 
-/// A device for tests that are to hold on each kind.
+/// A device for tests that must pass on each kind.
 struct TestDevice {
   const char* name;
   std::shared_ptr<Backend> (*make)();
 };
 
 inline constexpr TestDevice kCpu{"cpu", [] { return makeCpuBackend(); }};
-/// One that does everything later and on another thread.
+/// A device that runs everything later on another thread.
 inline constexpr TestDevice kAsynchronous{
     "asynchronous device", []() -> std::shared_ptr<Backend> { return std::make_shared<AsyncBackend>(); }};
 
 inline constexpr TestDevice kCuda{"CUDA device", [] { return openTestCuda(); }};
 
-/// One after the other: the test case is run for each. PSD_TEST_DEVICE stands for all of them.
+/// Yields one device after another: the test case runs once for each. PSD_TEST_DEVICE replaces all of them.
 inline TestDevice eachDevice() {
   if (testsCuda()) return kCuda;
   return GENERATE(kCpu, kAsynchronous);

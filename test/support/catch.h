@@ -1,6 +1,6 @@
 #pragma once
 
-// The Catch2 header of either major version.
+// The Catch2 header of major version 2 or 3.
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else
@@ -23,8 +23,8 @@
 
 namespace psd::testing {
 
-/// What ctest takes for "skipped" (SKIP_RETURN_CODE). Nothing but skipTest() makes a test program end with
-/// it.
+/// The exit status that ctest takes for "skipped" (SKIP_RETURN_CODE). Only skipTest() ends a test program
+/// with it.
 inline constexpr int kSkippedExit = 4;
 
 /// Ends this program, and with it the one test case that ctest runs in it.

@@ -21,7 +21,7 @@ inline std::vector<float> normalFloats(size_t count, Random& random) {
   return values;
 }
 
-/// A shard under plain SGD, worked out in double the long way.
+/// A shard under plain SGD, computed in double without optimizations.
 class ChangedReference {
  public:
   explicit ChangedReference(const std::vector<float>& weights)
@@ -53,7 +53,7 @@ class ChangedReference {
   std::vector<double> weights_, meanSquares_;
 };
 
-/// Every kind of change but for its weights.
+/// Every kind of change, without its weights.
 inline std::vector<std::pair<std::string, GradientChange>> changes() {
   return {{"none", {}},
           {"norm", {.scale = 0.3f}},
@@ -64,8 +64,8 @@ inline std::vector<std::pair<std::string, GradientChange>> changes() {
           {"adaptive compensation", {.pulled = {}, .lambda = 0.1f, .adaptive = true}}};
 }
 
-/// Holds a backend to the reference: several updates of one shard in pieces, gradients as float32 or, with
-/// `codec`, as that makes them.
+/// Compares a backend with the reference: several updates of one shard in pieces, with gradients as float32
+/// or, with `codec`, as decoded by that codec.
 inline void checkChanges(Backend& backend, size_t elements, const Codec* codec = nullptr) {
   constexpr double kRate = 0.125;
   for (auto& [name, change] : changes()) {
@@ -112,8 +112,8 @@ inline void checkChanges(Backend& backend, size_t elements, const Codec* codec =
   }
 }
 
-/// Holds a backend to the reference for the gradients of a round: their squared norm, and what clipping makes
-/// of their sum.
+/// Compares a backend with the reference for the gradients of a round: their squared norm, and their clipped
+/// sum.
 inline void checkCombinedChanges(Backend& backend, size_t elements) {
   INFO(elements << " elements");
   Random random(elements);

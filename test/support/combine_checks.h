@@ -13,7 +13,7 @@
 
 namespace psd::testing {
 
-/// Gradients, one per row. With ties, because the values are few, when `coarse`.
+/// Gradients, one per row. With `coarse` there are few distinct values, hence ties.
 inline std::vector<std::vector<float>> drawGradients(Random& random, size_t count, size_t elements,
                                                      bool coarse) {
   std::normal_distribution<float> normal(0.f, 3.f);
@@ -24,7 +24,7 @@ inline std::vector<std::vector<float>> drawGradients(Random& random, size_t coun
   return rows;
 }
 
-/// The combination, worked out in double the long way.
+/// The combination, computed in double without optimizations.
 inline std::vector<double> combinedReference(const std::vector<std::vector<float>>& rows,
                                              const Combination& combination) {
   std::vector<double> result(rows[0].size());
@@ -79,7 +79,7 @@ class CombineBench {
     return *found;
   }
 
-  /// The inner products, of one run of elements after the other.
+  /// The inner products, accumulated over consecutive runs of elements.
   InnerProducts products(const std::vector<uint64_t>& runs) {
     InnerProducts sums(staged_.size());
     uint64_t at = 0;
@@ -102,7 +102,7 @@ class CombineBench {
   std::vector<StagedGradient> staged_;
 };
 
-/// The combinations that aggregators ask for, for `count` gradients: each median and trimmed mean, and sums.
+/// The combinations that aggregators request for `count` gradients: each median and trimmed mean, and sums.
 inline std::vector<Combination> drawCombinations(Random& random, size_t count) {
   std::vector<Combination> found;
   for (uint32_t trim = 0; 2 * trim < count; trim += 1 + trim / 4) {
@@ -121,10 +121,10 @@ inline std::vector<Combination> drawCombinations(Random& random, size_t count) {
   return found;
 }
 
-/// Weights for runs of `elements` elements, of a grain or more each.
+/// Weights for runs that cover `elements` elements, each of one grain or more.
 inline Combination drawRanges(Random& random, size_t count, uint64_t elements) {
   Combination drawn;
-  drawn.weights.assign(count, 100.f);  // of none
+  drawn.weights.assign(count, 100.f);  // no range's weights
   for (uint64_t at = 0; at < elements;) {
     const uint64_t run = std::min<uint64_t>(16 * random.between(1, 100), elements - at);
     drawn.ranges.push_back({at, run, {}});
@@ -152,7 +152,7 @@ inline void checkLargestValues(Backend& backend) {
   }
 }
 
-/// Holds a backend to the reference for `count` gradients of `elements`.
+/// Compares a backend with the reference for `count` gradients of `elements`.
 inline void checkCombinations(Backend& backend, size_t count, size_t elements, bool coarse) {
   INFO(count << " gradients of " << elements << " elements" << (coarse ? ", with ties" : ""));
   Random random(count * 1000003 + elements);
@@ -165,7 +165,7 @@ inline void checkCombinations(Backend& backend, size_t count, size_t elements, b
     INFO((trimmed ? "trim " + std::to_string(combination.trim) : "weighted sum"));
     const auto expected = combinedReference(rows, combination);
     const auto actual = bench.combined(combination);
-    // What is taken out is what is applied, bit for bit.
+    // combine() returns what is applied, bit for bit.
     const auto taken = bench.calls().combine(bench.staged(), combination);
     PSD_REQUIRE_OK(taken);
     CHECK(copyOf(*taken) == actual);
@@ -177,7 +177,7 @@ inline void checkCombinations(Backend& backend, size_t count, size_t elements, b
   }
 }
 
-/// Runs of whole grains, and what is left.
+/// Runs of whole grains, and a remainder.
 inline std::vector<uint64_t> drawRuns(Random& random, uint64_t elements) {
   std::vector<uint64_t> runs;
   for (uint64_t at = 0; at < elements; at += runs.back()) {
@@ -186,7 +186,7 @@ inline std::vector<uint64_t> drawRuns(Random& random, uint64_t elements) {
   return runs;
 }
 
-/// Inner products are those of a reference, and the same bits wherever the vectors are cut at the grain.
+/// Inner products match a reference, and have the same bits wherever the vectors are cut at the grain.
 inline void checkProducts(Backend& backend, size_t count, size_t elements) {
   INFO(count << " gradients of " << elements << " elements");
   Random random(count * 1000003 + elements);

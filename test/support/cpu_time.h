@@ -5,8 +5,8 @@
 
 namespace psd::testing {
 
-/// Runs `work`, and tells how long this process computed meanwhile, in seconds; what other processes do is
-/// not in it.
+/// Runs `work` and returns the CPU time of this process meanwhile, in seconds. Other processes are not
+/// counted.
 template <class Work>
 double cpuSeconds(const Work& work) {
   const std::clock_t begun = std::clock();
@@ -14,8 +14,8 @@ double cpuSeconds(const Work& work) {
   return static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
 }
 
-/// Whether eight times as many take about eight times as long, where a time that grows with the square is 64
-/// times as long. `work(count)` is run for `most` / 8 and for `most`.
+/// Whether the time grows about linearly: eight times the count takes about eight times as long, where
+/// quadratic growth takes 64 times as long. `work(count)` runs for `most` / 8 and for `most`.
 template <class Work>
 bool growsLinearly(size_t most, const Work& work) {
   const double few = cpuSeconds([&] { work(most / 8); });

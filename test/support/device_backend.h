@@ -9,11 +9,11 @@
 
 namespace psd::testing {
 
-/// The CPU backend, but with memory of its own for staged gradients, as a device has. Thread-safe.
+/// The CPU backend with memory of its own for staged gradients, like a device. Thread-safe.
 class DeviceBackend final : public WrappingBackend {
  public:
   void limitStaged(uint64_t bytes) override { pool_->setLentBytesMax(bytes); }
-  /// In use for staged gradients.
+  /// Bytes in use for staged gradients.
   uint64_t stagedBytes() const { return pool_->lentBytes(); }
 
  private:

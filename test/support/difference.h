@@ -8,7 +8,7 @@
 
 namespace psd::testing {
 
-/// The largest difference of two arrays' elements.
+/// The largest absolute difference between elements of two arrays.
 inline double largestDifference(std::span<const float> a, std::span<const float> b) {
   REQUIRE(a.size() == b.size());
   double largest = 0;

@@ -17,7 +17,7 @@
 namespace psd::testing {
 namespace {
 
-/// Ports that nobody has now, all different.
+/// Free ports, all different.
 std::vector<uint16_t> freePorts(size_t count) {
   std::vector<int> sockets;
   std::vector<uint16_t> ports;

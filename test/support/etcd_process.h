@@ -10,19 +10,19 @@
 
 namespace psd::testing {
 
-/// Members of an etcd, each a process of its own at ports of this machine that were free. Killed at the end.
-/// Owned by one thread.
+/// An etcd cluster whose members are processes on free local ports. Killed by the destructor. Owned by one
+/// thread.
 class EtcdProcess {
  public:
-  /// Files in PEM format; with them members are https://, and want a certificate that `ca` has signed.
+  /// Files in PEM format. With them members serve https:// and require a certificate signed by `ca`.
   struct Tls {
     std::string ca, certificate, key;
   };
 
-  /// Whether the program is there (Debian's etcd-server), of 3.4 or later.
+  /// Whether etcd 3.4 or later (Debian's etcd-server) is installed.
   static bool isInstalled();
 
-  /// Starts them, and does not wait until they answer: whoever asks too early hears that they are away.
+  /// Starts the members without waiting until they answer: early calls fail as unavailable.
   explicit EtcdProcess(size_t members = 1) : EtcdProcess(members, Tls{}) {}
   EtcdProcess(size_t members, const Tls& tls);
   ~EtcdProcess();
@@ -30,14 +30,14 @@ class EtcdProcess {
   EtcdProcess& operator=(const EtcdProcess&) = delete;
 
   const std::vector<EtcdMember>& members() const { return members_; }
-  /// False where one has ended by itself: another program was quicker at its port.
+  /// False if a member has exited on its own: another program took its port.
   bool isRunning() const;
   void signal(size_t member, int signal) const;
-  /// Sends SIGKILL and waits for its end.
+  /// Sends SIGKILL and waits for the exit.
   void kill(size_t member);
-  /// Starts one that was killed, with what is on its disk.
+  /// Restarts a killed member with what is on its disk.
   void restart(size_t member);
-  /// What they wrote, for messages.
+  /// The members' output, for messages.
   std::string log() const;
 
  private:

@@ -10,8 +10,7 @@
 
 namespace psd::testing {
 
-/// A kj event loop of the calling thread whose waits end, with an exception, after a minute. Owned by one
-/// thread.
+/// A kj event loop of the calling thread whose waits throw an exception after a minute. Owned by one thread.
 class TestLoop {
  public:
   template <class T>
@@ -19,7 +18,7 @@ class TestLoop {
     return io_.provider->getTimer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io_.waitScope);
   }
   kj::Timer& timer() { return io_.provider->getTimer(); }
-  /// Turns until `condition` holds, a minute at most; whether it did.
+  /// Runs the loop until `condition` holds, for up to a minute; whether it did.
   bool until(const std::function<bool()>& condition) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (!condition()) {
@@ -30,7 +29,7 @@ class TestLoop {
     }
     return true;
   }
-  /// Whether the promise is resolved, after everything has happened that can at once.
+  /// Whether the promise is resolved once the loop is idle.
   template <class T>
   bool resolved(kj::Promise<T>& promise) {
     return promise.poll(io_.waitScope);
@@ -40,11 +39,10 @@ class TestLoop {
   kj::AsyncIoContext io_ = kj::setupAsyncIo();
 };
 
-/// Runs `body(loop, index)` on `count` threads, each with a loop of its own, and waits for all of them. False
-/// when one of them threw: assertions are for the caller, since Catch2 takes them from one thread only.
+/// Runs `body(loop, index)` on `count` threads, each with its own loop, and waits for all of them. False if
+/// one of them threw: assertions are up to the caller, since Catch2 accepts them from one thread only.
 inline bool onThreads(size_t count, const std::function<void(TestLoop&, size_t index)>& body) {
-  // kj fills tables of its own with the first loop of a process, under a guard that ThreadSanitizer does not
-  // see.
+  // kj fills static tables with the first loop of a process, under a guard that ThreadSanitizer does not see.
   { const TestLoop first; }
   std::vector<char> succeeded(count, false);
   std::vector<std::thread> threads;

@@ -8,12 +8,12 @@
 
 namespace psd::testing {
 
-/// A backend of which updates fail, at once, when they are told to. Thread-safe.
+/// A backend whose updates fail immediately on request. Thread-safe.
 class FailingBackend final : public WrappingBackend {
  public:
   using WrappingBackend::WrappingBackend;
 
-  /// The update after `updates` more, of whatever shard, fails.
+  /// After `updates` more updates, of any shard, the next one fails.
   void failAfter(int updates) { *state_ = updates; }
 
  private:

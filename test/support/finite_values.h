@@ -5,7 +5,7 @@
 
 namespace psd::testing {
 
-/// Finite float32 values of both signs from all over their range: zero, the denormals, the largest.
+/// Finite float32 values of both signs from the entire range: zero, denormals, the largest.
 inline std::vector<float> finiteValues() {
   std::vector<float> values{0.f, -0.f};
   for (const float magnitude : {FLT_TRUE_MIN, 1e-40f, FLT_MIN, 1e-30f, 1e-20f, 1e-10f, 1e-3f, 1.f, 7.5f,

@@ -8,7 +8,7 @@
 
 namespace psd::testing {
 
-/// A storage that hands everything on to another. Thread-safe as that is.
+/// A storage that forwards everything to another. As thread-safe as that one.
 class ForwardingStorage : public ShardStorage {
  public:
   explicit ForwardingStorage(std::unique_ptr<ShardStorage> inner) : inner_(std::move(inner)) {}
@@ -68,7 +68,7 @@ class ForwardingStorage : public ShardStorage {
   const std::unique_ptr<ShardStorage> inner_;
 };
 
-/// A backend, the CPU's or another, with another storage around each of its own. Thread-safe.
+/// A backend, the CPU's or another, that wraps each of its storages in another one. Thread-safe.
 class WrappingBackend : public Backend {
  public:
   explicit WrappingBackend(std::shared_ptr<Backend> inner = makeCpuBackend()) : inner_(std::move(inner)) {}

@@ -55,7 +55,7 @@ struct LocalPing {
 
 template <class Work>
 void LocalClient::onLoop(Work work) {
-  // An exception says that the loop's thread has ended; who waits for an answer is told by LocalAnswer.
+  // An exception means that the loop's thread has ended; LocalAnswer reports that to a thread that waits.
   const auto thrown = kj::runCatchingExceptions([&] { loop_->executor().executeSync(std::move(work)); });
   static_cast<void>(thrown);
 }
@@ -78,7 +78,7 @@ std::future<Result<T>> LocalClient::start(Work work) {
   return future;
 }
 
-/// A push all slices of which were sent.
+/// A push whose slices were all sent.
 class Sent final : public Pending<PushInfo>::Impl {
  public:
   Sent(std::vector<std::future<Result<bool>>> answers, std::shared_ptr<PushInfo> info, Stopwatch took)
@@ -105,7 +105,7 @@ class Sent final : public Pending<PushInfo>::Impl {
   const Stopwatch took_;
 };
 
-/// A push on its way; its slices are sent as they are covered, and its rows when it is finished.
+/// A push in flight; its slices are sent as they are covered, and its rows when it is finished.
 class LocalClient::Sending final : public PartialPush {
  public:
   Sending(LocalClient& client, Step step, std::span<const float> gradient, Behind behind,

@@ -19,11 +19,11 @@ class LocalSession;
 /// A trainer or reader in the daemon's own process: a Client over the daemon's services on one of its event
 /// loops, without a socket and without messages.
 ///
-/// Owned by one thread, which is none of the daemon's, and ends before the daemon's Server. It never comes
-/// back: the first fault is final.
+/// Owned by one thread, not one of the daemon's, and destroyed before the daemon's Server. It never
+/// reconnects: the first fault is final.
 class LocalClient final : public Client {
  public:
-  /// `control` outlives it. `sliceElements`: of a slice, at most; the daemon may allow less.
+  /// `control` outlives it. `sliceElements`: the maximum per slice; the daemon may allow less.
   LocalClient(std::shared_ptr<EventLoop> loop, ControlLoop& control, uint64_t sliceElements = 256 << 10);
   ~LocalClient() override;
 
@@ -40,7 +40,7 @@ class LocalClient final : public Client {
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   Pending<RoundDue> roundDue(Version) override {
-    return failedCall<RoundDue>({ErrorCode::notReady, "this client is told of no rounds"});
+    return failedCall<RoundDue>({ErrorCode::notReady, "this client receives no round notifications"});
   }
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
@@ -52,23 +52,23 @@ class LocalClient final : public Client {
  private:
   class Sending;
 
-  /// Runs `work()` on the loop, unless that has ended.
+  /// Runs `work()` on the loop, unless the loop has ended.
   template <class Work>
   void onLoop(Work work);
-  /// Begins `work(session)`, which gives a promise, on the loop. An Error where the session or the loop ends
-  /// before the promise is kept.
+  /// Starts `work(session)`, which returns a promise, on the loop. Returns an Error if the session or the
+  /// loop ends before the promise resolves.
   template <class T, class Work>
   std::future<Result<T>> start(Work work);
-  /// Cuts the model into slices as the daemon allows.
+  /// Cuts the model into slices of the size that the daemon allows.
   void learnPlan();
   Status checkSize(size_t elements) const;
   uint32_t blockCount() const;
-  /// The rows of a batch as the daemon takes them; null: of a gradient without rows.
+  /// The slices of a batch's rows that the daemon accepts; null: of a gradient without rows.
   std::vector<RowSlice> cut(const RowBatch* rows) const;
 
   const std::shared_ptr<EventLoop> loop_;
-  std::shared_ptr<LocalSession> session_;  // touched on the loop only
-  ShardPlan plan_;                         // like the next, from join() or observe() on
+  std::shared_ptr<LocalSession> session_;  // used on the loop only
+  ShardPlan plan_;                         // like the next, set by join() or observe()
   std::vector<Slice> slices_;
   std::vector<TableSpec> tables_;
   std::vector<RowShardTerms> rowShards_;

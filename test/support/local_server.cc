@@ -23,8 +23,8 @@ void endUnlessOk(const Status& status) {
   std::abort();
 }
 
-/// What `call` gives, on a thread of its own: a call to the daemon needs a loop, and the test's thread may
-/// have one already.
+/// Returns the result of `call`, run on its own thread: a call to the daemon needs a loop, and the test's
+/// thread may have one already.
 template <class Call>
 auto elsewhere(const Call& call) {
   return std::async(std::launch::async, call).get();
@@ -103,7 +103,8 @@ nlohmann::ordered_json LocalServer::statusWhen(
     nlohmann::ordered_json now = status();
     if (condition(now)) return now;
     if (std::chrono::steady_clock::now() > deadline) {
-      endUnlessOk(Error{ErrorCode::deadlineExceeded, "what is waited for does not come: " + now.dump()});
+      endUnlessOk(Error{ErrorCode::deadlineExceeded,
+                        "timed out waiting for a status; the last one is " + now.dump()});
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

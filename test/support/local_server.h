@@ -20,31 +20,30 @@ class EventLoop;
 
 namespace psd::testing {
 
-/// A daemon in this process: a psd::Server on a thread of its own, on a free TCP port of the loopback
-/// interface and on a Unix socket. Ends in an orderly way when destroyed. Owned by one thread.
+/// A daemon in this process: a psd::Server on its own thread, on a free TCP port of the loopback interface
+/// and on a Unix socket. Shuts down in an orderly way when destroyed. Owned by one thread.
 class LocalServer {
  public:
   /// `config` as in a configuration file, without `listen`. A config or start that fails ends the test
-  /// program with the reason.
-  /// `device` holds the shards; null: what testDevice() says.
+  /// program with the reason. `device` holds the shards; null: that of testDevice().
   explicit LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend> device = nullptr);
   ~LocalServer();
 
-  /// Done on the daemon's main thread in place of its last work, saving.
+  /// Runs on the daemon's main thread instead of its last work, saving.
   void setWhenQuiet(std::function<void()> work);
   /// "tcp://127.0.0.1:PORT"
   const std::string& address() const { return address_; }
   /// "unix:///…"
   std::string unixAddress() const { return "unix://" + folder_.file("psd.sock"); }
-  /// An event loop, numbered from 0, and the way from there to the control loop: for a LocalClient, which is
-  /// to end before this.
+  /// An event loop, numbered from 0, and its link to the control loop: for a LocalClient, which must be
+  /// destroyed before this.
   const std::shared_ptr<EventLoop>& loop(size_t index) const { return loops_.at(index); }
   ControlLoop& controlLoop() const { return *controlLoop_; }
-  /// Goes over to another configuration, as `psd reload` does when the file has changed.
+  /// Applies another configuration, like `psd reload` after the file has changed.
   Result<std::string> reload(nlohmann::ordered_json config);
-  /// What `psd status --json` shows. Also for a thread with an event loop of its own.
+  /// The document of `psd status --json`. May be called on a thread with its own event loop.
   nlohmann::ordered_json status() const;
-  /// The same, once `condition` holds for it; ends the test program when it does not within a minute.
+  /// The same, once `condition` holds for it; ends the test program if it does not within a minute.
   nlohmann::ordered_json statusWhen(
       const std::function<bool(const nlohmann::ordered_json&)>& condition) const;
 
@@ -55,8 +54,8 @@ class LocalServer {
   std::string address_;
   std::vector<std::shared_ptr<EventLoop>> loops_;
   ControlLoop* controlLoop_ = nullptr;
-  std::mutex mutex_;             // guards what follows
-  nlohmann::ordered_json next_;  // for the server to read again
+  std::mutex mutex_;             // guards the members below
+  nlohmann::ordered_json next_;  // the configuration that the server rereads
   std::function<void()> whenQuiet_ = [] {};
   std::thread thread_;
 };

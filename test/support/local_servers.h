@@ -12,11 +12,10 @@
 
 namespace psd::testing {
 
-/// Daemons in this process that serve a model together, or one. Owned by one thread.
+/// Daemons in this process that serve a model together, or one daemon. Owned by one thread.
 class LocalServers {
  public:
-  /// `config`: of all of them, as LocalServer takes it; where there is durability each has a folder of its
-  /// own.
+  /// `config`: of all of them, as LocalServer takes it; with durability each daemon has its own folder.
   LocalServers(const nlohmann::ordered_json& config, size_t count) {
     nlohmann::ordered_json own = config;
     for (size_t i = 0; count > 1 && i < count; i++) {
@@ -32,7 +31,7 @@ class LocalServers {
   const std::vector<std::unique_ptr<LocalServer>>& all() const { return servers_; }
   const LocalServer& lead() const { return *servers_.front(); }
   const LocalServer& last() const { return *servers_.back(); }
-  /// Of the lead.
+  /// Of the lead daemon.
   nlohmann::ordered_json status() const { return lead().status(); }
   nlohmann::ordered_json statusWhen(
       const std::function<bool(const nlohmann::ordered_json&)>& condition) const {
@@ -40,7 +39,7 @@ class LocalServers {
   }
 
  private:
-  TempDir folder_;  // of their sockets, and of what they save
+  TempDir folder_;  // for their sockets and what they save
   std::vector<std::unique_ptr<LocalServer>> servers_;
 };
 

@@ -23,14 +23,14 @@
 
 namespace psd::testing {
 
-/// What a thread waits for, and a loop gives or refuses, once. Thread-safe.
+/// A value that a thread waits for and a loop provides or rejects, once. Thread-safe.
 class LocalCall {
  public:
   virtual ~LocalCall() = default;
   virtual void refuse(const Error& error) = 0;
 };
 
-/// An Error when nothing is given before it ends.
+/// An Error if it ends before a value is provided.
 template <class T>
 class LocalAnswer final : public LocalCall {
  public:
@@ -46,8 +46,8 @@ class LocalAnswer final : public LocalCall {
   std::atomic<bool> given_{false};
 };
 
-/// A LocalClient's end on the loop: the services, and the calls under way, which keep it. Belongs to the
-/// loop's thread.
+/// A LocalClient's part on the loop: the services, and the calls in flight, which keep it alive. Belongs to
+/// the loop's thread.
 class LocalSession : public std::enable_shared_from_this<LocalSession> {
  public:
   using Role = ModelStart::Role;
@@ -100,7 +100,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     });
   }
 
-  /// Without a destination of the rows alone; without a batch of the arena alone.
+  /// Without a destination: only the rows; without a batch: only the arena.
   kj::Promise<Result<PullInfo>> pull(const std::vector<Slice>& slices, std::span<float> destination,
                                      const std::vector<RowSlice>& rowSlices, RowBatch* rows) {
     PullService& pulls = trainer_ ? trainer_->pulls() : *reader_;
@@ -126,15 +126,15 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
         });
   }
 
-  /// Sends one slice of a push; what the daemon answers goes into `info`.
+  /// Sends one slice of a push; the daemon's answer goes into `info`.
   kj::Promise<Status> push(const SliceHead& head, std::span<const float> values, PushInfo& info) {
-    // A copy, since a call that was refused early may still be under way.
+    // A copy, since a call that was rejected early may still be in flight.
     const auto copy = std::make_shared<const std::vector<float>>(values.begin(), values.end());
     return push(PushSlice{.head = head, .gradient = *copy, .held = copy}, values.size_bytes(), info);
   }
 
-  /// Sends one slice of rows of a push; what the daemon answers goes into `info`. `batch` may be null for a
-  /// slice without rows.
+  /// Sends one slice of rows of a push; the daemon's answer goes into `info`. `batch` may be null for a slice
+  /// without rows.
   kj::Promise<Status> push(SliceHead head, const RowSlice& slice, const RowBatch* batch, PushInfo& info) {
     struct Held {
       std::vector<float> gradient;
@@ -178,22 +178,22 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     return trainer_->leave();
   }
 
-  /// Refuses all calls with this error, those under way and the later ones. What the daemon has taken of them
-  /// takes its course.
+  /// Rejects all calls, those in flight and later ones, with this error. Calls that the daemon has accepted
+  /// complete there.
   void end(const Error& error) {
     if (!ended_) ended_ = error;
     for (const auto& waiting : std::exchange(calls_, {})) {
       if (const auto call = waiting.lock()) call->refuse(*ended_);
     }
   }
-  /// The client is gone.
+  /// The client was destroyed.
   void close() {
     end({ErrorCode::interrupted, "the client has ended"});
     notice_.cancel("the client has ended");
     if (trainer_) trainer_->disconnected();
   }
   const std::optional<Error>& ended() const { return ended_; }
-  /// Has end() refuse the call.
+  /// Registers the call so that end() rejects it.
   void note(std::weak_ptr<LocalCall> call) {
     std::erase_if(calls_, [](const auto& each) { return each.expired(); });
     calls_.push_back(std::move(call));
@@ -207,7 +207,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
  private:
   static constexpr Version kUnread{UINT64_MAX};
 
-  /// Resolves when all have, with the first Error among them.
+  /// Resolves once all have resolved, with the first Error among them.
   static kj::Promise<Status> allOf(kj::Array<kj::Promise<Status>> parts) {
     return kj::joinPromises(kj::mv(parts)).then([](kj::Array<Status> answers) {
       for (Status& answer : answers) {
@@ -219,7 +219,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
 
   static Error notJoined() { return {ErrorCode::notReady, "this client has not joined as a trainer"}; }
 
-  /// The tables of the row shards that are marked, whose marks follow those of the shards.
+  /// The tables of the marked row shards, whose marks follow those of the shards.
   static std::vector<uint32_t> tablesOf(const ParameterStore& store, const std::vector<bool>& blocks) {
     std::set<uint32_t> tables;
     for (size_t i = store.shardCount(); i < blocks.size(); i++) {
@@ -293,7 +293,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     return pulls.pull(request, nullptr)
         .then([this, place, info, shard = request.shard](const Result<PulledSlice>& slice) -> Status {
           if (!slice.ok()) return slice.error();
-          if (ended_) return *ended_;  // and the destination may be gone
+          if (ended_) return *ended_;  // and the destination may be destroyed
           std::memcpy(place.data(), slice->bytes.data(), slice->bytes.size());
           info->bytes += slice->bytes.size();
           info->versions[shard] = std::min(info->versions[shard], slice->version);
@@ -311,7 +311,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     return pulls.pullRows(std::move(request), nullptr)
         .then([this, slice, &batch, info](const Result<PulledRows>& rows) -> Status {
           if (!rows.ok()) return rows.error();
-          if (ended_) return *ended_;  // and the batch may be gone
+          if (ended_) return *ended_;  // and the batch may be destroyed
           placeValues({reinterpret_cast<const float*>(rows->bytes.data()), slice.values}, slice, batch);
           info->bytes += rows->bytes.size();
           info->knownRows += rows->answer.known;
@@ -320,10 +320,11 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
           return {};
         })
         .attach(kj::mv(ids))
-        .eagerlyEvaluate(nullptr);  // or it would keep the shard's lock until all parts of the pull are there
+        .eagerlyEvaluate(nullptr);  // without it the shard's lock is held until all parts of the pull are
+                                    // complete
   }
 
-  /// A trainer in this process is there as long as the process is.
+  /// A trainer in this process is alive as long as the process is.
   static kj::Promise<void> keepLease(EventLoop& loop, std::weak_ptr<LocalSession> weak) {
     const auto third = kj::max(uint64_t{1}, loop.config().membership.leaseMs / 3) * kj::MILLISECONDS;
     return loop.timer().afterDelay(third).then([&loop, weak = std::move(weak)]() -> kj::Promise<void> {
@@ -342,9 +343,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   Role role_ = Role::wait;
   uint64_t pullNumber_ = 0;
   std::atomic<uint64_t> bytesPulled_{0}, bytesPushed_{0};  // read by the client's thread
-  std::optional<Error> ended_;                             // why no call is made any more
-  std::vector<std::weak_ptr<LocalCall>> calls_;            // under way
-  kj::Canceler notice_;                                    // of the daemon's end
+  std::optional<Error> ended_;                             // why no more calls are made
+  std::vector<std::weak_ptr<LocalCall>> calls_;            // in flight
+  kj::Canceler notice_;                                    // notifies of the daemon's end
 };
 
 }  // namespace psd::testing

@@ -1,4 +1,4 @@
-// Test cases that end in different ways, each run by itself; CMakeLists.txt says with which status.
+// Test cases that end in different ways, each run alone; CMakeLists.txt states the expected exit status.
 
 #include "test/support/catch.h"
 

@@ -55,7 +55,7 @@ void MemoryRegister::changed() {
 
 void MemoryEngine::setAway(bool away) {
   away_ = away;
-  trouble_.clear();  // who waits for a change hears it again
+  trouble_.clear();  // a caller that waits for a change receives it again
   if (away) return;
   for (auto& waiting : std::exchange(absent_, {})) waiting->fulfill();
 }

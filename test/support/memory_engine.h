@@ -9,14 +9,15 @@
 
 namespace psd::testing {
 
-/// What the engines of all daemons of a test read and change. Owned by one event loop; outlives them.
+/// The store that the engines of all daemons of a test read and change. Owned by one event loop; outlives
+/// them.
 class MemoryRegister {
  public:
   Stored read(const std::string& key) const;
   Swapped swap(const std::string& key, uint64_t expectedRevision, const std::string& text);
   void put(const std::string& key, const std::string& text);
   void erase(const std::string& key);
-  /// All that it holds is lost, and revisions begin anew.
+  /// Loses all content; revisions start again.
   void lose();
   /// Resolves with the next change of any key.
   kj::Promise<void> whenChanged();
@@ -29,26 +30,26 @@ class MemoryRegister {
   std::list<kj::Own<kj::PromiseFulfiller<void>>> waiting_;
 };
 
-/// One daemon's engine in memory, which loses and delays on request. Owned by one event loop.
+/// One daemon's engine in memory, which loses and delays calls on request. Owned by one event loop.
 class MemoryEngine final : public Engine {
  public:
   explicit MemoryEngine(MemoryRegister& all) : register_(all) {}
 
-  /// While it is away calls fail, and who waits goes on waiting.
+  /// While the engine is away calls fail, and waiting calls keep waiting.
   void setAway(bool away);
-  /// So many swaps to come do not happen, and are answered with an error.
+  /// The next `swaps` swaps do not happen, and are answered with an error.
   void loseRequests(size_t swaps) { lostRequests_ = swaps; }
-  /// So many swaps to come happen, and are answered with an error.
+  /// The next `swaps` swaps happen, and are answered with an error.
   void loseAnswers(size_t swaps) { lostAnswers_ = swaps; }
-  /// So many swaps to come are answered with an error, and happen, if they still can, at deliverLate().
+  /// The next `swaps` swaps are answered with an error, and happen, if they still can, at deliverLate().
   void delayRequests(size_t swaps) { lateRequests_ = swaps; }
   void deliverLate();
-  /// What is asked from now on is done at once and answered at releaseAnswers().
+  /// Calls from now on are executed immediately and answered at releaseAnswers().
   void holdAnswers() { holding_ = true; }
   void releaseAnswers();
-  /// Swaps that were asked for, whatever came of them.
+  /// The number of swaps requested, with any outcome.
   size_t swaps() const { return swaps_; }
-  /// How often it was asked for a change.
+  /// The number of calls that waited for a change.
   size_t watches() const { return watches_; }
 
   kj::Promise<Result<Stored>> read(std::string key) override;
@@ -71,7 +72,7 @@ class MemoryEngine final : public Engine {
   size_t lostRequests_ = 0, lostAnswers_ = 0, lateRequests_ = 0, swaps_ = 0, watches_ = 0;
   std::vector<Late> late_;
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> held_;
-  std::vector<kj::Own<kj::PromiseFulfiller<void>>> absent_;  // who waits for its return
+  std::vector<kj::Own<kj::PromiseFulfiller<void>>> absent_;  // waiting for the engine to return
 };
 
 }  // namespace psd::testing

@@ -13,7 +13,7 @@ bool liesIn(const std::string& path, const std::string& folder) {
   return folderOf(path) == folder && path != folder;
 }
 
-/// Of a folder that was renamed: its files and folders.
+/// Renames the files and folders of a folder that was renamed.
 template <class Names>
 void moveContent(Names& names, const std::string& from, const std::string& to) {
   for (auto& [path, inode] : Names(names)) {
@@ -135,7 +135,7 @@ Status MemoryEnv::inPlace(const std::string& path, const Inode* inode) const {
   std::lock_guard hold(mutex_);
   const auto entry = live_.find(path);
   if (entry != live_.end() && entry->second.get() == inode) return {};
-  return {ErrorCode::io, "'" + path + "': is not there any more"};
+  return {ErrorCode::io, "'" + path + "': no longer exists"};
 }
 
 Status MemoryEnv::sync(uint64_t life, const std::string& path, Inode& inode) {
@@ -183,7 +183,7 @@ Status MemoryEnv::rename(const std::string& from, const std::string& to) {
   live_[to] = entry->second;
   live_.erase(from);
   moveContent(live_, from, to);
-  // What is on the disk of a folder is there under whichever name the folder has on the disk.
+  // Durable entries of a folder are reachable under any name that the folder durably has.
   for (auto& [path, inode] : std::map(durable_)) {
     if (path.starts_with(from + "/")) durable_[to + path.substr(from.size())] = inode;
   }
@@ -203,7 +203,7 @@ Status MemoryEnv::truncate(const std::string& path, uint64_t bytes) {
   std::lock_guard hold(mutex_);
   if (auto failed = enter("truncate", path)) return *failed;
   auto entry = live_.find(path);
-  if (entry == live_.end() || !entry->second) return error(path, "cannot cut", kMissing);
+  if (entry == live_.end() || !entry->second) return error(path, "cannot truncate", kMissing);
   entry->second->bytes.resize(bytes);
   entry->second->synced = entry->second->reachable();
   return {};
@@ -291,7 +291,7 @@ void MemoryEnv::restart(Survival survival) {
   const bool names = survival != Survival::syncedOnly && survival != Survival::dataWithoutNames;
   Names found;
   for (const auto& [path, inode] : names ? live_ : durable_) {
-    // A file or folder whose own folder is gone is gone with it.
+    // A file or folder whose parent folder is gone is gone with it.
     const std::string folder = folderOf(path);
     if (folder != path && path != "." && path != "/" && found.count(folder) == 0) continue;
     if (!inode) {

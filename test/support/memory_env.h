@@ -15,11 +15,11 @@
 
 namespace psd::testing {
 
-/// What a machine finds on its disk after it failed. What was synced is there in every case; these differ in
-/// what became of the rest. A file system may do each of them.
+/// What a machine finds on its disk after a failure. Synced data is always there; the values differ in what
+/// survives of the rest. A file system may do any of them.
 enum class Survival {
   syncedOnly,         ///< nothing else
-  everything,         ///< all of it
+  everything,         ///< everything
   namesWithoutData,   ///< names, but not the bytes that were not synced
   namesWithZeros,     ///< names and lengths, zeros for the bytes
   namesWithHalfData,  ///< names, and of each file the first half of the bytes
@@ -32,8 +32,8 @@ inline constexpr Survival kSurvivals[] = {Survival::syncedOnly,        Survival:
                                           Survival::namesWithHalfData, Survival::namesWithLateData,
                                           Survival::dataWithoutNames};
 
-/// A disk in memory that notes every operation and can fail, end its process or lose power at any of them.
-/// Paths are plain strings; "/" and "." are there from the start. Thread-safe.
+/// A disk in memory that records every operation and can fail, end its process or lose power at any of them.
+/// Paths are plain strings; "/" and "." exist from the start. Thread-safe.
 class MemoryEnv final : public Env {
  public:
   MemoryEnv();
@@ -50,33 +50,32 @@ class MemoryEnv final : public Env {
   Status syncFolder(const std::string& folder) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override;
 
-  /// Every operation that changes the disk or makes a change last, in order: "append /a/file 512".
+  /// Every operation that changes the disk or makes a change durable, in order: "append /a/file 512".
   std::vector<std::string> operations() const;
-  /// Power fails, or the process dies, in operation `number` (from 0). An append has written `appended` of
-  /// its bytes by then, in sixteenths. Everything after it fails.
+  /// Power fails, or the process dies, in operation `number` (from 0). An append has by then written
+  /// `appended` sixteenths of its bytes. Every later operation fails.
   void crashAt(uint64_t number, unsigned appended = 0);
   bool crashed() const;
-  /// The machine starts again. Files that were open stay useless; operations count from 0.
+  /// The machine restarts. Files that were open stay unusable; operations count from 0.
   void restart(Survival survival);
-  /// A process takes the place of one that died, on a machine that went on: it finds everything as it was
-  /// written, synced or not, and what was not synced can still be lost with the power.
+  /// A process replaces one that died on a machine that kept running: it finds everything as written, synced
+  /// or not. Unsynced data can still be lost with the power.
   void restartProcess();
 
   /// Until healed, each operation whose name ("append", "create", …) is in `which` fails with `reason`; an
   /// append has by then written half of its bytes. An empty set: every operation that writes. "exists",
-  /// "list", "open" and "read" only by name. What a failed sync was to bring to the disk can be read until
-  /// the power fails, and no later sync brings it there.
+  /// "list", "open" and "read" fail only by name. Data of a failed sync can be read until the power fails,
+  /// and no later sync makes it durable.
   void fail(std::set<std::string> which, std::string reason);
-  /// Until healed, of the operations that read those with the numbers [first, first + count) from now on
-  /// fail.
+  /// Until healed, the read operations with the numbers [first, first + count), counted from now, fail.
   void failReads(uint64_t first, uint64_t count, std::string reason);
   void heal();
-  /// Operations that have failed since failReads().
+  /// The number of operations that have failed since failReads().
   uint64_t failedReads() const;
-  /// A folder and all in it vanish, as by somebody else's hand.
+  /// A folder and its content vanish, as if another process had removed it.
   void vanish(const std::string& folder);
 
-  /// A file's bytes, "" if it is not there.
+  /// A file's bytes, "" if it does not exist.
   std::string bytes(const std::string& path) const;
   /// The bytes of all files, by path.
   std::map<std::string, std::string> files() const;
@@ -89,17 +88,17 @@ class MemoryEnv final : public Env {
 
   struct Inode {
     std::string bytes, synced;
-    std::vector<std::pair<size_t, size_t>> forgotten;  // from, to: what failed syncs left undone
+    std::vector<std::pair<size_t, size_t>> forgotten;  // from, to: ranges that failed syncs did not write
 
-    /// The bytes as they can come to the disk.
+    /// The bytes that can become durable.
     std::string reachable() const;
   };
   using Names = std::map<std::string, std::shared_ptr<Inode>>;  // null: a folder
 
-  /// Counts the operation; the error it must end with, if it must.
+  /// Counts the operation; returns the error that it must end with, if any.
   std::optional<Error> enter(const std::string& name, const std::string& path,
                              const std::string& detail = "");
-  /// The error that an operation which reads must end with, if it must.
+  /// Returns the error that a read operation must end with, if any.
   std::optional<Error> look(const std::string& name, const std::string& path);
   Status append(uint64_t life, const std::string& path, Inode& inode, std::span<const std::byte> bytes);
   Status sync(uint64_t life, const std::string& path, Inode& inode);
@@ -114,7 +113,7 @@ class MemoryEnv final : public Env {
   std::optional<uint64_t> crashAt_;
   unsigned crashAppended_ = 0;
   bool crashed_ = false;
-  uint64_t life_ = 0;  // how often the machine was started: files of an earlier life are dead
+  uint64_t life_ = 0;  // number of machine starts: files of an earlier life are dead
   std::set<std::string> failing_;
   std::optional<std::string> failure_;
   struct FailingReads {

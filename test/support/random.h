@@ -7,12 +7,12 @@
 
 namespace psd::testing {
 
-/// Random choices that a seed decides. Tests print the seed with INFO. Owned by one thread.
+/// Random choices determined by a seed. Tests print the seed with INFO. Owned by one thread.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
 
-  /// Of min … max, both included.
+  /// A number from min to max, both included.
   uint64_t between(uint64_t min, uint64_t max) {
     return std::uniform_int_distribution<uint64_t>(min, max)(engine_);
   }
@@ -24,7 +24,7 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-/// Values of mean 0 and variance 1.
+/// Values with mean 0 and variance 1.
 inline std::vector<float> normalValues(size_t count, uint64_t seed) {
   Random random(seed);
   std::normal_distribution<float> normal;

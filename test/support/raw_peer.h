@@ -15,7 +15,7 @@
 
 namespace psd::testing {
 
-/// A peer of a daemon that speaks Cap'n Proto's RPC as the library comes, and so may say anything that the
+/// A peer of a daemon that speaks Cap'n Proto RPC with the stock library, and so can send anything that the
 /// schema can express. Owned by one thread, that of `io`.
 class RawPeer {
  public:
@@ -36,14 +36,14 @@ class RawPeer {
   }
 
   schema::Login::Client& login() { return *login_; }
-  // What the daemon lets this peer do; logs in, if that has not been done.
+  // The capability that the daemon grants this peer; logs in on the first call.
   schema::Reading::Client reading() { return granted().getReading(); }
   schema::Training::Client training() { return granted().getTraining(); }
   schema::Admin::Client admin() { return granted().getAdmin(); }
-  /// Over TCP; a Unix socket, which takes descriptors too, is always read.
+  /// The stream over TCP; a Unix socket, which also carries descriptors, is always read.
   DeafStream& stream() { return *stream_; }
 
-  /// Waits a minute at most.
+  /// Waits up to a minute.
   template <class T>
   T wait(kj::Promise<T> promise) {
     return io_.provider->getTimer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io_.waitScope);

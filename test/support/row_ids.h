@@ -18,7 +18,7 @@ constexpr uint64_t idOfHash(uint64_t hash) {
   return state - kSplitMixStep;
 }
 
-/// Ids of many kinds: any, the least and the largest of all, consecutive ones, multiples of 2^20.
+/// Ids of many kinds: random, the smallest and the largest, consecutive ones, multiples of 2^20.
 inline uint64_t mixedId(Random& random) {
   switch (random.below(4)) {
     case 0: return random.engine()();

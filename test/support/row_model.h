@@ -14,8 +14,8 @@
 
 namespace psd::testing {
 
-/// What a RowTable of one optimizer must hold, by a std::map and the step functors alone. Owned by one
-/// thread.
+/// The expected content of a RowTable of one optimizer, from a std::map and the step functors alone. Owned by
+/// one thread.
 class RowModel {
  public:
   struct Row {
@@ -81,7 +81,7 @@ class RowModel {
     return planes;
   }
 
-  /// ‖g‖² or a mean in the order in which the loops add: 16 sums, halved by adding.
+  /// ‖g‖² or a mean in the order in which the loops add: 16 sums, reduced pairwise.
   static float squareSum(const std::vector<float>& values) {
     float sums[16] = {};
     for (size_t i = 0; i < values.size(); ++i) sums[i % 16] += values[i] * values[i];
@@ -139,7 +139,7 @@ inline std::unique_ptr<RowTable> makeTable(uint32_t dim, const Optimizer& optimi
   return makeTableOn(*testBackend(), dim, optimizer, options);
 }
 
-/// All rows of a table with all planes, walked through.
+/// All rows of a table with all planes, read by iteration.
 inline std::map<uint64_t, RowModel::Row> contentOf(const RowTable& table) {
   std::map<uint64_t, RowModel::Row> content;
   RowCursor cursor;

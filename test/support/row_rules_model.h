@@ -16,8 +16,8 @@
 
 namespace psd::testing {
 
-/// What tables with rules must hold after updates of plain SGD at rate 1, by maps of ids alone. Every update
-/// is one of each row shard. Of no more than some thousand rows in a row shard. Owned by one thread.
+/// The expected content of tables with rules after updates of plain SGD at rate 1, from maps of ids alone.
+/// Every update updates each row shard. For at most a few thousand rows per row shard. Owned by one thread.
 class RowRulesModel {
  public:
   struct Row {
@@ -38,7 +38,7 @@ class RowRulesModel {
     cut(rowShards);
   }
 
-  /// The tables are in so many row shards from now on.
+  /// Divides the tables into `rowShards` row shards from now on.
   void cut(uint32_t rowShards) {
     ranges_.clear();
     for (const ShardRange& range : planRowShards(rowShards)) {
@@ -55,8 +55,8 @@ class RowRulesModel {
     return found == rows_[table].end() ? startOf(table, id) : found->second.values;
   }
 
-  /// Makes update `number` of every row shard; false where one of them has no room for it: that one then has
-  /// evicted rows, and nothing else.
+  /// Makes update `number` of every row shard; false if one of them has no space for it: that one has then
+  /// evicted rows and changed nothing else.
   bool update(uint64_t number, const std::vector<Part>& parts) {
     bool room = true;
     for (const HashRange& range : ranges_) room = updateShard(number, parts, range) && room;
@@ -85,7 +85,7 @@ class RowRulesModel {
     const EvictRule& rule = rules_[table].evict;
     const uint64_t pass = rule.pass();
     if (pass == 0) return;
-    // The update looks through the part of the hashes that its number has in the pass.
+    // The update scans the part of the hash range that its number has in the pass.
     const auto width = static_cast<unsigned __int128>(range.last - range.first) + 1;
     const uint64_t part = number % pass;
     std::vector<uint64_t> due;
@@ -102,7 +102,7 @@ class RowRulesModel {
     for (const uint64_t id : due) evict(table, id);
   }
 
-  /// Whether the row is made by this update.
+  /// Whether this update creates the row.
   bool admits(uint32_t table, uint64_t id, uint64_t number) {
     const AdmitRule& rule = rules_[table].admit;
     if (rule.counts()) return ++counts_[table][id] >= rule.pushes;
@@ -180,7 +180,7 @@ class RowRulesModel {
   std::vector<RowRules> rules_;
   std::vector<HashRange> ranges_;
   std::vector<Rows> rows_;                            // by table
-  std::vector<std::map<uint64_t, uint32_t>> counts_;  // by table, of rows that were not there
+  std::vector<std::map<uint64_t, uint32_t>> counts_;  // by table, of rows that do not exist
   uint64_t evicted_ = 0, notAdmitted_ = 0;
 };
 

@@ -9,8 +9,8 @@
 
 namespace psd::testing {
 
-/// All that a checkpoint has of a row shard: by table and id the meta word and all planes of each row, and by
-/// table the filter that counts for admission, with its terms. A value type.
+/// Everything that a checkpoint holds of a row shard: by table and id the meta word and all planes of each
+/// row, and by table the admission filter with its terms. A value type.
 struct RowShardContent {
   std::map<std::pair<uint32_t, uint64_t>, std::pair<uint64_t, std::vector<float>>> rows;
   std::vector<std::vector<uint64_t>> filters;

@@ -4,7 +4,7 @@
 
 namespace psd::testing {
 
-/// A status in which every list has an entry and everything that may be missing is there.
+/// A status in which every list has an entry and every optional field is set.
 inline DaemonStatus sampleStatus() {
   DaemonStatus status;
   status.version = "0.1.0";

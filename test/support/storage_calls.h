@@ -11,7 +11,7 @@
 
 namespace psd::testing {
 
-/// Calls `start(done)` and waits, a minute at most, for `done`. Outcome is Status or a Result.
+/// Calls `start(done)` and waits up to a minute for `done`. Outcome is Status or a Result.
 template <class Outcome, class Start>
 Outcome waitFor(Start start) {
   auto promise = std::make_shared<std::promise<Outcome>>();
@@ -23,7 +23,7 @@ Outcome waitFor(Start start) {
   return future.get();
 }
 
-/// A storage behind calls that wait. Owned by one thread, as its lane is.
+/// A storage wrapped in blocking calls. Owned by one thread, like its lane.
 class StorageCalls {
  public:
   StorageCalls(Backend& backend, ShardStorage& storage) : lane_(backend.makeLane()), storage_(storage) {}

@@ -4,7 +4,7 @@
 
 namespace psd::testing {
 
-/// A stream that does all as another one does. Owned by one event loop's thread, as those below.
+/// A stream that forwards everything to another. Owned by one event loop's thread, like those below.
 class StreamAround : public kj::AsyncIoStream {
  public:
   explicit StreamAround(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
@@ -23,12 +23,12 @@ class StreamAround : public kj::AsyncIoStream {
   kj::Own<kj::AsyncIoStream> inner_;
 };
 
-/// A stream whose peer can be left unread: while deaf, bytes stay in the socket.
+/// A stream whose peer can be left unread: while paused, bytes stay in the socket.
 class DeafStream final : public StreamAround {
  public:
   using StreamAround::StreamAround;
 
-  /// Reads nothing any more, from the next read on, until it hears again.
+  /// Stops reading, from the next read on, until hear().
   void beDeaf() {
     auto gate = kj::newPromiseAndFulfiller<void>();
     hears_ = gate.promise.fork();
@@ -46,7 +46,7 @@ class DeafStream final : public StreamAround {
   kj::Own<kj::PromiseFulfiller<void>> hear_;
 };
 
-/// Gives a byte at a time, so that a record comes in as many pieces as it can.
+/// Delivers one byte at a time, so that a record arrives in as many pieces as possible.
 class Trickle final : public StreamAround {
  public:
   using StreamAround::StreamAround;

@@ -4,7 +4,7 @@
 
 namespace psd::testing {
 
-/// A fresh folder that is removed with all it holds at the end of its scope. Owned by one thread.
+/// A fresh folder that is removed with its content at the end of its scope. Owned by one thread.
 class TempDir {
  public:
   TempDir();
@@ -19,9 +19,9 @@ class TempDir {
   std::string path_;
 };
 
-/// Writes `text` to `path`, or ends the test program when it cannot.
+/// Writes `text` to `path`, or ends the test program if it cannot.
 void writeFile(const std::string& path, const std::string& text);
-/// The file's bytes, or an empty string when it cannot be read.
+/// The file's bytes, or an empty string if it cannot be read.
 std::string readFile(const std::string& path);
 
 }  // namespace psd::testing

@@ -9,7 +9,8 @@
 
 namespace psd::testing {
 
-/// Where tests have their shards that do not care: the environment's PSD_TEST_DEVICE ("cuda:0"), or "cpu".
+/// The device of shards in tests that do not depend on one: the environment's PSD_TEST_DEVICE ("cuda:0"), or
+/// "cpu".
 inline std::string testDevice() {
   const char* const name = std::getenv("PSD_TEST_DEVICE");
   return name ? name : "cpu";
@@ -17,19 +18,19 @@ inline std::string testDevice() {
 
 inline bool testsCuda() { return testDevice().starts_with("cuda:"); }
 
-/// That device, where it is CUDA's.
+/// That device, if it is a CUDA device.
 inline std::shared_ptr<Backend> openTestCuda() {
   auto backend = makeCudaBackend(std::stoi(testDevice().substr(std::string("cuda:").size())));
   PSD_REQUIRE_OK(backend);
   return *backend;
 }
 
-/// The device of tests that do not care.
+/// The backend of tests that do not depend on a device.
 inline std::shared_ptr<Backend> testBackend() { return testsCuda() ? openTestCuda() : makeCpuBackend(); }
 
-/// For a test of what only the CPU's memory can do: skipped on another device.
+/// For a test that requires memory of the CPU: skipped on another device.
 inline void needsCpu() {
-  if (testsCuda()) skipTest("of shards on the CPU alone");
+  if (testsCuda()) skipTest("tests shards on the CPU");
 }
 
 }  // namespace psd::testing

@@ -10,19 +10,19 @@
 
 namespace psd::trials {
 
-/// 784 inputs, one hidden layer (ReLU), 10 classes, cross-entropy: written out by hand, so that trials
-/// of policies need no LibTorch and a step takes a millisecond. Parameters and gradients are flat, in the
-/// order of ModelLayout(spec()). Owned by one thread.
+/// 784 inputs, one hidden layer (ReLU), 10 classes, cross-entropy: implemented by hand, so that trials of
+/// policies need no LibTorch and a step takes a millisecond. Parameters and gradients are flat, in the order
+/// of ModelLayout(spec()). Owned by one thread.
 class DigitsNetwork {
  public:
   explicit DigitsNetwork(size_t hidden);
 
   const ModelSpec& spec() const { return spec_; }
   uint64_t elementCount() const { return layout_.totalElements(); }
-  /// Normal, with a deviation of √(2 / inputs); biases 0 (He et al. 2015).
+  /// Normally distributed with a deviation of √(2 / inputs); biases 0 (He et al. 2015).
   std::vector<float> initialValues(uint64_t seed) const;
 
-  /// Fills `gradient` with that of the mean loss; the mean loss.
+  /// Fills `gradient` with that of the mean loss, and returns the mean loss.
   double gradient(std::span<const float> parameters, const Batch& batch, std::span<float> gradient);
 
   struct Score {
@@ -40,7 +40,7 @@ class DigitsNetwork {
   /// Fills hidden_ and probabilities_ for one image.
   void forward(const float* parameters, const float* image);
 
-  std::vector<float> hidden_, errorHidden_;  // of one image
+  std::vector<float> hidden_, errorHidden_;  // for one image
   ModelSpec spec_;
   ModelLayout layout_;
   float probabilities_[kClasses] = {};

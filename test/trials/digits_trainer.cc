@@ -10,8 +10,8 @@
 namespace psd::trials {
 namespace {
 
-constexpr uint64_t kEpochs = 1'000'000;   // until the trial is over
-constexpr uint32_t kMostOfBatchSize = 8;  // as `psd-trainer train --batch-size auto`
+constexpr uint64_t kEpochs = 1'000'000;   // never reached
+constexpr uint32_t kMostOfBatchSize = 8;  // as in `psd-trainer train --batch-size auto`
 
 }  // namespace
 

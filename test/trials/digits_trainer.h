@@ -14,13 +14,13 @@
 
 namespace psd::trials {
 
-/// What every trial needs.
+/// Settings of every trial.
 struct Setting {
   std::string server;
   uint64_t batchSize = 32;
   uint64_t hidden = 32;  ///< units of the network's hidden layer
   uint64_t seed = 1;
-  const Dataset* train = nullptr;  ///< the first trainSamples of it
+  const Dataset* train = nullptr;  ///< its first trainSamples are used
   uint64_t trainSamples = 0;
   Batch test;
 };
@@ -34,11 +34,12 @@ class DigitsTrainer {
 
   Status join(uint32_t worldSize);
   Status pull();
-  /// The next step is on batchSize samples drawn by lot.
+  /// The next step uses batchSize random samples.
   Status drawSamples();
-  /// It is on samples that the daemon deals, as many as go with this trainer's speed.
+  /// The next step uses samples that the daemon assigns, in proportion to this trainer's speed.
   Status takeDealtSamples();
-  /// The gradient. `time` is how long batchSize samples of a larger model would take, and passes as well.
+  /// Computes the gradient. `time`: computation time of batchSize samples with a larger model, spent
+  /// sleeping.
   void compute(std::chrono::milliseconds time = {});
   void makeGarbage(double scale);
   Status push();
@@ -59,7 +60,7 @@ class DigitsTrainer {
   PullInfo pulled_;
   uint64_t steps_ = 0, samples_ = 0;
   Batch batch_;
-  std::vector<uint32_t> order_;  // of the dealt epoch
+  std::vector<uint32_t> order_;  // of the assigned epoch
   DealtSamples dealt_;
   SamplePace pace_;
 };

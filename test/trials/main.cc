@@ -60,7 +60,7 @@ int run(int argc, char** argv) {
   several->add_flag("--auto-batch", together.autoBatch,
                     "the daemon deals the samples, as many to each trainer as go with its speed");
   several
-      ->add_option("--garbage", together.garbage, "so many of the last ranks push noise instead of gradients")
+      ->add_option("--garbage", together.garbage, "number of the last ranks that push noise instead of gradients")
       ->capture_default_str();
   several->add_option("--garbage-scale", together.garbageScale, "its deviation")->capture_default_str();
   several->add_option("--evaluate-ms", together.evaluateMs, "between two looks at the accuracy")

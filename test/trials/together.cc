@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Looks at the test accuracy from beside. Owned by one thread.
+/// Measures the test accuracy during a trial. Owned by one thread.
 class Evaluator {
  public:
   explicit Evaluator(const Setting& setting)
@@ -37,10 +37,10 @@ class Evaluator {
   std::unique_ptr<Client> client_;
 };
 
-/// JSON knows no infinity.
+/// JSON has no infinity.
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// What the threads of one trial share.
+/// Shared by the threads of one trial.
 struct Course {
   std::atomic<bool> over = false;
   std::atomic<uint64_t> steps = 0;
@@ -63,7 +63,7 @@ Status run(DigitsTrainer& trainer, const Together& options, uint32_t rank, Cours
   return trainer.leave();
 }
 
-/// Until the trial is over: notes the test accuracy now and then.
+/// Records the test accuracy periodically until the trial is over.
 Status watch(Evaluator& evaluator, const Together& options, Clock::time_point begin, Course& course,
              Json& curve) {
   for (bool last = false; !last;) {

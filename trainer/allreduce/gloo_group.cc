@@ -9,30 +9,30 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/headeronly/version.h>
 
-// The wheel has gloo in libtorch_cpu.so but not its headers; gloo_stub stands for them, and is right for this
+// The PyPI wheel contains gloo in libtorch_cpu.so but not its headers; gloo_stub replaces them for this
 // version.
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
-              "look whether gloo_stub still fits torch/csrc/distributed/c10d/ProcessGroupGloo.hpp");
+              "check that gloo_stub still matches torch/csrc/distributed/c10d/ProcessGroupGloo.hpp");
 
 namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kStoreTimeout{10'000};
 
-/// The first line of what c10d threw: the rest is a trace.
+/// The first line of a c10d exception; the rest is a stack trace.
 Error failed(const std::string& what, const std::exception& exception) {
   const std::string text = exception.what();
   return {ErrorCode::unavailable, what + ": " + text.substr(0, text.find('\n'))};
 }
 
-/// An array as c10d takes it; nothing is copied.
+/// Wraps an array as a tensor for c10d, without a copy.
 template <class T>
 at::Tensor tensorOf(std::span<T> array) {
   const auto type = std::is_same_v<T, float> ? at::kFloat : at::kLong;
   return at::from_blob(array.data(), {static_cast<int64_t>(array.size())}, at::TensorOptions().dtype(type));
 }
 
-/// A group of trainers by gloo. Owned by one thread.
+/// An averaging group on gloo. Owned by one thread.
 class GlooGroup final : public Collective {
  public:
   GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group_(std::move(group)) {}
@@ -40,7 +40,7 @@ class GlooGroup final : public Collective {
   Status sum(const std::vector<std::span<float>>& arrays) override {
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     Status status;
-    // All are waited for, whatever becomes of the others: they work on the caller's arrays.
+    // Waits for all operations even after an error: they use the caller's arrays.
     const auto attempt = [&](auto call) {
       try {
         call();
@@ -68,14 +68,14 @@ class GlooGroup final : public Collective {
       group_->broadcast(tensors)->wait();
       return {};
     } catch (const std::exception& exception) {
-      return failed("handing parameters on", exception);
+      return failed("broadcasting parameters", exception);
     }
   }
 
   const c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
-/// Makes groups by gloo, at a port of this trainer's. Owned by one thread.
+/// Creates gloo groups, with a rendezvous store at a port of this trainer. Owned by one thread.
 class GlooGroups final : public CollectiveMaker {
  public:
   explicit GlooGroups(std::string host) : host_(std::move(host)) {}
@@ -92,7 +92,7 @@ class GlooGroups final : public CollectiveMaker {
       }
       return AveragingMember{{}, host_, store_->getPort()};
     } catch (const std::exception& exception) {
-      return failed("the port at which trainers meet, of host '" + host_ + "'", exception);
+      return failed("opening the rendezvous port on host '" + host_ + "'", exception);
     }
   }
 
@@ -125,7 +125,7 @@ class GlooGroups final : public CollectiveMaker {
 
  private:
   const std::string host_;
-  c10::intrusive_ptr<c10d::TCPStore> store_;  // once somebody asked for it
+  c10::intrusive_ptr<c10d::TCPStore> store_;  // created by where()
 };
 
 }  // namespace
@@ -133,9 +133,9 @@ class GlooGroups final : public CollectiveMaker {
 Result<std::unique_ptr<CollectiveMaker>> makeGlooGroups(const std::string& host) {
   const std::string name = host.empty() ? "127.0.0.1" : host;
   try {
-    (void)c10d::ProcessGroupGloo::createDeviceForHostname(name);  // whether this machine has the address
+    (void)c10d::ProcessGroupGloo::createDeviceForHostname(name);  // throws unless it is a local address
   } catch (const std::exception&) {
-    return Error{ErrorCode::invalidArgument, "'" + name + "' is no name or address of this machine"};
+    return Error{ErrorCode::invalidArgument, "'" + name + "' is not a host name or address of this machine"};
   }
   return std::unique_ptr<CollectiveMaker>(std::make_unique<GlooGroups>(name));
 }

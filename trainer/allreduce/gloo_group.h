@@ -7,11 +7,11 @@
 
 namespace psd {
 
-/// Groups of trainers by c10d's ProcessGroupGloo, which LibTorch brings: sums in host memory, over TCP.
-/// `host`: by which name or address the other trainers reach this one; empty: they are on this machine. A
-/// trainer that is asked where it is opens a store (c10d::TCPStore) at a port that the system chose; the
-/// members of a group meet at that of the first. An Error (invalidArgument) names a host that is not this
-/// machine. What it makes belongs to one thread.
+/// Averaging groups on LibTorch's c10d ProcessGroupGloo: sums in host memory, over TCP. `host`: the host name
+/// or address at which other trainers reach this one; empty: all trainers are on this machine.
+/// CollectiveMaker::where() opens a rendezvous store (c10d::TCPStore) at a port chosen by the system; a group
+/// uses the store of its first member. ErrorCode::invalidArgument if `host` is not this machine. The result
+/// is owned by one thread.
 Result<std::unique_ptr<CollectiveMaker>> makeGlooGroups(const std::string& host);
 
 }  // namespace psd

@@ -18,11 +18,11 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kCallsPerRound = 1000;  // of latency: enough to fill any number outstanding
+constexpr uint64_t kCallsPerRound = 1000;  // latency: more than the maximum of outstanding calls
 constexpr size_t kAlignment = 64;
 constexpr float kGradientScale = 1e-3f;
 
-/// Zeroed, aligned, and touched once, so that no page is new while time is taken.
+/// Aligned zeros; every page is touched in advance, so that no page fault falls into the measurement.
 class Values {
  public:
   explicit Values(uint64_t count)
@@ -43,7 +43,7 @@ class Values {
 
 using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>;
 
-/// What one trainer measured. A value type.
+/// Measurements of one trainer. A value type.
 struct LoadReport {
   std::vector<double> rounds;  // seconds of each
   double elapsed = 0;
@@ -55,7 +55,7 @@ struct LoadReport {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoadReport, rounds, elapsed, policy, device, pullTransport, pushTransport,
                                    codec, pullCodec, wireBytes, connections)
 
-/// From one process of the bench to another.
+/// Serializes a report for the parent process.
 std::string pack(const LoadReport& report) {
   std::string packed;
   nlohmann::json::to_msgpack(nlohmann::json(report), packed);
@@ -83,7 +83,7 @@ class Load {
     const Stopwatch stopwatch;
     while (stopwatch.seconds() < options_.seconds) PSD_RETURN_IF_ERROR(round());
     report_.elapsed = stopwatch.seconds();
-    // A trainer leaves before it waits for the others: by a policy they may be waiting for its pushes.
+    // Leave before waiting for the others: under some policies they may be waiting for this trainer's pushes.
     PSD_RETURN_IF_ERROR(client_->leave());
     together();
     return std::move(report_);
@@ -94,7 +94,7 @@ class Load {
 
   Status join(const Connect& connect) {
     PSD_ASSIGN_OR_RETURN(client_, connect(options_.client));
-    if (isLatency()) return {};  // needs no model, so a daemon that holds one is measured as well
+    if (isLatency()) return {};  // needs no model, so it works with any daemon
     PSD_ASSIGN_OR_RETURN(const JoinInfo info, client_->join({rank_, options_.trainers}, model_, [&] {
       return std::span<const float>(values_.span());
     }));
@@ -110,7 +110,7 @@ class Load {
     gradient_ = into_ = values_.span();
     if (options_.client.cudaDevice >= 0) return moveToDevice();
     if (info.codec == "none") return {};
-    // Zeros are no gradient to choose the largest values of.
+    // Codecs that select the largest values need a gradient that is not all zeros.
     random_.emplace(gradient_.size());
     std::mt19937 engine(rank_.value);
     std::normal_distribution<float> normal(0, kGradientScale);
@@ -148,7 +148,7 @@ class Load {
         basis_ = newest.versions;
         return {};
       }
-      // An answer may tell of other shards' versions as they were before this update, which made one of each.
+      // The answer may hold versions of other shards from before this update, which raised each by one.
       for (size_t i = 0; i < basis_.size(); i++) {
         basis_[i] = std::max(Version{basis_[i].value + 1}, info.versions[i]);
       }
@@ -166,7 +166,7 @@ class Load {
   const Rank rank_;
   const ModelSpec& model_;
   Values values_;
-  std::optional<Values> random_;  // the gradient, where a codec is used
+  std::optional<Values> random_;  // the gradient, if a codec is used
   std::unique_ptr<DeviceCopier> copier_;
   std::unique_ptr<DeviceCopier::Array> array_;  // in place of values_, on a CUDA device
   std::span<float> into_;

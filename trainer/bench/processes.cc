@@ -17,9 +17,9 @@
 namespace psd {
 namespace {
 
-// What a process says to its parent; the parent's answer to `together` is the same byte.
+// Messages of a process to its parent; the parent answers kTogether with the same byte.
 constexpr char kTogether = 't';
-constexpr char kResult = 'r';  // an error code or -1, a length, and so many bytes: the result or the message
+constexpr char kResult = 'r';  // then an error code or -1, a length, and the result or the message
 
 struct ResultHeader {
   int64_t errorCode = -1;
@@ -54,7 +54,7 @@ Error systemError(const char* what) {
   return {ErrorCode::io, std::string("starting a trainer process: ") + what + ": " + std::strerror(errno)};
 }
 
-/// The child's side, from fork to its end.
+/// Runs in the child, from the fork to its end.
 [[noreturn]] void runChild(
     int parent, uint32_t number,
     const std::function<Result<std::string>(uint32_t number, const Together& together)>& work) {
@@ -73,10 +73,10 @@ Error systemError(const char* what) {
   const ResultHeader header{result.ok() ? -1 : static_cast<int64_t>(result.error().code), text.size()};
   const bool sent = sendAll(parent, &kResult, 1) && sendAll(parent, &header, sizeof header) &&
                     sendAll(parent, text.data(), text.size());
-  _exit(sent ? 0 : 1);  // what the parent has open is the parent's to flush and to close
+  _exit(sent ? 0 : 1);  // the parent flushes and closes its own files
 }
 
-/// One process of the group, as its parent sees it. Owned by one thread.
+/// A child process, in its parent. Owned by one thread.
 class Child {
  public:
   static Result<Child> start(
@@ -99,14 +99,14 @@ class Child {
         socket_(std::move(other.socket_)),
         result_(std::move(other.result_)) {}
   Child& operator=(Child&&) = delete;
-  /// Ends it, should it not have ended.
+  /// Kills the process if it is still running.
   ~Child() {
     if (pid_ == 0) return;
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
 
-  /// Blocks until it calls together(), which is true, or has ended.
+  /// Blocks until the process calls together() (true) or has ended (false).
   bool awaitTogether() {
     if (result_) return false;
     char tag = 0;
@@ -129,7 +129,8 @@ class Child {
  private:
   Child(uint32_t number, pid_t pid, OwnFd socket) : number_(number), pid_(pid), socket_(std::move(socket)) {}
 
-  /// The process said no more: its result is the Error of how it ended. Always false.
+  /// The process closed its socket without a result: the result is an Error with its exit status. Always
+  /// false.
   bool ended() {
     int status = 0;
     waitpid(std::exchange(pid_, 0), &status, 0);

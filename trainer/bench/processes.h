@@ -9,13 +9,12 @@
 
 namespace psd {
 
-/// What a process of a group calls to wait for the others: returns when each of them has called it as often,
-/// or has ended.
+/// A barrier between the processes: returns when each other process has called it as often or has ended.
 using Together = std::function<void()>;
 
-/// Forks `count` processes, each of which runs `work` with its number from 0 and ends with it; gives what
-/// they returned, in that order, or what went wrong with the first one that failed. They die with the calling
-/// process. Blocks. To be called while the process has one thread: a fork has no other.
+/// Forks `count` processes, each of which runs `work` with its number, from 0, and exits; returns the results
+/// in that order, or the error of the first process that failed. The processes are killed when the calling
+/// process ends. Blocks. Requires a single-threaded process, since a fork copies only the calling thread.
 Result<std::vector<std::string>> runInProcesses(
     uint32_t count,
     const std::function<Result<std::string>(uint32_t number, const Together& together)>& work);

@@ -17,12 +17,12 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kFillIds = 100'000;   // of one push that fills the tables
-constexpr uint64_t kCreatorIds = 2'048;  // of one push of a creator
+constexpr uint64_t kFillIds = 100'000;   // ids per push that fills the tables
+constexpr uint64_t kCreatorIds = 2'048;  // ids per push of a creator
 
 using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>;
 
-/// What one kind of call took. A value type.
+/// Measurements of one kind of call. A value type.
 struct Times {
   std::vector<double> seconds, rows, plans;
 
@@ -35,7 +35,7 @@ struct Times {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Times, seconds, rows, plans)
 
-/// What one trainer measured. A value type.
+/// Measurements of one trainer. A value type.
 struct Measured {
   Times pulls, pushes;
   std::string policy, device, rowTransport;
@@ -59,7 +59,7 @@ double median(std::vector<double> values) {
   return at(values, 0.5);
 }
 
-/// The id of the row of that number in every table: spread over all 64 bits, as hashed features are.
+/// The id of row number `row` in every table: spread over all 64 bits, like hashed features.
 uint64_t idOf(uint64_t row) { return splitMix(row * kSplitMixStep); }
 
 /// One trainer of the bench. Owned by one thread.
@@ -101,7 +101,7 @@ class RowLoad {
 
   uint64_t idsOfTable(uint64_t all) const { return std::max<uint64_t>(1, all / options_.tables); }
 
-  /// The rows of the numbers from `first` on, of every table.
+  /// Selects `count` rows from number `first` on in every table.
   void choose(uint64_t first, uint64_t count) {
     for (auto& ids : ids_) {
       ids.resize(count);
@@ -115,7 +115,7 @@ class RowLoad {
       for (uint64_t& id : ids) id = idOf(options_.skew > 0 ? zipf_(engine_) - 1 : uniform(engine_));
     }
   }
-  /// Makes the batch of what was chosen; gives the seconds that it took.
+  /// Makes the batch of the selected rows; returns the seconds it took.
   double plan() {
     std::vector<RowBatch::Feature> features;
     for (uint32_t table = 0; table < options_.tables; table++) features.push_back({table, ids_[table]});
@@ -132,14 +132,14 @@ class RowLoad {
     measured_.pulls.add(stopwatch.seconds(), batch_->rowCount(), planned);
     return {};
   }
-  /// What was chosen.
+  /// Pushes zeros for the selected rows.
   Status push() {
     const double planned = plan();
     const Stopwatch stopwatch;
     PSD_ASSIGN_OR_RETURN(const PushInfo info, client_->push(Step{++step_}, {}, 1, {}, &*batch_).wait());
     if (info.outcome != PushOutcome::applied) {
       return {ErrorCode::notReady,
-              "bench rows: a push was too stale, or late; take a daemon with the policy "
+              "bench rows: a push was too stale, or late; use a daemon with the policy "
               "hogwild or locked"};
     }
     measured_.pushes.add(stopwatch.seconds(), batch_->rowCount(), planned);
@@ -177,7 +177,7 @@ class RowLoad {
     }
     return {};
   }
-  /// As long as the first trainer measures. No two creators make the same rows.
+  /// Creates rows while the first trainer measures. No two creators create the same rows.
   Status createMeanwhile() {
     uint64_t next = rowsOfTable_ + (uint64_t{rank_} << 40);
     const Stopwatch stopwatch;

@@ -10,44 +10,43 @@
 
 namespace psd {
 
-/// What of embedding tables is measured.
+/// Options of `bench rows`.
 struct RowsBenchOptions {
   ClientOptions client;
-  uint64_t ids = 100'000;     ///< of one pull or push, those of all tables together
+  uint64_t ids = 100'000;     ///< per pull or push, of all tables together
   uint32_t dim = 32;          ///< of every table
-  uint32_t tables = 1;        ///< which share rows and ids evenly
-  uint64_t rows = 1'000'000;  ///< of all tables together, there before anything is measured
-  double skew = 0;            ///< ids are drawn by Zipf's law with this exponent; 0: evenly
-  bool create = false;        ///< pushes make rows, until `rows` are there; nothing is pulled
-  uint32_t creators = 0;      ///< further trainers that make rows meanwhile, each a process
-  double seconds = 2;         ///< how long to measure; not of `create`
+  uint32_t tables = 1;        ///< rows and ids are divided evenly among them
+  uint64_t rows = 1'000'000;  ///< of all tables together, created before the measurement
+  double skew = 0;            ///< exponent of the Zipf distribution of ids; 0: uniform
+  bool create = false;        ///< measure pushes that create `rows` rows; no pulls
+  uint32_t creators = 0;      ///< additional trainers that create rows meanwhile, each a process
+  double seconds = 2;         ///< duration of the measurement; unused with `create`
 };
 
-/// Times are seconds, rows are different ones.
+/// Times are seconds; rows are distinct rows.
 struct RowsBenchReport {
   struct Calls {
     uint64_t count = 0;
-    double median = 0, p99 = 0, p999 = 0, longest = 0;  ///< of one
-    double rowsPerSecond = 0;                           ///< in the median
+    double median = 0, p99 = 0, p999 = 0, longest = 0;  ///< of one call
+    double rowsPerSecond = 0;                           ///< median
   };
   RowsBenchOptions options;
-  double rows = 0;  ///< of one pull or push, in the mean
-  double plan = 0;  ///< median of RowBatch::make(), which is in no other time
-  Calls pulls;      ///< none of `create`
+  double rows = 0;  ///< mean per pull or push
+  double plan = 0;  ///< median of RowBatch::make(), not included in the other times
+  Calls pulls;      ///< none with `create`
   Calls pushes;     ///< until they are applied
   std::string policy, device;
-  std::string rowTransport;  ///< as JoinInfo has it
+  std::string rowTransport;  ///< as in JoinInfo
 };
 
-/// Pulls and pushes rows in turns, with ids that are drawn anew for each. Loads a running daemon, which must
-/// hold no other model: the model is tables alone, gradients are zeros. Blocks. With creators processes are
-/// forked, so the process must have one thread then (processes.h). `connect` is Client::connect, or what
-/// stands in for it.
+/// Alternates pulls and pushes of rows, with newly drawn ids for each. Measures a running daemon, which must
+/// hold no other model: the model consists of tables only, gradients are zeros. Blocks. Creators are forked,
+/// which requires a single-threaded process (processes.h). `connect` is Client::connect or a substitute.
 Result<RowsBenchReport> runRowsBench(
     const RowsBenchOptions& options,
     const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect);
 
-/// A few aligned lines for people.
+/// Human-readable, aligned lines.
 std::string formatText(const RowsBenchReport& report);
 /// One JSON object on one line.
 std::string formatJson(const RowsBenchReport& report);

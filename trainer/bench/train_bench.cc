@@ -48,7 +48,7 @@ class LocalTraining {
   Batch batch_;
 };
 
-/// Times the loop's steps, and between two blocks of them takes a block without the daemon. Owned by the
+/// Times the loop's steps and runs a block of steps without the daemon between two blocks. Owned by the
 /// loop's thread.
 class Alternation : public LoopObserver {
  public:
@@ -97,12 +97,12 @@ class Alternation : public LoopObserver {
 
   LocalTraining& local_;
   const double seconds_;
-  uint64_t blocks_ = 0;   // of either kind that are over
-  uint64_t inBlock_ = 0;  // steps of the current block that are over
-  Stopwatch sinceBegin_;  // of what counts
-  Stopwatch sinceMark_;   // when the last step, or the block without the daemon, was over
+  uint64_t blocks_ = 0;   // finished, of each kind
+  uint64_t inBlock_ = 0;  // finished steps of the current block
+  Stopwatch sinceBegin_;  // since the end of the warm-up
+  Stopwatch sinceMark_;   // since the end of the last step, or of the block without the daemon
   Status status_;
-  std::vector<double> server_, alone_, pull_, compute_, push_;  // seconds of each step that counts
+  std::vector<double> server_, alone_, pull_, compute_, push_;  // seconds of each counted step
 };
 
 }  // namespace
@@ -111,7 +111,7 @@ Result<TrainBenchReport> runTrainBench(Client& client, Model& withServer, Model&
                                        const LoopOptions& loop, double seconds) {
   LoopOptions endless = loop;
   endless.steps = UINT64_MAX;
-  // Not to be taken for somebody's model, which a daemon may hold.
+  // Other names, so that the daemon cannot take this for a real model.
   endless.presentedAs = withServer.spec();
   for (TensorSpec& tensor : endless.presentedAs->tensors) tensor.name = "bench." + tensor.name;
   TrainingLoop training(client, withServer, data, endless);

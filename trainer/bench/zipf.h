@@ -7,8 +7,8 @@
 
 namespace psd {
 
-/// Numbers 1 … n with probabilities in proportion to 1 / number^exponent, by rejection-inversion (Hörmann,
-/// Derflinger 1996): the same few operations whatever n is. A value type.
+/// Draws numbers 1 … n with probabilities proportional to 1 / number^exponent, by rejection-inversion
+/// (Hörmann, Derflinger 1996), in constant time for any n. A value type.
 class Zipf {
  public:
   /// `exponent` is above 0.
@@ -33,7 +33,8 @@ class Zipf {
   }
 
  private:
-  /// ∫ x^-exponent, and its inverse; both also near exponent 1, where the plain formulas lose all digits.
+  /// ∫ x^-exponent, and its inverse; both stay accurate near exponent 1, where the plain formulas lose all
+  /// digits.
   double integral(double x) const {
     const double log = std::log(x), t = (1 - exponent_) * log;
     return (std::abs(t) > 1e-8 ? std::expm1(t) / t : 1 + t / 2) * log;

@@ -18,9 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{5}, kAnswerLook{1}, kModelLook{50};
-constexpr milliseconds kFailedPause{500};  // after a round that failed
-constexpr milliseconds kConnectTimeout{
-    2'000};  // of one attempt: between two of them it looks whether to stop
+constexpr milliseconds kFailedPause{500};       // after a failed round
+constexpr milliseconds kConnectTimeout{2'000};  // per attempt; the stop flag is checked between attempts
 
 constexpr const char* kLocal = "this machine's daemon";
 constexpr const char* kRoot = "the root";
@@ -28,10 +27,10 @@ constexpr const char* kRoot = "the root";
 Error at(const char* side, const Error& error) {
   const bool shows = side == kLocal && error.code == ErrorCode::unauthenticated;
   return {error.code, std::string(side) + ": " + error.message +
-                          (shows ? "; what this machine's daemon is shown is --local-token-file" : "")};
+                          (shows ? "; the token for this machine's daemon is --local-token-file" : "")};
 }
 
-/// out = a − b. Plain loops, which the compiler vectorises.
+/// out = a − b. A plain loop, which the compiler vectorizes.
 void subtract(const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& out) {
   for (size_t i = 0; i < out.size(); i++) out[i] = a[i] - b[i];
 }
@@ -44,7 +43,7 @@ bool anyFewer(const std::vector<Version>& versions, const std::vector<Version>& 
   return false;
 }
 
-/// What versions are after a difference, which is an update of each shard.
+/// The versions after a difference, which is one update of each shard.
 std::vector<Version> oneMore(std::vector<Version> versions) {
   for (Version& version : versions) version.value++;
   return versions;
@@ -61,15 +60,14 @@ bool mayTryAgain(const Error& error) {
 
 Status checkRoot(const JoinInfo& info) {
   if (info.local.period == 0) {
-    return {
-        ErrorCode::invalidArgument,
-        fmt::format("{}: policy {} has trainers push gradients; a bridge pushes what came of many updates: "
-                    "expected local_sgd, easgd, diloco or async_diloco",
-                    kRoot, info.policy)};
+    return {ErrorCode::invalidArgument,
+            fmt::format("{}: policy {} expects gradients, but a bridge pushes the result of many updates; "
+                        "expected local_sgd, easgd, diloco or async_diloco",
+                        kRoot, info.policy)};
   }
   if (!info.local.streams()) return {};
   return {ErrorCode::invalidArgument,
-          fmt::format("{}: a bridge takes neither `fragments` nor a `delay` of policy diloco", kRoot)};
+          fmt::format("{}: a bridge supports neither `fragments` nor a `delay` of policy diloco", kRoot)};
 }
 
 }  // namespace
@@ -78,16 +76,16 @@ Bridge::Bridge(BridgeOptions options, Connect connect, Env& env,
                std::function<void(const BridgeExchange&)> tell)
     : options_(std::move(options)), connect_(std::move(connect)), env_(env), tell_(std::move(tell)) {
   for (ClientOptions* client : {&options_.local, &options_.root}) {
-    client->retryTimeout = milliseconds(0);  // the state leads back from every fault
+    client->retryTimeout = milliseconds(0);  // run() retries from the saved state
     client->connectTimeout = kConnectTimeout;
-    client->codec = "none";  // what a codec keeps for the next push would be lost with it
-    client->cannotMove = "a bridge goes by which daemon has what; end it for the move";
+    client->codec = "none";  // a codec's residual would be lost with the client
+    client->cannotMove = "a bridge is bound to its two daemons; stop it for the move";
   }
   options_.local.bridges = true;
   options_.local.pullCodec = "none";
 }
 
-// --- From fault to fault -----------------------------------------------------------------------------
+// --- Retry loop --------------------------------------------------------------------------------------
 
 Status Bridge::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
@@ -98,7 +96,7 @@ Status Bridge::run(const std::atomic<bool>& stop) {
     localEnds_ = false;
     const Status ended = serve();
     if (localEnds_ && root_ && state_.phase != Phase::pushing) static_cast<void>(root_->leave());
-    if (ended.ok() && local_) static_cast<void>(local_->leave());  // it may come back all the same
+    if (ended.ok() && local_) static_cast<void>(local_->leave());  // the same bridge can join again later
     disconnect();
     if (ended.ok() || stop) return {};
     if (localEnds_) {
@@ -112,7 +110,7 @@ Status Bridge::run(const std::atomic<bool>& stop) {
     }
     if (Clock::now() - good_ > options_.retryTimeout) {
       return {ErrorCode::unavailable,
-              fmt::format("{}; no way on within {}", ended.message(), durationText(options_.retryTimeout))};
+              fmt::format("{}; gave up after {}", ended.message(), durationText(options_.retryTimeout))};
     }
     static_cast<void>(rest(backoff.next()));
   }
@@ -136,7 +134,7 @@ Status Bridge::openState() {
   options_.local.incarnation = options_.root.incarnation = state_.incarnation;
   if (state_.rank == options_.membership.rank) return {};
   return {ErrorCode::invalidArgument,
-          fmt::format("'{}' is the state of the bridge of rank {}, not {}: each has a folder of its own",
+          fmt::format("'{}' is the state of the bridge of rank {}, not {}; each bridge needs its own folder",
                       options_.folder, state_.rank.value, options_.membership.rank.value)};
 }
 
@@ -176,14 +174,14 @@ Result<std::unique_ptr<Client>> Bridge::joined(ClientOptions options, JoinInfo& 
 }
 
 Result<bool> Bridge::learnFrom(ClientOptions options) {
-  options.codec.clear();  // a reader has none
+  options.codec.clear();  // observers use no codec
   options.pullCodec.clear();
   JoinInfo info;
   auto client = joined(options, info, [](Client& each) { return each.observe({}); });
   if (!client.ok() && client.error().code == ErrorCode::notReady) return false;
   if (!client.ok()) return client.error();
   if (info.model.empty()) {
-    return Error{ErrorCode::invalidArgument, "several daemons serve the model; a bridge takes one"};
+    return Error{ErrorCode::invalidArgument, "several daemons serve the model; a bridge supports one"};
   }
   model_ = std::move(info.model);
   first_.assign(ModelLayout(model_).totalElements(), 0);
@@ -204,8 +202,8 @@ Status Bridge::learn() {
       if (*learnt) return checkModel();
     }
     if (!told)
-      spdlog::info("neither daemon has a model yet: it waits for this machine's trainers to bring it");
-    good_ = Clock::now();  // that may take as long as it likes
+      spdlog::info("neither daemon has a model yet; waiting for this machine's trainers to initialize it");
+    good_ = Clock::now();  // this wait has no time limit
     PSD_RETURN_IF_ERROR(rest(kModelLook));
   }
 }
@@ -217,7 +215,7 @@ Status Bridge::checkModel() {
   if (state_.signature == signature && (state_.base.empty() || state_.base.size() == first_.size()))
     return {};
   return {ErrorCode::modelMismatch,
-          fmt::format("'{}' is of another model than the daemons serve; expected a folder that is new",
+          fmt::format("'{}' is the state of another model than the daemons serve; expected a new folder",
                       options_.folder)};
 }
 
@@ -231,7 +229,7 @@ Status Bridge::joinLocal() {
   local_ = *std::move(client);
   if (localInfo_.daemon != 0) return {};
   return {ErrorCode::invalidArgument,
-          "this machine's daemon: several daemons serve the model; a bridge takes one"};
+          "this machine's daemon: several daemons serve the model; a bridge supports one"};
 }
 
 Status Bridge::joinRoot() {
@@ -241,19 +239,19 @@ Status Bridge::joinRoot() {
   if (!client.ok()) return at(kRoot, client.error());
   root_ = *std::move(client);
   if (rootInfo_.daemon != 0) return checkRoot(rootInfo_);
-  return {ErrorCode::invalidArgument, "the root: several daemons serve the model; a bridge takes one"};
+  return {ErrorCode::invalidArgument, "the root: several daemons serve the model; a bridge supports one"};
 }
 
 Status Bridge::adopt() {
   const bool brought = firstFromRoot_ && localInfo_.broughtInitialValues;
   PSD_ASSIGN_OR_RETURN(const PullInfo own, snapshot(working_));
   state_.other.assign(first_.size(), 0);
-  // A machine that has values of its own gets the root's in their place; else what it has trained since it
-  // began with these stays.
+  // If the machine has its own values, the root's replace them. Otherwise its updates since initialization
+  // are kept.
   if (firstFromRoot_ && !brought) subtract(working_, first_, state_.other);
   state_.base = firstFromRoot_ ? first_ : working_;
   state_.seen = own.versions;
-  state_.basis = {Version{0}};  // until catchUp(), the first time that it joins the root
+  state_.basis = {Version{0}};  // until catchUp() after the first join of the root
   state_.counted = brought ? std::vector(own.versions.size(), Version{1}) : oneMore(own.versions);
   state_.phase = Phase::adding;
   state_.added.value++;
@@ -261,7 +259,7 @@ Status Bridge::adopt() {
   return file_->save(state_);
 }
 
-// --- What was under way ------------------------------------------------------------------------------
+// --- Recovery ----------------------------------------------------------------------------------------
 
 Status Bridge::recover() {
   began_ = Clock::now();
@@ -270,14 +268,14 @@ Status Bridge::recover() {
   if (state_.phase == Phase::pushing) PSD_RETURN_IF_ERROR(push());
   if (lost) {
     spdlog::warn(
-        "{} came back without updates that it had: it goes on with the common parameters, and what "
-        "it has trained since the last exchange is lost",
+        "{} restarted without updates that it had; it resumes from the common parameters, and its "
+        "training since the last exchange is lost",
         kLocal);
     return beginAnew();
   }
   state_.localDaemon = localInfo_.daemon;
   PSD_RETURN_IF_ERROR(add(state_.updates));
-  // Under easgd both sides keep values of their own, but for those that they begin with.
+  // Under easgd both sides keep their own values, except the initial ones.
   return elastic() && state_.rootDaemon != 0 ? Status() : catchUp();
 }
 
@@ -328,7 +326,7 @@ Result<MachineProgress> Bridge::progress() {
 }
 
 uint64_t Bridge::updatesIn(const std::vector<Version>& versions) const {
-  // Each shard by itself: a snapshot may have an update in some shards that others have yet to get.
+  // The maximum over shards: a snapshot may have an update in some shards and not yet in others.
   uint64_t most = 0;
   for (size_t i = 0; i < versions.size() && i < state_.counted.size(); i++) {
     const uint64_t version = versions[i].value, counted = state_.counted[i].value;
@@ -340,12 +338,12 @@ uint64_t Bridge::updatesIn(const std::vector<Version>& versions) const {
 Result<bool> Bridge::awaitTrainers() {
   for (bool told = false; !*stop_; told = true) {
     PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
-    const bool newHere = state_.rootDaemon == 0;  // and may have to bring the root its model
+    const bool newHere = state_.rootDaemon == 0;  // and may be the root's initializer
     if (newHere || here.trainers > 0 || updatesIn(here.versions) > 0 || state_.phase == Phase::pushing) {
       return true;
     }
     if (here.over) return false;
-    if (!told) spdlog::info("no trainer of this machine is in: the root does not wait for it");
+    if (!told) spdlog::info("no trainer of this machine is joined; the root does not wait for it");
     good_ = Clock::now();
     std::this_thread::sleep_for(kLook);
   }
@@ -404,7 +402,7 @@ Status Bridge::push() {
                                        pushed.error().code == ErrorCode::notReady);
   if (!pushed.ok() && !failed) return at(kRoot, pushed.error());
   if (failed) {
-    spdlog::warn("the root: {}; these updates go with the next exchange", pushed.message());
+    spdlog::warn("the root: {}; these updates are part of the next exchange", pushed.message());
     PSD_RETURN_IF_ERROR(rest(kFailedPause));
   }
   const bool applied = pushed.ok() && pushed->outcome == PushOutcome::applied;
@@ -414,8 +412,8 @@ Status Bridge::push() {
   } else {
     const auto common = pull(*root_, working_);
     if (!common.ok()) return at(kRoot, common.error());
-    // What the root has of this machine is the snapshot; or the base, and the updates since stay to be
-    // pushed.
+    // The root has the snapshot's updates; if the push was not applied, it has the base, and the updates
+    // since remain to be pushed.
     subtract(applied ? state_.other : state_.base, working_, state_.other);
     state_.base.swap(working_);
     state_.basis = common->versions;
@@ -433,7 +431,7 @@ Status Bridge::add(uint64_t updates) {
   const auto added = outwait(local_->push(state_.added, state_.other, 1, {}));
   if (!added.ok()) return atLocal(added.error());
   if (added->outcome != PushOutcome::applied) {
-    return {ErrorCode::internal, fmt::format("{}: it has dropped difference {}", kLocal, state_.added.value)};
+    return {ErrorCode::internal, fmt::format("{}: it dropped difference {}", kLocal, state_.added.value)};
   }
   for (size_t i = 0; i < state_.seen.size() && i < added->versions.size(); i++) {
     state_.seen[i] = std::max(state_.seen[i], added->versions[i]);
@@ -447,7 +445,7 @@ Status Bridge::add(uint64_t updates) {
                                 state_.base};
   const NamedValue report[] = {{"updates", static_cast<double>(updates)}};
   if (updates > 0) static_cast<void>(root_->report(state_.pushed, report));
-  if (tell_ && state_.rootDaemon != 0) tell_(exchange);  // before that nothing is common
+  if (tell_ && state_.rootDaemon != 0) tell_(exchange);  // before that, `base` is not common
   return {};
 }
 
@@ -464,13 +462,13 @@ Result<PullInfo> Bridge::pull(Client& from, std::vector<float>& into) { return o
 Status Bridge::rest(milliseconds most) const {
   const Clock::time_point end = Clock::now() + most;
   while (!*stop_ && Clock::now() < end) std::this_thread::sleep_for(kLook);
-  return *stop_ ? Status(ErrorCode::interrupted, "told to stop") : Status();
+  return *stop_ ? Status(ErrorCode::interrupted, "interrupted") : Status();
 }
 
 template <class Info>
 Result<Info> Bridge::outwait(Pending<Info> call) const {
   while (!call.done()) {
-    if (*stop_) return Error{ErrorCode::interrupted, "told to stop"};
+    if (*stop_) return Error{ErrorCode::interrupted, "interrupted"};
     std::this_thread::sleep_for(kAnswerLook);
   }
   return call.wait();

@@ -15,45 +15,45 @@
 namespace psd {
 
 struct BridgeOptions {
-  ClientOptions local, root;  ///< how to reach this machine's daemon, and the one that averages
-  Membership membership;      ///< at the root
-  std::string folder;         ///< of the state
-  std::chrono::milliseconds retryTimeout{60'000};  ///< how long to try while a daemon is away
+  ClientOptions local, root;                       ///< connections to this machine's daemon and to the root
+  Membership membership;                           ///< at the root
+  std::string folder;                              ///< of the state file
+  std::chrono::milliseconds retryTimeout{60'000};  ///< retry limit while a daemon is unreachable
 };
 
-/// One exchange, over.
+/// A completed exchange.
 struct BridgeExchange {
-  Version round;           ///< of the root's first shard, at which the common parameters are
-  uint64_t updates = 0;    ///< of this machine that went into it; 0: it brought others' alone
-  uint64_t meanwhile = 0;  ///< of this machine that came while it was under way
-  uint64_t counted = 0;    ///< version of this machine's first shard: what came above it is not in `common`
+  Version round;           ///< version of the root's first shard for `common`
+  uint64_t updates = 0;    ///< this machine's updates pushed with it; 0: it only pulled from the root
+  uint64_t meanwhile = 0;  ///< this machine's updates during the exchange
+  uint64_t counted = 0;    ///< version of this machine's first shard; later updates are not in `common`
   double seconds = 0;
-  std::span<const float> common;  ///< the parameters that this machine has but for its updates since
+  std::span<const float> common;  ///< this machine's parameters without its updates since
 };
 
-/// Has the parameters of a machine's daemon averaged with those of other machines, by a daemon that all of
-/// them have in common, the root, whose policy is one of local steps. To the root it is a trainer that takes
-/// steps by itself: these are the updates of the machine's trainers. Every `period` of them it takes a
-/// snapshot S of the machine, pushes B − S for the parameters B that both sides had in common, pulls what the
-/// root has come to, B', and subtracts S − B' from the machine. Updates that came since the snapshot stay, so
-/// the machine is B' and these.
+/// Averages the parameters of a machine's daemon with those of other machines through a daemon shared by all
+/// of them, the root, whose policy has local steps. To the root the bridge is a trainer, whose local steps
+/// are the updates of the machine's trainers. Every `period` updates it takes a snapshot S of the machine,
+/// pushes B − S, where B are the parameters common to both sides, pulls the root's new parameters B', and
+/// subtracts S − B' from the machine. Updates since the snapshot are kept: the machine then has B' plus
+/// these.
 ///
-/// Each of the two changes has a number, and is on the disk before it is made: who goes on after a fault
-/// makes it again, and the daemon that knows it passes it over. So there is one way back from every fault, of
-/// either daemon and of this program: join both anew and go on with the state.
+/// Each of the two changes has a number and is durable before it is made. After a fault the bridge repeats
+/// it, and a daemon that already has it ignores it. So recovery is the same for every fault, of either daemon
+/// and of this process: join both again and resume from the state.
 ///
 /// Owned by one thread.
 class Bridge {
  public:
-  /// Client::connect, or what stands in for it in a test.
+  /// Client::connect, or a fake in tests.
   using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>;
 
-  /// `env` outlives it. `tell`: of exchanges, on the thread of run(); null: nobody.
+  /// `env` outlives the bridge. `tell`: called with each exchange on the thread of run(); may be null.
   Bridge(BridgeOptions options, Connect connect, Env& env, std::function<void(const BridgeExchange&)> tell);
 
-  /// Exchanges until `stop` becomes true, or the run of the machine's daemon is over. What the machine has
-  /// trained since the last exchange waits for the next bridge, but at the end of a run, when it is
-  /// exchanged.
+  /// Exchanges until `stop` becomes true or the run of the machine's daemon is over. At the end of a run, the
+  /// machine's last updates are exchanged; after `stop`, updates since the last exchange remain for the next
+  /// bridge.
   Status run(const std::atomic<bool>& stop);
 
  private:
@@ -61,48 +61,49 @@ class Bridge {
   using Phase = BridgeState::Phase;
 
   Status openState();
-  /// Joins the machine's daemon and, while trainers of the machine are in, the root, and exchanges. Success:
-  /// told to stop, or the run is over.
+  /// Joins the machine's daemon and, while trainers of the machine are joined, the root, and exchanges. Ok:
+  /// stopped, or the run is over.
   Status serve();
-  /// Finds out which model it is, and of a fresh state which values the root, or else this machine, has.
+  /// Reads the model and, for a fresh state, the current values, from the root or else from this machine.
   Status learn();
   Result<bool> learnFrom(ClientOptions options);
   Status checkModel();
-  /// Begins with the values that learn() found as those that both sides have in common.
+  /// Initializes a fresh state with the values from learn() as those common to both sides.
   Status adopt();
   Status joinRoot();
   Status joinLocal();
   using Join = std::function<Result<JoinInfo>(Client&)>;
-  /// Connects and joins; of a pair of daemons the one that serves.
+  /// Connects and joins; with a standby, the daemon that is the primary.
   Result<std::unique_ptr<Client>> joined(ClientOptions options, JoinInfo& info, const Join& join) const;
-  /// Makes again what was under way, and sees to it that the machine has what the root has.
+  /// Repeats the interrupted change, and brings the machine up to date with the root.
   Status recover();
-  /// Sets the machine to the root's parameters, where its daemon has lost updates.
+  /// Sets the machine to the root's parameters after its daemon lost updates.
   Status beginAnew();
-  /// Brings the machine what the root has come to without it.
+  /// Applies the root's changes since the last exchange to the machine.
   Status catchUp();
-  /// Waits until there is something to exchange, or will be. False: told to stop, or the run is over.
+  /// Waits until there is, or soon will be, something to exchange. False: stopped, or the run is over.
   Result<bool> awaitTrainers();
-  /// Until the machine's trainers are gone, and with them what they did last; then nobody is to wait for it.
+  /// Exchanges until the machine's trainers have departed and their last updates are exchanged; the root then
+  /// no longer waits for this machine.
   Status exchangeOnAndOn();
-  /// The round is about to close, or has closed, without this machine.
+  /// Whether the round is about to close, or has closed, without this machine.
   bool roundCloses();
   Status exchange();
-  /// Pushes the snapshot's difference, and from what came of it makes the one that the machine is to get.
+  /// Pushes the difference of the snapshot, and computes from the result the difference for the machine.
   Status push();
   Status add(uint64_t updates);
-  /// An error of the machine's daemon, for people; notes whether it ends its run.
+  /// An error of the machine's daemon with human-readable context; notes whether its run is over.
   Error atLocal(const Error& error);
   Result<MachineProgress> progress();
-  /// How many updates of the machine, at these versions, are not exchanged.
+  /// Number of the machine's updates, at these versions, that are not exchanged.
   uint64_t updatesIn(const std::vector<Version>& versions) const;
-  /// A snapshot of the machine, of updates alone that its daemon cannot lose: what it showed of others would
-  /// be pushed by their trainers anew.
+  /// Takes a snapshot of the machine that contains durable updates only: after a crash of the daemon, its
+  /// trainers would push other updates again.
   Result<PullInfo> snapshot(std::vector<float>& into);
-  /// Sleeps; ErrorCode::interrupted when told to stop.
+  /// Sleeps; ErrorCode::interrupted if stopped.
   Status rest(std::chrono::milliseconds most) const;
   Result<PullInfo> pull(Client& from, std::vector<float>& into);
-  /// What became of a call; ErrorCode::interrupted when told to stop before that is known.
+  /// Waits for the result of a call; ErrorCode::interrupted if stopped meanwhile.
   template <class Info>
   Result<Info> outwait(Pending<Info> call) const;
   bool elastic() const { return rootInfo_.local.alpha > 0; }
@@ -116,15 +117,15 @@ class Bridge {
   std::optional<BridgeFile> file_;
   BridgeState state_;
   ModelSpec model_;
-  std::vector<float> first_;  // of a fresh state: the values that the machine begins with
+  std::vector<float> first_;  // initial values, for a fresh state
   bool firstFromRoot_ = false;
-  std::vector<float> working_;  // these four outlive the clients
+  std::vector<float> working_;  // as state_ and first_, outlives the clients, which read and write it
   std::unique_ptr<Client> local_, root_;
   JoinInfo localInfo_, rootInfo_;
   std::optional<Pending<RoundDue>> due_;
-  bool localEnds_ = false;   // the newest error says that the machine's daemon ends its run
-  Clock::time_point good_;   // when it last got on
-  Clock::time_point began_;  // the exchange
+  bool localEnds_ = false;   // the newest error: the machine's daemon shuts down
+  Clock::time_point good_;   // time of the last progress
+  Clock::time_point began_;  // start of the exchange
 };
 
 }  // namespace psd

@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kNumbers = 10;  // the last is the checksum of all else
+constexpr size_t kNumbers = 10;  // the last one is the checksum of all other fields
 
 std::vector<uint64_t> valuesOf(const std::vector<Version>& versions) {
   std::vector<uint64_t> values;
@@ -30,7 +30,7 @@ Result<std::vector<Value>> readTensor(const SafetensorsReader& file, const std::
   const auto index = file.find(name);
   constexpr DType kType = std::is_same_v<Value, float> ? DType::f32 : DType::u64;
   if (!index || file.model().tensors[*index].dtype != kType) {
-    return Error{ErrorCode::io, "'" + path + "' is not the state of a bridge: it lacks '" + name + "'"};
+    return Error{ErrorCode::io, "'" + path + "' is not a bridge's state: it lacks '" + name + "'"};
   }
   std::vector<Value> values(file.model().tensors[*index].elementCount());
   PSD_RETURN_IF_ERROR(file.read(*index, 0, std::span(values)));
@@ -42,7 +42,7 @@ Status append(WritableFile& file, const std::vector<Value>& values) {
   return file.append(std::as_bytes(std::span(values)));
 }
 
-/// In the order of the file, the checksum left out.
+/// In file order, without the checksum.
 std::vector<uint64_t> numbersOf(const BridgeState& state) {
   return {static_cast<uint64_t>(state.phase),
           state.incarnation,
@@ -71,7 +71,7 @@ Result<BridgeFile> BridgeFile::open(Env& env, const std::string& folder) {
   PSD_RETURN_IF_ERROR(env.createFolder(folder));
   auto lock = env.lock(folder + "/lock");
   if (lock.ok()) return BridgeFile(env, folder + "/bridge.safetensors", *std::move(lock));
-  return Error{lock.error().code, "'" + folder + "': another bridge goes by it, or " + lock.message()};
+  return Error{lock.error().code, "'" + folder + "': in use by another bridge, or " + lock.message()};
 }
 
 Result<BridgeState> BridgeFile::load() const {
@@ -84,7 +84,7 @@ Result<BridgeState> BridgeFile::load() const {
   const bool known = numbers.size() == kNumbers &&
                      numbers[0] <= static_cast<uint64_t>(BridgeState::Phase::adding) &&
                      numbers[2] <= UINT32_MAX;
-  if (!known) return Error{ErrorCode::io, "'" + path_ + "' is the state of a bridge of another version"};
+  if (!known) return Error{ErrorCode::io, "'" + path_ + "' is the state of another version of the bridge"};
   state.phase = BridgeState::Phase{numbers[0]};
   state.incarnation = numbers[1];
   state.rank = Rank{static_cast<uint32_t>(numbers[2])};
@@ -94,10 +94,10 @@ Result<BridgeState> BridgeFile::load() const {
   state.updates = numbers[6];
   state.rootDaemon = numbers[7];
   state.localDaemon = numbers[8];
-  const Error damaged{
-      ErrorCode::io, "'" + path_ +
-                         "' is damaged: what it holds does not go with its checksum. In another folder a "
-                         "bridge begins anew, without what this machine has trained since its last exchange"};
+  const Error damaged{ErrorCode::io,
+                      "'" + path_ +
+                          "' is damaged: its content does not match its checksum. With another folder the "
+                          "bridge starts over, without this machine's training since the last exchange"};
   const auto whole = [&] { return checksumOf(state) == numbers[kNumbers - 1]; };
   if (state.phase == BridgeState::Phase::fresh) return whole() ? Result<BridgeState>(state) : damaged;
   PSD_ASSIGN_OR_RETURN(const auto basis, readTensor<uint64_t>(file, path_, "basis"));
@@ -112,7 +112,7 @@ Result<BridgeState> BridgeFile::load() const {
   const bool fits = !state.basis.empty() && !state.seen.empty() &&
                     state.counted.size() == state.seen.size() && state.base.size() == state.other.size();
   if (fits) return state;
-  return Error{ErrorCode::io, "'" + path_ + "' holds arrays of other lengths than a bridge's state"};
+  return Error{ErrorCode::io, "'" + path_ + "' is not a bridge's state: its arrays differ in length"};
 }
 
 Status BridgeFile::save(const BridgeState& state) const {

@@ -10,38 +10,38 @@
 
 namespace psd {
 
-/// What a bridge, or the process that takes its place, needs to go on: nothing is exchanged twice, and
-/// nothing that the machine has trained is lost. A value type.
+/// The durable state from which a bridge resumes after a restart: nothing is exchanged twice, and none of the
+/// machine's training is lost. A value type.
 struct BridgeState {
   enum class Phase : uint64_t {
-    fresh,    ///< nothing has been exchanged
+    fresh,    ///< no exchange yet
     pushing,  ///< `other` is a snapshot of this machine; base − other goes to the root, as step `pushed`
-    adding,   ///< `other` is what this machine is to lose, as step `added`; then `base` is common to both
-              ///< sides
+    adding,   ///< `other` is to be subtracted from this machine, as step `added`; then `base` is common to
+              ///< both sides
   };
 
   Phase phase = Phase::fresh;
-  uint64_t incarnation = 0;                  ///< by which both daemons know the bridge
+  uint64_t incarnation = 0;                  ///< identifies the bridge at both daemons
   Rank rank;                                 ///< at the root
   uint64_t signature = 0;                    ///< of the model
-  Step pushed, added;                        ///< the newest at the root, and here
-  uint64_t updates = 0;                      ///< of this machine that the push of `pushed` is of
-  uint64_t rootDaemon = 0, localDaemon = 0;  ///< which processes they are
-  std::vector<Version> basis;                ///< of `base`, at the root
-  std::vector<Version> seen;                 ///< that this machine's daemon has reached at least
-  std::vector<Version> counted;              ///< of its shards, up to which updates are exchanged
+  Step pushed, added;                        ///< the newest steps at the root, and at this machine
+  uint64_t updates = 0;                      ///< number of this machine's updates in step `pushed`
+  uint64_t rootDaemon = 0, localDaemon = 0;  ///< ids of the daemon processes
+  std::vector<Version> basis;                ///< the root's versions of `base`
+  std::vector<Version> seen;                 ///< minimum versions that this machine's daemon has reached
+  std::vector<Version> counted;              ///< versions of its shards up to which updates are exchanged
   std::vector<float> base, other;            ///< in the model's layout; empty while fresh
 };
 
-/// The state as a file in a folder that it keeps other bridges out of. Owned by one thread.
+/// The state file, in a folder that is locked against other bridges. Owned by one thread.
 class BridgeFile {
  public:
-  /// Makes the folder where it is not there. ErrorCode::unavailable where another bridge has it.
+  /// Creates the folder if it does not exist. ErrorCode::unavailable if another bridge holds its lock.
   static Result<BridgeFile> open(Env& env, const std::string& folder);
 
-  /// What was saved last; a fresh state where nothing was.
+  /// The last saved state; a fresh state if there is none.
   Result<BridgeState> load() const;
-  /// On the disk when it returns; a crash before leaves what was there.
+  /// Durable when it returns; a crash before that leaves the previous state.
   Status save(const BridgeState& state) const;
 
  private:

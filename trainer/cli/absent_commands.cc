@@ -1,4 +1,4 @@
-// Stands for the commands that PSD_LEAN leaves out. Each fails with a line that names the preset that has it.
+// Stubs of the commands that PSD_LEAN omits. Each fails with an error that names the preset to build.
 
 #include "trainer/allreduce/gloo_group.h"
 #include "trainer/cli/commands.h"

@@ -12,7 +12,7 @@ namespace psd {
 
 namespace {
 
-/// As CUDA will know it. Asks nothing of CUDA: a process that has may not fork.
+/// The CUDA device index. Does not call CUDA: a process that has initialized CUDA must not fork.
 Result<int> transferDevice(const std::string& request) {
   const auto device = selectDevice(request, 0, std::numeric_limits<int>::max());
   if (device.ok() && request != "auto") return device->cuda;

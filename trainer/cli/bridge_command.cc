@@ -11,7 +11,7 @@ namespace psd {
 Status runBridge(const BridgeCommand& command, const Connect& connect) {
   const std::unique_ptr<Env> env = makePosixEnv();
   Bridge bridge(command.options, connect, *env, [](const BridgeExchange& exchange) {
-    spdlog::debug("round {}: {} updates exchanged in {}, {} came meanwhile", exchange.round.value,
+    spdlog::debug("round {}: {} updates exchanged in {}, {} arrived meanwhile", exchange.round.value,
                   exchange.updates, durationText(exchange.seconds), exchange.meanwhile);
   });
   std::atomic<bool> stop{false};

@@ -12,9 +12,9 @@
 
 namespace psd {
 
-inline constexpr std::string_view kTrainOperation = "train", kRowsOperation = "rows";  // of bench
+inline constexpr std::string_view kTrainOperation = "train", kRowsOperation = "rows";  // operations of bench
 
-/// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
+/// The flags as written. Numbers are kept as text, so that flags and environment variables share one check.
 struct RawFlags {
   std::vector<std::string> servers;
   std::optional<std::string> rank, worldSize, epochs, steps, init, metrics, tensorboard, execute,
@@ -33,24 +33,25 @@ struct RawFlags {
   CredentialFlags credentials;
 };
 
-/// What they take, for people.
+/// Human-readable lists of accepted values.
 std::string dataHelp();
 std::string operationHelp();
 std::string parameterCodecHelp();
 
-/// The add…Flags() functions tell CLI11 of flags and of where their texts go; `flags` outlives the app.
-void addCommonFlags(CLI::App& app, RawFlags& flags);      // of the commands that compute
-void addServerFlags(CLI::App& app, RawFlags& flags);      // of bridge; in the next one too
-void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of bench; in addCommonFlags() too
+/// The add…Flags() functions register flags with CLI11, which writes their texts to `flags`; `flags` outlives
+/// the app.
+void addCommonFlags(CLI::App& app, RawFlags& flags);      // for the commands that compute
+void addServerFlags(CLI::App& app, RawFlags& flags);      // for bridge; included in the next one
+void addConnectionFlags(CLI::App& app, RawFlags& flags);  // for bench; included in addCommonFlags()
 void addTrainFlags(CLI::App& app, RawFlags& flags);
 void addSimulateFlags(CLI::App& app, RawFlags& flags);
 void addBridgeFlags(CLI::App& app, RawFlags& flags);
 void addEvalFlags(CLI::App& app, RawFlags& flags);
 void addBenchFlags(CLI::App& app, RawFlags& flags);
 
-/// Refuses what was given to train and has no use with --execute.
+/// Rejects flags of train that cannot be used with --execute.
 Status checkExecuteFlags(const CLI::App& app);
-/// Refuses what was given to bench and `operation` has no use for.
+/// Rejects flags of bench that `operation` does not support.
 Status checkBenchFlags(const CLI::App& app, std::string_view operation);
 
 }  // namespace psd

@@ -29,7 +29,7 @@ constexpr std::string_view kAutoBatch = "auto";
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
 constexpr uint64_t kInflightMax = 64;
-constexpr uint64_t kMicroBatchesMax = 1024;  // the executor's `contexts` says how many it takes
+constexpr uint64_t kMicroBatchesMax = 1024;  // further limited by the executor's `contexts`
 constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
 constexpr uint64_t kBenchRowsMax = 1ull << 32, kBenchDimMax = 4096, kBenchTablesMax = 4096;
@@ -55,39 +55,39 @@ Result<Transport> parseTransport(std::string_view name) {
                "--transport: '" + std::string(name) + "' is not a transport; expected auto, rpc or shm"};
 }
 
-/// A number of seconds, which rounding does not make 0.
+/// Parses seconds and rounds up to milliseconds, so that a positive value does not become 0.
 Result<std::chrono::milliseconds> readMilliseconds(const Setting& setting, double secondsMax,
                                                    Zero zero = Zero::refused) {
   PSD_ASSIGN_OR_RETURN(const double seconds, parseSeconds(setting, secondsMax, zero));
   return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
-/// The flag's codec with all its options, or empty as it is.
+/// The flag's codec with all its options; empty if the flag is empty.
 Result<std::string> readCodec(const char* flag, const std::string& spec, bool parameters) {
   if (spec.empty()) return std::string();
   const auto codec = makeCodec(spec);
   if (!codec.ok()) return Error{codec.error().code, std::string(flag) + ": " + codec.message()};
   if (parameters && !(*codec)->suitsParameters()) {
     return Error{ErrorCode::invalidArgument, std::string(flag) + ": " + std::string((*codec)->name()) +
-                                                 " leaves out too much for parameters; expected " +
+                                                 " cannot encode parameters; expected " +
                                                  parameterCodecHelp()};
   }
   return (*codec)->spec();
 }
 
-/// What can be known to fail before the daemon counts this trainer in.
+/// Rejects combinations that would fail after joining.
 Status checkShared(const ClientOptions& client) {
   if (client.transport != Transport::shm) return {};
   for (const std::string& server : client.servers) {
     if (server.starts_with("unix:")) continue;
     return {ErrorCode::invalidArgument,
-            "--transport: memory is shared over Unix sockets only, so shm does not go with '" + server +
+            "--transport: memory is shared over Unix sockets only, so shm cannot be used with '" + server +
                 "'; expected an address unix:///PATH, or auto or rpc"};
   }
   if (client.codec.empty() || client.codec == "none") return {};
   return {ErrorCode::invalidArgument,
-          "--transport: gradients in shared memory are not encoded, so shm does not "
-          "go with --codec " +
+          "--transport: gradients in shared memory are not encoded, so shm cannot "
+          "be used with --codec " +
               client.codec + "; expected auto or rpc"};
 }
 
@@ -115,7 +115,7 @@ Status readConnections(const RawFlags& flags, ClientOptions& client) {
   return {};
 }
 
-/// How values travel.
+/// Reads the options of transfers.
 Status readTransfer(const RawFlags& flags, ClientOptions& client) {
   if (flags.chunk != "auto") {
     PSD_ASSIGN_OR_RETURN(client.chunkBytes,
@@ -157,7 +157,7 @@ Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter&
   return common;
 }
 
-/// Empty: not given. A variable of a script that is not set is no name.
+/// Empty if the flag is not given. An empty name, such as an unset variable of a script, is an error.
 Result<std::string> readFileName(const char* flag, const std::optional<std::string>& name) {
   if (!name) return std::string();
   if (name->empty()) return Error{ErrorCode::invalidArgument, std::string(flag) + ": the file has no name"};
@@ -179,7 +179,7 @@ Status readBatchSize(const RawFlags& flags, LoopOptions& loop) {
   if (loop.autoBatch) {
     if (!loop.dealtSamples) {
       return {ErrorCode::invalidArgument,
-              "--batch-size auto needs --data-plan dynamic; who deals the samples chooses how many"};
+              "--batch-size auto needs --data-plan dynamic; only then the daemon can choose batch sizes"};
     }
     if (size.text == kAutoBatch) return {};
     if (size.text[kAutoBatch.size()] == ':') {
@@ -216,7 +216,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   if (flags.steps) {
     if (loop.dealtSamples) {
       return Error{ErrorCode::invalidArgument,
-                   "--steps and --data-plan dynamic exclude each other; the daemon deals whole epochs"};
+                   "--steps and --data-plan dynamic exclude each other; the daemon assigns whole epochs"};
     }
     if (flags.epochs) {
       return Error{ErrorCode::invalidArgument, "--steps and --epochs exclude each other; give one"};
@@ -233,14 +233,14 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   }
   if (flags.execute) {
     if (flags.execute->find(',') != std::string::npos) {
-      return Error{ErrorCode::invalidArgument, "--execute: takes one address, and no list of them"};
+      return Error{ErrorCode::invalidArgument, "--execute: takes one address, not a list"};
     }
     const auto address = parseAddress(*flags.execute);
     if (!address.ok()) return Error{address.error().code, "--execute: " + address.message()};
     train.execute = *flags.execute;
   }
   if (flags.microBatches) {
-    if (!flags.execute) return Error{ErrorCode::invalidArgument, "--micro-batches: goes with --execute"};
+    if (!flags.execute) return Error{ErrorCode::invalidArgument, "--micro-batches: requires --execute"};
     PSD_ASSIGN_OR_RETURN(const uint64_t parts,
                          parseInteger({"--micro-batches", *flags.microBatches}, 1, kMicroBatchesMax));
     train.microBatches = static_cast<uint32_t>(parts);
@@ -251,7 +251,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   return Command(std::move(train));
 }
 
-/// Of what runs alone among processes: eval and bench have no rank, whatever the environment says.
+/// The environment without ranks: eval and bench run as single processes, even under torchrun or SLURM.
 EnvironmentGetter withoutRank(const EnvironmentGetter& environment) {
   return [&environment](const char* name) -> const char* {
     const std::string_view text(name);
@@ -274,7 +274,7 @@ Result<Command> readSimulate(const RawFlags& flags, const EnvironmentGetter& env
   SimulateCommand simulate;
   SimulationOptions& options = simulate.options;
   PSD_ASSIGN_OR_RETURN(simulate.common, readCommon(flags, withoutRank(environment), cores));
-  if (!flags.threads) simulate.common.threads = 1;  // with which sums have the same order on every machine
+  if (!flags.threads) simulate.common.threads = 1;  // sums then have the same order on every machine
   options.client = simulate.common.client;
   options.seed = simulate.common.seed;
   PSD_ASSIGN_OR_RETURN(const uint64_t trainers,
@@ -293,7 +293,7 @@ Result<Command> readSimulate(const RawFlags& flags, const EnvironmentGetter& env
   simulate.schedule = flags.schedule;
   if (!flags.steps && !flags.time) {
     return Error{ErrorCode::invalidArgument,
-                 "--steps is missing; expected how many steps the trainers take together, or --time"};
+                 "--steps is missing; expected the number of steps of all trainers together, or --time"};
   }
   if (flags.steps) {
     PSD_ASSIGN_OR_RETURN(options.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
@@ -309,13 +309,13 @@ Result<Command> readSimulate(const RawFlags& flags, const EnvironmentGetter& env
   return Command(std::move(simulate));
 }
 
-/// How to reach this machine's daemon, where `root` is the other one.
+/// Connection options of this machine's daemon; `root` is the remote one.
 Result<ClientOptions> readLocal(const RawFlags& flags, const EnvironmentGetter& environment,
                                 const ClientOptions& root) {
   if (!flags.local || flags.local->empty()) {
     return Error{
         ErrorCode::invalidArgument,
-        "--local is missing; expected the address of this machine's daemon, as unix:///run/psd/psd.sock"};
+        "--local is missing; expected the address of this machine's daemon, like unix:///run/psd/psd.sock"};
   }
   ClientOptions local = root;
   const auto servers = resolveServers({*flags.local}, environment, "--local");
@@ -324,7 +324,7 @@ Result<ClientOptions> readLocal(const RawFlags& flags, const EnvironmentGetter& 
   for (const std::string& server : root.servers) {
     if (std::count(servers->begin(), servers->end(), server) == 0) continue;
     return Error{ErrorCode::invalidArgument,
-                 "--local: '" + server + "' is --server too; a bridge lies between two daemons"};
+                 "--local: '" + server + "' is also --server; a bridge connects two daemons"};
   }
   local.token.clear();
   if (flags.localTokenFile) {
@@ -350,7 +350,7 @@ Result<Command> readBridge(const RawFlags& flags, const EnvironmentGetter& envir
   PSD_ASSIGN_OR_RETURN(options.local, readLocal(flags, environment, options.root));
   if (!flags.rank) {
     return Error{ErrorCode::invalidArgument,
-                 "--rank is missing; expected this machine's place among those that average, from 0"};
+                 "--rank is missing; expected the rank of this machine among those that average, from 0"};
   }
   PSD_ASSIGN_OR_RETURN(const uint64_t rank, parseInteger({"--rank", *flags.rank}, 0, kWorldSizeMax - 1));
   options.membership = {Rank{static_cast<uint32_t>(rank)}, 0};
@@ -361,7 +361,7 @@ Result<Command> readBridge(const RawFlags& flags, const EnvironmentGetter& envir
   }
   if (!flags.state || flags.state->empty()) {
     return Error{ErrorCode::invalidArgument,
-                 "--state is missing; expected a folder in which this bridge keeps what it needs to go on"};
+                 "--state is missing; expected a folder for the state from which this bridge resumes"};
   }
   options.folder = *flags.state;
   PSD_ASSIGN_OR_RETURN(options.retryTimeout, readMilliseconds({"--retry-timeout", flags.retryTimeout},
@@ -448,15 +448,15 @@ Result<Command> readBench(const CLI::App& app, const RawFlags& flags, const Envi
 constexpr const char* kTrainerExamples =
     "Example: psd-trainer train --data synthetic --model mlp\n"
     "         psd-trainer eval --data synthetic --model mlp\n\n"
-    "The daemon is looked for at tcp://localhost:5500 where --server names no other. More is in\n"
+    "The default of --server is tcp://localhost:5500. More is in\n"
     "docs/trainer.md; 'psd-trainer help COMMAND' explains a command.\n\n"
-    "Exit status: 0 done, 1 failed, 2 a command line that cannot be right, 128 + N ended by signal N.";
+    "Exit status: 0 done, 1 failed, 2 usage error, 128 + N ended by signal N.";
 
 const std::vector<OptionGroup> kOptionGroups{
     {"Daemon",
      {"--server", "--local", "--execute", "--connect-timeout", "--retry-timeout", "--token-file",
       "--local-token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
-    {"Place among the trainers",
+    {"Membership",
      {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
     {"Length and steps",
@@ -506,18 +506,17 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   addCommonFlags(*eval, flags);
   addEvalFlags(*eval, flags);
   CLI::App* simulate = app.add_subcommand(
-      "simulate", "train with many virtual trainers in this process, in an order that a seed gives");
+      "simulate", "train with many virtual trainers in this process, in a deterministic order");
   addCommonFlags(*simulate, flags);
   addSimulateFlags(*simulate, flags);
   CLI::App* bridge = app.add_subcommand(
       "bridge",
-      "have this machine's daemon averaged with those of other machines, by a daemon with a policy of "
+      "average this machine's daemon with those of other machines, through a daemon with a policy of "
       "local steps");
   addServerFlags(*bridge, flags);
   addBridgeFlags(*bridge, flags);
   CLI::App* bench = app.add_subcommand(
-      "bench",
-      "measure a running daemon that holds no other model; to train, start the daemon again after it");
+      "bench", "measure a running daemon that holds no other model; restart the daemon afterwards to train");
   addConnectionFlags(*bench, flags);
   addBenchFlags(*bench, flags);
   app.footer(kTrainerExamples);

@@ -17,13 +17,13 @@
 
 namespace psd {
 
-/// What train and eval have in common.
+/// Options that train and eval share.
 struct CommonOptions {
   ClientOptions client;
   Placement placement;
   std::string model;
   std::string data;
-  std::string device;  ///< auto, cpu or cuda:N; not checked yet
+  std::string device;  ///< auto, cpu or cuda:N; not validated
   uint32_t threads = 1;
   uint64_t seed = 1;
   std::string logLevel;
@@ -32,24 +32,24 @@ struct CommonOptions {
 struct TrainCommand {
   CommonOptions common;
   LoopOptions loop;
-  std::string allReduceHost;      ///< where other trainers reach this one; empty: on this machine
-  std::string execute;            ///< address of the executor that computes; empty: the model is here
-  uint32_t microBatches = 1;      ///< of `execute`
-  std::string initFile;           ///< values that the model begins with; empty: the seeded ones
+  std::string allReduceHost;      ///< host at which others reach this trainer; empty: same machine
+  std::string execute;            ///< address of the executor that computes; empty: none
+  uint32_t microBatches = 1;      ///< used with `execute`
+  std::string initFile;           ///< initial values; empty: drawn with the seed
   std::string metricsFile;        ///< empty: none
-  std::string tensorboardFolder;  ///< of all ranks; empty: none
+  std::string tensorboardFolder;  ///< parent folder of all ranks; empty: none
 };
 
 struct EvalCommand {
   CommonOptions common;
   bool json = false;
-  std::chrono::milliseconds every{0};  ///< between two scores; 0: there is one
+  std::chrono::milliseconds every{0};  ///< interval of scores; 0: a single score
   std::string metricsFile;             ///< empty: none
 };
 
 struct BenchCommand {
   BenchOptions options;
-  std::string device = "cpu";  ///< or cuda:N, of the values at this end; not checked yet
+  std::string device = "cpu";  ///< or cuda:N: memory of the values in this process; not validated
   std::string logLevel;
   bool json = false;
 };
@@ -58,11 +58,11 @@ struct BenchCommand {
 struct SimulateCommand {
   CommonOptions common;
   SimulationOptions options;
-  std::string schedule;  ///< as Schedule reads it
+  std::string schedule;  ///< as StepTimes::parse() reads it
   bool json = false;
 };
 
-/// The bridge of this machine's daemon to one that averages.
+/// Bridges this machine's daemon to one that averages.
 struct BridgeCommand {
   BridgeOptions options;
   std::string logLevel;
@@ -76,7 +76,7 @@ struct TrainBenchCommand {
   bool json = false;
 };
 
-/// Something to print was asked for: help, the version, a manual page or completion.
+/// Text to print: help, the version, a manual page or a completion script.
 struct PrintText {
   std::string text;
 };
@@ -91,8 +91,8 @@ struct RowsBenchCommand {
 using Command = std::variant<TrainCommand, EvalCommand, SimulateCommand, BridgeCommand, BenchCommand,
                              TrainBenchCommand, RowsBenchCommand, PrintText>;
 
-/// Reads the command line and, where a flag is not given, the environment. Every error is one line that
-/// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.
+/// Parses the command line and, for flags that are not given, the environment. Each error is one line that
+/// names the flag or variable. `cores`: number of CPU cores. Pure.
 Result<Command> parseCommandLine(std::span<const char* const> arguments, const EnvironmentGetter& environment,
                                  uint32_t cores);
 

@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-constexpr std::string_view kAnyRank = "auto";  // of --rank
+constexpr std::string_view kAnyRank = "auto";  // value of --rank
 
 std::vector<std::string> addressesIn(std::string_view text) {
   std::vector<std::string> addresses = splitAtCommas(text);
@@ -26,7 +26,7 @@ Result<std::vector<std::string>> checkAddresses(const char* source, std::vector<
     if (parsed->kind == Address::Kind::tcp && (parsed->port == 0 || parsed->host == "*")) {
       return Error{ErrorCode::invalidArgument,
                    std::string(source) + ": '" + address +
-                       "' is only good for listening; expected the daemon's host and port"};
+                       "' is an address to listen on; expected the daemon's host and port"};
     }
   }
   return addresses;
@@ -96,7 +96,7 @@ Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& 
     std::vector<std::string> addresses;
     for (const std::string& each : flags) {
       const std::vector<std::string> parts = addressesIn(each);
-      if (parts.empty()) addresses.push_back(each);  // to be refused by its name
+      if (parts.empty()) addresses.push_back(each);  // rejected below, with its text
       addresses.insert(addresses.end(), parts.begin(), parts.end());
     }
     return checkAddresses(flag, std::move(addresses));

@@ -17,14 +17,14 @@
 namespace psd {
 namespace {
 
-/// What is scored, and where the scores go.
+/// The scored data and model, and the output of the scores.
 struct Scoring {
   std::unique_ptr<Dataset> test;
   std::unique_ptr<Model> model;
   std::unique_ptr<JsonLines> metrics;  ///< null without --metrics
 };
 
-/// Before the daemon is contacted, so that wrong input costs nobody anything.
+/// Called before the daemon is contacted, so that invalid input fails without side effects.
 Result<Scoring> prepareScoring(const EvalCommand& command) {
   Scoring scoring;
   PSD_ASSIGN_OR_RETURN(scoring.test, openData(command.common, Split::test));
@@ -37,7 +37,7 @@ Result<Scoring> prepareScoring(const EvalCommand& command) {
   return scoring;
 }
 
-/// Scores again and again. The signal that ended it, or 0: the daemon is gone.
+/// Scores periodically. Returns the signal that ended it, or 0 if the daemon is gone.
 Result<int> watchServer(const EvalCommand& command, Client& client, const Scoring& scoring,
                         std::ostream& out) {
   std::promise<void> signalled;

@@ -25,7 +25,7 @@ int report(const Error& error) {
   return error.code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 
-/// Of a command that ends with 0 or a signal.
+/// Exit status of a command that ends with 0 or a signal.
 int exitStatus(const Result<int>& signal) {
   if (!signal.ok()) return report(signal.error());
   return *signal == 0 ? 0 : 128 + *signal;
@@ -111,10 +111,10 @@ int runProgram(int argc, const char* const* argv) {
   if (!command.ok()) return report(command.error());
   const int status = run(*command);
   if (status != 0) return status;
-  const Status written = finishOutput();  // std::cout holds back nothing itself
+  const Status written = finishOutput();  // std::cout itself is unbuffered
   if (written.ok()) return 0;
   if (!std::holds_alternative<TrainCommand>(*command)) return report(written.error());
-  printLastLine("psd-trainer: warning: " + written.message());  // what it trained is in the model
+  printLastLine("psd-trainer: warning: " + written.message());  // the training itself succeeded
   return 0;
 }
 

@@ -6,11 +6,10 @@
 
 namespace psd {
 
-/// While it lives, SIGINT and SIGTERM are taken by a thread of its own, and by no other that the calling
-/// thread starts from then on: kernels of oneDNN let the stack pointer point into the heap, where the frame
-/// of a handler overwrites what lies below (an LSTM's backward pass corrupts the heap at each signal). What
-/// the signals do is left to others. Made and dropped by the main thread, before every other thread and
-/// after.
+/// While it exists, SIGINT and SIGTERM are delivered to a dedicated thread only, and blocked in the calling
+/// thread and all threads that it starts: kernels of oneDNN point the stack pointer into the heap, where a
+/// signal frame overwrites memory (an LSTM's backward pass corrupts the heap at each signal). Does not
+/// install handlers. Created by the main thread before all other threads, and destroyed after them.
 class SignalThread {
  public:
   SignalThread();

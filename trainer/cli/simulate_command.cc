@@ -22,18 +22,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The score of one moment.
+/// A score and the moment it was taken.
 struct TimedScore {
   Moment moment;
   EvalReport report;
 };
 
-/// What a simulation computes with, and its scores so far.
+/// Data and model of a simulation, and its scores so far.
 struct SimulationParts {
   std::unique_ptr<Dataset> train, test;
   std::unique_ptr<Model> model;
   std::vector<TimedScore> scores;
-  std::string parameters;  ///< a checksum of the newest that were scored
+  std::string parameters;  ///< checksum of the newest scored parameters
 };
 
 Result<SimulationParts> prepareParts(const SimulateCommand& command) {
@@ -69,7 +69,7 @@ Json scoreJson(const TimedScore& score) {
   return json;
 }
 
-/// Over the answered pushes of all.
+/// Staleness over the answered pushes of all trainers.
 struct Staleness {
   double mean = 0;
   uint64_t max = 0;
@@ -125,9 +125,9 @@ Json reportJson(const SimulateCommand& command, const SimulationParts& parts, co
   return json;
 }
 
-/// A line for each trainer, below a head.
+/// A header, then one line per trainer.
 std::string rankTable(const std::vector<TrainingSummary>& trainers) {
-  std::string text = "rank   steps  staleness mean  most  late  stale\n";
+  std::string text = "rank   steps  staleness mean   max  late  stale\n";
   for (size_t rank = 0; rank < trainers.size(); rank++) {
     const TrainingSummary& trainer = trainers[rank];
     text += fmt::format("{:>4}  {:>6}  {:>14.2f}  {:>4}  {:>4}  {:>5}\n", rank, trainer.steps,
@@ -140,7 +140,7 @@ std::string reportText(const SimulateCommand& command, const SimulationParts& pa
                        const SimulationReport& report, const std::string& schedule) {
   const Staleness staleness = stalenessOf(report);
   const std::string text = fmt::format(
-      "{} virtual trainers, {}: {} steps in {:.1f} of virtual time, policy {}, staleness mean {:.2f} most "
+      "{} virtual trainers, {}: {} steps in {:.1f} of virtual time, policy {}, staleness mean {:.2f} max "
       "{}\n{}",
       command.options.trainers, schedule, report.end.steps, report.end.time, report.joined.policy,
       staleness.mean, staleness.max, rankTable(report.trainers));
@@ -155,7 +155,7 @@ Result<int> runSimulate(const SimulateCommand& command, const Connect& connect, 
   PSD_ASSIGN_OR_RETURN(StepTimes schedule, StepTimes::parse(command.schedule, command.options.trainers));
   const std::string spec = schedule.spec();
   StopSignals signals(
-      {[](int) { spdlog::info("stopping after this step; once more stops at once"); }, [] {}});
+      {[](int) { spdlog::info("stopping after this step; a second signal stops immediately"); }, [] {}});
   Simulation simulation(command.options, std::move(schedule), *parts.model, *parts.train, connect);
   const auto report = simulation.run(
       [&](Client& observer, const Moment& moment) {

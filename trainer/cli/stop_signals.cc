@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::array kSignals{SIGINT, SIGTERM};
 
-// A handler can reach nothing else.
+// Global, since a signal handler has no other access to state.
 std::atomic<int> receivedSignal = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
-sem_t changed;  // a signal came, or there is nobody to be told any more
+sem_t changed;  // posted when a signal arrives or the listener ends
 std::atomic<bool> over = false;
 
 void remember(int signal) {
@@ -33,7 +33,7 @@ void remember(int signal) {
   errno = error;
 }
 
-/// Until `changed`; false when that takes longer than `most`.
+/// Waits for `changed`; false on a timeout after `most`.
 bool waitChanged(std::chrono::milliseconds most) {
   timespec until{};
   clock_gettime(CLOCK_REALTIME, &until);

@@ -8,23 +8,23 @@
 
 namespace psd {
 
-/// While it lives, the first SIGINT or SIGTERM is remembered instead of ending the process; a second one
-/// ends it at once. One per process at a time; made and dropped on the main thread.
+/// While it exists, the first SIGINT or SIGTERM is recorded instead of ending the process; a second one ends
+/// the process immediately. One per process at a time; created and destroyed on the main thread.
 class StopSignals {
  public:
   struct Listener {
-    std::function<void(int signal)> onSignal;  ///< as soon as the first one has come
-    std::function<void()> onImpatience;        ///< when `patience` has passed since, and this still lives
+    std::function<void(int signal)> onSignal;  ///< called on the first signal
+    std::function<void()> onImpatience;        ///< called `patience` later, unless this is destroyed before
     std::chrono::milliseconds patience{2000};
   };
 
-  /// The listener is called on a thread of its own.
+  /// The listener is called on a separate thread.
   explicit StopSignals(Listener listener);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// The signal that came, or 0.
+  /// The received signal, or 0.
   int received() const;
 
  private:

@@ -31,19 +31,19 @@ namespace {
 constexpr Rank kScoringRank{0};  // scores the final model on the test set
 constexpr std::chrono::seconds kGoodbyeTime{2};
 
-/// What a run needs beside the daemon; opened before that is contacted, and before an executor is, so that
-/// wrong input fails before any connection.
+/// Inputs and outputs of a run. Data and files are opened before the daemon or executor is contacted, so that
+/// invalid input fails before any connection.
 struct Material {
   std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;    ///< for who may be kScoringRank
-  std::optional<RemoteRun> remote;  ///< of --execute; its model is the one below
+  std::unique_ptr<Dataset> test;    ///< set if this trainer is, or may become, kScoringRank
+  std::optional<RemoteRun> remote;  ///< with --execute; its model is moved to `model`
   std::unique_ptr<Model> model;
   std::unique_ptr<MetricsWriter> metrics;  ///< null without --metrics
   std::unique_ptr<TensorboardWriter>
       tensorboard;  ///< null without --tensorboard, and before the rank is known
 };
 
-/// Called with what keeps a client.
+/// Called on the client's events: disconnects, reconnects, takeovers.
 using OnEvent = std::function<void(const ClientEvent&)>;
 
 /// The model that --model names, or the executor's.
@@ -89,7 +89,7 @@ Result<Material> prepare(const TrainCommand& command, const OnEvent& onEvent) {
   return material;
 }
 
-/// Opens the file for TensorBoard, whose name has the rank.
+/// Opens the event file for TensorBoard, in a folder named by the rank.
 Status openTensorboard(const TrainCommand& command, Rank rank, Material& material) {
   if (command.tensorboardFolder.empty()) return {};
   auto events = TensorboardWriter::create(command.tensorboardFolder + "/rank-" + std::to_string(rank.value));
@@ -98,7 +98,7 @@ Status openTensorboard(const TrainCommand& command, Rank rank, Material& materia
   return {};
 }
 
-/// Ends what is written beside the output. `score`: of the final model; null: it was not scored.
+/// Finishes the metrics and event files. `score`: of the final model; null: it was not scored.
 Status finishFiles(Material& material, uint64_t steps, const Score* score) {
   if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
   if (!material.tensorboard) return {};
@@ -118,7 +118,7 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
           "rank {} of {} joined: policy {}, {} shard(s) on {}, pulls by {}, pushes by {}, {}",
           membership.rank.value, membership.worldSize, info.policy, info.shardCount, info.device,
           info.pullTransport, info.pushTransport,
-          info.broughtInitialValues ? "brought the initial values" : "the model has values");
+          info.broughtInitialValues ? "initialized the model" : "the model has values");
   if (command.common.client.connections > 1) {
     spdlog::info("{} connection(s) of at most {}: {} shard(s), pulls by {}, pushes by {}", info.connections,
                  command.common.client.connections, info.shardCount, info.pullTransport, info.pushTransport);
@@ -144,17 +144,17 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
                command.loop.batchSize);
 }
 
-/// What came of a run. A value type.
+/// Outcome of a run. A value type.
 struct Outcome {
   TrainingSummary summary;
-  int signal = 0;              ///< that ended it early
-  std::optional<Score> score;  ///< of the final model, where an executor had to compute it
+  int signal = 0;              ///< signal that ended it early
+  std::optional<Score> score;  ///< of the final model, if an executor computed it
 };
 
-/// Goodbye after an error that the connection has survived, so that nobody waits until the daemon gives this
-/// trainer up; its result.
+/// Leaves the run after an error that the connection survived, so that other trainers do not wait until this
+/// one's lease expires. Returns `error`.
 Error afterGoodbye(Client& client, const Error& error) {
-  // Nobody is there, has been told already, or is to take it for one that was done.
+  // The daemon is unreachable, the session has ended already, or the trainer must not count as finished.
   for (const ErrorCode code : {ErrorCode::unavailable, ErrorCode::sessionEnded, ErrorCode::interrupted,
                                ErrorCode::shuttingDown, ErrorCode::unauthenticated, ErrorCode::forbidden}) {
     if (error.code == code) return error;
@@ -168,8 +168,8 @@ Error afterGoodbye(Client& client, const Error& error) {
   return error;
 }
 
-/// Trains and says goodbye to the daemon. A signal ends the loop between two steps. Where the final model
-/// is to be scored it is pulled after this trainer's last push; others may still be training.
+/// Trains and leaves the run. A signal ends the loop between two steps. If the final model is to be scored,
+/// it is pulled after this trainer's last push; others may still be training.
 Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material,
                               std::optional<Evaluation>& final, Progress& progress,
                               const StopSignals& signals) {
@@ -187,29 +187,29 @@ Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& mate
     if (!summary->interrupted && !pulled.ok()) return afterGoodbye(client, pulled.error());
   }
   std::optional<Score> score;
-  if (final && material.remote && !summary->interrupted) {  // while there is somebody to compute it
+  if (final && material.remote && !summary->interrupted) {  // while the executor is still connected
     auto scored = final->score([&] { return signals.received() != 0; });
     summary->interrupted = !scored.ok() && scored.error().code == ErrorCode::interrupted;
     if (!summary->interrupted && !scored.ok()) return afterGoodbye(client, scored.error());
     if (scored.ok()) score = *std::move(scored);
   }
   PSD_RETURN_IF_ERROR(client.leave());
-  // Whoever is to score the model still has something to stop.
+  // A signal matters only if the run was interrupted or the final score is still to be computed.
   return Outcome{*summary, summary->interrupted || final ? signals.received() : 0, std::move(score)};
 }
 
-/// What a signal does: first it is said, then, where a step takes long because others hold it up, what is
-/// under way is given up.
+/// A signal is first logged; after the timeout, calls in flight are interrupted, in case a step waits for
+/// other trainers.
 StopSignals::Listener listenerFor(Client& client, bool terminal) {
   const auto say = [terminal](int signal) {
-    if (terminal) std::fputc('\n', stderr);  // below the line of progress
-    spdlog::info("{}: stopping after this step; once more stops at once",
+    if (terminal) std::fputc('\n', stderr);  // below the progress line
+    spdlog::info("{}: stopping after this step; a second signal stops immediately",
                  signal == SIGINT ? "SIGINT" : "SIGTERM");
   };
   return {say, [&client] { client.interrupt(); }};
 }
 
-/// The groups that a policy may ask for; null where this build has none.
+/// The maker of averaging groups, for policies that use them; null if this build has none.
 Result<std::unique_ptr<CollectiveMaker>> makeAveraging(const TrainCommand& command) {
   auto made = makeGlooGroups(command.allReduceHost);
   if (!made.ok()) return Error{made.error().code, "--allreduce-host: " + made.message()};
@@ -227,7 +227,7 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
                 event.line);
   };
   PSD_ASSIGN_OR_RETURN(Material material, prepare(command, options.onEvent));
-  // Where the daemon sizes batches, gradients are weighed, which is done in host memory.
+  // With batch sizes chosen by the daemon, gradients are weighted, which happens in host memory.
   if (!command.loop.autoBatch) options.cudaDevice = material.model->cudaDevice();
   std::unique_ptr<CollectiveMaker> averaging;
   if (!material.remote) {
@@ -254,9 +254,9 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
     return afterGoodbye(*client, opened.error());
   }
   if (material.metrics) material.metrics->setRank(rank);
-  std::optional<Evaluation> final;  // of the test set
+  std::optional<Evaluation> final;  // on the test set
   if (rank == kScoringRank) {
-    // An executor takes as many samples at once as it took in training.
+    // Batches for an executor are no larger than in training.
     const size_t most = material.remote ? std::min<size_t>(Evaluation::kBatchSize, command.loop.batchSize)
                                         : Evaluation::kBatchSize;
     final.emplace(*material.model, *material.test, most);
@@ -264,7 +264,7 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   progress.emplace(out, terminal, rank);
   PSD_ASSIGN_OR_RETURN(const Outcome outcome,
                        trainAndLeave(loop, *client, material, final, *progress, *signals));
-  signals.reset();  // from here on there is nobody to say goodbye to
+  signals.reset();  // the run has been left; signals have their default action
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (final && outcome.signal == 0) {
     Result<Score> scored = outcome.score ? Result<Score>(*outcome.score) : final->score();

@@ -7,12 +7,12 @@
 
 #include "trainer/client/transport/daemon_connection.h"
 
-// What attempts to come to a daemon go by.
+// Timeouts and pauses of attempts to connect to a daemon.
 
 namespace psd {
 
-/// Most that one attempt takes where there are others to make: a daemon that is there answers sooner, and who
-/// waits may be asked to stop.
+/// Limit on one attempt where more can follow: a live daemon answers sooner, and the caller may be
+/// interrupted.
 inline constexpr std::chrono::milliseconds kAttemptTimeout{5'000};
 
 /// Time left until `deadline`; 0 when it has passed.
@@ -22,12 +22,12 @@ inline std::chrono::milliseconds leftUntil(std::chrono::steady_clock::time_point
   return std::max(std::chrono::duration_cast<milliseconds>(left), milliseconds(0));
 }
 
-/// The time that is left until `deadline`, but at least 1 ms: for an attempt that is made in any case.
+/// Time left until `deadline`, but at least 1 ms: for an attempt that is made in any case.
 inline std::chrono::milliseconds soonUntil(std::chrono::steady_clock::time_point deadline) {
   return std::max(leftUntil(deadline), std::chrono::milliseconds(1));
 }
 
-/// isLost() of an attempt to come to a daemon, which may take too long.
+/// isLost() for an attempt to connect, which may also time out.
 inline bool isOutOfReach(const Error& error) {
   return isLost(error) || error.code == ErrorCode::deadlineExceeded;
 }
@@ -36,9 +36,8 @@ inline bool worthConnectingAgain(const Error& error) {
   return isOutOfReach(error) || error.code == ErrorCode::shuttingDown;
 }
 
-/// How long to pause between attempts: twice as long each time up to a bound, less a random part of up to
-/// half, so that many who lost the same peer do not all come back at once. Pure but for the seed; owned by
-/// one thread.
+/// Exponential backoff with a limit, less a random part of up to half, so that clients that lost the same
+/// peer do not all reconnect at once. Pure except for the seed; owned by one thread.
 class Backoff {
  public:
   explicit Backoff(uint64_t seed) : random_(seed) {}
@@ -54,21 +53,21 @@ class Backoff {
   std::mt19937_64 random_;
 };
 
-/// How somebody tries again and again for a peer who may be away for long, and is to be noticed soon where it
-/// is not: first attempts are short, since TCP sends a SYN that was lost again only after a second, and
-/// pauses too. Pure but for the seed; owned by one thread.
+/// Timeouts and pauses for connecting to a peer that may be down for long but should be noticed soon when it
+/// is up: first attempts are short, since TCP resends a lost SYN only after a second, and so are first
+/// pauses. Pure except for the seed; owned by one thread.
 class PatientAttempts {
  public:
   explicit PatientAttempts(uint64_t seed) : seed_(seed), backoff_(seed) {}
 
-  /// Most that the next attempt to connect takes.
+  /// Timeout of the next attempt to connect.
   std::chrono::milliseconds timeout() const { return timeout_; }
-  /// An attempt came to nothing. Gives how long to pause.
+  /// An attempt failed. Returns how long to pause.
   std::chrono::milliseconds failed() {
     timeout_ = std::min(timeout_ * 2, kLongest);
     return backoff_.next();
   }
-  /// The peer was there, and is not any more. Gives how long to pause.
+  /// An established connection broke. Returns how long to pause.
   std::chrono::milliseconds broke() {
     timeout_ = kShortest;
     backoff_ = Backoff(++seed_);

@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
+constexpr char kWhoHoldsUp[] = "; psd status shows for which trainers";
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void PullCall::send() {
   if (rows_) {
     rows_->leaveLostMemory();
     const auto pull = [rows = rows_](Channel& channel) { return channel.pullRows(rows); };
-    if (destination_.empty()) {  // rows alone
+    if (destination_.empty()) {  // rows only
       values_ = links_.startOnAll<PullInfo>(pull);
       return;
     }
@@ -49,7 +49,7 @@ void PullCall::send() {
 Result<PullInfo> PullCall::answers() {
   Result<PullInfo> values = values_.get();
   if (!rowValues_.asked()) return values;
-  const Result<PullInfo> rows = rowValues_.get();  // all have ended before an error is told
+  const Result<PullInfo> rows = rowValues_.get();  // waits for all before an error is returned
   if (!values.ok()) return values;
   PSD_RETURN_IF_ERROR(rows);
   values->add(*rows);
@@ -58,7 +58,7 @@ Result<PullInfo> PullCall::answers() {
 
 Result<PullInfo> PullCall::wait() {
   for (;;) {
-    // This thread has nothing else to do. Whether the connection still stands is the I/O thread's to say.
+    // This thread helps with the copy. The I/O thread detects the end of the connection.
     while (copy_ && copy_->copyPiece()) continue;
     if (!values_.readyWithin(kLongWait) || !rowValues_.readyWithin(kLongWait))
       client_.tellWait(std::string("parameters") + kWhoHoldsUp);
@@ -67,7 +67,7 @@ Result<PullInfo> PullCall::wait() {
       client_.count(*values);
       return values;
     }
-    // A pull in whose midst this process stood still is given up by the daemon, and begins anew.
+    // The daemon cancels a pull when this process was suspended during it; the pull is then restarted.
     const bool givenUp = values.error().code == ErrorCode::deadlineExceeded && !client_.ended();
     if (!givenUp) {
       PSD_RETURN_IF_ERROR(client_.recover(connection_, values.error()));
@@ -138,7 +138,7 @@ void PushCall::sendReady(const std::vector<size_t>& slices) const {
 }
 
 void PushCall::giveUp() {
-  givenUp_ = true;  // not to be sent again: the gradient may go
+  givenUp_ = true;  // not to be resent: the gradient may be freed
   if (!sent()) return;
   for (uint32_t link = 0; link < slices_->links; link++) {
     links_.at(link).post([step = request_.step](Channel& channel) { channel.giveUpPush(step); });
@@ -169,7 +169,8 @@ void PushCall::conclude() const {
 
 void PushCall::outlast() {
   const Result<PushInfo> answer = answer_.get();
-  if (!answer.ok()) (void)client_.recover(connection_, answer.error());  // whoever waits for it is told
+  // The error is returned to its waiter.
+  if (!answer.ok()) (void)client_.recover(connection_, answer.error());
 }
 
 Result<PushInfo> PushCall::wait() {
@@ -187,7 +188,7 @@ Result<PushInfo> PushCall::wait() {
       client_.count(*answer, request_.rows && request_.rows->rowCount() > 0);
       return answer;
     }
-    // Which sends it again, with the others.
+    // Also resends this push, with the others.
     PSD_RETURN_IF_ERROR(client_.recover(connection_, answer.error()));
   }
 }

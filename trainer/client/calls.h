@@ -14,38 +14,37 @@
 
 namespace psd {
 
-/// What calls end with after Client::interrupt().
-inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer was told to stop"}; }
+/// Error of all calls after Client::interrupt().
+inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer was interrupted"}; }
 
-/// What the client that makes calls does for them. Used by the client's thread.
+/// Services that calls use of their client. Used on the client's thread.
 class CallHost {
  public:
   virtual ~CallHost() = default;
 
-  /// Sends the pushes that may go now.
+  /// Sends the pushes that may be sent now.
   virtual void sendDue() = 0;
   /// Waits for the answer to the oldest push that was sent.
   virtual void outlastOldest() = 0;
-  /// Says, now and then, that the client waits long for `what`.
+  /// Reports, at intervals, that the client waits long for `what`.
   virtual void tellWait(const std::string& what) = 0;
-  /// Whether the client is at an end: it was interrupted, or could not come back.
+  /// Whether the client has ended: it was interrupted, or could not reconnect.
   virtual bool ended() const = 0;
   /// Whether recover() may help.
   virtual bool mayRecover(const Error& error) const = 0;
-  /// After a call of connection `broken` failed with `cause`: connects and joins again, and sends what was
-  /// not answered; nothing where that has been done since. The error is what to tell the caller.
+  /// After a call on channel number `broken` failed with `cause`: reconnects, joins again and resends what
+  /// was not answered; does nothing if that has happened since. Returns the error for the caller.
   virtual Status recover(uint64_t broken, const Error& cause) = 0;
-  /// Counts the bytes of an answered call. `rows`: it had some.
+  /// Counts the bytes of an answered call. `rows`: it included rows.
   virtual void count(const PullInfo& info) = 0;
   virtual void count(const PushInfo& info, bool rows) = 0;
 };
 
-/// A pull, from its beginning to its values, whatever becomes of connections meanwhile. Used by the client's
-/// thread.
+/// A pull, from start to result, across reconnects. Used on the client's thread.
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
-  /// `onDevice`: where the destination is, as PushRequest::onDevice. `rows`: to be filled in too; null: none.
-  /// `fragment`: the only one to pull, of a model without rows; nothing: all.
+  /// `onDevice`: whether the destination is in device memory, as in PushRequest::onDevice. `rows`: to be
+  /// filled in too; null: none. `fragment`: the only one to pull, of a model without rows; empty: all.
   PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
            std::shared_ptr<RowBatch> rows, std::optional<uint32_t> fragment = {});
   bool done() const override { return values_.ready() && rowValues_.ready(); }
@@ -62,14 +61,14 @@ class PullCall final : public Pending<PullInfo>::Impl {
   const std::shared_ptr<RowBatch> rows_;
   const std::optional<uint32_t> fragment_;
   uint64_t connection_ = 0;           // connection that the call was sent on
-  std::shared_ptr<SharedCopy> copy_;  // null: the values come slice by slice
-  Answers<PullInfo> values_;          // of a pull of rows alone, the rows'
-  Answers<PullInfo> rowValues_;       // asked for beside others
+  std::shared_ptr<SharedCopy> copy_;  // null: values are pulled slice by slice
+  Answers<PullInfo> values_;          // of a pull of rows only, those of the rows
+  Answers<PullInfo> rowValues_;       // of rows pulled together with values
 };
 
-/// A push, from its beginning to its answer, whatever becomes of connections meanwhile. Used by the client's
-/// thread. Keeps account of what is final of its gradient, and hands complete slices to the channels. The
-/// client says when it may be sent.
+/// A push, from start to answer, across reconnects: tracks which elements of its gradient are final, and
+/// passes complete slices to the channels. The client decides when it may be sent. Used on the client's
+/// thread.
 class PushCall {
  public:
   PushCall(CallHost& client, const Links& links, PushRequest request);
@@ -77,31 +76,30 @@ class PushCall {
   /// See PartialPush::ready().
   void ready(uint64_t begin, uint64_t count);
   uint64_t missing() const { return request_.gradient.empty() ? 0 : coverage_.missing(); }
-  /// Whether elements were reported that had been reported before, which counted for nothing.
+  /// Whether elements were reported more than once; repetitions were ignored.
   bool repeated() const { return repeated_; }
   /// The gradients of the rows are final.
   void rowsReady();
-  /// Sends nothing more, and waits for the answers to what was sent.
+  /// Sends nothing more, and waits for outstanding answers.
   void giveUp();
 
-  /// Begins the push, or begins it anew on another connection.
+  /// Starts the push, or restarts it on another connection.
   void send();
   Step step() const { return request_.step; }
-  /// Whether the pushes have shards in common, so that the later one gives up what is unfinished of the
-  /// other.
+  /// Whether the pushes have shards in common, so that the later one drops what is unfinished of the other.
   bool overlaps(const PushCall& other) const {
     return !request_.fragment || !other.request_.fragment || request_.fragment == other.request_.fragment;
   }
   bool sent() const { return answer_.asked(); }
   bool done() const;
-  /// Whether nothing is to be sent any more: it was answered, or refused for good.
+  /// Whether nothing remains to be sent: it was answered, or failed for good.
   bool settled() const;
-  /// Tells all connections which shards dropped the push, once it is settled.
+  /// Notifies all connections which shards dropped the push, once it is settled.
   void conclude() const;
   Result<PushInfo> wait();
   /// Waits for this push's answer on behalf of another push, and recovers if the answer is lost.
   void outlast();
-  /// Forgets the push's answer, which is lost: the push is to be sent again.
+  /// Discards the push's answer, which is lost: the push must be resent.
   void forgetAnswer() { answer_ = {}; }
 
  private:
@@ -110,7 +108,7 @@ class PushCall {
 
   CallHost& client_;
   const Links& links_;
-  PushRequest request_;  // `dropped` is of the newest sending
+  PushRequest request_;  // `dropped` belongs to the newest transmission
   ReportedRanges reported_;
   bool repeated_ = false;
   std::shared_ptr<const DividedSlices> slices_;  // of the connection

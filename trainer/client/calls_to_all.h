@@ -14,26 +14,26 @@
 
 namespace psd {
 
-/// Several daemons, as a call to all of them sees them. Used by the client's thread.
+/// What a call to several daemons needs of them. Used on the client's thread.
 class CalledDaemons {
  public:
   virtual ~CalledDaemons() = default;
 
   virtual const ModelPartition& partitionOf(size_t daemon) const = 0;
-  /// As the daemons have their blocks now.
+  /// Layout of the daemons' versions, as of now.
   virtual VersionsOfAll versions() const = 0;
-  /// A daemon's part of a call has failed. Gives the error with the daemon's name.
+  /// A daemon's part of a call has failed. Returns the error with the daemon's name.
   virtual Error failed(size_t daemon, const Error& error) = 0;
 };
 
-/// What one of them has of a call.
+/// One daemon's part of a call.
 template <class Call>
 struct DaemonPart {
   size_t daemon;
   Call call;
 };
 
-/// The answers of daemons to a pull or push of which each has a part. Used by the client's thread.
+/// The combined answer of daemons to a pull or push in which each has a part. Used on the client's thread.
 template <class Info>
 class AnswerOfAll final : public Pending<Info>::Impl {
  public:
@@ -47,7 +47,7 @@ class AnswerOfAll final : public Pending<Info>::Impl {
   bool finished() const override {
     return std::ranges::all_of(parts_, [](const auto& part) { return part.call.finished(); });
   }
-  /// Waits for all, in their order, also after an error: who called may use its memory again.
+  /// Waits for all, in order, even after an error: on return the caller may reuse its memory.
   Result<Info> wait() override {
     Info all;
     std::optional<Error> failed;
@@ -70,8 +70,8 @@ class AnswerOfAll final : public Pending<Info>::Impl {
   Parts parts_;
 };
 
-/// What daemons tell of their rounds of one fragment: what the first of them does, whichever that is; of
-/// those that have by then, that one has closed rather than that one closes. Used by the client's thread.
+/// The first answer of several daemons about their rounds of one fragment. Of several answers available,
+/// `closed` takes precedence over `closing`. Used on the client's thread.
 class DueAtAny final : public Pending<RoundDue>::Impl {
  public:
   explicit DueAtAny(std::vector<Pending<RoundDue>> parts) : parts_(std::move(parts)) {}
@@ -79,8 +79,7 @@ class DueAtAny final : public Pending<RoundDue>::Impl {
   bool done() const override {
     return std::ranges::any_of(parts_, [](const auto& part) { return part.done(); });
   }
-  /// Where none has told yet, what the daemon that is first in order comes to: a fragment's turn is by its
-  /// version.
+  /// If none has answered yet, waits for the first daemon in order: a fragment's turn follows its version.
   Result<RoundDue> wait() override {
     if (!done()) return parts_.front().wait();
     std::optional<Result<RoundDue>> told;
@@ -97,7 +96,7 @@ class DueAtAny final : public Pending<RoundDue>::Impl {
   std::vector<Pending<RoundDue>> parts_;
 };
 
-/// A push to daemons that is still being computed. Used by the client's thread.
+/// A push to several daemons that is still being computed. Used on the client's thread.
 class PartialPushToAll final : public PartialPush {
  public:
   using Parts = std::vector<DaemonPart<std::unique_ptr<PartialPush>>>;

@@ -19,25 +19,25 @@ using Clock = std::chrono::steady_clock;
 
 constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
 constexpr Version kUnread{UINT64_MAX};
-constexpr uint32_t kWindow = 4;  // slices in flight, at first
+constexpr uint32_t kWindow = 4;  // slices in flight, initially
 constexpr std::string_view kUnixScheme = "unix:";
 
-/// What a window grows to: as much as a way of 2.5 Gbit/s and 100 ms holds.
+/// Largest window: the bandwidth-delay product of 2.5 Gbit/s and 100 ms.
 uint32_t mostInFlight(uint64_t sliceElements) {
   constexpr uint64_t kBytesMost = 32 << 20, kSlicesMost = 64;
   const uint64_t sliceBytes = std::max<uint64_t>(sliceElements, 1) * sizeof(float);
   return static_cast<uint32_t>(std::clamp<uint64_t>(kBytesMost / sliceBytes, kWindow, kSlicesMost));
 }
 
-/// Of answers that pulls have under way: three quarters of what the daemon keeps for a connection, as it may
-/// count one for a moment longer than it is on its way.
+/// Limit on the bytes of outstanding answers to pulls: three quarters of what the daemon buffers for a
+/// connection, as it counts an answer until slightly after it was sent.
 uint64_t answerBytes(const SessionTerms& terms) { return terms.outgoingBytes / 4 * 3; }
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Of a shard's slices the oldest version counts: updates may land between them.
+/// Keeps the oldest version of a shard's slices: updates may happen between them.
 Status add(PullInfo& info, ShardId shard, const Result<SlicePulled>& pulled) {
   if (!pulled.ok()) return pulled.status();
   Version& oldest = info.versions[shard.value];
@@ -74,14 +74,14 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
     nextNotice_ = kj::READY_NOW;
     moved_ = kj::READY_NOW;
     lost_ = kj::READY_NOW;
-    transports_.close(connection_.ended().value_or(Error{ErrorCode::unavailable, "the client is gone"}));
+    transports_.close(connection_.ended().value_or(Error{ErrorCode::unavailable, "the client has ended"}));
   });
 }
 
 void Channel::watchSilence(std::chrono::milliseconds silence) {
   if (connection_.ended()) return;
   silence_ = std::make_unique<SilenceWatch>(connection_, silence, [this](const Error& why) {
-    // Not from within the watch, which is dropped.
+    // Deferred: fail() destroys the watch, which is the caller.
     ending_ = kj::evalLater([this, why] { return fail(why); }).eagerlyEvaluate(nullptr);
   });
 }
@@ -103,7 +103,7 @@ void Channel::watchNotice(uint64_t move) {
                   }
                   if (const uint64_t asked = notice.getMove(); asked != 0) {
                     if (moveAsked_) moveAsked_->tell(asked, notice.getMoveDaemons());
-                    // Not from within the promise that takes its place.
+                    // Deferred: watchNotice() replaces the promise that runs this.
                     nextNotice_ =
                         kj::evalLater([this, asked] { watchNotice(asked); }).eagerlyEvaluate(nullptr);
                     return;
@@ -120,7 +120,7 @@ void Channel::watchNotice(uint64_t move) {
 
 uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
   if (!transports_.shouldGoByDevices(offer, terms_)) return chunkBytes_ / sizeof(float);
-  // A ring has room for two slices each way, so that one is copied while the other travels.
+  // A ring holds two slices in each direction, so that one is copied while the other travels.
   return std::max(chunkBytes_, std::min(deviceChunkBytes_, offer.ringBytesMax / 4)) / sizeof(float);
 }
 
@@ -128,7 +128,7 @@ void Channel::sizeWindows() {
   uint64_t largest = 0;
   for (const Slice& slice : terms_.slices) largest = std::max<uint64_t>(largest, slice.count);
   const uint32_t most = windowGrows_ ? std::max(mostInFlight(largest), window_) : window_;
-  // Pulls may be under way from before, of who observes once more.
+  // A reader that observes again may have earlier pulls in progress.
   pulling_.setLimits(window_, most);
   pushing_.setLimits(window_, most);
   answers_.setBytes(answerBytes(terms_));
@@ -142,7 +142,7 @@ kj::Promise<Status> Channel::begin(Admission in, uint64_t sliceElements) {
   carried_ = terms_.slices;
   if (connection_.canPush()) watchSession();
   return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {
-    // Pulls out of shared memory make no calls, in which the end of the connection would show.
+    // Pulls from shared memory make no calls, in which the end of the connection would show.
     if (status.ok() && transports_.sharedModel()) {
       lost_ = connection_.whenDisconnected().eagerlyEvaluate(nullptr);
     }
@@ -202,7 +202,7 @@ std::shared_ptr<EncodedPushes> Channel::carry(uint32_t number, uint32_t links,
                [&](const Slice& slice) { return linkOf(slice.shard, links) == number; });
   transports_.useRowCodecs(terms_.codec, terms_.pullCodec);
   std::shared_ptr<EncodedPushes> own;
-  // Another daemon may cut the model otherwise: then what was left out of the pushes before is given up.
+  // Another daemon may cut the model differently: then the residual of earlier pushes is discarded.
   if (terms_.codec && encoder && encoder->fits(*terms_.codec, carried_)) own = encoder;
   if (terms_.codec && !own) {
     own = std::make_shared<EncodedPushes>(terms_.codec, carried_, terms_.rank.value + 1);
@@ -282,7 +282,7 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
         .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
           if (!status.ok()) return status.error();
           info->seconds = secondsSince(start);
-          std::ranges::replace(info->versions, kUnread, Version{});  // shards that it was not asked for
+          std::ranges::replace(info->versions, kUnread, Version{});  // shards that were not pulled
           return std::move(*info);
         });
   });
@@ -353,7 +353,7 @@ uint32_t Channel::partsOf(const PushRequest& request) const {
 
 kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
   const bool rowsAlone = request.gradient.empty();
-  // Of trainers that average, the one that pushes has no rows to go with the average.
+  // Under allreduce the trainer that pushes the average has no rows to push with it.
   const bool tensorsAlone = !rowsAlone && !request.rows && terms_.allReduce.timeout.count() > 0;
   request.parts = partsOf(request);
   return connection_.call(
@@ -565,7 +565,7 @@ kj::Promise<void> Channel::leaveAndFail(const Error& why) {
 kj::Promise<void> Channel::fail(const Error& why) {
   connection_.end(why);
   pushes_.stopAll(*connection_.ended());
-  // Off the stack of whoever found out.
+  // Off the stack of the caller.
   return kj::evalLater([this] { connection_.tearDown(); });
 }
 

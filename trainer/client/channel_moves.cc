@@ -1,4 +1,4 @@
-// What a Channel has to do with moves of the model to other daemons.
+// The part of Channel that handles moves of the model to other daemons.
 
 #include <memory>
 #include <utility>
@@ -25,7 +25,7 @@ std::shared_ptr<const MoveHeard> Channel::hearOfMove() {
                  if (places.ok()) moveHeard_->tell(*std::move(places));
                })
                .attach(kj::mv(over))
-               // An older daemon does not tell; a broken connection shows in the next call.
+               // An older daemon does not support the call; a broken connection shows in the next one.
                .eagerlyEvaluate([](kj::Exception&&) {});
   return moveHeard_;
 }
@@ -41,7 +41,7 @@ kj::Promise<Result<DaemonPlaces>> Channel::stepAside(uint64_t move, const std::s
       if (answer.isGoOn()) return DaemonPlaces();
       PSD_ASSIGN_OR_RETURN(DaemonPlaces places, wire::readPlaces(server, answer.getMoved()));
       if (!places.empty()) return places;
-      return Error{ErrorCode::protocolMismatch, server + ": says that the model has moved, and not where"};
+      return Error{ErrorCode::protocolMismatch, server + ": reports a move of the model without addresses"};
     });
   });
 }

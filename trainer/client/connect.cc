@@ -1,5 +1,5 @@
-// What Client does by itself, above all connect(): a client of one daemon, or of several that serve a model
-// together.
+// Client::connect() and the defaults of Client: creates a client of one daemon, or of several that serve a
+// model together.
 
 #include <algorithm>
 #include <chrono>
@@ -17,11 +17,11 @@
 namespace psd {
 namespace {
 
-constexpr size_t kMovesMax = 8;  // from one to the next
+constexpr size_t kMovesMax = 8;  // from one daemon to the next
 
 using Clock = std::chrono::steady_clock;
 
-/// Until then, and at least a moment.
+/// Time until then, at least 1 ms.
 std::chrono::milliseconds timeTo(Clock::time_point until) {
   return std::max(std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()),
                   std::chrono::milliseconds(1));
@@ -35,31 +35,30 @@ Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options,
   return client;
 }
 
-/// Whether a token that went over TLS to `first` may go to the other daemons too.
+/// Checks that a token that was sent to `first` over TLS may be sent to the other daemons too.
 Status checkToken(const ClientOptions& options, const std::string& first) {
   if (!first.starts_with("tls://") || tokenInTheClear(options.token, options.servers).empty()) return {};
   return {
       ErrorCode::invalidArgument,
-      "the token, which went over TLS so far, would go there in the clear: all addresses in `daemons` are "
-      "to be tls://, unix:// or of this machine"};
+      "the token, sent over TLS so far, would be sent there in the clear: every address in `daemons` must "
+      "be tls://, unix:// or of this machine"};
 }
 
-/// Whether a client that was at `before` may go to the servers that `options` names now, of which a daemon
-/// has told.
+/// Checks that a client that was at `before` may connect to the servers in `options`, which a daemon named.
 Status mayGoThere(const ClientOptions& options, const std::string& before) {
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
   return checkToken(options, before);
 }
 
-/// Connects to a daemon that another one has told of, as that one's `index`.
+/// Connects to a daemon that another daemon named as number `index`.
 Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const DaemonIdentity& told,
                                              uint32_t index, Clock::time_point until) {
   PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, timeTo(until)));
   const DaemonIdentity& itself = client->identity();
   if (itself.daemons == told.daemons && itself.index == index) return client;
   return Error{ErrorCode::protocolMismatch,
-               fmt::format("this one says that it is daemon {} of {}; all that serve a model are given the "
-                           "same `daemons`, each its own `index`",
+               fmt::format("this one says that it is daemon {} of {}; all daemons of a model must be "
+                           "configured with the same `daemons`, each with its own `index`",
                            itself.index, std::max<size_t>(itself.daemons.size(), 1))};
 }
 
@@ -71,7 +70,7 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
     ClientOptions own = options;
     own.servers = told.daemons[i];
     own.cudaDevice = -1;  // values of several daemons are exchanged in host memory
-    // The address that the user gave comes first: it may be a Unix socket, through which memory is shared.
+    // The address that the user gave comes first: it may be a Unix socket, over which memory is shared.
     if (i == told.index && std::ranges::find(own.servers, first.server()) == own.servers.end()) {
       own.servers.insert(own.servers.begin(), first.server());
     }
@@ -95,8 +94,8 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
       std::make_unique<PartitionedClient>(std::move(daemons), options.retryTimeout, options.resumable));
 }
 
-/// Connects to the daemons that serve the model: those of which `options` names one, or where they say that
-/// it has moved to, which `options` names then.
+/// Connects to the daemons that serve the model: `options` names one of them, or one from which it has moved.
+/// On return `options` names where the model is.
 Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options) {
   const auto until = Clock::now() + options.connectTimeout;
   for (size_t moves = 0;; moves++) {
@@ -108,7 +107,7 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options
       return std::unique_ptr<MovableClient>(std::move(client));
     }
     if (moves == kMovesMax) {
-      return Error{ErrorCode::unavailable, client->server() + ": the model has moved on, again and again"};
+      return Error{ErrorCode::unavailable, client->server() + ": the model has moved too many times"};
     }
     const std::vector<std::string> from = std::exchange(options.servers, told.movedTo.front());
     PSD_RETURN_IF_ERROR(mayGoThere(options, client->server()));
@@ -130,7 +129,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
   ClientOptions own = options;
-  if (own.incarnation == 0) own.incarnation = drawId();  // one trainer, wherever it goes on
+  if (own.incarnation == 0) own.incarnation = drawId();  // one trainer, also across moves
   ClientOptions here = own;
   PSD_ASSIGN_OR_RETURN(auto first, connectWhereServed(here));
   const auto elsewhere = [own, at = std::make_shared<std::vector<std::string>>(here.servers)](

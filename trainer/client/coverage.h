@@ -7,16 +7,16 @@
 
 namespace psd {
 
-/// Tells which slices of an arena are complete while its ranges are reported. Owned by one thread.
+/// Tracks which slices of an arena are complete as ranges are reported. Owned by one thread.
 class Coverage {
  public:
-  /// `slices` in arena order and without a gap, as cutIntoSlices() gives them.
+  /// `slices`: in arena order and without gaps, as from cutIntoSlices().
   explicit Coverage(const std::vector<Slice>& slices);
 
-  /// Notes the elements [begin, begin + count), none of which was noted before; gives the indexes of the
-  /// slices that became complete by it.
+  /// Records the elements [begin, begin + count), none of which was recorded before; returns the indexes of
+  /// the slices that this completes.
   std::vector<size_t> add(uint64_t begin, uint64_t count);
-  /// Elements not noted yet.
+  /// Elements not recorded yet.
   uint64_t missing() const { return missing_; }
 
  private:

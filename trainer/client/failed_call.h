@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// A call that was wrong from the start: its answer is there already.
+/// A call that failed before it was sent: its answer is available immediately.
 template <class T>
 Pending<T> failedCall(Error error) {
   class Failed final : public Pending<T>::Impl {
@@ -23,7 +23,7 @@ Pending<T> failedCall(Error error) {
   return Pending<T>(std::make_unique<Failed>(std::move(error)));
 }
 
-/// A push that was wrong from the start. Used by the client's thread.
+/// A push that failed before it was sent. Used on the client's thread.
 class FailedPush final : public PartialPush {
  public:
   explicit FailedPush(Error error) : error_(std::move(error)) {}

@@ -7,15 +7,15 @@
 
 namespace psd {
 
-/// Connections that break one right after the other, each before it was of any use: together they are one
-/// fault, which lasts since the first of them. Pure but for the seed; owned by one thread.
+/// Groups consecutive faults: connections that break one after another, each before it was useful, count as
+/// one fault that lasts since the first. Pure except for the seed; owned by one thread.
 class FaultRow {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit FaultRow(uint64_t seed) : seed_(seed) {}
 
-  /// A connection broke at `now`. Gives since when there has been nothing but faults.
+  /// A connection broke at `now`. Returns the start of the current run of faults.
   Clock::time_point broke(Clock::time_point now) {
     again_ = back_ && now - *back_ < kOfUse;
     if (!again_) {
@@ -24,18 +24,19 @@ class FaultRow {
     }
     return since_;
   }
-  /// There is a connection again, at `now`.
+  /// A new connection was established at `now`.
   void back(Clock::time_point now) { back_ = now; }
   /// A call was answered over it.
   void answered() { back_.reset(); }
 
-  /// Whether the connection that broke last was of no use.
+  /// Whether the connection that broke last was useless.
   bool again() const { return again_; }
-  /// How long to pause before there is another one.
+  /// How long to pause before the next attempt to connect.
   std::chrono::milliseconds pause() { return again_ ? backoff_->next() : std::chrono::milliseconds(0); }
 
  private:
-  /// Who waits for others is not answered for long: a connection that stood was of use.
+  /// A connection that lasted this long was useful even without an answer: calls that wait for other trainers
+  /// are unanswered for long.
   static constexpr std::chrono::seconds kOfUse{1};
 
   uint64_t seed_;

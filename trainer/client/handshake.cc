@@ -19,7 +19,7 @@
 namespace psd {
 namespace {
 
-/// Nothing where its type is none that this program knows.
+/// Empty if this program does not know the type.
 std::optional<InnerOptimizer> readInner(schema::InnerOptimizer::Reader in) {
   using Type = schema::InnerOptimizer::Type;
   InnerOptimizer inner;
@@ -55,25 +55,24 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
            .deltas = std::string(wire::textIn(local.getDeltas())),
            .arrivals = std::max(local.getArrivals(), 1u)};
   if (!steps.deltas.empty() && !findDecoder(steps.deltas)) {
-    return {ErrorCode::protocolMismatch,
-            fmt::format("the daemon's deltas are in a codec that this program does "
-                        "not have: {}",
-                        printable(steps.deltas, 100))};
+    return {ErrorCode::protocolMismatch, fmt::format("the daemon's deltas use a codec that this program does "
+                                                     "not have: {}",
+                                                     printable(steps.deltas, 100))};
   }
   if (local.hasInner()) {
     steps.inner = readInner(local.getInner());
     if (!steps.inner || !steps.inner->makesSense()) {
-      return {ErrorCode::protocolMismatch, "the daemon's inner optimizer makes no sense"};
+      return {ErrorCode::protocolMismatch, "the daemon's inner optimizer is invalid"};
     }
   }
   const bool streams = steps.period != 0 && steps.fragments <= steps.period &&
                        steps.delay < steps.period / steps.fragments && steps.blend >= 0 && steps.blend < 1;
   if (streams && std::isfinite(steps.rate) && std::isfinite(steps.alpha)) return {};
-  return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
+  return {ErrorCode::protocolMismatch, "the daemon's local steps are invalid"};
 }
 
-/// Of which fragment each shard of the plan is. Each fragment has one at least; of a partition's, other
-/// daemons may have it.
+/// Reads the fragment of each shard of the plan. Each fragment has at least one shard; for a partition, other
+/// daemons may hold it.
 Status readFragments(schema::ModelAccess::Reader access, const ModelSpec& model, SessionTerms& terms) {
   const uint32_t count = terms.localSteps.fragments;
   const auto fragments = access.getFragmentOfShard();
@@ -82,7 +81,7 @@ Status readFragments(schema::ModelAccess::Reader access, const ModelSpec& model,
   const size_t least = count == 1 ? 0 : model.partition.isWhole() ? count : 1;
   if (fragments.size() != (count > 1 ? terms.plan.shards.size() : 0) || seen.size() < least ||
       (!seen.empty() && *seen.rbegin() >= count)) {
-    return {ErrorCode::protocolMismatch, "the daemon's fragments are not of its shards"};
+    return {ErrorCode::protocolMismatch, "the daemon's fragments do not match its shards"};
   }
   for (kj::uint i = 0; i < fragments.size(); i++) terms.plan.shards[i].group = fragments[i];
   return {};
@@ -95,13 +94,13 @@ Status readAllReduce(schema::ModelAccess::Reader access, AllReduceTerms& terms) 
   const uint64_t timeout = told.getTimeoutMs();
   terms = {std::chrono::milliseconds(std::min(timeout, kDayMs)), told.getBucketBytes()};
   if (timeout > 0 && timeout <= kDayMs && terms.bucketBytes >= sizeof(float)) return {};
-  return {ErrorCode::protocolMismatch, "the daemon's terms of allreduce make no sense"};
+  return {ErrorCode::protocolMismatch, "the daemon's terms of allreduce are invalid"};
 }
 
-/// Fails unless every id of every table lies in one of the row shards, in the order of these.
+/// Fails unless every id of every table belongs to one of the row shards, in their order.
 Status checkRowShards(const ModelSpec& model, const std::vector<RowShardTerms>& shards) {
-  const Error bad{ErrorCode::protocolMismatch, "the daemon's row shards do not hold the model's tables"};
-  std::vector<uint64_t> next(model.tables.size());  // first hash that no shard has, by table
+  const Error bad{ErrorCode::protocolMismatch, "the daemon's row shards do not cover the model's tables"};
+  std::vector<uint64_t> next(model.tables.size());  // first hash not covered yet, by table
   std::vector<bool> whole(model.tables.size());
   for (const RowShardTerms& shard : shards) {
     if (shard.hashLast < shard.hashFirst || !std::ranges::is_sorted(shard.tables)) return bad;
@@ -167,7 +166,7 @@ Result<std::shared_ptr<const Codec>> agreedCodec(const std::string& server, std:
   auto made = makeCodec(spec.empty() ? "none" : spec);
   if (!made.ok()) {
     return Error{ErrorCode::protocolMismatch,
-                 fmt::format("{} asks for a codec that this program does not have: {}", server,
+                 fmt::format("{} requires a codec that this program does not have: {}", server,
                              printable(made.message(), 300))};
   }
   return (*made)->name() == "none" ? nullptr : *made;
@@ -286,7 +285,7 @@ Result<FormedGroup> readGroup(schema::GroupResult::Reader answer) {
                              static_cast<uint16_t>(port)});
   }
   if (sound) return group;
-  return Error{ErrorCode::protocolMismatch, "the daemon's group of trainers makes no sense"};
+  return Error{ErrorCode::protocolMismatch, "the daemon's averaging group is invalid"};
 }
 
 kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms) {

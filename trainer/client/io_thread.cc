@@ -12,7 +12,7 @@ namespace psd {
 IoThread::IoThread() {
   std::promise<void> running;
   std::future<void> started = running.get_future();
-  // Signals are the program's business: the new thread inherits a mask that blocks them all.
+  // The program handles signals: the new thread inherits a mask that blocks them all.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -80,7 +80,7 @@ kj::Promise<void> IoThread::serve() {
     std::lock_guard lock(mutex_);
     wake_ = kj::mv(next.fulfiller);
   }
-  runPosted();  // what came while nothing would have woken the loop
+  runPosted();  // posts that arrived while wake_ was null
   return next.promise.then([this] { return serve(); });
 }
 

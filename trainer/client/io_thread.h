@@ -11,18 +11,18 @@
 
 namespace psd {
 
-/// A background thread that runs an event loop with no signals delivered to it. Owned by one thread, which
-/// makes all calls but post().
+/// A background thread that runs an event loop, with all signals blocked. Owned by one thread, which makes
+/// all calls except post().
 class IoThread {
  public:
-  /// Returns once the loop runs; throws std::runtime_error where the system gives no thread, or no
-  /// descriptors for the loop.
+  /// Returns once the loop runs; throws std::runtime_error if the system has no thread, or no descriptors for
+  /// the loop.
   IoThread();
-  /// Ends the loop; whatever lives on it must be gone.
+  /// Ends the loop; every object on it must have been destroyed.
   ~IoThread();
 
-  /// Runs `work(io)` on the loop and waits for what it returns, a value or a promise of one. What `work`
-  /// throws is thrown here.
+  /// Runs `work(io)` on the loop and waits for its result, a value or a promise of one. Exceptions of `work`
+  /// are rethrown here.
   template <class Work>
   auto runSync(Work&& work) {
     return executor_->executeSync([this, &work] {
@@ -31,26 +31,26 @@ class IoThread {
     });
   }
 
-  /// Runs `work`, which throws nothing, on the loop and does not wait for it: after what was posted before,
-  /// ahead of a later runSync(). From any thread.
+  /// Runs `work`, which does not throw, on the loop without waiting for it: after earlier posts and before a
+  /// later runSync(). Callable from any thread.
   void post(std::function<void()> work);
 
  private:
   using Wake = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
 
-  /// On the loop's thread: runs it, and says when it does.
+  /// On the loop's thread: runs it, and sets `running` once it does.
   void run(kj::AsyncIoContext& io, std::promise<void>& running);
   /// On the loop's thread.
   void runPosted();
-  /// Makes the next post() wake the loop; resolves when it did.
+  /// Makes the next post() wake the loop; resolves when that has happened.
   kj::Promise<void> serve();
 
   kj::AsyncIoContext* io_ = nullptr;
   kj::Own<const kj::Executor> executor_;
   kj::Own<kj::PromiseFulfiller<void>> exit_;  // belongs to the loop's thread
-  std::mutex mutex_;                          // guards these two
+  std::mutex mutex_;                          // guards posted_ and wake_
   std::vector<std::function<void()>> posted_;
-  Wake wake_;  // null while the loop is on its way to posted_ already
+  Wake wake_;  // null while the loop is about to run posted_
   std::thread thread_;
 };
 

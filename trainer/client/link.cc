@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// Calls turn every failure into a result; nothing is left to report.
+/// Calls turn every failure into a result, so there is nothing left to report.
 class NoFailures final : public kj::TaskSet::ErrorHandler {
  public:
   void taskFailed(kj::Exception&&) override {}
@@ -30,7 +30,7 @@ Link::Link() {
 
 void Link::close() {
   io_.runSync([this](kj::AsyncIoContext&) {
-    tasks_ = nullptr;  // calls that nobody waited for
+    tasks_ = nullptr;  // abandoned calls
     channel_ = nullptr;
     retired_ = nullptr;
   });

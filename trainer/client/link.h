@@ -13,46 +13,47 @@
 
 namespace psd {
 
-/// The place of a connection in a client: one Channel after another, on an I/O thread of its own. Owned by
-/// the client's thread, which makes all calls where nothing else is said.
+/// One connection slot of a client: a succession of Channels, on its own I/O thread. Owned by the client's
+/// thread, which makes all calls unless noted otherwise.
 class Link {
  public:
   template <class T>
   using Future = std::shared_future<Result<T>>;
 
-  /// ErrorCode::overloaded where the system has no thread or descriptors left.
+  /// ErrorCode::overloaded if the system is out of threads or descriptors.
   static Result<std::unique_ptr<Link>> make();
   ~Link() { close(); }
 
-  /// A new Channel over a socket that is connected to the address, which has agreed on the protocol within
-  /// `timeout`, in place of the one before. Gives what the daemon says of itself.
+  /// Replaces the channel by a new one over a socket connected to `address`, logged in within `timeout`.
+  /// Returns what the daemon says of itself.
   Result<DaemonIdentity> open(OwnFd fd, const Address& address, const ClientOptions& options,
                               std::chrono::milliseconds timeout);
-  /// Runs `work(channel, timer)` on the I/O thread and waits for what it promises, an `Answer`: a Result or a
+  /// Runs `work(channel, timer)` on the I/O thread and waits for its promise of an `Answer`: a Result or a
   /// Status.
   template <class Answer, class Work>
   Answer call(Work work);
   /// Starts a call on the I/O thread, after those started before.
   template <class T>
   Future<T> start(std::function<kj::Promise<Result<T>>(Channel&)> work);
-  /// Runs `work(channel)` on the I/O thread and gives what it returns.
+  /// Runs `work(channel)` on the I/O thread and returns its result.
   template <class Work>
   auto look(Work work) {
     return io_.runSync([&](kj::AsyncIoContext&) { return work(*channel_); });
   }
-  /// Runs `work` on the I/O thread, if there is a channel then, and does not wait for it. From any thread.
+  /// Runs `work` on the I/O thread, if there is a channel then, without waiting for it. Callable from any
+  /// thread.
   void post(std::function<void(Channel&)> work);
 
-  /// See Channel::carry(); the encoder is the last channel's.
+  /// See Channel::carry(); passes the last channel's encoder on.
   void carry(uint32_t number, uint32_t links);
-  /// See Channel::fail(); nothing where there is no channel.
+  /// See Channel::fail(); does nothing without a channel.
   void fail(const Error& why);
-  /// fail() without waiting for it. From any thread.
+  /// fail() without waiting for it. Callable from any thread.
   void failSoon(const Error& why);
-  /// Says goodbye, and fails what is under way with `why` once that is answered, or in two seconds. Does not
-  /// wait for it. From any thread.
+  /// Says goodbye, and fails all calls in progress with `why` once that is answered, or after two seconds.
+  /// Does not wait. Callable from any thread.
   void leaveSoon(const Error& why);
-  /// Drops channel and calls; those that use memory of the caller have ended by then.
+  /// Destroys the channel and its calls; those that use memory of the caller have ended on return.
   void close();
 
  private:
@@ -60,27 +61,27 @@ class Link {
 
   IoThread io_;
   std::string server_;  // of the channel
-  // What follows belongs to the I/O thread.
+  // The rest belongs to the I/O thread.
   kj::Own<kj::TaskSet> tasks_;
   kj::Own<Channel> channel_;
-  kj::Own<Channel> retired_;                // the channel before, until what was under way on it has failed
-  std::shared_ptr<EncodedPushes> encoder_;  // of pushes, from one channel to the next; null: they need none
+  kj::Own<Channel> retired_;                // the previous channel, until its calls have failed
+  std::shared_ptr<EncodedPushes> encoder_;  // of pushes, kept from one channel to the next; null: no codec
 };
 
-/// The answers of all connections to a call of which each has a share. Used by the client's thread.
+/// The answers of all connections to a call in which each has a share. Used on the client's thread.
 template <class T>
 class Answers {
  public:
-  /// Nothing was asked yet.
+  /// No call was started.
   Answers() = default;
   explicit Answers(std::vector<Link::Future<T>> parts) : parts_(std::move(parts)) {}
 
   bool asked() const { return !parts_.empty(); }
   bool ready() const { return readyWithin(std::chrono::seconds(0)); }
-  /// Whether all answers are there; waits for that of each connection no longer than `time`.
+  /// Whether all answers have arrived; waits at most `time` for that of each connection.
   bool readyWithin(std::chrono::milliseconds time) const;
-  /// Waits for all. Of several errors the first, but rather one that says more than that a connection is
-  /// lost.
+  /// Waits for all. Of several errors returns the first, preferring one that says more than that a connection
+  /// was lost.
   Result<T> get() const;
 
  private:
@@ -92,7 +93,7 @@ Answer Link::call(Work work) {
   try {
     return io_.runSync([&](kj::AsyncIoContext& io) { return work(*channel_, io.provider->getTimer()); });
   } catch (const kj::Exception& exception) {
-    // Channel types its own errors; what is left is a timeout.
+    // Channel turns its own failures into errors; only a timeout is left.
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
       return Error{ErrorCode::unavailable, server_ + ": no answer in time"};
     }

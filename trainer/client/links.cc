@@ -3,7 +3,7 @@
 namespace psd {
 
 Links::~Links() {
-  // All before the first goes: one that fails tells the others.
+  // Close all before any is destroyed: a link that fails posts to the others.
   for (const auto& link : links_) link->close();
 }
 

@@ -8,37 +8,38 @@
 
 namespace psd {
 
-/// A client's connections, as they are now. The first joins; where there are others they attach, and all
-/// stand or fall together. Owned by the client's thread.
+/// A client's current connections. The first joins; the others attach, and a failure of one fails all. Owned
+/// by the client's thread.
 class Links {
  public:
   explicit Links(std::unique_ptr<Link> first) { links_.push_back(std::move(first)); }
   ~Links();
 
-  /// The one that makes all calls of which there are no shares.
+  /// Makes all calls that are not divided among connections.
   Link& first() const { return *links_.front(); }
   Link& at(uint32_t index) const { return *links_[index]; }
-  /// Which of the channels that took each other's place the first has; rises.
+  /// Number of the first link's current channel; rises with each new one.
   uint64_t number() const { return number_; }
   void countChannel() { number_++; }
-  /// What each carries.
+  /// The slices that each connection carries.
   const std::shared_ptr<const DividedSlices>& slices() const { return slices_; }
   uint32_t inUse() const { return slices_->links; }
   /// Null where values are pulled slice by slice.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
 
-  /// After the first has joined or observes: it carries all, and shares the daemon's memory if it may.
+  /// After the first has joined or observes: it carries all slices, and uses the daemon's shared memory if
+  /// offered.
   void useFirst();
-  /// One of so many, made if need be.
+  /// The link at `index`, created if needed.
   Result<Link*> make(uint32_t index);
-  /// From now on, when that many have a channel in the session, they divide the slices among them, and when
-  /// one of them fails all do.
+  /// When the first `links` have a channel in the session: divides the slices among them; from now on, when
+  /// one fails, all do.
   void divide(uint32_t links);
-  /// Undoes the last: a connection that fails leaves the others alone.
+  /// Undoes the coupling: a connection that fails no longer fails the others.
   void standAlone();
   void fail(const Error& why);
 
-  /// Starts a call of which each connection in use has its share.
+  /// Starts a call in which each connection in use has a share.
   template <class T>
   Answers<T> startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work) const {
     std::vector<Link::Future<T>> parts;
@@ -47,7 +48,7 @@ class Links {
   }
 
  private:
-  std::vector<std::unique_ptr<Link>> links_;  // as many as were ever needed
+  std::vector<std::unique_ptr<Link>> links_;  // never shrinks
   uint64_t number_ = 0;
   std::shared_ptr<const DividedSlices> slices_ = std::make_shared<DividedSlices>();
   std::shared_ptr<const SharedModel> shared_;

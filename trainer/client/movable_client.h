@@ -12,32 +12,32 @@
 
 namespace psd {
 
-/// What a trainer brings along that was in at other daemons before, from which the model has moved. A value
+/// State that a trainer transfers from the daemons that it was joined at before the model moved. A value
 /// type.
 struct MovedFrom {
-  uint64_t move = 0;                 ///< the move's number
-  uint64_t daemon = 0;               ///< which process its daemon, or the lead, was
-  std::map<Step, HeldSamples> held;  ///< samples of gradients that are not answered, or yet to come
+  uint64_t move = 0;                 ///< number of the move
+  uint64_t daemon = 0;               ///< random number of the process of its daemon, or of the lead
+  std::map<Step, HeldSamples> held;  ///< samples of gradients that are unanswered or yet to come
 };
 
-/// A client of certain daemons, which may be asked to let the model move to others. Owned by the client's
+/// A client of a fixed set of daemons that can follow a move of the model to others. Owned by the client's
 /// thread.
 class MovableClient : public Client {
  public:
-  /// Whether the daemons wait for this trainer to step aside for a move.
+  /// Whether the daemons wait for this trainer to quiesce for a move.
   virtual bool moveAsked() const = 0;
-  /// After observe(): the daemons to which the model has moved, where that is known within that time; none:
-  /// as far as is known it has not. Waits no longer than there is something to hear.
+  /// After observe(): the daemons to which the model has moved; empty: not known to have moved. Waits up to
+  /// `within` while an answer is outstanding.
   virtual DaemonPlaces movedTo(std::chrono::milliseconds within) const = 0;
-  /// Steps aside, while no call is under way, until the move is over. Gives the daemons that serve the model
-  /// then; none: these do, and calls go on.
+  /// Quiesces, while no call is in progress, until the move is over. Returns the daemons that serve the model
+  /// then; empty: these do, and calls continue.
   virtual Result<DaemonPlaces> stepAside() = 0;
-  /// After stepAside(): what join() of a client of the other daemons is to be given.
+  /// After stepAside(): the state to pass to comeFrom() of the client of the other daemons.
   virtual MovedFrom movedFrom() const = 0;
-  /// Before join(): the trainer was in at other daemons.
+  /// Before join(): the trainer was joined at other daemons.
   virtual void comeFrom(const MovedFrom& before) = 0;
-  /// After join(), of a trainer whose arrays are in the memory of ClientOptions::cudaDevice already: as
-  /// useDeviceMemory(), and by way of host memory where the daemon shares none. False where that cannot be.
+  /// After join(), of a trainer whose arrays are already in the memory of ClientOptions::cudaDevice: as
+  /// useDeviceMemory(), but through host memory where the daemon shares none. False if neither is possible.
   virtual bool stayOnDevice() = 0;
 };
 

@@ -5,20 +5,20 @@
 
 namespace psd {
 
-/// What a connection's I/O thread was told of a move of the model to other daemons, for the client's thread.
-/// Thread-safe.
+/// A pending move of the model to other daemons: set by a connection's I/O thread, read by the client's
+/// thread. Thread-safe.
 class MoveAsked final {
  public:
-  /// A move of that number is about to begin, to so many daemons.
+  /// Move number `move`, to `daemons` daemons, is about to start.
   void tell(uint64_t move, uint32_t daemons) {
     daemons_ = daemons;
     move_ = move;
   }
-  /// The connection is another one.
+  /// The connection has changed.
   void forget() { move_ = 0; }
-  /// That move was dealt with; a newer one stays.
+  /// Clears that move after it was handled; a newer one stays.
   void forget(uint64_t move) { move_.compare_exchange_strong(move, 0); }
-  /// 0: there is none.
+  /// 0: none.
   uint64_t move() const { return move_; }
   uint32_t daemons() const { return daemons_; }
 

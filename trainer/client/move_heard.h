@@ -9,11 +9,11 @@
 
 namespace psd {
 
-/// Where the model has moved to from a daemon that is observed, as the connection's I/O thread hears, for the
+/// Where the model has moved to from an observed daemon: set by the connection's I/O thread, read by the
 /// client's thread. Thread-safe.
 class MoveHeard final {
  public:
-  /// It has moved there; the first word stands.
+  /// The model has moved there; later calls are ignored.
   void tell(DaemonPlaces to) {
     const std::lock_guard hold(mutex_);
     if (over_) return;
@@ -21,15 +21,15 @@ class MoveHeard final {
     over_ = true;
     told_.notify_all();
   }
-  /// Nothing more will be heard.
+  /// No further notification will arrive.
   void end() { tell({}); }
-  /// Whether it is known, or nothing more will be heard.
+  /// Whether the outcome is known, or no further notification will arrive.
   bool over() const {
     const std::lock_guard hold(mutex_);
     return over_;
   }
-  /// Waits until over(), for that time at most; gives the daemons that serve the model now; none: as far as
-  /// is known it has not moved.
+  /// Waits until over(), at most `time`; returns the daemons that serve the model now; empty: not known to
+  /// have moved.
   DaemonPlaces within(std::chrono::milliseconds time) const {
     std::unique_lock hold(mutex_);
     told_.wait_for(hold, time, [this] { return over_; });

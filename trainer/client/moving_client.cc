@@ -15,10 +15,10 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kNoticePause{5};     // for a notice that is on its way
-constexpr std::chrono::milliseconds kObservePause{20};   // for daemons that are about to let readers in
-constexpr std::chrono::milliseconds kReasonTime{2'000};  // for a daemon to say why it ends
-constexpr std::chrono::milliseconds kDialAttempt{500};   // between looks whether the trainer is told to stop
+constexpr std::chrono::milliseconds kNoticePause{5};     // for a notice that is in flight
+constexpr std::chrono::milliseconds kObservePause{20};   // for daemons that are about to admit readers
+constexpr std::chrono::milliseconds kReasonTime{2'000};  // for a daemon to report why it ends
+constexpr std::chrono::milliseconds kDialAttempt{500};   // between checks for an interruption
 
 /// Copies the values or the gradients of each row of `from` to its place in `to`, which has the same rows.
 template <class Of>
@@ -40,7 +40,7 @@ void copyRows(const RowBatch& from, RowBatch& to, const RowBatch& order, bool or
 std::span<float> valuesOf(RowBatch& batch, uint32_t table) { return batch.rows(table); }
 std::span<float> gradientsOf(RowBatch& batch, uint32_t table) { return batch.gradients(table); }
 
-/// A question about a round, which is lost when the model moves. Used by the client's thread.
+/// A roundDue() call, which is lost when the model moves. Used on the client's thread.
 class DueUntilMove final : public Pending<RoundDue>::Impl {
  public:
   DueUntilMove(Pending<RoundDue> due, std::shared_ptr<const uint64_t> moves)
@@ -48,7 +48,7 @@ class DueUntilMove final : public Pending<RoundDue>::Impl {
   bool done() const override { return *moves_ != asked_ || due_.done(); }
   Result<RoundDue> wait() override {
     if (*moves_ == asked_) return due_.wait();
-    return Error{ErrorCode::unavailable, "the model has moved to other daemons meanwhile"};
+    return Error{ErrorCode::unavailable, "the model has moved to other daemons"};
   }
 
  private:
@@ -59,7 +59,7 @@ class DueUntilMove final : public Pending<RoundDue>::Impl {
 
 }  // namespace
 
-/// A push that has begun, with its rows as the daemons want them. Used by the client's thread.
+/// A push that has started, with its rows divided among the current daemons. Used on the client's thread.
 class MovingClient::Partial final : public PartialPush {
  public:
   Partial(MovingClient& client, std::unique_ptr<PartialPush> push, const RowBatch* rows,
@@ -83,11 +83,11 @@ class MovingClient::Partial final : public PartialPush {
   MovingClient& client_;
   std::unique_ptr<PartialPush> push_;  // until finish()
   const RowBatch* const rows_;
-  const std::shared_ptr<RowBatch> divided_;  // null: rows_ will do
+  const std::shared_ptr<RowBatch> divided_;  // null: rows_ is divided correctly
 };
 
-/// A pull of who observes, which goes on at other daemons where the model has moved in its midst. Used by the
-/// client's thread; the client outlives it.
+/// A reader's pull, which continues at other daemons if the model moves during it. Used on the client's
+/// thread; the client outlives it.
 class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
  public:
   ObservedPull(MovingClient& client, std::span<float> destination, RowBatch* rows)
@@ -117,7 +117,7 @@ class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
   MovingClient& client_;
   const std::span<float> destination_;
   RowBatch* const rows_;
-  uint64_t moves_ = 0;  // that there were when it was sent
+  uint64_t moves_ = 0;  // number of moves when it was sent
   std::optional<Pending<PullInfo>> call_;
 };
 
@@ -160,15 +160,15 @@ Status MovingClient::beginStep() {
 }
 
 void MovingClient::settleCalls() {
-  for (const auto& call : calls_) call->settle();  // whoever asks is told later
+  for (const auto& call : calls_) call->settle();  // the answer is kept for its caller
   calls_.clear();
 }
 
 bool MovingClient::goesOn(const Error& why, uint64_t moves) {
   if (failed_ || interrupted_) return false;
   if (moves != *moves_) return true;
-  // Of what a daemon refuses as it ends, the reason may come after it; of a connection that has ended all was
-  // heard.
+  // When a daemon refuses a call because it ends, the reason may arrive later; over a connection that has
+  // ended nothing more arrives.
   const bool ends = why.code == ErrorCode::shuttingDown;
   if (!ends && !isLost(why)) return false;
   const DaemonPlaces places = inner_->movedTo(ends ? kReasonTime : std::chrono::milliseconds(0));
@@ -201,18 +201,17 @@ Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
   PSD_ASSIGN_OR_RETURN(const JoinInfo info,
                        inner_->join(joined_->membership, joined_->model, joined_->initialValues));
   if (info.local != info_.local) {
-    return {
-        ErrorCode::invalidArgument,
-        fmt::format("the daemons there have policy '{}', under which trainers take other steps by themselves "
-                    "than before; start this trainer anew",
-                    info.policy)};
+    return {ErrorCode::invalidArgument,
+            fmt::format("the daemons there use policy '{}', whose local steps differ from those that this "
+                        "trainer joined with; restart this trainer",
+                        info.policy)};
   }
   info_ = info;
   moved_ = true;
   if (onDevice_ && !inner_->stayOnDevice()) {
     return {ErrorCode::invalidArgument,
-            "the trainer's arrays are in the memory of a CUDA device, which several daemons do not exchange; "
-            "start it anew"};
+            "the trainer's arrays are in the memory of a CUDA device, which several daemons do not support; "
+            "restart it"};
   }
   return {};
 }
@@ -229,7 +228,7 @@ Status MovingClient::observeAt(const DaemonPlaces& places) {
       return {};
     }
     expect(nullptr);
-    // They let nobody in before they have heard that the move is done.
+    // They reject readers until they know that the move is complete.
     if (!isRetryable(observed.error().code) || std::chrono::steady_clock::now() > end) return observed;
     std::this_thread::sleep_for(kObservePause);
   }

@@ -15,13 +15,13 @@
 
 namespace psd {
 
-/// The Client of a model that may move to other daemons: a client of those that serve it, then of others. A
-/// trainer changes at the beginning of a step: with a pull, with samples to be taken, or with a push that no
-/// pull came before. Who observes changes with any call after the model has moved, or in a pull that the move
-/// came upon. Owned by one thread.
+/// The Client of a model that may move: wraps a client of the daemons that serve it, and replaces it after a
+/// move. A trainer changes over at the start of a step: in a pull, a request for samples, or a push without a
+/// preceding pull. A reader changes over in any call after the move, or in a pull during which it happened.
+/// Owned by one thread.
 class MovingClient final : public Client {
  public:
-  /// Makes a connected client of daemons of which these are addresses, within that time for each.
+  /// Returns a connected client of the daemons at `servers`, within `timeout` for each.
   using Connect = std::function<Result<std::unique_ptr<MovableClient>>(
       const std::vector<std::string>& servers, std::chrono::milliseconds timeout)>;
 
@@ -48,7 +48,7 @@ class MovingClient final : public Client {
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   Pending<RoundDue> roundDue(Version version) override;
-  // Trainers that make these calls step aside for no move.
+  // Trainers that make these calls cannot move.
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override {
     return inner_->pullFragment(destination, fragment);
   }
@@ -73,7 +73,7 @@ class MovingClient final : public Client {
   }
   Status leave() override;
   void interrupt() override;
-  /// Of who observes, empty from when the model has moved until a call goes on there.
+  /// For a reader, empty between a move of the model and the call that follows it.
   std::span<const float> view() const override {
     const bool elsewhere = observed_ && !inner_->movedTo({}).empty();
     return elsewhere ? std::span<const float>() : inner_->view();
@@ -83,7 +83,7 @@ class MovingClient final : public Client {
   uint64_t bytesPushed() const override { return bytesBefore_.second + inner_->bytesPushed(); }
 
  private:
-  /// How the trainer joined.
+  /// Arguments of the trainer's join().
   struct Joined {
     Membership membership;
     ModelSpec model;
@@ -92,48 +92,48 @@ class MovingClient final : public Client {
   class Partial;
   class ObservedPull;
 
-  /// A step begins: the model may move now. An Error: it did, and this trainer could not go on there.
+  /// Start of a step, where the model may move. An Error: it did, and this trainer could not follow.
   Status beginStep();
-  /// Of who observes, after a call failed with `why`, which was made after `moves` moves: whether it is to be
-  /// made again, at other daemons.
+  /// For a reader, after a call failed with `why`, which was made after `moves` moves: whether to repeat the
+  /// call at other daemons.
   bool goesOn(const Error& why, uint64_t moves);
-  /// Waits for what is under way.
+  /// Waits for calls in progress.
   void settleCalls();
   Pending<PullInfo> startPull(std::span<float> destination, RowBatch* rows);
   Status moveTo(const DaemonPlaces& places);
   Status joinAt(const DaemonPlaces& places, const MovedFrom& from);
   Status observeAt(const DaemonPlaces& places);
-  /// interrupt() is for this client too, until change(); null: for none.
+  /// Until change(), interrupt() applies to this client too; null: to none.
   void expect(MovableClient* next);
-  /// From now on all calls are of this client. The one before has ended.
+  /// From now on all calls go to `next`. Those of the previous client have ended.
   void change(std::unique_ptr<MovableClient> next);
   Result<std::unique_ptr<MovableClient>> connectTo(const std::vector<std::string>& servers) const;
-  /// What was pulled before the model moved as the basis of a push to the daemons of now.
+  /// Translates versions that were pulled before a move to a basis for the current daemons.
   std::vector<Version> asOfNow(const std::vector<Version>& basis) const;
-  /// A batch of the rows of `rows`, divided among the daemons of now; null where `rows` is so already.
+  /// A batch of the rows of `rows`, divided among the current daemons; null if `rows` already is.
   std::shared_ptr<RowBatch> dividedAnew(const RowBatch* rows) const;
   template <class Info>
   Pending<Info> track(Pending<Info> call, std::function<void(const Result<Info>&)> after = nullptr);
 
   std::list<std::shared_ptr<TrackedCall>>
-      calls_;         // that may be under way; outlive inner_, which may use what they own
-  std::mutex mutex_;  // guards the change of inner_ and next_, for interrupt()
+      calls_;         // that may be in progress; must outlive inner_, which may use what they own
+  std::mutex mutex_;  // guards changes of inner_ and next_, for interrupt()
   std::unique_ptr<MovableClient> inner_;
-  MovableClient* next_ = nullptr;  // that may follow inner_
+  MovableClient* next_ = nullptr;  // may replace inner_
   const Connect connect_;
   const std::chrono::milliseconds patience_;
   const std::function<void(const ClientEvent&)> onEvent_;
   std::atomic<bool> interrupted_{false};
   std::optional<Joined> joined_;
-  std::optional<ModelSpec> observed_;  // by who is no trainer
+  std::optional<ModelSpec> observed_;  // by a reader
   JoinInfo info_;
   std::optional<Error> failed_;  // a move that this trainer could not follow
-  size_t partials_ = 0;          // pushes that have begun and are not finished
+  size_t partials_ = 0;          // pushes that have started and are not finished
   bool pulled_ = false;          // since the last push
   bool onDevice_ = false;
   bool moved_ = false;
   const std::shared_ptr<uint64_t> moves_ = std::make_shared<uint64_t>(0);
-  std::pair<uint64_t, uint64_t> bytesBefore_;  // pulled and pushed, at daemons of before
+  std::pair<uint64_t, uint64_t> bytesBefore_;  // pulled and pushed at previous daemons
 };
 
 }  // namespace psd

@@ -13,21 +13,21 @@
 
 namespace psd {
 
-/// How long a call that others may hold up waits before it says so.
+/// How long a call that other trainers may delay waits before it is reported.
 inline constexpr std::chrono::milliseconds kLongWait{3'000};
 
-/// Tells a client's user what keeps it. Owned by the client's thread, but for tellSoon().
+/// Reports events to the client's user. Owned by the client's thread, except tellSoon().
 class Notices {
  public:
   using Callback = std::function<void(const ClientEvent&)>;
 
-  /// `callback` may be null: nobody is told.
+  /// `callback` may be null: nothing is reported.
   explicit Notices(Callback callback) : callback_(std::move(callback)) {}
 
   void tell(ClientEvent::What what, std::string line) const {
     if (callback_) callback_({what, std::move(line)});
   }
-  /// From any thread: to be told by the client's, at its next tellDue().
+  /// Queues a line, to be reported at the next tellDue(). Callable from any thread.
   void tellSoon(std::string line) {
     const std::lock_guard hold(mutex_);
     due_.push_back(std::move(line));
@@ -43,14 +43,14 @@ class Notices {
     }
     for (std::string& line : due) tell(ClientEvent::What::waits, std::move(line));
   }
-  /// Says, once a minute at most, that the client waits long for `what`.
+  /// Reports, at most once a minute, that the client waits long for `what`.
   void tellWait(const std::string& what) {
     const auto now = std::chrono::steady_clock::now();
     if (now < nextWait_) return;
     nextWait_ = now + std::chrono::minutes(1);
     tell(ClientEvent::What::waits, "waiting for " + what);
   }
-  /// Waits for an answer that other trainers may hold up.
+  /// Waits for an answer that other trainers may delay.
   template <class T>
   Result<T> outwait(const Link::Future<T>& answer, const std::string& what) {
     if (answer.wait_for(kLongWait) != std::future_status::ready) tellWait(what);
@@ -60,8 +60,8 @@ class Notices {
  private:
   const Callback callback_;
   std::chrono::steady_clock::time_point nextWait_{};
-  std::mutex mutex_;              // guards what follows
-  std::vector<std::string> due_;  // a few: one of each other daemon
+  std::mutex mutex_;              // guards the rest
+  std::vector<std::string> due_;  // at most one for each other daemon
   std::atomic<bool> isDue_ = false;
 };
 

@@ -17,9 +17,9 @@ namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kRankPause{100};
-constexpr std::chrono::milliseconds kHearPause{2};  // between looks whether the model has moved
+constexpr std::chrono::milliseconds kHearPause{2};  // between checks whether the model has moved
 
-/// What the daemons say, each once.
+/// What the daemons report, without duplicates.
 std::string eachOnce(const std::vector<std::string>& texts) {
   std::vector<std::string> found;
   for (const std::string& text : texts) {
@@ -49,9 +49,10 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
   PSD_RETURN_IF_ERROR(divide(model));
   newestValues_ = initialValues;
   Daemon& first = daemons_.front();
-  std::optional<std::span<const float>> values;  // that this trainer is to bring
-  std::optional<Status> others;                  // what came of joining them
-  // Where the lead asks for values the others get theirs before it: where it has some, all have.
+  std::optional<std::span<const float>> values;  // if this trainer is the initializer
+  std::optional<Status> others;                  // outcome of joining them
+  // If this trainer is the initializer, the other daemons get their values before the lead: once the lead has
+  // values, all have.
   const auto bring = [&] {
     if (!values) values = initialValues();
     if (!others || !others->ok()) others = joinOthers(values);
@@ -70,7 +71,7 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
 }
 
 std::span<const float> PartitionedClient::partOf(std::span<const float> all, const Daemon& daemon) const {
-  if (all.size() != elements_) return {};  // the daemon's client says so
+  if (all.size() != elements_) return {};  // the daemon's client reports the error
   return all.subspan(daemon.partition.begin, daemon.partition.count);
 }
 
@@ -93,19 +94,19 @@ Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<std::spa
   bringNewest(daemon);
   const bool hasTensors = daemon.partition.count > 0;
   if (asked && !values && hasTensors) {
-    return {ErrorCode::modelMismatch,
-            fmt::format("{} has no values, and the daemons before it have some: it came back without what it "
-                        "had (`durability` keeps it). Start all daemons anew, or this one with what it had",
-                        daemon.name)};
+    return {
+        ErrorCode::modelMismatch,
+        fmt::format("{} has no values, and the daemons before it have some: it restarted without its "
+                    "state (`durability` keeps it). Restart all daemons, or this one with its saved state",
+                    daemon.name)};
   }
   if (!joined.ok()) return named(daemon, joined.error());
   if (values && !joined->broughtInitialValues && hasTensors) {
     return {ErrorCode::modelMismatch,
-            fmt::format(
-                "{} has values, and the lead has none: it came back without what it had, or who brought the "
-                "first values died meanwhile. Trainers that were in bring what they have; else start all "
-                "daemons anew",
-                daemon.name)};
+            fmt::format("{} has values, and the lead has none: the lead restarted without its state, or the "
+                        "initializer died before it finished. Trainers that were joined restore the values; "
+                        "otherwise restart all daemons",
+                        daemon.name)};
   }
   return {};
 }
@@ -116,7 +117,7 @@ Result<JoinInfo> PartitionedClient::joinAtRank(Daemon& daemon,
   const auto deadline = std::chrono::steady_clock::now() + retryTimeout_;
   for (;;) {
     Result<JoinInfo> joined = daemon.client->join(own, daemon.partition.spec, bring);
-    // The lead gave the rank of a trainer that this daemon has yet to count as lost.
+    // The lead assigned the rank of a trainer that this daemon does not yet count as lost.
     const bool soonFree = !joined.ok() && joined.error().code == ErrorCode::rankTaken;
     if (!soonFree || std::chrono::steady_clock::now() >= deadline) return joined;
     std::this_thread::sleep_for(kRankPause);
@@ -159,18 +160,18 @@ Status PartitionedClient::checkRules() const {
 }
 
 Status PartitionedClient::checkFragments(const JoinInfo& info, const ModelSpec& model) const {
-  if (info.local.fragments == 1 || info.local.ofGroups) return {};  // groups are in the rules of all daemons
+  // Groups are part of the rules of all daemons.
+  if (info.local.fragments == 1 || info.local.ofGroups) return {};
   const std::vector<uint32_t> plan = planFragments(model, info.local.fragments);
   const ModelLayout layout(model);
   for (const ShardRange& shard : info.shards) {
     const uint64_t end = shard.begin + shard.count;
     for (size_t i = layout.tensorAt(shard.begin); i < plan.size() && layout.places()[i].begin < end; i++) {
       if (plan[i] == shard.group) continue;
-      return {
-          ErrorCode::protocolMismatch,
-          fmt::format("the daemons have tensor '{}' in fragment {}, and it is of fragment {}; all are to be "
-                      "of one version",
-                      printable(model.tensors[i].name), shard.group, plan[i])};
+      return {ErrorCode::protocolMismatch,
+              fmt::format("the daemons have tensor '{}' in fragment {}, but it belongs to fragment {}; all "
+                          "programs must have the same version",
+                          printable(model.tensors[i].name), shard.group, plan[i])};
     }
   }
   return {};
@@ -243,7 +244,7 @@ Status PartitionedClient::checkLength(const char* what, size_t elements) const {
 Status PartitionedClient::checkRows(const RowBatch* rows) const {
   if (rows == nullptr || rows->daemons() == daemons_.size()) return {};
   return {ErrorCode::invalidArgument,
-          fmt::format("rows that are divided among {} daemons; the batch is to be of this client's "
+          fmt::format("the rows are divided among {} daemons; the batch must come from this client's "
                       "makeRowBatch(), for {}",
                       rows->daemons(), daemons_.size())};
 }
@@ -334,10 +335,10 @@ Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& reques
   if (!dealt.ok()) return named(daemons_.front(), dealt.error());
   if (dealt->mixed) {
     return Error{ErrorCode::invalidArgument,
-                 "batches whose sizes the daemon chooses do not go with several daemons and groups of which "
-                 "some are in rounds and others are not"};
+                 "batch sizes chosen by the daemon are not supported with several daemons whose parameter "
+                 "groups mix policies with rounds and without"};
   }
-  // The lead tells of its partition, and all groups are alike.
+  // The answer is about the lead's partition, and all parameter groups are alike.
   if (dealt->unweighted.empty() && dealt->unweightedTables.empty()) return dealt;
   dealt->unweighted.clear();
   if (elements_ > 0) dealt->unweighted.push_back({0, elements_});
@@ -349,7 +350,7 @@ Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& reques
 void PartitionedClient::comeFrom(const MovedFrom& before) {
   for (size_t i = 0; i < daemons_.size(); i++) {
     MovedFrom own = before;
-    if (i > 0) own.held.clear();  // the lead's
+    if (i > 0) own.held.clear();  // belong to the lead
     daemons_[i].client->comeFrom(own);
   }
 }
@@ -357,8 +358,8 @@ void PartitionedClient::comeFrom(const MovedFrom& before) {
 DaemonPlaces PartitionedClient::movedTo(std::chrono::milliseconds within) const {
   const auto until = std::chrono::steady_clock::now() + within;
   for (;;) {
-    // The one whose end made a call fail has told of the move by then, if there was one. Of another one all
-    // may have been heard long ago, as it was lost.
+    // The daemon whose end made a call fail has announced the move by then, if there was one. Another
+    // daemon's watch may have ended earlier, when that daemon was lost.
     const bool over = std::chrono::steady_clock::now() >= until || daemons_[ending_].client->heardAll();
     for (const Daemon& daemon : daemons_) {
       if (DaemonPlaces places = daemon.client->movedTo({}); !places.empty()) return places;
@@ -375,7 +376,7 @@ Result<DaemonPlaces> PartitionedClient::stepAside() {
   for (const Daemon& daemon : daemons_) asides.push_back(daemon.client->beginStepAside(move, count));
   const Result<DaemonPlaces> leads = asides.front().told.get();
   if (leads.ok() && !leads->empty()) return leads;
-  // Where the lead cannot say it any more, another one may have heard that the move is done.
+  // If the lead can no longer answer, another daemon may know that the move is complete.
   for (size_t i = 1; i < daemons_.size(); i++) {
     const Result<DaemonPlaces> places = asides[i].told.get();
     if (places.ok() && !places->empty()) return places;
@@ -391,10 +392,11 @@ Result<DaemonPlaces> PartitionedClient::stepAside() {
 Error PartitionedClient::failed(size_t daemon, const Error& error) {
   if (error.code == ErrorCode::shuttingDown) ending_ = daemon;
   if (isLost(error) && !resumable_) {
-    // For good: whoever waits for this trainer at the others need not any more.
+    // Final: no trainer at the other daemons has to wait for this one any more.
     interrupt();
     for (size_t i = 0; i < daemons_.size(); i++) {
-      if (i != daemon) (void)daemons_[i].client->ping(1, 1);  // behind the goodbye, which it has heard then
+      // Ordered after the goodbye, which the daemon then has.
+      if (i != daemon) (void)daemons_[i].client->ping(1, 1);
     }
   }
   return named(daemons_[daemon], error);

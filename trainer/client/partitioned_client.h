@@ -16,22 +16,23 @@
 
 namespace psd {
 
-/// The Client of a model that several daemons serve together. It has a client for each of them, which joins,
-/// pulls and pushes the daemon's partition and comes back by itself when its connection breaks. The first
-/// daemon, the lead, gives the rank and the samples, and says who brings the initial values.
+/// The Client of a model that several daemons serve together. It has one client per daemon, which joins,
+/// pulls and pushes the daemon's partition and reconnects independently. The first daemon, the lead, assigns
+/// ranks and samples and chooses the initializer.
 ///
-/// Each daemon counts its trainers by itself. A trainer joins the lead first and leaves it last. Owned by one
-/// thread.
+/// Each daemon tracks its trainers independently. A trainer joins the lead first and leaves it last. Owned by
+/// one thread.
 class PartitionedClient final : public MovableClient, private CalledDaemons {
  public:
   /// One of the daemons.
   struct Daemon {
     std::unique_ptr<RpcClient> client;  ///< connected
-    std::string name;               ///< for people: "daemon 1 of 2, tcp://host:5500"; the first is daemon 0
-    ModelPartition partition = {};  ///< once there is a model
+    /// Human-readable: "daemon 1 of 2, tcp://host:5500"; the first is daemon 0.
+    std::string name;
+    ModelPartition partition = {};  ///< set once the model is known
   };
-  /// `daemons`: all of them, in the order of their partitions. `retryTimeout`: how long to ask a daemon for a
-  /// rank that the lead has given. `resumable`: as ClientOptions has it.
+  /// `daemons`: all of them, in partition order. `retryTimeout`: how long to retry at a daemon where the rank
+  /// that the lead assigned is still taken. `resumable`: see ClientOptions.
   PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable)
       : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable) {
     for (const Daemon& daemon : daemons_) {
@@ -39,9 +40,9 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
     }
   }
 
-  /// By what the lead says: it is told of a move last.
+  /// The lead decides: it is notified of a move last.
   bool moveAsked() const override { return daemons_.front().client->moveAsked(); }
-  /// As any of them says.
+  /// As reported by any daemon.
   DaemonPlaces movedTo(std::chrono::milliseconds within) const override;
   Result<DaemonPlaces> stepAside() override;
   MovedFrom movedFrom() const override { return daemons_.front().client->movedFrom(); }
@@ -65,7 +66,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);
   }
-  /// Of who waits at any of the daemons.
+  /// The trainers that wait at any of the daemons.
   Result<std::vector<Rank>> waiters() override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
     return lead().ping(calls, outstanding);
@@ -78,27 +79,27 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
  private:
   static Error named(const Daemon& daemon, const Error& error);
   RpcClient& lead() { return *daemons_.front().client; }
-  /// Finds the partitions of `model`, an Error where it cannot be cut.
+  /// Computes the partitions of `model`; an Error if it cannot be partitioned.
   Status divide(const ModelSpec& model);
-  /// Joins all but the lead, which has given this trainer its rank. `values`: of the whole model, where this
-  /// trainer is to bring them.
+  /// Joins all daemons except the lead, which has assigned the rank. `values`: of the whole model, if this
+  /// trainer is the initializer.
   Status joinOthers(const std::optional<std::span<const float>>& values);
   Status joinOther(Daemon& daemon, const std::optional<std::span<const float>>& values);
   Result<JoinInfo> joinAtRank(Daemon& daemon, const std::function<std::span<const float>()>& bring);
-  /// From now on the daemon is brought the newest values, should it come back without a model.
+  /// From now on this trainer sends its newest values if the daemon restarts without a model.
   void bringNewest(Daemon& daemon);
   std::span<const float> partOf(std::span<const float> all, const Daemon& daemon) const;
-  /// Whether the daemons go by the same rules, and these are for the model.
+  /// Checks that all daemons have the same rules, and that these suit the model.
   Status checkRules() const;
-  /// Whether they have its tensors in the fragments that all agree on, after checkRules().
+  /// After checkRules(): checks that all daemons assign the model's tensors to the agreed fragments.
   Status checkFragments(const JoinInfo& info, const ModelSpec& model) const;
   JoinInfo describe() const;
-  /// The shards of all daemons, as those of the whole model.
+  /// The shards of all daemons, renumbered as those of the whole model.
   std::vector<ShardRange> shardsOfAll() const;
-  /// Which daemons have a part of this fragment, or of any; an Error where there is no such fragment.
+  /// The daemons that hold part of `fragment`, or all if empty; an Error if there is no such fragment.
   Result<std::vector<size_t>> holdersOf(std::optional<uint32_t> fragment) const;
   Status checkLength(const char* what, size_t elements) const;
-  /// Whether the batch, which may be null, is one of makeRowBatch().
+  /// Checks that the batch, which may be null, is from makeRowBatch().
   Status checkRows(const RowBatch* rows) const;
   /// The daemon's rows of the batch, which may be null.
   static std::shared_ptr<RowBatch> rowsOf(const RowBatch* all, uint32_t daemon);
@@ -114,7 +115,8 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   std::function<std::span<const float>()> newestValues_;
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;  // of the whole model
-  size_t ending_ = 0;      // the daemon that refused a part of the newest call because it ends; else the lead
+  // The daemon that refused a part of the newest call because it is shutting down; else the lead.
+  size_t ending_ = 0;
 };
 
 }  // namespace psd

@@ -13,23 +13,23 @@
 
 namespace psd {
 
-/// Sends what a trainer reports, one report after the other. What comes while one is under way waits as one
-/// report, with the newest value of each name and the newest step. Belongs to one event loop.
+/// Sends a trainer's reports one after another. Values that arrive while a report is unanswered are merged
+/// into one report, with the newest value of each name and the newest step. Belongs to one event loop.
 class ReportQueue {
  public:
-  /// Sends a report, whose values it does not need any more when it returns; resolves when that is answered.
+  /// Sends a report; it does not use `values` after it returns. Resolves when the report is answered.
   using Send = std::function<kj::Promise<void>(Step step, std::span<const NamedValue> values)>;
 
   explicit ReportQueue(Send send) : send_(std::move(send)) {}
 
-  /// `values`: of checkReported(). Of more names than a report may have, the oldest are left out. Once a
-  /// report has failed, as at a daemon that does not know them, nothing more is sent.
+  /// `values`: valid under checkReported(). Beyond the limit on names, the oldest are left out. Once a report
+  /// has failed, as at a daemon that does not support reports, nothing more is sent.
   void add(Step step, std::span<const NamedValue> values);
 
  private:
   struct Report {
     Step step;
-    std::vector<NamedValue> values;  // the newest first
+    std::vector<NamedValue> values;  // newest first
   };
   kj::Promise<void> sendOnAndOn();
 

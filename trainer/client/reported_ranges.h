@@ -6,10 +6,10 @@
 
 namespace psd {
 
-/// Ranges of a gradient's elements that were reported to be final, each element once. Owned by one thread.
+/// Ranges of a gradient's elements that were reported as final, each element once. Owned by one thread.
 class ReportedRanges {
  public:
-  /// False, and nothing is noted, where an element of [begin, begin + count) was reported before.
+  /// Returns false and records nothing if an element of [begin, begin + count) was reported before.
   bool add(uint64_t begin, uint64_t count) {
     if (count == 0) return true;
     uint64_t end = begin + count;
@@ -30,7 +30,7 @@ class ReportedRanges {
     ends_[begin] = end;
     return true;
   }
-  /// By where each begins, where it ends; no two touch.
+  /// End of each range by its begin; no two ranges touch.
   const std::map<uint64_t, uint64_t>& ends() const { return ends_; }
 
  private:

@@ -11,21 +11,20 @@
 
 namespace psd {
 
-/// Blocks of the memory that this process shares with a daemon, for values that travel from and to where they
-/// lie. Thread-safe. The memory stays mapped as long as a block of it is kept, also when the connection is
-/// gone that it was of: but nothing new is put there then, since the daemon may still come to write it.
+/// Allocates blocks in the memory that this process shares with a daemon, for values that travel directly
+/// from and to the block. Thread-safe. The memory stays mapped as long as a block of it exists, also after
+/// its connection has ended; no new block is allocated then, since the daemon may still write there.
 class RingBlocks : public std::enable_shared_from_this<RingBlocks> {
  public:
-  /// Bytes of `ring` from `begin`, a multiple of 64, on.
+  /// Uses `bytes` of `ring` from `begin`, a multiple of 64.
   RingBlocks(std::shared_ptr<SharedMemory> ring, uint64_t begin, uint64_t bytes);
 
-  /// A block of so many bytes, given back with the pointer; null where there is no room, or this is closed.
+  /// Allocates a block of `bytes`, freed with the pointer; null if there is no space, or after close().
   std::shared_ptr<float> take(uint64_t bytes);
-  /// The connection is gone: no block is given any more.
+  /// The connection has ended: no more blocks are allocated.
   void close();
   bool closed() const;
-  /// Byte of the ring at which these values begin; nothing where they lie elsewhere, or not at a multiple of
-  /// 64.
+  /// Byte offset of these values in the ring; empty if they lie elsewhere, or not at a multiple of 64.
   std::optional<uint64_t> placeOf(std::span<const float> values) const;
 
  private:

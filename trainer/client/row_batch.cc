@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kPrefetch = 16;  // ids
 
-/// Of so many shards, as planRowShards() cuts the hashes.
+/// Of `shards` row shards, the one that holds `hash`, as planRowShards() divides the hashes.
 uint32_t rowShardOf(uint64_t hash, uint64_t shards) {
   static_assert(kRowHashUnits == uint64_t{1} << 32);
   return static_cast<uint32_t>((((hash >> 32) + 1) * shards - 1) >> 32);
@@ -28,7 +28,7 @@ void RowValues::resize(size_t count) {
   const bool enough = count <= room_ && !lost();
   if (enough && block_.ring) return;
   const size_t room = enough ? room_ : roomFor(count);
-  if (!enough) block_ = {};  // first, so that its room can be taken again
+  if (!enough) block_ = {};  // first, so that its memory can be allocated again
   if (auto inRing = memory_->takeInRing(room * sizeof(float)); inRing.values) {
     block_ = std::move(inRing);
   } else if (!enough) {

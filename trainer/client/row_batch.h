@@ -12,20 +12,20 @@
 
 namespace psd {
 
-/// Float32 values, 64-byte aligned and with 4 bytes to read behind the last one, in memory that is used again
-/// from batch to batch. Owned by a RowBatch's thread.
+/// Float32 values, 64-byte aligned and with 4 readable bytes past the last one, in memory that is reused from
+/// batch to batch. Owned by a RowBatch's thread.
 class RowValues {
  public:
   explicit RowValues(std::shared_ptr<const RowMemory> memory) : memory_(std::move(memory)) {}
   RowValues(RowValues&&) = default;
-  /// The values of another RowValues, in its memory; that one outlives this one.
+  /// Refers to the values of another RowValues, which outlives this one.
   static RowValues in(const RowValues& other);
 
-  /// Makes room for `count` values, whatever they are.
+  /// Makes space for `count` values; their contents are unspecified.
   void resize(size_t count);
-  /// How many values there is room for once an empty object was made to hold `count`.
+  /// Capacity of an empty object after resize(count).
   static size_t roomFor(size_t count) { return count + count / 4 + 1; }
-  /// Whether the daemon may still come to write what lies here.
+  /// Whether the daemon may still write to this memory.
   bool lost() const { return block_.lost(); }
   std::span<float> span() { return {values(), count_}; }
   std::span<const float> span() const { return {values(), count_}; }
@@ -39,69 +39,68 @@ class RowValues {
   float* elsewhere_ = nullptr;  // in another object
 };
 
-/// The rows of embedding tables that one step uses: which they are, their values and their gradients. Each
-/// row is in it once, however often its id comes; the rows of a table lie one after the other. Made anew for
-/// each step, in memory that is used again. Owned by one thread; while a pull or a push of it is under way it
-/// must stay as it is, but for the values that a pull fills in.
+/// The rows of embedding tables that one step uses: ids, values and gradients. Each row occurs once, however
+/// often its id is listed; the rows of a table are contiguous. Rebuilt for each step, in memory that is
+/// reused. Owned by one thread; must not change while a pull or push of it is in progress, except for the
+/// values that a pull fills in.
 class RowBatch {
  public:
-  /// Ids of one table, as a model looks them up: in any order, any number of times.
+  /// Ids of one table, as a model looks them up: in any order, with repetitions.
   struct Feature {
     uint32_t table = 0;  ///< index into ModelSpec::tables
     std::span<const uint64_t> ids;
   };
 
-  /// `shards`: into how many row shards the daemon cuts tables. The rows of a table are put in their order,
-  /// so that a call carries neighbours; any number is right. `memory`: where rows are best; null: anywhere.
-  /// `daemons`: how many serve the tables together, each with so many row shards: those of one come first,
-  /// then those of the next.
+  /// `shards`: into how many row shards the daemon cuts tables; any value is correct. A table's rows are
+  /// sorted by shard, so that a call carries neighbours. `memory`: where to allocate rows; null: on the heap.
+  /// `daemons`: how many daemons serve the tables together, each with `shards` row shards; rows are sorted by
+  /// daemon first.
   explicit RowBatch(const std::vector<TableSpec>& tables, uint32_t shards = 1,
                     std::shared_ptr<const RowMemory> memory = nullptr, uint32_t daemons = 1);
 
-  /// The rows that one of the daemons has: values and gradients are those of this batch, which stays as it is
-  /// meanwhile.
+  /// The rows that one of the daemons holds: shares values and gradients with this batch, which must not
+  /// change meanwhile.
   RowBatch ofDaemon(uint32_t daemon) const;
 
-  /// Takes the rows of the features, and zeros for their gradients. The ids need only live until it returns.
+  /// Sets the rows to those of the features, with zero gradients. The ids need to live only until it returns.
   void make(std::span<const Feature> features) {
     find(features);
     makeRoom();
   }
-  /// make() in two parts, for who is to know before there is memory for values how much it will be: which
-  /// rows these are, …
+  /// First half of make(), for callers that need the size before memory is allocated: finds the rows.
   void find(std::span<const Feature> features);
-  /// … and room for what find() has found.
+  /// Second half of make(): allocates memory for the rows that find() has found.
   void makeRoom();
-  /// Bytes that makeRoom() takes in a batch that has none yet, for values and gradients together.
+  /// Bytes that makeRoom() allocates in a batch without memory, for values and gradients together.
   uint64_t roomBytes() const { return 2 * RowValues::roomFor(found_) * sizeof(float); }
 
-  /// Lets go of values which a daemon may still come to write, since the connection broke during a pull. What
-  /// rows() gave before is not the batch's any more. Gradients stay.
+  /// Drops memory for values that a daemon may still write to because the connection broke during a pull.
+  /// Earlier results of rows() no longer belong to the batch. Gradients stay.
   void leaveLostMemory();
 
   size_t tableCount() const { return tables_.size(); }
-  /// Into how many shards the ids are divided, as planRowShards() has it for one daemon.
+  /// Number of shards of each daemon that the ids are divided into, as by planRowShards().
   uint32_t shards() const { return shards_; }
-  /// How many daemons have them together.
+  /// Number of daemons that serve the tables together.
   uint32_t daemons() const { return daemons_; }
-  /// Of the table's rows, those of the shards before `shard` come before this one.
+  /// Number of the table's rows in the shards before `shard`.
   uint32_t shardBegin(uint32_t table, uint32_t shard) const {
     return shard == 0 ? 0 : tables_[table].shardEnds[shard - 1];
   }
   uint32_t dim(uint32_t table) const { return tables_[table].dim; }
-  /// The table's rows.
+  /// The ids of the table's rows.
   std::span<const uint64_t> ids(uint32_t table) const { return tables_[table].ids; }
   uint64_t rowCount(uint32_t table) const { return tables_[table].ids.size(); }
-  /// For each id of a feature its row in the block of its table: rows(table) from place · dim on.
+  /// For each id of a feature, the index of its row in the table: its values are at rows(table)[index · dim].
   std::span<const int64_t> places(size_t feature) const { return places_[feature]; }
-  /// The rows' values, [rowCount, dim]. What they are, and where, is defined from the end of a pull to the
+  /// The rows' values, [rowCount, dim]. Contents and address are defined from the end of a pull until the
   /// next make() or pull.
   std::span<float> rows(uint32_t table) { return of(table, values_.span()); }
   std::span<const float> rows(uint32_t table) const { return of(table, values_.span()); }
-  /// The rows' gradients, [rowCount, dim], to be added to.
+  /// The rows' gradients, [rowCount, dim], to be accumulated into.
   std::span<float> gradients(uint32_t table) { return of(table, gradients_.span()); }
   std::span<const float> gradients(uint32_t table) const { return of(table, gradients_.span()); }
-  /// All tables' rows together.
+  /// Rows of all tables.
   uint64_t rowCount() const;
 
  private:
@@ -109,9 +108,9 @@ class RowBatch {
     uint32_t dim = 0;
     std::vector<uint64_t> ids;
     std::vector<uint32_t> shardEnds;  // rows, by shard
-    size_t begin = 0;                 // of its values among all tables'
+    size_t begin = 0;                 // of its values among those of all tables
   };
-  /// A place of the set of ids; used where its stamp is that of the table that is being made.
+  /// A slot of the hash set of ids; in use if its stamp is that of the table being built.
   struct Entry {
     uint64_t id = 0;
     uint32_t stamp = 0;
@@ -123,10 +122,10 @@ class RowBatch {
     return all.subspan(tables_[table].begin, tables_[table].ids.size() * tables_[table].dim);
   }
   void makeTable(uint32_t table, std::span<const Feature> features);
-  /// places[i] = the row of ids[i] in the order of coming; enters those that are new.
+  /// places[i] = index of ids[i] in order of first occurrence; appends new ids to `unique`.
   void enter(std::span<const uint64_t> ids, std::vector<uint64_t>& unique, std::vector<int64_t>& places);
   uint32_t enter(uint64_t id, uint64_t hash, std::vector<uint64_t>& unique);
-  /// Puts the rows of a table in the order of their shards; placeOf_ = the place of each.
+  /// Sorts the rows of a table by shard; placeOf_ = the new index of each.
   void sortByShard(Table& table);
 
   RowBatch(const RowBatch& whole, uint32_t daemon);
@@ -134,13 +133,13 @@ class RowBatch {
 
   const uint32_t shards_;  // of each daemon
   const uint32_t daemons_;
-  RowValues values_, gradients_;  // of all tables, one after the other
-  size_t found_ = 0;              // values of these, by the last find()
+  RowValues values_, gradients_;  // of all tables, contiguous
+  size_t found_ = 0;              // number of values, by the last find()
   std::vector<Table> tables_;
   std::vector<uint32_t> placeOf_;
   std::vector<uint64_t> sorted_;
   std::vector<std::vector<int64_t>> places_;  // by feature
-  std::vector<Entry> entries_;                // a power of two of them, at most half of them used
+  std::vector<Entry> entries_;                // a power of two of them, at most half in use
   uint32_t stamp_ = 0;
 };
 

@@ -18,11 +18,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLongConnect{1'000};
 constexpr milliseconds kTakeoverPause{25};
-constexpr milliseconds kEndReasonTime{2'000};  // for a daemon to say why it ends
+constexpr milliseconds kEndReasonTime{2'000};  // for a daemon to report why it ends
 constexpr uint64_t kPingCallsMax = 1'000'000;
 constexpr uint32_t kPingOutstandingMax = 65'536;
 
-/// The answer to a push that sends no more by itself.
+/// The answer to a push that was handed over completely.
 class PushAnswerPending final : public Pending<PushInfo>::Impl {
  public:
   explicit PushAnswerPending(std::shared_ptr<PushCall> call) : call_(std::move(call)) {}
@@ -34,7 +34,7 @@ class PushAnswerPending final : public Pending<PushInfo>::Impl {
   const std::shared_ptr<PushCall> call_;
 };
 
-/// A call that nobody brings back when its connection breaks.
+/// A call that is not recovered when its connection breaks.
 class RoundDuePending final : public Pending<RoundDue>::Impl {
  public:
   explicit RoundDuePending(Link::Future<RoundDue> due) : due_(std::move(due)) {}
@@ -71,7 +71,7 @@ class RpcPartialPush final : public PartialPush {
   std::shared_ptr<PushCall> call_;  // until finish()
 };
 
-/// Whether the options suit a reader.
+/// Checks that the options are allowed for a reader.
 Status checkReader(const ClientOptions& options) {
   for (const std::string& codec : {options.codec, options.pullCodec}) {
     if (codec.empty() || codec == "none") continue;
@@ -82,22 +82,22 @@ Status checkReader(const ClientOptions& options) {
   return {};
 }
 
-/// Whether a daemon that answers a reader so may serve it later: it ends and may start again, or has started
-/// without a model, which trainers bring.
+/// Whether a daemon that answers a reader with this error may serve it later: it is ending and may restart,
+/// or it has restarted without a model and awaits one from a trainer.
 bool mayReadLater(const Error& error) {
   return error.code == ErrorCode::notReady || error.code == ErrorCode::shuttingDown;
 }
 
-/// Why a trainer that is in as `info` says cannot go on at so many other daemons; empty: it can.
+/// Why a joined trainer cannot continue at `daemons` other daemons; empty: it can.
 std::string whyNotMovable(const ClientOptions& options, const JoinInfo& info, bool onDevice,
                           uint32_t daemons) {
   if (!options.cannotMove.empty()) return options.cannotMove;
   if (onDevice && daemons > 1) {
-    return "its arrays are in the memory of a CUDA device, which several daemons do not exchange";
+    return "its arrays are in the memory of a CUDA device, which several daemons do not support";
   }
-  if (info.allReduce.timeout.count() > 0) return "it is in a group of trainers that average gradients";
+  if (info.allReduce.timeout.count() > 0) return "it is in an averaging group";
   if (info.local.streams()) return "it exchanges the model in fragments, or with a delay";
-  if (!info.local.deltas.empty()) return "it pulls differences to what this daemon has told before";
+  if (!info.local.deltas.empty()) return "it pulls differences to values of this daemon";
   return {};
 }
 
@@ -123,7 +123,7 @@ Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& 
 Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
   PSD_RETURN_IF_ERROR(checkReader(options_));
   session_.becomeReader(model);
-  gaveUp_ = false;  // it is asked for again
+  gaveUp_ = false;  // the caller retries
   for (size_t tried = 1;; tried++) {
     const uint64_t connection = links_.number();
     const Status observed = session_.observe(milliseconds(0));
@@ -213,8 +213,7 @@ Result<FormedGroup> RpcClient::formGroup(uint64_t after, const AveragingMember& 
     const uint64_t connection = links_.number();
     const auto told = links_.first().start<FormedGroup>(
         [after, where](Channel& channel) { return channel.formGroup(after, where); });
-    auto formed =
-        notices_.outwait(told, "the next group of trainers that average; psd status tells for whom");
+    auto formed = notices_.outwait(told, "the next averaging group; psd status shows for which trainers");
     if (formed.ok()) {
       faults_.answered();
       return formed;
@@ -237,7 +236,7 @@ RpcClient::Aside RpcClient::beginStepAside(uint64_t move, uint32_t daemons) {
 }
 
 Result<DaemonPlaces> RpcClient::outwaitMove(const Aside& aside) {
-  const auto places = notices_.outwait(aside.told, "the model, which moves to other daemons");
+  const auto places = notices_.outwait(aside.told, "the move of the model to other daemons");
   if (places.ok()) {
     session_.moveAsked().forget(move_);
     return places;
@@ -271,7 +270,7 @@ Result<DealtSamples> RpcClient::takeSamples(const SamplesRequest& request) {
     const uint64_t connection = links_.number();
     const auto told = links_.first().start<DealtSamples>(
         [request](Channel& channel) { return channel.takeSamples(request); });
-    auto dealt = notices_.outwait(told, "samples: others have what is left");
+    auto dealt = notices_.outwait(told, "samples: other trainers hold the rest");
     if (dealt.ok()) {
       faults_.answered();
       if (dealt->what == DealtSamples::What::range) {
@@ -311,7 +310,7 @@ void RpcClient::outlastOldest() {
 }
 
 void RpcClient::interrupt() {
-  interrupted_ = true;  // before: whoever opens a connection after this looks
+  interrupted_ = true;  // set first: code that opens a connection later checks it
   if (options_.resumable) return interruptible_.failSoon(interruptedError());
   interruptible_.leaveSoon(interruptedError());
 }
@@ -319,8 +318,8 @@ void RpcClient::interrupt() {
 Status RpcClient::leave() {
   while (!interrupted_) {
     const uint64_t connection = links_.number();
-    links_.standAlone();  // to the others the session is over before the answer is here
-    // The answer may take long: it comes when the departure is on the daemon's disk.
+    links_.standAlone();  // the others lose the session before the answer arrives
+    // The answer may take long: it is sent when the departure is on the daemon's disk.
     const auto left = links_.first().call<Status>([this](Channel& channel, kj::Timer&) {
       const milliseconds lease(channel.terms().leaseMs);
       if (lease.count() == 0 || lease > options_.silence) channel.watchSilence(options_.silence);
@@ -328,12 +327,12 @@ Status RpcClient::leave() {
     });
     if (left.ok()) return {};
     if (Status back = recover(connection, left.error()); !back.ok() && !interrupted_) {
-      // The daemon may have heard of the leave and ended, this trainer having been the last.
+      // The daemon may have processed the goodbye and ended, this trainer having been the last.
       const bool daemonEnds = back.error().code == ErrorCode::shuttingDown;
       return daemonEnds && left.error().code == ErrorCode::unavailable ? Status() : back;
     }
   }
-  // Else interrupt() has said it.
+  // Otherwise interrupt() has said goodbye.
   return options_.resumable ? Status(interruptedError()) : Status();
 }
 
@@ -371,7 +370,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (interrupted_) return interruptedError();
   if (!mayRecover(cause)) return cause;
   if (broken != links_.number()) return {};
-  // Why the daemon ends may become known after a refused call: the model may have moved.
+  // After a refused call, the reason for the daemon's end may arrive later: the model may have moved.
   if (cause.code == ErrorCode::shuttingDown && !movedTo(kEndReasonTime).empty()) return cause;
   const Clock::time_point start = Clock::now();
   const Clock::time_point since = faults_.broke(start);
@@ -388,8 +387,8 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   const char* const how = !session_.hasTrainer() ? "reads continue"
                           : session_.info().broughtInitialValues
-                              ? "the daemon had no model, this trainer brought its newest parameters"
-                          : session_.resumed() ? "the session goes on"
+                              ? "the daemon had no model, this trainer sent its newest parameters"
+                          : session_.resumed() ? "the session continues"
                                                : "a new session";
   notices_.tell(ClientEvent::What::back,
                 fmt::format("back after {}: {}, pushes sent again: {}", durationText(taken), how, resent));
@@ -401,9 +400,8 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
     links_.fail(cause);
     std::this_thread::sleep_for(std::min(faults_.pause(), leftUntil(deadline)));
     if (leftUntil(deadline) == milliseconds(0)) {
-      return {ErrorCode::unavailable,
-              fmt::format("{}; it broke again and again for {}, before anything was answered", cause.message,
-                          durationText(options_.retryTimeout))};
+      return {ErrorCode::unavailable, fmt::format("{}; it kept breaking for {}, before any call was answered",
+                                                  cause.message, durationText(options_.retryTimeout))};
     }
   }
   Backoff backoff(session_.incarnation() + links_.number());
@@ -419,22 +417,22 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
       move_ = there.move;
       return {ErrorCode::sessionEnded,
               session_.server() +
-                  ": the model has moved to other daemons while this client was away; start it again"};
+                  ": the model has moved to other daemons while this client was disconnected; restart it"};
     }
     if (status.ok()) status = comeIn(soonUntil(deadline));
     if (status.ok()) return {};
     last = status.error();
     const bool reads = !session_.hasTrainer();
     if (reads && isElsewhere()) return cause;
-    // A daemon that has no memory for its answer now has some later.
+    // A daemon without memory for its answer may have some later.
     if (!isOutOfReach(last) && last.code != ErrorCode::overloaded && !(reads && mayReadLater(last)))
       return last;
     session_.tryAnother();
     if (leftUntil(deadline) == milliseconds(0)) {
-      return {ErrorCode::unavailable, fmt::format("{}; no way back within {}: {}", cause.message,
+      return {ErrorCode::unavailable, fmt::format("{}; could not reconnect within {}: {}", cause.message,
                                                   durationText(options_.retryTimeout), last.message)};
     }
-    // One of several may be about to take over from another.
+    // One of several servers may be about to take over from another.
     const milliseconds most = options_.servers.size() > 1 ? kTakeoverPause : milliseconds::max();
     std::this_thread::sleep_for(std::min({backoff.next(), leftUntil(deadline), most}));
   }

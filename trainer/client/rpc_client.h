@@ -18,43 +18,43 @@
 
 namespace psd {
 
-/// The Client: makes calls over the session's connections, and brings the session back when they break. Owned
-/// by one thread.
+/// A Client of one daemon: makes calls over the session's connections, and recovers the session when they
+/// break. Owned by one thread.
 class RpcClient final : public MovableClient, private CallHost {
  public:
   RpcClient(const ClientOptions& options, std::unique_ptr<Link> first);
 
-  /// Connects within `timeout`; retries while nobody answers.
+  /// Connects within `timeout`; retries while no daemon answers.
   Status connect(std::chrono::milliseconds timeout);
   /// Of the daemon that it is connected to.
   const DaemonIdentity& identity() const { return session_.identity(); }
   const std::string& server() const { return session_.server(); }
   const ModelRules& rules() const { return session_.rules(); }
-  /// Of the last join(), as far as it has come, or observe().
+  /// Of the last join(), even if incomplete, or observe().
   const JoinInfo& info() const { return session_.info(); }
   bool moveAsked() const override { return session_.moveAsked().move() != 0; }
   DaemonPlaces movedTo(std::chrono::milliseconds within) const override {
     if (!movedTo_.empty()) return movedTo_;
     return session_.moveHeard() ? session_.moveHeard()->within(within) : DaemonPlaces();
   }
-  /// A reader does not come back here while this returns true: another daemon may have said that the model
-  /// has moved. Called on the client's thread.
+  /// A reader does not reconnect here while `elsewhere` returns true: another daemon may have reported that
+  /// the model has moved. Called on the client's thread.
   void whenElsewhere(std::function<bool()> elsewhere) { elsewhere_ = std::move(elsewhere); }
-  /// Whether movedTo() will not change any more.
+  /// Whether movedTo() is final.
   bool heardAll() const { return session_.moveHeard() == nullptr || session_.moveHeard()->over(); }
-  /// In two parts, for who steps aside at several daemons.
+  /// beginStepAside() and outwaitMove() in one, for a single daemon.
   Result<DaemonPlaces> stepAside() override {
     const uint64_t move = session_.moveAsked().move();
     const uint32_t daemons = session_.moveAsked().daemons();
     return outwaitMove(beginStepAside(move, daemons));
   }
-  /// A call that is under way, and over which connection.
+  /// A stepAside() call in progress, and the number of the channel it was sent on.
   struct Aside {
     uint64_t connection = 0;
     Link::Future<DaemonPlaces> told;
   };
   Aside beginStepAside(uint64_t move, uint32_t daemons);
-  /// What came of it; comes back where the connection broke.
+  /// Waits for the outcome; reconnects if the connection broke.
   Result<DaemonPlaces> outwaitMove(const Aside& aside);
   MovedFrom movedFrom() const override { return {move_, session_.daemon(), held_}; }
   uint64_t askedMove() const { return session_.moveAsked().move(); }
@@ -67,7 +67,7 @@ class RpcClient final : public MovableClient, private CallHost {
     onDevice_ = options_.cudaDevice >= 0;
     return onDevice_;
   }
-  /// From now on `values` gives what join() was given `initialValues` for.
+  /// From now on `values` replaces `initialValues` of join().
   void bringWith(std::function<std::span<const float>()> values) { session_.bringWith(std::move(values)); }
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
@@ -78,7 +78,7 @@ class RpcClient final : public MovableClient, private CallHost {
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override {
     return pull(destination, callers(rows));
   }
-  /// The same with rows that the call keeps for as long as it is under way.
+  /// The same with rows that the call keeps alive until it has finished.
   Pending<PullInfo> pull(std::span<float> destination, std::shared_ptr<RowBatch> rows);
   Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
@@ -87,7 +87,7 @@ class RpcClient final : public MovableClient, private CallHost {
                                          const RowBatch* rows = nullptr) override {
     return beginPush(step, gradient, behind, basis, callers(rows));
   }
-  /// The same with rows that the call keeps for as long as it is under way.
+  /// The same with rows that the call keeps alive until it has finished.
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
@@ -112,7 +112,7 @@ class RpcClient final : public MovableClient, private CallHost {
   uint64_t bytesPushed() const override { return bytesPushed_; }
 
  private:
-  /// Rows that the caller keeps.
+  /// Wraps rows that the caller owns.
   template <class Batch>
   static std::shared_ptr<Batch> callers(Batch* rows) {
     return {std::shared_ptr<void>(), rows};
@@ -122,7 +122,7 @@ class RpcClient final : public MovableClient, private CallHost {
     return shared && shared->readable() ? shared : nullptr;
   }
 
-  /// `version` is of the fragment's first shard.
+  /// `version` is that of the fragment's first shard.
   Pending<RoundDue> dueOf(Version version, uint32_t fragment);
 
   CallHost& host() { return *this; }
@@ -140,19 +140,19 @@ class RpcClient final : public MovableClient, private CallHost {
   }
   bool mayRecover(const Error& error) const override;
   Status recover(uint64_t broken, const Error& cause) override;
-  /// Forgets settled pushes and sends those that may go now. Over one connection all may go. Over
-  /// several, one at a time of those that have shards in common: a later step gives up what is unfinished of
-  /// the one before, and connections do not keep step.
+  /// Forgets settled pushes and sends those that may be sent now. Over one connection all may. Over several,
+  /// of pushes that share shards one at a time: a later step drops what is unfinished of the previous one,
+  /// and connections are not synchronized.
   void sendDue() override;
   void tellWait(const std::string& what) override { notices_.tellWait(what); }
 
-  /// Joins again, or reads again, within `timeout`.
+  /// Joins or observes again, within `timeout`.
   Status comeIn(std::chrono::milliseconds timeout);
   /// Whether a reader knows that the model is served elsewhere.
   bool isElsewhere() const;
-  /// Connects and comes in again, until `deadline`.
+  /// Reconnects and joins or observes again, until `deadline`.
   Status comeBack(const Error& cause, std::chrono::steady_clock::time_point deadline);
-  /// Sends again the pushes that are not answered. Gives how many.
+  /// Resends the unanswered pushes. Returns their number.
   size_t resendPushes();
   void forgetSettledPushes();
   const ClientOptions options_;
@@ -164,11 +164,11 @@ class RpcClient final : public MovableClient, private CallHost {
   bool onDevice_ = false;  // see useDeviceMemory()
   Link& interruptible_;    // the first, for interrupt()
   std::atomic<bool> interrupted_ = false;
-  std::function<bool()> elsewhere_;              // null: what this client has heard alone counts
-  std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may not be answered yet, oldest first
-  std::map<Step, HeldSamples> held_;             // dealt for pushes that are not answered, or yet to come
-  uint64_t move_ = 0;                            // that the trainer stepped aside for
-  DaemonPlaces movedTo_;                         // as the daemon said to which this client came back
+  std::function<bool()> elsewhere_;              // null: only what this client knows counts
+  std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may be unanswered, oldest first
+  std::map<Step, HeldSamples> held_;             // assigned for pushes that are unanswered or yet to come
+  uint64_t move_ = 0;                            // that the trainer quiesced for
+  DaemonPlaces movedTo_;                         // as reported by the daemon that this client reconnected to
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };

@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-/// The elements of the shards that are marked, those of neighbours as one range.
+/// The elements of the marked shards, adjacent ones as one range.
 std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
   std::vector<ElementRange> ranges;
   for (kj::uint i = 0; i < std::min<size_t>(marked.size(), plan.shards.size()); i++) {
@@ -25,7 +25,7 @@ std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::R
   return ranges;
 }
 
-/// The tables of the row shards that are marked, whose marks follow those of the plan's shards.
+/// The tables of the marked row shards, whose marks follow those of the plan's shards.
 std::vector<uint32_t> tablesOf(const SessionTerms& terms, capnp::List<bool>::Reader marked) {
   std::set<uint32_t> tables;
   for (const RowShardTerms& shard : terms.rowShards) {
@@ -46,7 +46,7 @@ Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const Ses
   const auto dealt = answer.getDealt();
   const auto unweighted = dealt.getUnweighted();
   if (unweighted.size() != (sized ? terms.blockCount() : 0)) {
-    return Error{ErrorCode::protocolMismatch, "the daemon does not tell which shards weigh gradients"};
+    return Error{ErrorCode::protocolMismatch, "the daemon does not say which shards weigh gradients"};
   }
   return DealtSamples{What::range,
                       dealt.getEpoch(),

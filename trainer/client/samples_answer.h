@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// What the daemon answered to a trainer that asked for samples. `sized`: it was asked to choose how many.
+/// Parses the daemon's answer to a request for samples. `sized`: the daemon was asked to choose the count.
 Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms, bool sized);
 
 }  // namespace psd

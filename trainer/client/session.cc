@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// How many row shards hold the rows of a table; of tables that differ in that, the most.
+/// Number of row shards that hold the rows of a table; if tables differ, the maximum.
 uint32_t rowShardsOfTable(const std::vector<RowShardTerms>& shards) {
   std::map<uint32_t, uint32_t> ofTable;
   uint32_t most = 1;
@@ -50,7 +50,7 @@ Status Session::connect(milliseconds timeout) {
   const size_t first = first_;
   for (size_t i = 0, servers = options_.servers.size(); i < servers; i++) {
     connected_ = (first + i) % servers;
-    // Where there are others, one that does not answer keeps nobody from them for long.
+    // If there are several servers, one that does not answer must not delay the others for long.
     milliseconds share = leftUntil(deadline) / static_cast<int64_t>(servers - i);
     if (servers > 1) share = std::min(share, kAttemptTimeout);
     last = connectOnce(options_.servers[connected_], std::max(share, milliseconds(1)));
@@ -61,7 +61,7 @@ Status Session::connect(milliseconds timeout) {
 
 Result<JoinAnswer> Session::askToJoin(const JoinRequest& request, milliseconds timeout) {
   const auto join = [this, &request](Channel& channel) { return channel.join(request, trainer_->model); };
-  // The channel itself notices a daemon that falls silent.
+  // The channel itself detects a daemon that stops answering.
   if (timeout.count() == 0) {
     return notices_.outwait(links_.first().start<JoinAnswer>(join), "the daemon's answer to the join");
   }
@@ -71,7 +71,7 @@ Result<JoinAnswer> Session::askToJoin(const JoinRequest& request, milliseconds t
 }
 
 Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeout) {
-  // Who comes back asks for what was agreed before, so that what was sent can be sent again as it was.
+  // A trainer that joins again requests the codec agreed earlier, so that pushes can be resent unchanged.
   const bool before = joined_.daemon != 0;
   JoinRequest request{trainer_->membership,
                       incarnation_,
@@ -91,31 +91,31 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
     return {ErrorCode::modelMismatch,
             "the daemon came back without the rows of the embedding tables, which `durability` of type "
             "\"log\" keeps; "
-            "start the trainers anew, or let them go on with rows as they begin (psd-trainer "
+            "restart the trainers, or let them continue with initial rows (psd-trainer "
             "--go-on-without-rows; goOnWithoutRows and go_on_without_rows in programs)"};
   }
-  trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
+  trainer_->membership = {joined_.rank, joined_.worldSize};  // for later joins
   elements_ = ModelLayout(trainer_->model).totalElements();
   tables_ = trainer_->model.tables;
   JoinInfo info = describe();
   if (before && info.allReduce != info_.allReduce) {
     return {
         ErrorCode::invalidArgument,
-        fmt::format("the daemon came back with policy '{}', under which trainers average gradients otherwise "
-                    "than before; start this trainer anew",
+        fmt::format("the daemon came back with policy '{}', whose averaging of gradients differs from what "
+                    "this trainer joined with; restart this trainer",
                     info.policy)};
   }
   if (before && info.local != info_.local) {
     return {ErrorCode::invalidArgument,
-            fmt::format("the daemon came back with policy '{}', under which trainers take other steps by "
-                        "themselves than before; start this trainer anew",
+            fmt::format("the daemon came back with policy '{}', whose local steps differ from those that "
+                        "this trainer joined with; restart this trainer",
                         info.policy)};
   }
   if (before && info.local.streams() && info.shards != info_.shards) {
     return {
         ErrorCode::invalidArgument,
-        "the daemon came back with the model cut into other shards than before, and this trainer exchanges "
-        "them in fragments, or with a delay; start it anew"};
+        "the daemon came back with the model cut into different shards, and this trainer exchanges them in "
+        "fragments, or with a delay; restart it"};
   }
   info_ = std::move(info);
   info_.rank = joined_.rank;
@@ -146,8 +146,9 @@ void Session::watchOthers() {
       links_.first().failSoon({ErrorCode::unavailable, server + " has taken over"});
     };
     const auto refused = [this, server](const std::string& why) {
-      notices_.tellSoon(fmt::format(
-          "{} does not let this trainer in, which could not go on there after a take-over: {}", server, why));
+      notices_.tellSoon(
+          fmt::format("{} does not admit this trainer, which could not continue there after a takeover: {}",
+                      server, why));
     };
     auto watch =
         TakeoverWatch::begin(options_, server, {joined_.epoch, joined_.daemon}, {takenOver, refused});
@@ -160,7 +161,7 @@ Status Session::awaitModel() {
   if (!joined_.mustInitialize) {
     const auto told = links_.first().start<StartRole>([](Channel& channel) { return channel.awaitModel(); });
     PSD_ASSIGN_OR_RETURN(role,
-                         notices_.outwait(told, "the model's initial values, which another trainer brings"));
+                         notices_.outwait(told, "the model's initial values, which another trainer sends"));
   }
   if (role != StartRole::bringValues) return {};
   const std::span<const float> values = trainer_->initialValues();
@@ -174,7 +175,7 @@ Status Session::awaitModel() {
 Status Session::attachOthers(milliseconds timeout) {
   const SessionTerms terms = links_.first().look([](Channel& channel) { return channel.terms(); });
   uint32_t links = std::min(options_.connections, info_.shardCount + info_.rowShardCount);
-  // Memory is shared with the first alone.
+  // Memory is shared with the first connection only.
   for (const std::string& way : {info_.pullTransport, info_.pushTransport, info_.rowTransport}) {
     if (!way.empty() && way != "rpc") links = 1;
   }
@@ -263,8 +264,8 @@ Status Session::checkValues(const char* what, std::span<const float> values) con
   if (const auto place = reinterpret_cast<uintptr_t>(values.data()) % kValueAlignment; place != 0) {
     return {
         ErrorCode::invalidArgument,
-        fmt::format("{} begins {} bytes off a multiple of {} in memory, as a part of an array may: copy it "
-                    "to an array of its own",
+        fmt::format("{} begins {} bytes off a multiple of {} in memory, as a slice of an array may: copy it "
+                    "to a new array",
                     what, place, kValueAlignment)};
   }
   return {};

@@ -21,87 +21,89 @@
 
 namespace psd {
 
-/// What a client has agreed on with its daemon, and how it comes to that: connects, joins or observes, and
-/// brings further connections along. Each call is one attempt; whether to make another is the caller's.
-/// Owned by the client's thread.
+/// The agreement between a client and its daemon, and the steps to reach it: connects, joins or observes, and
+/// attaches further connections. Each call is one attempt; the caller decides on another. Owned by the
+/// client's thread.
 class Session {
  public:
-  /// Who this trainer is.
+  /// Identity of this trainer, and its model.
   struct Trainer {
     Membership membership;
     ModelSpec model;
     std::function<std::span<const float>()> initialValues;
   };
 
-  /// The others outlive this object.
+  /// The arguments outlive this object.
   Session(const ClientOptions& options, Links& links, Notices& notices);
 
-  /// One attempt at each server, all within `timeout`; the first link's channel is replaced when one of them
+  /// One attempt at each server, all within `timeout`; replaces the first link's channel when a server
   /// answers.
   Status connect(std::chrono::milliseconds timeout);
-  /// Joins over the channel as it is, and brings values if asked to. `held`: samples dealt to this trainer
-  /// and not yet pushed. The daemon answers the join within `timeout`, or it fails; 0: however long it takes.
+  /// Joins over the current channel, and sends initial values if this trainer is the initializer. `held`:
+  /// samples assigned to this trainer and not yet pushed. `timeout`: for the daemon's answer to the join; 0:
+  /// none.
   Status join(const std::map<Step, HeldSamples>& held, std::chrono::milliseconds timeout);
-  /// Reads the model of the daemon over the channel as it is, as becomeReader() said. The daemon answers
-  /// within `timeout`, or it fails; 0: however long it takes.
+  /// Observes the model of becomeReader() over the current channel. `timeout`: for the daemon's answer; 0:
+  /// none.
   Status observe(std::chrono::milliseconds timeout);
 
-  /// Before join(): the trainer was in at other daemons, from which the model has moved here.
+  /// Before join(): the trainer was joined at other daemons, from which the model has moved here.
   void comeFrom(MovedFrom before) { before_ = std::move(before); }
-  /// Which process the daemon of the last join() is.
+  /// Random number of the process of the last join()'s daemon.
   uint64_t daemon() const { return joined_.daemon; }
-  /// What the daemon of the last join() tells of moves of the model.
+  /// Pending move of the model, as announced by the daemon of the last join().
   MoveAsked& moveAsked() const { return *moveAsked_; }
-  /// Where the model has moved, as the daemon of the last observe() tells; null: there is none.
+  /// Where the model has moved, as reported by the daemon of the last observe(); null: no reader.
   const MoveHeard* moveHeard() const { return moveHeard_.get(); }
   /// From now on join() is for this trainer.
   void become(Trainer trainer) { trainer_ = std::move(trainer); }
-  /// From now on it brings these values, where it must.
+  /// From now on this trainer initializes with these values, if it must.
   void bringWith(std::function<std::span<const float>()> values) {
     trainer_->initialValues = std::move(values);
   }
   bool hasTrainer() const { return trainer_.has_value(); }
-  /// From now on observe() reads this model; an empty one: whichever the daemon has, and then that one.
+  /// From now on observe() reads this model; empty: the one that the daemon has, and from then on that one.
   void becomeReader(const ModelSpec& model) { observed_ = model; }
   bool reads() const { return observed_.has_value(); }
-  /// Drawn once in a trainer's life.
+  /// Random; drawn once in a trainer's life.
   uint64_t incarnation() const { return incarnation_; }
-  /// Of the daemon that was connected to.
+  /// Of the connected daemon.
   const DaemonIdentity& identity() const { return identity_; }
   const std::string& server() const { return server_; }
-  /// What the daemon of the last join() or observe() goes by.
+  /// The rules of the daemon of the last join() or observe().
   const ModelRules& rules() const { return rules_; }
   /// Of the last join() or observe().
   const JoinInfo& info() const { return info_; }
-  /// A push of that step has begun: its parameters are those of that step, should it have to bring them.
+  /// A push of that step has started: if this trainer must initialize the model, its values include that
+  /// step.
   void noteStep(Step step) { step_ = step; }
-  /// Some push has touched rows of the tables: from now on they can be lost.
+  /// Some push has touched rows of the tables: from now on a daemon can lose them.
   void noteRows() { rowsSeen_ = true; }
-  /// Whether the last join() found the session of the one before.
+  /// Whether the last join() resumed the previous session.
   bool resumed() const { return joined_.resumed; }
-  /// Of several servers: which one connect() begins with next, after one that did not serve.
+  /// Makes connect() start with the server after the one that did not serve.
   void tryAnother() { first_ = (connected_ + 1) % std::max<size_t>(options_.servers.size(), 1); }
   /// See Client::makeRowBatch().
   RowBatch makeRowBatch() const { return RowBatch(tables_, rowShards_, rowMemory_); }
-  /// Whether `values` are as long as the model's layout and lie where they can be sent from and brought
-  /// again; the error names `what` they are.
+  /// Checks that `values` have the length of the model's layout and are aligned for sending; the error names
+  /// them as `what`.
   Status checkValues(const char* what, std::span<const float> values) const;
-  /// Whether the model has this fragment; ErrorCode::invalidArgument.
+  /// Checks that the model has this fragment; ErrorCode::invalidArgument.
   Status checkFragment(uint32_t fragment) const;
 
  private:
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
   Result<JoinAnswer> askToJoin(const JoinRequest& request, std::chrono::milliseconds timeout);
-  /// Whether the trainer has seen rows at another daemon than the one that it has just joined. `lastDaemon`:
-  /// of the join before; 0: it is the first.
+  /// Whether the trainer has used rows at another daemon than the one that it has just joined. `lastDaemon`:
+  /// of the previous join; 0: this is the first.
   bool hadRowsElsewhere(uint64_t lastDaemon) const;
-  /// Waits for the model, or brings it its initial values.
+  /// Waits until the model has values, or sends its initial values.
   Status awaitModel();
-  /// Further connections, each to be there within `timeout`, or where that is 0 within that of connecting.
+  /// Attaches further connections, each within `timeout`, or where that is 0 within the connect timeout.
   Status attachOthers(std::chrono::milliseconds timeout);
   Status attach(Link& link, const SessionTerms& terms, std::chrono::milliseconds timeout);
   JoinInfo describe();
-  /// Lets the other servers tell when one of them has taken over from the one that was joined.
+  /// Watches the other servers for a takeover from the joined daemon.
   void watchOthers();
 
   const ClientOptions& options_;
@@ -111,9 +113,9 @@ class Session {
   std::optional<Trainer> trainer_;
   std::optional<ModelSpec> observed_;
   std::string server_;
-  DaemonIdentity identity_;       // of the daemon that was connected to
-  std::atomic<size_t> first_{0};  // of the servers: the one to begin with
-  size_t connected_ = 0;          // of the servers: the one of server_
+  DaemonIdentity identity_;       // of the connected daemon
+  std::atomic<size_t> first_{0};  // index of the server to try first
+  size_t connected_ = 0;          // index of server_
   std::vector<std::unique_ptr<TakeoverWatch>> watches_;
   const std::shared_ptr<MoveAsked> moveAsked_ = std::make_shared<MoveAsked>();
   std::shared_ptr<const MoveHeard> moveHeard_;
@@ -121,11 +123,11 @@ class Session {
   JoinAnswer joined_;
   JoinInfo info_;
   ModelRules rules_;
-  Step step_;                         // newest that was begun
+  Step step_;                         // newest that was started
   std::optional<uint64_t> elements_;  // of the model's layout, once it is known
   std::vector<TableSpec> tables_;     // of the model
   bool rowsSeen_ = false;             // some push has touched rows
-  uint32_t rowShards_ = 1;            // into which the daemon cuts a table, as a rule
+  uint32_t rowShards_ = 1;            // into which the daemon cuts most tables
   const std::shared_ptr<RowMemory> rowMemory_ = std::make_shared<RowMemory>();  // of its batches
 };
 

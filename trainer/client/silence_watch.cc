@@ -9,7 +9,7 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kBeatsPerSilence = 4;
-constexpr std::chrono::milliseconds kSilenceMin{40};  // whatever lease a daemon grants
+constexpr std::chrono::milliseconds kSilenceMin{40};  // minimum, whatever lease a daemon grants
 
 }  // namespace
 
@@ -23,8 +23,9 @@ SilenceWatch::SilenceWatch(DaemonConnection& connection, std::chrono::millisecon
 
 kj::Promise<void> SilenceWatch::beat(kj::Duration interval) {
   return connection_.timer().afterDelay(interval).then([this, interval]() -> kj::Promise<void> {
-    // The answer to a beat may be long behind slices, in the network or in the daemon; so all that comes is a
-    // sign of life. Counted in beats, as time in which this process stood still says nothing of the daemon.
+    // The answer to a heartbeat may queue behind slices, in the network or in the daemon, so any received
+    // bytes count. Counted in heartbeats, because time in which this process was suspended says nothing about
+    // the daemon.
     const uint64_t received = connection_.stream().receivedBytes();
     quietBeats_ = received == heardBytes_ ? quietBeats_ + 1 : 0;
     heardBytes_ = received;

@@ -10,25 +10,25 @@
 
 namespace psd {
 
-/// Asks a daemon for signs of life in the background, whatever this program does, which renews the lease of a
-/// trainer that is in; and tells when there are none. Belongs to the connection's event loop; ends with it.
+/// Sends heartbeats to a daemon in the background, whatever this program does, which renews the lease of a
+/// joined trainer, and detects a daemon that does not answer. Belongs to the connection's event loop; stops
+/// when destroyed.
 class SilenceWatch final : private kj::TaskSet::ErrorHandler {
  public:
-  /// Calls `fail` when nothing has come for `silence`, or the daemon says that the session is over.
+  /// Calls `fail` when no bytes have arrived for `silence`, or the daemon says that the session is over.
   SilenceWatch(DaemonConnection& connection, std::chrono::milliseconds silence,
                std::function<void(const Error&)> fail);
 
  private:
   kj::Promise<void> beat(kj::Duration interval);
   void askForLife();
-  void taskFailed(kj::Exception&&) override {}  // what breaks the connection shows in the next call
+  void taskFailed(kj::Exception&&) override {}  // a broken connection shows in the next call
 
   DaemonConnection& connection_;
   const std::function<void(const Error&)> fail_;
-  uint64_t heardBytes_ =
-      UINT64_MAX;            // bytes that had come by the last beat; nothing was asked before the first
-  uint64_t quietBeats_ = 0;  // beats in a row between which nothing came
-  kj::TaskSet asked_;        // signs of life that have not come
+  uint64_t heardBytes_ = UINT64_MAX;  // bytes received by the last heartbeat; initially none
+  uint64_t quietBeats_ = 0;           // consecutive heartbeats without received bytes
+  kj::TaskSet asked_;                 // unanswered heartbeats
   kj::Promise<void> beats_;
 };
 

@@ -23,10 +23,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kAttempt{1'000};  // each for TLS, and for logging in
-/// A daemon that lets the watch in and goes sooner, again and again, is tried as one that is not there.
+constexpr milliseconds kAttempt{1'000};  // each, for TLS and for logging in
+/// A connection that breaks sooner counts as a failed attempt.
 constexpr milliseconds kStood{500};
-/// Each login that a daemon refuses costs it a line in its log.
+/// Pause after a rejected login, each of which costs the daemon a log line.
 constexpr milliseconds kRefused{60'000};
 
 }  // namespace

@@ -9,20 +9,20 @@
 
 namespace psd {
 
-/// A call under way, whoever waits for it. Used by the client's thread.
+/// A call in progress, independent of who waits for it. Used on the client's thread.
 class TrackedCall {
  public:
   virtual ~TrackedCall() = default;
   virtual bool finished() const = 0;
-  /// Waits for the answer, and keeps it.
+  /// Waits for the answer, and stores it.
   virtual void settle() = 0;
 };
 
-/// A call of which the answer is kept until it is asked for, once. Used by the client's thread.
+/// A call whose answer is stored until it is retrieved, once. Used on the client's thread.
 template <class Info>
 class Tracked final : public TrackedCall {
  public:
-  /// `after`: what is done with the answer before it is told, on the client's thread.
+  /// `after`: called with the answer before it is returned, on the client's thread.
   Tracked(Pending<Info> call, std::function<void(const Result<Info>&)> after)
       : after_(std::move(after)), call_(std::move(call)) {}
 
@@ -40,12 +40,12 @@ class Tracked final : public TrackedCall {
   }
 
  private:
-  const std::function<void(const Result<Info>&)> after_;  // which may own what the call uses
+  const std::function<void(const Result<Info>&)> after_;  // may own what the call uses
   std::optional<Pending<Info>> call_;
   std::optional<Result<Info>> answer_;
 };
 
-/// What the caller has of a tracked call. Used by the client's thread.
+/// The caller's handle of a tracked call. Used on the client's thread.
 template <class Info>
 class TrackedPending final : public Pending<Info>::Impl {
  public:

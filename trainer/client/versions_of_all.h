@@ -10,11 +10,11 @@
 
 namespace psd {
 
-/// Where the versions of several daemons' blocks are among those of the model that they serve together: first
-/// the shards, daemon after daemon, then the row shards, likewise. A value type.
+/// Maps the versions of several daemons' blocks to those of the model that they serve together: first the
+/// shards, daemon after daemon, then the row shards, likewise. A value type.
 class VersionsOfAll {
  public:
-  /// What one daemon has.
+  /// Number of one daemon's blocks.
   struct Blocks {
     size_t shards = 0, rowShards = 0;
   };

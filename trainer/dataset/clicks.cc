@@ -17,13 +17,13 @@
 namespace psd {
 namespace {
 
-/// Different values of the categories in Criteo's log of seven days (Naumov et al. 2019).
+/// Number of distinct values of each category in Criteo's seven-day log (Naumov et al. 2019).
 constexpr std::array<uint32_t, 26> kCriteoIds = {
     1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
     27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572};
 constexpr size_t kCategories = kCriteoIds.size(), kNumbers = 13;
 
-/// Who knows the probabilities. Immutable.
+/// The model that generates the probabilities. Immutable.
 class Teacher {
  public:
   explicit Teacher(uint64_t seed) : effects_{RowInitial::Kind::normal, 1, ~seed}, numbers_(kNumbers) {
@@ -45,14 +45,14 @@ class Teacher {
   }
 
  private:
-  using Row = std::array<float, 4>;  // an effect, and what is multiplied with the neighbour's
+  using Row = std::array<float, 4>;  // an effect, then factors multiplied with the neighbour's
   static constexpr float kBase = -1.5f, kNumberEffect = 0.2f, kIdEffect = 0.25f, kPairEffect = 0.15f;
 
   const RowInitial effects_;
   std::vector<float> numbers_;
 };
 
-/// Samples are made when they are asked for. Immutable, so thread-safe.
+/// Samples are generated on demand. Immutable, so thread-safe.
 class Clicks : public Dataset {
  public:
   Clicks(uint64_t samples, uint64_t scale, Split split, uint64_t seed)
@@ -64,7 +64,7 @@ class Clicks : public Dataset {
 
   size_t sampleCount() const override { return samples_; }
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
-  std::string describe() const override { return fmt::format("{} made-up clicks", samples_); }
+  std::string describe() const override { return fmt::format("{} synthetic clicks", samples_); }
 
   void fill(std::span<const uint32_t> indices, Batch& batch) const override {
     batch.reshape(columns_, indices.size());

@@ -15,11 +15,11 @@ namespace {
 constexpr uint64_t kCsvBytesMax = 4ull << 30;
 constexpr size_t kCsvColumnsMax = 10'000;
 
-/// A column that is being read. `whole` and `real` hold the same numbers while all are whole.
+/// A column being read. `whole` and `real` hold the same numbers as long as all are whole.
 struct CsvColumn {
   std::string name;
-  std::optional<ElementType> declared;  ///< i64 or f32; nothing: as its numbers are
-  std::string unread;                   ///< why it is passed over; empty: it is not
+  std::optional<ElementType> declared;  ///< i64 or f32; nullopt: inferred from the numbers
+  std::string unread;                   ///< why the column is skipped; empty: it is read
   bool isWhole = true;
   std::vector<int64_t> whole;
   std::vector<float> real;
@@ -46,20 +46,20 @@ class CsvReader {
       PSD_ASSIGN_OR_RETURN(
           const size_t fields, readLine([&](size_t index) -> Status {
             if (index == count)
-              return lines_.wrong(fmt::format("more than {} fields, as the names are", count));
+              return lines_.wrong(fmt::format("more than {} fields, the number of names", count));
             if (columns_[index].unread.empty()) addNumber(columns_[index]);
             return {};
           }));
       if (fields < count) {
-        return lines_.wrong(fmt::format("{} fields; expected {}, as the names are", fields, count));
+        return lines_.wrong(fmt::format("{} fields; expected {}, the number of names", fields, count));
       }
     }
-    if (rows == 0) return lines_.wrong("no rows; expected names, then numbers below them");
+    if (rows == 0) return lines_.wrong("no rows; expected a line of names, then lines of numbers");
     return std::move(columns_);
   }
 
  private:
-  /// `take(index)` for each field of the line; how many there are.
+  /// Calls `take(index)` for each field of the line; returns the number of fields.
   template <class Take>
   Result<size_t> readLine(const Take& take) {
     for (size_t index = 0;; ++index) {
@@ -98,12 +98,12 @@ class CsvReader {
     const auto whole = toNumber<int64_t>(text);
     if (column.declared == ElementType::i64 && !whole) {
       return column.passOver(lines_.wrong(
-          fmt::format("'{}' is no whole number, of which column '{}' is", printable(text, 40), column.name)));
+          fmt::format("'{}' is not a whole number; column '{}' is i64", printable(text, 40), column.name)));
     }
     const auto real = toNumber<float>(text);
     if (!real) {
       return column.passOver(
-          lines_.wrong(fmt::format("'{}' is no number that f32 holds", printable(text, 40))));
+          lines_.wrong(fmt::format("'{}' is not a number that f32 can hold", printable(text, 40))));
     }
     column.isWhole = column.isWhole && whole;
     if (column.isWhole) column.whole.push_back(*whole);
@@ -112,7 +112,7 @@ class CsvReader {
 
   CsvLines lines_;
   std::vector<CsvColumn> columns_;
-  std::unordered_map<std::string, size_t> places_;  // of the columns, by name
+  std::unordered_map<std::string, size_t> places_;  // index of each column, by name
 };
 
 }  // namespace

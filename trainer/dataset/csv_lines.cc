@@ -51,7 +51,7 @@ Result<bool> CsvLines::nextQuotedField() {
   bool doubled = false;
   for (;; at_ += 2) {
     at_ = text_.find('"', at_);
-    if (at_ == std::string_view::npos) return wrong("a quote begins a field, and none ends it");
+    if (at_ == std::string_view::npos) return wrong("a quoted field has no closing quote");
     if (text_.substr(at_ + 1, 1) != "\"") break;
     doubled = true;
   }
@@ -71,7 +71,7 @@ Result<bool> CsvLines::nextQuotedField() {
   ++at_;
   skipBlanks();
   if (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\n') {
-    return wrong("a quote ends a field, and more follows; expected a comma or the end of the line");
+    return wrong("text follows a closing quote; expected a comma or the end of the line");
   }
   endField();
   return true;
@@ -81,7 +81,7 @@ void CsvLines::skipBlanks() {
   while (at_ < text_.size() && isBlank(text_[at_])) ++at_;
 }
 
-/// At a comma, or at the end of the line or the text.
+/// Called at a comma, at the end of the line, or at the end of the text.
 void CsvLines::endField() {
   lineEnded_ = at_ == text_.size() || text_[at_] == '\n';
   if (at_ < text_.size()) ++at_;

@@ -9,21 +9,21 @@
 
 namespace psd {
 
-/// Lines of fields with commas between them, as RFC 4180 has them and as programs write them: fields may be
-/// in quotes, lines end in LF or CRLF. A byte order mark, blanks around fields and empty lines at the end
-/// count for nothing. Owned by one thread.
+/// Parses comma-separated lines (RFC 4180): fields may be quoted, lines end in LF or CRLF. A byte order mark,
+/// blanks around fields and empty lines at the end are ignored. Owned by one thread.
 class CsvLines {
  public:
-  /// `text` outlives it; `path` stands in errors.
+  /// `text` outlives it; `path` appears in errors.
   CsvLines(std::string path, std::string_view text);
 
-  /// Goes to the next line, once the fields of this one have been read; false where there is none.
+  /// Advances to the next line, after all fields of this one have been read; false at the end of the text.
   bool nextLine();
-  /// Goes to the next field of the line; false where there is none. The error: quotes that do not end it.
+  /// Advances to the next field of the line; false at the end of the line. The error: misplaced quotes.
   Result<bool> nextField();
-  /// The field, without quotes; valid until the next one.
+  /// The field, without quotes; valid until the next nextField().
   std::string_view field() const { return field_; }
-  /// An error about the field, or about the line where none of its fields has been read: file, line, column.
+  /// An error about the current field, or about the line if no field has been read; names file, line and
+  /// column.
   Error wrong(const std::string& what) const;
 
  private:
@@ -33,14 +33,14 @@ class CsvLines {
 
   const std::string path_;
   const std::string_view text_;
-  size_t at_ = 0;  // what has been read
+  size_t at_ = 0;  // offset of the next byte
   size_t lineBegin_ = 0;
   uint64_t line_ = 0;  // from 1
   bool lineEnded_ = true;
   std::string_view field_;
   uint64_t fieldLine_ = 1;
   size_t fieldColumn_ = 1;
-  std::string unescaped_;  // what field_ is a view of where quotes are doubled in it
+  std::string unescaped_;  // backs field_ if it holds doubled quotes
 };
 
 }  // namespace psd

@@ -22,32 +22,33 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// Which part of a data set.
+/// Part of a data set.
 enum class Split { train, test };
 
-/// Samples, each of which is one tensor per column. Immutable once opened, so thread-safe.
+/// A set of samples; each sample is one tensor per column. Immutable once opened, so thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual size_t sampleCount() const = 0;
-  /// What each sample has; the same for every split.
+  /// The columns of each sample; the same for every split.
   virtual const std::vector<ColumnSpec>& columns() const = 0;
-  /// For people: "60000 images from /data/mnist".
+  /// Human-readable: "60000 images from /data/mnist".
   virtual std::string describe() const = 0;
 
-  /// Replaces what `batch` holds by the samples named, in that order. Indices are below sampleCount().
+  /// Replaces the contents of `batch` by the samples at `indices`, in that order. Indices are below
+  /// sampleCount().
   virtual void fill(std::span<const uint32_t> indices, Batch& batch) const = 0;
-  /// Why a column that the data have is not among columns(), as one of text; empty where they have none of
-  /// that name.
+  /// Why a column of the source is not in columns(), such as a column of text; empty if the source has no
+  /// column of that name.
   virtual std::string whyUnread(const std::string& /*column*/) const { return ""; }
 };
 
 /// Columns of labelled images: f32 [channels, height, width], normalised, and i64, the class.
 inline constexpr std::string_view kImage = "image", kLabel = "label";
 
-/// Images that are kept as bytes and normalised as (pixel / 255 − mean) / deviation when a batch is
-/// filled. Immutable, so thread-safe.
+/// Images stored as bytes and normalised as (pixel / 255 − mean) / deviation when a batch is filled.
+/// Immutable, so thread-safe.
 class ByteImages : public Dataset {
  public:
   /// `pixels` holds labels.size() images of `shape`, row-major; labels are below `classCount`.

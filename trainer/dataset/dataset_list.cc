@@ -18,7 +18,7 @@ namespace {
 
 Result<std::unique_ptr<Dataset>> openMnistEntry(const std::string& folder, Split split, uint64_t) {
   if (folder.empty()) {
-    return Error{ErrorCode::invalidArgument, "mnist: the folder is missing; expected mnist:DIR"};
+    return Error{ErrorCode::invalidArgument, "mnist: missing folder; expected mnist:DIR"};
   }
   return openMnist(folder, split);
 }
@@ -42,7 +42,7 @@ Result<std::unique_ptr<Dataset>> openTextEntry(const std::string& argument, Spli
 
 Result<std::unique_ptr<Dataset>> openMovielensEntry(const std::string& folder, Split split, uint64_t) {
   if (folder.empty()) {
-    return Error{ErrorCode::invalidArgument, "movielens: the folder is missing; expected movielens:DIR"};
+    return Error{ErrorCode::invalidArgument, "movielens: missing folder; expected movielens:DIR"};
   }
   return openMovielens(folder, split);
 }
@@ -53,12 +53,12 @@ Result<std::unique_ptr<Dataset>> openFilesEntry(const std::string& files, Split 
 
 constexpr DatasetEntry kDatasets[] = {
     {"mnist", "DIR or mnist:DIR, a folder with the MNIST files", openMnistEntry},
-    {"synthetic", "synthetic[:N], N made-up training images", openSyntheticEntry},
+    {"synthetic", "synthetic[:N], N synthetic training images", openSyntheticEntry},
     {"text", "text:FILE[:level=word|char,vocabulary=10000,length=32], a text in UTF-8", openTextEntry},
     {"movielens", "movielens:DIR, a folder with MovieLens's ratings.csv", openMovielensEntry},
-    {"ratings", "ratings[:samples=100000,users=2000,items=1000,noise=0.3], made-up ratings", openRatings},
-    {"clicks", "clicks[:samples=200000,scale=100], made-up clicks", openClicks},
-    {"documents", "documents[:samples=50000,words=47236,length=76,noise=0.3], made-up documents",
+    {"ratings", "ratings[:samples=100000,users=2000,items=1000,noise=0.3], synthetic ratings", openRatings},
+    {"clicks", "clicks[:samples=200000,scale=100], synthetic clicks", openClicks},
+    {"documents", "documents[:samples=50000,words=47236,length=76,noise=0.3], synthetic documents",
      openDocuments},
     {"files", "FILE.safetensors, FILE.csv or A.npy,B.npy[:test=FILES], columns of your own", openFilesEntry},
 };

@@ -11,19 +11,19 @@
 
 namespace psd {
 
-/// One kind of data set that `--data` can name.
+/// A kind of data set for `--data`.
 struct DatasetEntry {
   std::string_view name;
-  std::string_view usage;  ///< what to write after --data, for people
-  /// `argument` is what follows "name:", or empty.
+  std::string_view usage;  ///< the syntax after --data, human-readable
+  /// `argument`: the text after "name:", or empty.
   Result<std::unique_ptr<Dataset>> (*open)(const std::string& argument, Split split, uint64_t seed);
 };
 
-/// Every data set there is. A new one is one file and one line in dataset_list.cc.
+/// All data sets. To add one, add a file and a line in dataset_list.cc.
 std::span<const DatasetEntry> datasetList();
 
-/// Opens what `--data` names: "NAME", "NAME:ARGUMENT" from the list, files by how they end, or the folder of
-/// an MNIST set. `seed` matters to sets that are made up. Errors say what would be right.
+/// Opens the data set that `--data` names: "NAME" or "NAME:ARGUMENT" from the list, files by their suffix, or
+/// a folder with an MNIST set. `seed` affects synthetic sets only. Errors state the expected syntax.
 Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split split, uint64_t seed);
 
 }  // namespace psd

@@ -21,7 +21,7 @@ struct DocumentOptions {
   float noise = 0;
 };
 
-/// Samples are made when they are asked for. Immutable, so thread-safe.
+/// Samples are generated on demand. Immutable, so thread-safe.
 class Documents : public Dataset {
  public:
   Documents(const DocumentOptions& options, Split split, uint64_t seed)
@@ -33,14 +33,14 @@ class Documents : public Dataset {
                  {"label", ElementType::i64, {}, 2}},
         zipf_(options.words),
         meanings_(options.words) {
-    // What each word says of the kind; whoever trains is to find that out.
+    // The hidden weight of each word, which training is to recover.
     for (uint32_t word = 0; word < options.words; ++word)
       RowInitial{RowInitial::Kind::normal, 1, ~seed}.fill(word, {&meanings_[word], 1});
   }
 
   size_t sampleCount() const override { return options_.samples; }
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
-  std::string describe() const override { return fmt::format("{} made-up documents", options_.samples); }
+  std::string describe() const override { return fmt::format("{} synthetic documents", options_.samples); }
 
   void fill(std::span<const uint32_t> indices, Batch& batch) const override {
     batch.reshape(columns_, indices.size());

@@ -9,17 +9,18 @@
 
 namespace psd {
 
-/// Made-up documents of two kinds, as bags of words: sparse vectors in the manner of RCV1 (Lewis et al.
-/// 2004), as large as they are asked for and without any file or memory. `argument`: "[option=value,…]", with
+/// Synthetic documents of two classes as bags of words: sparse vectors like those of RCV1 (Lewis et al.
+/// 2004), any number of them, generated on demand without files or memory. `argument`: "[option=value,…]",
+/// with
 ///
-///   samples=50000    to train on; a fifth as many to test
-///   words=47236      that there are; a few of them make up most documents (Zipf, exponent 1.05)
-///   length=76        words in each document
-///   noise=0.3        how much of the label is chance: the deviation beside a margin of deviation 1
+///   samples=50000    training samples; a fifth as many test samples
+///   words=47236      size of the vocabulary; word frequencies follow Zipf's law with exponent 1.05
+///   length=76        words per document
+///   noise=0.3        standard deviation of the label noise, relative to a margin of deviation 1
 ///
-/// Columns: "words" i64[length], from 0, the commonest; "weights" f32[length], larger for rarer words, the
-/// sum of their squares 1; "label" i64, 0 or 1. A word that comes twice counts twice. A pure function of the
-/// arguments. An error names the option.
+/// Columns: "words" i64[length], 0 being the most frequent word; "weights" f32[length], larger for rarer
+/// words, with an L2 norm of 1; "label" i64, 0 or 1. A word that occurs twice counts twice. A pure function
+/// of the arguments. Errors name the option.
 Result<std::unique_ptr<Dataset>> openDocuments(const std::string& argument, Split split, uint64_t seed);
 
 }  // namespace psd

@@ -22,7 +22,7 @@ constexpr const char *kToTrain = "to train on", *kToTest = "to test";
 /// Immutable, so thread-safe.
 class FileSamples : public Dataset {
  public:
-  /// `rows`: those that are samples, in order.
+  /// `rows`: the rows that are samples of this split, in order.
   FileSamples(StoredColumns stored, std::vector<ColumnSpec> columns, std::vector<uint32_t> rows,
               std::string description)
       : stored_(std::move(stored)),
@@ -53,7 +53,7 @@ class FileSamples : public Dataset {
 
  private:
   const StoredColumns stored_;
-  const std::vector<ColumnSpec> columns_;  ///< those of stored_, with bounds
+  const std::vector<ColumnSpec> columns_;  ///< the columns of stored_, with bounds
   const std::vector<uint32_t> rows_;
   const std::string description_;
 };
@@ -70,7 +70,7 @@ uint64_t boundOf(std::span<const std::byte> bytes) {
   return least < 0 ? 0 : static_cast<uint64_t>(most) + 1;
 }
 
-/// What the numbers of a column are below, if they are whole and none is negative; else 0.
+/// The exclusive upper bound of a column of non-negative whole numbers; 0 for any other column.
 uint64_t boundOf(const StoredColumn& column) {
   switch (column.column.type) {
     case ElementType::i32: return boundOf<int32_t>(column.bytes);
@@ -88,14 +88,14 @@ Result<StoredColumns> readFiles(const std::string& text) {
     if (path.ends_with(".npy")) continue;
     return Error{
         ErrorCode::invalidArgument,
-        fmt::format("'{}' is no file of samples; expected FILE.safetensors, FILE.csv or A.npy,B.npy,…",
+        fmt::format("'{}' is not a file of samples; expected FILE.safetensors, FILE.csv or A.npy,B.npy,…",
                     path)};
   }
   return readNpyColumns(paths);
 }
 
-/// Leaves in the first those columns that the other one has alike. `is`: what is done with the first's,
-/// "to train on", and with the other's.
+/// Keeps the columns that `other` has with the same type and shape. `is`: the purpose of `columns` and of
+/// `other`, as "to train on".
 void keepCommon(StoredColumns& columns, const StoredColumns& other, std::pair<const char*, const char*> is) {
   std::erase_if(columns.columns, [&](const StoredColumn& each) {
     const auto same = std::ranges::find(other.columns, each.column.name,
@@ -116,7 +116,7 @@ void keepCommon(StoredColumns& columns, const StoredColumns& other, std::pair<co
   });
 }
 
-/// The columns of both files, which are alike, with the larger bounds.
+/// The columns, identical in both splits, with the larger bound of the two.
 std::vector<ColumnSpec> boundedColumns(const StoredColumns& train, const StoredColumns& test) {
   std::vector<ColumnSpec> columns;
   for (size_t i = 0; i < train.columns.size(); ++i) {
@@ -136,7 +136,7 @@ std::vector<uint32_t> rowsOf(uint64_t count, bool splitHere, Split split) {
   return rows;
 }
 
-/// Safetensors keep no order that people see; so the columns are in that of their names.
+/// Safetensors files have no visible order of tensors, so columns are sorted by name.
 void sortByName(StoredColumns& stored) {
   std::ranges::sort(stored.columns, {}, [](const StoredColumn& each) { return each.column.name; });
 }

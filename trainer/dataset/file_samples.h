@@ -9,13 +9,13 @@
 
 namespace psd {
 
-/// Whether `data` names files that openFiles() reads, by how it ends.
+/// Whether the suffix of `data` is one that openFiles() reads.
 bool namesFiles(std::string_view data);
 
-/// Samples that lie in files, a row each: FILE.safetensors, FILE.csv, or A.npy,B.npy, … of a column each (see
-/// stored_columns.h). "FILES:test=FILES" names those of the test; else every tenth row, chosen by its number,
-/// is for the test. Whole numbers of a column that has none below 0 are below its largest plus 1
-/// (ColumnSpec::bound), of both splits together. Errors name the file.
+/// Reads samples from files, one per row: FILE.safetensors, FILE.csv, or A.npy,B.npy,… with one column each
+/// (see stored_columns.h). "FILES:test=FILES" names the test files; otherwise about every tenth row, chosen
+/// by a hash of its number, is a test sample. A column of non-negative whole numbers gets its maximum over
+/// both splits plus 1 as ColumnSpec::bound. Errors name the file.
 Result<std::unique_ptr<Dataset>> openFiles(const std::string& argument, Split split);
 
 }  // namespace psd

@@ -30,7 +30,7 @@ Error readFailure(gzFile file, const std::string& path) {
   const char* why = gzerror(file, &code);
   if (code == Z_ERRNO) return {ErrorCode::io, path + ": " + std::strerror(errno)};
   return problem(path,
-                 std::string("damaged or cut-off gzip data (") + why + "); expected a complete .gz file");
+                 std::string("damaged or truncated gzip data (") + why + "); expected a complete .gz file");
 }
 
 /// Reads up to into.size() bytes (zlib passes plain files through); fewer only at the end of the file.
@@ -43,7 +43,7 @@ Result<size_t> readUpTo(gzFile file, const std::string& path, std::span<uint8_t>
     if (got == 0) {
       int code = Z_OK;
       gzerror(file, &code);
-      if (code != Z_OK) return readFailure(file, path);  // the compressed data ended too early
+      if (code != Z_OK) return readFailure(file, path);  // truncated compressed data
       break;
     }
     done += static_cast<size_t>(got);
@@ -69,7 +69,7 @@ uint32_t bigEndian(const uint8_t* bytes) {
   return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
-/// The product of the dimensions; fails above kArrayBytesMax.
+/// The product of the dimensions; an error above kArrayBytesMax.
 Result<uint64_t> arrayBytes(const IdxFile& file) {
   uint64_t total = 1;
   for (uint32_t extent : file.dimensions) {
@@ -107,7 +107,7 @@ Result<IdxFile> readIdxFile(const std::string& path, uint8_t rank) {
   PSD_ASSIGN_OR_RETURN(const uint64_t expected, arrayBytes(array));
   while (array.bytes.size() < expected) {
     const size_t before = array.bytes.size();
-    // Doubling keeps the copies few; what has arrived bounds what is taken.
+    // Doubling limits the copies; memory grows only with the bytes that were read.
     const uint64_t step = std::max<uint64_t>(kPieceBytes, before);
     array.bytes.resize(std::min<uint64_t>(expected, before + step));
     PSD_ASSIGN_OR_RETURN(const size_t got,
@@ -117,8 +117,8 @@ Result<IdxFile> readIdxFile(const std::string& path, uint8_t rank) {
   uint8_t beyond = 0;
   PSD_ASSIGN_OR_RETURN(const size_t extra, readUpTo(file.get(), path, std::span(&beyond, 1)));
   if (extra != 0) {
-    return problem(path, "goes on after the " + std::to_string(expected) +
-                             " data bytes that its header announces; expected its end");
+    return problem(path, "continues after the " + std::to_string(expected) +
+                             " data bytes that its header announces; expected the end of the file");
   }
   return array;
 }

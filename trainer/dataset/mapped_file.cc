@@ -19,7 +19,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   bool mapped = fstat(fd, &status) == 0;
   if (mapped && !S_ISREG(status.st_mode)) {
     close(fd);
-    return Error{ErrorCode::io, path + ": no regular file"};
+    return Error{ErrorCode::io, path + ": not a regular file"};
   }
   const auto size = static_cast<size_t>(status.st_size);
   if (mapped && size > 0) {

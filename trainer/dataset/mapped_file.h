@@ -9,11 +9,11 @@
 
 namespace psd {
 
-/// A file's bytes, mapped for reading: trainers of a machine that read the same file share its memory.
-/// Whoever cuts the file short while it is mapped ends the process. Immutable, so thread-safe.
+/// A read-only memory mapping of a file; trainers on one machine that map the same file share its pages.
+/// Truncating the file while it is mapped kills the process (SIGBUS). Immutable, so thread-safe.
 class MappedFile {
  public:
-  /// The error names the path.
+  /// Errors name the path.
   static Result<std::shared_ptr<const MappedFile>> open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

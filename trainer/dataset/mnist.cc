@@ -17,7 +17,7 @@ constexpr const char* kExpected =
     "a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
     "t10k-labels-idx1-ubyte, plain or .gz";
 
-/// The plain file, else the .gz one.
+/// Path of the plain file, else of the .gz file.
 Result<std::string> locate(const std::string& folder, const std::string& name) {
   std::error_code ignored;
   for (const char* suffix : {"", ".gz"}) {

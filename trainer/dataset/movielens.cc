@@ -20,17 +20,17 @@
 namespace psd {
 namespace {
 
-/// The columns that are read, in any order.
+/// The required columns, in any order.
 constexpr std::array<std::string_view, 3> kFields{"userId", "movieId", "rating"};
 enum Field : size_t { kUser, kItem, kRating };
 constexpr uint64_t kFileBytesMax = 16ull << 30;
 
-/// Reads a file of ratings line by line. Owned by one thread.
+/// Reads ratings.csv line by line. Owned by one thread.
 class RatingsReader {
  public:
   RatingsReader(const std::string& path, std::string_view text) : lines_(path, text) {}
 
-  /// Calls `take(number, rating)` for each, from 0.
+  /// Calls `take(number, rating)` for each rating; numbers start at 0.
   template <class Take>
   Status read(const Take& take) {
     PSD_RETURN_IF_ERROR(readHeader());
@@ -72,7 +72,7 @@ class RatingsReader {
         case kUser: PSD_RETURN_IF_ERROR(readWhole(rating.user)); break;
         case kItem: PSD_RETURN_IF_ERROR(readWhole(rating.item)); break;
         case kRating: PSD_RETURN_IF_ERROR(readValue(rating.value)); break;
-        default: break;  // of a column that no model takes
+        default: break;  // a column that is not required
       }
     }
     if (column < fields_.size()) return lines_.wrong(wrongFieldCount("fewer than"));
@@ -80,14 +80,14 @@ class RatingsReader {
   }
 
   std::string wrongFieldCount(std::string_view than) const {
-    return fmt::format("{} {} fields, as the names are", than, fields_.size());
+    return fmt::format("{} {} fields, the number of names", than, fields_.size());
   }
 
   Status readWhole(uint64_t& value) const {
     const auto number = toNumber<int64_t>(lines_.field());
     if (!number || *number < 0) {
-      return lines_.wrong(fmt::format("'{}' is no whole number from 0 to {}", printable(lines_.field(), 40),
-                                      std::numeric_limits<int64_t>::max()));
+      return lines_.wrong(fmt::format("'{}' is not a whole number from 0 to {}",
+                                      printable(lines_.field(), 40), std::numeric_limits<int64_t>::max()));
     }
     value = static_cast<uint64_t>(*number);
     return {};
@@ -96,14 +96,15 @@ class RatingsReader {
   Status readValue(float& value) const {
     const auto number = toNumber<float>(lines_.field());
     if (!number) {
-      return lines_.wrong(fmt::format("'{}' is no rating; expected a number", printable(lines_.field(), 40)));
+      return lines_.wrong(
+          fmt::format("'{}' is not a rating; expected a number", printable(lines_.field(), 40)));
     }
     value = *number;
     return {};
   }
 
   CsvLines lines_;
-  std::vector<size_t> fields_;  // of the columns: an index into kFields, or its size
+  std::vector<size_t> fields_;  // per column: its index in kFields, or kFields.size()
 };
 
 }  // namespace

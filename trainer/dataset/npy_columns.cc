@@ -17,14 +17,14 @@ constexpr StoredType kNpyTypes[] = {{"<f4", ElementType::f32}, {"<f8", ElementTy
                                     {"<i4", ElementType::i32}, {"<i8", ElementType::i64},
                                     {"|u1", ElementType::u8},  {"|b1", ElementType::u8}};
 
-/// What a header of numpy.save() says: a Python dict of three keys.
+/// The header that numpy.save() writes: a Python dict with three keys.
 struct NpyHeader {
   std::string type;
   bool fortran = false;
   std::vector<uint64_t> extents;
 };
 
-/// The value behind a key, up to `end`; empty where there is none.
+/// The value after a key, up to `end`; empty if the key is missing.
 std::string_view npyValue(std::string_view header, std::string_view key, std::string_view begin,
                           std::string_view end) {
   size_t at = header.find(key);
@@ -61,7 +61,7 @@ std::optional<NpyHeader> parseNpyHeader(std::string_view text) {
 Status addNpy(StoredColumns& columns, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
   const std::span<const std::byte> bytes = file->bytes();
-  const Error none{ErrorCode::io, path + ": no file of numpy.save(): its header is damaged"};
+  const Error none{ErrorCode::io, path + ": not a numpy.save() file: its header is damaged"};
   constexpr size_t kLengthAt = 8;
   if (bytes.size() < kLengthAt + 4 || std::memcmp(bytes.data(), kNpyMagic.data(), kNpyMagic.size()) != 0)
     return none;
@@ -84,7 +84,7 @@ Status addNpy(StoredColumns& columns, const std::string& path) {
                  fmt::format("{}: a second column '{}'; expected files of different names", path, name)};
   }
   if (header->fortran && header->extents.size() > 1) {
-    columns.unread[name] = path + ": its order is Fortran's; expected C's (numpy.ascontiguousarray)";
+    columns.unread[name] = path + ": Fortran order; expected C order (numpy.ascontiguousarray)";
     return {};
   }
   columns.memory.push_back(file);

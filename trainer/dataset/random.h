@@ -6,11 +6,11 @@
 
 namespace psd {
 
-/// The numbers of splitMix(), one after the other. Owned by one thread.
+/// A pseudo-random generator: successive values of splitMix(). Owned by one thread.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
-  /// A stream of its own for each pair: neighbouring seeds or streams are unrelated.
+  /// An independent stream per pair of seed and stream, also for neighbouring numbers.
   Random(uint64_t seed, uint64_t stream) : state_(Random(seed).next() ^ Random(~stream).next()) {}
 
   uint64_t next() {

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kFactors = 4;
 constexpr float kMean = 3.5f;
 
-/// The hidden truth behind made-up ratings. A value type.
+/// The hidden model that generates the ratings. A value type.
 class Taste {
  public:
   Taste(uint64_t seed, float noise) : seed_(seed), noise_{RowInitial::Kind::normal, noise, seed} {}
@@ -35,7 +35,7 @@ class Taste {
   }
 
  private:
-  /// Factors, and a bias: from −1 to 1.
+  /// Factors, then the bias; each from −1 to 1.
   std::array<float, kFactors + 1> traits(Who who, uint64_t id) const {
     std::array<float, kFactors + 1> values;
     RowInitial{RowInitial::Kind::uniform, 1, ~seed_ + static_cast<uint64_t>(who)}.fill(id, values);
@@ -76,7 +76,7 @@ Result<std::unique_ptr<Dataset>> openRatings(const std::string& argument, Split 
   const auto noise = static_cast<float>(options.number("noise", 0.3, 0, 100));
   PSD_RETURN_IF_ERROR(options.finish());
 
-  const uint64_t first = split == Split::train ? 0 : samples;  // tests have other noise
+  const uint64_t first = split == Split::train ? 0 : samples;  // the test split has different noise
   if (split == Split::test) samples /= 9;
   Random random(seed, static_cast<uint64_t>(split));
   const Taste taste(seed, noise);
@@ -88,7 +88,7 @@ Result<std::unique_ptr<Dataset>> openRatings(const std::string& argument, Split 
     rating.value = taste.rate(rating.user, rating.item, first + i);
   }
   return std::unique_ptr<Dataset>(
-      std::make_unique<Ratings>(std::move(ratings), fmt::format("{} made-up ratings", samples)));
+      std::make_unique<Ratings>(std::move(ratings), fmt::format("{} synthetic ratings", samples)));
 }
 
 }  // namespace psd

@@ -10,13 +10,13 @@
 
 namespace psd {
 
-/// Who rated what, and how. A value type.
+/// One user's rating of one item. A value type.
 struct Rating {
   uint64_t user = 0, item = 0;  ///< below 2^63
   float value = 0;
 };
 
-/// Ratings with the columns "user" and "item", i64 ids of any size, and "rating", f32. Immutable, so
+/// Ratings with the columns "user" and "item", i64 ids below 2^63, and "rating", f32. Immutable, so
 /// thread-safe.
 class Ratings : public Dataset {
  public:
@@ -33,15 +33,15 @@ class Ratings : public Dataset {
   const std::string description_;
 };
 
-/// Made-up ratings, without any file. `argument`: "[option=value,…]", with
+/// Synthetic ratings, generated without files. `argument`: "[option=value,…]", with
 ///
-///   samples=100000   to train on; a ninth as many to test
-///   users=2000       the ids of users and items are spread over all numbers below 2^63
-///   items=1000       the first ones are rated more often
-///   noise=0.3        standard deviation of what nobody can foretell: no model's RMSE comes below it
+///   samples=100000   training samples; a ninth as many test samples
+///   users=2000       number of users; ids are spread over all numbers below 2^63
+///   items=1000       number of items; the first ones are rated more often
+///   noise=0.3        standard deviation of the noise: the lower bound of any model's RMSE
 ///
 /// A rating is 3.5, a bias of the user and of the item, the product of four hidden factors of each, and
-/// noise. A pure function of the arguments, the same on every machine. An error names the option.
+/// noise. A pure function of the arguments, the same on every machine. Errors name the option.
 Result<std::unique_ptr<Dataset>> openRatings(const std::string& argument, Split split, uint64_t seed);
 
 }  // namespace psd

@@ -25,7 +25,7 @@ std::optional<ElementType> elementTypeOf(std::string_view dtype) {
 Result<StoredColumns> readSafetensorsColumns(const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
   const auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::io, path + ": no safetensors file of columns: " + why};
+    return Error{ErrorCode::io, path + ": not a safetensors file of columns: " + why};
   };
   const std::span<const std::byte> bytes = file->bytes();
   uint64_t headerBytes = 0;

@@ -10,7 +10,7 @@ namespace psd {
 namespace {
 
 uint32_t partBegin(uint32_t sampleCount, uint32_t rank, uint32_t worldSize) {
-  const uint32_t larger = sampleCount % worldSize;  // how many parts have one sample more
+  const uint32_t larger = sampleCount % worldSize;  // number of parts with one extra sample
   return sampleCount / worldSize * rank + std::min(rank, larger);
 }
 

@@ -8,11 +8,11 @@
 
 namespace psd {
 
-/// Deals the samples of each epoch to the trainers: one seeded permutation per epoch, cut into
-/// world-size contiguous parts. The parts are disjoint and cover every sample; their sizes differ by
-/// at most one, the lower ranks having the larger ones. A pure function of its inputs, so that trainers
-/// agree without talking. A trainer's last batch of an epoch holds what is left, so two trainers' step
-/// counts may differ by one per epoch.
+/// Divides the samples of each epoch among the trainers: one seeded permutation per epoch, cut into
+/// world-size contiguous parts. The parts are disjoint and cover every sample; their sizes differ by at most
+/// one, and the lower ranks have the larger parts. A pure function of its inputs, so trainers agree without
+/// communication. A trainer's last batch of an epoch holds the remainder, so two trainers' step counts may
+/// differ by one per epoch.
 ///
 /// Immutable value type.
 class Sharder {

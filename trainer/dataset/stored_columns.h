@@ -15,47 +15,47 @@
 
 namespace psd {
 
-/// A column as it is stored: all rows one after the other, little endian.
+/// A column as stored: contiguous rows, little-endian.
 struct StoredColumn {
-  ColumnSpec column;  ///< of one row
+  ColumnSpec column;  ///< the type and shape of one row
   uint64_t rows = 0;
   std::span<const std::byte> bytes;
 };
 
-/// Columns of as many rows each, at least one. A value type; copies share memory.
+/// Columns with the same number of rows, at least one. A value type; copies share memory.
 struct StoredColumns {
   uint64_t rows = 0;
   std::vector<StoredColumn> columns;
-  std::map<std::string, std::string> unread;  ///< why other columns are not among them, with the file's name
-  std::vector<std::shared_ptr<const void>> memory;  ///< that the columns are views of
+  std::map<std::string, std::string> unread;  ///< columns that were skipped, and why; reasons name the file
+  std::vector<std::shared_ptr<const void>> memory;  ///< keeps the columns' bytes alive
 };
 
-/// What a file's own name for an element type is.
+/// A file format's name of an element type.
 struct StoredType {
   std::string_view name;
   ElementType type;
 };
 
-/// Appends a column of `extents`, rows first; what stands for it is `what`, as "a.st: tensor 'x'". One of a
-/// type that is not read (nothing), without rows or with too many is `unread` from then on. The error: the
-/// file does not hold what type and extents say.
+/// Appends a column of `extents`, rows first; errors call it `what`, as "a.st: tensor 'x'". A column of an
+/// unsupported type (nullopt), without rows or with too many rows becomes `unread`. The error: the size of
+/// `bytes` does not match type and extents.
 Status addColumn(StoredColumns& columns, const std::string& name, std::optional<ElementType> type,
                  const std::string& typeName, const std::vector<uint64_t>& extents,
                  std::span<const std::byte> bytes, const std::string& what);
 
-/// Leaves the columns that have as many rows as most have, of as many columns the more rows; the others are
-/// `unread` from then on. The error: there are none.
+/// Keeps the columns with the most common number of rows (on a tie, the larger number); the others become
+/// `unread`. The error: no column is left.
 Status finishColumns(StoredColumns& columns);
 
-/// Each tensor is a column, its first dimension the rows. F32, F64, I32, I64, U8, BOOL. Errors name the file
-/// and the tensor.
+/// Reads each tensor as a column, its first dimension being the rows. F32, F64, I32, I64, U8, BOOL. Errors
+/// name the file and the tensor.
 Result<StoredColumns> readSafetensorsColumns(const std::string& path);
-/// Files of numpy.save(), each a column of its name without ".npy", its first dimension the rows. Errors name
-/// the file.
+/// Reads files of numpy.save(), each a column named like the file without ".npy", its first dimension being
+/// the rows. Errors name the file.
 Result<StoredColumns> readNpyColumns(const std::vector<std::string>& paths);
-/// Lines of fields with commas between them, below a line of names. A column is i64 where each of its
-/// numbers is whole, else f32; or what stands behind its name, as in "label i64,weight f32". One that has
-/// something else than finite numbers is unread. Errors name file, line and column of the first wrong byte.
+/// Reads comma-separated lines below a header line. A column is i64 if all its numbers are whole, else f32,
+/// unless the header declares a type, as in "label i64,weight f32". A column with anything but finite numbers
+/// is unread. Errors name file, line and column of the first wrong byte.
 Result<StoredColumns> readCsvColumns(const std::string& path);
 
 }  // namespace psd

@@ -16,8 +16,8 @@ constexpr uint64_t kPatternStream = 0;
 constexpr uint64_t kTrainStream = 1;
 constexpr uint64_t kTestStream = 2;
 
-/// Class by class, one brightness per pixel: three in four dark, the others light. Like MNIST's, the
-/// pixels' mean is small, so that the learning rates that suit MNIST suit these images.
+/// One brightness per class and pixel: three quarters of the pixels are dark, the others light. As in MNIST,
+/// the mean is small, so that the same learning rates work.
 std::vector<uint8_t> makePatterns(uint64_t seed) {
   Random random(seed, kPatternStream);
   std::vector<uint8_t> patterns(kSyntheticClasses * kShape.elementCount());
@@ -25,7 +25,7 @@ std::vector<uint8_t> makePatterns(uint64_t seed) {
   return patterns;
 }
 
-/// A bell-shaped value in −30 … 30 out of four random 4-bit numbers.
+/// A bell-shaped value in −30 … 30 from four random 4-bit numbers.
 int noise(uint32_t bits) {
   const uint32_t sum = (bits & 15) + (bits >> 4 & 15) + (bits >> 8 & 15) + (bits >> 12 & 15);
   return static_cast<int>(sum) - 30;
@@ -46,7 +46,7 @@ std::unique_ptr<Dataset> makeSynthetic(uint32_t trainSamples, Split split, uint6
   for (uint8_t& label : labels) {
     label = static_cast<uint8_t>(random.below(kSyntheticClasses));
     const uint8_t* pattern = patterns.data() + label * imageElements;
-    for (size_t i = 0; i < imageElements; i += 2) {  // one random number serves two pixels
+    for (size_t i = 0; i < imageElements; i += 2) {  // one random number for two pixels
       const uint64_t bits = random.next();
       *out++ = static_cast<uint8_t>(pattern[i] + noise(static_cast<uint32_t>(bits)));
       *out++ = static_cast<uint8_t>(pattern[i + 1] + noise(static_cast<uint32_t>(bits >> 32)));

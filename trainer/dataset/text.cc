@@ -20,7 +20,7 @@ constexpr uint64_t kVocabularyDefault = 10'000, kVocabularyMax = 100'000'000;
 constexpr uint64_t kLengthDefault = 32, kLengthMax = 1 << 20;
 constexpr uint64_t kTrainTenths = 9;
 
-/// Successive pieces of a text as numbers. Immutable, so thread-safe.
+/// Successive token sequences of a text. Immutable, so thread-safe.
 class TextSamples : public Dataset {
  public:
   TextSamples(std::vector<uint32_t> tokens, uint64_t length, uint32_t vocabulary, std::string description)
@@ -56,7 +56,7 @@ struct TextOptions {
   uint64_t length = kLengthDefault;
 };
 
-/// Options stand behind the last colon, if there is "=" after it; a file's name may hold colons.
+/// Options follow the last colon if there is a "=" after it; a file name may contain colons.
 Result<TextOptions> readOptions(const std::string& argument) {
   const size_t colon = argument.rfind(':');
   const bool given = colon != std::string::npos && argument.find('=', colon) != std::string::npos;
@@ -68,7 +68,7 @@ Result<TextOptions> readOptions(const std::string& argument) {
   text.length = options.count("length", kLengthDefault, 1, kLengthMax);
   PSD_RETURN_IF_ERROR(options.finish());
   if (!text.path.empty()) return text;
-  return Error{ErrorCode::invalidArgument, "text: the file is missing; expected text:FILE"};
+  return Error{ErrorCode::invalidArgument, "text: missing file; expected text:FILE"};
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// A code point and the bytes that it takes; 0 bytes: it is no UTF-8.
+/// A code point and its length in bytes; 0 bytes: invalid UTF-8.
 struct CodePoint {
   uint32_t value = 0;
   size_t bytes = 0;
@@ -40,7 +40,7 @@ bool isOfWord(uint32_t value) {
   return !within(value, 0x80, 0xbf) && !within(value, 0x2000, 0x206f) && !within(value, 0x3000, 0x303f);
 }
 
-/// What words are parted by without being a token.
+/// Separates words without being a token.
 bool isBlank(uint32_t value) { return value <= ' ' && value != '\n'; }
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<std::vector<std::string_view>> cutText(std::string& text, TextLevel level
   bool inWord = false;
   for (size_t at = 0; at < text.size();) {
     const auto [value, bytes] = codePointAt(text, at);
-    if (bytes == 0) return Error{ErrorCode::io, fmt::format("byte {} is no UTF-8", at)};
+    if (bytes == 0) return Error{ErrorCode::io, fmt::format("byte {} is not UTF-8", at)};
     const bool goesOn = inWord && isOfWord(value);
     inWord = level == TextLevel::word && isOfWord(value);
     if (inWord && within(value, 'A', 'Z')) text[at] = static_cast<char>(value - 'A' + 'a');

@@ -11,7 +11,7 @@ namespace psd {
 
 Result<std::string> readWholeFile(const std::string& path, uint64_t bytesMax) {
   std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);  // of a folder an error, too
+  const uint64_t bytes = std::filesystem::file_size(path, error);  // also fails for a folder
   if (error) return Error{ErrorCode::io, path + ": " + error.message()};
   if (bytes > bytesMax) {
     return Error{ErrorCode::io, fmt::format("{}: {} bytes; expected at most {}", path, bytes, bytesMax)};

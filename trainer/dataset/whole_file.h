@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// What a data set's file holds, at most `bytesMax`. An error names the file.
+/// Reads a file of at most `bytesMax` bytes. Errors name the file.
 Result<std::string> readWholeFile(const std::string& path, uint64_t bytesMax);
 
 }  // namespace psd

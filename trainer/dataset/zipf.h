@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// Numbers by how common they are, from 0: about as k^−1.05. In octaves, each 2^−0.05 times as often as the
-/// one before, so that whole numbers do. Immutable, so thread-safe.
+/// Draws numbers from 0 with probabilities of about k^−1.05. Works in octaves, each 2^−0.05 times as likely
+/// as the previous one, so that the draws are the same on every machine. Immutable, so thread-safe.
 class Zipf {
  public:
   /// Draws are below `count`, which is at least 1.
@@ -36,7 +36,7 @@ class Zipf {
 
  private:
   const uint32_t count_;
-  std::vector<double> octaves_;  // of 2^32 draws, so many are in this one or one before
+  std::vector<double> octaves_;  // cumulative: draws out of 2^32 that fall into this or an earlier octave
 };
 
 }  // namespace psd

@@ -43,9 +43,9 @@ Result<PullInfo> Evaluation::pull(Client& client) {
 
 Result<Score> Evaluation::scoreAll(const ShouldStop& shouldStop) {
   Score total;
-  size_t lookups = 0;  // of the batches before
+  size_t lookups = 0;  // of the previous batches
   for (size_t i = 0; i < batchCount(); ++i) {
-    if (shouldStop && shouldStop()) return Error{ErrorCode::interrupted, "the scoring was told to stop"};
+    if (shouldStop && shouldStop()) return Error{ErrorCode::interrupted, "the evaluation was interrupted"};
     fillBatch(i);
     if (rows_) {
       batch_.rows().lookups = lookups_[i];

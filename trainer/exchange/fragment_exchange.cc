@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-// Plain loops over restricted pointers, which the compiler vectorises.
+// Plain loops over restrict pointers, which the compiler vectorizes.
 
 /// to = to − by.
 void subtract(uint64_t count, const float* __restrict by, float* __restrict to) {
@@ -70,7 +70,7 @@ uint64_t FragmentExchange::beginOf(uint64_t slot) const { return slot == 0 ? 0 :
 uint64_t FragmentExchange::progress() const { return beginOf(slot_) + stepsOfSlot_; }
 
 bool FragmentExchange::slotIsOver() const {
-  // Where the fragment began anew in the last of the slot's steps, there is nothing to push before the next.
+  // If the fragment restarted in the slot's last step, there is nothing to push before the next step.
   return openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - beginOf(slot_) &&
          fragments_[slot_ % fragments_.size()].steps > 0;
 }
@@ -90,11 +90,11 @@ Status FragmentExchange::exchange(bool last) {
     if (fragment.underWay() && fragment.sinceSent >= local_.delay) PSD_RETURN_IF_ERROR(takeOver(i));
   }
   PSD_RETURN_IF_ERROR(heed());
-  // Another slot may have begun meanwhile; of the one that it was the steps count.
+  // The open slot may have changed meanwhile; the steps counted are those of slot_.
   const auto here = static_cast<uint32_t>(slot_ % fragments_.size());
   if (slotIsOver()) PSD_RETURN_IF_ERROR(send(here));
   if (last) {
-    // With a blend the steps that were taken since a push are in what is taken over.
+    // With a blend, steps taken since a push remain in the parameters after the result is applied.
     PSD_RETURN_IF_ERROR(takeOverAll(here));
     for (size_t i = 0; i < fragments_.size(); i++) {
       const auto next = static_cast<uint32_t>((here + i) % fragments_.size());
@@ -117,11 +117,11 @@ Status FragmentExchange::heed() {
     const Result<RoundDue> told = fragment.due->wait();
     fragment.due.reset();
     if (!told.ok()) {
-      if (told.error().code != ErrorCode::invalidArgument) askWhenDue(i);  // else it would say so again
+      if (told.error().code != ErrorCode::invalidArgument) askWhenDue(i);  // else it would fail again
     } else if (*told == RoundDue::closed) {
       if (!fragment.underWay()) missed = true;
     } else if (!fragment.underWay() && fragment.steps == 0) {
-      askWhenDue(i);  // there is nothing to push before the next step
+      askWhenDue(i);  // nothing to push before the next step
     } else if (!fragment.underWay()) {
       PSD_RETURN_IF_ERROR(send(i));
     }
@@ -173,8 +173,8 @@ Status FragmentExchange::takeOver(uint32_t number) {
   for (const auto& [begin, count] : fragment.elements) {
     blend(count, static_cast<float>(local_.blend), spare_.data() + begin, parameters_.data() + begin);
   }
-  if (local_.blend == 0) fragment.steps = fragment.samples = 0;  // what they came to is gone
-  // Others have gone on without this trainer, or with a daemon that began anew.
+  if (local_.blend == 0) fragment.steps = fragment.samples = 0;  // their result is overwritten
+  // The rounds advanced without this trainer, or the daemon restarted.
   const bool apart = fragment.late || !hadOneRound(fragment, before);
   return apart ? catchUp(number) : Status();
 }

@@ -11,98 +11,98 @@
 
 namespace psd {
 
-/// A trainer's exchanges with the daemon under DiLoCo in fragments (Streaming DiLoCo; Douillard et al. 2025),
-/// or with steps that go on while an exchange is under way. LocalSteps tells of slots. Which slot a trainer
-/// is in follows from the versions of the fragments that it has, and from nothing else: so all trainers
-/// exchange the fragments in the same order, whenever they came, and none waits for one that waits for it. Of
-/// a fragment that several daemons have, each in rounds of its own, the version is that of the first of them.
-/// A pull begins as soon as it is known that the push is answered, so that both travel while the steps go on.
-/// Owned by one thread, like the client, which outlives its use.
+/// A trainer's exchanges with the daemon under DiLoCo with fragments (Streaming DiLoCo; Douillard et al.
+/// 2025), or with a delay, where local steps continue during an exchange. LocalSteps defines the slots. A
+/// trainer's slot depends only on the versions of the fragments that it has: all trainers exchange the
+/// fragments in the same order, whenever they joined, and cannot deadlock. For a fragment split over several
+/// daemons, each with its own rounds, the version is that of the first daemon. A pull starts once its push is
+/// answered, so that both overlap with local steps. Owned by one thread, like the client, which outlives it.
 class FragmentExchange {
  public:
-  /// What happened to tell of.
+  /// Callbacks for events.
   struct Observer {
-    std::function<void(const PushInfo&)> answered;  ///< a push
-    std::function<void()> dropped;  ///< a round closed before what these steps came to was pushed
+    std::function<void(const PushInfo&)> answered;  ///< a push was answered
+    std::function<void()> dropped;  ///< a round closed before the result of these steps was pushed
   };
 
-  /// `shards`: as JoinInfo has them.
+  /// `shards`: from JoinInfo.
   FragmentExchange(Client& client, const LocalSteps& local, const std::vector<ShardRange>& shards,
                    Observer observer);
 
-  /// Brings the parameters; once, before the first step. Both arrays are of the whole model, and stay until
-  /// all calls have finished. `parameters`: what the trainer is at, which is read and written in exchange()
-  /// alone. `spare`: of a fragment what it began with, while its push is under way the difference to that,
-  /// and after it what is pulled.
+  /// Pulls the parameters; called once, before the first step. Both arrays cover the whole model and must
+  /// outlive all calls. `parameters`: the trainer's current values, accessed only in exchange(). `spare`: for
+  /// each fragment, the values that its steps started from; during its push, the difference to these; after
+  /// it, the pulled values.
   Status begin(std::span<float> parameters, std::span<float> spare);
-  /// The trainer has taken a step. `samples`: behind it.
+  /// The trainer has taken a local step. `samples`: number of samples in it.
   void stepped(uint32_t samples);
-  /// Steps of the run, of one trainer, that are behind it.
+  /// Steps of the run that one trainer has completed.
   uint64_t progress() const;
   /// Whether exchange() has anything to do.
   bool due(bool last) const;
-  /// After a step: takes over what came of pushes, and pushes what is due. With `last` all that is left is
-  /// pushed, and taken over.
+  /// Called after a step: applies the results of pushes and pushes the fragments that are due. With `last`,
+  /// pushes everything left and applies the results.
   Status exchange(bool last);
-  /// Waits for all pushes and pulls, after which none uses the arrays. The first error ends nothing.
+  /// Waits for all pushes and pulls; none uses the arrays afterwards. Returns the first error, after waiting
+  /// for the others.
   Status settle();
-  /// Whether no call uses the arrays any more.
+  /// Whether all calls have ended and none uses the arrays.
   bool finished() const;
 
  private:
   struct Fragment {
     std::vector<ElementRange> elements;
     std::vector<size_t> shards;
-    uint64_t steps = 0, samples = 0;        ///< since it was last pushed, or brought
-    std::optional<Pending<PushInfo>> push;  ///< under way
-    std::optional<Pending<PullInfo>> pull;  ///< under way, of what came of the push
-    bool late = false;                      ///< the push was answered so
-    uint64_t sinceSent = 0;                 ///< steps
-    std::optional<Pending<RoundDue>> due;   ///< that tells of the end of its round
+    uint64_t steps = 0, samples = 0;        ///< since its last push or pull
+    std::optional<Pending<PushInfo>> push;  ///< in flight
+    std::optional<Pending<PullInfo>> pull;  ///< in flight: the result of the push
+    bool late = false;                      ///< the push was answered with PushOutcome::late
+    uint64_t sinceSent = 0;                 ///< steps since the push
+    std::optional<Pending<RoundDue>> due;   ///< the notification of the end of its round
 
     bool underWay() const { return push || pull; }
   };
 
-  /// The version of the fragment's round, and of the one that its steps are for, at the first daemon that has
-  /// a part of it.
+  /// The fragment's version, and the round that its steps are for, at the first daemon that has a part of it.
   Version versionOf(const Fragment& fragment) const { return basis_[fragment.shards.front()]; }
   uint64_t roundOf(const Fragment& fragment) const {
     return versionOf(fragment).value + (fragment.underWay() ? 1 : 0);
   }
-  /// The first slot of which the fragment is not pushed.
+  /// The first slot whose fragment is not pushed.
   uint64_t openSlot() const;
-  /// Steps of the run before a slot.
+  /// Number of steps of the run before a slot.
   uint64_t beginOf(uint64_t slot) const;
-  /// Its steps are taken, and its fragment is not pushed.
+  /// Whether the current slot's steps are taken and its fragment is not pushed.
   bool slotIsOver() const;
-  /// Whether each of its shards has had one round since the versions `before`, of all.
+  /// Whether each of the fragment's shards has advanced by exactly one round since the versions `before`, by
+  /// shard of the model.
   bool hadOneRound(const Fragment& fragment, const std::vector<Version>& before) const;
-  /// How the rounds stand for those whose fragment was not pushed yet, as far as that is known: drops what a
-  /// closed one leaves no place for, and pushes for one that closes.
+  /// Handles the answered roundDue() calls of fragments that are not pushed yet: pushes for a round that is
+  /// closing, and drops the steps for one that has closed.
   Status heed();
   void askWhenDue(uint32_t number);
   Status send(uint32_t number);
-  /// Waits for the answer to a push, and begins to pull what came of it.
+  /// Waits for the answer to a push, and starts to pull the result.
   Status answered(uint32_t number);
-  /// Waits for that, and takes it over.
+  /// Waits for the result of a push, and applies it to the parameters.
   Status takeOver(uint32_t number);
-  /// All that is under way, from this fragment on.
+  /// takeOver() for all exchanges in flight, starting with this fragment.
   Status takeOverAll(uint32_t first);
   /// Pulls a fragment to the spare array.
   Pending<PullInfo> beginPull(uint32_t number);
-  /// Waits for it, and gives whether any of the fragment's shards is another version than before.
+  /// Waits for the pull. Returns whether the version of any of the fragment's shards has changed.
   Result<bool> endPull(uint32_t number, Pending<PullInfo> pull);
-  /// Brings all fragments of which nothing is under way, but for `fresh`, and goes on with those that have
-  /// changed.
+  /// Pulls all fragments without an exchange in flight, except `fresh`, and restarts from the pulled values
+  /// where they have changed.
   Status catchUp(std::optional<uint32_t> fresh = {});
 
   Client& client_;
   const LocalSteps local_;
   const Observer observer_;
   std::vector<Fragment> fragments_;
-  std::span<float> parameters_, spare_;  // from begin() on
-  std::vector<Version> basis_;           // by shard, of what the steps began with
-  uint64_t pushes_ = 0;                  // begun
+  std::span<float> parameters_, spare_;  // set by begin()
+  std::vector<Version> basis_;           // by shard: the versions that the steps started from
+  uint64_t pushes_ = 0;                  // number of pushes started
   uint64_t slot_ = 0;
   uint64_t stepsOfSlot_ = 0;
 };

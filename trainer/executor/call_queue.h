@@ -10,18 +10,17 @@
 
 namespace psd {
 
-/// Of calls of the same priority a backward pass goes first: it frees what its forward pass holds, and the
-/// sooner it is done, the fewer updates lie between the two.
+/// Among calls of equal priority a backward pass runs first: it frees the memory that its forward pass holds,
+/// and running it early keeps the staleness of its gradient low.
 enum class CallKind { forward, backward };
 
-/// For people and programs.
+/// As in logs, metrics and the status JSON.
 constexpr std::string_view nameOf(CallKind kind) {
   return kind == CallKind::forward ? "forward" : "backward";
 }
 
-/// Calls that wait, and which is next: by priority, which rises by one with each `age` of waiting, so that
-/// none waits for ever; then backward before forward; then in the order of arrival. Not
-/// thread-safe.
+/// A priority queue of calls. The order is: priority, which rises by one for each `age` that a call has
+/// waited, so that no call starves; then backward before forward; then order of arrival. Not thread-safe.
 template <class Payload>
 class CallQueue {
  public:
@@ -43,14 +42,14 @@ class CallQueue {
     call.arrival = arrivals_++;
     calls_.push_back(std::move(call));
   }
-  /// Takes the call that is next at `now`; there is one.
+  /// Removes and returns the next call as of `now`. The queue must not be empty.
   Call take(Clock::time_point now) {
     const size_t next = nextOf(now);
     Call call = std::move(calls_[next]);
     calls_.erase(calls_.begin() + static_cast<ptrdiff_t>(next));
     return call;
   }
-  /// All calls, in the order in which they would be taken at `now`.
+  /// All calls, in the order in which take() would return them at `now`.
   std::vector<const Call*> inOrder(Clock::time_point now) const {
     std::vector<const Call*> calls;
     for (const Call& call : calls_) calls.push_back(&call);
@@ -58,7 +57,7 @@ class CallQueue {
               [&](const Call* one, const Call* other) { return before(*one, *other, now); });
     return calls;
   }
-  /// Drops all; gives them, so that whoever waits is told.
+  /// Empties the queue and returns its calls, so that the caller can notify their waiters.
   std::vector<Call> drain() { return std::exchange(calls_, {}); }
 
  private:

@@ -7,10 +7,10 @@
 namespace psd {
 namespace {
 
-/// Most that a RowBatch takes beside values, and the lookups with it.
+/// Upper bound on the bytes that a RowBatch and its lookups take, excluding values and gradients.
 uint64_t idBytes(const std::vector<RowLookup>& lookups, size_t tables) {
-  constexpr uint64_t kBytesPerId = 40;     // the id, its place, and its row's id, sorted and not
-  constexpr uint64_t kSearchedPerId = 64;  // of one table at a time: to find each id once
+  constexpr uint64_t kBytesPerId = 40;     // the id, its place, and its row's id, sorted and unsorted
+  constexpr uint64_t kSearchedPerId = 64;  // scratch memory of deduplication, for one table at a time
   std::vector<uint64_t> ofTable(tables);
   uint64_t ids = 0;
   for (const RowLookup& lookup : lookups) {

@@ -13,25 +13,26 @@
 
 namespace psd {
 
-/// The rows of embedding tables that one pass takes: their values as its forward pass sees them, and their
-/// gradients. Has a share of the budget as long as it lives. Used by one thread at a time: that which pulls,
-/// and then the pass's.
+/// The rows of embedding tables that one pass uses: their values as its forward pass reads them, and their
+/// gradients. Holds leases on the memory budget for its lifetime. Used by one thread at a time: first the
+/// thread that pulls, then the one that computes the pass.
 class ContextRows : public std::enable_shared_from_this<ContextRows> {
  public:
-  /// `empty`: as a client makes it. overloaded: the budget is spent; invalidArgument: it never has so much.
+  /// `empty`: from Client::makeRowBatch(). overloaded: the budget is exhausted; invalidArgument: the rows
+  /// exceed the whole budget.
   static Result<std::shared_ptr<ContextRows>> make(RowBatch empty, std::vector<RowLookup> lookups,
                                                    FloatArrays& budget);
 
-  /// To be pulled into, and pushed.
+  /// The destination of the pull, and the source of the push.
   RowBatch& batch() { return batch_; }
   const RowBatch& batch() const { return batch_; }
-  /// What the pass sees of it, once it was pulled; keeps this object.
+  /// The rows as the pass sees them, after the pull. The result keeps this object alive.
   PassRows forPass();
 
  private:
   explicit ContextRows(RowBatch empty) : batch_(std::move(empty)) {}
 
-  ByteBudget::Lease idLease_, valueLease_;  // first: what they are for goes before them
+  ByteBudget::Lease idLease_, valueLease_;  // first: destroyed after the memory that they account for
   RowBatch batch_;
   BatchRows shown_;
 };

@@ -13,19 +13,20 @@
 namespace psd {
 namespace {
 
-// For a call that waits for other trainers when its own is gone: then it is given up, and the daemon sees a
-// connection that broke. So nobody waits long for a trainer that may not come back.
+// How long a call that waits for other trainers may run after its own trainer has disconnected. Then the call
+// is interrupted and the daemon sees a broken connection, so that other trainers do not wait long for this
+// one.
 constexpr std::chrono::milliseconds kPatience{2'000};
 
-/// Whether a step under these policies, of which the daemon tells by their names, may wait for another
-/// trainer's.
+/// Whether a step under these policies may wait for another trainer's step. `policies`: the names, as the
+/// daemon reports them.
 bool waitsForTrainers(std::string_view policies) {
   return policies.find("sync") != std::string_view::npos ||
          policies.find("bounded_staleness") != std::string_view::npos;
 }
 
-/// A push that the daemon has no room for, as a table is full, it has no room for when it is computed anew
-/// either: to a trainer with a client of its own that is final too. What comes back is not isRetryable().
+/// Makes an error of a push final (not isRetryable()): a push that the daemon rejects because a table is full
+/// would be rejected again if it were recomputed. For a trainer with its own client this is final, too.
 Error asFinal(Error error) {
   if (error.code == ErrorCode::overloaded) error.code = ErrorCode::invalidArgument;
   return error;
@@ -52,7 +53,7 @@ bool DaemonSession::end() {
   const auto now = std::chrono::steady_clock::now();
   if (!endsSince_) endsSince_ = now;
   const std::lock_guard hold(mutex_);
-  const bool connecting = !client_;  // nobody was told of the trainer
+  const bool connecting = !client_;  // the daemon does not know of the trainer yet
   if (!ending_ && (connecting || now - *endsSince_ >= kPatience)) {
     ending_ = true;
     if (client_) client_->interrupt();
@@ -73,7 +74,7 @@ Result<JoinInfo> DaemonSession::joinNow(const Membership& membership) {
     const bool isStandby = !info.ok() && info.error().code == ErrorCode::standby;
     if (!isStandby || tried >= options.servers.size()) return info;
     std::rotate(options.servers.begin(), options.servers.begin() + 1,
-                options.servers.end());  // another one is the primary
+                options.servers.end());  // another server is the primary
   }
 }
 
@@ -84,7 +85,7 @@ Result<std::shared_ptr<Client>> DaemonSession::connect(const ClientOptions& opti
     left -= attempt.connectTimeout;
     auto client = Client::connect(attempt);
     const std::lock_guard hold(mutex_);
-    if (ending_) return Error{ErrorCode::interrupted, "the trainer is gone"};
+    if (ending_) return Error{ErrorCode::interrupted, "the trainer has disconnected"};
     if (client.ok()) return client_ = *std::move(client);
     if (!worthConnectingAgain(client.error())) return client.error();
     if (left.count() > 0) continue;
@@ -111,9 +112,9 @@ Result<JoinInfo> DaemonSession::joinWith(const ClientOptions& options, const Mem
 Status DaemonSession::checkJoined(const JoinInfo& info) const {
   if (info.local.period != 0) {
     return {ErrorCode::invalidArgument,
-            "policy " + info.policy +
-                " has trainers take steps by themselves, with parameters of their own; an "
-                "executor's have none: expected hogwild, locked, bounded_staleness or sync"};
+            "under policy " + info.policy +
+                " trainers update parameters of their own, which an executor's trainers do "
+                "not have: expected hogwild, locked, bounded_staleness or sync"};
   }
   if (exclusive_ && waitsForTrainers(info.policy)) {
     return {ErrorCode::invalidArgument,
@@ -122,9 +123,9 @@ Status DaemonSession::checkJoined(const JoinInfo& info) const {
   }
   if (mode_ == WeightsMode::live && arrays_.elements() > 0 && client_->view().empty()) {
     return {ErrorCode::invalidArgument,
-            fmt::format("\"weights\": \"live\" needs the daemon's memory, which policy hogwild lets a Unix "
-                        "socket's peers "
-                        "map; here policy is {}, and parameters come by {}: expected \"stashed\"",
+            fmt::format("\"weights\": \"live\" needs the daemon's memory, which only policy hogwild shares, "
+                        "with peers at "
+                        "a Unix socket; the policy is {}, and pulls use {}: expected \"stashed\"",
                         info.policy, info.pullTransport)};
   }
   return {};
@@ -138,7 +139,7 @@ kj::Promise<Result<PulledWeights>> DaemonSession::weights(Inputs inputs, bool tr
 Result<std::shared_ptr<ContextRows>> DaemonSession::rowsOf(const std::vector<NamedTensor>& inputs,
                                                            bool training) {
   if (model_.spec().tables.empty()) return std::shared_ptr<ContextRows>();
-  // While they are looked up, they are there a second time.
+  // The lookup holds a second copy of the inputs.
   PSD_ASSIGN_OR_RETURN(const ByteBudget::Lease copy, arrays_.lease(totalBytes(inputs), "inputs"));
   PSD_ASSIGN_OR_RETURN(auto lookups, model_.lookUp(inputs, training));
   return ContextRows::make(client_->makeRowBatch(), std::move(lookups), arrays_);
@@ -148,7 +149,7 @@ Result<PulledWeights> DaemonSession::weightsNow(const std::vector<NamedTensor>& 
   if (!client_) return notJoined();
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<ContextRows> rows, rowsOf(inputs, training));
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> fresh, arrays_.take());
-  // Of live parameters too, as a pull tells the versions.
+  // Also for live weights, since the pull returns the versions.
   PSD_ASSIGN_OR_RETURN(
       PullInfo info,
       client_->pull({fresh.get(), arrays_.elements()}, rows ? &rows->batch() : nullptr).wait());
@@ -158,8 +159,8 @@ Result<PulledWeights> DaemonSession::weightsNow(const std::vector<NamedTensor>& 
   const std::span<const float> view = client_->view();
   if (view.empty()) {
     return Error{ErrorCode::invalidArgument,
-                 "the daemon goes by a policy now that does not let its memory be "
-                 "read; \"weights\": \"live\" needs hogwild"};
+                 "the daemon's current policy does not share its memory; "
+                 "\"weights\": \"live\" needs hogwild"};
   }
   pulled.values = Weights(shared_from_this(), view.data());
   return pulled;

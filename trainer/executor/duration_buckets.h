@@ -9,12 +9,12 @@
 
 namespace psd {
 
-/// How many durations there were of what length. A value type.
+/// A histogram of durations. A value type.
 class DurationBuckets {
  public:
   struct Bucket {
-    std::optional<double> atMost;  ///< seconds; nothing: the last one, of all that are longer
-    uint64_t count = 0;            ///< longer than the bucket before has them
+    std::optional<double> atMost;  ///< upper bound in seconds, inclusive; nothing: unbounded, the last bucket
+    uint64_t count = 0;            ///< durations in this bucket only, not cumulative
   };
 
   void add(double seconds) {

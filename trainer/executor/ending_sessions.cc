@@ -35,7 +35,7 @@ void EndingSessions::endAll() {
 }
 
 bool EndingSessions::endSome() {
-  std::vector<std::unique_ptr<DaemonSession>> ended;  // above the lock, without which they go
+  std::vector<std::unique_ptr<DaemonSession>> ended;  // before the lock: destroyed after it is released
   const std::lock_guard hold(mutex_);
   const auto over =
       std::partition(sessions_.begin(), sessions_.end(), [](const auto& session) { return !session->end(); });

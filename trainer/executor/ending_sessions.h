@@ -10,27 +10,27 @@
 
 namespace psd {
 
-/// Sessions with the daemon whose trainers are gone, until what they were at has ended: all of them side by
-/// side, on one thread, so that many that wait for a daemon keep none waiting that does not. Thread-safe, but
-/// for its end.
+/// Daemon sessions whose trainers have disconnected, until their calls in progress have ended. One thread
+/// polls all of them, so that sessions that wait for a daemon do not delay the others. Thread-safe except for
+/// destruction.
 class EndingSessions {
  public:
   EndingSessions();
-  /// Returns when all have ended.
+  /// Waits until all sessions have ended.
   ~EndingSessions();
 
   void add(std::unique_ptr<DaemonSession> session);
   size_t size() const;
 
  private:
-  /// Lets sessions end until there is none.
+  /// Polls until no session is left.
   void endAll();
-  /// Drops the sessions that have ended. False: there is none left.
+  /// Drops the sessions that have ended; returns whether any is left.
   bool endSome();
 
-  mutable std::mutex mutex_;  // guards the sessions
+  mutable std::mutex mutex_;  // guards sessions_
   std::vector<std::unique_ptr<DaemonSession>> sessions_;
-  TaskThreads thread_;  // last: it uses the others
+  TaskThreads thread_;  // last: its task uses the members above
 };
 
 }  // namespace psd

@@ -23,7 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExpiredMax = 64;
 
-/// A policy may apply the slices of a gradient one by one, and refuse a later one: then it is too late.
+/// Checks the whole gradient before the push, because a policy may apply slices one by one: when the daemon
+/// rejects a later slice, earlier ones are in the model already.
 Status checkFinite(std::span<const float> gradient, const ContextRows* rows, const ModelSpec& spec) {
   const ModelLayout layout(spec);
   for (size_t i = 0; i < spec.tensors.size(); i++) {
@@ -40,10 +41,10 @@ Status checkFinite(std::span<const float> gradient, const ContextRows* rows, con
 
 }  // namespace
 
-/// Between a forward pass and its step.
+/// A training step at the executor, from its forward pass to its step.
 struct ExecutionSession::Context {
   enum class State {
-    busy,      ///< a call is under way
+    busy,      ///< a call is in progress
     ready,     ///< `pass` waits for its backward pass
     gradient,  ///< `gradient` waits for its step
   };
@@ -51,10 +52,10 @@ struct ExecutionSession::Context {
   const uint64_t id;
   State state = State::busy;
   Clock::time_point lastCall = Clock::now();
-  std::shared_ptr<const ByteBudget::Lease> inputLease, outputLease;  // null: not held any more, or not yet
+  std::shared_ptr<const ByteBudget::Lease> inputLease, outputLease;  // null: not held, or released
   StepTurns::Turn turn;
   std::vector<Version> versions;
-  std::shared_ptr<ContextRows> rows;  // null: the model has no tables, or the pass was not begun
+  std::shared_ptr<ContextRows> rows;  // null: the model has no tables, or the pass has not started
   std::shared_ptr<ForwardPass> pass;
   std::shared_ptr<float> gradient;
 };
@@ -90,7 +91,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
   incarnation_ = incarnation;
   before_ = executor_.takeKept(incarnation);
   return daemon_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
-    if (over_) return Result<JoinInfo>(*over_);  // the peer has gone meanwhile
+    if (over_) return Result<JoinInfo>(*over_);  // the peer has disconnected meanwhile
     if (joined.ok()) {
       rank_ = joined->rank;
       joined_ = true;
@@ -102,7 +103,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
     } else {
       LogFields refused = fields("refused");
       refused.limited = true;
-      logLine(spdlog::level::warn, refused, "{}: rank {} was not let in: {}", peer_, rank_.value,
+      logLine(spdlog::level::warn, refused, "{}: rank {} was rejected: {}", peer_, rank_.value,
               joined.message());
       close();
     }
@@ -177,13 +178,13 @@ kj::Promise<Result<std::shared_ptr<ForwardPass>>> ExecutionSession::compute(cons
   if (!weights.ok()) return Result<Pass>(weights.error());
   context->versions = std::move(weights->versions);
   context->rows = std::move(weights->rows);
-  // The task has what it counts for: it may be there longer than the trainer.
+  // The task holds its own leases and call slot, since it may outlive the trainer.
   return executor_.workers().run<Pass>(
       {call.priority, CallKind::forward, rank_.value, call.context},
       [&model = executor_.model(), values = weights->values, rows = context->rows, inputs,
        lease = context->inputLease, slot = std::move(slot),
        training = call.training]() mutable -> Result<Pass> {
-        const Executor::CallSlot held = std::move(slot);  // not counted any more once it is answered
+        const Executor::CallSlot held = std::move(slot);  // released once the task returns
         PSD_ASSIGN_OR_RETURN(auto pass, model.forward(values, std::move(*inputs), training,
                                                       rows ? rows->forPass() : PassRows()));
         return Pass(std::move(pass));
@@ -222,14 +223,14 @@ Result<ExecutionSession::ContextPtr> ExecutionSession::find(uint64_t id) const {
   if (found == contexts_.end()) {
     if (std::ranges::find(expired_, id) != expired_.end()) {
       return Error{ErrorCode::deadlineExceeded,
-                   fmt::format("context {} was dropped: no call of it came for context_ms ({})", id,
+                   fmt::format("context {} was dropped: no call used it for context_ms ({})", id,
                                durationText(executor_.config().context))};
     }
     return Error{ErrorCode::invalidArgument,
-                 fmt::format("there is no context {}: no forward pass has left one, or it has ended", id)};
+                 fmt::format("there is no context {}: no forward pass created it, or it has ended", id)};
   }
   if (found->second->state == Context::State::busy) {
-    return Error{ErrorCode::invalidArgument, fmt::format("another call of context {} is under way", id)};
+    return Error{ErrorCode::invalidArgument, fmt::format("another call of context {} is in progress", id)};
   }
   return found->second;
 }
@@ -335,7 +336,7 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
   return daemon_->push(step, std::move(gradients), found->front()->rows, samples, *std::move(basis))
       .then([this, contexts = *found, step, before](Result<PushInfo> pushed) {
         if (!pushed.ok()) {
-          // It may come again: what the daemon has of that number it does not apply twice.
+          // The trainer may repeat this step: the daemon does not apply the same step number twice.
           if (newest_ == step) newest_ = before;
           for (const ContextPtr& context : contexts) end(context);
           return Result<PushInfo>(failed(contexts.front(), pushed.error()));
@@ -388,10 +389,10 @@ Error ExecutionSession::failed(const ContextPtr& context, const Error& error) {
   if (!over_ && endsSession(error.code)) {
     logLine(spdlog::level::warn, fields("lost"), "{}: rank {}: {}", peer_, rank_.value, error.message);
     over_ = error;
-    if (isRetryable(error.code)) executor_.keep(incarnation_, daemon_);  // the trainer is to come back
+    if (isRetryable(error.code)) executor_.keep(incarnation_, daemon_);  // the trainer will reconnect
     close();
   }
-  // A call that fails as the session is over already is told why that is.
+  // A call that fails because the session has ended returns the error that ended it.
   return over_ && endsSession(error.code) ? *over_ : error;
 }
 
@@ -402,7 +403,7 @@ void ExecutionSession::dropIdle(Clock::time_point before) {
     expired_.push_back(id);
     if (expired_.size() > kExpiredMax) expired_.pop_front();
     logLine(spdlog::level::warn, fields("context_dropped"),
-            "{}: rank {}: context {} is dropped, no call of it came for {}", peer_, rank_.value, id,
+            "{}: rank {}: dropped context {}: no call used it for {}", peer_, rank_.value, id,
             durationText(executor_.config().context));
     return true;
   });

@@ -18,7 +18,7 @@ namespace psd {
 
 struct LogFields;
 
-/// What a forward pass is asked for.
+/// The arguments of a forward pass.
 struct ForwardCall {
   uint64_t context = 0;
   std::vector<NamedTensor> inputs;
@@ -26,44 +26,44 @@ struct ForwardCall {
   int8_t priority = 0;
 };
 
-/// What it gave.
+/// The result of a forward pass.
 struct ForwardDone {
   std::shared_ptr<const ForwardPass> pass;
   std::vector<Version> versions;
 };
 
-/// One remote trainer: its contexts, and its session with the daemon. Each context is one forward pass that
-/// waits for its backward pass, or a gradient that waits for its step. A call that fails while it is computed
-/// or pushed, or for want of room, ends its context, as does one with gradients that do not fit the outputs;
-/// one that does not fit what its context is at leaves it. Knows no protocol.
-/// Owned by the event loop's thread; lives until its calls are done.
+/// One remote trainer: its contexts, and its session with the daemon. A context is a forward pass that waits
+/// for its backward pass, or a gradient that waits for its step. A call that fails during computation or
+/// push, or as overloaded, ends its context, and so does a backward pass whose gradients do not match the
+/// outputs. A call that is invalid in the context's current state leaves the context unchanged. Independent
+/// of the RPC protocol. Owned by the event loop's thread; lives until its calls are done.
 class ExecutionSession final : public ExecutorTrainer, public std::enable_shared_from_this<ExecutionSession> {
  public:
-  /// `executor` outlives it, or at least its close(). `peer`: as logs name it. `owner`: see
-  /// Executor::mayJoin().
+  /// `executor` must live at least until close(). `peer`: its name in logs. `owner`: see Executor::mayJoin().
   ExecutionSession(Executor& executor, std::string peer, std::string owner);
   ~ExecutionSession() override;
 
-  /// `incarnation`, `rowsAt`: as ClientOptions has them.
+  /// `incarnation`, `rowsAt`: see ClientOptions.
   kj::Promise<Result<JoinInfo>> join(const Membership& membership, uint64_t incarnation,
                                      std::vector<uint64_t> rowsAt);
   kj::Promise<Result<ForwardDone>> forward(ForwardCall call);
-  /// True.
+  /// Resolves to true on success.
   kj::Promise<Result<bool>> backward(uint64_t context, std::vector<NamedTensor> outputGradients,
                                      int8_t priority);
-  /// Of the sum of the gradients of `context` and of those in `also`, which all end with it.
+  /// Pushes the sum of the gradients of `context` and of the contexts in `also`, and ends all of them.
   kj::Promise<Result<PushInfo>> step(uint64_t context, Step step, uint32_t samples,
                                      const std::vector<uint64_t>& also = {});
-  /// Copies; of the parameters and tables with these names, none named: of all. See gradientTensors().
+  /// Copies of the gradients of the named parameters and tables, or of all if `names` is empty. See
+  /// gradientTensors().
   Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names) const;
   void drop(uint64_t context) { contexts_.erase(context); }
   kj::Promise<Result<bool>> leave();
-  /// The peer is gone, or is to go: no call may follow.
+  /// Ends the session: the peer has disconnected or is to be disconnected. No call may follow.
   void close();
-  /// No call is served any more.
+  /// Whether the session has ended: every further call fails.
   bool over() const { return over_.has_value(); }
 
-  /// Ends the contexts of which no call came since `before`.
+  /// Ends the contexts that no call has used since `before`.
   void dropIdle(std::chrono::steady_clock::time_point before) override;
   RemoteTrainerStatus status() const override;
 
@@ -73,17 +73,17 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   using Inputs = std::shared_ptr<std::vector<NamedTensor>>;
 
   Result<ContextPtr> begin(ForwardCall& call);
-  /// The context for a call that is of what has come of it: a pass, or a gradient.
+  /// The context for a call on its result, a pass or a gradient; an Error if it does not exist or is busy.
   Result<ContextPtr> find(uint64_t context) const;
-  /// The contexts whose gradients make one step, `context` first; an Error where one of them has none yet.
+  /// The contexts whose gradients make one step, `context` first; an Error if one of them has no gradient
+  /// yet.
   Result<std::vector<ContextPtr>> findAll(uint64_t context, const std::vector<uint64_t>& also) const;
   Status usable() const;
-  /// For the log.
   LogFields fields(std::string event) const;
-  /// Ends the context, unless another has its number by now; gives the error, by which the session may be
-  /// over, or that by which it is.
+  /// Ends the context, unless another one has its number by now, and also the session if the error ends it.
+  /// Returns the error, or the one that had ended the session before.
   Error failed(const ContextPtr& context, const Error& error);
-  /// Ends the context, unless another has its number by now.
+  /// Ends the context, unless another one has its number by now.
   void end(const ContextPtr& context);
   kj::Promise<Result<std::shared_ptr<ForwardPass>>> compute(const ContextPtr& context,
                                                             Executor::CallSlot slot, const ForwardCall& call,
@@ -95,15 +95,15 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   Executor& executor_;
   const std::string peer_, owner_;
   std::shared_ptr<DaemonSession> daemon_;  // null before join() and after close()
-  std::shared_ptr<DaemonSession> before_;  // that the executor had kept of this trainer, while it joins
+  std::shared_ptr<DaemonSession> before_;  // the kept session of this trainer, during the join
   uint64_t incarnation_ = 0;
   bool admitted_ = false;  // the executor counts it
-  bool joined_ = false;    // the daemon has let it in
+  bool joined_ = false;    // the daemon has admitted it
   Rank rank_;
-  std::optional<Error> over_;  // why no call is served any more
+  std::optional<Error> over_;  // why the session has ended
   std::map<uint64_t, ContextPtr> contexts_;
-  std::deque<uint64_t> expired_;  // the last that dropIdle() ended
-  Step newest_;                   // that is pushed, or was with success
+  std::deque<uint64_t> expired_;  // the last contexts that dropIdle() ended
+  Step newest_;                   // being pushed, or pushed successfully
   uint64_t forwards_ = 0, steps_ = 0, staleness_ = 0;
 };
 

@@ -9,13 +9,13 @@
 namespace psd {
 namespace {
 
-// Of those with the daemon for each trainer that may be in: its own, and one of a trainer that is gone.
+// Daemon sessions for each admitted trainer: its own, and one of a trainer that has departed.
 constexpr uint32_t kSessionsPerTrainer = 2;
-// One that is kept, one that is pulled, one gradient, and one for a second trainer.
+// One stashed, one being pulled, one gradient, and one for a second trainer.
 constexpr uint64_t kArraysMin = 4;
 constexpr size_t kOwnersMax = 16'384;
 
-/// Counts until all copies of the result are gone, on whatever thread.
+/// Increments the counter until all copies of the result are destroyed, on any thread.
 Executor::CallSlot countIn(const std::shared_ptr<std::atomic<uint32_t>>& counter) {
   ++*counter;
   return {nullptr, [counter](const void*) { --*counter; }};
@@ -65,7 +65,7 @@ Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t inca
   PSD_RETURN_IF_ERROR(checkSessions());
   ClientOptions options = daemon_;
   options.incarnation = incarnation;
-  options.resumable = true;  // a trainer that comes back gets another session
+  options.resumable = true;  // a trainer that reconnects gets another session
   options.rowsAt = std::move(rowsAt);
   try {
     auto session = std::make_unique<DaemonSession>(*model_, arrays_, places_, config_, std::move(options),
@@ -92,7 +92,7 @@ Status Executor::mayJoin(uint64_t incarnation, const std::string& owner) const {
   if (owner.empty() || known == owners_.end() || known->second == owner) return {};
   return {
       ErrorCode::forbidden,
-      "the trainer of this incarnation belongs to another caller; only the certificate or user that began "
+      "the trainer of this incarnation belongs to another caller; only the certificate or user that started "
       "a session may resume it"};
 }
 
@@ -108,7 +108,7 @@ void Executor::noteOwner(uint64_t incarnation, const std::string& owner) {
 Status Executor::checkSessions() const {
   if (*sessions_ < kSessionsPerTrainer * config_.trainers) return {};
   return {ErrorCode::overloaded,
-          fmt::format("{} sessions with the daemon of trainers that are gone have not ended; `trainers` ({}) "
+          fmt::format("{} daemon sessions of departed trainers have not ended; `trainers` ({}) "
                       "allows no more",
                       ending_.size() + kept_.size(), config_.trainers)};
 }
@@ -116,7 +116,7 @@ Status Executor::checkSessions() const {
 Status Executor::checkRoom() const {
   if (trainers_.size() < config_.trainers) return {};
   return {ErrorCode::overloaded,
-          fmt::format("{} trainers are in; `trainers` allows {}", trainers_.size(), config_.trainers)};
+          fmt::format("{} trainers are admitted; `trainers` allows {}", trainers_.size(), config_.trainers)};
 }
 
 Status Executor::admit(ExecutorTrainer& trainer) {

@@ -25,22 +25,23 @@
 
 namespace psd {
 
-/// A remote trainer as its executor sees it.
+/// The executor's view of a remote trainer.
 class ExecutorTrainer {
  public:
   virtual ~ExecutorTrainer() = default;
-  /// Ends what nobody has called for since `before`.
+  /// Ends the contexts that no call has used since `before`.
   virtual void dropIdle(std::chrono::steady_clock::time_point before) = 0;
   virtual RemoteTrainerStatus status() const = 0;
 };
 
-/// What the sessions of an executor share: the model, the threads that compute, the memory, and what of them
-/// peers may use. Owned by the event loop's thread, and gone before the loop is.
+/// What the sessions of an executor share: the model, the compute threads, memory, and the limits on what
+/// peers may use of them. Owned by the event loop's thread; destroyed before the loop.
 class Executor {
  public:
   using CallSlot = std::shared_ptr<const void>;
 
-  /// `daemon`: how sessions reach it, but for their incarnations. memory_bytes is checked against the model.
+  /// `daemon`: the options with which sessions connect, except their incarnations. Fails if memory_bytes is
+  /// too small for the model.
   static Result<std::unique_ptr<Executor>> make(ExecutorConfig config, ClientOptions daemon,
                                                 std::unique_ptr<ExecutionModel> model);
 
@@ -50,38 +51,39 @@ class Executor {
   FloatArrays& arrays() { return arrays_; }
   StepTurns& turns() { return turns_; }
 
-  /// Counts a call until all copies of the result are gone, on whatever thread; overloaded: `queue` calls are
-  /// there.
+  /// Counts a call until all copies of the result are destroyed, on any thread. overloaded: there are `queue`
+  /// calls already.
   Result<CallSlot> admitCall();
-  /// A session with the daemon for a trainer, with what ClientOptions has of it. When it goes, its end is
-  /// waited for elsewhere. overloaded: too many of trainers that are gone have not ended, or the system has
-  /// no thread left.
+  /// Makes a daemon session for a trainer. `incarnation`, `rowsAt`: see ClientOptions. When the session is
+  /// released, EndingSessions waits for its end. overloaded: too many sessions of departed trainers have not
+  /// ended, or the system is out of threads.
   Result<std::shared_ptr<DaemonSession>> makeDaemonSession(uint64_t incarnation,
                                                            std::vector<uint64_t> rowsAt);
-  /// Keeps a session that has lost a daemon, while its trainer tries to come back by the same incarnation: so
-  /// it stays in at the other daemons that serve the model, which would count it as lost meanwhile. Until
-  /// takeKept(), or for `silence_ms`, within which a trainer that lives makes an attempt.
+  /// Keeps a session that has lost a daemon while its trainer tries to rejoin with the same incarnation, so
+  /// that the other daemons that serve the model do not count the trainer as lost meanwhile. Kept until
+  /// takeKept(), or for `silence_ms`, within which a live trainer makes an attempt.
   void keep(uint64_t incarnation, std::shared_ptr<DaemonSession> session);
-  /// null: there is none.
+  /// Null if there is none.
   std::shared_ptr<DaemonSession> takeKept(uint64_t incarnation);
-  /// Whether a caller may join with an incarnation; forbidden: that is a trainer of another caller. `owner`
-  /// tells callers apart: the name of a certificate, the user behind a Unix socket; empty: nothing does.
+  /// Whether a caller may join with an incarnation; forbidden: the incarnation is a trainer of another
+  /// caller. `owner` identifies the caller: the name in its certificate, or the user of its Unix socket;
+  /// empty: unknown.
   Status mayJoin(uint64_t incarnation, const std::string& owner) const;
-  /// Notes the owner of a trainer that the daemon has let in.
+  /// Records the owner of a trainer that the daemon has admitted.
   void noteOwner(uint64_t incarnation, const std::string& owner);
-  /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
+  /// Counts a trainer until forget(). overloaded: `trainers` are admitted already.
   Status admit(ExecutorTrainer& trainer);
   void forget(ExecutorTrainer& trainer) { trainers_.erase(&trainer); }
 
-  /// Ends contexts that nobody has called for `context_ms`, and sessions that were kept for long enough.
+  /// Ends contexts that no call has used for `context_ms`, and kept sessions after `silence_ms`.
   void dropIdle();
   ExecutorStatus status() const;
 
  private:
   Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<ExecutionModel> model);
-  /// Ok where another trainer may come in.
+  /// Ok if another trainer can be admitted.
   Status checkRoom() const;
-  /// Ok where another session with the daemon may begin.
+  /// Ok if another daemon session can be made.
   Status checkSessions() const;
 
   const ExecutorConfig config_;
@@ -93,16 +95,16 @@ class Executor {
   StepTurns turns_;
   std::set<ExecutorTrainer*> trainers_;
   const std::shared_ptr<std::atomic<uint32_t>> calls_ = std::make_shared<std::atomic<uint32_t>>(0);
-  uint64_t refused_ = 0;  // calls, as overloaded
+  uint64_t refused_ = 0;  // calls rejected as overloaded
   const std::shared_ptr<std::atomic<uint32_t>> sessions_ = std::make_shared<std::atomic<uint32_t>>(0);
-  EndingSessions ending_;  // they use the others
+  EndingSessions ending_;  // its sessions use the members above
   struct Kept {
     std::shared_ptr<DaemonSession> session;
     std::chrono::steady_clock::time_point since;
   };
   std::map<uint64_t, Kept> kept_;           // by incarnation
   std::map<uint64_t, std::string> owners_;  // by incarnation, the newest kOwnersMax
-  std::deque<uint64_t> owned_;              // the oldest first
+  std::deque<uint64_t> owned_;              // the keys of owners_, oldest first
   TaskThreads workers_;
 };
 

@@ -43,19 +43,19 @@ std::optional<TlsServerFiles> readTls(ObjectReader& root) {
   TlsServerFiles files;
   files.certificate = needed("certificate", "the executor's certificate");
   files.key = needed("key", "the certificate's private key");
-  files.clientCa = needed("client_ca", "the authorities whose certificates let trainers in");
+  files.clientCa = needed("client_ca", "the authorities that sign trainers' certificates");
   files.requireClient = true;
   return files;
 }
 
-/// Whether peers at the address are of this machine, or show who they are.
+/// Whether peers at the address are local or authenticate themselves with a certificate.
 Status checkPeers(const Address& address, bool hasTls, std::string_view mayDo) {
   if (address.tls && !hasTls) {
     return {ErrorCode::invalidArgument, "tls:// needs `tls`, with certificate, key and client_ca"};
   }
   if (address.tls || isLocal(address)) return {};
   return {ErrorCode::invalidArgument,
-          address.toString() + " lets other machines in, and whoever comes in " + std::string(mayDo) +
+          address.toString() + " lets other machines in, and every peer there " + std::string(mayDo) +
               "; expected unix:///PATH, tcp://localhost:PORT, or tls://HOST:PORT with `tls`, where peers "
               "show a certificate"};
 }
@@ -78,10 +78,10 @@ std::vector<Address> readAddresses(ObjectReader& in, const std::vector<std::stri
 std::vector<Address> readListen(ObjectReader& in, bool hasTls) {
   const std::vector<std::string> texts = in.texts("listen", {"tcp://localhost:5600"});
   if (texts.empty()) in.fail("listen", "must hold at least one address, as \"tcp://localhost:5600\"");
-  return readAddresses(in, texts, hasTls, "trains");
+  return readAddresses(in, texts, hasTls, "can train");
 }
 
-/// Stages that are layers' names alone as objects, as all are read.
+/// Converts stages given as a layer's name to objects.
 Result<nlohmann::ordered_json> withStageObjects(nlohmann::ordered_json json) {
   if (!json.is_object() || !json.contains("stages") || !json["stages"].is_array()) return json;
   for (size_t i = 0; i < json["stages"].size(); i++) {
@@ -113,7 +113,7 @@ std::vector<StageConfig> readStages(ObjectReader& root, const ExecutorConfig& co
   std::vector<StageConfig> stages;
   for (ObjectReader& in : root.objects("stages")) {
     const std::string layer = in.text("layer", "");
-    if (layer.empty()) in.fail("layer", "is needed: the layer with which the stage begins");
+    if (layer.empty()) in.fail("layer", "is needed: the first layer of the stage");
     stages.push_back({layer, readDevice(in, config.device, config.weights)});
   }
   return stages;
@@ -131,7 +131,7 @@ uint32_t readCount(ObjectReader& in, std::string_view key, uint32_t fallback, ui
 
 ExecutorHttpConfig readHttp(ObjectReader in, bool hasTls) {
   ExecutorHttpConfig http;
-  http.listen = readAddresses(in, in.texts("listen", {}), hasTls, "sees who trains");
+  http.listen = readAddresses(in, in.texts("listen", {}), hasTls, "can read the status");
   http.connections = readCount(in, "connections", http.connections, 4096);
   http.timeout = readTime(in, "timeout_ms", http.timeout, 100);
   return http;

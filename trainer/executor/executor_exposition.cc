@@ -30,11 +30,11 @@ void writeExecutor(MetricWriter& out, const ExecutorStatus& status) {
   out.one("psd_executor_log_lines_dropped_total", Type::counter,
           "lines of the executor's log dropped because it was not read or written in time", lost.dropped);
   out.one("psd_executor_log_lines_suppressed_total", Type::counter,
-          "lines of the executor's log left out because peers without access caused too many",
+          "lines of the executor's log suppressed because peers without access caused too many",
           lost.suppressed);
   out.one("psd_executor_memory_bytes", Type::gauge,
-          "inputs, outputs, stashed parameters and gradients that are held", status.memoryBytes);
-  out.one("psd_executor_memory_limit_bytes", Type::gauge, "most of these, `memory_bytes`",
+          "memory held by inputs, outputs, stashed parameters and gradients", status.memoryBytes);
+  out.one("psd_executor_memory_limit_bytes", Type::gauge, "limit of this memory, `memory_bytes`",
           status.memoryBytesMax);
   out.one("psd_executor_model_parameters", Type::gauge, "parameters of the module, without padding",
           status.parameters);
@@ -54,12 +54,13 @@ void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
       out.histogram(durations.buckets(), durations.sum(), {"call", nameOf(kind)});
     }
   };
-  out.one("psd_executor_workers", Type::gauge, "passes that can be computed at once", status.workers);
-  out.one("psd_executor_computing", Type::gauge, "passes that are computed now", passes.running);
+  out.one("psd_executor_workers", Type::gauge, "passes that can be computed at the same time",
+          status.workers);
+  out.one("psd_executor_computing", Type::gauge, "passes being computed", passes.running);
   each("psd_executor_queue", Type::gauge, "calls that wait for a worker", [&](CallKind kind) {
     return std::ranges::count(passes.waiting, kind, [](const auto& waiting) { return waiting.label.kind; });
   });
-  each("psd_executor_queue_oldest_seconds", Type::gauge, "how long the call that waits longest has waited",
+  each("psd_executor_queue_oldest_seconds", Type::gauge, "how long the oldest waiting call has waited",
        [&](CallKind kind) {
          double oldest = 0;
          for (const TaskThreads::Waiting& waiting : passes.waiting) {
@@ -68,17 +69,17 @@ void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
          return oldest;
        });
   out.one("psd_executor_calls", Type::gauge,
-          "calls that wait or are computed, pulls, pushes and waits for `exclusive` included", status.calls);
-  out.one("psd_executor_calls_limit", Type::gauge, "most of these, `queue`", status.callsMax);
-  out.one("psd_executor_overloaded_total", Type::counter, "calls that were refused as `queue` were there",
+          "calls queued or in progress, including pulls, pushes and waits for `exclusive`", status.calls);
+  out.one("psd_executor_calls_limit", Type::gauge, "limit of these calls, `queue`", status.callsMax);
+  out.one("psd_executor_overloaded_total", Type::counter, "calls rejected because `queue` was reached",
           status.overloaded);
   histogram("psd_executor_waited_seconds", "how long calls waited for a worker",
             &TaskThreads::OfKind::waited);
-  histogram("psd_executor_pass_seconds", "how long passes were computed", &TaskThreads::OfKind::computed);
+  histogram("psd_executor_pass_seconds", "compute time of passes", &TaskThreads::OfKind::computed);
 }
 
-/// Of trainers that the daemon has let in, by rank: of one that has come back the older connection may still
-/// be there.
+/// The trainers that the daemon has admitted, by rank. Connections of one rank are summed, since the previous
+/// connection of a trainer that has reconnected may still be open.
 std::map<uint32_t, RemoteTrainerStatus> byRank(const ExecutorStatus& status) {
   std::map<uint32_t, RemoteTrainerStatus> ranks;
   for (const RemoteTrainerStatus& trainer : status.trainers) {
@@ -99,16 +100,16 @@ void writeTrainers(MetricWriter& out, const ExecutorStatus& status) {
     out.begin(name, type, help);
     for (const auto& [rank, trainer] : ranks) out.sample(trainer.*field, {{"rank", fmt::to_string(rank)}});
   };
-  out.one("psd_executor_trainers", Type::gauge, "trainers that are in", status.trainers.size());
-  out.one("psd_executor_trainers_limit", Type::gauge, "most of these, `trainers`", status.trainersMax);
+  out.one("psd_executor_trainers", Type::gauge, "admitted trainers", status.trainers.size());
+  out.one("psd_executor_trainers_limit", Type::gauge, "limit of these, `trainers`", status.trainersMax);
   out.one("psd_executor_ending_sessions", Type::gauge,
-          "sessions with the daemon that have not ended yet, of trainers that are gone or have lost it",
+          "daemon sessions that have not ended yet, of trainers that have departed or lost the daemon",
           status.ending);
   each("psd_executor_trainer_contexts", Type::gauge, "contexts of the trainer",
        &RemoteTrainerStatus::contexts);
   each("psd_executor_trainer_forwards_total", Type::counter, "forward passes of the trainer",
        &RemoteTrainerStatus::forwards);
-  each("psd_executor_trainer_steps_total", Type::counter, "steps of the trainer that were pushed",
+  each("psd_executor_trainer_steps_total", Type::counter, "steps of the trainer that have been pushed",
        &RemoteTrainerStatus::steps);
   each("psd_executor_trainer_staleness", Type::gauge, "staleness of the trainer's newest step",
        &RemoteTrainerStatus::staleness);

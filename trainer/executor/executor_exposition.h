@@ -6,8 +6,8 @@
 
 namespace psd {
 
-/// An executor's status in Prometheus' text exposition format. Every metric has its HELP and TYPE, also where
-/// it has no sample now.
+/// An executor's status in the Prometheus text exposition format. Every metric has HELP and TYPE lines, even
+/// if it has no sample.
 std::string exposition(const ExecutorStatus& status);
 
 }  // namespace psd

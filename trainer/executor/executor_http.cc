@@ -45,7 +45,7 @@ HttpListenerOptions ExecutorHttp::optionsOf(const ExecutorConfig& config,
 kj::Promise<void> ExecutorHttp::request(const HttpPeer& peer, kj::HttpMethod method, kj::StringPtr url,
                                         const kj::HttpHeaders& headers, kj::AsyncInputStream&,
                                         Response& response) {
-  // Over TLS the caller has seen in the certificate whom it has come to.
+  // Over TLS the certificate has already identified this host to the caller.
   if (!peer.encrypted && !hosts_.knows(headers)) {
     return replies_.text(
         response, 421, "Misdirected Request",

@@ -17,11 +17,11 @@
 
 namespace psd {
 
-/// What an executor answers over HTTP: whether it lives and takes trainers, its metrics and its status.
-/// Nothing can be done there. Belongs to the event loop.
+/// The HTTP endpoints of an executor: health, readiness, metrics and status. Read-only. Used by the event
+/// loop's thread.
 class ExecutorHttp final : private HttpSite {
  public:
-  /// The others outlive it. `tls`: for addresses with TLS; null where there are none.
+  /// The arguments outlive it. `tls`: for addresses with TLS; null if there are none.
   ExecutorHttp(kj::AsyncIoContext& io, const Executor& executor, const ExecutorServer& server,
                std::shared_ptr<const TlsContext> tls);
 

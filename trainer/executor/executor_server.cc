@@ -15,14 +15,16 @@ namespace psd {
 namespace {
 
 constexpr size_t kPooledBytesMax = 64u << 20;
-constexpr uint64_t kMessagesInFlight = 8;  // of the largest size
+constexpr uint64_t kMessagesInFlight = 8;  // of message_bytes each
 constexpr uint64_t kUnfinishedCallsMax = 4096;
 constexpr size_t kUnreadAnswersMax = 64;
 constexpr kj::Duration kSweepEvery = 100 * kj::MILLISECONDS;
 constexpr kj::Duration kAcceptPause = 100 * kj::MILLISECONDS;
-constexpr uint64_t kAnswersInFlight = 16;  // of the largest message, to all peers together
-// Of answers whose memory others need: so long a peer may read nothing, since a network may pause.
+constexpr uint64_t kAnswersInFlight = 16;  // of message_bytes each, to all peers together
+// How long a peer may read none of its answers while others need their memory; networks may pause for a
+// while.
 constexpr kj::Duration kUnreadTime = 2 * kj::SECONDS;
+// How long answers count as short of memory after one was refused.
 constexpr kj::Duration kShortage = 500 * kj::MILLISECONDS;
 
 }  // namespace
@@ -59,13 +61,13 @@ Status ExecutorPeer::mayAnswer() {
   const uint64_t most = 2 * config_.messageBytes, all = kAnswersInFlight * config_.messageBytes;
   if (queuedBytes() >= most) {
     return {ErrorCode::overloaded,
-            fmt::format("the answers that wait for this peer reach {}, twice message_bytes: read them",
+            fmt::format("this peer's unread answers have reached {}, twice message_bytes: read them",
                         bytesText(most))};
   }
   if (answers_->bytes() + config_.messageBytes > all) {
     answers_->shortAt = timer_.now();
     return {ErrorCode::overloaded,
-            fmt::format("the answers that wait for peers reach {}, {} times message_bytes; try again",
+            fmt::format("all peers' unread answers have reached {}, {} times message_bytes; try again",
                         bytesText(all), kAnswersInFlight)};
   }
   return {};
@@ -84,7 +86,7 @@ wire::MessageStreamOptions ExecutorPeer::options(std::shared_ptr<ByteBudget> bud
   options.messageBytesMax = config_.messageBytes;
   options.readTimeout = config_.silence.count() * kj::MILLISECONDS;
   options.onRefused = [this](kj::StringPtr reason) { refused_ = reason.cStr(); };
-  // Who does not read its answers asks for no more.
+  // Requests of a peer that does not read its answers are not read either.
   options.mayRead = [this] {
     return network_->getCurrentQueueCount() + stream_->heldMessages() < kUnreadAnswersMax &&
            network_->getCurrentQueueSize() < config_.messageBytes;
@@ -101,14 +103,14 @@ std::optional<std::string> ExecutorPeer::mustEnd(kj::TimePoint now) {
     receivedBytes_ = received;
     heardAt_ = now;
   }
-  if (!greeted_ && now - cameAt_ >= silence) return "it has not said hello for silence_ms";
+  if (!greeted_ && now - cameAt_ >= silence) return "it sent no hello within silence_ms";
   if (now - heardAt_ >= silence) {
-    return fmt::format("nothing came from it for silence_ms ({})", durationText(config_.silence));
+    return fmt::format("it sent nothing for silence_ms ({})", durationText(config_.silence));
   }
   if (kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime()) >= silence) {
-    return "it has not read its answers for silence_ms";
+    return "it left answers unread for silence_ms";
   }
-  if (readsNothing(now)) return "it does not read its answers, whose memory others need";
+  if (readsNothing(now)) return "it does not read its answers, and other peers need the memory";
   return {};
 }
 
@@ -204,8 +206,8 @@ void ExecutorServer::serve(wire::Socket socket, ExecutorCaller caller) {
     const auto gone = peers_.find(number);
     if (gone == peers_.end()) return;
     const std::string& where = gone->second->where();
-    logLine(spdlog::level::info, {.event = "disconnected", .peer = where, .limited = true}, "{}: gone",
-            where);
+    logLine(spdlog::level::info, {.event = "disconnected", .peer = where, .limited = true},
+            "{}: disconnected", where);
     peers_.erase(gone);
   }));
   peers_.emplace(number, std::move(peer));

@@ -22,26 +22,26 @@ namespace psd {
 
 class ExecutorPeer;
 
-/// The unread answers to all peers of an executor. Owned by the event loop's
-/// thread.
+/// The unread answers to all peers of an executor. Owned by the event loop's thread.
 struct ExecutorAnswers {
   uint64_t bytes() const;
 
   std::set<ExecutorPeer*> peers;
-  kj::TimePoint shortAt = kj::origin<kj::TimePoint>();  ///< when there was last no room for one
+  kj::TimePoint shortAt = kj::origin<kj::TimePoint>();  ///< when an answer last exceeded the limit of all
 };
 
-/// A peer that has connected.
+/// The identity of a connected peer.
 struct ExecutorCaller {
-  std::string where;  ///< its address, as logs name it
+  std::string where;  ///< its address, as in logs
   std::string owner;  ///< see Executor::mayJoin()
-  int fd = -1;        ///< of its socket
+  int fd = -1;        ///< its socket
 };
 
-/// One trainer's connection to an executor: socket, message stream and RPC system. Belongs to the event loop.
+/// One trainer's connection to an executor: socket, message stream and RPC system. Used by the event loop's
+/// thread.
 class ExecutorPeer {
  public:
-  /// The others outlive it.
+  /// `io` and `executor` outlive it.
   ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, ExecutorCaller caller, Executor& executor,
                std::shared_ptr<wire::BufferPool> pool, std::shared_ptr<ByteBudget> budget,
                std::shared_ptr<ExecutorAnswers> answers);
@@ -49,9 +49,10 @@ class ExecutorPeer {
 
   kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
   const std::string& where() const { return caller_.where; }
-  /// Of answers that it has not read.
+  /// Bytes of answers that the peer has not read.
   uint64_t queuedBytes() { return network_->getCurrentQueueSize() + stream_->heldBytes(); }
-  /// Why it is to end now: it is silent, does not read its answers, or sends what is no message.
+  /// Why the connection must be closed now (idle, unread answers, or malformed input); nothing if it need
+  /// not.
   std::optional<std::string> mustEnd(kj::TimePoint now);
 
  private:
@@ -63,10 +64,10 @@ class ExecutorPeer {
   kj::Timer& timer_;
   const ExecutorCaller caller_;
   const std::shared_ptr<ExecutorAnswers> answers_;
-  std::pair<uint64_t, uint64_t> unreadBytes_;  // queued; that the peer's system has not taken
-  kj::TimePoint readAt_;                       // when these last changed
+  std::pair<uint64_t, uint64_t> unreadBytes_;  // queued here; sent but not acknowledged by the peer's kernel
+  kj::TimePoint readAt_;                       // when unreadBytes_ last changed
   bool greeted_ = false;
-  std::string refused_;  // what it sent that is no message
+  std::string refused_;  // what was malformed in its input
   uint64_t receivedBytes_ = 0;
   const kj::TimePoint cameAt_;
   kj::TimePoint heardAt_;
@@ -74,25 +75,26 @@ class ExecutorPeer {
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
   kj::Maybe<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
-  const std::shared_ptr<PeerSession> session_ = std::make_shared<PeerSession>();  // alone
+  const std::shared_ptr<PeerSession> session_ = std::make_shared<PeerSession>();  // the only owner
 };
 
-/// Lets trainers in, and ends connections that are to end. Owned by the event loop's thread.
+/// Accepts connections of trainers, and closes those that ExecutorPeer::mustEnd() names. Owned by the event
+/// loop's thread.
 class ExecutorServer final : private kj::TaskSet::ErrorHandler {
  public:
-  /// The others outlive it. `tls`: for addresses with TLS; null where there are none.
+  /// `io` and `executor` outlive it. `tls`: for addresses with TLS; null if there are none.
   ExecutorServer(kj::AsyncIoContext& io, Executor& executor, std::vector<ListenSockets> listening,
                  std::shared_ptr<const TlsContext> tls = nullptr);
 
   const std::vector<ListenSockets>& listening() const { return listening_; }
-  /// Why nobody can connect now; nothing where somebody can.
+  /// Ok if another peer can connect.
   Status checkRoom() const;
 
  private:
   kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening, bool tls);
-  /// Takes all that wait. False: the system is out of something.
+  /// Accepts all pending connections. False: accept() failed, as when descriptors are exhausted.
   bool acceptWaiting(int listening, bool tls);
-  /// Shakes hands, within silence_ms.
+  /// Does the TLS handshake, within silence_ms.
   kj::Promise<void> handshake(wire::Socket socket, ExecutorCaller caller);
   void serve(wire::Socket socket, ExecutorCaller caller);
   kj::Promise<void> sweep();
@@ -103,10 +105,10 @@ class ExecutorServer final : private kj::TaskSet::ErrorHandler {
   const std::vector<ListenSockets> listening_;
   const std::shared_ptr<const TlsContext> tls_;
   const std::shared_ptr<wire::BufferPool> pool_;
-  const std::shared_ptr<ByteBudget> budget_;  // of messages that come in
+  const std::shared_ptr<ByteBudget> budget_;  // of incoming messages
   const std::shared_ptr<ExecutorAnswers> answers_ = std::make_shared<ExecutorAnswers>();
   uint64_t numbers_ = 0;
-  size_t handshakes_ = 0;  // under way
+  size_t handshakes_ = 0;  // in progress
   std::map<uint64_t, std::unique_ptr<ExecutorPeer>> peers_;
   kj::TaskSet tasks_;
 };

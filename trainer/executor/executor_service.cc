@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kPeerBytesMax = 80;
 
-/// Of a trainer that has joined. The session is also its connection's, which closes it.
+/// The calls of a joined trainer. Shares its session with the connection, which closes it.
 class RemoteTrainerService final : public schema::RemoteTrainer::Server {
  public:
   RemoteTrainerService(std::shared_ptr<ExecutionSession> session, std::weak_ptr<PeerSession> peer)
@@ -139,7 +139,7 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
 
 Status ExecutorService::greeted() const {
   if (greeted_) return {};
-  return {ErrorCode::protocolMismatch, "the first call is hello"};
+  return {ErrorCode::protocolMismatch, "the first call must be hello"};
 }
 
 kj::Promise<void> ExecutorService::hello(HelloContext context) {
@@ -181,7 +181,7 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
   const std::shared_ptr<PeerSession> own = session_.lock();
   if (!own) return refuse({ErrorCode::unavailable, "the connection is gone"});
   if (own->isOpen()) return refuse({ErrorCode::invalidArgument, "this connection has joined already"});
-  if (params.getIncarnation() == 0) return refuse({ErrorCode::invalidArgument, "incarnation: 0 is none"});
+  if (params.getIncarnation() == 0) return refuse({ErrorCode::invalidArgument, "incarnation: must not be 0"});
   auto rowsAt = wire::readDaemonNumbers(params.getRowsAt());
   if (!rowsAt.ok()) return refuse(rowsAt.error());
   const auto session = std::make_shared<ExecutionSession>(executor_, peer_, own->owner);

@@ -10,15 +10,16 @@
 
 namespace psd {
 
-/// The session of a connection, which ends with it, whatever call of it is under way. Belongs to the event
-/// loop.
+/// The session of a connection. The session is closed when the connection is, even if a call is in progress.
+/// Used by the event loop's thread.
 class PeerSession {
  public:
   ~PeerSession() {
     if (current_) current_->close();
   }
   bool isOpen() const { return current_ && !current_->over(); }
-  /// Why no large answer may be queued for the peer, which does not read, or for any; nothing where one may.
+  /// Whether a large answer may be queued for this peer; an Error if it, or all peers together, have too many
+  /// unread answers.
   std::function<Status()> mayAnswer = [] { return Status(); };
   std::string owner;  ///< see Executor::mayJoin()
   void begin(std::shared_ptr<ExecutionSession> session) { current_ = std::move(session); }
@@ -27,12 +28,12 @@ class PeerSession {
   std::shared_ptr<ExecutionSession> current_;  // null before the first
 };
 
-/// What a connection begins with: translates between Cap'n Proto and the session of its trainer, and decides
-/// nothing. Belongs to the event loop.
+/// The bootstrap interface of a connection: translates between Cap'n Proto and the trainer's session, and
+/// contains no logic of its own. Used by the event loop's thread.
 class ExecutorService final : public schema::Executor::Server {
  public:
-  /// `executor` outlives it. `where`: the peer, for people. `saidHello` is called when it has. `session` may
-  /// go before it, as calls keep it.
+  /// `executor` outlives it. `where`: the peer, human-readable. `saidHello` is called after a successful
+  /// hello. `session` may expire earlier, since calls in progress keep this object alive.
   ExecutorService(Executor& executor, std::string where, std::function<void()> saidHello,
                   std::weak_ptr<PeerSession> session)
       : executor_(executor),
@@ -50,7 +51,7 @@ class ExecutorService final : public schema::Executor::Server {
   Status greeted() const;
 
   Executor& executor_;
-  std::string peer_;  // for people
+  std::string peer_;  // human-readable
   const std::function<void()> saidHello_;
   bool greeted_ = false;
   const std::weak_ptr<PeerSession> session_;  // expired: the connection is gone

@@ -18,7 +18,7 @@ constexpr size_t kSpareMax = 8;
 
 }  // namespace
 
-/// Arrays that nobody uses, with their shares of the budget. Thread-safe; lives as long as any array.
+/// Unused arrays, with their leases on the budget. Thread-safe; lives as long as any array.
 class FloatArrays::Pool {
  public:
   struct Free {
@@ -62,10 +62,10 @@ Result<ByteBudget::Lease> FloatArrays::lease(uint64_t bytes, std::string_view wh
   if (lease) return *std::move(lease);
   if (bytes > budget_->bytesMax()) {
     return Error{ErrorCode::invalidArgument,
-                 fmt::format("{} take {}; memory_bytes allows {} for all: send fewer samples", what,
+                 fmt::format("{} take {}; memory_bytes allows {} in total: send fewer samples", what,
                              bytesText(bytes), bytesText(budget_->bytesMax()))};
   }
-  return Error{ErrorCode::overloaded, fmt::format("of memory_bytes ({}) {} are held; {} take another {}",
+  return Error{ErrorCode::overloaded, fmt::format("of memory_bytes ({}) {} are in use; {} take another {}",
                                                   bytesText(budget_->bytesMax()), bytesText(budget_->used()),
                                                   what, bytesText(bytes))};
 }
@@ -80,7 +80,8 @@ Result<std::shared_ptr<float>> FloatArrays::take() {
     if (!array->values) return Error{ErrorCode::overloaded, "no memory is left"};
   }
   float* const values = array->values.get();
-  // The array goes when nobody holds it, and not with this function, which weak references keep.
+  // The deleter returns the array when the last strong reference is released. It takes the array by shared
+  // pointer because weak references would keep the deleter itself alive.
   return std::shared_ptr<float>(
       values, [pool = pool_, array = std::make_shared<Pool::Array>(*std::move(array))](float*) {
         pool->giveBack(std::move(*array));
@@ -92,7 +93,8 @@ Weights FloatArrays::share(const std::vector<Version>& versions, std::shared_ptr
   std::erase_if(shared_, [](const auto& each) { return each.second.expired(); });
   std::weak_ptr<const float>& known = shared_[versions];
   Weights same = known.lock();
-  // Updates may land while parameters are read, and a daemon that begins anew counts from 0.
+  // Equal versions do not imply equal values: updates may be applied during a pull, and a daemon without
+  // saved state counts versions from 0.
   const bool equal = same && std::memcmp(same.get(), fresh.get(), elements_ * sizeof(float)) == 0;
   newest_ = equal ? same : Weights(std::move(fresh));
   known = newest_;

@@ -14,23 +14,23 @@
 
 namespace psd {
 
-/// Arrays as long as the model's layout, for stashed parameters and for gradients: taken from a budget, and
-/// used again when they come back, as fresh memory costs a page fault for each page. A few that nobody uses
-/// keep their share of the budget until somebody else needs it. Thread-safe; arrays may outlive it.
+/// A pool of arrays as long as the model's layout, for stashed parameters and for gradients. Arrays are
+/// charged to a budget and reused, since fresh memory costs a page fault for each page. A few unused arrays
+/// keep their share of the budget until it is needed elsewhere. Thread-safe; arrays may outlive it.
 class FloatArrays {
  public:
   FloatArrays(uint64_t elements, std::shared_ptr<ByteBudget> budget);
 
-  /// Some bytes of the budget, for `what`, a plural, for people. overloaded: it is spent; invalidArgument: it
-  /// never has so many.
+  /// Leases bytes of the budget. `what`: what for, a plural noun for error messages. overloaded: the budget
+  /// is exhausted; invalidArgument: `bytes` exceeds the whole budget.
   Result<ByteBudget::Lease> lease(uint64_t bytes, std::string_view what);
-  /// 64-byte aligned, contents unspecified. overloaded: the budget is spent.
+  /// An array, 64-byte aligned, with unspecified contents. overloaded: the budget is exhausted.
   Result<std::shared_ptr<float>> take();
 
-  /// Parameters that were pulled, as all contexts that saw the same are to hold them: `fresh`, or the same
-  /// values of the same versions that some context holds already, so that they are there once.
+  /// Deduplicates pulled parameters: returns `fresh`, or an equal array of the same versions that some
+  /// context holds already, so that equal parameters are stored once.
   Weights share(const std::vector<Version>& versions, std::shared_ptr<float> fresh);
-  /// The parameters that came last; null: none yet.
+  /// The most recently pulled parameters; null if there are none yet.
   Weights newest() const;
 
   uint64_t elements() const { return elements_; }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kIdsSuffix = ".ids";
 
-/// Indices into the lists of a ModelSpec: of tensors, and behind these of tables.
+/// Indices into the tensors of a ModelSpec, followed by its tables.
 Result<std::vector<size_t>> choose(const ModelSpec& spec, const std::vector<std::string>& names) {
   std::vector<size_t> chosen;
   if (names.empty()) {

@@ -11,15 +11,15 @@
 
 namespace psd {
 
-/// What a backward pass has left. Somebody else's.
+/// The gradients of a backward pass. Does not own them.
 struct ComputedGradient {
   const float* dense = nullptr;    ///< laid out by ModelLayout
   const RowBatch* rows = nullptr;  ///< null: the model has no tables
 };
 
-/// Copies of the gradients of the parameters and tables with these names, none named: of all. A table gives
-/// two: f32[rows, dim] by its name, and the rows' ids, i64[rows], by that and ".ids". invalidArgument: there
-/// is no such name, or they are more than `bytesMax`.
+/// Copies of the gradients of the named parameters and tables, or of all if `names` is empty. A table yields
+/// two tensors: f32[rows, dim] under its name, and the ids of its rows, i64[rows], under its name plus
+/// ".ids". invalidArgument: a name is unknown, or the copies would exceed `bytesMax`.
 Result<std::vector<NamedTensor>> gradientTensors(const ModelSpec& spec, const ComputedGradient& gradient,
                                                  const std::vector<std::string>& names, uint64_t bytesMax);
 

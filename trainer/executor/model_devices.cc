@@ -69,7 +69,7 @@ Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config)
   if (isModules || isOnCpu(options) || !leavesItOpen(config)) return wrong(model.error());
   PSD_ASSIGN_OR_RETURN(const ExecutionOptions others, placeModel(config, chooseWithCpuForAuto, note));
   auto onCpu = makeExecutionModel(*choice, config.seed, others);
-  if (!onCpu.ok()) return wrong(onCpu.error());  // a device that is named is useless too
+  if (!onCpu.ok()) return wrong(onCpu.error());  // an explicitly named device is unusable, too
   spdlog::warn("{}; using the CPU", model.message());
   return onCpu;
 }

@@ -20,8 +20,8 @@ void ModelPlaces::moved(const std::vector<std::string>& from, const std::vector<
     servers_ = to;
   }
   spdlog::info(
-      "the model has moved from {} to {}, where trainers join from now on; give an executor that is "
-      "started anew this `server`",
+      "the model has moved from {} to {}, where trainers join from now on; set `server` to that address "
+      "before the executor restarts",
       joined(from, ","), joined(to, ","));
 }
 

@@ -7,22 +7,22 @@
 
 namespace psd {
 
-/// Where the daemons are that serve the model: those of the configuration, until it moves to others. All
-/// sessions of an executor share it, so that a move of which one has heard is known to all. Thread-safe.
+/// The addresses of the daemon that serves the model: those of the configuration, until the model moves. All
+/// sessions of an executor share it, so that a move reported by one is known to all. Thread-safe.
 class ModelPlaces {
  public:
   /// `servers`: addresses of one daemon.
   explicit ModelPlaces(std::vector<std::string> servers) : servers_(std::move(servers)) {}
 
-  /// Addresses of one daemon, for who connects.
+  /// The addresses to connect to, of one daemon.
   std::vector<std::string> servers() const;
-  /// A session has heard that the model has moved from the daemon at the first addresses, in whatever order,
-  /// to that at the second. It may be the last to hear of a move that others have followed, and then of more:
-  /// so that counts where the model is at the first as far as anybody knows. Logs a line then.
+  /// A session reports that the model has moved from the daemon at `from` (in any order) to the one at `to`.
+  /// Ignored unless `from` is the current location: a session may be late to report a move that others have
+  /// reported already, along with later ones. Logs a line if the location changes.
   void moved(const std::vector<std::string>& from, const std::vector<std::string>& to);
 
  private:
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards servers_
   std::vector<std::string> servers_;
 };
 

@@ -35,8 +35,8 @@ constexpr std::chrono::milliseconds kStatusTimeout{5'000};
 constexpr const char* kExamples =
     "Example: psd-executor --server unix:///tmp/psd.sock --module mnist_cnn\n"
     "         psd-trainer train --execute tcp://localhost:5600 --data synthetic\n\n"
-    "docs/executor.md tells of every key of the configuration.\n\n"
-    "Exit status: 0 told to stop, 1 failed, 2 a command line or configuration that cannot be right.";
+    "docs/executor.md documents every key of the configuration.\n\n"
+    "Exit status: 0 ended by a signal, 1 failed, 2 invalid command line or configuration.";
 
 int report(const Status& status) {
   if (status.ok()) return 0;
@@ -44,7 +44,7 @@ int report(const Status& status) {
   return status.error().code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 
-/// What the command line says.
+/// The command line.
 struct Flags {
   std::string config;
   std::vector<std::string> servers, listen, assignments;
@@ -55,8 +55,8 @@ struct Flags {
   void addConfigTo(CLI::App& app) {
     app.add_option("--config", config, "Configuration file (JSON, comments allowed)")->type_name("FILE");
     app.add_option("--server", servers,
-                   "The daemon, instead of the file's; of several, repeated or with commas between them, the "
-                   "first that answers")
+                   "The daemon, instead of the file's; several, repeated or comma-separated: the first that "
+                   "answers")
         ->type_name("ADDRESS")
         ->delimiter(',')
         ->allow_extra_args(false);
@@ -68,9 +68,8 @@ struct Flags {
     app.add_option("--module", module,
                    "What to execute, instead of the file's: " + joined(kExecutableModels, ", ") + ", FILE.pt")
         ->type_name("MODEL");
-    app.add_option(
-           "--device", device,
-           "Where the module, or its first stage, computes, instead of the file's: auto | cpu | cuda:N")
+    app.add_option("--device", device,
+                   "Device of the module, or of its first stage, instead of the file's: auto | cpu | cuda:N")
         ->type_name("DEVICE");
     app.add_option("--set", assignments, "Any key, as in --set workers=4; repeatable")
         ->type_name("KEY=VALUE")
@@ -79,7 +78,7 @@ struct Flags {
   }
 };
 
-/// The configuration of file and flags; `effective` becomes all of it.
+/// The configuration from file and flags. `effective` becomes the complete configuration.
 Result<ExecutorConfig> loadConfig(const Flags& flags, nlohmann::ordered_json& effective) {
   effective = nlohmann::ordered_json::object();
   if (!flags.config.empty()) {
@@ -153,7 +152,8 @@ int runExecutor(int argc, const char* const* argv) {
   Flags flags, checked, asked;
   flags.addConfigTo(app);
   addCredentialFlags(app, flags.credentials);
-  app.add_option("--port-file", flags.portFile, "Write the TCP port here once the executor can be reached")
+  app.add_option("--port-file", flags.portFile,
+                 "Write the TCP port here once the executor accepts connections")
       ->type_name("FILE");
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
       ->type_name("LEVEL")
@@ -161,7 +161,7 @@ int runExecutor(int argc, const char* const* argv) {
   CLI::App* checkCommand =
       app.add_subcommand("check", "Validate a configuration and print it with all defaults");
   checked.addConfigTo(*checkCommand);
-  CLI::App* statusCommand = app.add_subcommand("status", "Print what a running executor is at, as JSON");
+  CLI::App* statusCommand = app.add_subcommand("status", "Print the state of a running executor as JSON");
   statusCommand->add_option("--executor", asked.executor, "Its address")
       ->type_name("ADDRESS")
       ->capture_default_str();

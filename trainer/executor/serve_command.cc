@@ -26,10 +26,10 @@ namespace {
 
 constexpr kj::Duration kFaultEvery = 100 * kj::MILLISECONDS;
 
-/// What serves, but for its sockets.
+/// What serving needs, except the sockets.
 struct Prepared {
   std::unique_ptr<Executor> executor;
-  std::shared_ptr<const TlsContext> tls;  ///< null where the configuration has none
+  std::shared_ptr<const TlsContext> tls;  ///< null if the configuration has none
 };
 
 Result<Prepared> prepare(const ExecutorConfig& config, const ClientOptions& daemon) {
@@ -60,7 +60,7 @@ kj::Promise<void> untilFault(kj::Timer& timer, const ExecutionModel& model) {
   });
 }
 
-/// Serves until it is told to stop, or nothing can be computed any more, which is an error.
+/// Serves until SIGTERM, SIGINT, or a fault after which the model cannot compute any more, which is an error.
 Status untilEnd(kj::AsyncIoContext& io, const ExecutionModel& model) {
   kj::UnixEventPort& port = io.unixEventPort;
   return port.onSignal(SIGTERM)
@@ -71,18 +71,18 @@ Status untilEnd(kj::AsyncIoContext& io, const ExecutionModel& model) {
       })
       .exclusiveJoin(untilFault(io.provider->getTimer(), model).then([&model] {
         const Status fault(ErrorCode::unavailable, *model.fault());
-        spdlog::error("{}; this process can compute nothing any more, another one may", fault.message());
+        spdlog::error("{}; this process can compute nothing any more, a new one may", fault.message());
         return fault;
       }))
       .wait(io.waitScope);
 }
 
-/// Where each stage is computed.
+/// The device of each stage.
 std::string devicesText(const ExecutionModel& model) {
   return joined(model.devices(), ",", [](const Device& device) { return device.toString(); });
 }
 
-/// What the line that says ready has of HTTP.
+/// The HTTP part of the "ready" log line.
 std::string placesText(const std::vector<std::string>& places) {
   return places.empty() ? "" : ", metrics at " + joined(places, " ");
 }
@@ -92,7 +92,7 @@ std::string placesText(const std::vector<std::string>& places) {
 Status checkExecutor(const ExecutorConfig& config) { return prepare(config, {}).status(); }
 
 Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, const std::string& portFile) {
-  // Before there are other threads: one that does not block them would take them.
+  // Before any other thread is started: a thread that does not block these signals would receive them.
   for (const int signal : {SIGTERM, SIGINT}) kj::UnixEventPort::captureSignal(signal);
   keepFreedMemory();
   auto io = kj::setupAsyncIo();
@@ -118,10 +118,10 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
       placesText(http->places()));
   const Status end = untilEnd(io, prepared.executor->model());
   http = nullptr;
-  server = nullptr;  // the sockets' files with it
+  server = nullptr;  // also removes the sockets' files
   flushLog();
-  // There is nothing to save, and what trainers wait for they have computed elsewhere, or anew: to wait for
-  // passes and daemons would only take time.
+  // There is nothing to save, and trainers recompute pending passes at another executor, so there is no
+  // reason to wait for passes and daemons.
   std::_Exit(end.ok() ? 0 : 1);
 }
 

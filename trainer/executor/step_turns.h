@@ -8,17 +8,17 @@
 
 namespace psd {
 
-/// Whose training step it is, where one at a time may be under way. Owned by the event loop's thread; turns
+/// Serializes training steps under `exclusive`: one turn at a time. Owned by the event loop's thread; turns
 /// may outlive it.
 class StepTurns {
  public:
   using Turn = std::shared_ptr<const void>;
 
-  /// Not `exclusive`: everybody has a turn at once.
+  /// If not `exclusive`, take() resolves at once.
   StepTurns(bool exclusive, std::chrono::milliseconds age)
       : exclusive_(exclusive), state_(std::make_shared<State>(age)) {}
 
-  /// Resolves with a turn, which lasts until it goes; in the order of a CallQueue.
+  /// Resolves to a turn, which lasts until it is destroyed. Waiters are served in the order of a CallQueue.
   kj::Promise<Turn> take(int8_t priority) {
     if (!exclusive_) return Turn();
     if (!state_->taken) return state_->give();

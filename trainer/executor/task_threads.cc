@@ -10,7 +10,7 @@ namespace psd {
 TaskThreads::TaskThreads(uint32_t threads, std::chrono::milliseconds age,
                          const std::function<void()>& onStart)
     : queue_(age) {
-  // Signals are the event loop's business: the new threads inherit a mask that blocks them all.
+  // The event loop handles signals: the new threads inherit a mask that blocks all of them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -44,7 +44,7 @@ void TaskThreads::add(TaskLabel label, std::function<void()> work) {
 }
 
 bool TaskThreads::stopWithin(std::chrono::milliseconds time) {
-  std::vector<CallQueue<Task>::Call> dropped;  // freed without the lock
+  std::vector<CallQueue<Task>::Call> dropped;  // before the lock: destroyed after it is released
   std::unique_lock hold(mutex_);
   stopped_ = true;
   dropped = queue_.drain();
@@ -71,7 +71,7 @@ void TaskThreads::serve() {
       running_++;
       hold.unlock();
       call.payload.work();
-      call.payload.work = nullptr;  // what it holds goes without the lock
+      call.payload.work = nullptr;  // destroy its captures without the lock
       hold.lock();
     }
     running_--;

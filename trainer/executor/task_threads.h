@@ -21,50 +21,50 @@
 
 namespace psd {
 
-/// Which call a task is of.
+/// The call that a task computes.
 struct TaskLabel {
   int8_t priority = 0;
   CallKind kind = CallKind::forward;
-  uint32_t rank = 0;     ///< of the trainer, for people
-  uint64_t context = 0;  ///< for people
+  uint32_t rank = 0;     ///< of the trainer; for status only
+  uint64_t context = 0;  ///< for status only
 };
 
-/// Threads that do what an event loop must not wait for, in the order of a CallQueue. run() is for the event
-/// loop's thread, which outlives what runs; post() and the end are for any thread but these.
+/// A thread pool for work that would block an event loop, in the order of a CallQueue. run() is called by the
+/// event loop's thread, which outlives running tasks; post(), stopWithin() and the destructor by any thread
+/// except the pool's own.
 class TaskThreads {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// For threads whose tasks all have the same label: these are done in the order of arrival.
+  /// An `age` for pools whose tasks all have the same label: they run in order of arrival.
   static constexpr std::chrono::milliseconds kAlike{1'000};
 
   struct Waiting {
     TaskLabel label;
     double seconds = 0;
   };
-  /// Of tasks of one kind.
+  /// Statistics of one kind of task.
   struct OfKind {
     DurationBuckets waited, computed;
   };
   struct Figures {
     const OfKind& of(CallKind kind) const { return kinds[static_cast<size_t>(kind)]; }
 
-    std::vector<Waiting> waiting;  ///< in the order in which they will be taken
+    std::vector<Waiting> waiting;  ///< in the order in which they will run
     uint32_t running = 0;
     uint64_t done = 0;
-    double waitedSeconds = 0;      ///< of all that were taken
-    double waitedSecondsMost = 0;  ///< of one
+    double waitedSeconds = 0;      ///< sum over all started tasks
+    double waitedSecondsMost = 0;  ///< maximum of one task
     std::array<OfKind, 2> kinds;   ///< by CallKind
   };
 
-  /// `onStart` is called on each thread; null: nothing is. Throws std::system_error where the system gives no
-  /// thread.
+  /// `onStart` is called on each thread; may be null. Throws std::system_error if a thread cannot be created.
   TaskThreads(uint32_t threads, std::chrono::milliseconds age, const std::function<void()>& onStart = {});
-  /// Drops what waits; returns when what runs is done.
+  /// Drops waiting tasks and waits for running ones.
   ~TaskThreads();
 
-  /// Has `work()`, a Result<T>, done on a thread. What it throws becomes an Error. Work that waits when
-  /// nobody waits for its result any more is dropped.
+  /// Runs `work()` on a thread and resolves to its Result<T>; an exception becomes an Error. If the promise
+  /// is dropped before the task starts, the task is skipped.
   template <class T>
   kj::Promise<Result<T>> run(TaskLabel label, std::function<Result<T>()> work) {
     auto result = kj::newPromiseAndCrossThreadFulfiller<Result<T>>();
@@ -75,10 +75,11 @@ class TaskThreads {
     });
     return kj::mv(result.promise);
   }
-  /// Has `work` done; nobody waits for it.
+  /// Runs `work` on a thread, without a result.
   void post(std::function<void()> work) { add({}, std::move(work)); }
 
-  /// Drops what waits, and whether what runs is done within `time`. Nothing may be added after it.
+  /// Drops waiting tasks; returns whether the running ones finish within `time`. No task may be added
+  /// afterwards.
   bool stopWithin(std::chrono::milliseconds time);
 
   Figures figures() const;
@@ -103,7 +104,7 @@ class TaskThreads {
   void serve();
   void endThreads();
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below, except threads_
   std::condition_variable changed_;
   CallQueue<Task> queue_;
   bool stopped_ = false;
@@ -111,7 +112,7 @@ class TaskThreads {
   uint64_t done_ = 0;
   double waitedSeconds_ = 0, waitedSecondsMost_ = 0;
   std::array<OfKind, 2> kinds_;
-  std::vector<std::thread> threads_;  // not guarded: the owner's
+  std::vector<std::thread> threads_;  // not guarded: used only by the owner
 };
 
 }  // namespace psd

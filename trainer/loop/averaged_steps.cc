@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-// A group that breaks before its first step, again and again, will not do better.
+// Gives up after this number of groups that fail before their first step.
 constexpr int kAttemptsMost = 20;
 
 /// g ← factor · g.
@@ -40,8 +40,8 @@ Status AveragedSteps::formAnew() {
     return {};
   }
   return {ErrorCode::unavailable,
-          "no group of trainers came about in " + std::to_string(kAttemptsMost) +
-              " attempts (--allreduce-host says where the others reach this one): " + broken_};
+          "no averaging group formed in " + std::to_string(kAttemptsMost) +
+              " attempts (--allreduce-host is where the others reach this trainer): " + broken_};
 }
 
 Result<bool> AveragedSteps::tryToForm() {
@@ -50,7 +50,7 @@ Result<bool> AveragedSteps::tryToForm() {
   generation_ = formed.generation;
   reached_ = formed.reached;
   first_ = formed.index == 0;
-  // The daemon waits as long for who is silent as the others do, which is timeout_ms together.
+  // The daemon's wait for an unresponsive member and the members' own wait add up to timeout_ms.
   auto made = maker_.make(formed, terms_.timeout / 2);
   if (!made.ok()) {
     broken_ = made.message();
@@ -103,7 +103,7 @@ Result<AveragedSteps::Outcome> AveragedSteps::step(uint32_t samples, bool last, 
   const std::span<float> gradient = model_.gradients();
   const Version before = version_;
   scale(gradient, static_cast<float>(samples));
-  // Sums go with the gradients': of the samples, of who leaves, of who knows that somebody waits.
+  // Summed together with the gradients: samples, members that leave, members that know of a waiting trainer.
   std::array<float, 3> told{static_cast<float>(samples), last ? 1.f : 0.f, wanted() ? 1.f : 0.f};
   std::vector<std::span<float>> arrays = cutIntoBuckets(gradient, terms_.bucketBytes);
   arrays.push_back(told);
@@ -117,7 +117,7 @@ Result<AveragedSteps::Outcome> AveragedSteps::step(uint32_t samples, bool last, 
     }
     bool counted = outcome.counted;
     works = spread(counted);
-    // Whoever pushed knows, though the others may not.
+    // The member that pushed knows the outcome, even if the others do not.
     if (works.ok() && !first_) outcome.counted = counted;
   }
   if (!works.ok()) {
@@ -128,7 +128,7 @@ Result<AveragedSteps::Outcome> AveragedSteps::step(uint32_t samples, bool last, 
     if (!known) outcome.counted = reached_ > before;
     return outcome;
   }
-  // A group that somebody leaves or is to come to, and one of a daemon that does not know it, ends here.
+  // The group ends if a member leaves, a trainer waits to join, or the daemon did not apply the update.
   if (told[1] > 0 || told[2] > 0 || !outcome.counted) group_.reset();
   return outcome;
 }

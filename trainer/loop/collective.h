@@ -11,17 +11,17 @@
 
 namespace psd {
 
-/// A group of trainers as one of them works in it. All members make the same calls in the same order, each
-/// blocks until the others have made it. After an Error (somebody is gone, or silent for the timeout) the
-/// group is of no use any more, and the arrays of that call may hold anything. Owned by one thread.
+/// An averaging group as seen by one member. All members make the same calls in the same order; each call
+/// blocks until the others have made it. After an Error (a member is gone or timed out) the group is unusable
+/// and the arrays of that call are unspecified. Owned by one thread.
 class Collective {
  public:
   virtual ~Collective() = default;
 
-  /// Each array becomes the sum of what the members have in it, the same bits for all. When it returns,
-  /// nothing touches the arrays any more.
+  /// Replaces each array by its sum over all members, with identical bits on each. The arrays are not
+  /// accessed after it returns.
   virtual Status sum(const std::vector<std::span<float>>& arrays) = 0;
-  /// Everyone gets what the first member has.
+  /// Broadcasts the first member's values.
   virtual Status handOn(std::span<uint64_t> words) = 0;
   virtual Status handOn(std::span<float> values) = 0;
 };
@@ -31,9 +31,9 @@ class CollectiveMaker {
  public:
   virtual ~CollectiveMaker() = default;
 
-  /// Where the other trainers reach this one: host and port.
+  /// Host and port at which the other trainers reach this one.
   virtual Result<AveragingMember> where() = 0;
-  /// The group, once all of its members make it, within `timeout`, which each of its calls has too.
+  /// Blocks until all members have made the group, at most `timeout`, which also bounds each call on it.
   virtual Result<std::unique_ptr<Collective>> make(const FormedGroup& group,
                                                    std::chrono::milliseconds timeout) = 0;
 };

@@ -6,8 +6,8 @@
 
 namespace psd {
 
-/// Whether the data set has every column that the model takes; the error names the first that it has not,
-/// or has otherwise, and says what both have.
+/// Checks that the data set has every column that the model takes; the error names the first column that is
+/// missing or differs, and describes both sides.
 Status checkFit(const Model& model, const Dataset& dataset);
 
 }  // namespace psd

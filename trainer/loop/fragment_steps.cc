@@ -32,11 +32,11 @@ Status FragmentSteps::settle() { return explained(exchange_.settle()); }
 
 Status FragmentSteps::explained(Status status) {
   if (status.ok() || status.error().code != ErrorCode::nonFinite) return status;
-  static_cast<void>(exchange_.settle());  // pulls write what is looked at
+  static_cast<void>(exchange_.settle());  // pulls in flight write the values examined below
   const std::string where = describeNonFinite(model_.spec(), model_.spareParameters());
   if (where.empty()) return status;
   return {ErrorCode::nonFinite,
-          "what the steps came to: " + where + ", so it was refused; a lower learning rate may help"};
+          "after local steps " + where + ", so the update was rejected; a lower learning rate may help"};
 }
 
 }  // namespace psd

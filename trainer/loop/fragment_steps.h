@@ -10,23 +10,24 @@
 
 namespace psd {
 
-/// A trainer's steps by itself under DiLoCo in fragments, and their exchanges, for which the model has spare
-/// parameters. Owned by one thread, like the client and the model, which outlive it.
+/// A trainer's local steps under DiLoCo with fragments, and their exchanges. The model has spare parameters
+/// for the exchanges. Owned by one thread, like the client and the model, which outlive it.
 class FragmentSteps {
  public:
   FragmentSteps(Client& client, Model& model, const LocalSteps& local, const std::vector<ShardRange>& shards,
                 FragmentExchange::Observer observer);
 
-  /// Before each step: brings the parameters, once.
+  /// Call before each step; the first call pulls the parameters.
   Status begin();
-  /// Changes the parameters by the model's gradients. `samples`: behind them. Gives the step's rate.
+  /// Updates the parameters by the model's gradients, computed from `samples` samples. Returns the learning
+  /// rate.
   double step(uint32_t samples);
-  /// After a step, see FragmentExchange.
+  /// Call after each step; see FragmentExchange.
   Status exchange(bool last);
   Status settle();
 
  private:
-  /// Says where a refused value is.
+  /// Adds the location of a rejected value.
   Status explained(Status status);
 
   Model& model_;

@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// g ← weight · g for the elements of `final` that lie in `where`, ranges in order.
+/// g ← weight · g for the elements of `final` that lie in `where` (sorted ranges).
 void scaleGradient(std::span<float> gradient, const ElementRange& final,
                    const std::vector<ElementRange>& where, float weight);
 

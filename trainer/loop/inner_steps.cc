@@ -20,7 +20,7 @@ struct Momentum {
   bool nesterov;
 };
 
-/// `buffer` begins with zeros, so that the first step's is the gradient, as LibTorch has it.
+/// `buffer` starts as zeros, so after the first step it equals the gradient, as in LibTorch.
 void momentumSteps(size_t count, const Momentum& by, const float* __restrict gradients,
                    float* __restrict buffer, float* __restrict w) {
   for (size_t i = 0; i < count; ++i) {
@@ -32,7 +32,7 @@ void momentumSteps(size_t count, const Momentum& by, const float* __restrict gra
 
 struct AdamScalars {
   float stepSize;          // rate / (1 − β₁ᵗ)
-  float shrink, decay;     // adamw: factor of the weight; adam: what of it is added to the gradient
+  float shrink, decay;     // adamw: factor of the weight; adam: share of the weight added to the gradient
   float beta1, newOfMean;  // β₁ and 1 − β₁
   float beta2, newOfSquares;
   float squaresScale;  // 1 / √(1 − β₂ᵗ)

@@ -8,13 +8,13 @@
 
 namespace psd {
 
-/// The steps of an inner optimizer over flat arrays, with the state that it keeps from one to the next. Owned
-/// by one thread.
+/// An inner optimizer over flat arrays, with its state. Owned by one thread.
 class InnerSteps {
  public:
   explicit InnerSteps(const InnerOptimizer& optimizer) : optimizer_(optimizer) {}
 
-  /// Changes the weights by their gradients at this rate. The arrays have the same length in every call.
+  /// Updates the weights by their gradients at this learning rate. The arrays have the same length in every
+  /// call.
   void step(double rate, std::span<const float> gradients, std::span<float> weights);
 
  private:
@@ -22,7 +22,7 @@ class InnerSteps {
   void stepAdam(double rate, std::span<const float> gradients, std::span<float> weights);
 
   const InnerOptimizer optimizer_;
-  uint64_t steps_ = 0;           // that were taken
+  uint64_t steps_ = 0;           // taken so far
   std::vector<float> momentum_;  // sgd: with momentum; adam: the mean of gradients
   std::vector<float> secondMoment_;
 };

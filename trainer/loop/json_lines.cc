@@ -9,7 +9,7 @@ namespace psd {
 
 namespace {
 
-/// Whether the file is one whose last line was cut off, with its writer.
+/// Whether the last line of the file is incomplete because its writer was killed.
 bool endsInMidLine(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;

@@ -8,16 +8,16 @@
 
 namespace psd {
 
-/// A file of one JSON object per line, to which is added what a program that goes on in another's place has
-/// to say. Each line reaches the file at once, so that it can be followed. Owned by one thread.
+/// Appends to a file of one JSON object per line, so that a restarted program continues the file. Each line
+/// is flushed, so that the file can be followed. Owned by one thread.
 class JsonLines {
  public:
-  /// Errors name the file and the reason.
+  /// Opens or creates the file. Errors name the file and the reason.
   static Result<std::unique_ptr<JsonLines>> create(const std::string& path);
 
   /// `object`: without a line end.
   void add(const std::string& object) { file_ << object << '\n' << std::flush; }
-  /// Whether every line was written.
+  /// Closes the file; an error if a line could not be written.
   Status finish();
 
  private:

@@ -11,20 +11,19 @@
 
 namespace psd {
 
-/// Writes one JSON object per step: time (Unix seconds), rank, run (the same of all lines of one writer), and
-/// of StepReport's fields step, epoch, loss (null when not finite), batch (its samples), samples_per_s,
-/// staleness, late, stale, inflight, rows, known_rows, pull_s, compute_s, push_s, push_bytes (on the wire)
-/// and compression (the gradient's bytes as float32 by those; 0 before the first answer). Owned by one
-/// thread.
+/// Writes one JSON object per step: time (Unix seconds), rank, run (one value per writer), and from
+/// StepReport step, epoch, loss (null when not finite), batch (number of samples), samples_per_s, staleness,
+/// late, stale, inflight, rows, known_rows, pull_s, compute_s, push_s, push_bytes (on the wire) and
+/// compression (float32 bytes of the gradient / push_bytes; 0 before the first answer). Owned by one thread.
 class MetricsWriter : public LoopObserver {
  public:
   /// Errors name the file and the reason.
   static Result<std::unique_ptr<MetricsWriter>> create(const std::string& path);
 
-  /// Before the first step: whose lines they are.
+  /// Sets the rank of all lines; before the first step.
   void setRank(Rank rank) { rank_ = rank; }
   void onStep(const StepReport& report) override;
-  /// Whether every line was written.
+  /// Closes the file; an error if a line could not be written.
   Status finish() { return lines_->finish(); }
 
  private:

@@ -62,7 +62,8 @@ bool OwnSteps::droppedSteps() {
 Result<Pending<PushInfo>> OwnSteps::exchange(uint64_t number) {
   const std::span<float> w = model_.parameters(), difference = model_.spareParameters();
   if (elastic()) PSD_RETURN_IF_ERROR(pull(difference));
-  // What is there now, the centre or where these steps began, less what they came to.
+  // The previous contents (EASGD: the center; otherwise the start of these steps) minus the current
+  // parameters.
   subtract(w.size(), 1.f, w.data(), difference.data());
   if (elastic()) subtract(w.size(), -static_cast<float>(local_.alpha), difference.data(), w.data());
   const auto count = [](uint64_t& value) {

@@ -11,27 +11,29 @@
 
 namespace psd {
 
-/// A trainer's steps by itself and its exchanges with the daemon, under local SGD (also as SlowMo's inner
-/// loop), DiLoCo and EASGD (Zhang, Choromanska, LeCun 2015). What the inner optimizer keeps stays with the
-/// trainer over all exchanges. Owned by one thread, like the client and the model, which outlive it; the
-/// model has spare parameters.
+/// A trainer's local steps and its exchanges with the daemon, under local SGD (also as SlowMo's inner loop),
+/// DiLoCo and EASGD (Zhang, Choromanska, LeCun 2015). The state of the inner optimizer persists across
+/// exchanges. Owned by one thread, like the client and the model, which outlive it; the model has spare
+/// parameters.
 class OwnSteps {
  public:
   OwnSteps(Client& client, Model& model, const LocalSteps& local)
       : client_(client), model_(model), local_(local), inner_(optimizerOf(local)) {}
 
-  /// Brings the parameters that the next step begins with, if they come from the daemon.
+  /// Pulls the parameters for the next step, if they come from the daemon.
   Status begin();
-  /// Changes the parameters by the model's gradients. `samples`: behind them. Gives the step's rate.
+  /// Updates the parameters by the model's gradients, computed from `samples` samples. Returns the learning
+  /// rate.
   double step(uint32_t samples);
-  /// Whether it is time for an exchange: after `period` steps, after the last one, and where the round is
-  /// about to close.
+  /// Whether an exchange is due: after `period` steps, after the last step, or when the round is about to
+  /// close.
   bool due(bool last);
-  /// Whether the round of these steps has closed without them: they are dropped, and the next begin() is of
-  /// the round that is open. To be asked after step().
+  /// Whether the round closed without these steps; if so, they are dropped, and the next begin() starts with
+  /// the open round. Call after step().
   bool droppedSteps();
-  /// Starts a push, the trainer's `number`th, of what the steps since the last exchange came to; the model's
-  /// spare parameters hold it until it is answered. EASGD pulls first, and moves the trainer's parameters.
+  /// Starts a push, with step number `number`, of the difference made since the last exchange; the model's
+  /// spare parameters hold it until it is answered. EASGD pulls first and also moves the trainer's
+  /// parameters.
   Result<Pending<PushInfo>> exchange(uint64_t number);
 
  private:
@@ -40,7 +42,7 @@ class OwnSteps {
   }
   bool elastic() const { return local_.alpha != 0; }
   Status pull(std::span<float> into);
-  /// How the round stands, as far as that is known.
+  /// State of the round, as far as known.
   std::optional<RoundDue> roundDue();
 
   Client& client_;
@@ -51,8 +53,8 @@ class OwnSteps {
   uint64_t samples_ = 0;
   bool begun_ = false;
   std::vector<Version> basis_;             // of the last pull
-  std::optional<Pending<RoundDue>> call_;  // that tells of the round's end
-  std::optional<RoundDue> due_;            // what it told
+  std::optional<Pending<RoundDue>> call_;  // completes when the round is due or closed
+  std::optional<RoundDue> due_;            // its result
 };
 
 }  // namespace psd

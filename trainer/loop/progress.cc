@@ -46,7 +46,7 @@ std::string formatProgress(Rank rank, const StepReport& report, const Pace& pace
 }
 
 std::string formatSummary(Rank rank, const TrainingSummary& summary) {
-  if (summary.steps == 0 && !summary.interrupted) {  // others had taken all that there was
+  if (summary.steps == 0 && !summary.interrupted) {  // other trainers processed all samples
     return format("rank %u  nothing left to do: all samples of all epochs are done", rank.value);
   }
   const double rate = summary.seconds > 0 ? summary.samples / summary.seconds : 0;
@@ -94,7 +94,8 @@ Pace Progress::paceAt(const Mark& now, const StepReport& report) {
 
 void Progress::show(const std::string& line) {
   if (terminal_) {
-    // Back to column 0 and erase the line; a terminal that is too narrow shows the beginning, in one row.
+    // Returns to column 0 and erases the line; with line wrap off, a narrow terminal shows only the start of
+    // it.
     out_ << "\r\x1b[K\x1b[?7l" << line << "\x1b[?7h" << std::flush;
     lineOpen_ = true;
   } else {

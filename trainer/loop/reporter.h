@@ -9,21 +9,21 @@
 
 namespace psd {
 
-/// Tells the daemon how training goes, twice a second at most: loss, samples and seconds of a step, of texts
-/// tokens too, each the mean since the report before. Owned by one thread, like the client, which outlives
+/// Reports progress to the daemon, at most twice a second: loss, samples, seconds per step and, for texts,
+/// tokens; each is the mean since the previous report. Owned by one thread, like the client, which outlives
 /// it.
 class Reporter : public LoopObserver {
  public:
-  /// `tokensPerSample`: 0 where samples are no texts.
+  /// `tokensPerSample`: 0 if the samples are not texts.
   explicit Reporter(Client& client, uint64_t tokensPerSample = 0,
                     Progress::Clock clock = Progress::steadySeconds);
 
   void onStep(const StepReport& report) override;
-  /// Tells what was not told yet.
+  /// Sends the values that have not been reported.
   void finish();
 
  private:
-  /// What came since the report before.
+  /// Sums since the previous report.
   struct Sums {
     uint64_t steps = 0, samples = 0;
     double loss = 0;  ///< times samples
@@ -34,7 +34,7 @@ class Reporter : public LoopObserver {
   Client& client_;
   const uint64_t tokensPerSample_;
   const Progress::Clock clock_;
-  double told_;  // when
+  double told_;  // time of the last report
   uint64_t step_ = 0;
   Sums sums_;
 };

@@ -47,7 +47,7 @@ std::string describeNonFiniteRows(const ModelSpec& model, const RowBatch& rows) 
 std::shared_ptr<RowBatch> RowBatchPool::take(const Client& client) {
   for (auto& batch : batches_) {
     if (batch.use_count() > 1) continue;
-    // The model may have moved to another number of daemons, which divide the rows otherwise.
+    // After a move to another number of daemons the rows are partitioned differently.
     if (RowBatch fresh = client.makeRowBatch(); fresh.daemons() != batch->daemons()) {
       batch = std::make_shared<RowBatch>(std::move(fresh));
     }

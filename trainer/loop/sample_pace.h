@@ -7,21 +7,20 @@
 
 namespace psd {
 
-/// How long a trainer computes for one sample: the median over its newest steps, so that one that something
-/// held up changes nothing. Its first steps, in which memory is got and kernels are chosen, do not count.
-/// Owned by one thread.
+/// Compute time per sample: the median over the newest steps, so that a single outlier has no effect. The
+/// first steps, in which memory is allocated and kernels are chosen, do not count. Owned by one thread.
 class SamplePace {
  public:
   static constexpr size_t kWarmUpSteps = 2;
   static constexpr size_t kNewest = 5;
-  static constexpr size_t kLeast = 3;  ///< steps that make it known
+  static constexpr size_t kLeast = 3;  ///< minimum number of steps for an estimate
 
-  /// A step is over.
+  /// Adds a finished step.
   void add(uint32_t samples, double seconds) {
     if (++steps_ <= kWarmUpSteps) return;
     newest_[(steps_ - kWarmUpSteps - 1) % kNewest] = seconds / samples;
   }
-  /// 0 while it is not known.
+  /// 0 as long as there is no estimate.
   double sampleSeconds() const {
     const size_t count = std::min(steps_, kWarmUpSteps + kNewest) - std::min(steps_, kWarmUpSteps);
     if (count < kLeast) return 0;

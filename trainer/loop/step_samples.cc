@@ -65,7 +65,7 @@ Result<DealtSamples> StepSamples::ask(uint64_t step, bool wait) {
   if (dealt.what == DealtSamples::What::range &&
       (dealt.epoch >= options_.epochs || dealt.count == 0 || dealt.count > request.count ||
        dealt.count > samples || dealt.begin > samples - dealt.count)) {
-    return Error{ErrorCode::protocolMismatch, "the daemon dealt samples that were not asked for"};
+    return Error{ErrorCode::protocolMismatch, "the daemon assigned samples that were not requested"};
   }
   return dealt;
 }

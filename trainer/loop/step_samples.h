@@ -14,8 +14,8 @@
 
 namespace psd {
 
-/// Which samples a trainer's steps have: step by step of its share of each epoch, or what the daemon deals.
-/// Owned by one thread, like the client; that, data and options outlive it.
+/// The samples of a trainer's steps: successive batches of its share of each epoch, or the daemon's
+/// assignments. Owned by one thread, like the client; client, data and options outlive it.
 class StepSamples {
  public:
   enum class Next { samples, nothingNow, finished };
@@ -23,22 +23,23 @@ class StepSamples {
   StepSamples(Client& client, const Dataset& data, const LoopOptions& options)
       : client_(client), data_(data), options_(options) {}
 
-  /// Once it is known who this trainer is. There are as many samples as trainers at least.
+  /// Call once the membership is known. There are at least as many samples as trainers.
   void begin(const Membership& membership);
 
-  /// Takes the samples of step `report.step`, and says in `report` where in the run it is. nothingNow: others
-  /// have what is left, or this trainer's own steps that are not pushed yet; with `wait` that is waited for.
+  /// Takes the samples of step `report.step` and fills in the position in the run. nothingNow: the remaining
+  /// samples are assigned to other trainers, or to steps of this trainer that are not pushed yet; with `wait`
+  /// it waits for them.
   Result<Next> take(StepReport& report, bool wait);
-  /// Fills in the samples that were taken last.
+  /// Fills the batch with the samples taken last.
   void fill(Batch& batch);
-  /// The deal of these; without a plan of the daemon's one of nothing.
+  /// The assignment of these samples; empty if the daemon does not assign samples.
   const DealtSamples& dealt() const { return dealt_; }
-  /// A step of so many samples took so long to compute.
+  /// Records the compute time of a step.
   void took(uint32_t samples, double seconds) { pace_.add(samples, seconds); }
 
  private:
   uint64_t stepsPerEpoch() const;
-  /// Steps of the whole run; with dealt samples, about as many as will come to this trainer.
+  /// Steps of the whole run; with assigned samples, an estimate of this trainer's steps.
   uint64_t totalSteps() const;
   Result<DealtSamples> ask(uint64_t step, bool wait);
   void describeDealt(StepReport& report) const;
@@ -48,13 +49,13 @@ class StepSamples {
   const Dataset& data_;
   const LoopOptions& options_;
   uint32_t worldSize_ = 1;
-  std::optional<Sharder> sharder_;  ///< once begun
-  std::vector<uint32_t> part_;  ///< this trainer's samples in the current epoch, or all where they are dealt
+  std::optional<Sharder> sharder_;  ///< set by begin()
+  std::vector<uint32_t> part_;      ///< this trainer's samples in the epoch; all if the daemon assigns them
   std::optional<uint64_t> partEpoch_;  ///< from 0
-  uint64_t epoch_ = 0;                 ///< from 0; of the samples that were taken last, like the next two
+  uint64_t epoch_ = 0;                 ///< from 0; of the samples taken last, like the next two
   uint64_t begin_ = 0;                 ///< in part_
   uint64_t count_ = 0;
-  DealtSamples dealt_;  ///< the newest
+  DealtSamples dealt_;  ///< the newest assignment
   SamplePace pace_;
 };
 

@@ -7,27 +7,28 @@
 
 namespace psd {
 
-/// What one trainer did. A value type.
+/// Totals of one trainer's run. A value type.
 struct TrainingSummary {
   uint64_t steps = 0;
   uint64_t samples = 0;
   double seconds = 0;
-  double loss = 0;  ///< mean over the samples of the last epoch, as far as it went
+  double loss = 0;  ///< mean over the processed samples of the last epoch
   double stalenessMean = 0;
   uint64_t stalenessMax = 0;
-  bool interrupted = false;  ///< shouldStop() ended it early, or Client::interrupt() its last pushes
-  uint64_t late = 0;         ///< gradients that were dropped because their round was closed
-  uint64_t stale = 0;        ///< and because they were too old
+  bool interrupted = false;  ///< ended by shouldStop(), or by Client::interrupt() during the last pushes
+  uint64_t late = 0;         ///< gradients dropped because their round was closed
+  uint64_t stale = 0;        ///< gradients dropped because they were too stale
 };
 
-/// Adds up reports and answers to a TrainingSummary. Owned by one thread.
+/// Accumulates reports and answers into a TrainingSummary. Owned by one thread.
 class Tally {
  public:
   void addStep(const StepReport& report);
   void addAnswer(const PushInfo& answer);
-  /// A round has closed without what would have been pushed for it.
+  /// Counts a round that closed without this trainer's contribution.
   void addDropped() { ++summary_.late; }
-  /// What the answers so far say: the newest one's staleness (0 before the first), and how many were dropped.
+  /// Fills in the newest answer's staleness and bytes (0 before the first), and the numbers of dropped
+  /// gradients.
   void describe(StepReport& report) const;
   TrainingSummary finish(double seconds, bool interrupted);
 

@@ -58,7 +58,7 @@ class ProtoMessage {
   std::string bytes_;
 };
 
-/// As TFRecords have it.
+/// The checksum of TFRecords.
 uint32_t maskedCrc(std::string_view bytes) {
   const uint32_t crc = crc32c(std::as_bytes(std::span(bytes.data(), bytes.size())));
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
@@ -69,7 +69,7 @@ uint32_t maskedCrc(std::string_view bytes) {
 Status TensorboardWriter::checkFolder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return {ErrorCode::io, folder + ": cannot be made: " + error.message()};
+  if (error) return {ErrorCode::io, folder + ": cannot be created: " + error.message()};
   if (access(folder.c_str(), W_OK) == 0) return {};
   return {ErrorCode::io, folder + ": cannot be written: " + std::strerror(errno)};
 }
@@ -105,7 +105,7 @@ void TensorboardWriter::add(uint64_t step, const std::vector<Scalar>& scalars) {
   const double now = secondsSince1970();
   record(ProtoMessage().fixed(1, now).integer(2, step).text(5, summary.bytes()).bytes());
   if (now - flushed_ < kFlushEverySeconds) return;
-  file_.flush();  // for who looks while it is trained
+  file_.flush();  // visible in TensorBoard during training
   flushed_ = now;
 }
 

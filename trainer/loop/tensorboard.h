@@ -12,20 +12,20 @@
 
 namespace psd {
 
-/// Writes a file of events that TensorBoard shows: with each step train/loss, train/samples_per_s,
-/// psd/staleness and psd/pull_s. Records are TFRecords of protobuf messages, written by hand. Owned by one
-/// thread.
+/// Writes an event file for TensorBoard: per step train/loss, train/samples_per_s, psd/staleness and
+/// psd/pull_s. Records are TFRecords of hand-encoded protobuf messages. Owned by one thread.
 class TensorboardWriter : public LoopObserver {
  public:
-  /// Makes `folder` and a file in it that no other process writes. Errors name the path and the reason.
+  /// Creates `folder` and a file in it with a name unique to this process. Errors name the path and the
+  /// reason.
   static Result<std::unique_ptr<TensorboardWriter>> create(const std::string& folder);
-  /// Whether create() could make files in `folder`, which is made where it is missing.
+  /// Checks that create() could write to `folder`, which is created if missing.
   static Status checkFolder(const std::string& folder);
 
   void onStep(const StepReport& report) override;
   using Scalar = std::pair<std::string_view, double>;  ///< tag and value
   void add(uint64_t step, const std::vector<Scalar>& scalars);
-  /// Whether everything was written.
+  /// Closes the file; an error if an event could not be written.
   Status finish();
 
  private:
@@ -34,7 +34,7 @@ class TensorboardWriter : public LoopObserver {
 
   const std::string path_;
   std::ofstream file_;
-  double flushed_ = 0;  // when
+  double flushed_ = 0;  // time of the last flush
 };
 
 }  // namespace psd

@@ -19,7 +19,7 @@ TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, c
 
 std::span<const float> TrainingLoop::newestParameters() {
   const auto values = model_.onHost(model_.parameters());
-  return values.ok() ? *values : std::span<const float>();  // which no daemon takes for a model
+  return values.ok() ? *values : std::span<const float>();  // empty: the daemon rejects it as initial values
 }
 
 Result<JoinInfo> TrainingLoop::join() {
@@ -63,12 +63,12 @@ Status TrainingLoop::checkLocalSteps(const JoinInfo& info) const {
                  what + " not go with policy " + info.policy + ", under which " + why};
   };
   if (options_.inflight > 0 || options_.prefetch) {
-    return refused("--inflight and --prefetch do", "trainers take steps by themselves");
+    return refused("--inflight and --prefetch do", "trainers take local steps");
   }
   if (options_.dealtSamples) return refused("--data-plan dynamic does", "not every step is pushed");
   if (!model_.spec().tables.empty()) {
     return refused("the embedding tables of model " + model_.spec().name + " do",
-                   "trainers take steps by themselves");
+                   "trainers take local steps");
   }
   return {};
 }
@@ -80,7 +80,7 @@ Status TrainingLoop::checkAveraging(const JoinInfo& info) const {
   };
   if (options_.averaging == nullptr) return refused("this trainer does", "trainers average gradients");
   if (options_.inflight > 0 || options_.prefetch) {
-    return refused("--inflight and --prefetch do", "each step begins with what the one before came to");
+    return refused("--inflight and --prefetch do", "each step depends on the result of the previous one");
   }
   if (options_.dealtSamples) return refused("--data-plan dynamic does", "not every trainer pushes its steps");
   return {};
@@ -93,7 +93,7 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
   Result<bool> interrupted = runSteps(observers, shouldStop);
   const auto told = [](const Error& error) { return error.code == ErrorCode::interrupted; };
   if (!interrupted.ok() && told(interrupted.error())) interrupted = true;
-  // What is still under way reads and writes the model's arrays; after an error, it changes nothing.
+  // Calls in flight access the model's arrays, so wait for them; after an error their results are ignored.
   for (Input* const each : {&input_, &next_}) {
     if (each->pull) (void)each->pull->wait();
     each->pull.reset();
@@ -265,7 +265,7 @@ Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
   if (!model_.spec().tables.empty()) {
     input_.batch.rows().lookups = model_.lookUp(input_.batch, Purpose::training);
   }
-  for (bool counted = false; !counted;) {  // anew after the group broke without the step
+  for (bool counted = false; !counted;) {  // repeated if the group broke without applying the step
     Stopwatch stopwatch;
     if (Status ready = averaged.ready(); !ready.ok()) return here(ready.error());
     if (Status taken = takeRows(); !taken.ok()) return here(taken.error());
@@ -281,7 +281,7 @@ Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
     if (outcome->push) tally_.addAnswer(*outcome->push);
   }
   report.gradientBytes = model_.gradients().size_bytes() + (input_.rows ? valueBytes(*input_.rows) : 0);
-  if (input_.rows) {  // only now: the step is in the model
+  if (input_.rows) {  // only after the average is in the model
     const Stopwatch stopwatch;
     pushes_.add({report.step,
                  report.epoch,
@@ -297,7 +297,7 @@ Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
 }
 
 Result<double> TrainingLoop::beginPush() {
-  model_.rotateGradients();  // the oldest array: its push is answered
+  model_.rotateGradients();  // the oldest array, whose push has been answered
   const std::span<const float> gradient = model_.gradients();
   const StepReport& report = input_.report;
   const Step step{report.step};

@@ -22,63 +22,64 @@
 
 namespace psd {
 
-/// One trainer's work: join, then per step pull, compute, push, one after the other or overlapping as the
-/// options say; or, where the policy is one of local steps, steps by itself with exchanges between them.
-/// Owned by one thread, like the client and the model it is given, which outlive it.
+/// One trainer's run: join, then pull, compute and push per step, sequentially or overlapped according to the
+/// options; or, under a policy of local steps, local steps with exchanges between them. Owned by one thread,
+/// like the client and the model, which outlive it.
 class TrainingLoop {
  public:
-  /// checkFit(model, train).
+  /// Requires checkFit(model, train).
   TrainingLoop(Client& client, Model& model, const Dataset& train, const LoopOptions& options);
 
-  /// Becomes a trainer; brings the model's values if it is the first. Refused (invalidArgument) where there
-  /// are more trainers than samples.
+  /// Joins the run; initializes the model if this trainer is the initializer. An error (invalidArgument) if
+  /// there are more trainers than samples.
   Result<JoinInfo> join();
-  /// Who this trainer is; once joined, with the rank that it was given.
+  /// This trainer's membership; after join() with the assigned rank.
   const Membership& membership() const { return options_.membership; }
 
-  /// Trains to the end, or until shouldStop() (asked between steps) says so; once. Errors name the step. When
-  /// it returns nothing is under way. Does not leave: the caller does, after the last pull that it wants.
+  /// Trains to the end, or until shouldStop(), called between steps, returns true. Call once. Errors name the
+  /// step. No call is in flight when it returns. Does not leave the run: the caller does, after its last
+  /// pull.
   Result<TrainingSummary> run(const std::vector<LoopObserver*>& observers,
                               const std::function<bool()>& shouldStop);
 
  private:
-  /// What a step computes with, beside the parameters.
+  /// Input of a step other than the parameters.
   struct Input {
     StepReport report;
     DealtSamples dealt;
     Batch batch;
     std::shared_ptr<RowBatch> rows;         ///< of `batch`; null: the model has no tables
-    std::optional<Pending<PullInfo>> pull;  ///< under way: of the parameters and rows
+    std::optional<Pending<PullInfo>> pull;  ///< in flight: parameters and rows
   };
 
   Status checkLocalSteps(const JoinInfo& info) const;
   Status checkAveraging(const JoinInfo& info) const;
-  /// The newest parameters that this trainer has, in host memory.
+  /// This trainer's newest parameters, in host memory.
   std::span<const float> newestParameters();
-  /// Takes one step after the other. True if shouldStop() ended that.
+  /// Runs the steps. True if shouldStop() ended them.
   Result<bool> runSteps(const std::vector<LoopObserver*>& observers, const std::function<bool()>& shouldStop);
-  /// Makes `step` the one that input_ is of. Whether there is such a step.
+  /// Prepares input_ for `step`. False if there is no such step.
   Result<bool> takeStep(uint64_t step);
-  /// Fills the batch with the samples that were taken.
+  /// Fills the batch with the samples taken last.
   void fillBatch(Input& input);
-  /// Fills the batch, and begins to bring its rows, and the parameters into `destination`.
+  /// Fills the batch and starts a pull of its rows and of the parameters, into `destination`.
   void beginPull(Input& input, std::span<float> destination);
-  /// Brings the parameters and rows of the step, and, if it is to be, begins with those of the next one.
+  /// Waits for the parameters and rows of the step and, with prefetch, starts the pull for the next one.
   Status takeParameters();
   Status prefetch();
   /// Computes the gradient of the step and pushes it. Fills the seconds, loss and staleness of the report.
   /// Errors name the step.
   Status computeAndPush();
-  /// Takes a step under a policy of local steps, in place of takeParameters() and computeAndPush().
+  /// A step under a policy of local steps, in place of takeParameters() and computeAndPush().
   Status takeOwnStep();
-  /// Exchanges what is due after such a step.
+  /// The exchange after such a step, if one is due.
   Status exchange();
-  /// Takes a step under allreduce, in place of takeParameters() and computeAndPush(). Errors name the step.
+  /// A step under allreduce, in place of takeParameters() and computeAndPush(). Errors name the step.
   Status takeAveragedStep(AveragedSteps& averaged);
-  /// Brings the rows of the batch, whose lookups are there.
+  /// Pulls the rows of the batch, whose lookups are set.
   Status takeRows();
   Result<double> beginPush();
-  /// Scales elements of the gradient, which are final, by the samples behind it where no policy does that.
+  /// Scales final elements of the gradient by the number of samples, where the policy does not do so.
   void weigh(uint64_t begin, uint64_t count);
   void weighRows();
   float weight() const;
@@ -90,15 +91,15 @@ class TrainingLoop {
   StepSamples samples_;
   RowBatchPool rowBatches_;
   Input input_;                 ///< of the current step
-  Input next_;                  ///< prefetched, if its pull is under way: into model_.spareParameters()
+  Input next_;                  ///< prefetched if its pull is set: into model_.spareParameters()
   std::vector<Version> basis_;  ///< of model_.parameters() and the rows of input_
   Tally tally_;
   PushesInFlight pushes_;
-  // Under a policy of local steps one of the first two, under allreduce the third.
+  // Set under a policy of local steps: one of the first two; under allreduce: the third.
   std::optional<OwnSteps> own_;
   std::optional<FragmentSteps> fragments_;
   std::optional<AveragedSteps> averaged_;
-  uint64_t exchanges_ = 0;  ///< begun under one of these
+  uint64_t exchanges_ = 0;  ///< started by one of these
 };
 
 }  // namespace psd

@@ -1,4 +1,4 @@
-// Stands for the readers of a user's own models, which PSD_LEAN leaves out.
+// Stubs of the readers of users' own models, which PSD_LEAN omits.
 
 #include "trainer/model/network.h"
 #include "trainer/model/script_network.h"

@@ -4,19 +4,19 @@
 
 namespace psd {
 
-/// Tells the class of an image; trained with cross-entropy, scored by that and by accuracy. Takes columns
-/// "image" and "label", as ByteImages has them.
+/// An image classifier, trained with cross-entropy and scored by cross-entropy and accuracy. Takes the
+/// columns "image" and "label" of ByteImages.
 class Classifier : public Network {
  public:
   /// `imageShape`: [channels, height, width].
   Classifier(std::vector<uint64_t> imageShape, uint64_t classCount);
 
-  /// From images [n, …imageShape] to log-probabilities [n, classCount]. They obey train() and eval().
+  /// Layers from images [n, …imageShape] to log-probabilities [n, classCount]. They honor train() and eval().
   std::vector<Layer> layers() override = 0;
 
   std::vector<ColumnSpec> inputs() const override { return inputs_; }
   std::vector<ColumnSpec> outputInputs() const override { return {inputs_.front()}; }
-  /// "scores": what the layers make of the images.
+  /// "scores": the output of the layers.
   Tensors outputs(const Tensors& batch) override;
   LossSpec outputLoss() const override;
   torch::Tensor loss(const Tensors& batch) override;

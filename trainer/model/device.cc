@@ -7,16 +7,17 @@
 namespace psd {
 namespace {
 
-/// Loads LibTorch's CUDA part for the rest of the process; it registers itself with LibTorch. Found
+/// Loads LibTorch's CUDA library for the lifetime of the process; it registers itself with LibTorch. Found
 /// through the program's rpath (torch.cmake).
 Status loadTorchCuda() {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
   const char* reason = dlerror();
-  return {ErrorCode::unavailable, std::string("LibTorch's CUDA part cannot be loaded: ") +
+  return {ErrorCode::unavailable, std::string("LibTorch's CUDA library cannot be loaded: ") +
                                       (reason != nullptr ? reason : "unknown reason")};
 }
 
-/// A function of the CUDA runtime that LibTorch needs even on the CPU; null where it was built without.
+/// A function of the CUDA runtime, which a CUDA build of LibTorch links even on the CPU; null in other
+/// builds.
 template <class Function>
 Function* runtimeFunction(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -29,7 +30,7 @@ std::string releaseName(int version) {
 }  // namespace
 
 CudaDevices findCudaDevices() {
-  constexpr int kInsufficientDriver = 35, kNoDevice = 100;  // of cudaError_t
+  constexpr int kInsufficientDriver = 35, kNoDevice = 100;  // values of cudaError_t
   const auto countDevices = runtimeFunction<int(int*)>("cudaGetDeviceCount");
   const auto errorText = runtimeFunction<const char*(int)>("cudaGetErrorString");
   const auto driverVersion = runtimeFunction<int(int*)>("cudaDriverGetVersion");

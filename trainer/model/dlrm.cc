@@ -16,9 +16,9 @@ struct ClickOptions {
   int64_t dim = 0, hidden = 0, numbers = 0, categories = 0;
 };
 
-/// Will it be clicked on? After Naumov et al. 2019 (DLRM): a perceptron makes a vector of the numbers, each
-/// category has a table of such vectors, and a second perceptron sees the products of all pairs of vectors
-/// beside the first one. The loss is the cross-entropy in nats.
+/// Predicts clicks. After Naumov et al. 2019 (DLRM): a perceptron maps the numbers to a vector, each category
+/// has a table of such vectors, and a second perceptron takes the first vector and the dot products of all
+/// pairs. The loss is the cross-entropy in nats.
 class ClickModel : public Network {
  public:
   explicit ClickModel(const ClickOptions& options)
@@ -109,9 +109,9 @@ class ClickModel : public Network {
   }
 
   const ClickOptions options_;
-  std::vector<std::string> lookups_;  ///< names of the tables, too
+  std::vector<std::string> lookups_;  ///< also the names of the tables
   torch::nn::Linear bottom1_, bottom2_, top1_, top2_;
-  torch::Tensor pairs_;  ///< [pairs]: where the products of all pairs are among those of all with all
+  torch::Tensor pairs_;  ///< [pairs]: indices of the pairs in the flattened product matrix
 };
 
 }  // namespace

@@ -27,11 +27,11 @@
 namespace psd {
 namespace {
 
-constexpr const char* kLayersOutput = "scores";  // of a classifier
+constexpr const char* kLayersOutput = "scores";  // output of a classifier
 
 std::vector<int64_t> shapeOf(const NamedTensor& tensor) { return {tensor.shape.begin(), tensor.shape.end()}; }
 
-/// Takes over the memory, which graphs may keep longer than the pass knows.
+/// Takes ownership of the memory, which autograd graphs may keep longer than the pass.
 torch::Tensor adopt(NamedTensor tensor) {
   auto bytes = std::make_shared<std::vector<std::byte>>(std::move(tensor.bytes));
   return torch::from_blob(
@@ -55,15 +55,15 @@ NamedTensor copyOut(const std::string& name, const torch::Tensor& tensor) {
   return copy;
 }
 
-/// A view of a device's memory, which is only read.
+/// A view of device memory, used for reading only.
 torch::Tensor viewOf(const float* values, torch::IntArrayRef shape, const torch::Device& device) {
-  return at::for_blob(const_cast<float*>(values), shape)  // which takes no const pointer
+  return at::for_blob(const_cast<float*>(values), shape)  // for_blob() takes no const pointer
       .options(torch::TensorOptions(torch::kFloat32).device(device))
       .target_device(device)
       .make_tensor();
 }
 
-/// Inputs of these columns for two samples: numbers that every column takes, of no meaning.
+/// Synthetic inputs of these columns, two samples, with values that every column accepts.
 std::vector<NamedTensor> madeUpInputs(const std::vector<ColumnSpec>& columns) {
   constexpr uint64_t kSamples = 2, kAnyExtent = 4;
   Batch batch;
@@ -78,7 +78,7 @@ std::vector<NamedTensor> madeUpInputs(const std::vector<ColumnSpec>& columns) {
   return tensorsOf(batch, fixed);
 }
 
-/// Networks that no pass uses. Thread-safe; outlives passes, which share it.
+/// A pool of networks that no pass uses. Thread-safe; outlives the passes, which share it.
 class IdleNetworks {
  public:
   explicit IdleNetworks(NetworkMaker make) : make_(std::move(make)) {}
@@ -103,7 +103,7 @@ class IdleNetworks {
   static constexpr size_t kIdleMax = 64;
 
   const NetworkMaker make_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<std::shared_ptr<Network>> idle_;
 };
 
@@ -113,7 +113,7 @@ std::vector<Device> devicesOf(const ExecutionOptions& options) {
   return devices;
 }
 
-/// Makes networks that compute on the device, but for their parameters.
+/// A maker of networks that compute on the device; their parameters are bound later.
 NetworkMaker makerOn(const ModelChoice& choice, const ExecutionOptions& options) {
   if (!options.stages.empty()) return choice.makeNetwork;
   return [make = choice.makeNetwork, device = torchDevice(options.device)] {
@@ -123,7 +123,7 @@ NetworkMaker makerOn(const ModelChoice& choice, const ExecutionOptions& options)
   };
 }
 
-/// What the passes of a model have in common. Immutable but for the idle networks and what is thread-safe.
+/// State shared by the passes of a model. Immutable, except for members that are thread-safe themselves.
 struct Shared {
   Shared(const ModelChoice& choice, const ExecutionOptions& options)
       : networks(makerOn(choice, options)), devices(devicesOf(options)) {}
@@ -134,12 +134,12 @@ struct Shared {
   ModelLayout layout{ModelSpec{}};
   std::vector<ColumnSpec> inputs;
   LossSpec loss;
-  std::string output;                   ///< where the model is cut: the name of the one that there is
-  std::vector<size_t> bounds;           ///< of its stages, in layers
-  std::vector<size_t> parameterBounds;  ///< the same in parameters
-  std::vector<std::unique_ptr<StageWeights>> weights;  ///< of its stages
+  std::string output;                                  ///< staged models: name of the only output
+  std::vector<size_t> bounds;                          ///< of the stages, as layer indices
+  std::vector<size_t> parameterBounds;                 ///< of the stages, as parameter indices
+  std::vector<std::unique_ptr<StageWeights>> weights;  ///< per stage
   uint32_t microBatches = 1;
-  std::unique_ptr<StagePipeline> pipeline;  ///< null: it is not cut
+  std::unique_ptr<StagePipeline> pipeline;  ///< null: the model is not staged
 };
 
 class TorchPass final : public ForwardPass {
@@ -153,7 +153,7 @@ class TorchPass final : public ForwardPass {
   }
   ~TorchPass() override {
     staged_.reset();
-    tensors_.clear();  // the graph: before the network, the weights, and the rows, may be another's
+    tensors_.clear();  // release the graph before the network, the weights and the rows are reused
     leaves_.reset();
     if (reusable_) shared_->networks.giveBack(std::move(network_));
   }
@@ -208,7 +208,7 @@ class TorchPass final : public ForwardPass {
   }
 
  private:
-  /// Of the first stage.
+  /// Device of the first stage.
   const torch::Device& device() const { return shared_->devices.torch().front(); }
 
   Tensors throughStages(const Tensors& batch, bool training) {
@@ -221,7 +221,7 @@ class TorchPass final : public ForwardPass {
     return outputs;
   }
 
-  /// Makes the parameters of the network views of the weights, where their stages compute.
+  /// Binds the parameters of the network to the weights on their stages' devices.
   void bind() {
     const auto trained = network_->trained();
     size_t stage = 0;
@@ -231,7 +231,7 @@ class TorchPass final : public ForwardPass {
       const auto& shape = shared_->spec.tensors[i].shape;
       if (trained.size() != shared_->spec.tensors.size() ||
           !std::equal(shape.begin(), shape.end(), parameter.sizes().begin(), parameter.sizes().end())) {
-        throw NetworkError("the model's file has changed since the program began");
+        throw NetworkError("the model's file has changed since the program started");
       }
       while (i >= shared_->parameterBounds[stage + 1]) ++stage;
       const StageWeights& weights = *shared_->weights[stage];
@@ -254,13 +254,13 @@ class TorchPass final : public ForwardPass {
     }
     const auto tensor = tensors_.find(gradient.name);
     if (tensor == tensors_.end() || !tensor->second.requires_grad()) {
-      return wrong("no parameter has a part in this output, or the pass was not one of training");
+      return wrong("no parameter contributes to this output, or the pass was not a training pass");
     }
     if (allFinite(gradient)) return {};
     return {ErrorCode::nonFinite, "output gradient " + gradient.toString() + " holds NaN or infinity"};
   }
 
-  /// Writes the whole place of a parameter, padding included; zeros where it has no part in the outputs.
+  /// Writes the whole range of a parameter, padding included; zeros if it does not contribute to the outputs.
   void writePlace(std::span<float> gradient, size_t index, const torch::Tensor& computed) const {
     const std::vector<TensorPlace>& places = shared_->layout.places();
     const uint64_t end = index + 1 < places.size() ? places[index + 1].begin : gradient.size();
@@ -275,13 +275,13 @@ class TorchPass final : public ForwardPass {
 
   const std::shared_ptr<Shared> shared_;
   const Weights weights_;
-  std::vector<Weights> placed_;  ///< the same where each stage computes
+  std::vector<Weights> placed_;  ///< the weights on each stage's device
   const PassRows rows_;          ///< null: the model has no tables
   std::shared_ptr<Network> network_;
-  bool reusable_ = false;  ///< a pass that failed may have changed the network, for all that come after it
-  std::optional<RowLeaves> leaves_;  ///< of the rows
-  std::optional<StagedRun> staged_;  ///< its graphs, where the model is cut
-  Tensors tensors_;                  ///< the outputs with their graph, in training and until backward()
+  bool reusable_ = false;            ///< false: the pass failed and may have changed the network
+  std::optional<RowLeaves> leaves_;  ///< of rows_
+  std::optional<StagedRun> staged_;  ///< the graphs of a staged model
+  Tensors tensors_;                  ///< training: the outputs with their graph, until backward()
   std::vector<NamedTensor> outputs_;
 };
 
@@ -296,7 +296,7 @@ class TorchExecution final : public ExecutionModel {
     shared_->layout = ModelLayout(shared_->spec);
     shared_->inputs = network->outputInputs();
     if (shared_->inputs.empty()) {
-      throw NetworkError("model '" + choice.name + "' gives no outputs, only a loss; expected one of " +
+      throw NetworkError("model '" + choice.name + "' has no outputs, only a loss; expected one of " +
                          joined(kExecutableModels, ", ") +
                          ", or a .pt file whose class has a method `outputs` (docs/executor.md)");
     }
@@ -348,8 +348,8 @@ class TorchExecution final : public ExecutionModel {
   }
 
  private:
-  /// Throws where a pass, of scoring or of training, writes to a parameter. Whatever else a pass over made-up
-  /// inputs complains of may be due to these.
+  /// Throws if a scoring or training pass writes to a parameter. Other errors are ignored, as the synthetic
+  /// inputs may cause them.
   void tryPasses() {
     const std::vector<NamedTensor> inputs = madeUpInputs(shared_->inputs);
     for (const bool training : {false, true}) {
@@ -363,7 +363,7 @@ class TorchExecution final : public ExecutionModel {
     }
   }
 
-  /// Of all lookups the same row, in `blocks`; null where there are no tables.
+  /// Rows for a pass: each lookup refers to a single row of zeros, in `blocks`; null without tables.
   PassRows zeroRows(const std::vector<NamedTensor>& inputs, bool training,
                     std::vector<torch::Tensor>& blocks) {
     if (shared_->spec.tables.empty()) return nullptr;

@@ -19,7 +19,8 @@ struct GptOptions {
   double dropout = 0;
 };
 
-/// Attention to the tokens before, then a perceptron; each adds to what comes in, which it sees normalised.
+/// A transformer block with pre-normalisation: causal attention, then a perceptron, each with a residual
+/// connection.
 class GptBlock : public torch::nn::Module {
  public:
   explicit GptBlock(const GptOptions& options)
@@ -30,13 +31,13 @@ class GptBlock : public torch::nn::Module {
         hiddenNorm_(register_module("hidden_norm", norm())),
         hidden_(register_module("hidden", torch::nn::Linear(options.width, 4 * options.width))),
         output_(register_module("output", torch::nn::Linear(4 * options.width, options.width))) {
-    // So that what all blocks add has the size of what one would (Radford et al. 2019).
+    // Scaled so that the residual contributions do not grow with the number of blocks (Radford et al. 2019).
     const torch::NoGradGuard noGradients;
     for (const auto& last : {joined_, output_})
       last->weight.div_(std::sqrt(2. * static_cast<double>(options.layers)));
   }
 
-  /// [n, length, width] → the same
+  /// [n, length, width] → [n, length, width]
   torch::Tensor forward(const torch::Tensor& input) {
     const torch::Tensor x = input + drop(joined_(attend(attentionNorm_(input))));
     return x + drop(output_(torch::gelu(hidden_(hiddenNorm_(x)))));
@@ -69,9 +70,8 @@ class GptBlock : public torch::nn::Module {
   torch::nn::Linear hidden_, output_;
 };
 
-/// A language model: a transformer whose blocks normalise what they see, not what they give, with learned
-/// positions, and whose output layer is the embedding once more (GPT-2, Radford et al. 2019). With the
-/// default options 842,496 parameters.
+/// A language model: a transformer with pre-normalisation, learned positions and an output layer tied to the
+/// embedding (GPT-2, Radford et al. 2019). 842,496 parameters with the default options.
 class Gpt : public LanguageNetwork {
  public:
   explicit Gpt(const GptOptions& options)
@@ -89,9 +89,9 @@ class Gpt : public LanguageNetwork {
  private:
   torch::Tensor logits(const torch::Tensor& tokens) override {
     if (tokens.size(1) > options_.context) {
-      throw NetworkError("the model gpt sees " + std::to_string(options_.context) +
-                         " tokens, but samples are of " + std::to_string(tokens.size(1)) +
-                         "; expected a context, or a length of the data, that fits");
+      throw NetworkError("the context of gpt is " + std::to_string(options_.context) +
+                         " tokens, but samples have " + std::to_string(tokens.size(1)) +
+                         "; expected a larger context or a smaller length of the data");
     }
     torch::Tensor x = tokens_(tokens) + positions_->weight.slice(0, 0, tokens.size(1));
     x = torch::dropout(x, options_.dropout, is_training());
@@ -118,8 +118,8 @@ NetworkMaker readGpt(NamedOptions& given) {
   options.dropout = given.number("dropout", 0, 0, 0.9);
   return [options]() -> std::shared_ptr<Network> {
     if (options.width % options.heads != 0) {
-      throw NetworkError("gpt: heads is " + std::to_string(options.heads) + ", by which width, " +
-                         std::to_string(options.width) + ", cannot be divided; expected that it can");
+      throw NetworkError("gpt: width " + std::to_string(options.width) + " is not a multiple of heads, " +
+                         std::to_string(options.heads));
     }
     return std::make_shared<Gpt>(options);
   };

@@ -19,7 +19,7 @@ namespace {
 
 using c10::impl::cow::COWDeleterContext;
 
-/// What replaces a guarded memory: a copy to write to, and one with the original values.
+/// Replaces guarded memory: a copy that can be written, and a copy of the original values.
 struct Copies {
   at::DataPtr written, original;
   std::string place;
@@ -37,8 +37,8 @@ std::string placeOfScript() {
   return oneLine(std::get<0>(*where), 200) + ":" + std::to_string(std::get<1>(*where));
 }
 
-/// Makes the copies. LibTorch calls allocate() and then copy_data() with what that gave. Immutable, so
-/// thread-safe; lives as long as the process.
+/// Makes the copies. LibTorch calls allocate(), then copy_data() with its result. Immutable, so thread-safe;
+/// lives as long as the process.
 class CopyingAllocator final : public c10::Allocator {
  public:
   explicit CopyingAllocator(c10::Allocator& device) : device_(device) {}
@@ -53,11 +53,11 @@ class CopyingAllocator final : public c10::Allocator {
   }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     device_.copy_data(newest()->original.mutable_get(), from, bytes);
-    device_.copy_data(to, newest()->original.get(), bytes);  // live memory may be another by now
+    device_.copy_data(to, newest()->original.get(), bytes);  // not from `from`, which may have changed since
   }
 
  private:
-  /// That this thread's last allocate() made.
+  /// The result of this thread's last allocate().
   static Copies*& newest() {
     thread_local Copies* newest = nullptr;
     return newest;
@@ -73,8 +73,8 @@ c10::Allocator* copyingAllocator(const at::Device& device) {
   return &cuda;
 }
 
-/// One for all views, with a reference that is never released: the owner of the last reference would write to
-/// the memory in place.
+/// Shared by all views, with a reference that is never released: the owner of the last reference would write
+/// to the memory in place.
 COWDeleterContext* sharedContext() {
   static auto* const context = new COWDeleterContext({nullptr, [](void*) {}});
   context->increment_refcount();
@@ -89,7 +89,7 @@ bool sameBits(const Copies& copies, int64_t elements) {
   return at::equal(bits(copies.written), bits(copies.original));
 }
 
-/// Null if no writable memory was requested, or the tensor is not guarded.
+/// Null if writable memory was never requested or the tensor is not guarded.
 const Copies* copiesOf(const at::Tensor& tensor) {
   const at::DataPtr& data = tensor.storage().data_ptr();
   return data.get_deleter() == &deleteCopies ? static_cast<const Copies*>(data.get_context()) : nullptr;

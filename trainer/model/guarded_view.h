@@ -6,21 +6,21 @@
 
 namespace psd {
 
-/// A tensor of f32 over memory that others read, and that may not be writable at all. An operation that asks
-/// for its memory to write to, by whatever name, view or list, gets a copy, which the tensor and all that
-/// share its memory have from then on (a copy-on-write storage of LibTorch). So nothing that a program does
-/// with it reaches the memory. `values` outlive it.
+/// An f32 tensor over shared, possibly read-only memory. An operation that requests writable memory, also
+/// through an alias or view, gets a copy, which replaces the memory of the tensor and of all its aliases
+/// (LibTorch's copy-on-write storage). So no operation on the tensor modifies `values`, which outlive it.
 at::Tensor guardedView(const float* values, at::IntArrayRef shape, const at::Device& device);
 
-/// Whether a tensor is such a view, or was made one by set_data(), and has had no other memory since.
+/// Whether a tensor is such a view, directly or by set_data(), and its memory has not been replaced
+/// otherwise.
 bool isGuarded(const at::Tensor& tensor);
 
-/// Whether a tensor that was guarded has other values than the memory had, or was given other memory. Some
-/// operations ask for memory to write to and only read it: that is no write. Waits for the device.
+/// Whether the values of a guarded tensor differ from the original, or its memory was replaced. An operation
+/// that requests writable memory but does not change values does not count. Synchronizes with the device.
 bool wasWritten(const at::Tensor& tensor);
 
-/// The place of the TorchScript that first asked for a guarded tensor's memory to write to, "points.py:12";
-/// empty where none did or it is not known.
+/// The TorchScript location, "points.py:12", that first requested writable memory of a guarded tensor; empty
+/// if none did or it is unknown.
 std::string placeOfWrite(const at::Tensor& tensor);
 
 }  // namespace psd

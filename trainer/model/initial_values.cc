@@ -12,7 +12,7 @@
 namespace psd {
 namespace {
 
-/// Reads the elements of a tensor. The error, which is about the tensor, names the file.
+/// Reads the elements of a tensor. The error names the tensor and the file.
 using ReadTensor = std::function<Status(const TensorSpec& tensor, std::span<float> into)>;
 
 Error mismatch(const TensorSpec& tensor, const std::string& why, const std::string& path) {
@@ -41,7 +41,7 @@ Status loadInitialValues(Model& model, Env& env, const std::string& path) {
       return file.read(index, 0, into);
     });
   }
-  // So that a file which is not there is told of as everywhere.
+  // Reports a missing file with the usual error text.
   PSD_RETURN_IF_ERROR(env.open(path).status());
   PSD_ASSIGN_OR_RETURN(const TorchScriptFile file, TorchScriptFile::open(path));
   return fill(model, path, [&](const TensorSpec& tensor, std::span<float> into) -> Status {

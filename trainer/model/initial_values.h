@@ -7,10 +7,10 @@
 
 namespace psd {
 
-/// Replaces model.parameters() by what a file holds under the same names, with the same shapes: a
-/// .safetensors file of float32, else a module that torch.jit.save wrote, whose parameters are converted from
-/// whatever floating-point type they have. What else the file holds is passed over. Every error names the
-/// file, and the tensor where it is one's (ErrorCode::modelMismatch); the parameters are then as they may be.
+/// Replaces model.parameters() by the tensors of a file with the same names and shapes: a .safetensors file
+/// of float32, else a module written by torch.jit.save, whose parameters are converted from any
+/// floating-point type. Other contents of the file are ignored. Errors name the file and, if one is at fault,
+/// the tensor (ErrorCode::modelMismatch); the parameters are then unspecified.
 Status loadInitialValues(Model& model, Env& env, const std::string& path);
 
 }  // namespace psd

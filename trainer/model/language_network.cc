@@ -25,7 +25,7 @@ torch::Tensor LanguageNetwork::loss(const Tensors& batch) {
 
 Tensors LanguageNetwork::outputs(const Tensors& batch) {
   const torch::Tensor& tokens = batch.at("tokens");
-  if (tokens.size(1) < 2) throw NetworkError("a sequence of less than two tokens has none to predict");
+  if (tokens.size(1) < 2) throw NetworkError("a sequence of fewer than two tokens has none to predict");
   Tensors outputs;
   outputs.emplace("logits", logits(given(tokens)).unflatten(0, {tokens.size(0), tokens.size(1) - 1}));
   return outputs;

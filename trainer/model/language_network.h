@@ -7,9 +7,9 @@
 
 namespace psd {
 
-/// A language model over a whole vocabulary. Of a sample's tokens it is given all but the last, and predicts
-/// all but the first. The loss is the mean cross-entropy of a token, in nats. Whoever derives from it says
-/// what it predicts.
+/// Base of language models over a whole vocabulary. The inputs are all but the last token of a sample, the
+/// targets all but the first. The loss is the mean cross-entropy per token, in nats. Derived classes provide
+/// logits().
 class LanguageNetwork : public Network {
  public:
   explicit LanguageNetwork(int64_t vocabulary) : vocabulary_(vocabulary) {}
@@ -23,7 +23,7 @@ class LanguageNetwork : public Network {
   Score score(const Tensors& batch) override;
 
  private:
-  /// Of what comes after each token: [n, length] → [n · length, vocabulary].
+  /// Logits of the successor of each token: [n, length] → [n · length, vocabulary].
   virtual torch::Tensor logits(const torch::Tensor& tokens) = 0;
 
   const int64_t vocabulary_;

@@ -6,10 +6,10 @@
 
 namespace psd {
 
-/// Logits of so many tokens at a time are in memory while a batch is scored.
+/// Number of tokens whose logits are in memory at a time while a batch is scored.
 inline constexpr int64_t kScoredTokens = 1024;
 
-/// Adds up how well the next token was predicted. A value type.
+/// Accumulates the metrics of next-token prediction. A value type.
 class LanguageScore {
  public:
   /// `logits`: [tokens, vocabulary].

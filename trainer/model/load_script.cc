@@ -13,7 +13,7 @@ Result<torch::jit::Module> loadScript(const std::string& path, torch::jit::Extra
   } catch (const std::exception& exception) {
     const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
     const std::string why = torchError ? torchError->what_without_backtrace() : exception.what();
-    return Error{ErrorCode::io, "'" + path + "' is no TorchScript file, which torch.jit.save writes: " +
+    return Error{ErrorCode::io, "'" + path + "' is not a TorchScript file, which torch.jit.save writes: " +
                                     why.substr(0, std::min(why.find('\n'), why.find(". ")))};
   }
 }

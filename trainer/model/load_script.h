@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// Loads a TorchScript file into host memory; `extra` as torch::jit::load() has it. The error names the path.
+/// Loads a TorchScript file into host memory; `extra`: as for torch::jit::load(). Errors name the path.
 Result<torch::jit::Module> loadScript(const std::string& path, torch::jit::ExtraFilesMap& extra);
 
 }  // namespace psd

@@ -13,8 +13,8 @@
 namespace psd {
 namespace {
 
-/// A language model: embedding, one LSTM layer that begins with a state of zeros, a linear layer with a
-/// softmax over the whole vocabulary. With the default options 9,266,960 parameters.
+/// A language model: embedding, one LSTM layer with a zero initial state, and a linear layer with a softmax
+/// over the whole vocabulary. 9,266,960 parameters with the default options.
 class LstmLanguageModel : public LanguageNetwork {
  public:
   explicit LstmLanguageModel(const LstmOptions& options)

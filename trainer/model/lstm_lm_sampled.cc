@@ -13,12 +13,12 @@
 namespace psd {
 namespace {
 
-/// The language model whose vocabulary lies in embedding tables: "embedding" has a row of each token that is
-/// given, "output" the weights and, as the last value, the bias of each that is predicted. Trained with a
-/// sampled softmax (Bengio, Senécal 2003; Jean, Cho, Memisevic, Bengio 2015): a token is to be told from
-/// candidates only, which are the same for the whole batch and drawn so that token k, of which lower numbers
-/// are commoner, comes with a chance that is proportional to log((k + 2) / (k + 1)). Logits are less the
-/// logarithm of the expected count, as rare candidates stand for many. Scored with the whole vocabulary.
+/// The language model with its vocabulary in embedding tables: "embedding" has a row per input token,
+/// "output" the weights and, as the last value, the bias per predicted token. Trained with a sampled softmax
+/// (Bengio, Senécal 2003; Jean, Cho, Memisevic, Bengio 2015): the target competes only with candidates, which
+/// the whole batch shares and which are drawn so that token k (lower numbers are more frequent) has a
+/// probability proportional to log((k + 2) / (k + 1)). The logarithm of the expected count is subtracted from
+/// the logits, which corrects for the sampling. Scored with the whole vocabulary.
 class SampledLstm : public Network {
  public:
   explicit SampledLstm(const LstmOptions& options)
@@ -93,14 +93,14 @@ class SampledLstm : public Network {
     return torch::dropout(std::get<0>(lstm_(x)), options_.dropout, is_training()).flatten(0, 1);
   }
 
-  // Of rows of the table of outputs.
+  // For rows of the table "output".
   static torch::Tensor weights(const torch::Tensor& rows) { return rows.slice(1, 0, -1); }
   static torch::Tensor biases(const torch::Tensor& rows) { return rows.select(1, -1); }
   static torch::Tensor logits(const torch::Tensor& memory, const torch::Tensor& rows) {
     return torch::addmm(biases(rows), memory, weights(rows).t());
   }
 
-  /// Tokens as drawn, each once.
+  /// The distinct drawn tokens, sorted.
   std::vector<uint64_t> drawCandidates() const {
     const double range = std::log1p(static_cast<double>(options_.vocabulary));
     const torch::Tensor draws = torch::rand({options_.candidates}, torch::kFloat64).mul_(range).exp_();
@@ -114,7 +114,7 @@ class SampledLstm : public Network {
     return candidates;
   }
 
-  /// The logarithms of the chances to be among the candidates.
+  /// The logarithms of the probabilities of being among the candidates.
   torch::Tensor logExpected(const torch::Tensor& ids) const {
     const torch::Tensor chance = ids.to(torch::kFloat64)
                                      .add_(1)

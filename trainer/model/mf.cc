@@ -17,7 +17,8 @@ struct FactorOptions {
 
 /// Biased matrix factorisation (Koren, Bell, Volinsky 2009): a rating is mean + bias of the user + bias of
 /// the item + the product of their factors. A row of either table holds the factors and, as its last value,
-/// the bias. The loss is the mean squared error, and `decay` times the squares of both rows, for each rating.
+/// the bias. The loss is the mean over the ratings of the squared error plus `decay` times the squares of
+/// both rows.
 class MatrixFactorization : public Network {
  public:
   explicit MatrixFactorization(const FactorOptions& options)

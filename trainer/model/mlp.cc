@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// One hidden layer of 256; 203,530 parameters.
+/// One hidden layer of 256 units; 203,530 parameters.
 class Mlp : public Classifier {
  public:
   Mlp()

@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-/// The net of PyTorch's examples/mnist; 1,199,882 parameters.
+/// The network of PyTorch's examples/mnist; 1,199,882 parameters.
 class MnistCnn : public Classifier {
  public:
   MnistCnn()

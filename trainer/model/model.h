@@ -14,69 +14,71 @@
 
 namespace psd {
 
-/// What is trained: a loss of named tensors and of parameters. Parameters and gradients are two flat arrays,
-/// laid out by ModelLayout(spec()): what a pull fills and a push sends. On the CPU these arrays are the
-/// memory in which the model computes, so nothing is copied; for a CUDA device they are at first pinned host
-/// copies, which the calls below carry over. Rows of embedding tables come with the batch, in host memory.
+/// A trainable model: a loss of named tensors and parameters. Parameters and gradients are two flat arrays,
+/// laid out by ModelLayout(spec()), which pulls fill and pushes send. On the CPU the model computes in these
+/// arrays, so nothing is copied; for a CUDA device they are initially pinned host copies, which the calls
+/// below transfer. Rows of embedding tables come with the batch, in host memory.
 ///
-/// Owned by one thread. Free of LibTorch, so that its users compile quickly and tests can stand in.
+/// Owned by one thread. Does not include LibTorch, so that its users compile quickly and tests can implement
+/// it.
 class Model {
  public:
   virtual ~Model() = default;
 
   virtual const ModelSpec& spec() const = 0;
-  /// The columns of a batch that it takes; others it passes over.
+  /// The columns of a batch that the model takes; it ignores others.
   virtual std::vector<ColumnSpec> inputs() const = 0;
-  /// For people: "cpu" or "cuda:0".
+  /// Human-readable: "cpu" or "cuda:0".
   virtual std::string device() const = 0;
 
-  /// The index of that CUDA device; −1: it computes on the CPU.
+  /// The index of the CUDA device; −1: the CPU.
   virtual int cudaDevice() const { return -1; }
-  /// Makes the arrays below memory of the CUDA device, in which the model computes, so that nothing is copied
-  /// there either; they keep what they hold. Not for a model on the CPU; before reserve() and whatever asks
-  /// for an array that is to stay.
+  /// Moves the arrays below to memory of the CUDA device, in which the model then computes, so that nothing
+  /// is copied there either; they keep their contents. Not for a model on the CPU; call before reserve() and
+  /// before keeping a reference to an array.
   virtual Status keepArraysOnDevice() {
     return {ErrorCode::invalidArgument, "the model computes on the CPU"};
   }
-  /// What one of the arrays below holds, in host memory: itself, or a copy that lives until the next such
-  /// call.
+  /// The contents of one of the arrays below in host memory: the array itself, or a copy that is valid until
+  /// the next call.
   virtual Result<std::span<const float>> onHost(std::span<const float> array) { return array; }
 
-  /// 64-byte aligned, valid as long as the model; padding is zero and stays so. At first the seeded
-  /// initial values.
+  /// 64-byte aligned, valid as long as the model; padding is and remains zero. Initially the seeded initial
+  /// values.
   virtual std::span<float> parameters() = 0;
-  /// 64-byte aligned, valid as long as the model; what the last computeGradients() left. What the caller
-  /// writes there the model does not read.
+  /// 64-byte aligned, valid as long as the model; the result of the last computeGradients(). The caller may
+  /// write to it; the model does not read that.
   virtual std::span<float> gradients() = 0;
 
-  /// Whose model this is, where that was not known when it was made: what differs between ranks, such as
-  /// dropout, becomes that rank's. Before the first computeGradients().
+  /// Sets the rank if it was not known at construction: reseeds what differs between ranks, such as dropout.
+  /// Before the first computeGradients().
   virtual void becomeRank(Rank) {}
 
-  /// Makes room for transfers that overlap with computing; at most once, before the first computeGradients().
-  /// gradients() then takes `gradientArrays` (>= 1) arrays in turn, and with `spare` there is a second array
-  /// of parameters. Their memory lives and is padded like that of the first.
+  /// Allocates arrays for transfers that overlap with computation; at most once, before the first
+  /// computeGradients(). gradients() then rotates among `gradientArrays` (>= 1) arrays, and with `spare`
+  /// there is a second array of parameters. They have the same lifetime and padding as the first.
   virtual Status reserve(uint32_t gradientArrays, bool spare) = 0;
-  /// Where the parameters of a later step can be put while the model computes; empty if not reserved.
+  /// The array for the parameters of a later step, which may be written while the model computes; empty if
+  /// not reserved.
   virtual std::span<float> spareParameters() = 0;
-  /// parameters() and spareParameters() change places.
+  /// Swaps parameters() and spareParameters().
   virtual void swapParameters() = 0;
-  /// gradients() becomes the array that was it the longest ago; the others keep what they hold.
+  /// gradients() becomes the least recently used array; the others keep their contents.
   virtual void rotateGradients() = 0;
 
-  /// Which rows of the tables of spec() a batch takes, for its BatchRows. What is drawn by chance, such as
-  /// the candidates of a sampled softmax, is drawn here: to be called once for each batch that is trained on,
-  /// in their order.
+  /// The rows of the tables of spec() that a batch needs, for its BatchRows. Random draws, such as the
+  /// candidates of a sampled softmax, are made here: call once for each training batch, in their order.
   virtual std::vector<RowLookup> lookUp(const Batch&, Purpose) { return {}; }
 
-  /// Told that elements [begin, begin + count) of gradients() are final, padding included.
+  /// Called when elements [begin, begin + count) of gradients() are final, padding included.
   using GradientsFinal = std::function<void(uint64_t begin, uint64_t count)>;
-  /// Replaces gradients() by those of the mean loss over the batch (as in training: with dropout), adds those
-  /// of its rows to what its BatchRows say, and returns that loss. `whenFinal`, if given, is called on this
-  /// thread for every element once, as early as can be, and may change those; after an error, not for all.
+  /// Replaces gradients() by those of the mean loss over the batch (in training mode: with dropout), adds the
+  /// gradients of the rows to the batch's BatchRows, and returns the loss. `whenFinal`, if given, is called
+  /// on this thread, once for each element and as early as possible, and may modify these elements; after an
+  /// error it has not been called for all.
   virtual Result<double> computeGradients(const Batch& batch, const GradientsFinal& whenFinal = {}) = 0;
-  /// Scores the batch as in use: without dropout. "loss" is the first metric, what computeGradients() has the
-  /// gradients of.
+  /// Scores the batch in evaluation mode: without dropout. The first metric is "loss", of which
+  /// computeGradients() computes the gradients.
   virtual Result<Score> score(const Batch& batch) = 0;
 };
 

@@ -10,7 +10,7 @@
 
 namespace psd {
 
-// One per file of this folder.
+// Each is defined in its own file in this folder.
 NetworkMaker readDlrm(NamedOptions& options);
 NetworkMaker readGpt(NamedOptions& options);
 NetworkMaker readLstmLm(NamedOptions& options);
@@ -23,8 +23,8 @@ NetworkMaker readSvm(NamedOptions& options);
 std::span<const ModelEntry> modelList() {
   static const ModelEntry kModels[] = {
       {"mlp", "784-256-10, ReLU", readMlp},
-      {"mnist_cnn", "the convolutional net of PyTorch's MNIST example", readMnistCnn},
-      {"resnet20", "the residual net of 20 layers with GroupNorm, [:width=16]", readResnet20},
+      {"mnist_cnn", "the convolutional network of PyTorch's MNIST example", readMnistCnn},
+      {"resnet20", "the residual network of 20 layers with GroupNorm, [:width=16]", readResnet20},
       {"lstm_lm",
        "language model for texts, [:embedding=256,hidden=512,vocabulary=10000,dropout=0,candidates=0]",
        readLstmLm},

@@ -7,21 +7,21 @@
 
 namespace psd {
 
-/// What a user's own model gives for a batch, by name:
+/// The outputs of a user's own model for a batch, by name:
 ///
 ///   "loss"          the mean loss, a scalar
-///   "loss.weight"   what that is the mean over, a scalar; left out: the samples
-///   a metric        [2]: its sum and weight over the batch; of kind auc [n, 2]: a score and a label, 0 or 1,
-///   each
+///   "loss.weight"   the weight of that mean, a scalar; default: the number of samples
+///   a metric        [2]: its sum and weight over the batch; of kind auc [n, 2]: score and label (0 or 1) of
+///                   each sample
 ///
-/// Whatever does not keep to that is a NetworkError.
+/// Anything else is a NetworkError.
 class ModelOutputs {
  public:
   explicit ModelOutputs(Tensors outputs) : outputs_(std::move(outputs)) {}
 
-  /// Finite.
+  /// The loss; finite.
   torch::Tensor loss() const;
-  /// As `declaration` says; the outputs are these metrics and no others.
+  /// The score with the metrics of `declaration`; the outputs must not contain others.
   Score score(const ModelDeclaration& declaration, int64_t samples) const;
 
  private:
@@ -33,7 +33,7 @@ class ModelOutputs {
   const Tensors outputs_;
 };
 
-/// "f32[32,10]", for people.
+/// Human-readable: "f32[32,10]".
 std::string describeTensor(const torch::Tensor& tensor);
 
 }  // namespace psd

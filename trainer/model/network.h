@@ -17,87 +17,84 @@
 
 namespace psd {
 
-/// The tensors of a batch by name, on the model's device: of each column [samples, …column.shape]; of each
-/// lookup its rows [ids, dim], in the order of its ids, and under the name and ".ids" these, i64 [ids].
+/// The tensors of a batch by name, on the model's device: each column as [samples, …column.shape]; each
+/// lookup as its rows [ids, dim], in the order of its ids, and the ids as i64 [ids] under its name + ".ids".
 using Tensors = std::map<std::string, torch::Tensor, std::less<>>;
 
-/// What is wrong with a network that somebody else wrote, or with what it gave: one line for people. Thrown
-/// within this folder alone, as LibTorch throws its own complaints.
+/// An error of a user's network or of its outputs: one human-readable line. Thrown only within this folder,
+/// where LibTorch throws its own exceptions.
 class NetworkError : public std::runtime_error {
  public:
   explicit NetworkError(const std::string& what, ErrorCode code = ErrorCode::internal)
       : std::runtime_error(what), code_(code) {}
-  /// ErrorCode::nonFinite where the loss was: training has diverged.
+  /// ErrorCode::nonFinite if the loss was not finite: training has diverged.
   ErrorCode code() const { return code_; }
 
  private:
   ErrorCode code_;
 };
 
-/// Thrown if a module from a file has written to a parameter.
+/// Thrown if a module from a file wrote to a parameter.
 class ParameterWritten : public NetworkError {
  public:
   using NetworkError::NetworkError;
 };
 
-/// What a training step of a network gives that computes gradients by itself.
+/// Result of a training step of a network that computes its own gradients.
 struct GradientStep {
   double loss = 0;
-  std::vector<torch::Tensor> gradients;  ///< of trained(), in its order
-  Tensors rowGradients;  ///< of what each lookup gathered, [ids, dim] or with more dimensions, by its name
+  std::vector<torch::Tensor> gradients;  ///< in the order of trained()
+  Tensors rowGradients;  ///< of each lookup's gathered rows, [ids, dim] or with more dimensions, by name
 };
 
-/// A part of a network's way from its input to its output. `run` lives as long as the network.
+/// A layer of a network. `run` is valid as long as the network.
 struct Layer {
   std::string name;
   std::function<torch::Tensor(const torch::Tensor&)> run;
 };
 
-/// A model as LibTorch sees it. What it trains, in order, becomes the ModelSpec. Whoever calls it sees
-/// to train(), eval() and gradients. Includes LibTorch: only the files of this folder that build networks
-/// include it.
+/// A model in terms of LibTorch. Its trained tensors, in order, become the ModelSpec. The caller is
+/// responsible for train(), eval() and gradients. Includes LibTorch: only the files of this folder that build
+/// networks include it.
 class Network : public torch::nn::Module {
  public:
-  /// The leaf tensors of f32 that are trained, by name, in an order that stays; its named parameters, if it
-  /// says nothing else.
+  /// The trained f32 leaf tensors by name, in a fixed order; by default the named parameters.
   virtual std::vector<std::pair<std::string, torch::Tensor>> trained() const {
     std::vector<std::pair<std::string, torch::Tensor>> tensors;
     for (const auto& parameter : named_parameters()) tensors.emplace_back(parameter.key(), parameter.value());
     return tensors;
   }
-  /// Moves what it computes with beside these and a batch. Called once, and not for a network in stages.
+  /// Moves all other state, such as buffers, to the device. Called once, and not for a staged network.
   virtual void placeOn(torch::Device) {}
-  /// The columns that it takes of a batch: `batch` below has these.
+  /// The columns of a batch that the network takes; `batch` below has these.
   virtual std::vector<ColumnSpec> inputs() const = 0;
-  /// Its embedding tables; in the ModelSpec after the parameters.
+  /// The embedding tables; in the ModelSpec they follow the parameters.
   virtual std::vector<TableSpec> tables() const { return {}; }
-  /// See Model::lookUp(): `batch` below has these rows. What is drawn by chance is drawn with LibTorch's
-  /// generator.
+  /// See Model::lookUp(); `batch` below has these rows. Random draws use LibTorch's generator.
   virtual std::vector<RowLookup> lookUp(const Batch&, Purpose) { return {}; }
-  /// The mean loss over a batch, a scalar that gradients flow back from.
+  /// The mean loss over a batch, a differentiable scalar.
   virtual torch::Tensor loss(const Tensors&) {
-    throw NetworkError("the model gives no loss without gradients");
+    throw NetworkError("the model computes no loss without gradients");
   }
-  /// Whether step() is to be called in place of loss(), as gradients do not come by autograd: on the CPU
-  /// alone.
+  /// Whether the network computes its own gradients without autograd: step() replaces loss(). CPU only.
   virtual bool givesGradients() const { return false; }
-  virtual GradientStep step(const Tensors&) { throw NetworkError("the model gives no gradients"); }
-  /// The columns that outputs() takes: those of inputs() that the loss alone takes are not among them. Empty:
-  /// the network gives no outputs.
+  virtual GradientStep step(const Tensors&) { throw NetworkError("the model computes no gradients"); }
+  /// The columns that outputs() takes: inputs() without those that only the loss needs. Empty: the network
+  /// has no outputs().
   virtual std::vector<ColumnSpec> outputInputs() const { return {}; }
-  /// What lies between the one column of outputInputs() and the one of outputs(), in order, where the network
-  /// can be cut there: each takes what the one before gives, sample by sample, and no parameter is of two.
-  /// trained() has a layer's parameters after those of the layers before it, and the first one's name begins
-  /// with the layer's and a dot. Empty: it cannot be cut.
+  /// The layers between the only column of outputInputs() and the only output of outputs(), at which the
+  /// network can be divided into stages: each takes the output of the previous one, samples are independent,
+  /// and layers share no parameters. trained() has the parameters in the order of the layers, and the name of
+  /// a layer's first parameter begins with the layer's name and a dot. Empty: the network cannot be divided.
   virtual std::vector<Layer> layers() { return {}; }
-  /// Whether outputs() is a module's code from a file, which may write to parameters.
+  /// Whether outputs() runs code of a module from a file, which may write to parameters.
   virtual bool mayWrite() const { return false; }
-  /// What a loss can be computed from elsewhere, by name, each [samples, …]; gradients flow back from these.
-  /// `batch` has the columns of outputInputs(), and the rows of what lookUp() takes for these.
-  virtual Tensors outputs(const Tensors& /*batch*/) { throw NetworkError("the model gives no outputs"); }
-  /// The loss that loss() is, as somebody else computes it of outputs().
+  /// Differentiable outputs by name, each [samples, …], from which the caller computes a loss. `batch` has
+  /// the columns of outputInputs() and the rows that lookUp() needs for these.
+  virtual Tensors outputs(const Tensors& /*batch*/) { throw NetworkError("the model has no outputs"); }
+  /// Describes loss() in terms of outputs(), for callers that compute it themselves.
   virtual LossSpec outputLoss() const { return {}; }
-  /// The sums of a batch, "loss" first.
+  /// The metrics of a batch, "loss" first.
   virtual Score score(const Tensors& batch) = 0;
 };
 

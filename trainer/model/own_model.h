@@ -12,14 +12,14 @@
 
 namespace psd {
 
-/// What stands in an own model's file and says what it takes.
+/// The file in a user's own model that declares its inputs.
 inline constexpr const char* kDeclarationFile = "psd.json";
 
-/// NetworkError, which names the file, where it is not there.
+/// Throws a NetworkError that names the file if it cannot be opened.
 inline void requireFile(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
-    throw NetworkError(quotedPath(path) + " is no file that can be read at any place");  // as a pipe
+    throw NetworkError(quotedPath(path) + " is not a regular file");  // such as a pipe
   }
   errno = 0;
   if (!std::ifstream(path, std::ios::binary)) {
@@ -27,7 +27,7 @@ inline void requireFile(const std::string& path) {
   }
 }
 
-/// call(), whose complaints get the file's name.
+/// Runs call() and adds the file's name to its NetworkErrors.
 template <class Call>
 auto blaming(const std::string& path, const Call& call) {
   try {

@@ -25,8 +25,8 @@ torch::nn::GroupNorm groupNorm(int64_t channels) {
   return torch::nn::GroupNorm(torch::nn::GroupNormOptions(std::gcd(kGroupsMax, channels), channels));
 }
 
-/// Two convolutions that add to what comes in; with a stride of 2 every other pixel of that, and channels of
-/// zeros.
+/// Two convolutions with a residual connection; with stride 2 the shortcut takes every other pixel and pads
+/// channels with zeros.
 class ResidualBlock : public torch::nn::Module {
  public:
   ResidualBlock(int64_t from, int64_t to)
@@ -52,9 +52,9 @@ class ResidualBlock : public torch::nn::Module {
   torch::nn::GroupNorm norm2_;
 };
 
-/// The net of 20 layers that He, Zhang, Ren, Sun (2016) trained on CIFAR-10, for images of one channel, with
-/// GroupNorm (Wu, He 2018) in place of BatchNorm, whose running statistics trainers would not share. With the
-/// default width 269,434 parameters.
+/// The 20-layer network of He, Zhang, Ren, Sun (2016) for CIFAR-10, adapted to one channel, with GroupNorm
+/// (Wu, He 2018) in place of BatchNorm, whose running statistics trainers would not share. 269,434 parameters
+/// with the default width.
 class Resnet20 : public Classifier {
  public:
   explicit Resnet20(int64_t width)

@@ -9,7 +9,7 @@ torch::Tensor floats(std::span<float> values, uint32_t dim) {
   return torch::from_blob(values.data(), {static_cast<int64_t>(values.size() / dim), dim});
 }
 
-/// A view; the numbers are only read.
+/// A view, used for reading only.
 template <class Number>
 torch::Tensor wholeNumbers(std::span<Number> numbers) {
   using Plain = std::remove_const_t<Number>;
@@ -51,7 +51,7 @@ void RowLeaves::addLookupGradients(const BatchRows& rows, const Tensors& gradien
 }
 
 void RowLeaves::addGradients(const BatchRows& rows) const {
-  if (device_.is_cpu()) return;  // they are where they belong
+  if (device_.is_cpu()) return;  // autograd has added them in place
   for (size_t i = 0; i < leaves_.size(); ++i) {
     floats(rows.blocks[i].gradients, tables_[i].dim).add_(leaves_[i].grad().cpu());
   }

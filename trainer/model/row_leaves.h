@@ -11,25 +11,26 @@
 
 namespace psd {
 
-/// The rows of a batch as LibTorch computes with them: of each table a small leaf tensor [rows, dim], which
-/// lookups gather from. On the CPU leaves and their gradients are views of the batch's memory, so nothing is
-/// copied, and autograd adds into what is pushed. Owned by one thread.
+/// The rows of a batch as LibTorch tensors: one leaf tensor [rows, dim] per table, from which lookups gather.
+/// On the CPU leaves and their gradients are views of the batch's memory, so nothing is copied, and autograd
+/// adds directly to the pushed gradients. Owned by one thread.
 class RowLeaves {
  public:
   RowLeaves(const std::vector<TableSpec>& tables, torch::Device device) : tables_(tables), device_(device) {}
 
-  /// Adds the lookups of a batch to its tensors. In training gradients flow back to the leaves.
+  /// Adds the lookups of a batch to its tensors. In training the leaves require gradients.
   void addTo(Tensors& tensors, const BatchRows& rows, Purpose purpose);
-  /// Of a network that has no backward pass: the gradients of what the lookups gathered, by their names.
+  /// For a network without a backward pass: adds the gradients of the gathered rows, by lookup name, to the
+  /// leaves.
   void addLookupGradients(const BatchRows& rows, const Tensors& gradients) const;
-  /// After a backward pass over these tensors: the batch has the gradients.
+  /// Adds the leaves' gradients to the batch, after a backward pass.
   void addGradients(const BatchRows& rows) const;
 
-  // Where gradients are asked for in place of a backward pass:
+  // For explicit gradients (torch::autograd::grad) in place of a backward pass:
 
-  /// Of each table one, of the newest batch.
+  /// One leaf per table, of the newest batch.
   const std::vector<torch::Tensor>& all() const { return leaves_; }
-  /// The batch has these gradients of all(), of which one that is undefined is zero.
+  /// Writes these gradients of all() to the batch; an undefined one is zero.
   void putGradients(const BatchRows& rows, std::span<const torch::Tensor> gradients) const;
 
  private:

@@ -10,9 +10,8 @@
 
 namespace psd {
 
-/// Tables of the same kind. Each has a seed of its own, whatever the trainer's --seed: what their rows begin
-/// with is part of the model's signature, and who scores the model need not know with which seed it is
-/// trained.
+/// Tables of the same kind. Each has its own seed, independent of the trainer's --seed: the initial rows are
+/// part of the model's signature, and `eval` need not know the seed of the training.
 inline std::vector<TableSpec> tablesOf(const std::vector<std::string>& names, uint32_t dim,
                                        RowInitial initial) {
   std::vector<TableSpec> tables;

@@ -19,11 +19,11 @@
 namespace psd {
 namespace {
 
-constexpr const char* kOutputs = "outputs";  // the method, where a module has it
+constexpr const char* kOutputs = "outputs";  // an optional method of the module
 constexpr std::string_view kForward = "(Dict[str, Tensor]) -> Dict[str, Tensor]";
-constexpr std::string_view kNormCounter = "num_batches_tracked";  // BatchNorm's, where it keeps statistics
+constexpr std::string_view kNormCounter = "num_batches_tracked";  // present if BatchNorm tracks statistics
 
-/// Where a module's attribute is kept.
+/// The location of a module's attribute.
 struct AttributeSlot {
   std::string name;  ///< qualified: "bn.running_mean"
   c10::intrusive_ptr<c10::ivalue::Object> object;
@@ -35,7 +35,7 @@ struct AttributeSlot {
 
 using SeenObjects = std::unordered_set<const c10::ivalue::Object*>;
 
-/// Appends all attributes of a module and of those below it, of each module once.
+/// Appends all attributes of a module and its submodules, visiting each module once.
 void collectSlots(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::string& prefix,
                   SeenObjects& seen, std::vector<AttributeSlot>& slots) {
   if (!seen.insert(object.get()).second) return;
@@ -50,8 +50,8 @@ void collectSlots(const c10::intrusive_ptr<c10::ivalue::Object>& object, const s
   }
 }
 
-/// What stands in the last lines of a complaint of TorchScript's interpreter, on one line: the exception, and
-/// the place in the user's file.
+/// Condenses an exception of TorchScript's interpreter to one line: the message and the location in the
+/// user's file.
 std::string complaintOf(const std::exception& exception) {
   const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
   const std::string all = torchError ? torchError->what_without_backtrace() : exception.what();
@@ -61,7 +61,7 @@ std::string complaintOf(const std::exception& exception) {
     const size_t begin = at + kOriginal.size();
     where = " (" + all.substr(begin, all.find('\n', begin) - begin) + ")";
   }
-  // Behind the lines of code, of which each begins with a blank.
+  // The message follows the quoted code, whose lines begin with a blank.
   size_t begin = 0;
   for (size_t line = 0; line != std::string::npos && line < all.size();) {
     const std::string_view text = std::string_view(all).substr(line, all.find('\n', line) - line);
@@ -83,7 +83,7 @@ bool sameTensor(torch::Tensor a, torch::Tensor b) {
   return a.is_floating_point() && at::allclose(a, b, 0, 0, /*equal_nan=*/true);
 }
 
-/// Whether an attribute can be kept and compared, with all that is in it.
+/// Whether an attribute, including its elements, can be copied and compared.
 bool isData(const c10::IValue& value) {
   if (value.isList()) return std::ranges::all_of(value.toListRef(), isData);
   if (value.isTuple()) return std::ranges::all_of(value.toTupleRef().elements(), isData);
@@ -110,9 +110,9 @@ bool sameValue(const c10::IValue& a, const c10::IValue& b) {
          });
 }
 
-/// See loadScriptNetwork(). What a module has beside its trained parameters, buffers above all, is the same
-/// in all trainers and in whoever scores: as it is in the file. One that changes it is refused, since no
-/// other process would see the change.
+/// See loadScriptNetwork(). Other attributes than trained parameters, above all buffers, have the values of
+/// the file in all trainers and evaluations. A module that changes them is rejected, since no other process
+/// would see the change.
 class ScriptNetwork : public Network {
  public:
   ScriptNetwork(std::string path, torch::jit::Module module, ModelDeclaration declaration)
@@ -156,7 +156,7 @@ class ScriptNetwork : public Network {
     return blaming(path_, [&] {
       torch::Tensor loss = run(batch).loss();
       if (!loss.requires_grad())
-        throw NetworkError("forward returned a 'loss' that no parameter has a part in");
+        throw NetworkError("forward returned a 'loss' that does not depend on any parameter");
       return loss;
     });
   }
@@ -175,18 +175,18 @@ class ScriptNetwork : public Network {
   }
 
  private:
-  /// Of what is not trained, as it was in the file.
+  /// An attribute that is not trained, with its value in the file.
   struct Kept {
     AttributeSlot slot;
     c10::IValue copy;
   };
 
-  /// Where a trained parameter is kept.
+  /// A trained parameter and its location.
   struct Trained {
     AttributeSlot slot;
     torch::Tensor tensor;
-    // As the call under way found it.
-    int64_t version = 0;  ///< rises with each operation that says that it writes
+    // State at the start of the current call.
+    int64_t version = 0;  ///< incremented by each operation that declares a write
     bool guarded = false;
   };
 
@@ -213,7 +213,7 @@ class ScriptNetwork : public Network {
     if (slot.isParameter && value.isTensor() && value.toTensor().requires_grad()) {
       return takeTrained(slot, value.toTensor());
     }
-    const size_t dot = slot.name.rfind('.') + 1;  // 0 where there is none
+    const size_t dot = slot.name.rfind('.') + 1;  // 0 if there is none
     if (value.isTensor() && slot.name.substr(dot) == kNormCounter) {
       throw wrong(
           "has '" + slot.name.substr(0, dot == 0 ? 0 : dot - 1) +
@@ -227,14 +227,14 @@ class ScriptNetwork : public Network {
     }
   }
 
-  /// Parameters that are the same memory, such as tied weights, stay one.
+  /// Parameters that share memory, such as tied weights, become a single one.
   void takeTrained(const AttributeSlot& slot, const torch::Tensor& tensor) {
     for (const auto& [name, other] : trained_) {
       if (!tensor.is_alias_of(other)) continue;
       if (tensor.sizes() != other.sizes() || tensor.strides() != other.strides() ||
           tensor.storage_offset() != other.storage_offset()) {
         throw wrong("has parameters '" + name + "' and '" + slot.name +
-                    "' that share memory and are not the same");
+                    "' that share memory but differ in shape, strides or offset");
       }
       slot.object->setSlot(slot.index, other);
       trainedSlots_.push_back({slot, other});
@@ -262,7 +262,7 @@ class ScriptNetwork : public Network {
     return inputs;
   }
 
-  /// These columns, and the rows that go by the ids in them.
+  /// These columns, and the rows of the ids in them.
   Inputs withRows(const Tensors& batch, const std::vector<ColumnSpec>& columns) const {
     Inputs inputs = inputsOf(batch, columns);
     for (const auto& rows : declaration_.rows) {
@@ -285,7 +285,7 @@ class ScriptNetwork : public Network {
       each.guarded = isGuarded(each.tensor);
     }
     try {
-      // As the code stands: the optimiser makes the first steps slow, and the later ones no faster.
+      // Without the graph optimizer, which slows down the first steps and does not speed up later ones.
       const torch::jit::GraphOptimizerEnabledGuard plain(false);
       const c10::IValue returned = module_.get_method(method)({inputs});
       for (const auto& entry : returned.toGenericDict()) {
@@ -299,7 +299,7 @@ class ScriptNetwork : public Network {
     return outputs;
   }
 
-  /// What operations count as writes, what is in guarded memory now, and what stands under the name.
+  /// Checks version counters, guarded memory, and that the attribute is still the same tensor.
   void checkTrained(const std::string& method) const {
     for (const Trained& each : trainedSlots_) {
       const c10::IValue& value = each.slot.value();
@@ -329,7 +329,7 @@ class ScriptNetwork : public Network {
   std::vector<std::pair<std::string, torch::Tensor>> trained_;
   std::vector<Trained> trainedSlots_;
   std::vector<Kept> kept_;
-  std::optional<bool> mode_;  ///< whether module_ trains; nothing: as in the file
+  std::optional<bool> mode_;  ///< training mode of module_; nullopt: as in the file
 };
 
 }  // namespace

@@ -13,8 +13,8 @@
 namespace psd {
 namespace {
 
-/// Whether a device has had no room, by the words of LibTorch, CUDA, cuBLAS or cuDNN: of a module of one's
-/// own LibTorch's kind of exception is lost.
+/// Whether a message of LibTorch, CUDA, cuBLAS or cuDNN reports that a device is out of memory. The type of
+/// the exception is lost in users' own modules.
 bool saysNoRoom(std::string_view message) {
   constexpr std::string_view kWords[] = {"CUDA out of memory", "CUDA error: out of memory", "_ALLOC_FAILED",
                                          "_ALLOCATION_FAILED"};

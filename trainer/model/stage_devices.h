@@ -13,31 +13,31 @@
 
 namespace psd {
 
-/// Where a model computes, by stage, and what has become of these devices. Thread-safe.
+/// The devices of a model's stages, and their faults. Thread-safe.
 class StageDevices {
  public:
   explicit StageDevices(std::vector<Device> devices);
 
   const std::vector<Device>& all() const { return devices_; }
   const std::vector<torch::Device>& torch() const { return torch_; }
-  /// For people.
+  /// Human-readable.
   std::string toString() const;
-  /// Throws where one cannot be used, though it is there.
+  /// Throws if a device cannot be used although it exists.
   void tryAll() const;
 
-  /// What a pass gives that threw this. CUDA has faults after which a process can do nothing more with a
-  /// device, and any call may be the one that is told: after one of these all passes fail by it.
+  /// The error of a pass that threw `exception`. After some CUDA faults a process cannot use the device any
+  /// more, and any call may report them: from then on all passes fail with that fault.
   Error errorOf(const std::exception& exception);
-  /// That fault; nothing: there was none.
+  /// The permanent fault; nullopt: none.
   std::optional<std::string> fault() const;
 
  private:
-  /// Waits until the devices have done what they were asked for, and keeps the fault of one that cannot.
+  /// Synchronizes with the devices and records the fault of one that fails.
   void findFault();
 
   const std::vector<Device> devices_;
   std::vector<torch::Device> torch_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::optional<std::string> fault_;
 };
 

@@ -7,7 +7,7 @@
 namespace psd {
 
 StagePipeline::StagePipeline(size_t stages, const std::function<void()>& onStart) : stages_(stages) {
-  // Signals are others' business: the new threads inherit a mask that blocks them all.
+  // The new threads inherit a mask that blocks all signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

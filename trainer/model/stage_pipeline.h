@@ -13,34 +13,33 @@
 
 namespace psd {
 
-/// Threads through which the micro-batches of passes go, one for each stage: forward from the first to the
-/// last, backward the other way. A stage does what belongs to a backward pass first, so that where several
-/// passes are under way it does one forward and one backward in turn; then in the order of arrival.
-/// Thread-safe.
+/// A pipeline with one thread per stage, through which the micro-batches of passes go: forward from the first
+/// stage to the last, backward in reverse. A stage prefers backward work, so that with several passes in
+/// flight it alternates between forward and backward; otherwise in order of arrival. Thread-safe.
 class StagePipeline {
  public:
   enum class Way { forward, backward };
-  /// Does a micro-batch's part at a stage; on that stage's thread.
+  /// Processes a micro-batch at a stage; called on the stage's thread.
   using Work = std::function<void(size_t stage, size_t microBatch)>;
 
-  /// `onStart` is called on each thread. Throws std::system_error where the system gives none.
+  /// `onStart` is called on each thread. Throws std::system_error if a thread cannot be started.
   StagePipeline(size_t stages, const std::function<void()>& onStart);
-  /// No run() is under way.
+  /// Requires that no run() is in progress.
   ~StagePipeline();
 
   size_t stages() const { return stages_.size(); }
-  /// Parts that wait for a stage.
+  /// Number of parts that wait for a stage.
   size_t waiting() const;
-  /// Takes all micro-batches through all stages, and returns when they are through. What a part throws is
-  /// thrown here, once no part is under way any more; those that have not begun are left out.
+  /// Runs all micro-batches through all stages and waits for them. An exception of a part is rethrown here
+  /// once no part is running; parts that have not started are skipped.
   void run(Way way, size_t microBatches, const Work& work);
 
  private:
-  /// One call of run(). Its caller waits, and owns it.
+  /// A call of run(); owned by its waiting caller.
   struct Run {
     const Way way;
     const Work& work;
-    size_t left;  ///< micro-batches that are not through
+    size_t left;  ///< unfinished micro-batches
     std::exception_ptr failed;
   };
   struct Part {
@@ -54,11 +53,11 @@ class StagePipeline {
 
   void serve(size_t stage);
   void add(size_t stage, Part part);
-  /// Sends it to the stage that follows, or counts it as through.
+  /// Passes the part to the next stage, or counts it as finished.
   void passOn(size_t stage, Part part);
   void end();
 
-  mutable std::mutex mutex_;  // guards what follows, but for the threads
+  mutable std::mutex mutex_;  // guards the members below, except the threads
   std::condition_variable changed_;
   bool stopped_ = false;
   std::vector<Stage> stages_;

@@ -20,7 +20,7 @@ Result<std::vector<size_t>> divideIntoStages(const std::vector<Layer>& layers,
     if (found == layers.end()) {
       const std::span<const Layer> rest(after, layers.end());
       const std::string expected =
-          rest.empty() ? "no further stage, as the one before begins with the last layer"
+          rest.empty() ? "no further stage, as the previous one begins with the last layer"
                        : "one of " + joined(rest, ", ", [](const Layer& layer) { return layer.name; });
       return Error{ErrorCode::invalidArgument, "stages[" + std::to_string(i) + "]: no layer '" +
                                                    printable(begins[i], 80) + "' follows there; expected " +
@@ -55,9 +55,9 @@ torch::Tensor StagedRun::forward(const torch::Tensor& input, size_t microBatches
       input.tensor_split(std::clamp<int64_t>(input.size(0), 1, static_cast<int64_t>(microBatches)));
   left_.assign(parts.size(), std::vector<Left>(pipeline_.stages()));
   pipeline_.run(StagePipeline::Way::forward, parts.size(), [&](size_t stage, size_t part) {
-    const torch::AutoGradMode graph(training);  // of this thread
+    const torch::AutoGradMode graph(training);  // thread-local
     Left& left = left_[part][stage];
-    // A graph for each stage, which the gradient of its input leads from one to the next.
+    // Each stage has its own graph; backward() passes the gradient of a stage's input to the previous stage.
     left.input = (stage == 0 ? parts[part] : left_[part][stage - 1].output.detach()).to(devices_[stage]);
     if (training && stage > 0) left.input.requires_grad_(true);
     left.output = runLayers(stage, left.input);
@@ -81,7 +81,7 @@ void StagedRun::backward(const torch::Tensor& outputGradient, const std::vector<
         torch::autograd::grad({left.output}, of, {given.to(left.output.device())},
                               /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
     const torch::NoGradGuard plain;
-    // Gradients of this stage, whose thread alone touches them.
+    // Gradients of this stage's parameters, which only its thread accesses.
     for (size_t i = 0; i < parameters.size(); i++) {
       if (!computed[i].defined()) continue;
       if (gradients[i].defined()) {

@@ -13,39 +13,38 @@
 
 namespace psd {
 
-/// How a network's layers are divided into stages: with which each begins, and the number of layers at the
-/// end. The error names the place in `begins`, which has the names of layers with which the second stage and
-/// those after it begin.
+/// Divides a network's layers into stages: returns the index of each stage's first layer, then the number of
+/// layers. `begins`: names of the first layers of the second and later stages. The error gives the index in
+/// `begins`.
 Result<std::vector<size_t>> divideIntoStages(const std::vector<Layer>& layers,
                                              const std::vector<std::string>& begins);
 
-/// The stages' parts of network.trained(): the index of each stage's first parameter, and at the end the
-/// number of parameters. `begins`: as divideIntoStages() takes it.
+/// Divides network.trained() among the stages: returns the index of each stage's first parameter, then the
+/// number of parameters. `begins`: as in divideIntoStages().
 std::vector<size_t> divideParameters(const Network& network, const std::vector<std::string>& begins);
 
-/// One pass of a batch through the stages of a network, in micro-batches: a graph for each of these at each
-/// stage. Its gradients are those of the whole batch, to the order of summation. Used by one thread at a
-/// time; the network is bound to the pass's weights all the while.
+/// A pass of a batch through the stages of a network in micro-batches, with a graph per micro-batch and
+/// stage. Its gradients equal those of the whole batch up to the order of summation. Used by one thread at a
+/// time; the network stays bound to the pass's weights.
 class StagedRun {
  public:
-  /// `bounds`: as divideIntoStages() gives them. `devices`: where the parameters of each stage are. All
-  /// outlive it.
+  /// `bounds`: of divideIntoStages(). `devices`: of each stage's parameters. All outlive it.
   StagedRun(StagePipeline& pipeline, const std::vector<size_t>& bounds,
             const std::vector<torch::Device>& devices, std::vector<Layer> layers)
       : pipeline_(pipeline), bounds_(bounds), devices_(devices), layers_(std::move(layers)) {}
 
   /// The output of the last layer, on the last stage's device.
   torch::Tensor forward(const torch::Tensor& input, size_t microBatches, bool training);
-  /// After forward() in training, once: adds the gradients of the parameters to these, which are as long as
-  /// those; a tensor of them may be undefined before. `outputGradient`: on the device of the output.
+  /// After forward() in training, once: adds the gradients of `parameters` to `gradients`, which has the same
+  /// size and may hold undefined tensors. `outputGradient`: on the device of the output.
   void backward(const torch::Tensor& outputGradient, const std::vector<torch::Tensor>& parameters,
                 std::vector<torch::Tensor>& gradients);
 
  private:
-  /// What a micro-batch leaves at a stage for its way back.
+  /// State of a micro-batch at a stage for the backward pass.
   struct Left {
     torch::Tensor input, output;
-    torch::Tensor inputGradient;  ///< once its backward pass was there; none at the first stage
+    torch::Tensor inputGradient;  ///< set by the stage's backward pass; unused at the first stage
   };
 
   torch::Tensor runLayers(size_t stage, torch::Tensor x) const;

@@ -14,9 +14,9 @@
 namespace psd {
 namespace {
 
-/// See loadStepNetwork(). Both graphs take the parameters, the columns and the rows, in this order; the step
-/// gives the loss, the gradients of the parameters and those of the rows, the score what the class returned.
-/// What is drawn by chance the code draws by LibTorch's generator.
+/// See loadStepNetwork(). Both graphs take the parameters, the columns and the rows, in this order. "step"
+/// returns the loss, the gradients of the parameters and those of the rows; "score" returns what the class
+/// returned. Random draws use LibTorch's generator.
 class StepNetwork : public Network {
  public:
   explicit StepNetwork(const std::string& path) : StepNetwork(path, StepPackage(path)) {}
@@ -82,7 +82,7 @@ class StepNetwork : public Network {
     }
   }
 
-  /// The parameters are where they were pulled to: the code reads them there.
+  /// The code reads the parameters in place, where they were pulled to.
   std::vector<torch::Tensor> inputsOf(const Tensors& batch) const {
     std::vector<torch::Tensor> inputs;
     for (const auto& [name, tensor] : trained_) inputs.push_back(tensor);
@@ -97,7 +97,7 @@ class StepNetwork : public Network {
 
   const std::string path_;
   const ModelDeclaration declaration_;
-  const std::vector<std::string> names_;  ///< of what the score gives
+  const std::vector<std::string> names_;  ///< of the outputs of "score"
   CompiledGraph step_, score_;
   std::vector<std::pair<std::string, torch::Tensor>> trained_;
 };

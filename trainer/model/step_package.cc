@@ -26,14 +26,14 @@ constexpr std::string_view kLibrary = ".so", kSource = ".cpp";
 
 std::string extra(const char* name) { return std::string("extra/") + name; }
 
-/// LibTorch's complaint without its backtrace, up to the end of its first sentence.
+/// The first sentence of an exception's message, without LibTorch's backtrace.
 std::string firstSentence(const std::exception& exception) {
   const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
   const std::string why = torchError ? torchError->what_without_backtrace() : exception.what();
   return why.substr(0, std::min(why.find('\n'), why.find(". ")));
 }
 
-/// A folder of its own, with all that is in it; gone when this is.
+/// A temporary folder, which the destructor removes with its contents.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -41,8 +41,8 @@ class ScratchFolder {
     const std::string parent = given != nullptr && *given != 0 ? given : "/tmp";
     std::string pattern = (std::filesystem::path(parent) / "psd-step-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) {
-      throw NetworkError("no folder can be made in " + quotedPath(parent) + ": " +
-                         std::string(std::strerror(errno)) + "; TMPDIR names another place");
+      throw NetworkError("no folder can be created in " + quotedPath(parent) + ": " +
+                         std::string(std::strerror(errno)) + "; TMPDIR selects another folder");
     }
     path_ = pattern;
   }
@@ -65,7 +65,7 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-/// The CPU's runner takes a path, and reads what calls for operators beside the library.
+/// The CPU runner takes a path and also reads the files next to the library that name its operators.
 std::unique_ptr<torch::inductor::AOTIModelContainerRunner> openLibrary(const std::string& library) {
   try {
     return std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(library);
@@ -103,9 +103,9 @@ StepPackage::StepPackage(const std::string& path) : path_(path) {
   try {
     reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path);
   } catch (const std::exception& exception) {
-    throw NetworkError(
-        quotedPath(path) +
-        " is no package of a compiled step, which scripts/export_model writes: " + firstSentence(exception));
+    throw NetworkError(quotedPath(path) +
+                       " is not a package of a compiled step, which scripts/export_model writes: " +
+                       firstSentence(exception));
   }
   const std::vector<std::string> all = records();
   for (const char* name : {kManifestFile, kDeclarationFile}) {
@@ -146,7 +146,7 @@ std::string StepPackage::read(const std::string& record) const {
     return {static_cast<const char*>(data.get()), size};
   } catch (const std::exception& exception) {
     throw NetworkError(quotedPath(path_) + " holds '" + printable(record) +
-                       "', which cannot be read: " + firstSentence(exception));
+                       "', which is unreadable: " + firstSentence(exception));
   }
 }
 
@@ -180,7 +180,7 @@ void StepPackage::readValues() {
 
 CompiledGraph StepPackage::load(std::string_view graph) const {
   const std::string prefix = kGraphs + std::string(graph) + "/";
-  const ScratchFolder folder;  // loaded code needs its file no longer
+  const ScratchFolder folder;  // loaded code does not need its file
   std::string library;
   for (const std::string& record : records()) {
     if (!record.starts_with(prefix) || record.ends_with(kSource)) continue;

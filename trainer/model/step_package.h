@@ -19,14 +19,14 @@ class AOTIModelContainerRunner;
 
 namespace psd {
 
-/// A graph that was compiled to machine code. Owned by one thread.
+/// A graph compiled to machine code. Owned by one thread.
 class CompiledGraph {
  public:
   CompiledGraph(std::string name, std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner);
   CompiledGraph(CompiledGraph&&) noexcept;
   ~CompiledGraph();
 
-  /// As many as it was exported with; else a NetworkError.
+  /// Runs the graph. Throws NetworkError if it fails or does not return `outputs` tensors.
   std::vector<torch::Tensor> run(const std::vector<torch::Tensor>& inputs, size_t outputs) const;
 
  private:
@@ -34,9 +34,9 @@ class CompiledGraph {
   std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner_;
 };
 
-/// A .pt2 as scripts/export_step.py writes it: an archive of AOTInductor with graphs "step" and "score", and
-/// what psd has to know of them. What is wrong with it is a NetworkError that names the file. None of its
-/// code is loaded before load(). Owned by one thread.
+/// A .pt2 file written by scripts/export_step.py: an AOTInductor archive with the graphs "step" and "score"
+/// and psd's metadata. Errors are NetworkErrors that name the file. Does not load code before load(). Owned
+/// by one thread.
 class StepPackage {
  public:
   explicit StepPackage(const std::string& path);
@@ -44,10 +44,10 @@ class StepPackage {
 
   const ModelDeclaration& declaration() const { return declaration_; }
   const StepManifest& manifest() const { return manifest_; }
-  /// The values of manifest().tensors, one after the other; finite.
+  /// The concatenated values of manifest().tensors; finite.
   const torch::Tensor& values() const { return values_; }
 
-  /// Loads the code of a graph, which runs from then on with all that this process may do.
+  /// Loads the code of a graph, which runs with all privileges of this process.
   CompiledGraph load(std::string_view graph) const;
 
  private:

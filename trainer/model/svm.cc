@@ -9,10 +9,10 @@
 namespace psd {
 namespace {
 
-/// A linear support vector machine over sparse vectors, as Hogwild! trains it (Niu, Recht, Ré, Wright 2011,
-/// section 3): the table "weights" has a value for each word, and a document's margin is their sum, weighted,
-/// and a bias. The loss is the mean hinge loss, and `decay` times the squares of the values that a document
-/// takes, for each document. Owned by one thread.
+/// A linear support vector machine over sparse vectors, as in Hogwild! (Niu, Recht, Ré, Wright 2011, section
+/// 3): the table "weights" has a value per word, and a document's margin is their weighted sum plus a bias.
+/// The loss is the mean over the documents of the hinge loss plus `decay` times the squares of the document's
+/// values. Owned by one thread.
 class SparseSvm : public Network {
  public:
   explicit SparseSvm(double decay) : decay_(decay), bias_(register_parameter("bias", torch::zeros({1}))) {}

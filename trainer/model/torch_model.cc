@@ -22,7 +22,7 @@
 namespace psd {
 namespace {
 
-/// Calls back once LibTorch has added the last of a backward pass to a parameter's gradient.
+/// Calls back when a parameter's gradient of a backward pass is complete.
 class FinalHook : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit FinalHook(std::function<void()> whenFinal) : whenFinal_(std::move(whenFinal)) {}
@@ -33,8 +33,9 @@ class FinalHook : public torch::autograd::PostAccumulateGradHook {
 };
 
 /// A Model whose LibTorch parameters and their .grad() are views into two flat tensors on the device.
-/// Gradients are zeroed in place and never unset, so that autograd keeps adding into the views. Where the
-/// model computes in the arrays themselves, the views move along when arrays take turns. Owned by one thread.
+/// Gradients are zeroed in place and never unset, so that autograd keeps adding to the views. If the model
+/// computes in the arrays themselves, the views are rebound when arrays are swapped or rotated. Owned by one
+/// thread.
 class TorchModel : public Model {
  public:
   TorchModel(const ModelChoice& choice, const ModelOptions& options)
@@ -66,7 +67,7 @@ class TorchModel : public Model {
     if (device_.is_cpu()) return Model::keepArraysOnDevice();
     try {
       uploadParameters();
-      // By the time this returns, as whoever fills an array does not wait for LibTorch's stream.
+      // Synchronous, since code that fills an array does not wait for LibTorch's stream.
       gradients_.copy_(gradientArrays_.front());
       torch::cuda::synchronize(device_.index());
       parameterArrays_ = {parameters_};
@@ -92,7 +93,7 @@ class TorchModel : public Model {
   }
 
   void becomeRank(Rank rank) override {
-    // The generator serves nothing but dropout and lookups any more (golden ratio: Knuth).
+    // From here on only dropout and lookups use the generator (golden ratio: Knuth).
     torch::manual_seed(seed_ + 0x9e3779b97f4a7c15ull * (rank.value + 1ull));
   }
 
@@ -100,7 +101,7 @@ class TorchModel : public Model {
     try {
       while (gradientArrays_.size() < gradientArrays) gradientArrays_.push_back(newArray());
       if (spare && parameterArrays_.size() == 1) parameterArrays_.push_back(newArray());
-      if (!device_.is_cpu()) torch::cuda::synchronize(device_.index());  // they are zero by then
+      if (!device_.is_cpu()) torch::cuda::synchronize(device_.index());  // so that the arrays are zero
       return {};
     } catch (const std::exception& exception) {
       return translateException(exception, device());
@@ -134,8 +135,8 @@ class TorchModel : public Model {
       gradients_.zero_();
       final_.assign(tensors_.size(), false);
       const torch::Tensor loss = network_->loss(tensorsOf(batch, Purpose::training));
-      // On the CPU backward() runs its hooks on this thread; a CUDA device's gradients are final here when
-      // the device has come to its end, for which item() waits.
+      // On the CPU backward() runs its hooks on this thread; on a CUDA device gradients are final when the
+      // device has finished, for which item() waits.
       whenFinal_ = device_.is_cpu() ? whenFinal : GradientsFinal();
       loss.backward();
       if (!inPlace_) gradientArrays_.front().copy_(gradients_);
@@ -161,7 +162,8 @@ class TorchModel : public Model {
   }
 
  private:
-  /// Of a network that computes gradients by itself, on the CPU: each is copied once, to where it belongs.
+  /// A step of a network that computes its own gradients, on the CPU: each gradient is copied once, into the
+  /// flat array.
   double takeStep(const Batch& batch, const GradientsFinal& whenFinal) {
     const torch::NoGradGuard noGraph;
     const GradientStep step = network_->step(tensorsOf(batch, Purpose::training));
@@ -183,14 +185,14 @@ class TorchModel : public Model {
     return flat.zero_();
   }
 
-  /// One for transfers.
+  /// An array for transfers.
   torch::Tensor newArray() const {
     return inPlace_ ? flatZeros(device_) : flatZeros(torch::TensorOptions().pinned_memory(true));
   }
 
   void allocate() {
-    // Before any pinned memory: LibTorch takes that with a context that is open, or opens one on the first
-    // device, whichever this one is.
+    // Before any pinned memory: LibTorch allocates that with an open context, or else opens one on the first
+    // device, which may not be this one.
     if (!device_.is_cpu()) {
       parameters_ = flatZeros(device_);
       gradients_ = torch::zeros_like(parameters_);
@@ -199,20 +201,20 @@ class TorchModel : public Model {
     gradientArrays_.push_back(newArray());
   }
 
-  /// The part of a flat tensor that belongs to a parameter.
+  /// The view of a parameter in a flat tensor.
   torch::Tensor part(const torch::Tensor& flat, size_t index) const {
     const TensorPlace& place = layout_.places()[index];
     return flat.narrow(0, static_cast<int64_t>(place.begin), static_cast<int64_t>(place.count))
         .view(tensors_[index].sizes());
   }
 
-  /// From the end of a parameter's part to where the next one begins.
+  /// The padding after a parameter in a flat tensor.
   torch::Tensor padding(const torch::Tensor& flat, size_t index) const {
     const uint64_t begin = layout_.places()[index].begin + layout_.places()[index].count;
     return flat.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(endOf(index) - begin));
   }
 
-  /// Where the next parameter's part begins.
+  /// Where the next parameter begins.
   uint64_t endOf(size_t index) const {
     const auto& places = layout_.places();
     return index + 1 < places.size() ? places[index + 1].begin : layout_.totalElements();
@@ -224,7 +226,7 @@ class TorchModel : public Model {
     }
   }
 
-  /// Makes every parameter and its gradient a view of the arrays whose turn it is.
+  /// Makes every parameter and its gradient a view of the current arrays.
   void bindViews() {
     if (inPlace_) {
       parameters_ = parameterArrays_.front();
@@ -243,7 +245,7 @@ class TorchModel : public Model {
     }
   }
 
-  /// Reports a parameter's gradient, up to where the next one begins, if that was not done in this pass.
+  /// Reports a parameter's gradient and padding as final, once per pass.
   void reportFinal(size_t index) {
     if (!whenFinal_ || final_[index]) return;
     final_[index] = true;
@@ -286,14 +288,14 @@ class TorchModel : public Model {
   std::optional<RowLeaves> rows_;
   torch::Tensor parameters_;  ///< [totalElements], on the device
   torch::Tensor gradients_;
-  /// In order of their turns, the first is parameters(): in pinned host memory, or, in place, with the tensor
-  /// above as the first.
+  /// In order of use; the first is parameters(). In pinned host memory or, if inPlace_, the first is the
+  /// tensor above.
   std::vector<torch::Tensor> parameterArrays_;
   std::vector<torch::Tensor> gradientArrays_;
   bool inPlace_;              ///< the model computes in these arrays
-  torch::Tensor hostCopy_;    ///< the last that onHost() made
-  GradientsFinal whenFinal_;  ///< of the pass under way
-  std::vector<bool> final_;   ///< per parameter: reported in this pass
+  torch::Tensor hostCopy_;    ///< the last copy made by onHost()
+  GradientsFinal whenFinal_;  ///< of the current pass
+  std::vector<bool> final_;   ///< per parameter: reported in the current pass
 };
 
 }  // namespace

@@ -10,19 +10,18 @@
 
 namespace psd {
 
-/// The parameters of a TorchScript module, in host memory. Free of LibTorch for those who include it. Owned
-/// by one thread.
+/// The parameters of a TorchScript module, in host memory. Does not include LibTorch. Owned by one thread.
 class TorchScriptFile {
  public:
-  /// The error names the path.
+  /// Errors name the path.
   static Result<TorchScriptFile> open(const std::string& path);
   TorchScriptFile(TorchScriptFile&&) noexcept;
   ~TorchScriptFile();
 
-  /// The parameter of a qualified name ("fc1.weight"), as it is once it has been read: f32. Nothing where
+  /// The parameter with a qualified name ("fc1.weight"), as f32, the type in which it is read; nullopt if
   /// there is none.
   std::optional<TensorSpec> find(const std::string& name) const;
-  /// Reads all elements of one that find() gives. An Error where it is not of a floating-point type.
+  /// Reads all elements of a parameter that find() returned. An Error if its type is not floating-point.
   Status read(const std::string& name, std::span<float> into) const;
 
  private:

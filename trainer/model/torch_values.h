@@ -10,7 +10,7 @@
 #include "trainer/model/network.h"
 #include "trainer/task/batch.h"
 
-// What stands between networks and those who know no LibTorch.
+// Conversions between LibTorch's types and psd's.
 
 namespace psd {
 
@@ -18,7 +18,7 @@ torch::ScalarType torchType(ElementType type);
 
 torch::Device torchDevice(const Device& device);
 
-/// What of a network is trained, and its tables.
+/// The spec of a network: its trained tensors and tables.
 ModelSpec describeNetwork(std::string_view name, const Network& network);
 
 /// A network's own message, or LibTorch's without its backtrace, as one line.

@@ -4,8 +4,8 @@
 
 namespace psd {
 
-/// The parameters that a pass computes with: as many floats as ModelLayout(spec()) has elements. Whoever owns
-/// them may change them meanwhile: then the gradient is of none of the states.
+/// The parameters of a pass: one float per element of ModelLayout(spec()). If the owner changes them during a
+/// pass, the gradient corresponds to no single state.
 using Weights = std::shared_ptr<const float>;
 
 }  // namespace psd

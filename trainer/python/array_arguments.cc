@@ -18,7 +18,7 @@ namespace {
 
 std::string textOf(const nb::object& object) { return nb::cast<std::string>(nb::str(object)); }
 
-/// Whether the array says so of itself: by an attribute, of another one's where two are named, or a method.
+/// Whether the array has an attribute `name` (or `name`.`part`) that is, or returns, False.
 bool isFalse(nb::handle array, const char* name, const char* part = nullptr) {
   if (!nb::hasattr(array, name)) return false;
   nb::object value = array.attr(name);
@@ -44,7 +44,7 @@ std::string describe(nb::handle array) {
   throw nb::type_error(fmt::format("{} must be {}, not {}{}", name, what, describe(array), more).c_str());
 }
 
-/// Of libraries whose arrays are values, which they share and expect never to change.
+/// Whether the array's library treats arrays as immutable values, which may share memory.
 bool isImmutable(nb::handle array) {
   const auto module = nb::cast<std::string>(nb::str(nb::getattr(array.type(), "__module__", nb::str(""))));
   const std::string package = module.substr(0, module.find('.'));
@@ -54,18 +54,18 @@ bool isImmutable(nb::handle array) {
 template <class T>
 using OnHost = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// The device as the array's library says, by DLPack's numbers; none where it says nothing.
+/// The array's device, type and index as DLPack numbers them; nothing if its library does not say.
 std::optional<std::pair<int, int>> deviceOf(nb::handle array) {
   if (!nb::hasattr(array, "__dlpack_device__")) return std::nullopt;
   try {
     const nb::object device = array.attr("__dlpack_device__")();
     return std::pair(nb::cast<int>(nb::int_(device[0])), nb::cast<int>(nb::int_(device[1])));
-  } catch (const std::exception&) {  // of a device that DLPack has no number for
+  } catch (const std::exception&) {  // a device that DLPack has no number for
     return std::nullopt;
   }
 }
 
-/// `kind`: what the array is to be, as "flat" says.
+/// `kind`: a description of the expected array, for error messages.
 template <class T>
 nb::ndarray<T, nb::ndim<1>, nb::c_contig> flatOf(nb::handle array, const char* name, const char* kind,
                                                  const CudaDevice* device) {

@@ -10,15 +10,15 @@
 namespace psd::python {
 namespace {
 
-/// Longer than a client that is interrupted takes to say goodbye to a daemon that does not answer.
+/// Longer than an interrupted client takes for its goodbye to a daemon that does not answer.
 constexpr std::chrono::milliseconds kEndTime{5000};
-/// After a signal: enough for a goodbye to a daemon that answers, and too short for people to notice.
+/// After a signal: enough for a goodbye to a responsive daemon, and too short to be noticeable.
 constexpr std::chrono::milliseconds kHastyEndTime{100};
 
 }  // namespace
 
 bool pythonEnds() {
-  // Looked up, since a module by the stable ABI is for versions of Python with either name.
+  // Looked up at run time, since a stable-ABI module supports versions of Python with either name.
   static const auto isFinalizing = [] {
     void* found = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
     if (found == nullptr) found = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");  // before Python 3.13
@@ -31,18 +31,18 @@ void standStillIfPythonEnds() {
   while (pythonEnds()) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
-/// What was asked of the thread, which keeps it too. Thread-safe.
+/// The work queue, which the thread co-owns. Thread-safe.
 struct ClientThread::Queue {
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::deque<std::function<void()>> asked;
-  bool ends = false;   // the thread is to end
-  bool ended = false;  // it does nothing more
+  bool ends = false;   // the thread shall end
+  bool ended = false;  // the thread runs no more work
 
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
-      // Not wait(), of which gcc 12 takes a version that libstdc++ 11 lacks.
+      // Not wait(), for which gcc 12 emits a symbol that libstdc++ 11 lacks.
       changed.wait_until(lock, std::chrono::steady_clock::time_point::max(),
                          [this] { return ends || !asked.empty(); });
       if (asked.empty()) break;
@@ -52,7 +52,7 @@ struct ClientThread::Queue {
       standStillIfPythonEnds();
       next();
       standStillIfPythonEnds();
-      next = nullptr;  // what it captured goes before the lock is held
+      next = nullptr;  // destroy its captures without the lock
       lock.lock();
     }
     ended = true;
@@ -66,7 +66,7 @@ ClientThread::ClientThread()
 ClientThread::~ClientThread() { detach(); }
 
 void ClientThread::end(const std::function<bool()>& goesOn) {
-  // Python's garbage may be collected on the thread itself, in a callback.
+  // Python's garbage collector may run on the thread itself, in a callback.
   const bool waits = thread_.joinable() && thread_.get_id() != std::this_thread::get_id();
   const auto until = std::chrono::steady_clock::now() + (cutShort_ ? kHastyEndTime : kEndTime);
   bool ended = false;

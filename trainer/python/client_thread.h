@@ -12,33 +12,32 @@
 
 namespace psd::python {
 
-/// Whether the interpreter is ending: it ends threads that ask for the GIL then, in the midst of what they
-/// do.
+/// Whether the interpreter is finalizing. From then on it terminates threads that acquire the GIL, without
+/// unwinding them.
 bool pythonEnds();
-/// For threads that nobody waits for: does not return where the interpreter is ending.
+/// For threads that nothing joins: does not return if the interpreter is finalizing.
 void standStillIfPythonEnds();
 
-/// A thread that does what Python asks for, in that order, while signals reach Python's own threads. It owns
-/// a Client, so that Python may make calls from any of its threads, PyTorch's for backward passes included.
+/// A thread that runs work for Python in order, while signals reach Python's own threads. It owns a Client,
+/// so that Python can make calls from any thread, including PyTorch's threads for backward passes.
 /// Thread-safe.
 class ClientThread {
  public:
   ClientThread();
-  /// As detach().
+  /// See detach().
   ~ClientThread();
 
-  /// Runs `work`, which throws nothing, on the thread some time later.
+  /// Queues `work`, which must not throw, and returns.
   void post(std::function<void()> work);
-  /// Ends the thread once it has done what it was asked for. Waits for that, but not for long where a signal
-  /// ended the newest run(), nor where `goesOn`, which is asked again and again, says no; the thread then
-  /// goes on for itself. With the GIL, which is free meanwhile.
+  /// Ends the thread after its queued work. Waits for that while `goesOn`, which is polled, returns true, and
+  /// only briefly if a signal ended the last run(); otherwise the thread is detached and finishes alone. With
+  /// the GIL, which is released meanwhile.
   void end(const std::function<bool()>& goesOn);
-  /// Ends the thread so, and waits for nothing.
+  /// Ends the thread after its queued work, without waiting for it.
   void detach();
 
-  /// Runs `work` on the thread and waits for what it returns; with the GIL, which is free meanwhile. A signal
-  /// whose handler raises ends the wait with its exception; the work goes on, and keeps alive what it has
-  /// captured.
+  /// Runs `work` on the thread and returns its result; with the GIL, which is released meanwhile. If a signal
+  /// handler raises, the wait ends with its exception; the work continues and keeps its captures alive.
   template <class Work>
   auto run(Work work) {
     using Value = std::invoke_result_t<Work&>;
@@ -66,7 +65,7 @@ class ClientThread {
 
   const std::shared_ptr<Queue> queue_;
   std::thread thread_;
-  bool cutShort_ = false;  // a signal ended the newest run(); with the GIL
+  bool cutShort_ = false;  // a signal ended the last run(); guarded by the GIL
 };
 
 }  // namespace psd::python

@@ -10,7 +10,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a wait for the device: for how long it does not sleep, and what it sleeps at most, a part of its time.
+// Polling of a wait for the device: it spins for kAwake; then each sleep is 1 / kSleepPart of the time waited
+// so far, at most kLongestSleep.
 constexpr std::chrono::microseconds kAwake{100};
 constexpr std::chrono::microseconds kLongestSleep{1000};
 constexpr int kSleepPart = 16;
@@ -28,7 +29,7 @@ Status DeviceMemory::wait() {
   for (const auto begun = Clock::now();;) {
     PSD_ASSIGN_OR_RETURN(const bool idle, copier_->idle());
     if (idle) return {};
-    if (*interrupted_) return {ErrorCode::interrupted, "this trainer was told to stop"};
+    if (*interrupted_) return {ErrorCode::interrupted, "this trainer was interrupted"};
     const Clock::duration waited = Clock::now() - begun;
     if (waited < kAwake) {
       std::this_thread::yield();
@@ -39,7 +40,7 @@ Status DeviceMemory::wait() {
 }
 
 Status DeviceMemory::copy(std::span<float> to, std::span<const float> from) {
-  PSD_RETURN_IF_ERROR(wait());  // which may be long, and can be interrupted
+  PSD_RETURN_IF_ERROR(wait());  // first, since it can be interrupted and the copy cannot
   return copier_->copy(to.data(), from.data(), to.size_bytes());
 }
 
@@ -57,7 +58,7 @@ DeviceMemory::HostCopy DeviceMemory::hostCopyFor(std::span<const float> array) {
 }
 
 std::span<const float> DeviceMemory::toBring(std::span<const float> array) {
-  if (array.empty() || !fits(array)) return array;  // which the client refuses, unless the model has none
+  if (array.empty() || !fits(array)) return array;  // the client rejects it, unless the model has no tensors
   brought_.resize(array.size());
   bringing_ = copy(brought_, array);
   return bringing_.ok() ? std::span<const float>(brought_) : std::span<const float>();

@@ -12,36 +12,38 @@
 
 namespace psd::python {
 
-/// The CUDA device whose arrays a client's calls are given. Where the daemon shares no memory of its devices
-/// with the client, what the calls use is a copy in host memory. Used on the client's thread, since CUDA's
-/// current device is a thread's: Python's own threads keep theirs.
+/// The CUDA device on which the arrays of a client's calls are. If the daemon does not share memory of its
+/// devices with the client, calls use copies in host memory. Used on the client's thread, since CUDA's
+/// current device is per thread, so that Python's own threads keep theirs.
 class DeviceMemory {
  public:
   using Interrupted = std::shared_ptr<const std::atomic<bool>>;
 
-  /// Fails where the process has no CUDA runtime, or that has no such device. `interrupted`: ends every wait.
+  /// Fails if the process has no CUDA runtime or no such device. `interrupted`: ends every wait when it is
+  /// set.
   static Result<std::shared_ptr<DeviceMemory>> make(int device, Interrupted interrupted);
 
   CudaDevice device() const;
-  /// Before the client's join() or observe(): of how many values an array of the model is.
+  /// Sets the number of elements of the model's arrays. Called before the client's join() or observe().
   void expect(size_t elements) { elements_ = elements; }
-  /// After it, with no call under way.
+  /// Called after join() or observe(), with no call in progress.
   void begin(Client& client) { usesDevice_ = client.useDeviceMemory(); }
 
-  /// Until what was under way on arrays that were handed over has ended.
+  /// Waits for pending work on arrays that were passed to handOver().
   Status wait();
-  /// wait(), then to = from, wherever each of them is.
+  /// Calls wait(), then copies `from` to `to`; each may be in host or device memory.
   Status copy(std::span<float> to, std::span<const float> from);
 
-  /// Host memory for the values of an array of the device, for whoever holds it: of unknown content. Null
-  /// where the client uses the array itself, and for one that the client refuses.
+  /// Host memory, with unspecified contents, that stands for a device array while it is held. Null if the
+  /// client uses the array itself, or would reject it.
   using HostCopy = std::shared_ptr<std::vector<float>>;
   HostCopy hostCopyFor(std::span<const float> array);
 
-  /// What an array of the device holds, for a client that brings it to a daemon: in host memory until
-  /// brought(). Nothing where CUDA fails, which brought() tells.
+  /// The values of a device array, for a client that initializes a daemon's model with them: in host memory
+  /// until brought(). Empty if CUDA fails, which brought() reports.
   std::span<const float> toBring(std::span<const float> array);
-  /// After each call that may bring values.
+  /// Frees the memory of toBring() and returns its status. Called after each call that may initialize a
+  /// model.
   Status brought();
 
  private:
@@ -53,8 +55,8 @@ class DeviceMemory {
   const std::unique_ptr<DeviceCopier> copier_;
   const Interrupted interrupted_;
   size_t elements_ = 0;
-  bool usesDevice_ = false;           // whether the client uses the device's memory itself
-  std::vector<HostCopy> hostCopies_;  // those that nobody else holds are free
+  bool usesDevice_ = false;           // the client uses device memory directly
+  std::vector<HostCopy> hostCopies_;  // those without another owner are free
   std::vector<float> brought_;
   Status bringing_;
 };

@@ -1,4 +1,4 @@
-// psd._psd: the client library for Python. The package around it, psd, has the documentation for its users.
+// psd._psd: the client library for Python. Its user documentation is in the package psd.
 
 #include <algorithm>
 #include <cstdlib>
@@ -113,7 +113,7 @@ std::string describe(const DealtSamples& dealt) {
 }
 
 void bindAnswers(nb::module_& m) {
-  nb::class_<JoinInfo>(m, "JoinInfo", "What the daemon said when the trainer joined.")
+  nb::class_<JoinInfo>(m, "JoinInfo", "The daemon's answer to a join.")
       .def_ro("brought_initial_values", &JoinInfo::broughtInitialValues)
       .def_ro("policy", &JoinInfo::policy)
       .def_ro("device", &JoinInfo::device)
@@ -134,13 +134,13 @@ void bindAnswers(nb::module_& m) {
       .def_ro("world_size", &JoinInfo::worldSize)
       .def_ro("connections", &JoinInfo::connections)
       .def("__repr__", [](const JoinInfo& info) { return describe(info); });
-  nb::class_<PullInfo>(m, "PullInfo", "What a pull came to.")
+  nb::class_<PullInfo>(m, "PullInfo", "The result of a pull.")
       .def_prop_ro("versions", [](const PullInfo& info) { return numbersOf(info.versions); })
       .def_ro("seconds", &PullInfo::seconds)
       .def_ro("bytes", &PullInfo::bytes)
       .def_ro("known_rows", &PullInfo::knownRows)
       .def("__repr__", [](const PullInfo& info) { return describe(info); });
-  nb::class_<PushInfo>(m, "PushInfo", "What became of a push.")
+  nb::class_<PushInfo>(m, "PushInfo", "The outcome of a push.")
       .def_prop_ro("versions", [](const PushInfo& info) { return numbersOf(info.versions); })
       .def_prop_ro("outcome",
                    [](const PushInfo& info) { return kOutcomes[static_cast<size_t>(info.outcome)]; })
@@ -148,7 +148,8 @@ void bindAnswers(nb::module_& m) {
       .def_ro("seconds", &PushInfo::seconds)
       .def_ro("bytes", &PushInfo::bytes)
       .def("__repr__", [](const PushInfo& info) { return describe(info); });
-  nb::class_<DealtSamples>(m, "DealtSamples", "Places [begin, begin + count) of an epoch's order.")
+  nb::class_<DealtSamples>(m, "DealtSamples",
+                           "Assigned samples: places [begin, begin + count) of an epoch's order.")
       .def_prop_ro("what", [](const DealtSamples& dealt) { return kDealt[static_cast<size_t>(dealt.what)]; })
       .def_ro("epoch", &DealtSamples::epoch)
       .def_ro("begin", &DealtSamples::begin)
@@ -158,13 +159,13 @@ void bindAnswers(nb::module_& m) {
 
 template <class Info>
 void bindPending(nb::module_& m, const char* name) {
-  nb::class_<PythonPending<Info>>(m, name, "A call under way.")
+  nb::class_<PythonPending<Info>>(m, name, "A call in progress.")
       .def_prop_ro("done", &PythonPending<Info>::done)
       .def("wait", &PythonPending<Info>::wait);
 }
 
-/// What Python gave as `name`, or one line that says what is right: nanobind's own error shows all
-/// signatures.
+/// Converts the argument `name`, or throws an error of one line that says what is expected; nanobind's own
+/// error lists all signatures.
 template <class T>
 T argument(nb::handle value, const char* name, const char* expected) {
   T number{};
@@ -214,13 +215,13 @@ void bindRows(nb::module_& m) {
 void bindCalls(nb::module_& m) {
   bindPending<PullInfo>(m, "PendingPull");
   bindPending<PushInfo>(m, "PendingPush");
-  nb::class_<PythonPending<RoundDue>>(m, "PendingRoundDue", "A call under way.")
+  nb::class_<PythonPending<RoundDue>>(m, "PendingRoundDue", "A call in progress.")
       .def_prop_ro("done", &PythonPending<RoundDue>::done)
       .def("wait", [](PythonPending<RoundDue>& pending) {
         return pending.wait() == RoundDue::closing ? "closing" : "closed";
       });
   nb::class_<PythonPartialPush>(m, "PartialPush",
-                                "A push that sends what is final of its gradient while the rest is computed.")
+                                "A push that sends final elements of its gradient while others are computed.")
       .def(
           "ready",
           [](PythonPartialPush& push, nb::handle begin, nb::handle count) {
@@ -232,7 +233,7 @@ void bindCalls(nb::module_& m) {
 
 void bindFragments(nb::module_& m) {
   nb::class_<PythonFragments>(m, "FragmentExchange",
-                              "A trainer's exchanges under a policy of fragments, or with a delay.")
+                              "A trainer's exchanges under a policy with fragments or a delay.")
       .def("begin", &PythonFragments::begin)
       .def("stepped", &PythonFragments::stepped, "samples"_a)
       .def("exchange", &PythonFragments::exchange, "last"_a)
@@ -262,7 +263,7 @@ PythonPartialPush partialPush(PythonClient& client, nb::handle gradient, uint32_
   return client.partialPush({gradient, samples, std::move(basis), rows});
 }
 
-/// An error of credentials that names Python's arguments in place of flags.
+/// Replaces the flags that an error of credentials names by Python's arguments.
 Status namingArguments(const Status& status) {
   if (status.ok()) return status;
   std::string message = status.message();
@@ -304,8 +305,9 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
 }
 
 void bindClient(nb::module_& m) {
-  nb::class_<CredentialFlags>(m, "CredentialFiles",
-                              "Files that tell who this is, and whom to trust; None: not given.")
+  nb::class_<CredentialFlags>(
+      m, "CredentialFiles",
+      "Files of the client's token and certificate, and of the authorities that it trusts; None: not given.")
       .def(
           "__init__",
           [](CredentialFlags* self, std::optional<std::string> tokenFile, std::optional<std::string> tlsCa,
@@ -369,17 +371,19 @@ void bindClient(nb::module_& m) {
 void bindMemory(nb::module_& m) {
   m.def(
       "keep_freed_memory", &keepFreedMemory,
-      "Lets this process keep up to 1 GiB of what it frees, in arrays of up to 32 MiB each. On the CPU each "
-      "step takes and frees the same tens of MB for activations and gradients; glibc gives them back to the "
-      "system, which costs some 2,500 page faults in each step of mnist_cnn. For the whole process; False "
-      "where its C library would not.");
+      "Makes this process keep up to 1 GiB of freed memory, in blocks of up to 32 MiB each. On the CPU each "
+      "step "
+      "allocates and frees the same tens of MB for activations and gradients; by default glibc returns them "
+      "to "
+      "the system, which costs about 2,500 page faults in each step of mnist_cnn. Affects the whole process. "
+      "Returns False if the C library does not support it.");
 }
 
 }  // namespace
 }  // namespace psd::python
 
 NB_MODULE(_psd, m) {
-  nb::set_leak_warnings(false);  // what lives when the interpreter ends has been closed by then
+  nb::set_leak_warnings(false);  // objects that outlive the interpreter are closed by then
   m.attr("version") = PSD_VERSION;
   psd::python::bindModel(m);
   psd::python::bindAnswers(m);

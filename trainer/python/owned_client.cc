@@ -10,7 +10,7 @@ namespace nb = nanobind;
 namespace psd::python {
 namespace {
 
-/// Where no exception can leave, Ctrl-C is kept for what follows.
+/// For a destructor, which cannot throw: whether no Ctrl-C is pending; a pending one stays pending.
 bool noInterruptWaits() {
   if (PyOS_InterruptOccurred() == 0) return true;
   PyErr_SetInterrupt();
@@ -25,7 +25,7 @@ OwnedClient::~OwnedClient() {
   if (isAnotherProcess()) {
     (void)thread_.release();
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory the process ends
-    new std::shared_ptr<State>(state_);  // stays, with the threads' locks as they were
+    new std::shared_ptr<State>(state_);  // leaked: threads that do not exist here may hold its locks
     return;
   }
   end(noInterruptWaits);
@@ -115,7 +115,7 @@ void OwnedClient::State::drop() {
     const std::lock_guard lock(mutex);
     last = std::move(client);
   }
-  last = nullptr;  // calls that use memory of the caller have ended with it
+  last = nullptr;  // this ends all calls that use the caller's memory
   standStillIfPythonEnds();
   held.clear();
   kept.clear();

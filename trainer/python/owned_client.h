@@ -14,19 +14,19 @@
 
 namespace psd::python {
 
-/// A Client and the thread that owns it. Python's objects for calls under way share it. Used with the GIL, by
-/// any thread.
+/// A Client and the thread that owns it. Shared by Python's objects for calls in progress. Used with the GIL,
+/// by any thread.
 class OwnedClient {
  public:
   OwnedClient();
-  /// As close(). In a process that was forked, where there are no threads of its own, it does nothing.
+  /// See close(). In a forked process, which does not have the thread, it does nothing.
   ~OwnedClient();
 
   /// Connects as Client::connect() does; throws its error.
   void connect(ClientOptions options);
 
-  /// Runs `work(client)` on the thread and gives what it returns; see ClientThread::run(). Throws where the
-  /// client is closed, or another process's.
+  /// Runs `work(client)` on the thread and returns its result; see ClientThread::run(). Throws if the client
+  /// is closed or belongs to another process.
   template <class Work>
   auto run(Work work) {
     checkUsable();
@@ -35,8 +35,8 @@ class OwnedClient {
       return work(*state->client);
     });
   }
-  /// run() of work that begins a call, and gives a shared pointer to it: its arrays are held until the call
-  /// says finished(), also where a signal leaves nobody to wait for it.
+  /// run() for work that starts a call and returns a shared pointer to it. The call's arrays are held until
+  /// it is finished(), even if a signal ends the caller's wait.
   template <class Work>
   auto begin(Work work) {
     checkUsable();
@@ -47,37 +47,38 @@ class OwnedClient {
       return call;
     });
   }
-  /// As begin(), and gives the call's answer. The thread itself is in wait() until that is there, also where
-  /// a signal has ended the caller's wait, and so it holds the call's arrays.
+  /// Like begin(), but returns the call's answer. The thread blocks in wait() until the answer arrives, even
+  /// if a signal has ended the caller's wait, and holds the call's arrays until then.
   template <class Work>
   auto complete(Work work) {
     return run([work = std::move(work)](Client& client) mutable { return work(client)->wait(); });
   }
-  /// run() without waiting for it.
+  /// Like run(), but does not wait.
   void post(std::function<void(Client&)> work);
 
-  /// Holds what a call uses that nobody waits for: until `finished`, asked on the thread, is true.
+  /// Keeps the captures of `finished` alive until it returns true; polled on the thread. For a call that no
+  /// caller waits for.
   void holdUntil(std::function<bool()> finished);
-  /// Calls `drop` on the thread before the client goes, unless `owner` has gone before.
+  /// Calls `drop` on the thread before the client is destroyed, unless `owner` has expired.
   void dropBeforeClient(std::weak_ptr<void> owner, std::function<void()> drop);
 
-  /// Keeps it for longer than the client, and drops it on the thread.
+  /// Keeps `what` until after the client is destroyed, and releases it on the thread.
   void keep(std::shared_ptr<void> what);
 
-  /// Throws where no call may follow.
+  /// Throws if the client is closed or belongs to another process.
   void checkUsable() const;
   /// See Client::interrupt().
   void interrupt();
-  /// Whether interrupt() or close() was called, for any thread to ask, and for longer than this object.
+  /// Whether interrupt() or close() was called. Readable from any thread; may outlive this object.
   std::shared_ptr<const std::atomic<bool>> interrupted() const { return interrupted_; }
-  /// Interrupts the client and drops it. No call may follow. Throws what a signal's handler raises meanwhile,
-  /// at which it does not wait for the client's goodbye.
+  /// Interrupts and destroys the client. No call may follow. If a signal handler raises meanwhile, throws its
+  /// exception and does not wait for the client's goodbye.
   void close();
 
  private:
-  /// Used on the thread, but for `client`, which interrupt() uses too.
+  /// Used on the thread, except `client`, which interrupt() also uses.
   struct State {
-    std::mutex mutex;  // guards `client` while the thread does not use it
+    std::mutex mutex;  // guards the pointer `client`: its changes, and its use by interrupt()
     std::unique_ptr<Client> client;
     std::list<std::shared_ptr<void>> kept;
     std::list<std::function<bool()>> held;
@@ -88,7 +89,7 @@ class OwnedClient {
   };
 
   bool isAnotherProcess() const;
-  /// As close(), as long as `goesOn` says.
+  /// See close(); waits while `goesOn` returns true.
   void end(const std::function<bool()>& goesOn);
 
   const pid_t process_;

@@ -24,7 +24,7 @@ std::vector<Version> versionsOf(const std::vector<uint64_t>& numbers) {
 
 std::shared_ptr<RowBatch> rowBatchOf(const PythonRows* rows) { return rows ? rows->shared() : nullptr; }
 
-/// `onEvent(what, line)`, to be called and dropped on any thread.
+/// Wraps `onEvent(what, line)` so that it can be called and destroyed on any thread.
 std::function<void(const ClientEvent&)> teller(nb::object onEvent) {
   const std::shared_ptr<nb::object> callable(new nb::object(std::move(onEvent)), [](nb::object* object) {
     if (pythonEnds()) return;
@@ -49,7 +49,7 @@ PythonPartialPush::~PythonPartialPush() {
   if (!push_) return;
   push_->unfinished = false;
   client_->holdUntil([push = std::move(push_)] {
-    push->partial = nullptr;  // gives the push up
+    push->partial = nullptr;  // abandons the push
     return true;
   });
 }
@@ -66,12 +66,12 @@ void PythonPartialPush::Push::ready(uint64_t begin, uint64_t count) {
 
 Pending<PushInfo> PythonPartialPush::Push::finish() {
   if (onDevice.ok()) return partial->finish();
-  partial = nullptr;  // gives it up
+  partial = nullptr;  // abandons the push
   return failedCall<PushInfo>(onDevice.error());
 }
 
 void PythonPartialPush::checkOpen() const {
-  if (!push_) raise({ErrorCode::invalidArgument, "the push was finished before"});
+  if (!push_) raise({ErrorCode::invalidArgument, "the push is finished already"});
 }
 
 void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
@@ -80,8 +80,8 @@ void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
   if (begin > elements || count > elements - begin) {
     raise({ErrorCode::invalidArgument, "elements beyond the end of the gradient were reported"});
   }
-  client_->checkUsable();                   // and has the device's stream
-  if (device_) handOver(array_, *device_);  // its elements are final once what is under way has ended
+  client_->checkUsable();                   // so the device's stream still exists
+  if (device_) handOver(array_, *device_);  // the elements are final once the pending work has ended
   client_->post([push = push_, begin, count](Client&) { push->ready(begin, count); });
 }
 
@@ -168,7 +168,7 @@ PythonClient::PullWork PythonClient::makePull(nb::handle destination, const Pyth
   return [given, values, rows = rowBatchOf(rows), newest = newest_](Client& client) {
     const auto answered = [given, values, rows, newest] {
       if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
-      if (values.size() > 0) *newest = ConstValues(values);  // not for rows alone
+      if (values.size() > 0) *newest = ConstValues(values);  // not for pulls of rows only
       return Status();
     };
     return std::make_shared<Call>(Call{client.pull(spanOf(values), rows.get()), answered});
@@ -182,10 +182,10 @@ PythonClient::PullWork PythonClient::makePullToDevice(const Values& destination,
     const DeviceMemory::HostCopy copy = memory->hostCopyFor(spanOf(destination));
     const auto answered = [destination, copy, rows, newest, memory]() -> Status {
       if (copy) PSD_RETURN_IF_ERROR(memory->copy(spanOf(destination), *copy));
-      if (destination.size() > 0) *newest = ConstValues(destination);  // not for rows alone
+      if (destination.size() > 0) *newest = ConstValues(destination);  // not for pulls of rows only
       return {};
     };
-    // What computes with the values of before may still read them.
+    // Pending work on the device may still read the previous values.
     const Status free = memory->wait();
     return std::make_shared<Call>(
         Call{free.ok() ? client.pull(copy ? std::span(*copy) : spanOf(destination), rows.get())
@@ -236,7 +236,7 @@ PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
   push->rows = rowBatchOf(arguments.rows);
   push->memory = memory_;
   client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
-  // Gives the push up where a signal ends what follows.
+  // Its destructor abandons the push if a signal ends the run() below.
   PythonPartialPush begun(client_, push, device_ ? nb::borrow<nb::object>(arguments.gradient) : nb::object(),
                           device_);
   client_->run([push, step = Step{++step_}, behind = arguments.behind,
@@ -254,7 +254,7 @@ void PythonClient::checkNoneUnfinished() const {
   const std::shared_ptr<PythonPartialPush::Push> before = newestPartial_.lock();
   if (before && before->unfinished) {
     raise({ErrorCode::invalidArgument,
-           "the partial_push() before is not finished: finish() ends it, and dropping it gives it up"});
+           "the previous partial_push() is not finished: finish() it, or delete it to abandon the push"});
   }
 }
 
@@ -268,7 +268,7 @@ PythonPending<RoundDue> PythonClient::roundDue(Version version) {
 
 PythonFragments PythonClient::fragments(nb::handle parameters, nb::handle spare) {
   if (!joined_.local.streams()) {
-    raise({ErrorCode::invalidArgument, "the daemon's policy has no fragments, and no delay"});
+    raise({ErrorCode::invalidArgument, "the daemon's policy has neither fragments nor a delay"});
   }
   if (device_) {
     raise({ErrorCode::invalidArgument,
@@ -278,8 +278,9 @@ PythonFragments PythonClient::fragments(nb::handle parameters, nb::handle spare)
   const uint64_t elements = joined_.shards.back().begin + joined_.shards.back().count;
   for (const Values& values : {own, other}) {
     if (values.size() != elements || !isAligned(values.data())) {
-      raise({ErrorCode::invalidArgument,
-             fmt::format("parameters and spare are arrays of {} elements, of Model.zeros()", elements)});
+      raise(
+          {ErrorCode::invalidArgument,
+           fmt::format("parameters and spare must be arrays of {} elements, from Model.zeros()", elements)});
     }
   }
   return {client_, joined_, own, other};

@@ -21,16 +21,16 @@
 
 namespace psd::python {
 
-/// A pull or a push under way, with what keeps the arrays that it uses. With the GIL.
+/// A call in progress, which keeps its arrays alive. With the GIL.
 template <class Info>
 class PythonPending {
  public:
   /// Used on the client's thread.
   struct Call {
     Pending<Info> pending;
-    /// Called when its answer is there, without an error, for what is left to do; holds the arrays too.
+    /// Called after a successful answer, for the rest of the work; also keeps the arrays alive.
     std::function<Status()> answered;
-    DeviceMemory* memory = nullptr;  // whose values the client may have to bring; null: of the host
+    DeviceMemory* memory = nullptr;  // of the values that may initialize a model; null: host memory
     bool waitedFor = false;
 
     bool finished() const { return waitedFor || pending.finished(); }
@@ -45,7 +45,7 @@ class PythonPending {
     }
   };
 
-  /// Begins a call, on the client's thread.
+  /// Starts a call, on the client's thread.
   using Work = std::function<std::shared_ptr<Call>(Client&)>;
 
   PythonPending(std::shared_ptr<OwnedClient> client, std::shared_ptr<Call> call)
@@ -61,7 +61,7 @@ class PythonPending {
   }
 
   Info wait() {
-    if (!call_) raise({ErrorCode::invalidArgument, "wait() was called before: a call has one answer"});
+    if (!call_) raise({ErrorCode::invalidArgument, "wait() was called already: a call has one answer"});
     return take(client_->run([call = std::exchange(call_, nullptr)](Client&) { return call->wait(); }));
   }
 
@@ -70,26 +70,25 @@ class PythonPending {
   std::shared_ptr<Call> call_;  // null once waited for
 };
 
-/// A push that sends what is final of its gradient while the rest is being computed: PartialPush. With the
-/// GIL.
+/// A push that sends final elements of its gradient while others are computed: PartialPush. With the GIL.
 class PythonPartialPush {
  public:
-  /// Used on the client's thread, but for `unfinished`, which is Python's. The arrays stay until the answer
-  /// is there.
+  /// Used on the client's thread, except `unfinished`, which is guarded by the GIL. Keeps the arrays alive
+  /// until the answer arrives.
   struct Push {
     bool unfinished = true;
     std::unique_ptr<PartialPush> partial;
     ConstValues gradient;
     std::shared_ptr<RowBatch> rows;
     DeviceMemory* memory = nullptr;  // of the gradient; null: it is in host memory
-    DeviceMemory::HostCopy copy;     // what is sent in the gradient's place
-    Status onDevice;                 // whether CUDA has failed
+    DeviceMemory::HostCopy copy;     // sent instead of the gradient; null: the gradient itself is sent
+    Status onDevice;                 // the first CUDA error
 
     void ready(uint64_t begin, uint64_t count);
     Pending<PushInfo> finish();
   };
 
-  /// `array`: the gradient as Python gave it, where it is in the memory of `device`.
+  /// `array`: the gradient's Python object, if it is on `device`.
   PythonPartialPush(std::shared_ptr<OwnedClient> client, std::shared_ptr<Push> push, nanobind::object array,
                     std::optional<CudaDevice> device)
       : client_(std::move(client)), push_(std::move(push)), array_(std::move(array)), device_(device) {}
@@ -109,7 +108,7 @@ class PythonPartialPush {
   std::optional<CudaDevice> device_;
 };
 
-/// What a push is made of, as Python gives it.
+/// The arguments of a push, from Python.
 struct PushArguments {
   nanobind::handle gradient;
   Behind behind = 1;
@@ -117,25 +116,25 @@ struct PushArguments {
   const PythonRows* rows = nullptr;
 };
 
-/// A client in plain values and arrays, which psd.Client is made of. With the GIL.
+/// The client behind psd.Client, with plain values and arrays. With the GIL.
 class PythonClient {
  public:
-  /// `onEvent(what, line)` is called as ClientOptions::onEvent is. With ClientOptions::cudaDevice all arrays
-  /// of values and gradients are of that device; ids and rows stay in host memory.
+  /// `onEvent(what, line)`: see ClientOptions::onEvent. With ClientOptions::cudaDevice all arrays of values
+  /// and gradients must be on that device; ids and rows stay in host memory.
   PythonClient(ClientOptions options, nanobind::object onEvent);
 
   JoinInfo join(const Membership& membership, const ModelSpec& model, nanobind::handle initialValues);
   JoinInfo observe(const ModelSpec& model);
   PullInfo pull(nanobind::handle destination, const PythonRows* rows);
   PythonPending<PullInfo> beginPull(nanobind::handle destination, const PythonRows* rows);
-  /// These three number the push: one more than step(), which is that of the newest push that was begun, also
-  /// where a signal has ended the call.
+  /// The next three calls assign the push the step number step() + 1. step() is that of the last push that
+  /// was started, even if a signal has ended the call.
   PushInfo push(const PushArguments& arguments);
   PythonPending<PushInfo> beginPush(const PushArguments& arguments);
   PythonPartialPush partialPush(const PushArguments& arguments);
   PythonPending<RoundDue> roundDue(Version version);
-  /// Under a policy of fragments, after join(). `parameters`: what was joined with, and is brought to a
-  /// daemon that came back without a model.
+  /// Under a policy with fragments, after join(). `parameters`: the array passed to join(), with which a
+  /// daemon that has lost its model is initialized.
   PythonFragments fragments(nanobind::handle parameters, nanobind::handle spare);
   DealtSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
@@ -150,15 +149,15 @@ class PythonClient {
   uint64_t bytesPushed();
 
  private:
-  /// Throws where no push may follow: a later one would wait for an earlier one that this thread has yet to
-  /// finish.
+  /// Throws if a partial push is unfinished: a later push would wait for it, and only this thread can finish
+  /// it.
   void checkNoneUnfinished() const;
-  /// What comes after it has joined or observes: how rows are divided, and which memory the client uses.
+  /// Called after join() or observe(): reads how rows are divided and which memory the client uses.
   void begin();
-  /// Of the arrays that a call is given; throws where no call may follow, as the device's stream is gone
-  /// then.
+  /// The device on which arrays must be; null: host memory. Throws if the client is closed, since the
+  /// device's stream is destroyed then.
   const CudaDevice* device() const;
-  /// What is left for the client's thread to do. A push has its number already.
+  /// The work of the client's thread. A push has its step number already.
   using PullWork = PythonPending<PullInfo>::Work;
   using PushWork = PythonPending<PushInfo>::Work;
   PullWork makePull(nanobind::handle destination, const PythonRows* rows);
@@ -168,14 +167,14 @@ class PythonClient {
 
   const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
   std::vector<TableSpec> tables_;
-  uint32_t rowShards_ = 1, daemons_ = 1;  // as a RowBatch has them
-  JoinInfo joined_;                       // once it has joined
-  uint64_t step_ = 0;                     // of the newest push
+  uint32_t rowShards_ = 1, daemons_ = 1;  // see RowBatch
+  JoinInfo joined_;                       // after join()
+  uint64_t step_ = 0;                     // of the last push that was started
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
   std::optional<CudaDevice> device_;  // nothing: arrays are in host memory
-  DeviceMemory* memory_ = nullptr;    // the device's; the client's thread has it
-  /// What the trainer brings to a daemon that has no model: the values of its last pull of parameters, before
-  /// that the initial ones. Used on the client's thread.
+  DeviceMemory* memory_ = nullptr;    // of the device; owned by the client's thread
+  /// The values with which the trainer initializes a daemon without a model: those of its last pull of
+  /// parameters, or else the initial ones. Used on the client's thread.
   const std::shared_ptr<ConstValues> newest_ = std::make_shared<ConstValues>();
 };
 

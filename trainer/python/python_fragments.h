@@ -11,10 +11,10 @@
 
 namespace psd::python {
 
-/// A FragmentExchange for Python, with the arrays that it uses. With the GIL.
+/// A FragmentExchange for Python, which keeps its arrays alive. With the GIL.
 class PythonFragments {
  public:
-  /// `info`: what join() gave. Both arrays are aligned.
+  /// `info`: the result of join(). Both arrays must be aligned.
   PythonFragments(std::shared_ptr<OwnedClient> client, const JoinInfo& info, Values parameters, Values spare);
   PythonFragments(PythonFragments&&) = default;
   PythonFragments& operator=(PythonFragments&&) = default;
@@ -22,15 +22,15 @@ class PythonFragments {
 
   /// See FragmentExchange.
   void begin();
-  /// Also whether an exchange is due.
+  /// Counts a step; returns whether an exchange is due.
   bool stepped(uint32_t samples);
   void exchange(bool last);
   void settle();
   uint64_t progress();
 
-  /// Of the newest push that is answered.
+  /// The outcome of the last push that was answered.
   std::optional<PushInfo> lastPush();
-  /// Times that what the steps came to was dropped.
+  /// How often a difference was discarded.
   uint64_t late();
 
  private:

@@ -12,7 +12,7 @@ namespace nb = nanobind;
 namespace psd::python {
 namespace {
 
-/// What keeps a batch as long as an array of it.
+/// A capsule that keeps a batch alive as long as an array that refers to it.
 nb::capsule keep(std::shared_ptr<RowBatch> batch) {
   return nb::capsule(new std::shared_ptr<RowBatch>(std::move(batch)),
                      [](void* kept) noexcept { delete static_cast<std::shared_ptr<RowBatch>*>(kept); });
@@ -26,8 +26,7 @@ nb::object array(T* data, std::vector<size_t> shape, const std::shared_ptr<RowBa
 }  // namespace
 
 const std::shared_ptr<RowBatch>& PythonRows::shared() const {
-  if (!batch_)
-    raise({ErrorCode::invalidArgument, "a batch of rows is used before make() said which rows are in it"});
+  if (!batch_) raise({ErrorCode::invalidArgument, "a batch of rows is used before make()"});
   return batch_;
 }
 
@@ -44,7 +43,7 @@ void PythonRows::make(const std::vector<std::pair<std::string, nb::object>>& fea
   std::vector<RowBatch::Feature> made;
   for (const auto& [table, feature] : features) ids.push_back(idsOf(feature));
   for (size_t i = 0; i < features.size(); i++) made.push_back({indexOf(features[i].first), ids[i]});
-  // Its memory is used again, unless an array or a call holds it.
+  // Reuse its memory, unless an array or a call holds it.
   if (!batch_ || batch_.use_count() > 1)
     batch_ = std::make_shared<RowBatch>(tables_, shards_, nullptr, daemons_);
   batch_->make(made);
@@ -59,7 +58,7 @@ nb::object PythonRows::ids(const std::string& table) const {
 nb::object PythonRows::places(size_t feature) const {
   if (feature >= features_) {
     raise({ErrorCode::invalidArgument,
-           fmt::format("feature {} of a batch that was made of {}", feature, features_)});
+           fmt::format("there is no feature {}: make() was called with {}", feature, features_)});
   }
   const std::span<const int64_t> places = batch().places(feature);
   return array(places.data(), {places.size()}, batch_);

@@ -11,11 +11,11 @@
 
 namespace psd::python {
 
-/// The rows that one step uses, for Python: arrays of it share the memory of its batch, and keep it. Made
-/// anew by make(), which leaves the arrays of before as they are. With the GIL.
+/// The rows that one step uses, for Python. Arrays share the memory of the batch and keep it alive; make()
+/// starts a new batch and leaves existing arrays unchanged. With the GIL.
 class PythonRows {
  public:
-  /// `shards`, `daemons`: as RowBatch has them.
+  /// `shards`, `daemons`: see RowBatch.
   PythonRows(std::vector<TableSpec> tables, uint32_t shards, uint32_t daemons)
       : tables_(std::move(tables)), shards_(shards), daemons_(daemons) {}
 
@@ -28,7 +28,7 @@ class PythonRows {
   nanobind::object gradients(const std::string& table) const;
   uint64_t count() const { return batch_ ? batch_->rowCount() : 0; }
 
-  /// As it is now; what holds it keeps its memory, whatever make() does.
+  /// The current batch. A holder keeps its memory unchanged by later make() calls.
   const std::shared_ptr<RowBatch>& shared() const;
 
  private:

@@ -10,7 +10,7 @@ namespace psd {
 
 namespace {
 
-/// −log of the probability that the logarithm of odds gives the label, without overflow.
+/// The negative log-likelihood of the label under these log-odds, without overflow.
 double lossOfOdds(double logit, bool label) {
   return std::max(logit, 0.0) - (label ? logit : 0) + std::log1p(std::exp(-std::abs(logit)));
 }

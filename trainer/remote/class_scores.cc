@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-/// The cross-entropy of one row; `probabilities`, if not empty, become the softmax of its scores.
+/// The cross-entropy of one row. `probabilities`, if not empty, is set to the softmax of its scores.
 double lossOf(std::span<const float> scores, size_t label, std::span<double> probabilities) {
   const double most = *std::ranges::max_element(scores);
   double sum = 0;
@@ -26,7 +26,7 @@ Status checkLabels(const NamedTensor& output, std::span<const int64_t> labels) {
   for (const int64_t label : labels) {
     if (label >= 0 && static_cast<uint64_t>(label) < classes) continue;
     return {ErrorCode::invalidArgument,
-            fmt::format("label {} is none of the {} classes of {}", label, classes, output.toString())};
+            fmt::format("label {} is not one of the {} classes of {}", label, classes, output.toString())};
   }
   return {};
 }

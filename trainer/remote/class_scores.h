@@ -8,18 +8,18 @@
 
 namespace psd {
 
-/// What rows of scores come to beside the labels of what is true, one of each row.
+/// Sums over rows of class scores, compared with the true labels, one per row.
 struct ClassSums {
-  double loss = 0;   ///< cross-entropy, of all
-  double right = 0;  ///< of how many rows the label has the highest score
+  double loss = 0;   ///< sum of the rows' cross-entropies
+  double right = 0;  ///< number of rows whose label has the highest score
 };
 
-/// Whether each label is one of the classes, of which the last extent of the output is; the error names it
-/// (invalidArgument).
+/// Checks that each label is a valid class; the last extent of the output is the number of classes. The error
+/// (invalidArgument) names the label.
 Status checkLabels(const NamedTensor& output, std::span<const int64_t> labels);
 
-// With labels that passed that, and as many as the output has rows. Scores may be logits or
-// log-probabilities: the softmax of the latter are the probabilities.
+// The functions below require labels that have passed checkLabels(), one per row of the output. Scores may be
+// logits or log-probabilities, since the softmax of log-probabilities is the probabilities.
 
 /// The mean cross-entropy, and its gradient.
 LossResult meanCrossEntropy(const NamedTensor& output, std::span<const int64_t> labels);

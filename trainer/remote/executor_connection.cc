@@ -24,12 +24,12 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kMessageBytesMax = 260u << 20;  // of an answer: what an executor allows at most, and a bit
-constexpr uint64_t kEnvelopeBytes = 64u << 10;     // of a message, around its tensors
+constexpr uint64_t kMessageBytesMax = 260u << 20;  // of an answer: the executor's upper limit plus a margin
+constexpr uint64_t kEnvelopeBytes = 64u << 10;     // of a message, excluding its tensors
 constexpr uint64_t kBeatsPerSilence = 4;
 
-/// So many parts of a batch are calls at once: enough for stages and workers, and few against what all
-/// trainers together may have.
+/// The number of parts of a batch that are in flight at once: enough to keep stages and workers busy, but a
+/// small share of the calls that all trainers together may have.
 uint32_t partsUnderWay(const RemoteModule& module) {
   constexpr uint32_t kMost = 16, kShareOfQueue = 4;
   return std::clamp<uint32_t>(module.queue / kShareOfQueue, 1, kMost);
@@ -57,7 +57,7 @@ Result<StepResult> stepOf(Answer& answer) {
   PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
   if (answer.getOutcome() > schema::PushOutcome::LATE) {
     return Error{ErrorCode::protocolMismatch,
-                 "the executor tells of an outcome that this version does not know"};
+                 "the executor reports an outcome that is unknown to this version"};
   }
   return StepResult{static_cast<PushOutcome>(answer.getOutcome()), answer.getStaleness()};
 }
@@ -79,9 +79,9 @@ kj::Promise<Result<StepResult>> sendBackward(schema::RemoteTrainer::Client& trai
 
 Status checkParts(const RemoteModule& module, uint64_t parts) {
   const auto cannot = [&](const std::string& why) {
-    return Status(
-        ErrorCode::invalidArgument,
-        fmt::format("a batch cannot go in {} parts at the executor of '{}': {}", parts, module.name, why));
+    return Status(ErrorCode::invalidArgument,
+                  fmt::format("a batch cannot be divided into {} parts at the executor of '{}': {}", parts,
+                              module.name, why));
   };
   if (parts <= 1) return {};
   if (module.tables) return cannot("a module with embedding tables steps from one context");
@@ -90,7 +90,7 @@ Status checkParts(const RemoteModule& module, uint64_t parts) {
   return cannot(fmt::format("its `contexts` allows a trainer {}", module.contexts));
 }
 
-/// What is on the background thread. Made and called by the trainer's thread.
+/// The connection's state on the background thread. Constructed and called by the trainer's thread.
 class ExecutorConnection::Wire {
  public:
   explicit Wire(std::string executor) : executor_(std::move(executor)) {}
@@ -100,7 +100,7 @@ class ExecutorConnection::Wire {
 
   const std::string& executor() const { return executor_; }
   const RemoteModule& module() const { return module_; }
-  /// Whether the executor takes a message with these, which would else end the connection.
+  /// Checks that the executor accepts a message with these tensors; a larger one would end the connection.
   Status fits(const std::vector<NamedTensor>& tensors) const {
     const uint64_t bytes = totalBytes(tensors);
     if (bytes + kEnvelopeBytes <= messageBytes_ && tensors.size() <= wire::kTensorListMax) return {};
@@ -115,7 +115,7 @@ class ExecutorConnection::Wire {
   Status open(OwnFd fd, const Address& address, std::chrono::milliseconds timeout, const std::string& program,
               const TlsFiles& tls);
 
-  /// Runs `work()` on the background thread and waits for what it promises, a Result or a Status.
+  /// Runs `work()` on the background thread and waits for its promise of a Result or Status.
   template <class Answer, class Work>
   Answer call(Work work) {
     return io_.runSync([&](kj::AsyncIoContext&) -> kj::Promise<Answer> {
@@ -127,20 +127,19 @@ class ExecutorConnection::Wire {
       });
     });
   }
-  /// Ends whatever is called. From any thread.
+  /// Ends the call in progress and all later ones. From any thread.
   void interrupt() {
     io_.post([this] {
-      // So that the daemon hears of a goodbye; nobody waits for its answer.
+      // Best effort, so that the daemon receives a goodbye; the answer is not awaited.
       KJ_IF_MAYBE (trainer, trainer_) {
         if (!ended_)
           leaving_ = trainer->leaveRequest().send().ignoreResult().eagerlyEvaluate([](kj::Exception&&) {});
       }
-      end({ErrorCode::interrupted, "the trainer was told to stop"});
+      end({ErrorCode::interrupted, "the trainer was interrupted"});
     });
   }
 
-  /// Runs `work(session)` on the background thread, with the session that join() has given, and waits for
-  /// what it promises.
+  /// Runs `work(session)` on the background thread, with the session from join(), and waits for its promise.
   template <class Answer, class Work>
   Answer callTrainer(Work work) {
     return call<Answer>([&]() -> kj::Promise<Answer> {
@@ -155,7 +154,7 @@ class ExecutorConnection::Wire {
  private:
   kj::Promise<Status> greet(kj::AsyncIoContext& io, wire::Socket socket, const std::string& program);
   kj::Promise<Status> sayHello(const std::string& program);
-  /// Ends what is called when nothing has come for `silence_`.
+  /// Sends heartbeats, and ends all calls when nothing was received for `silence_`.
   kj::Promise<void> watch(kj::Timer& timer);
   void askForLife();
   void end(Error why) {
@@ -164,7 +163,7 @@ class ExecutorConnection::Wire {
     canceler_.cancel("the connection has ended");
   }
   void tearDown() {
-    end({ErrorCode::interrupted, "the trainer is gone"});
+    end({ErrorCode::interrupted, "the connection was closed"});
     watching_ = nullptr;
     asked_ = nullptr;
     leaving_ = nullptr;
@@ -178,14 +177,14 @@ class ExecutorConnection::Wire {
   std::chrono::milliseconds silence_{10'000};
   uint64_t messageBytes_ = kMessageBytesMax;
   IoThread io_;
-  // What follows belongs to the background thread.
+  // The members below belong to the background thread.
   kj::Canceler canceler_;
   std::optional<Error> ended_;
   kj::Maybe<wire::ClientRpc> rpc_;
   kj::Maybe<schema::Executor::Client> server_;
   kj::Maybe<schema::RemoteTrainer::Client> trainer_;
-  uint64_t heardBytes_ = UINT64_MAX;  // that had come by the last beat; nothing was asked before the first
-  uint64_t quietBeats_ = 0;           // in a row, between which nothing came
+  uint64_t heardBytes_ = UINT64_MAX;  // received by the last heartbeat; the initial value never matches
+  uint64_t quietBeats_ = 0;           // consecutive heartbeats without any received byte
   kj::Promise<void> watching_ = nullptr, asked_ = nullptr, leaving_ = nullptr;
 };
 
@@ -203,7 +202,7 @@ kj::Promise<Status> ExecutorConnection::Wire::greet(kj::AsyncIoContext& io, wire
 Status ExecutorConnection::Wire::open(OwnFd fd, const Address& address, std::chrono::milliseconds timeout,
                                       const std::string& program, const TlsFiles& tls) {
   const auto begin = [&](kj::AsyncIoContext& io) {
-    // What is thrown at once, by the first write, is an answer too.
+    // evalNow() also turns an exception of the first write into a rejected promise.
     auto greeted = kj::evalNow([&] {
                      return streamOver(io, std::move(fd), address, tls);
                    }).then([this, &io, &program](Result<wire::Socket> socket) -> kj::Promise<Status> {
@@ -220,13 +219,13 @@ Status ExecutorConnection::Wire::open(OwnFd fd, const Address& address, std::chr
           }
           if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
             return Status(ErrorCode::protocolMismatch,
-                          executor_ + ": who answers there is no psd-executor; is it a daemon?");
+                          executor_ + ": the peer is not a psd-executor; is it a daemon?");
           }
           if (exception.getType() == kj::Exception::Type::DISCONNECTED) {
             return Status(ErrorCode::unavailable,
                           executor_ +
-                              ": it closed the connection at once; its log tells why, as where it has "
-                              "as many `connections` as it may");
+                              ": it closed the connection at once; its log has the reason, such as the "
+                              "limit `connections`");
           }
           return Status(
               ErrorCode::unavailable,
@@ -264,14 +263,14 @@ kj::Promise<Status> ExecutorConnection::Wire::sayHello(const std::string& progra
 kj::Promise<void> ExecutorConnection::Wire::watch(kj::Timer& timer) {
   const kj::Duration interval = silence_.count() * kj::MILLISECONDS / kBeatsPerSilence;
   return timer.afterDelay(interval).then([this, &timer]() -> kj::Promise<void> {
-    // An answer may be long behind others, so all that comes is a sign of life. Counted in beats, as time in
-    // which this process stood still says nothing of the executor.
+    // Any received byte counts as a sign of life, since an answer may be queued behind others for long. Idle
+    // time is counted in heartbeats, so that time in which this process itself was stopped does not count.
     const uint64_t received = KJ_ASSERT_NONNULL(rpc_).stream().receivedBytes();
     quietBeats_ = received == heardBytes_ ? quietBeats_ + 1 : 0;
     heardBytes_ = received;
     if (quietBeats_ == kBeatsPerSilence) {
       end({ErrorCode::unavailable,
-           fmt::format("nothing came from the executor {} for {}", executor_, durationText(silence_))});
+           fmt::format("received nothing from the executor {} for {}", executor_, durationText(silence_))});
       return kj::READY_NOW;
     }
     askForLife();

@@ -17,38 +17,38 @@
 
 namespace psd {
 
-/// What an executor computes.
+/// The module that an executor computes, and its limits, from `hello`.
 struct RemoteModule {
   std::string name;
-  std::vector<ColumnSpec> inputs;  ///< what a forward pass takes of each sample
-  std::string version;             ///< of psd at the executor
-  /// What a trainer is to compute of the outputs; nothing: a kind that this version does not know.
+  std::vector<ColumnSpec> inputs;  ///< the columns of a sample that a forward pass takes
+  std::string version;             ///< psd version of the executor
+  /// The loss that a trainer computes from the outputs; nothing: its kind is unknown to this version.
   std::optional<LossSpec> loss;
-  bool exclusive = false;  ///< a trainer that has a context gets no second one until that ends
-  uint32_t contexts = 0;   ///< that each trainer may have
-  uint32_t queue = 0;      ///< calls that may be there, of all trainers together
-  bool tables = false;     ///< it has embedding tables, so that a step is of one context
+  bool exclusive = false;  ///< a trainer can have only one context at a time
+  uint32_t contexts = 0;   ///< limit of contexts per trainer
+  uint32_t queue = 0;      ///< limit of calls, of all trainers together
+  bool tables = false;     ///< it has embedding tables, so a step consists of one context only
 };
 
-/// Whether the executor takes a batch in so many parts, each in a context of its own.
+/// Checks that the executor accepts a batch divided into `parts` parts, each in a context of its own.
 Status checkParts(const RemoteModule& module, uint64_t parts);
 
-/// What joining told.
+/// The result of join().
 struct RemoteJoin {
   Rank rank;
   uint32_t worldSize = 0;
-  std::string policy;  ///< of the daemon, for people
-  std::string device;  ///< where the daemon's shards are, for people
+  std::string policy;  ///< of the daemon, human-readable
+  std::string device;  ///< of the daemon's shards, human-readable
   uint32_t shards = 0;
-  std::vector<uint64_t> daemons;  ///< which processes the daemons are
+  std::vector<uint64_t> daemons;  ///< identifiers of the daemons' processes
 };
 
 struct ForwardResult {
   std::vector<NamedTensor> outputs;
-  std::vector<Version> versions;  ///< per shard, of the parameters that the pass saw
+  std::vector<Version> versions;  ///< per shard, of the parameters that the pass read
 };
 
-/// A part of a batch, and what the trainer makes of its outputs: its share of the loss of the whole.
+/// A part of a batch, and the function that computes its share of the batch's loss from its outputs.
 struct BatchPart {
   std::vector<NamedTensor> inputs;
   RemoteLoss loss;
@@ -56,20 +56,21 @@ struct BatchPart {
 
 struct StepResult {
   PushOutcome outcome = PushOutcome::applied;
-  uint64_t staleness = 0;  ///< updates between the parameters of the forward pass and this gradient
+  uint64_t staleness = 0;  ///< updates between the forward pass's pull and the application of this gradient
 };
 
-/// A connection of a trainer to an executor (psd-executor), which computes forward and backward passes for it
-/// over a daemon's parameters. Usable without LibTorch and without a copy of the model. The calls are those
-/// of schema/executor.capnp, which documents them; each waits for its answer. Once the connection has broken,
-/// or nothing came over it for as long as the executor allows, every call fails (unavailable), and another
-/// object is to be made.
+/// A trainer's connection to an executor (psd-executor), which computes forward and backward passes over a
+/// daemon's parameters. Needs neither LibTorch nor a copy of the model. The calls are those of
+/// schema/executor.capnp, which documents them; each blocks until its answer arrives. Once the connection has
+/// broken, or was idle for longer than the executor's silence_ms, every call fails (unavailable) and the
+/// caller must make a new object.
 ///
-/// Owned by one thread, which makes all calls; a background thread does the input and output.
+/// Owned by one thread, which makes all calls; a background thread does the I/O.
 class ExecutorConnection {
  public:
-  /// Connects to tcp://HOST:PORT, unix:///PATH, or tls://HOST:PORT with the certificate in `tls`, and agrees
-  /// on the protocol: one attempt, within `timeout`. `program`: what this program calls itself, for people.
+  /// Connects to tcp://HOST:PORT, unix:///PATH, or tls://HOST:PORT with the certificate in `tls`, and does
+  /// the protocol handshake: one attempt, within `timeout`. `program`: the name of this program,
+  /// human-readable.
   static Result<std::unique_ptr<ExecutorConnection>> connect(const std::string& executor,
                                                              std::chrono::milliseconds timeout,
                                                              const std::string& program,
@@ -79,13 +80,14 @@ class ExecutorConnection {
 
   const RemoteModule& module() const;
 
-  /// Becomes a trainer of the executor's daemon, once. `incarnation`: drawn once in a trainer's life, not 0;
-  /// who comes back gives it again. `rowsAt`: of who has pushed rows of embedding tables, RemoteJoin::daemons
-  /// of that session, so that it is refused (modelMismatch) where these rows are lost.
+  /// Joins the executor's daemon as a trainer; once per connection. `incarnation`: a number other than 0,
+  /// drawn once per trainer process, which a rejoining trainer sends again. `rowsAt`: for a trainer that has
+  /// pushed rows of embedding tables, RemoteJoin::daemons of that session; the join is rejected
+  /// (modelMismatch) if these rows are lost.
   Result<RemoteJoin> join(const Membership& membership, uint64_t incarnation,
                           const std::vector<uint64_t>& rowsAt = {});
 
-  // After join(). `context`: any number that is not in use.
+  // The calls below require join(). `context`: any number that is not in use.
 
   Result<ForwardResult> forward(uint64_t context, const std::vector<NamedTensor>& inputs, bool training,
                                 int8_t priority = 0);
@@ -93,25 +95,28 @@ class ExecutorConnection {
   /// backward() and step() in one round trip.
   Result<StepResult> backwardAndStep(uint64_t context, const std::vector<NamedTensor>& outputGradients,
                                      Step step, uint32_t samples, int8_t priority = 0);
-  /// Of the parameters and tables with these names; none named: of all. A table gives two tensors: its rows'
-  /// gradients, f32[rows, dim], by its own name, then their ids, i64[rows], by that and ".ids".
+  /// The gradients of the named parameters and tables, or of all if `names` is empty. A table yields two
+  /// tensors: the gradients of its rows, f32[rows, dim], under its name, and their ids, i64[rows], under its
+  /// name plus ".ids".
   Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names = {});
-  /// `also`: further contexts, whose gradients are added; they end with the step.
+  /// Pushes the gradient of `context` and ends the context. `also`: further contexts, whose gradients are
+  /// added and which end, too.
   Result<StepResult> step(uint64_t context, Step step, uint32_t samples,
                           const std::vector<uint64_t>& also = {});
-  /// Forward and backward passes of parts of a batch, in contexts from `first` on. Several parts are under
-  /// way at once, few against the executor's `queue`, and each backward pass is asked for as soon as its
-  /// outputs are there, so that an executor does both in turn. Gives the sum of the losses, which are
-  /// computed on the background thread. After an Error some of the contexts may be there.
+  /// Forward and backward passes of the parts of a batch, in consecutive contexts from `first`. Several parts
+  /// are in flight at once (a small share of the executor's `queue`), and each backward pass is requested as
+  /// soon as its outputs arrive, so that the executor interleaves the two. Returns the sum of the losses,
+  /// which are computed on the background thread. After an Error some of the contexts may exist.
   Result<double> trainParts(uint64_t first, const std::vector<BatchPart>& parts);
   Status drop(uint64_t context);
   /// Says goodbye: the daemon counts this trainer as done.
   Status leave();
 
-  /// Allowed before join(). What the executor is at, as JSON.
+  /// The executor's state, as JSON. Allowed before join().
   Result<std::string> status();
 
-  /// The call under way, and all later ones, fail (interrupted). From any thread, while this object lives.
+  /// Makes the call in progress and all later ones fail (interrupted). From any thread, while this object
+  /// lives.
   void interrupt();
 
  private:

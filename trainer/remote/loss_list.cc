@@ -26,10 +26,10 @@ Result<Score> scoreSequences(const NamedTensor& output, const NamedTensor& targe
 
 namespace {
 
-/// The outputs that a loss takes. Somebody else's.
+/// The outputs that a loss takes. Does not own them.
 struct Taken {
   const NamedTensor* compared = nullptr;
-  const NamedTensor* penalty = nullptr;  ///< null: there is none
+  const NamedTensor* penalty = nullptr;  ///< null if there is none
 };
 
 Result<const NamedTensor*> findOutput(const std::vector<NamedTensor>& outputs, const std::string& name) {

@@ -9,29 +9,30 @@
 #include "trainer/task/named_tensor.h"
 #include "trainer/task/score.h"
 
-// What a trainer computes of outputs by itself, in host memory and without LibTorch.
+// Losses and scores that a trainer computes from outputs, in host memory and without LibTorch.
 
 namespace psd {
 
-/// One kind of loss. The target has as many samples as it is long, at least one, and is of the type that
-/// checkLoss() wants.
+/// One kind of loss. The first extent of the target is the number of samples, at least one; its type has
+/// passed checkLoss().
 struct LossEntry {
   LossKind kind;
-  /// The mean loss, and its gradient with respect to the output. invalidArgument: the output is not of these
-  /// samples, or the target not in range.
+  /// The mean loss, and its gradient with respect to the output. invalidArgument: the output's shape does not
+  /// match the samples, or the target is out of range.
   Result<LossResult> (*compute)(const NamedTensor& output, const NamedTensor& target);
-  /// Loss, first, and what else is scored.
+  /// The loss, first, and further metrics.
   Result<Score> (*score)(const NamedTensor& output, const NamedTensor& target);
 };
 
-/// In the order of LossKind. A new one is one file, a line in loss_list.cc, and one in LossKind.
+/// All losses, in the order of LossKind. To add one: a file here, a line in loss_list.cc, and one in
+/// LossKind.
 std::span<const LossEntry> lossList();
 
-/// The loss of a module's outputs, its penalty included, and its gradients with respect to them. nonFinite:
-/// it is not.
+/// The loss of a module's outputs, including its penalty, and the gradients with respect to the outputs.
+/// nonFinite: the loss is not finite.
 Result<LossResult> computeLoss(const LossSpec& loss, const std::vector<NamedTensor>& outputs,
                                const NamedTensor& target);
-/// Loss, first, and what else is scored.
+/// The loss, first, and further metrics.
 Result<Score> scoreOutputs(const LossSpec& loss, const std::vector<NamedTensor>& outputs,
                            const NamedTensor& target);
 

@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// What a trainer makes of outputs: the loss, and its gradients with respect to them.
+/// The loss of a module's outputs, and its gradients with respect to them.
 struct LossResult {
   double loss = 0;
   std::vector<NamedTensor> gradients;

@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-/// What is to be predicted: of each sequence all tokens but the first.
+/// The tokens to predict: all but the first of each sequence.
 Result<std::vector<int64_t>> predictedOf(const NamedTensor& output, const NamedTensor& target) {
   const uint64_t samples = target.shape.front(), length = target.shape.back();
   const bool fits = length > 1 && output.type == ElementType::f32 && output.shape.size() == 3 &&

@@ -12,7 +12,7 @@
 
 namespace psd {
 
-/// Whether an output is one number of f32 for each sample of the target, as a loss of that kind takes it.
+/// Checks that an output has one f32 value per sample of the target, as a loss of this kind requires.
 inline Status checkOnePerSample(LossKind kind, const NamedTensor& output, const NamedTensor& target) {
   const uint64_t samples = target.elementCount();
   const bool shaped = !output.shape.empty() && output.shape.front() == samples && output.shape.size() <= 2;
@@ -22,8 +22,8 @@ inline Status checkOnePerSample(LossKind kind, const NamedTensor& output, const 
                       output.toString(), samples)};
 }
 
-/// The mean over samples of a loss of one number each, and its gradient: `lossOf(value, truth)` gives the
-/// loss of a sample, and its slope.
+/// The mean over samples of a loss with one output value per sample, and its gradient. `lossOf(value, truth)`
+/// returns the loss of a sample and its derivative.
 template <class Truth, class LossOf>
 Result<LossResult> meanLoss(LossKind kind, const NamedTensor& output, const NamedTensor& target,
                             const LossOf& lossOf) {

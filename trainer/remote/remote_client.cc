@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// A call whose answer was waited for already.
+/// A call whose answer is available already.
 template <class T>
 class Answered final : public Pending<T>::Impl {
  public:

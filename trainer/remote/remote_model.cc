@@ -10,7 +10,7 @@ namespace psd {
 
 namespace {
 
-/// Of samples [begin, begin + count) alone.
+/// A copy of samples [begin, begin + count).
 NamedTensor partOf(const NamedTensor& tensor, uint64_t begin, uint64_t count) {
   const uint64_t bytes = tensor.bytes.size() / tensor.shape.front();
   NamedTensor part{tensor.name, tensor.type, tensor.shape, {}};
@@ -20,7 +20,7 @@ NamedTensor partOf(const NamedTensor& tensor, uint64_t begin, uint64_t count) {
   return part;
 }
 
-/// The loss of a part of a batch, as its share of the batch's.
+/// The loss and gradients of a part of a batch, scaled by the part's share of the batch.
 Result<LossResult> shareOf(const LossSpec& loss, const std::vector<NamedTensor>& outputs,
                            const NamedTensor& target, double share) {
   PSD_ASSIGN_OR_RETURN(LossResult result, computeLoss(loss, outputs, target));
@@ -38,13 +38,13 @@ Result<std::unique_ptr<RemoteModel>> RemoteModel::make(RemoteSteps& steps, uint3
   if (module.loss) {
     if (const Status known = checkLoss(*module.loss); !known.ok()) {
       return Error{known.error().code,
-                   "the loss of module '" + module.name + "' makes no sense: " + known.message()};
+                   "the loss of module '" + module.name + "' is invalid: " + known.message()};
     }
     return std::unique_ptr<RemoteModel>(new RemoteModel(steps, *module.loss, microBatches));
   }
   return Error{ErrorCode::protocolMismatch,
                "module '" + module.name +
-                   "' has a loss that this version does not know; the executor is psd " + module.version};
+                   "' has a loss that is unknown to this version; the executor is psd " + module.version};
 }
 
 std::vector<ColumnSpec> RemoteModel::inputs() const {

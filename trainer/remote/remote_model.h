@@ -10,23 +10,23 @@
 
 namespace psd {
 
-/// A model whose passes are computed at an executor, for the training loop: it has no parameters and no rows
-/// here, and what computeGradients() leaves, the gradients of the outputs, goes with RemoteClient::push().
-/// Takes the module's inputs, and the target of the loss that the executor tells of. Owned by the thread of
-/// `steps`, which outlives it.
+/// A model whose passes are computed at an executor, for the training loop. It has no parameters or rows in
+/// this process; computeGradients() leaves the gradients of the outputs, which RemoteClient::push() sends.
+/// Its columns are the module's inputs and the target of the loss that the executor reports. Owned by the
+/// thread of `steps`, which outlives it.
 class RemoteModel final : public Model {
  public:
-  /// `microBatches`: into so many parts a batch is divided, whose passes go on side by side; as checkParts()
-  /// allows. protocolMismatch: the module's loss is one of a newer version.
+  /// `microBatches`: the number of parts into which a batch is divided, whose passes overlap; must pass
+  /// checkParts(). protocolMismatch: the module's loss is unknown to this version.
   static Result<std::unique_ptr<RemoteModel>> make(RemoteSteps& steps, uint32_t microBatches = 1);
 
-  /// Of the module's name alone.
+  /// Has only the module's name.
   const ModelSpec& spec() const override { return spec_; }
   std::vector<ColumnSpec> inputs() const override;
   std::string device() const override { return "the executor at " + steps_.executor(); }
   std::span<float> parameters() override { return {}; }
   std::span<float> gradients() override { return {}; }
-  /// One array, and none to spare: a step waits for the one before.
+  /// One array and no spare one: steps do not overlap.
   Status reserve(uint32_t gradientArrays, bool spare) override;
   std::span<float> spareParameters() override { return {}; }
   void swapParameters() override {}

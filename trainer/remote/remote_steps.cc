@@ -16,10 +16,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPauseSlice{50};    // in which interrupt() is looked for
-constexpr milliseconds kShortWait{1'000};  // for room, of which nobody is told
+constexpr milliseconds kPauseSlice{50};    // interval between checks for interrupt()
+constexpr milliseconds kShortWait{1'000};  // overload shorter than this is not reported
 
-Error interruptedError() { return {ErrorCode::interrupted, "the trainer was told to stop"}; }
+Error interruptedError() { return {ErrorCode::interrupted, "the trainer was interrupted"}; }
 
 }  // namespace
 
@@ -45,7 +45,7 @@ Status RemoteSteps::connectUntil(Clock::time_point deadline) {
     if (trainer.ok()) {
       PSD_RETURN_IF_ERROR(checkSame((*trainer)->module()));
       const std::lock_guard hold(mutex_);
-      if (interrupted_) return interruptedError();  // interrupt() has seen the connection before only
+      if (interrupted_) return interruptedError();  // interrupt() has only seen the previous connection
       module_ = (*trainer)->module();
       trainer_ = *std::move(trainer);
       return {};
@@ -62,13 +62,13 @@ Status RemoteSteps::checkSame(const RemoteModule& module) const {
   if (!trainer_) return {};
   if (module.name != module_.name) {
     return {ErrorCode::invalidArgument,
-            fmt::format("the executor {} came back with module '{}'; this trainer trains '{}'",
-                        options_.executor, module.name, module_.name)};
+            fmt::format("the executor {} now has module '{}'; this trainer trains '{}'", options_.executor,
+                        module.name, module_.name)};
   }
   const bool same = module.inputs == module_.inputs && module.loss == module_.loss;
   if (same) return checkParts(module, parts_.size());
   return {ErrorCode::invalidArgument,
-          fmt::format("the executor {} came back with another module '{}', which takes {}; expected {}, and "
+          fmt::format("the executor {} now has another module '{}', which takes {}; expected {}, and "
                       "the same loss",
                       options_.executor, module.name, describeColumns(module.inputs),
                       describeColumns(module_.inputs))};
@@ -114,8 +114,9 @@ Result<RemoteJoin> RemoteSteps::joinFirst() {
     const Error& error = joined.error();
     if (!isRetryable(error.code) && error.code != ErrorCode::shuttingDown) return error;
     if (leftUntil(deadline) == milliseconds(0)) {
-      return Error{error.code, fmt::format("the executor {} let nobody in within {}: {}", options_.executor,
-                                           durationText(options_.connectTimeout), error.message)};
+      return Error{error.code,
+                   fmt::format("the executor {} did not admit this trainer within {}: {}", options_.executor,
+                               durationText(options_.connectTimeout), error.message)};
     }
     tellOnce(ClientEvent::What::broke, error, leftUntil(deadline));
     pause(std::min(backoff.next(), leftUntil(deadline)));
@@ -124,7 +125,7 @@ Result<RemoteJoin> RemoteSteps::joinFirst() {
 }
 
 Result<double> RemoteSteps::forward(std::vector<BatchPart> parts) {
-  if (parts.empty()) return Error{ErrorCode::invalidArgument, "forward() of no part of a batch"};
+  if (parts.empty()) return Error{ErrorCode::invalidArgument, "forward() needs at least one part of a batch"};
   PSD_RETURN_IF_ERROR(checkParts(module_, parts.size()));
   parts_ = std::move(parts);
   return persist([this] { return forwardOnce(); });
@@ -170,12 +171,12 @@ Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
       succeeded();
       return done;
     }
-    // The daemon has a part of this step from before the fault, of another gradient.
+    // The daemon has received slices of this step before the fault, from another gradient.
     if (again && done.error().code == ErrorCode::badSlice) {
       succeeded();
       return StepResult{PushOutcome::late, 0};
     }
-    // A session that ends after it has waited for other trainers' steps was none of the fault so far.
+    // Time that the step has waited for other trainers before its session ended does not count as fault time.
     if (faultySince_ && endsSession(done.error().code)) *faultySince_ += Clock::now() - start;
     PSD_RETURN_IF_ERROR(recover(done.error()));
     PSD_RETURN_IF_ERROR(forwardAgain());
@@ -204,7 +205,7 @@ Status RemoteSteps::leave() {
 }
 
 void RemoteSteps::interrupt() {
-  interrupted_ = true;  // before: whoever makes a connection after this looks
+  interrupted_ = true;  // first: connectUntil() checks it after it has stored a new connection
   const std::lock_guard hold(mutex_);
   if (trainer_) trainer_->interrupt();
 }
@@ -220,7 +221,7 @@ Status RemoteSteps::recover(const Error& error) {
                                     durationText(options_.retryTimeout))};
   }
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - now);
-  if (!endsSession(error.code)) {  // too many calls, or a context that was let go: the session is there
+  if (!endsSession(error.code)) {  // overloaded, or a context has expired: the session is still valid
     if (now >= *faultySince_ + kShortWait) tellOnce(ClientEvent::What::waits, error, left);
     pause(std::min(kPauseSlice, left));
     return interrupted_ ? Status(interruptedError()) : Status();
@@ -253,7 +254,7 @@ Status RemoteSteps::comeBack(const Error& cause, Clock::time_point deadline) {
   Backoff backoff(incarnation_ + context_);
   for (Error last = cause;;) {
     Status back = connectUntil(deadline);
-    // A first join is its caller's to make again.
+    // joinFirst() repeats a first join.
     if (back.ok() && joined_) back = joinOnce().status();
     if (back.ok()) return back;
     if (interrupted_) return interruptedError();

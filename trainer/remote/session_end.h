@@ -4,9 +4,9 @@
 
 namespace psd {
 
-/// Whether this answer of the daemon, or fault of the way to it, is the end of a remote trainer's session,
-/// and not only of what was asked for: the executor serves no more calls of it, and the trainer joins anew,
-/// where that may help. Of the connection between the two the same is true.
+/// Whether an error of the daemon, or of the connection to it, ends a remote trainer's session and not only
+/// the call: the executor rejects further calls, and the trainer joins again if the error is retryable. The
+/// same holds for errors of the connection between trainer and executor.
 inline bool endsSession(ErrorCode code) {
   switch (code) {
     case ErrorCode::unavailable:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kNameBytesMax = 200;
 constexpr uint32_t kExtentsMax = 8;
-constexpr uint64_t kReadsOfAMessage = 4;  // of each of its words, at most
+constexpr uint64_t kReadsOfAMessage = 4;  // limit of reads of each word
 
 static_assert(static_cast<uint16_t>(schema::ElementType::U8) == static_cast<uint16_t>(ElementType::u8),
               "schema::ElementType lists the types of psd::ElementType, in the same order");
@@ -28,17 +28,17 @@ Status checkLength(const List& in, const char* what) {
   return wrong(fmt::format("{} {}; expected {} at most", in.size(), what, kTensorListMax));
 }
 
-/// Name, type and shape, which tensors and columns have.
+/// Reads name, type and shape, which tensors and columns share.
 template <class Reader, class Value>
 Status readHead(Reader in, Value& out) {
   const std::string_view name = textIn(in.getName());
   if (name.empty() || name.size() > kNameBytesMax || !isUtf8(name)) {
-    return wrong(fmt::format("'{}' is no name of a tensor; expected 1 to {} bytes", printable(name, 40),
-                             kNameBytesMax));
+    return wrong(
+        fmt::format("'{}' is not a tensor name; expected 1 to {} bytes", printable(name, 40), kNameBytesMax));
   }
   out.name = name;
   if (in.getType() > schema::ElementType::U8) {
-    return wrong(fmt::format("tensor '{}' is of a type that this version does not know", printable(name)));
+    return wrong(fmt::format("tensor '{}' has a type that is unknown to this version", printable(name)));
   }
   out.type = static_cast<ElementType>(in.getType());
   if (in.getShape().size() > kExtentsMax) {
@@ -93,7 +93,7 @@ Result<std::vector<NamedTensor>> readTensors(capnp::List<schema::Tensor>::Reader
     const std::span<const std::byte> bytes = bytesIn(each.getData());
     const Result<uint64_t> expected = tensorBytes(tensor.type, tensor.shape);
     if (!expected.ok() || *expected != bytes.size()) {
-      return wrong(fmt::format("tensor {} comes with {} bytes; expected {}", tensor.toString(), bytes.size(),
+      return wrong(fmt::format("tensor {} has {} bytes; expected {}", tensor.toString(), bytes.size(),
                                expected.ok() ? std::to_string(*expected) : "fewer elements"));
     }
     tensor.bytes.assign(bytes.begin(), bytes.end());
@@ -125,7 +125,7 @@ void writeLoss(const LossSpec& loss, schema::Loss::Builder out) {
 }
 
 Result<std::optional<LossSpec>> readLoss(schema::Loss::Reader in) {
-  if (!in.hasTarget()) return std::optional(LossSpec());  // an executor of a version that tells of none
+  if (!in.hasTarget()) return std::optional(LossSpec());  // an older executor, which does not send a loss
   if (static_cast<uint16_t>(in.getKind()) >= kLossKinds.size()) return std::optional<LossSpec>();
   LossSpec loss;
   loss.kind = static_cast<LossKind>(in.getKind());
@@ -138,7 +138,7 @@ Result<std::optional<LossSpec>> readLoss(schema::Loss::Reader in) {
 
 Result<std::vector<uint64_t>> readDaemonNumbers(capnp::List<uint64_t>::Reader in) {
   if (in.size() > kPartitionsMax) {
-    return wrong(fmt::format("{} numbers of daemons; expected {} at most", in.size(), kPartitionsMax));
+    return wrong(fmt::format("{} daemon numbers; expected {} at most", in.size(), kPartitionsMax));
   }
   std::vector<uint64_t> numbers;
   for (const uint64_t number : in) numbers.push_back(number);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The only place that turns the values of schema/executor.capnp into psd's and back. Readers hold a peer's
-// bytes: everything is checked, nothing aborts.
+// Converts between the values of schema/executor.capnp and psd's types; no other code does. Readers hold
+// untrusted bytes of a peer: everything is checked, and errors are returned.
 
 #include <cstdint>
 #include <optional>
@@ -17,25 +17,25 @@
 
 namespace psd::wire {
 
-/// Most tensors, and columns, in one message.
+/// The maximum number of tensors, or of columns, in one message.
 inline constexpr uint32_t kTensorListMax = 256;
 
-/// How a message of at most so many bytes is read: each of its words a few times.
+/// Reader options for messages of at most `messageBytesMax` bytes: each word can be read a few times.
 capnp::ReaderOptions readingOf(uint64_t messageBytesMax);
 
-/// Copies the values.
 void writeTensors(std::span<const NamedTensor> tensors, capnp::List<schema::Tensor>::Builder out);
-/// Fails (invalidArgument) on what is no tensor: a wrong number of bytes, a name or type that there is not.
+/// Copies the values. invalidArgument: a tensor is malformed: a wrong number of bytes, an invalid name or
+/// type.
 Result<std::vector<NamedTensor>> readTensors(capnp::List<schema::Tensor>::Reader in);
 
 void writeColumns(std::span<const ColumnSpec> columns, capnp::List<schema::Column>::Builder out);
 Result<std::vector<ColumnSpec>> readColumns(capnp::List<schema::Column>::Reader in);
 
 void writeLoss(const LossSpec& loss, schema::Loss::Builder out);
-/// The default where nothing was told; nothing where its kind is none that this version knows.
+/// The default loss if the peer sent none; nothing if its kind is unknown to this version.
 Result<std::optional<LossSpec>> readLoss(schema::Loss::Reader in);
 
-/// Which processes daemons are; of as many as may serve a model.
+/// Identifiers of daemon processes; fails if there are more than can serve one model.
 Result<std::vector<uint64_t>> readDaemonNumbers(capnp::List<uint64_t>::Reader in);
 
 }  // namespace psd::wire

@@ -11,15 +11,15 @@
 
 namespace psd {
 
-/// Normal noise, drawn anew for each push of a trainer that pushes nothing else. Owned by the trainer's
-/// thread.
+/// Gaussian noise that a Byzantine trainer pushes instead of gradients, drawn for each push. Owned by the
+/// trainer's thread.
 class PushedNoise {
  public:
   PushedNoise(const ModelSpec& model, double deviation, uint64_t seed)
       : layout_(model), deviation_(deviation), random_(seed) {}
 
-  /// For all dense parameters, in the model's layout; valid until the next call for the same fragment, as
-  /// pushes of several may be under way.
+  /// Noise for all dense parameters, in the model's layout; valid until the next call for the same fragment,
+  /// as pushes of several fragments may be in flight.
   std::span<const float> draw(std::optional<uint32_t> fragment);
 
  private:

@@ -3,14 +3,14 @@
 namespace psd {
 namespace {
 
-/// A call that others may run beside. Used by the trainer's thread.
+/// A call during which other trainers may run. Used by the trainer's thread.
 template <class Info>
 class ScheduledCall final : public Pending<Info>::Impl {
  public:
   ScheduledCall(Pending<Info> call, Turns& turns, Rank rank)
       : call_(std::move(call)), turns_(turns), rank_(rank) {}
 
-  /// In virtual time nothing is known before it is waited for: else it would depend on the machine's speed.
+  /// Always false: in virtual time, polling would depend on the speed of the machine.
   bool done() const override { return false; }
   bool finished() const override { return call_.finished(); }
   Result<Info> wait() override {
@@ -24,14 +24,14 @@ class ScheduledCall final : public Pending<Info>::Impl {
   const Rank rank_;
 };
 
-/// Tells a learner that it has taken as many steps as it is to. Used by the trainer's thread.
+/// Resolves when a trainer has taken its number of local steps. Used by the trainer's thread.
 class VirtualRoundDue final : public Pending<RoundDue>::Impl {
  public:
   VirtualRoundDue(const VirtualPaces& paces, Rank rank) : paces_(paces), rank_(rank) {}
 
   bool done() const override { return paces_.due(rank_); }
   bool finished() const override { return true; }
-  Result<RoundDue> wait() override { return RoundDue::closing; }  // where it is done
+  Result<RoundDue> wait() override { return RoundDue::closing; }  // called only once done()
 
  private:
   const VirtualPaces& paces_;

@@ -14,11 +14,11 @@
 
 namespace psd {
 
-/// The client of a virtual trainer: whoever waits for a pull or push gives the turn to others until it is
-/// done, so that an answer may depend on what they do. With `noise` that is pushed in place of what the
-/// trainer has for dense parameters. Where the daemon tells slower learners by its clock to push earlier,
-/// `paces` tells them in virtual time. All else is as the client beneath it does it. Owned by the trainer's
-/// thread, as that client is, which outlives it; `paces` is used by whoever has the turn.
+/// The client of a virtual trainer: a wait for a pull or push yields the turn to other trainers until the
+/// call is done, as its answer may depend on them. With `noise`, the noise is pushed instead of the gradients
+/// of dense parameters. If the daemon would notify slower trainers by its clock to push earlier, `paces` does
+/// so in virtual time. All other calls are forwarded to the underlying client. Owned by the trainer's thread,
+/// like the underlying client, which outlives it; `paces` is used by the thread that has the turn.
 class ScheduledClient final : public Client {
  public:
   ScheduledClient(Client& client, Turns& turns, VirtualPaces& paces, Rank rank,

@@ -12,13 +12,13 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kEndless = 1ull << 40;  // steps: the schedule ends the run, not a trainer
+constexpr uint64_t kEndless = 1ull << 40;  // steps per trainer; the schedule ends the run instead
 
 }  // namespace
 
 struct Simulation::Trainer {
   Rank rank;
-  std::unique_ptr<Client> client;  ///< made and used by `thread`; interrupt() by whoever has the turn
+  std::unique_ptr<Client> client;  ///< created and used by `thread`; the director calls interrupt()
   std::optional<Result<TrainingSummary>> outcome;
   JoinInfo joined;
   uint64_t bytesPulled = 0, bytesPushed = 0;
@@ -41,7 +41,7 @@ Simulation::~Simulation() {
   }
 }
 
-// --- Of a trainer's thread -------------------------------------------------------------------------------
+// --- Trainer threads -------------------------------------------------------------------------------------
 
 Result<TrainingSummary> Simulation::train(Trainer& trainer) {
   const Rank rank = trainer.rank;
@@ -65,14 +65,14 @@ Result<TrainingSummary> Simulation::train(Trainer& trainer) {
   trainer.bytesPulled = client.bytesPulled();
   trainer.bytesPushed = client.bytesPushed();
   if (!summary.ok()) {
-    client.interrupt();  // whose goodbye nobody waits for
+    client.interrupt();  // no orderly leave() after an error
     return summary;
   }
   PSD_RETURN_IF_ERROR(client.leave());
   return summary;
 }
 
-// --- Of the director -------------------------------------------------------------------------------------
+// --- Director thread -------------------------------------------------------------------------------------
 
 Status Simulation::begin() {
   for (uint32_t rank = 0; rank < options_.trainers; rank++) {
@@ -90,7 +90,7 @@ Status Simulation::begin() {
     PSD_RETURN_IF_ERROR(firstError());
   }
   report_.joined = trainers_.front()->joined;
-  ClientOptions reading = options_.client;  // a reader has no codecs
+  ClientOptions reading = options_.client;  // observers use no codecs
   reading.codec.clear();
   reading.pullCodec.clear();
   PSD_ASSIGN_OR_RETURN(observer_, connect_(reading));
@@ -152,7 +152,7 @@ Status Simulation::drive(Rank rank) {
     turns_.run(rank);
     PSD_RETURN_IF_ERROR(firstError());
     if (turns_.state(rank) != Turns::State::calls) return {};
-    // An answer that is on its way is there when it is asked for again.
+    // A trainer that the daemon does not report as waiting gets its answer soon; run it again.
     PSD_ASSIGN_OR_RETURN(const std::vector<Rank> waiting, waiters());
     if (std::ranges::find(waiting, rank) != waiting.end()) return {};
   }
@@ -176,7 +176,7 @@ Status Simulation::settle() {
 void Simulation::finish() {
   turns_.declareOver();
   for (const Rank rank : turns_.in(Turns::State::sleeps)) turns_.run(rank);
-  // Whoever waited for these goes on; an error is told already, or nobody's concern any more.
+  // Lets the trainers that waited for these finish. Errors are already reported or no longer matter.
   if (observer_) (void)settle();
   for (const Rank rank : turns_.in(Turns::State::calls)) {
     trainers_[rank.value]->client->interrupt();
@@ -196,9 +196,9 @@ Status Simulation::firstError() const {
 
 Error Simulation::allWait() const {
   return {ErrorCode::notReady, "all " + std::to_string(options_.trainers) +
-                                   " virtual trainers wait for others that do not come (policy " +
+                                   " virtual trainers wait for more trainers to join (policy " +
                                    report_.joined.policy +
-                                   "); do its quorum, world_size or start_trainers ask for more?"};
+                                   "); check its quorum, world_size and start_trainers"};
 }
 
 }  // namespace psd

@@ -19,73 +19,75 @@
 
 namespace psd {
 
-/// What is simulated. A value type.
+/// Options of a simulation. A value type.
 struct SimulationOptions {
-  ClientOptions client;  ///< of each virtual trainer, and of who looks on
+  ClientOptions client;  ///< for each virtual trainer and the observer
   uint32_t trainers = 1;
   uint32_t batchSize = 32;
-  uint64_t seed = 1;              ///< of the order of the samples
-  std::optional<uint64_t> steps;  ///< of all trainers together; with `time`, whichever is first
-  std::optional<double> time;     ///< in virtual time
-  uint64_t scoreEvery = 0;        ///< steps of all trainers together; 0: the model is scored at the end alone
-  uint32_t byzantine = 0;         ///< so many trainers, the last ranks, push noise
-  double byzantineDeviation = 20;  ///< of that noise
+  uint64_t seed = 1;               ///< of the sample order
+  std::optional<uint64_t> steps;   ///< limit, over all trainers; with `time`, the first one reached counts
+  std::optional<double> time;      ///< limit, in virtual time
+  uint64_t scoreEvery = 0;         ///< steps over all trainers; 0: the model is scored only at the end
+  uint32_t byzantine = 0;          ///< number of trainers, the last ranks, that push noise
+  double byzantineDeviation = 20;  ///< standard deviation of the noise
 };
 
-/// Where a simulation is, at a moment when no call is under way but those that wait for others.
+/// A point of a simulation at which the only calls in flight are those that wait for other trainers.
 struct Moment {
-  uint64_t steps = 0;  ///< that the trainers have begun to push, or taken by themselves
+  uint64_t steps = 0;  ///< over all trainers: pushes started, or local steps taken
   double time = 0;     ///< virtual
 };
 
-/// What came of a simulation. A value type.
+/// The result of a simulation. A value type.
 struct SimulationReport {
-  JoinInfo joined;  ///< what the first trainer was told
+  JoinInfo joined;  ///< of the first trainer
   Moment end;
-  std::vector<TrainingSummary> trainers;  ///< by rank; staleness of what was answered
+  std::vector<TrainingSummary> trainers;  ///< by rank; staleness of answered pushes
   uint64_t bytesPulled = 0, bytesPushed = 0;
-  bool interrupted = false;  ///< shouldStop() ended it
-  std::string diverged;      ///< why the values are not finite any more; empty: they are
+  bool interrupted = false;  ///< ended by shouldStop()
+  std::string diverged;      ///< why the parameters are no longer finite; empty: they are
 };
 
-/// Virtual trainers in one process, each with a session and a rank of its own at a real daemon, that share a
-/// model and a data set. A schedule says in virtual time whose step is done next; no two calls are under way
-/// at a time but such that wait for another trainer, as rounds and bounds make them. So the daemon gets the
-/// same calls in the same order in every run, and the parameters have the same bits, unless something in the
-/// daemon goes by the clock.
+/// Virtual trainers in one process, each with its own session and rank at a real daemon, that share a model
+/// and a data set. A schedule decides in virtual time which trainer's step completes next. At most one call
+/// is in flight at a time, except calls that wait for another trainer because of a round or a staleness
+/// bound. So the daemon receives the same calls in the same order in every run, and the parameters are
+/// bit-identical, unless the daemon's behavior depends on the clock.
 ///
-/// Owned by one thread. The trainers' threads, each with its training loop and client, run by turns with it.
+/// Owned by one thread, the director. It takes turns with the trainers' threads, each of which has a training
+/// loop and a client.
 class Simulation {
  public:
   using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>;
-  /// Looks at the daemon's model by a client that observes.
+  /// Scores the daemon's model through an observer.
   using Scorer = std::function<Status(Client& observer, const Moment& moment)>;
 
-  /// `model`, `data` and what `connect` needs outlive it. checkFit(model, data); there are as many samples as
-  /// trainers.
+  /// `model`, `data` and everything that `connect` uses outlive it. Requires checkFit(model, data) and at
+  /// least one sample per trainer.
   Simulation(const SimulationOptions& options, StepTimes schedule, Model& model, const Dataset& data,
              Connect connect);
   ~Simulation();
 
-  /// Once. `scorer` is called every `scoreEvery` steps and at the end, once nothing moves any more.
+  /// Called once. `scorer` is called every `scoreEvery` steps and at the end, when all trainers sleep or
+  /// wait.
   Result<SimulationReport> run(const Scorer& scorer, const std::function<bool()>& shouldStop);
 
  private:
   struct Trainer;
 
-  /// What the thread of a trainer does, from its first turn to its last.
+  /// The body of a trainer's thread, from its first turn to its last.
   Result<TrainingSummary> train(Trainer& trainer);
   Status begin();
   /// Takes steps until the end of the run, in virtual time.
   Status takeSteps(const Scorer& scorer, const std::function<bool()>& shouldStop);
   bool ends(double next, const std::function<bool()>& shouldStop);
   Status score(const Scorer& scorer);
-  /// Lets the trainer run until it sleeps, has ended, or waits for others.
+  /// Runs the trainer until it sleeps, has ended, or waits for other trainers.
   Status drive(Rank rank);
-  /// Lets all run whose calls wait for nobody any more.
+  /// Runs all trainers whose calls no longer wait for others.
   Status settle();
   Result<std::vector<Rank>> waiters();
-  /// Lets every trainer say goodbye.
+  /// Has every trainer leave, and joins the threads.
   void finish();
   /// The first error of a trainer that has ended.
   Status firstError() const;
@@ -97,11 +99,11 @@ class Simulation {
   const Dataset& data_;
   const Connect connect_;
   Turns turns_;
-  VirtualPaces paces_;                              // of whoever has the turn
+  VirtualPaces paces_;                              // used by the thread that has the turn
   std::vector<std::unique_ptr<Trainer>> trainers_;  // by rank
   std::unique_ptr<Client> observer_;
   SimulationReport report_;
-  uint64_t scored_ = 0;  // steps at the newest score
+  uint64_t scored_ = 0;  // steps at the last score
 };
 
 }  // namespace psd

@@ -20,9 +20,9 @@ double uniform(Random& random) { return static_cast<double>(random.next() >> 11)
 }  // namespace
 
 std::string StepTimes::help() {
-  return "round_robin: each step takes as long; seed:S: times drawn at random; straggler[:factor=5,seed=0]: "
+  return "round_robin: all steps take the same time; seed:S: random times; straggler[:factor=5,seed=0]: "
          "the "
-         "last rank takes so many times as long, and a seed above 0 draws times as well";
+         "last rank takes `factor` times as long, and a seed above 0 makes times random";
 }
 
 StepTimes::StepTimes(std::string spec, uint32_t trainers, uint64_t seed, bool random, double lastFactor)
@@ -39,7 +39,7 @@ Result<StepTimes> StepTimes::parse(std::string_view text, uint32_t trainers) {
     const auto seed = toNumber<uint64_t>(rest);
     if (seed) return StepTimes(std::string(text), trainers, *seed, true, 1);
     return Error{ErrorCode::invalidArgument,
-                 "'" + printable(text) + "' has no seed; expected a whole number, as in seed:7"};
+                 "'" + printable(text) + "' has no seed; expected a whole number, like seed:7"};
   }
   NamedOptions options("schedule", name, rest);
   double factor = 1;

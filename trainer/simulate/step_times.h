@@ -11,20 +11,21 @@
 
 namespace psd {
 
-/// How long each step of each virtual trainer takes, in virtual time: an ordinary step takes 1 on average.
-/// The times of a rank are a function of the text and the rank alone. Used by one thread at a time.
+/// The duration of each step of each virtual trainer, in virtual time; a regular step takes 1 on average. The
+/// times of a rank depend on the specification and the rank alone. Used by one thread at a time.
 class StepTimes {
  public:
-  /// "round_robin": each step takes 1. "seed:S": times drawn from the exponential distribution of mean 1, so
-  /// that any trainer is the next with the same chance whatever was before. "straggler:factor=K,seed=S": the
-  /// last rank takes K times as long as the others, whose times are as of seed:S, or 1 where S is 0.
+  /// Parses a specification. "round_robin": each step takes 1. "seed:S": times from the exponential
+  /// distribution of mean 1, so that each trainer is equally likely to be next, independent of the past.
+  /// "straggler:factor=K,seed=S": the last rank takes K times as long as the others, whose times are those of
+  /// seed:S, or 1 if S is 0.
   static Result<StepTimes> parse(std::string_view text, uint32_t trainers);
-  /// The forms of the text, for people.
+  /// The forms of a specification, human-readable.
   static std::string help();
 
-  /// The time of the rank's next step; each call is of the step after.
+  /// The time of the rank's next step; each call advances by one step.
   double next(Rank rank);
-  /// The text with all its options.
+  /// The specification with all its options.
   const std::string& spec() const { return spec_; }
 
  private:
@@ -32,8 +33,8 @@ class StepTimes {
 
   std::string spec_;
   bool random_;
-  std::vector<Random> draws_;    // of each rank
-  std::vector<double> factors_;  // of each rank
+  std::vector<Random> draws_;    // by rank
+  std::vector<double> factors_;  // by rank
 };
 
 }  // namespace psd

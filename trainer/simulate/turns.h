@@ -10,44 +10,44 @@
 
 namespace psd {
 
-/// Whose turn it is: of several trainers' threads one runs at a time, and while one does the director's
-/// thread stands. What one thread wrote before it gave its turn back, the next one sees. Virtual time is what
-/// the director makes it.
+/// Schedules the trainers' threads: one of them runs at a time, and the director's thread blocks meanwhile. A
+/// handover synchronizes: a thread sees all writes made before the previous thread yielded its turn. The
+/// director sets the virtual time.
 ///
-/// The functions of a trainer are called on its thread, those of the director on the director's.
+/// Trainer functions are called on the trainer's thread, director functions on the director's.
 class Turns {
  public:
   enum class State {
-    sleeps,  ///< until its time
-    calls,   ///< a call of its client is under way
-    ended,   ///< its thread runs no more
+    sleeps,  ///< until its wake time
+    calls,   ///< waits for a call of its client
+    ended,   ///< its thread has ended
   };
 
   explicit Turns(uint32_t trainers);
 
-  // --- Of a trainer ------------------------------------------------------------------------------------
-  /// Before anything else.
+  // --- Trainer functions -------------------------------------------------------------------------------
+  /// Waits for the first turn; called before any other function.
   void awaitFirst(Rank rank) { places_[rank.value].go.acquire(); }
-  /// Lets time pass. False: the run is over.
+  /// Sleeps for `time`, in virtual time. False: the run is over.
   bool sleep(Rank rank, double time);
-  /// Gives the turn back while a call is under way; returns when it is worth looking whether that is done.
+  /// Yields the turn while a call is in flight; on return the caller checks whether the call is done.
   void awaitCall(Rank rank);
-  /// The last that the thread does.
+  /// Yields the last turn; called at the end of the thread.
   void end(Rank rank);
   /// Whether the run is over.
   bool over() const { return over_; }
 
-  // --- Of the director ---------------------------------------------------------------------------------
-  /// Lets the trainer run until it gives its turn back.
+  // --- Director functions ------------------------------------------------------------------------------
+  /// Runs the trainer until it yields its turn.
   void run(Rank rank);
-  /// Who of the sleepers wakes first; of several the lowest rank. Nothing: none sleeps.
+  /// The sleeping trainer that wakes first; the lowest rank of several. nullopt: none sleeps.
   std::optional<Rank> nextSleeper() const;
   double wakesAt(Rank rank) const { return places_[rank.value].wake; }
   State state(Rank rank) const { return places_[rank.value].state; }
   std::vector<Rank> in(State state) const;
   void setNow(double now) { now_ = now; }
   double now() const { return now_; }
-  /// From now on sleep() says that the run is over.
+  /// Ends the run: sleep() returns false from now on.
   void declareOver() { over_ = true; }
 
  private:
@@ -58,7 +58,7 @@ class Turns {
   };
   void giveBack(Place& place, State state);
 
-  std::deque<Place> places_;  // a semaphore does not move
+  std::deque<Place> places_;  // semaphores are not movable
   std::binary_semaphore back_{0};
   double now_ = 0;
   bool over_ = false;

@@ -12,12 +12,13 @@
 
 namespace psd {
 
-/// A virtual trainer's model: parameters and gradients of its own, in host memory, and a shared model that
-/// computes with them. Owned by the trainer's thread; only the trainer whose turn it is uses the shared one,
-/// which outlives it.
+/// A virtual trainer's model: its own parameters and gradients, in host memory, and a shared model that
+/// computes with them. Owned by the trainer's thread. The shared model outlives it and is used only by the
+/// trainer that has the turn.
 class VirtualModel final : public Model {
  public:
-  /// `whenComputed` is called when gradients are; false: they are not wanted any more (interrupted).
+  /// `whenComputed` is called after gradients are computed; if it returns false, they are discarded
+  /// (ErrorCode::interrupted).
   VirtualModel(Model& shared, std::function<bool()> whenComputed);
 
   const ModelSpec& spec() const override { return shared_.spec(); }
@@ -25,7 +26,7 @@ class VirtualModel final : public Model {
   std::string device() const override { return shared_.device(); }
   std::span<float> parameters() override { return span(parameters_); }
   std::span<float> gradients() override { return span(gradients_); }
-  /// Of one array of gradients, which takes no turns.
+  /// `gradientArrays` is ignored: there is one gradient array.
   Status reserve(uint32_t gradientArrays, bool spare) override;
   std::span<float> spareParameters() override { return spare_ ? span(spare_) : std::span<float>(); }
   void swapParameters() override { std::swap(parameters_, spare_); }

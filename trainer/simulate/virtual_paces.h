@@ -10,19 +10,19 @@
 
 namespace psd {
 
-/// How many steps virtual learners of different speed take before they push, where they make no rounds and
-/// their daemon says so (`dynamic_period`): what a daemon works out by its clock, in virtual time, so that it
-/// is the same in each run. Used by whichever thread has the turn.
+/// The number of local steps that virtual trainers of different speeds take before they push, under a policy
+/// without rounds and with `dynamic_period`. Does in virtual time what the daemon does by its clock, so that
+/// it is the same in each run. Used by the thread that has the turn.
 class VirtualPaces {
  public:
   explicit VirtualPaces(const Turns& turns) : turns_(turns) {}
 
-  /// What a trainer was told at its join, the same for all.
+  /// Initializes from a trainer's JoinInfo, which is the same for all.
   void know(const JoinInfo& joined);
-  /// Whether learners are told how many steps to take.
+  /// Whether the number of local steps is decided here; true after know() for such a policy.
   bool decide() const { return paces_.has_value(); }
 
-  // Where they are:
+  // Require decide():
   void begins(Rank rank) { paces_->begins(sessionOf(rank), now()); }
   void pushes(Rank rank, uint32_t steps) { paces_->pushes(sessionOf(rank), steps, now()); }
   bool due(Rank rank) const;

@@ -12,27 +12,27 @@
 
 namespace psd {
 
-/// What the values of a batch's tensor are.
+/// Element type of a tensor.
 enum class ElementType : uint8_t { f32, f64, i32, i64, u8 };
 
 std::string_view elementTypeName(ElementType type);
 size_t elementBytes(ElementType type);
 
-/// A named tensor per sample, which a data set has or a model takes. A value type.
+/// A named tensor per sample, provided by a data set or taken by a model. A value type.
 struct ColumnSpec {
-  /// Extent of what a model takes in any length.
+  /// An extent for which a model accepts any length.
   static constexpr uint64_t kAny = 0;
 
   std::string name;
   ElementType type = ElementType::f32;
   std::vector<uint64_t> shape;  ///< of one sample, row-major; empty: a scalar
-  uint64_t bound = 0;           ///< of whole numbers: they are below it, and not negative; 0: not limited
+  uint64_t bound = 0;           ///< whole numbers are from 0 to bound − 1; 0: not limited
 
-  /// For people: "image f32[1,28,28]", "label i64 below 10", "tokens i64[any] below 10000".
+  /// Human-readable: "image f32[1,28,28]", "label i64 below 10", "tokens i64[any] below 10000".
   std::string toString() const;
-  /// Type, shape and bound for people, without the name: "i64 below 10".
+  /// Human-readable type, shape and bound, without the name: "i64 below 10".
   std::string typeText() const;
-  /// Whether a model that takes this takes what a data set has in `column`.
+  /// Whether a model that takes this column accepts `column` of a data set.
   bool takes(const ColumnSpec& column) const;
   bool operator==(const ColumnSpec&) const = default;
 };
@@ -40,29 +40,30 @@ struct ColumnSpec {
 /// "image f32[1,28,28], label i64 below 10"
 std::string describeColumns(std::span<const ColumnSpec> columns);
 
-/// One column of some samples. Its memory is owned by its batch.
+/// One column of the samples of a batch. The batch owns its memory.
 struct BatchTensor {
   ColumnSpec column;             ///< of one sample
   std::vector<std::byte> bytes;  ///< [samples, …column.shape]; aligned for any element type
 };
 
-/// Some samples of a data set in host memory, as named tensors whose first dimension is the sample, and the
-/// rows of embedding tables that a model takes for them. Reused from step to step, so that its memory is
-/// allocated once. Owned by one thread.
+/// Samples of a data set in host memory, as named tensors whose first dimension is the sample, and the rows
+/// of embedding tables that a model needs for them. Reused from step to step, so that its memory is allocated
+/// once. Owned by one thread.
 class Batch {
  public:
-  /// Makes it `size` samples of `columns`, the values of which are then to be written, without any rows.
+  /// Resizes the batch to `size` samples of `columns`, whose values the caller then writes, and clears the
+  /// rows.
   void reshape(const std::vector<ColumnSpec>& columns, size_t size);
 
   size_t size() const { return size_; }
   const std::vector<BatchTensor>& tensors() const { return tensors_; }
-  /// The memory of a column's values, by its place among the columns.
+  /// The memory of a column's values, by the column's index.
   std::span<std::byte> bytesOf(size_t column) { return tensors_[column].bytes; }
-  /// See Model::lookUp(); filled in by whoever pulls.
+  /// See Model::lookUp(); filled in by the code that pulls.
   BatchRows& rows() { return rows_; }
   const BatchRows& rows() const { return rows_; }
 
-  /// The values of a column, row-major. Empty where there is no such column, or one of another type.
+  /// The values of a column, row-major. Empty if there is no such column or it has another type.
   template <class T>
   std::span<T> values(std::string_view column) {
     const BatchTensor* tensor = find(column, typeOf<T>());

@@ -26,7 +26,7 @@ std::optional<ElementType> elementTypeOf(std::string_view name) {
 
 bool isWhole(ElementType type) { return type != ElementType::f32 && type != ElementType::f64; }
 
-/// A number from 1 that fits in 32 bits, or 63 where it is a bound; nothing else.
+/// A number from 1 to `max`; nullopt for anything else.
 std::optional<uint64_t> countOf(std::string_view text, uint64_t max) {
   const auto value = toNumber<uint64_t>(text);
   return value && *value != 0 && *value <= max ? value : std::nullopt;
@@ -70,11 +70,10 @@ std::optional<ColumnSpec> parse(std::string_view text) {
 Result<ColumnSpec> readColumn(std::string name, std::string_view text) {
   std::optional<ColumnSpec> column = parse(text);
   if (!column) {
-    return Error{
-        ErrorCode::invalidArgument,
-        fmt::format("'{}' is no type of a column; expected f32, f64, i32, i64 or u8, then a sample's "
-                    "shape as [3,any], then of whole numbers \" below 10\"",
-                    printable(text, 60))};
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("'{}' is not a column type; expected f32, f64, i32, i64 or u8, then a sample's "
+                             "shape as [3,any], then of whole numbers \" below 10\"",
+                             printable(text, 60))};
   }
   column->name = std::move(name);
   return *std::move(column);

@@ -19,7 +19,7 @@ constexpr size_t kColumnsMax = 1000;
 
 constexpr std::array<std::string_view, 5> kMetricKinds{"mean", "share", "exponential", "root", "auc"};
 constexpr std::array<std::string_view, 3> kRowKinds{"zero", "uniform", "normal"};
-/// What a score has beside its metrics, in JSON.
+/// JSON keys of a score other than its metrics.
 constexpr std::array<std::string_view, 6> kTaken{"loss", "seconds", "model", "data", "samples", "versions"};
 
 template <size_t count>
@@ -57,7 +57,7 @@ void readColumns(ObjectReader root, ModelDeclaration& declaration) {
   if (declaration.columns.empty()) root.fail("columns", "must name at least one column");
 }
 
-/// Which columns the method outputs takes.
+/// Reads the columns that the method `outputs` takes.
 void readInputs(ObjectReader root, ModelDeclaration& declaration) {
   if (!root.has("inputs")) {
     declaration.inputs = declaration.columns;
@@ -74,7 +74,7 @@ void readInputs(ObjectReader root, ModelDeclaration& declaration) {
   if (declaration.inputs.empty()) root.fail("inputs", "must name at least one column");
 }
 
-/// The inputs that a table's rows are, by name, and whose columns their ids come from.
+/// Reads the inputs that are rows of a table, and the columns of their ids.
 void readRows(ObjectReader table, ModelDeclaration& declaration) {
   ObjectReader rows = table.object("rows");
   const auto taken = [&](const std::string& name) {
@@ -121,14 +121,14 @@ void readMetrics(ObjectReader root, ModelDeclaration& declaration) {
   for (const std::string& name : metrics.keys()) {
     const std::string kind = metrics.choice(name, "mean", listOf(kMetricKinds));
     if (name.empty() || !std::ranges::all_of(name, isPlain) || placeOf(kTaken, name) != kTaken.size()) {
-      metrics.fail(name, fmt::format("is no name of a metric: of letters, digits and _, and none of {}",
+      metrics.fail(name, fmt::format("is not a metric name: expected letters, digits and _, and none of {}",
                                      joined(kTaken, ", ")));
     }
     declaration.metrics.push_back({name, static_cast<MetricKind>(placeOf(kMetricKinds, kind))});
   }
 }
 
-/// What a trainer computes of what the method outputs gives.
+/// Reads the loss that a trainer computes from the result of the method `outputs`.
 void readOutputLoss(ObjectReader root, ModelDeclaration& declaration) {
   if (!root.has("output_loss")) return;
   ObjectReader in = root.object("output_loss");

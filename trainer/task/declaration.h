@@ -13,8 +13,7 @@
 
 namespace psd {
 
-/// What the file of a user's own model says of it beside its code and its values: psd.json, told of in
-/// docs/own_models.md. A value type.
+/// The metadata of a user's own model: psd.json, described in docs/own_models.md. A value type.
 struct ModelDeclaration {
   /// An input of the model: the rows of a table by the ids in a column.
   struct Rows {
@@ -28,14 +27,14 @@ struct ModelDeclaration {
   };
 
   std::vector<ColumnSpec> columns;
-  std::vector<ColumnSpec> inputs;  ///< those that the method outputs takes; all, where it does not say
+  std::vector<ColumnSpec> inputs;  ///< columns that the method `outputs` takes; default: all
   std::vector<TableSpec> tables;
   std::vector<Rows> rows;
   std::vector<DeclaredMetric> metrics;
-  LossSpec outputLoss;  ///< of what the method outputs gives
+  LossSpec outputLoss;  ///< loss of the result of the method `outputs`
 };
 
-/// The error names the place in the document, and `origin`.
+/// Errors name the key in the document, and `origin`.
 Result<ModelDeclaration> readDeclaration(std::string_view json, const std::string& origin);
 
 }  // namespace psd

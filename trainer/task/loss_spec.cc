@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-/// What the target of such a loss is, without its name.
+/// The type and shape of a loss's target, without a name.
 ColumnSpec targetOf(LossKind kind) {
   switch (kind) {
     case LossKind::crossEntropy: return {"", ElementType::i64, {}, 0};
@@ -36,7 +36,7 @@ Status checkLoss(const LossSpec& loss) {
   }
   if (loss.penalty.empty() || (!loss.output.empty() && loss.output != loss.penalty)) return {};
   return {ErrorCode::invalidArgument,
-          fmt::format("the penalty '{}' goes with the name of another output, which is compared",
+          fmt::format("the penalty '{}' requires the name of another output, which is compared",
                       printable(loss.penalty, 60))};
 }
 

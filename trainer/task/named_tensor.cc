@@ -21,7 +21,7 @@ uint64_t boundOfValues(const NamedTensor& tensor) {
   return bound;
 }
 
-/// What the values are below; 0: some are negative, or they are no whole numbers.
+/// Exclusive upper bound of the values; 0: some are negative, or they are not whole numbers.
 uint64_t boundOf(const NamedTensor& tensor) {
   switch (tensor.type) {
     case ElementType::i32: return boundOfValues<int32_t>(tensor);
@@ -43,7 +43,7 @@ const NamedTensor* findTensor(std::span<const NamedTensor> tensors, const std::s
 
 Status checkColumn(const NamedTensor& input, const ColumnSpec& column, uint64_t samples) {
   if (!input.shape.empty() && input.shape.front() == samples) {
-    // Looked through only where it matters.
+    // The values are scanned only if the column has a bound.
     ColumnSpec given{input.name, input.type, {input.shape.begin() + 1, input.shape.end()}, 0};
     if (column.bound != 0) given.bound = boundOf(input);
     if (given.shape.size() == column.shape.size() && column.takes(given)) return {};
@@ -61,7 +61,7 @@ std::string NamedTensor::toString() const {
 }
 
 Result<uint64_t> tensorBytes(ElementType type, std::span<const uint64_t> shape) {
-  // Extents behind a 0 count too: none makes a number of elements that is none.
+  // Extents after a 0 count too: their product must not overflow.
   uint64_t most = std::numeric_limits<int64_t>::max() / elementBytes(type), bytes = elementBytes(type);
   for (const uint64_t extent : shape) {
     if (extent > most) return Error{ErrorCode::invalidArgument, "a tensor larger than any memory"};

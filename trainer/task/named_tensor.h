@@ -11,15 +11,15 @@
 
 namespace psd {
 
-/// A tensor in host memory, as it travels between trainers and an executor. A value type.
+/// A tensor in host memory, as exchanged between trainers and an executor. A value type.
 struct NamedTensor {
   std::string name;
   ElementType type = ElementType::f32;
-  std::vector<uint64_t> shape;   ///< row-major; of inputs and outputs the first extent is the samples
+  std::vector<uint64_t> shape;   ///< row-major; the first extent of inputs and outputs is the samples
   std::vector<std::byte> bytes;  ///< the elements, without gaps; aligned for any element type
 
   uint64_t elementCount() const { return bytes.size() / elementBytes(type); }
-  /// The elements of a tensor whose type is that of T, which is the caller's to know.
+  /// The elements. The caller ensures that the tensor's type is T.
   template <class T>
   std::span<const T> values() const {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -28,26 +28,26 @@ struct NamedTensor {
   std::span<T> values() {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
-  /// For people: "scores f32[32,10]".
+  /// Human-readable: "scores f32[32,10]".
   std::string toString() const;
 };
 
-/// Bytes of a tensor's elements; nothing where there is no such size.
+/// Size of a tensor's elements in bytes; an error if it overflows.
 Result<uint64_t> tensorBytes(ElementType type, std::span<const uint64_t> shape);
 
 uint64_t totalBytes(std::span<const NamedTensor> tensors);
 
-/// Whether these are `columns`, each once and no others, of the same samples, at least one. The error names
-/// the tensor (invalidArgument).
+/// Checks that the inputs are exactly `columns`, with the same number of samples, at least one. The error
+/// (invalidArgument) names the tensor.
 Status checkInputs(std::span<const NamedTensor> inputs, std::span<const ColumnSpec> columns);
 
-/// The columns of a batch, with those names, as tensors.
+/// The columns of a batch named in `columns`, as tensors.
 std::vector<NamedTensor> tensorsOf(const Batch& batch, std::span<const ColumnSpec> columns);
 
-/// A batch of such tensors, which are as checkInputs() wants them, without rows.
+/// A batch, without rows, of inputs that passed checkInputs().
 Batch batchOf(std::span<const NamedTensor> inputs);
 
-/// Whether floating-point values are all finite; whole numbers are.
+/// Whether all floating-point values are finite; true for whole numbers.
 bool allFinite(const NamedTensor& tensor);
 
 }  // namespace psd

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-/// How often a score with label 1 is above one with label 0, over all pairs; of equal ones half counts.
+/// Share of all pairs in which the score with label 1 exceeds the one with label 0; ties count half.
 double areaUnderCurve(std::vector<float> negatives, std::vector<float> positives) {
   const auto isNan = [](float score) { return std::isnan(score); };
   if (negatives.empty() || positives.empty() || std::ranges::any_of(negatives, isNan) ||
@@ -23,7 +23,7 @@ double areaUnderCurve(std::vector<float> negatives, std::vector<float> positives
   std::ranges::sort(negatives);
   std::ranges::sort(positives);
   double wins = 0;
-  size_t below = 0, notAbove = 0;  // negatives, of the positive
+  size_t below = 0, notAbove = 0;  // negatives below, or not above, the positive
   for (const float positive : positives) {
     while (below < negatives.size() && negatives[below] < positive) ++below;
     while (notAbove < negatives.size() && negatives[notAbove] <= positive) ++notAbove;

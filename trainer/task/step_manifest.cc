@@ -59,13 +59,13 @@ Status StepManifest::checkRunsOn(std::string_view torchRelease, const Processor&
   const auto wrong = [](std::string what) { return Status(ErrorCode::invalidArgument, std::move(what)); };
   if (torch != torchRelease) {
     return wrong(fmt::format(
-        "was compiled for LibTorch {}, and this program has {}; expected one that is exported anew",
+        "was compiled for LibTorch {}, and this program has {}; expected one exported with that release",
         printable(torch, 40), torchRelease));
   }
   if (processor.machine != here.machine) {
-    return wrong(fmt::format(
-        "was compiled for {}, and this machine is {}; expected one that is exported on such a machine",
-        printable(processor.machine, 40), here.machine));
+    return wrong(
+        fmt::format("was compiled for {}, and this machine is {}; expected one exported on such a machine",
+                    printable(processor.machine, 40), here.machine));
   }
   std::vector<std::string> missing;
   for (const std::string& feature : processor.features) {
@@ -73,7 +73,7 @@ Status StepManifest::checkRunsOn(std::string_view torchRelease, const Processor&
   }
   if (missing.empty()) return {};
   return wrong(
-      fmt::format("was compiled for a CPU with {}, which this one has not; expected one that is exported on "
+      fmt::format("was compiled for a CPU with {}, which this one lacks; expected one exported on "
                   "this machine, or on an older one",
                   joined(missing, ", ")));
 }
@@ -86,8 +86,8 @@ Result<StepManifest> readStepManifest(std::string_view json, const std::string& 
   ObjectReader root(std::move(document));
   StepManifest manifest;
   const uint64_t format = root.integer("format", 0, 1, std::numeric_limits<uint32_t>::max());
-  if (format > kFormat) {  // whose other keys nobody here knows
-    return bad(fmt::format("format {} is of a later psd; expected {}", format, kFormat));
+  if (format > kFormat) {  // its other keys are unknown
+    return bad(fmt::format("format {} is from a later psd; expected {}", format, kFormat));
   }
   if (format == 0) root.fail("format", fmt::format("is missing; expected {}", kFormat));
   manifest.torch = root.text("torch", "");

@@ -14,27 +14,27 @@ namespace psd {
 /// A kind of processor. A value type.
 struct Processor {
   std::string machine;                ///< "x86_64"
-  std::vector<std::string> features;  ///< as /proc/cpuinfo has them: "avx2", …
+  std::vector<std::string> features;  ///< as in /proc/cpuinfo: "avx2", …
 
-  /// That of this machine.
+  /// The processor of this machine.
   static Processor here();
 };
 
-/// What a compiled training step, a .pt2, says of itself beside psd.json: psd_step.json, as
-/// scripts/export_step.py writes it. A value type.
+/// The metadata of a compiled training step (.pt2) besides psd.json: psd_step.json, written by
+/// scripts/export_step.py. A value type.
 struct StepManifest {
-  std::string torch;                 ///< of which release of LibTorch its code is: "2.11.0"
-  Processor processor;               ///< what its code may use of one
-  std::vector<TensorSpec> tensors;   ///< what is trained, in the order of its values and gradients
-  std::vector<std::string> outputs;  ///< of its score, in order
-  std::map<std::string, uint32_t, std::less<>> checksums;  ///< CRC-32 of each file in it, by name
+  std::string torch;                 ///< the LibTorch release it was compiled for: "2.11.0"
+  Processor processor;               ///< the CPU features that its code may use
+  std::vector<TensorSpec> tensors;   ///< the trained tensors, in the order of values and gradients
+  std::vector<std::string> outputs;  ///< names of the score's outputs, in order
+  std::map<std::string, uint32_t, std::less<>> checksums;  ///< CRC-32 of each file in the archive, by name
 
-  /// Whether this program with that LibTorch can run it on that processor; the error says why not, and what
-  /// would be right.
+  /// Checks that a program with this LibTorch release can run it on `processor`; the error states the
+  /// mismatch and what is expected.
   Status checkRunsOn(std::string_view torchRelease, const Processor& processor) const;
 };
 
-/// The error names the place in the document, and `origin`.
+/// Errors name the key in the document, and `origin`.
 Result<StepManifest> readStepManifest(std::string_view json, const std::string& origin);
 
 }  // namespace psd

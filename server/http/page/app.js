@@ -1,15 +1,15 @@
-// What the page does: follows the daemon, keeps what it says, has it shown, and sends what people ask for.
+// Page logic: follows the daemon's event stream, keeps its state, renders it, and sends the user's actions.
 import { Charts } from "/charts.js";
 import { show } from "/view.js";
 
-const kSecondsKept = 600;  // as the daemon keeps them
+const kSecondsKept = 600;  // as in the daemon
 const kHistoryMs = 60_000;
 const kRetryMs = 2000;
 const at = (id) => document.getElementById(id);
 const state = { status: null, point: null, events: [], daemons: [], history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, heard: 0 };
 let charts = null;
 
-// Where tokens are asked for, the one for this tab.
+// The token of this tab, if the daemon requires one.
 const headers = () => {
   const token = sessionStorage.getItem("token");
   return token ? { Authorization: `Bearer ${token}` } : {};
@@ -18,7 +18,7 @@ const headers = () => {
 async function fetched(path) {
   const answer = await fetch(path, { headers: headers(), cache: "no-store" });
   if (answer.status === 401 || answer.status === 403) {
-    sessionStorage.setItem("token", prompt("This daemon asks for a token of a reader or an administrator:") ?? "");
+    sessionStorage.setItem("token", prompt("This daemon requires a reader's or administrator's token:") ?? "");
   }
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
   return answer.json();
@@ -34,7 +34,7 @@ function patched(target, patch) {
   return result;
 }
 
-/// The value of a key; one that there is none of yet is made.
+/// The value of a key, created if missing.
 function kept(map, key, make) {
   if (!map.has(key)) map.set(key, make());
   return map.get(key);
@@ -51,7 +51,7 @@ function addReports(time) {
   }
 }
 
-/// Takes what the daemon said at a tick, whole or as what has changed.
+/// Applies a tick's document, whole or delta.
 function take(kind, data) {
   state.feed = kind === "whole" ? data : patched(state.feed, data);
   const { status, point, events, daemons, time } = state.feed;
@@ -82,10 +82,10 @@ function draw() {
   charts?.draw(state.history);
 }
 
-/// What the daemon keeps: its minutes go on, and of long series of losses it drops every other point.
+/// Reloads the daemon's history: its minutes advance, and it thins out long series of losses.
 async function readHistory() {
   const { reports, ...rest } = await fetched("/api/history.json");
-  // Trainers choose the names; an object has a few of its own.
+  // Names come from trainers and may collide with an object's own properties, hence Map.
   state.history = { ...rest, reports: new Map(Object.entries(reports).map(([rank, series]) => [rank, new Map(Object.entries(series))])) };
 }
 
@@ -116,7 +116,7 @@ async function run() {
       draw();
       await follow();
     } catch (error) {
-      console.debug("the daemon is not heard", error);
+      console.debug("no connection to the daemon", error);
     }
     await new Promise((resolve) => setTimeout(resolve, kRetryMs));
   }
@@ -155,14 +155,14 @@ async function act(name, body = {}) {
 }
 
 const asks = {
-  reload: ["Read the configuration again?", "What has changed in the file and may change now holds for all trainers at once.", "Reload"],
-  checkpoint: ["Take a checkpoint now?", "It is written while trainers go on.", "Take it"],
-  stop: ["Stop the daemon?", "The run ends for all trainers. What is configured to be saved is saved.", "Stop"],
+  reload: ["Reload the configuration?", "Changes in the file that can be applied at run time take effect for all trainers immediately.", "Reload"],
+  checkpoint: ["Write a checkpoint now?", "Training continues while it is written.", "Checkpoint"],
+  stop: ["Stop the daemon?", "The run ends for all trainers. The model is saved as configured.", "Stop"],
 };
 const actions = {
   async remove(trainer) {
-    const text = `Process ${trainer.pid} on ${trainer.host} counts as lost and is not let in again. Another process may take the rank.`;
-    if (await confirmed(`Remove the trainer of rank ${trainer.rank}?`, text, "Remove it")) act("remove", { rank: trainer.rank });
+    const text = `Process ${trainer.pid} on ${trainer.host} is evicted and may not join again. Another process may take the rank.`;
+    if (await confirmed(`Remove the trainer of rank ${trainer.rank}?`, text, "Remove")) act("remove", { rank: trainer.rank });
   },
 };
 

@@ -1,7 +1,7 @@
 // The charts, drawn by Chart.js from points of the history.
 import { bytes, clock, duration, number } from "/format.js";
 
-/// Bytes are drawn in MiB, so that the axis has round numbers.
+/// Bytes are scaled to MiB, for round numbers on the axis.
 const mebibytes = (value) => bytes(value * 1048576);
 
 const kSpanMin = 30;  // seconds
@@ -61,7 +61,7 @@ class TimeChart {
     };
   }
 
-  /// Shows lines: [{label, colour, points}], between two moments.
+  /// Shows lines, [{label, colour, points}], over a time range.
   show(lines, begin, end) {
     const { chart } = this;
     this.span = end - begin;
@@ -96,12 +96,13 @@ export class Charts {
     this.range = 600;
   }
 
-  /// history: {series, seconds, minutes, reports}, as /api/history.json gives it, but for the reports: a Map by rank of Maps by name.
+  /// history: {series, seconds, minutes, reports} as in /api/history.json, except that reports is a Map by rank of Maps
+  /// by name.
   draw(history) {
     const fine = history.seconds, coarse = history.minutes;
     const last = fine.length ? fine[fine.length - 1][0] : Date.now() / 1000;
     const first = this.range > 600 && coarse.length ? coarse[0][0] : fine.length ? fine[0][0] : last;
-    // A daemon that is young fills the chart as well.
+    // Make the data of a young daemon fill the chart as well.
     const begin = Math.max(last - this.range, Math.min(first, last - kSpanMin));
     const points = this.range > 600 ? joined(coarse, fine) : fine;
     const shown = points.filter((point) => point[0] >= begin);
@@ -113,7 +114,7 @@ export class Charts {
   }
 }
 
-/// The minutes, and after them the seconds that are in none yet.
+/// The minutes, followed by the seconds not yet covered by them.
 function joined(coarse, fine) {
   const end = coarse.length ? coarse[coarse.length - 1][0] : 0;
   return [...coarse, ...fine.filter((point) => point[0] > end)];

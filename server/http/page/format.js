@@ -1,4 +1,4 @@
-// Numbers and durations for people, as psd status writes them.
+// Formats numbers and durations like `psd status`.
 
 export function number(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";

@@ -1,4 +1,4 @@
-// Shows the status document: everything of the page but the charts.
+// Renders the status document: everything on the page except the charts.
 import { bytes, clock, duration, number, plural } from "/format.js";
 import { seriesColour } from "/charts.js";
 
@@ -32,29 +32,29 @@ function swatch(colour, text) {
   return whole;
 }
 
-/// What a person is to know first: [level, title, reason].
+/// The headline: [level, title, reason].
 export function judge(status, daemons, silentFor) {
-  if (silentFor > 5) return ["bad", "No word from the daemon", `since ${duration(silentFor)}; trying again`];
+  if (silentFor > 5) return ["bad", "No connection to the daemon", `for ${duration(silentFor)}; retrying`];
   const { durability, waiting, trainers } = status;
   const error = durability.error || durability.log?.error;
-  if (error) return ["bad", "Nothing can be saved", error];
-  if (status.state === "stopping") return ["warn", "Stopping", "what has begun is finished and saved"];
-  if (status.state === "moved") return ["warn", "Moved", `the model is at ${status.moved_to.join(" ")} now`];
+  if (error) return ["bad", "Saving fails", error];
+  if (status.state === "stopping") return ["warn", "Stopping", "finishing and saving work in progress"];
+  if (status.state === "moved") return ["warn", "Moved", `the model is now at ${status.moved_to.join(" ")}`];
   const name = status.model?.name ?? "a model";
-  if (status.state === "standby") return ["good", `Standby of ${name}`, "in sync: it takes over where the primary dies"];
-  if (status.state === "following") return ["warn", "Following", "not in sync yet: it could not take over"];
+  if (status.state === "standby") return ["good", `Standby of ${name}`, "in sync: takes over if the primary fails"];
+  if (status.state === "following") return ["warn", "Following", "not in sync yet: cannot take over"];
   if (status.state === "waiting") return ["warn", "Waiting", status.group.waits];
-  if (status.state !== "serving") return ["warn", "Waiting for a model", status.model ? `the first trainer brings the values of ${name}` : "the first trainer brings it"];
+  if (status.state !== "serving") return ["warn", "Waiting for a model", status.model ? `the first trainer initializes ${name}` : "the first trainer defines it"];
   const away = trainers.filter((trainer) => !trainer.connected);
   if (away.length) return ["warn", `Serving ${name}`, `rank ${away.map((each) => each.rank).join(", ")} is not connected`];
   let awaited = null;
   for (const each of waiting.flatMap((wait) => wait.for)) if (!awaited || each.waited_seconds > awaited.waited_seconds) awaited = each;
-  if (awaited && awaited.waited_seconds > 5) return ["warn", `Serving ${name}`, `rank ${awaited.rank} is waited for since ${duration(awaited.waited_seconds)}`];
+  if (awaited && awaited.waited_seconds > 5) return ["warn", `Serving ${name}`, `waiting for rank ${awaited.rank} for ${duration(awaited.waited_seconds)}`];
   const gone = daemons.filter((each) => each.asked && !each.answers);
   if (gone.length) return ["warn", `Serving ${name}`, `away: ${gone.map((each) => `daemon ${each.partition} at ${each.address}`).join(", ")}`];
   const size = status.world_size ? `${trainers.length} of ${status.world_size}` : String(trainers.length);
-  const lost = status.trainers_lost ? `, ${plural(status.trainers_lost, "trainer")} lost so far` : "";
-  return ["good", `Serving ${name}`, `${size} trainers are in${lost}`];
+  const lost = status.trainers_lost ? `, ${plural(status.trainers_lost, "trainer")} lost` : "";
+  return ["good", `Serving ${name}`, `${size} trainers joined${lost}`];
 }
 
 function showState(status, daemons, silentFor) {
@@ -69,10 +69,10 @@ function showTiles(status, point) {
   const value = (name) => point?.[name] ?? null;
   const samples = status.samples;
   const tiles = [
-    ["gradients", "Gradients", number(value("gradients")), "/s", `${number(status.counters.gradients)} in all`],
+    ["gradients", "Gradients", number(value("gradients")), "/s", `${number(status.counters.gradients)} total`],
     ["samples", "Samples", number(value("samples")), "/s", samples ? `${number(samples.done)} of ${number(samples.epoch * samples.epochs)} done` : "steps × batch"],
-    ["pulled", "Pulled", bytes(value("pull_bytes")), "/s", `${bytes(status.counters.pull_bytes)} in all`],
-    ["pushed", "Pushed", bytes(value("push_bytes")), "/s", `${bytes(status.counters.push_bytes)} in all`],
+    ["pulled", "Pulled", bytes(value("pull_bytes")), "/s", `${bytes(status.counters.pull_bytes)} total`],
+    ["pushed", "Pushed", bytes(value("push_bytes")), "/s", `${bytes(status.counters.push_bytes)} total`],
     ["staleness", "Staleness, median", number(value("staleness_median") === null ? null : Math.round(value("staleness_median"))), "", `99 % ≤ ${number(value("staleness_99") === null ? null : Math.ceil(value("staleness_99")))}`],
     ["apply", "Apply, median", duration(value("apply_seconds_median")), "", `99 % ≤ ${duration(value("apply_seconds_99"))}`],
     ["rounds", "Rounds", number(status.histograms.round_seconds.count), "", status.histograms.round_seconds.count ? `${duration(status.histograms.round_seconds.sum / status.histograms.round_seconds.count)} each` : "no synchronous group"],
@@ -95,10 +95,10 @@ function doing(trainer) {
 
 const kReportsShown = 6;
 
-/// Where the largest value of all histograms lies, which have the same bounds.
+/// Number of buckets up to the largest value in any of the histograms, which share their bounds.
 const bucketsUsed = (histograms) => Math.max(1, ...histograms.map(({ buckets }) => buckets.findLastIndex((each) => each.count > 0) + 1));
 
-/// The first buckets of a histogram, each as high as it has a share of the largest.
+/// Renders the first `count` buckets, with heights relative to the largest.
 function bars({ buckets }, count) {
   const shown = buckets.slice(0, count), most = Math.max(1, ...shown.map((each) => each.count));
   const all = node("span", "", "bars");
@@ -150,26 +150,26 @@ function showWaiting(status) {
   const waits = status.waiting.map((wait) => {
     const row = node("div", "", "wait");
     row.append(node("div", `${several ? `${wait.group} · ` : ""}${wait.policy}, ${wait.what}`, "quiet"));
-    const who = wait.ranks.length > 1 ? `ranks ${wait.ranks.join(", ")} wait` : wait.ranks.length ? `rank ${wait.ranks[0]} waits` : "nobody waits yet";
-    row.append(node("div", who + (wait.for.length ? " for " + wait.for.map((each) => `rank ${each.rank} since ${duration(each.waited_seconds)}`).join(", ") : "")));
+    const who = wait.ranks.length > 1 ? `ranks ${wait.ranks.join(", ")} wait` : wait.ranks.length ? `rank ${wait.ranks[0]} waits` : "no trainer is waiting yet";
+    row.append(node("div", who + (wait.for.length ? " for " + wait.for.map((each) => `rank ${each.rank} (${duration(each.waited_seconds)})`).join(", ") : "")));
     return row;
   });
   const others = status.trainers.filter((trainer) => trainer.waits_for === "model" || trainer.waits_for === "samples");
   for (const trainer of others) {
-    const row = node("div", `rank ${trainer.rank} waits for ${trainer.waits_for === "model" ? "the model's first values" : "samples"}`, "wait");
+    const row = node("div", `rank ${trainer.rank} waits for ${trainer.waits_for === "model" ? "the model's initial values" : "samples"}`, "wait");
     waits.push(row);
   }
-  at("waiting").replaceChildren(...(waits.length ? waits : [node("p", "Nobody waits for another trainer.", "none")]));
+  at("waiting").replaceChildren(...(waits.length ? waits : [node("p", "No trainer is waiting.", "none")]));
 }
 
 const ranksText = (ranks) => (ranks.length ? ranks.join(", ") : "–");
 
-/// Whether parameters are in several groups: where all are in one, its name tells nothing.
+/// Whether parameters are in several groups; the name of a single group carries no information.
 const severalGroups = (status) => new Set([...status.shards, ...status.row_shards, ...status.rounds].map((each) => each.group)).size > 1;
 
-/// Who is waited for in a group's open round, and since when.
+/// The ranks that a group's open round waits for, and for how long.
 function awaitedIn(status, group) {
-  return status.waiting.filter((wait) => wait.group === group).flatMap((wait) => wait.for.map((each) => `${each.rank} since ${duration(each.waited_seconds)}`));
+  return status.waiting.filter((wait) => wait.group === group).flatMap((wait) => wait.for.map((each) => `${each.rank} (${duration(each.waited_seconds)})`));
 }
 
 function graceOf(rounds) {
@@ -188,11 +188,11 @@ function leftOutOf(rounds) {
   return whole;
 }
 
-/// A row for each group whose policy makes rounds, under fragments one for each of them.
+/// One row per group whose policy has rounds; each fragment is a group.
 function showRounds(status) {
   at("rounds-card").hidden = status.rounds.length === 0;
   const several = severalGroups(status);
-  const heads = ["policy", "closed", "in the last", "late in it", "took", "grace", "here now", "missing now", "left out"];
+  const heads = ["policy", "closed", "in last", "late", "took", "grace", "contributed", "missing", "left out"];
   table("rounds", several ? ["group", ...heads] : heads, status.rounds.map((each) => {
     const cells = [
       each.generation === null ? each.policy : `${each.policy}, generation ${each.generation}`, number(each.closed),
@@ -217,13 +217,13 @@ function gauge(name, used, limit, format = bytes) {
 function showMemory(status) {
   const limits = status.limits;
   at("memory").replaceChildren(
-    gauge("messages coming in", status.in_flight_bytes, limits.in_flight_bytes),
-    gauge("gradients gathered", status.staged_bytes, limits.staged_bytes),
-    gauge("copies for pulls", status.snapshot_bytes, limits.snapshot_bytes),
-    gauge("answers queued", status.outgoing_bytes, limits.all_outgoing_bytes),
+    gauge("incoming messages", status.in_flight_bytes, limits.in_flight_bytes),
+    gauge("gathered gradients", status.staged_bytes, limits.staged_bytes),
+    gauge("pull snapshots", status.snapshot_bytes, limits.snapshot_bytes),
+    gauge("queued answers", status.outgoing_bytes, limits.all_outgoing_bytes),
     gauge("rings", status.ring_bytes, limits.all_rings_bytes),
     gauge("waiting for the log", status.log_pending_bytes, limits.log_pending_bytes),
-    ...(status.arriving_bytes > 0 ? [gauge("a model that comes", status.arriving_bytes, limits.arriving_bytes)] : []));
+    ...(status.arriving_bytes > 0 ? [gauge("incoming model", status.arriving_bytes, limits.arriving_bytes)] : []));
 }
 
 const kStripFrom = 17;
@@ -233,7 +233,7 @@ function showShards(status) {
                   ...status.row_shards.map((each) => ({ ...each, size: each.rows, unit: "rows" }))];
   const most = Math.max(1, ...shards.map((each) => each.version));
   at("shards-count").textContent = shards.length ? String(shards.length) : "";
-  if (!shards.length) return at("shards").replaceChildren(node("p", "None before there is a model.", "none"));
+  if (!shards.length) return at("shards").replaceChildren(node("p", "No model yet.", "none"));
   const several = severalGroups(status);
   const text = (each) => `${each.id}${several ? ` · ${each.group}` : ""} · ${number(each.size)} ${each.unit} on ${each.device}`;
   if (shards.length < kStripFrom) {
@@ -261,20 +261,20 @@ function showTables(status) {
     number(each.pushed_rows), number(each.new_rows), number(each.evicted_rows)]));
 }
 
-/// What the daemon is to its standby, or its primary.
+/// The daemon's standby, or its own state as a standby.
 function standby(group) {
   if (group.role !== "primary") return `${group.waits || `this one, of ${group.primary}`}; ${bytes(group.lag_bytes)} to apply`;
-  if (!group.follower) return "none: nobody follows";
+  if (!group.follower) return "none: no follower";
   return `${group.follower}${group.standby === group.follower ? "" : ", not in sync yet"}; ${bytes(group.lag_bytes)} behind`;
 }
 
 function showDurability(status) {
   at("checkpoint").hidden = status.durability.type === "none";
   const { type, path, last_checkpoint: last, checkpoints, checkpoint_failures: failures, error, log } = status.durability;
-  const rows = [["durability", type === "none" ? "none: the model ends with the daemon" : `${type} in ${path}`]];
+  const rows = [["durability", type === "none" ? "none: the model is lost when the daemon ends" : `${type} in ${path}`]];
   if (type !== "none") {
     rows.push(["checkpoints", `${checkpoints}${failures ? `, ${failures} failed` : ""}`]);
-    rows.push(["the newest", last ? `${duration(last.age_seconds)} ago, ${bytes(last.written_bytes)} in ${duration(last.duration_seconds)}` : "none yet"]);
+    rows.push(["newest", last ? `${duration(last.age_seconds)} ago, ${bytes(last.written_bytes)} in ${duration(last.duration_seconds)}` : "none yet"]);
   }
   if (log) rows.push(["log", `${number(log.records)} records, ${bytes(log.written_bytes)}`]);
   if (status.group) rows.push(["standby", standby(status.group)]);
@@ -292,7 +292,7 @@ function answering(daemon) {
   return badge;
 }
 
-/// Where its page is: what another daemon says of that is followed only where it leads to a page.
+/// A link to the daemon's page, only if its address is an HTTP URL: it was reported by another daemon.
 function pageOf(daemon) {
   if (daemon.here || !/^https?:\/\//.test(daemon.page)) return daemon.address;
   const link = node("a", daemon.address);
@@ -310,7 +310,7 @@ function showDaemons(daemons) {
   at("daemons-card").hidden = daemons.length < 2;
   const away = daemons.filter((each) => each.asked && !each.answers).length;
   at("daemons-count").textContent = `${daemons.length}${away ? `, ${away} away` : ""}`;
-  table("daemons", ["partition", "address", "", "role", "epoch", "standby", "gradients", "trainers", "memory"], daemons.map((each) => [
+  table("daemons", ["partition", "address", "", "role", "term", "standby", "gradients", "trainers", "memory"], daemons.map((each) => [
     String(each.partition), pageOf(each), answering(each), `${each.role || "–"}${each.here ? ", this one" : ""}`, each.epoch ? String(each.epoch) : "–", standbyOf(each),
     each.answers ? `${number(each.gradients_per_second)}/s` : "–", each.answers ? String(each.trainers) : "–", each.state ? bytes(each.resident_bytes) : "–"]));
 }

@@ -14,7 +14,7 @@ std::shared_ptr<const Aggregator> readAggregator(ObjectReader& in) {
   for (const AggregatorEntry& entry : kAggregatorList) {
     if (entry.type == type) return entry.read(in);
   }
-  return kAggregatorList.front().read(in);  // choice() answers with one of them
+  return kAggregatorList.front().read(in);  // unreachable: choice() returns a listed type
 }
 
 std::string aggregatorHelp() { return helpOf(kAggregatorList); }

@@ -12,37 +12,37 @@
 
 namespace psd {
 
-/// Decides how the contributions of a synchronous round become one gradient. Element by element that is the
-/// work of the storages, which know two operations for it (Combination); an aggregator says which and with
-/// what. Immutable; thread-safe.
+/// Decides how the contributions of a synchronous round are combined into one gradient. The elementwise work
+/// is done by the storages, which implement two operations (Combination); an aggregator selects the operation
+/// and its arguments. Immutable; thread-safe.
 class Aggregator {
  public:
   virtual ~Aggregator() = default;
 
   virtual std::string_view name() const = 0;
-  /// The least number of contributions with which the rule has a meaning and its guarantee; no round's quorum
-  /// may be below.
+  /// The minimum number of contributions for which the rule is defined and its guarantee holds; the quorum of
+  /// a round must not be lower.
   virtual uint32_t contributionsMin() const { return 1; }
-  /// Whether it sets the contributions against one another, of which a device may take a limited number
-  /// (Backend::comparedMax()).
+  /// Whether it compares contributions with one another. A device may limit the number of contributions
+  /// compared (Backend::comparedMax()).
   virtual bool compares() const { return true; }
-  /// Whether combine() must be told the distances between contributions over the whole model.
+  /// Whether combine() requires the pairwise distances between contributions over the whole model.
   virtual bool needsDistances() const { return false; }
-  /// Whether it goes by the weights of contributions; else all count alike.
+  /// Whether it uses the weights of contributions; otherwise all count equally.
   virtual bool weighs() const { return false; }
-  /// Whether the sum that contributions become has weights of its own in each tensor: those of weigh() in
-  /// place of combine()'s.
+  /// Whether the weighted sum has separate weights for each tensor, from weigh() instead of combine().
   virtual bool byTensor() const { return false; }
-  /// byTensor(): whether weigh() must be told the products of the contributions to this tensor.
+  /// With byTensor(): whether weigh() requires the pairwise inner products of the contributions to this
+  /// tensor.
   virtual bool needsProducts(const std::string& /*tensor*/) const { return false; }
-  /// The globs among its options, each of which must match a tensor of the model.
+  /// Tensor-name globs from its options; each must match a tensor of the model.
   virtual std::span<const std::string> globs() const { return {}; }
-  /// How the contributions of a round become one. `weights`: how much each contribution counts, not negative
-  /// (RoundWeights, mostly the examples behind it); there are at least contributionsMin() contributions.
-  /// `distances`: between these contributions where needsDistances(), else empty.
+  /// Returns how the contributions of a round are combined. `weights`: one non-negative weight per
+  /// contribution (RoundWeights; by default its number of samples); there are at least contributionsMin()
+  /// contributions. `distances`: the distances between these contributions if needsDistances(), else empty.
   virtual Combination combine(std::span<const double> weights, const SquaredDistances& distances) const = 0;
-  /// byTensor(): the weights of one tensor's contributions. `products`: of these where needsProducts(), else
-  /// empty.
+  /// With byTensor(): the weights of the contributions to one tensor. `products`: the inner products of these
+  /// contributions if needsProducts(), else empty.
   virtual std::vector<float> weigh(const std::string& /*tensor*/, std::span<const double> weights,
                                    const InnerProducts& /*products*/) const {
     return combine(weights, {}).weights;
@@ -52,19 +52,19 @@ class Aggregator {
 /// Builds an aggregator from its options.
 using ReadAggregator = std::shared_ptr<const Aggregator> (*)(ObjectReader& options);
 
-/// One line of aggregator_list.h.
+/// One entry of aggregator_list.h.
 struct AggregatorEntry {
   std::string_view type;     ///< the value of aggregator.type
-  std::string_view summary;  ///< for people
+  std::string_view summary;  ///< human-readable
   ReadAggregator read;
 };
 
-/// Reads {"type": …, options…}; problems go to the reader.
+/// Reads {"type": …, options…}; errors are recorded in the reader.
 std::shared_ptr<const Aggregator> readAggregator(ObjectReader& in);
-/// All types of aggregators, a line each, for help texts.
+/// All aggregator types, one per line, for help texts.
 std::string aggregatorHelp();
 
-/// The most gradients that an option of an aggregator may speak of.
+/// Upper limit of aggregator options that are a number of contributions.
 inline constexpr uint32_t kContributionsMax = 10000;
 
 }  // namespace psd

@@ -12,15 +12,15 @@
 
 namespace psd {
 
-/// Every aggregator that a config can name; the first is the default. A new one is its own file and one line
-/// here.
+/// Every aggregator that a configuration can select; the first is the default. A new aggregator is one file
+/// of its own and one entry here.
 inline constexpr std::array kAggregatorList = {
     AggregatorEntry{"mean", "the mean, weighted by samples", Mean::read},
     AggregatorEntry{"median", "the median of each element", Median::read},
     AggregatorEntry{"trimmed_mean", "the mean of each element without its extremes", TrimmedMean::read},
-    AggregatorEntry{"krum", "the contribution that lies nearest to most others", Krum::read},
-    AggregatorEntry{"multi_krum", "the mean of those that lie nearest to most others", MultiKrum::read},
-    AggregatorEntry{"rda", "of each tensor the mean length in the mean direction", Rda::read},
+    AggregatorEntry{"krum", "the contribution nearest to most others", Krum::read},
+    AggregatorEntry{"multi_krum", "the mean of the contributions nearest to most others", MultiKrum::read},
+    AggregatorEntry{"rda", "per tensor, the mean length in the mean direction", Rda::read},
 };
 
 }  // namespace psd

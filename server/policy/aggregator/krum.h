@@ -4,8 +4,9 @@
 
 namespace psd {
 
-/// Krum (Blanchard, El Mhamdi, Guerraoui, Stainer 2017): the one contribution with the smallest sum of
-/// squared distances to its n − f − 2 nearest others; f = `byzantine` may be arbitrary, n ≥ 2f + 3.
+/// Krum (Blanchard, El Mhamdi, Guerraoui, Stainer 2017): selects the contribution with the smallest sum of
+/// squared distances to its n − f − 2 nearest neighbors. Tolerates f = `byzantine` arbitrary contributions, n
+/// ≥ 2f + 3.
 class Krum final : public Aggregator {
  public:
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);

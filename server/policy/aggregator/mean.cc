@@ -10,7 +10,7 @@ Combination Mean::combine(std::span<const double> weights, const SquaredDistance
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
   Combination combination;
   for (const double some : weights) {
-    // Where no trainer counts samples, all contributions count alike.
+    // If no trainer reports samples, all contributions count equally.
     const double weight = all > 0 ? some / all : 1.0 / static_cast<double>(weights.size());
     combination.weights.push_back(static_cast<float>(weight));
   }

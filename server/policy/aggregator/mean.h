@@ -4,8 +4,8 @@
 
 namespace psd {
 
-/// The mean weighted by samples, or as the policy says: K contributions of b examples equal one gradient of K
-/// · b. One contribution that is wrong without bounds makes the mean wrong without bounds.
+/// The mean weighted by samples, or by the policy's RoundWeights: K contributions of b samples each equal one
+/// gradient of K · b samples. Not robust: a single unbounded contribution makes the mean unbounded.
 class Mean final : public Aggregator {
  public:
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);

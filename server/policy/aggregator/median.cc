@@ -5,7 +5,7 @@ namespace psd {
 std::shared_ptr<const Aggregator> Median::read(ObjectReader&) { return std::make_shared<Median>(); }
 
 Combination Median::combine(std::span<const double> weights, const SquaredDistances&) const {
-  // All but the one or two contributions in the middle are trimmed.
+  // Trims all except the one or two middle contributions.
   const auto count = static_cast<uint32_t>(weights.size());
   return {.kind = Combination::Kind::trimmedMean, .weights = {}, .trim = (count - 1) / 2};
 }

@@ -4,8 +4,9 @@
 
 namespace psd {
 
-/// The median of each element, of an even number the mean of the two in the middle (Yin, Chen, Ramchandran,
-/// Bartlett 2018). Each contribution counts alike, whatever its samples; fewer than half may be arbitrary.
+/// The elementwise median; for an even number of contributions, the mean of the two middle values (Yin, Chen,
+/// Ramchandran, Bartlett 2018). All contributions count equally, regardless of their samples. Tolerates fewer
+/// than half arbitrary contributions.
 class Median final : public Aggregator {
  public:
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);

@@ -5,8 +5,8 @@
 namespace psd {
 
 /// Multi-Krum (Blanchard, El Mhamdi, Guerraoui, Stainer 2017): the mean of the m contributions with the best
-/// Krum scores. m = `selected`, at most n − f − 2; 0: as many as that. f = `byzantine` may be arbitrary, n ≥
-/// 2f + 3.
+/// Krum scores. m = `selected`, at most n − f − 2; 0 means n − f − 2. Tolerates f = `byzantine` arbitrary
+/// contributions, n ≥ 2f + 3.
 class MultiKrum final : public Aggregator {
  public:
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);

@@ -9,9 +9,10 @@
 namespace psd {
 namespace {
 
-// A sum of unit vectors below this length, by the sum of their weights, is rounding: directions cancel.
+// A weighted sum of unit vectors shorter than this, relative to the sum of the weights, is rounding error:
+// the directions cancel.
 constexpr double kCancels = 1e-6;
-// A contribution so much shorter than the longest one has no direction worth lengthening.
+// A contribution shorter than this, relative to the longest one, has no meaningful direction.
 constexpr double kShortest = 1e-18;
 
 }  // namespace
@@ -30,7 +31,7 @@ std::vector<float> Rda::weigh(const std::string& tensor, std::span<const double>
   std::vector<double> weights(given.begin(), given.end());
   double all = std::accumulate(weights.begin(), weights.end(), 0.0);
   if (all <= 0) {
-    // Where no trainer counts samples, all contributions count alike.
+    // If no trainer reports samples, all contributions count equally.
     std::ranges::fill(weights, 1.0);
     all = static_cast<double>(count);
   }
@@ -41,7 +42,7 @@ std::vector<float> Rda::weigh(const std::string& tensor, std::span<const double>
   }
   const double longest = *std::ranges::max_element(lengths);
   const auto hasDirection = [&](size_t i) { return lengths[i] > kShortest * longest; };
-  double meanLength = 0, square = 0;  // of the mean of the directions: square = ‖Σ w φ(Δ)‖²
+  double meanLength = 0, square = 0;  // square = ‖Σ w φ(Δ)‖²
   for (size_t i = 0; i < count; i++) {
     meanLength += weights[i] * lengths[i] / all;
     if (!hasDirection(i)) continue;

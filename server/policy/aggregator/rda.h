@@ -7,10 +7,11 @@
 
 namespace psd {
 
-/// Radial-directional averaging: of each tensor the mean length of the contributions in the direction of the
-/// mean of their directions, (Σ w‖Δ‖ / Σ w) · φ(Σ w φ(Δ)) with φ(x) = x / ‖x‖ and φ(0) = 0. The mean of
-/// contributions that differ in direction is shorter than they are, the more so the more there are; this is
-/// not. Where directions cancel, and of tensors that some glob of `direct` matches, it is the weighted mean.
+/// Radial-directional averaging: for each tensor, the mean length of the contributions in the mean of their
+/// directions, (Σ w‖Δ‖ / Σ w) · φ(Σ w φ(Δ)) with φ(x) = x / ‖x‖ and φ(0) = 0. The plain mean of contributions
+/// that differ in direction is shorter than they are, increasingly with their number; RDA preserves the
+/// length. If the directions cancel, and for tensors that match a glob of `direct`, the result is the
+/// weighted mean.
 class Rda final : public Aggregator {
  public:
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);

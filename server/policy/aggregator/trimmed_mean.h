@@ -4,8 +4,8 @@
 
 namespace psd {
 
-/// The mean of each element without its β largest and β smallest (Yin, Chen, Ramchandran, Bartlett 2018); 2β
-/// < n. Each contribution counts alike, whatever its samples; β may be arbitrary.
+/// The elementwise mean without the β largest and β smallest values (Yin, Chen, Ramchandran, Bartlett 2018);
+/// 2β < n. All contributions count equally, regardless of their samples. Tolerates β arbitrary contributions.
 class TrimmedMean final : public Aggregator {
  public:
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);

@@ -12,7 +12,7 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kPastEndBytes = 64;  // readable past the end; a cache line, 7 would do
+constexpr uint64_t kPastEndBytes = 64;  // readable past the end: a cache line; 7 bytes would suffice
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Result<std::shared_ptr<Arena>> Arena::map(uint64_t floats) {
   const uint64_t bytes = (wanted + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   std::byte* const data = mapAtHugePage(bytes);
   if (data == nullptr) return notEnoughMemory("cpu", bytes, std::strerror(errno));
-  if (wanted >= kHugePageBytes) preferHugePages(data, bytes);  // a small model does not need a whole one
+  if (wanted >= kHugePageBytes) preferHugePages(data, bytes);  // a small model does not need a whole page
   return std::shared_ptr<Arena>(new Arena(reinterpret_cast<float*>(data), bytes, nullptr, 0, 0));
 }
 

@@ -8,17 +8,17 @@
 
 namespace psd {
 
-/// One run of zeroed floats, in anonymous memory on huge pages where the system gives them, or in a
-/// memory file that other processes can map. Pages are taken when first touched. At least 7 bytes past the
-/// end are readable, as messages that reference the memory in place need. The memory itself has no owner
-/// thread; the object is immutable.
+/// A contiguous array of zeroed floats, in anonymous memory on huge pages where the system provides them, or
+/// in a memory file that other processes can map. Pages are allocated on first touch. At least 7 bytes past
+/// the end are readable, as required by messages that reference the memory in place. The object is immutable;
+/// access to the memory is not synchronized.
 class Arena {
  public:
-  /// Maps anonymous memory. ErrorCode::overloaded, naming the bytes, when the system refuses. At most 2^60
+  /// Maps anonymous memory. ErrorCode::overloaded, naming the bytes, if the system refuses. At most 2^60
   /// floats.
   static Result<std::shared_ptr<Arena>> map(uint64_t floats);
-  /// Maps a memory file, with `versions` zeroed words after the floats and one word of 1 after these. Fails
-  /// as map() does.
+  /// Maps a memory file: the floats, then `versions` zeroed words, then one word of value 1. Fails like
+  /// map().
   static Result<std::shared_ptr<Arena>> share(uint64_t floats, uint64_t versions, SharedAccess others);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -27,9 +27,9 @@ class Arena {
   float* data() const { return data_; }
   /// The memory file; null when the memory is anonymous.
   const std::shared_ptr<SharedMemory>& file() const { return file_; }
-  /// Byte of the file at which a version's word lies, each in a cache line of its own.
+  /// Byte offset in the file of a version word; each word has its own cache line.
   uint64_t versionAt(uint64_t index) const { return versionsAt_ + index * kVersionStepBytes; }
-  /// Byte of the file at which the word after the versions lies, which is 1 at first.
+  /// Byte offset in the file of the word after the versions, which is initially 1.
   uint64_t readableAt() const { return readableAt_; }
 
  private:

@@ -22,7 +22,8 @@ uint64_t physicalBytes() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// A pool of buffers for snapshots. Owned by one loop's thread; the buffers may go anywhere.
+/// A pool of buffers for snapshots. Owned by one event loop's thread; its buffers may be released on any
+/// thread.
 class CpuLane : public Lane {
  public:
   Result<std::shared_ptr<float>> buffer(uint64_t count) { return pool_->acquire(count); }
@@ -32,14 +33,14 @@ class CpuLane : public Lane {
       StagingPool::hostMemory(), {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleSnapshotBytesMax});
 };
 
-/// What the shards of one allocation share. Immutable but for the floats themselves.
+/// Memory shared by the shards of one allocation. Immutable except for the floats themselves.
 struct Memory {
   std::shared_ptr<Arena> weights;
   std::shared_ptr<Arena> slots;
 };
 
-/// A shard in the arenas of its allocation. Thread-safe as ShardStorage demands: calls may race
-/// element by element.
+/// A shard in the arenas of its allocation. Thread-safe as ShardStorage requires: calls may race element by
+/// element.
 class CpuStorage : public ShardStorage {
  public:
   CpuStorage(std::shared_ptr<const Memory> memory, uint64_t index, const ShardRequest& request,
@@ -162,9 +163,10 @@ class CpuStorage : public ShardStorage {
   }
 
  private:
-  static constexpr uint64_t kBlockElements = 4096;  // 16 KiB: decoded, it stays in the first-level cache
+  static constexpr uint64_t kBlockElements = 4096;  // 16 KiB: a decoded block stays in the L1 cache
 
-  /// `change(begin, block)` changes the values from `begin` of the gradient on.
+  /// Applies the gradient block by block; `change(begin, block)` first modifies the values from gradient
+  /// element `begin` on.
   template <class Change>
   void applyBlocks(uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
                    const Change& change) {
@@ -177,7 +179,7 @@ class CpuStorage : public ShardStorage {
     }
   }
 
-  /// Calls `visit(offset, block)` for each block of what the gradients combine to.
+  /// Calls `visit(offset, block)` for each block of the combined gradient.
   template <class Visit>
   void combineBlocks(std::span<const StagedGradient> gradients, const Combination& combination,
                      const Visit& visit) const {
@@ -190,7 +192,7 @@ class CpuStorage : public ShardStorage {
     }
   }
 
-  /// Touches only the weights whose gradient is not zero.
+  /// Updates only the weights whose gradient is not zero.
   void applyEntries(uint64_t offset, const Gradient& gradient, const UpdateScalars& update) {
     std::array<uint32_t, kBlockElements> places;
     std::array<float, kBlockElements> values;
@@ -216,7 +218,7 @@ class CpuStorage : public ShardStorage {
   Optimizer optimizer_;
   float* const weights_;
   const std::vector<float*> slots_;
-  std::shared_ptr<Arena> meanSquares_;  // of adaptive compensation, once asked for
+  std::shared_ptr<Arena> meanSquares_;  // for adaptive compensation, allocated on first use
 };
 
 /// Host memory of this machine. Thread-safe.

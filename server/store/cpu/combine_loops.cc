@@ -1,5 +1,5 @@
-// Each loop is compiled for several instruction sets, as in racy_loops.cc, and with -ffp-contract=off so that
-// results depend neither on the processor nor on the device.
+// Each loop is compiled for several instruction sets, like those in racy_loops.cc, and with
+// -ffp-contract=off, so that results depend neither on the processor nor on the device.
 
 #include "server/store/cpu/combine_loops.h"
 
@@ -11,10 +11,10 @@
 namespace psd {
 namespace {
 
-// Elements of each gradient in a tile: of 64 gradients 16 KiB, which the first-level cache holds.
+// Elements of each gradient in a tile: 16 KiB for 64 gradients, which fits the L1 cache.
 constexpr uint64_t kTileElements = 64;
-// Elements of each gradient between which distances are taken at a time: of 64 gradients 128 KiB, which the
-// second-level cache holds.
+// Elements of each gradient per block of distances or products: 128 KiB for 64 gradients, which fits the L2
+// cache.
 constexpr uint64_t kDistanceElements = 512;
 constexpr uint64_t kLanes = 16;
 
@@ -26,9 +26,8 @@ PSD_INLINE void addScaledLoop(uint64_t n, float weight, const float* __restrict 
   for (uint64_t i = 0; i < n; ++i) to[i] += weight * from[i];
 }
 
-/// `tile`: rows of kTileElements, one per gradient. out = mean of rows first … last − 1 once the columns are
-/// sorted. The sums are in double: no sum of floats overflows there, and their mean is no larger than they
-/// are.
+/// `tile`: one row of kTileElements per gradient. Sorts the columns; out = mean of rows first … last − 1.
+/// Sums are in double: sums of floats cannot overflow there, and the mean is in the range of the values.
 PSD_INLINE void sortTileLoop(std::span<const Comparator> network, float* __restrict tile, uint32_t first,
                              uint32_t last, float* __restrict out) {
   for (const Comparator comparator : network) {
@@ -49,7 +48,7 @@ PSD_INLINE void sortTileLoop(std::span<const Comparator> network, float* __restr
   for (uint64_t i = 0; i < kTileElements; ++i) out[i] = static_cast<float>(sums[i] / kept);
 }
 
-/// n: a multiple of kLanes, at most kDistanceElements. sums[0 … kLanes) = parts of Σ (a − b)².
+/// n: a multiple of kLanes, at most kDistanceElements. sums[0 … kLanes) = partial sums of Σ (a − b)².
 PSD_INLINE void distanceLoop(uint64_t n, const float* __restrict a, const float* __restrict b,
                              float* __restrict sums) {
   float parts[kLanes] = {};
@@ -62,7 +61,8 @@ PSD_INLINE void distanceLoop(uint64_t n, const float* __restrict a, const float*
   for (uint64_t lane = 0; lane < kLanes; ++lane) sums[lane] = parts[lane];
 }
 
-/// n: a multiple of kLanes. sums[0 … kLanes) += parts of a · b; the product of two floats is exact in double.
+/// n: a multiple of kLanes. sums[0 … kLanes) += partial sums of a · b; the product of two floats is exact in
+/// double.
 PSD_INLINE void productLoop(uint64_t n, const float* __restrict a, const float* __restrict b,
                             double* __restrict sums) {
   double parts[kLanes];
@@ -85,7 +85,7 @@ struct Loops {
   void (*product)(uint64_t n, const float* a, const float* b, double* sums);
 };
 
-// The functions of one instruction set, for a Loops.
+// The functions of one instruction set.
 #define PSD_LOOPS(Name, ...)                                                                           \
   struct Name {                                                                                        \
     __VA_ARGS__ static void scale(uint64_t n, float weight, const float* from, float* to) {            \

@@ -9,14 +9,14 @@
 
 namespace psd {
 
-/// Makes one gradient of several in host memory, a block at a time. Immutable after construction, but each
-/// object has one buffer: owned by one thread.
+/// Combines several gradients in host memory into one, block by block. Has an internal buffer: owned by one
+/// thread.
 class Combiner {
  public:
-  /// Most elements that one call of combine() makes.
+  /// Maximum number of elements per call of combine().
   static constexpr uint64_t kBlockElements = 4096;
 
-  /// `gradients` are of equal length and, like `combination`, outlive the combiner.
+  /// `gradients` have equal length and, like `combination`, must outlive the combiner.
   Combiner(std::span<const StagedGradient> gradients, const Combination& combination);
 
   /// out[0 … count) = the combination of elements offset … offset + count.
@@ -28,16 +28,16 @@ class Combiner {
 
   const std::span<const StagedGradient> gradients_;
   const Combination& combination_;
-  std::vector<Comparator> network_;  // of a trimmed mean
-  std::vector<float> tile_;          // of a trimmed mean: some elements of each gradient, in rows
+  std::vector<Comparator> network_;  // trimmed mean only
+  std::vector<float> tile_;          // trimmed mean only: a row of elements per gradient
 };
 
-/// ‖a − b‖² for each pair of gradients of equal length in host memory; summed in float over some dozen
+/// ‖a − b‖² for each pair of gradients of equal length in host memory; accumulated in float over a few dozen
 /// elements, then in double.
 SquaredDistances squaredDistances(std::span<const StagedGradient> gradients);
 
-/// Adds the products of `count` elements from `offset` on, a multiple of InnerProducts::kLanes, of gradients
-/// of equal length in host memory.
+/// Adds the inner products over `count` elements from `offset` on, a multiple of InnerProducts::kLanes, of
+/// gradients of equal length in host memory.
 void addProducts(std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
                  InnerProducts& sums);
 

@@ -1,20 +1,22 @@
-// Every data race of psd is in this file, and is meant to be one.
+// This file contains all of psd's intentional data races on dense parameters; row_loops.cc contains those on
+// rows.
 //
-// Under Hogwild! (Niu, Recht, Ré, Wright 2011) threads update and read the same weights without any
-// lock. C++ calls that undefined unless each element is a std::atomic, but relaxed atomics keep the
-// compiler from vectorising, which costs a factor of 2 (in memory) to 8 (in cache). So these are
-// plain loops, and this is why they do what is wanted on x86-64 and AArch64:
-// - each element is an aligned 4-byte float, and a vector access to it, aligned or not, reads and
-//   writes it whole: no torn values;
-// - a loop reads each element once and writes it once, with no call in between that could make the
-//   compiler look again, so an element's new value comes from a value that it really had;
-// - nothing is decided on what was read from them but the value written; no index or pointer comes from it.
-// What is lost is the update of an element that two threads write at the same time: the algorithm's
-// own assumption. Under a lock there is no race, and nothing is lost.
+// Under Hogwild! (Niu, Recht, Ré, Wright 2011) threads update and read the same weights without a lock. In
+// C++ that is undefined behavior unless each element is a std::atomic, but relaxed atomics prevent
+// vectorization, which costs a factor of 2 (in memory) to 8 (in cache). These are therefore plain loops,
+// which behave as intended on x86-64 and AArch64:
+// - Each element is an aligned 4-byte float, and a vector access to it, aligned or not, reads and writes it
+//   whole: no torn values.
+// - A loop reads each element once and writes it once, with no call in between that could make the compiler
+//   reload it, so the new value of an element derives from a value that it really had.
+// - The values read affect only the values written; no index, pointer or branch depends on them.
 //
-// Hence no_sanitize("thread") here and nowhere else, and copies by a loop, because ThreadSanitizer
-// would see a memcpy. The file is compiled with -ffp-contract=off: a fused multiply-add rounds once
-// instead of twice, and results would depend on the processor and differ from the CUDA backend's.
+// What is lost is one of two concurrent updates of the same element, as the algorithm assumes. Under a lock
+// there is no race, and nothing is lost.
+//
+// Hence no_sanitize("thread"), and copies by a loop, because ThreadSanitizer would instrument memcpy. The
+// file is compiled with -ffp-contract=off: a fused multiply-add rounds once instead of twice, so results
+// would depend on the processor and differ from the CUDA backend's.
 
 #include "server/store/cpu/racy_loops.h"
 
@@ -26,12 +28,12 @@
 namespace psd {
 namespace {
 
-/// The pointers do not overlap; `slots` are as many as Step::kSlots.
+/// The pointers must not overlap; there are Step::kSlots `slots`.
 template <class Step, class... Slots>
 PSD_RACY_INLINE void stepLoop(const Step step, uint64_t n, float* __restrict w, const float* __restrict g,
                               Slots* __restrict... slots) {
   for (uint64_t i = 0; i < n; ++i) {
-    float values[] = {slots[i]..., 0.f};  // the last one only so that it is never empty
+    float values[] = {slots[i]..., 0.f};  // the last element only keeps the array non-empty
     float weight = w[i];
     step(weight, g[i], values);
     w[i] = weight;
@@ -49,7 +51,7 @@ PSD_RACY void scatterLoop(const Step step, uint64_t n, const uint32_t* places, c
   }
 }
 
-/// What a call of racyChange works on.
+/// Arguments of racyChange().
 struct Change {
   ElementChange element;
   uint64_t n;
@@ -79,8 +81,9 @@ PSD_RACY_INLINE void copyLoop(uint64_t n, const float* __restrict from, float* _
   for (uint64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
-// Each loop is there for each instruction set, so that one binary runs anywhere and uses what is there.
-// Spelled out rather than with target_clones, whose resolvers run before sanitizers are set up.
+// Each loop is compiled for each instruction set, so that one binary runs on any processor and uses its best
+// instructions. Spelled out instead of using target_clones, whose resolvers run before sanitizers are
+// initialized.
 
 struct Baseline {
   template <class Step, class... Slots>
@@ -110,7 +113,7 @@ struct Avx512 {
 };
 #endif
 
-/// What a call of racyApply works on.
+/// Arguments of racyApply().
 struct Slice {
   uint64_t offset, n;
   float* w;

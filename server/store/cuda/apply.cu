@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-/// w, g and slots: 16-byte aligned, `n` floats each.
+/// w, g and slots are 16-byte aligned, `n` floats each.
 template <class Step, class Change, class... Slots>
 __global__ void applyKernel(const Step step, const Change change, uint64_t n, float* w, const float* g,
                             Slots*... slots) {
@@ -22,7 +22,7 @@ __global__ void applyKernel(const Step step, const Change change, uint64_t n, fl
   if (rest < n) stepOne(step, change, rest, w + rest, g[rest], slots + rest...);
 }
 
-/// One step for `n` weights, as applyKernel() makes it, with a gradient in `code`, decoded on the way.
+/// Like applyKernel(), with a gradient in `code`, which is decoded in the process.
 template <class Step, class Change, class... Slots>
 __global__ void applyDenseKernel(const Step step, const Change change, uint64_t n, float* w,
                                  const DenseCode code, const unsigned char* g, Slots*... slots) {
@@ -39,7 +39,7 @@ __global__ void applyDenseKernel(const Step step, const Change change, uint64_t 
   if (rest < n) stepOne(step, change, rest, w + rest, denseValue(code, g, rest), slots + rest...);
 }
 
-/// The step for w[places[0 … n)] alone. No two threads have one place, so that the result is the CPU's.
+/// One step for w[places[0 … n)] only. No place occurs twice, so the result equals the CPU's.
 template <class Step>
 __global__ void scatterKernel(const Step step, uint64_t n, const uint32_t* places, const float* g, float* w) {
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
@@ -55,7 +55,7 @@ __global__ void fillKernel(float* data, uint64_t n, float value) {
   }
 }
 
-/// Each value is read once, so that the copy is what was checked, whoever writes `from` meanwhile.
+/// Reads each value once, so that the copy is exactly what was checked even if another process writes `from`.
 __global__ void copyCheckedKernel(float* to, const volatile float* from, uint64_t n, uint32_t* nonFinite) {
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
   for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
@@ -65,7 +65,7 @@ __global__ void copyCheckedKernel(float* to, const volatile float* from, uint64_
   }
 }
 
-/// One block per part, which adds up its strides in double and in a fixed order.
+/// One block per partial sum, which sums its strides in double in a fixed order.
 __global__ void squaresKernel(const float* data, uint64_t n, double* parts) {
   __shared__ double sums[kThreadsPerBlock];
   double sum = 0;
@@ -100,7 +100,7 @@ void launchStep(const Step& step, const Change& change, const DeviceSlice& slice
 
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
                           cudaStream_t stream) {
-  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  cudaGetLastError();  // clears the error of an earlier call
   optimizer.visitStep(update, [&]<class Step>(const Step& step) {
     constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
     if (slice.change) {

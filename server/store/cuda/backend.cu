@@ -8,8 +8,8 @@
 namespace psd {
 namespace {
 
-/// Free when the parameters, and each chunk of rows, have their memory, for what comes after them and would
-/// fail with a model in place: the lanes of the event loops, of a round and of a checkpoint.
+/// Device memory that stays free after the parameters and after each chunk of rows, for later allocations
+/// that would otherwise fail while a model is loaded: the lanes of event loops, rounds and checkpoints.
 constexpr uint64_t kBesideParametersBytes = uint64_t{256} << 20;
 
 /// One CUDA device. Thread-safe.
@@ -40,7 +40,7 @@ class CudaBackend : public Backend {
     if (bytes + kBesideParametersBytes > freeBytes) {
       return notEnoughMemory(cudaDeviceName(device_), bytes,
                              std::to_string(freeBytes) + " bytes are free, and " +
-                                 std::to_string(kBesideParametersBytes) + " have to stay so");
+                                 std::to_string(kBesideParametersBytes) + " of them are reserved");
     }
     auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, nullptr, gradients_, copies_});
     PSD_ASSIGN_OR_RETURN(arena->floats, DeviceFloats::allocate(device_, plan.elements + plan.slotElements));
@@ -50,7 +50,7 @@ class CudaBackend : public Backend {
       std::vector<float*> slots;
       for (size_t slot = 0; slot < kinds.size(); ++slot) {
         slots.push_back(arena->floats->data() + plan.elements + plan.slotBegins[i][slot]);
-        if (kinds[slot].initialValue == 0.f) continue;  // the memory is zeroed
+        if (kinds[slot].initialValue == 0.f) continue;  // the memory is already zeroed
         PSD_RETURN_IF_ERROR(
             cudaStatus(device_, "fill kernel",
                        fillOnDevice(slots.back(), requests[i].elements, kinds[slot].initialValue)));
@@ -58,9 +58,9 @@ class CudaBackend : public Backend {
       shards.push_back(std::make_unique<CudaStorage>(
           arena, requests[i], arena->floats->data() + plan.begins[i], std::move(slots)));
     }
-    // The lanes' streams do not wait for the default stream, where the memory is being filled.
+    // The lanes' streams do not wait for the default stream, which fills the memory.
     PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaDeviceSynchronize", cudaDeviceSynchronize()));
-    return std::move(shards);  // nvcc does not move by itself into a Result
+    return std::move(shards);  // nvcc does not move into a Result implicitly
   }
 
   Result<std::unique_ptr<RowStorage>> makeRowStorage(uint32_t dim, const Optimizer& optimizer) override {
@@ -77,11 +77,11 @@ class CudaBackend : public Backend {
   const std::shared_ptr<RowStreams> rowStreams_ = std::make_shared<RowStreams>(device_);
 };
 
-/// How many devices there are, and why there are none.
+/// Number of devices, or why there are none.
 struct DevicesFound {
   int count = 0;
   std::string none;
-  bool broken = false;  ///< there may be some, but they cannot be used
+  bool broken = false;  ///< devices may exist but cannot be used
 };
 
 std::string releaseName(int version) {
@@ -92,7 +92,7 @@ DevicesFound findDevices() {
   DevicesFound found;
   const cudaError_t error = cudaGetDeviceCount(&found.count);
   if (error == cudaSuccess) return found;
-  cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
+  cudaGetLastError();  // clears the error, which the next kernel launch would report
   int driver = 0;
   cudaDriverGetVersion(&driver);
   if (driver == 0) return {0, "it has no CUDA driver"};

@@ -13,22 +13,21 @@ namespace {
 
 constexpr uint32_t kMax = kCombinedOnDeviceMax;
 constexpr uint32_t kTileElements = 64;               // of each gradient in shared memory, for distances
-constexpr uint32_t kTileStride = kTileElements + 1;  // so that a column lies in different banks
+constexpr uint32_t kTileStride = kTileElements + 1;  // avoids bank conflicts within a column
 constexpr uint32_t kDistanceBlocks = 256;
 constexpr uint32_t kPairsMax = kMax * (kMax - 1) / 2;
 static_assert((kDistanceBlocks + 1) * kPairsMax * sizeof(double) <=
               CudaLane::kScratchElements * sizeof(float));
 constexpr uint32_t kPairsPerThread = (kPairsMax + kThreadsPerBlock - 1) / kThreadsPerBlock;
 
-/// Gradients in device memory, handed to a kernel by value.
+/// Gradients in device memory, passed to a kernel by value.
 struct Gradients {
   const float* at[kMax];
-  float weights[kMax];  // of a weighted sum
+  float weights[kMax];  // weighted sum only
   uint32_t count = 0;
 };
 
-/// out = Σ weights · gradients, or out += where `more`; each sum in the order of the gradients, as on the
-/// CPU.
+/// out = Σ weights · gradients, or out += if `more`; summed in the order of the gradients, as on the CPU.
 __global__ void weightedSumKernel(const Gradients gradients, uint64_t n, bool more, float* out) {
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
   for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
@@ -40,7 +39,7 @@ __global__ void weightedSumKernel(const Gradients gradients, uint64_t n, bool mo
   }
 }
 
-/// At most kCapacity gradients, a power of two. One element per thread, sorted in registers; the sum is in
+/// At most kCapacity gradients, a power of two. One element per thread, sorted in registers; sums are in
 /// double, as on the CPU.
 template <uint32_t kCapacity>
 __global__ void trimmedMeanKernel(const Gradients gradients, uint64_t n, uint32_t trim, float* out) {
@@ -65,8 +64,8 @@ __global__ void trimmedMeanKernel(const Gradients gradients, uint64_t n, uint32_
   }
 }
 
-/// Block b writes its part of each pair's sum to parts[b · pairs …]. A thread has its pairs to itself, so the
-/// order of additions never varies.
+/// Block b writes its part of each pair's sum to parts[b · pairs …]. Each thread owns its pairs, so the order
+/// of additions is fixed.
 __global__ void distanceKernel(const Gradients gradients, uint64_t n, uint32_t pairs, double* parts) {
   __shared__ float tile[kMax * kTileStride];
   __shared__ uint8_t first[kPairsMax], second[kPairsMax];
@@ -115,8 +114,8 @@ __global__ void addPartsKernel(const double* parts, uint32_t blocks, uint32_t pa
   sums[pair] = sum;
 }
 
-/// One block for each pair, one thread for each lane: each sum is taken in the order of the elements, as on
-/// the CPU, and has its bits.
+/// One block per pair, one thread per lane: each sum is accumulated in element order, so it is bit-identical
+/// to the CPU's.
 __global__ void productsKernel(const Gradients gradients, uint64_t n, double* lanes) {
   uint32_t first = 0, pair = blockIdx.x;
   while (pair >= gradients.count - first) pair -= gradients.count - first++;
@@ -130,7 +129,7 @@ __global__ void productsKernel(const Gradients gradients, uint64_t n, double* la
   lane = sum;
 }
 
-/// The gradients from `offset` on; of a weighted sum those that have a weight.
+/// The gradients from `offset` on; for a weighted sum only those with a non-zero weight.
 Gradients gradientsOf(std::span<const StagedGradient> staged, std::span<const float> weights,
                       uint64_t offset) {
   Gradients gradients;
@@ -146,8 +145,8 @@ Gradients gradientsOf(std::span<const StagedGradient> staged, std::span<const fl
 Status checkCount(size_t count) {
   if (count <= kMax) return {};
   return {ErrorCode::invalidArgument, "a round of " + std::to_string(count) +
-                                          " gradients on CUDA; all aggregators but mean take at most " +
-                                          std::to_string(kMax) + " there"};
+                                          " gradients on CUDA; all aggregators except mean support at most " +
+                                          std::to_string(kMax)};
 }
 
 void launchWeightedSum(std::span<const StagedGradient> staged, std::span<const float> weights,
@@ -180,7 +179,7 @@ void launchTrimmedMean(const Gradients& gradients, uint32_t trim, uint64_t count
 
 Status launchCombine(int device, std::span<const StagedGradient> gradients, const Combination& combination,
                      uint64_t offset, uint64_t count, float* out, cudaStream_t stream) {
-  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  cudaGetLastError();  // clears the error of an earlier call
   if (combination.kind == Combination::Kind::weightedSum) {
     combination.forEachWeights(
         offset, count, [&](std::span<const float> weights, uint64_t from, uint64_t some) {
@@ -200,7 +199,7 @@ Result<const double*> launchDistances(int device, std::span<const StagedGradient
   auto* const sums = reinterpret_cast<double*>(scratch);
   if (pairs == 0) return static_cast<const double*>(sums);
   double* const parts = sums + pairs;
-  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  cudaGetLastError();  // clears the error of an earlier call
   distanceKernel<<<kDistanceBlocks, kThreadsPerBlock, 0, stream>>>(gradientsOf(gradients, {}, 0), count,
                                                                    pairs, parts);
   addPartsKernel<<<blocksFor(pairs), kThreadsPerBlock, 0, stream>>>(parts, kDistanceBlocks, pairs, sums);
@@ -212,7 +211,7 @@ Status launchProducts(int device, std::span<const StagedGradient> gradients, uin
                       double* lanes, cudaStream_t stream) {
   PSD_RETURN_IF_ERROR(checkCount(gradients.size()));
   const auto pairs = static_cast<uint32_t>(InnerProducts::pairCount(gradients.size()));
-  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  cudaGetLastError();  // clears the error of an earlier call
   productsKernel<<<pairs, InnerProducts::kLanes, 0, stream>>>(gradientsOf(gradients, {}, offset), count,
                                                               lanes);
   return cudaStatus(device, "products kernel", cudaGetLastError());

@@ -16,7 +16,7 @@ Result<std::shared_ptr<DeviceFloats>> DeviceFloats::allocate(int device, uint64_
   const uint64_t bytes = (count > 0 ? count : 1) * sizeof(float);
   void* data = nullptr;
   if (const cudaError_t error = cudaMalloc(&data, bytes); error != cudaSuccess) {
-    cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
+    cudaGetLastError();  // clears the error, which the next kernel launch would report
     if (error != cudaErrorMemoryAllocation) return cudaStatus(device, "cudaMalloc", error).error();
     return notEnoughMemory(cudaDeviceName(device), bytes, cudaGetErrorString(error));
   }

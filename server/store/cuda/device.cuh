@@ -14,15 +14,15 @@ namespace psd {
 /// "cuda:0".
 std::string cudaDeviceName(int device);
 
-/// Ok, or ErrorCode::internal as "cuda:0: cudaMemcpyAsync: out of memory (cudaErrorMemoryAllocation)".
-/// A pure function: allowed in the driver's callbacks.
+/// Ok, or ErrorCode::internal like "cuda:0: cudaMemcpyAsync: out of memory (cudaErrorMemoryAllocation)". A
+/// pure function: allowed in the driver's callbacks.
 Status cudaStatus(int device, std::string_view call, cudaError_t error);
 
-/// Floats in a device's memory, zeroed. The memory itself has no owner thread; the object is
-/// immutable. Destroying it waits for the device.
+/// Zeroed floats in a device's memory. The object is immutable; access to the memory is not synchronized.
+/// Destruction waits for the device.
 class DeviceFloats {
  public:
-  /// ErrorCode::overloaded, naming the bytes, when the device has no room.
+  /// ErrorCode::overloaded, naming the bytes, if the device is out of memory.
   static Result<std::shared_ptr<DeviceFloats>> allocate(int device, uint64_t count);
   ~DeviceFloats();
   DeviceFloats(const DeviceFloats&) = delete;

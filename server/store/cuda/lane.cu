@@ -6,14 +6,14 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kPinnedBytesMax = uint64_t{1} << 30;  // of each pool
+constexpr uint64_t kPinnedBytesMax = uint64_t{1} << 30;  // per pool
 constexpr uint64_t kPinnedIdleBytesMax = uint64_t{128} << 20;
 constexpr uint64_t kUnpinnedIdleBytesMax = uint64_t{64} << 20;
 
 void* allocatePinned(size_t bytes) {
   void* memory = nullptr;
   if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) == cudaSuccess) return memory;
-  cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
+  cudaGetLastError();  // clears the error, which the next kernel launch would report
   return nullptr;
 }
 
@@ -29,14 +29,14 @@ std::shared_ptr<StagingPool> makeUnpinnedPool() {
                            {.lentBytesMax = UINT64_MAX, .idleBytesMax = kUnpinnedIdleBytesMax});
 }
 
-/// An operation under way. Passes from the loop's thread to the driver's, which ends it.
+/// An operation in progress. Passes from the event loop's thread to the driver's thread, which completes it.
 struct Completion {
   int device;
   Status queued;
   CudaLane::Staging staging;
   std::function<void(Status)> done;
 
-  /// Makes no CUDA call that needs the driver: the driver's thread must not.
+  /// Makes no CUDA call that needs the driver; the driver's thread must not.
   void finish(cudaError_t error) {
     staging.clear();
     done(queued.ok() ? cudaStatus(device, "queued work", error) : std::move(queued));
@@ -58,7 +58,7 @@ CudaLane::CudaLane(int device)
 
 Status CudaLane::setUp() {
   PSD_ASSIGN_OR_RETURN(scratch_, DeviceFloats::allocate(device_, 2 * kScratchElements));  // sets the device
-  // The memory is zeroed on the default stream, for which this lane's does not wait.
+  // The memory is zeroed on the default stream, for which this lane's stream does not wait.
   PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
   return cudaStatus(device_, "cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
@@ -100,16 +100,15 @@ Result<std::shared_ptr<float>> CudaLane::outgoing(uint64_t count) {
 void CudaLane::complete(Status queued, Staging&& staging, std::function<void(Status)> done) {
   auto completion = std::make_unique<Completion>(
       Completion{device_, std::move(queued), std::move(staging), std::move(done)});
-  // Not cudaLaunchHostFunc: that one is never called when the device has failed, and whoever waits
-  // for the answer would wait for ever.
+  // Not cudaLaunchHostFunc, which is never called after the device has failed: the caller would wait forever.
   cudaError_t error = cudaErrorInvalidResourceHandle;
   if (stream_ != nullptr) {
     error = cudaStreamAddCallback(stream_, onComplete, completion.get(), 0);
     if (error == cudaSuccess) {
-      completion.release();  // the driver's thread has it now
+      completion.release();  // the driver's thread owns it now
       return;
     }
-    cudaStreamSynchronize(stream_);  // no copy may be using the buffer when it is given back
+    cudaStreamSynchronize(stream_);  // no copy may still use the buffer when it is returned
   }
   completion->finish(error);
 }

@@ -1,4 +1,5 @@
-// What the CUDA store does with memory that another process maps too, by CUDA's inter-process communication.
+// Operations of the CUDA backend on memory that another process maps too, through CUDA inter-process
+// communication.
 
 #include <cstring>
 #include <utility>
@@ -10,7 +11,7 @@
 namespace psd {
 namespace {
 
-/// Immutable but for the floats.
+/// Immutable except for the floats.
 class ExportedMemory : public SharedDeviceMemory {
  public:
   ExportedMemory(std::shared_ptr<DeviceFloats> floats, uint64_t count, const cudaIpcMemHandle_t& handle)
@@ -29,13 +30,13 @@ class ExportedMemory : public SharedDeviceMemory {
 
 Result<std::shared_ptr<SharedDeviceMemory>> shareDeviceMemory(int device, uint64_t bytes) {
   PSD_ASSIGN_OR_RETURN(auto floats, DeviceFloats::allocate(device, inSharedUnits(bytes) / sizeof(float)));
-  // Zeroed on the default stream, for which nobody else waits.
+  // Zeroed on the default stream, for which other streams do not wait.
   PSD_RETURN_IF_ERROR(cudaStatus(device, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
   cudaIpcMemHandle_t handle;
   const Status exported =
       cudaStatus(device, "cudaIpcGetMemHandle", cudaIpcGetMemHandle(&handle, floats->data()));
   if (!exported.ok()) {
-    cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
+    cudaGetLastError();  // clears the error, which the next kernel launch would report
     return exported.error();
   }
   return std::shared_ptr<SharedDeviceMemory>(
@@ -89,7 +90,7 @@ void CudaStorage::put(Lane& anyLane, std::span<const float> values, std::span<fl
   CudaLane& lane = static_cast<CudaLane&>(anyLane);
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    // Straight from where they are: as a rule in pinned memory, to which they were read.
+    // Copied directly: the values are normally in pinned memory, into which they were read.
     return lane.queueCopy(onDevice.data(), values.data(), values.size_bytes());
   };
   lane.complete(queue(), {}, std::move(done));
@@ -97,7 +98,7 @@ void CudaStorage::put(Lane& anyLane, std::span<const float> values, std::span<fl
 
 Status CudaStorage::stepInPlace(CudaLane& lane, uint64_t offset, const Gradient& gradient,
                                 const GradientChange& change, const UpdateScalars& update) {
-  if (!change.pulled.empty()) return {ErrorCode::internal, "what was pulled is not beside the gradient"};
+  if (!change.pulled.empty()) return {ErrorCode::internal, "compensation of a gradient in device memory"};
   const DeviceSlice slice{offset,
                           gradient.size(),
                           weights_,

@@ -6,30 +6,30 @@
 
 namespace psd {
 
-// Steps of an optimizer for weights in device memory. Other kernels may work on these weights: every access
-// is whole per element, and that is all that Hogwild! asks for.
+// Optimizer steps for weights in device memory. Other kernels may access these weights: each element is read
+// and written whole, which is all that Hogwild! requires.
 
 /// Four floats in one 16-byte access.
 struct alignas(16) Four {
   float at[4];
 };
 
-/// Gradients go to the step as they came.
+/// Leaves gradients unchanged.
 struct NoChange {
   __device__ float operator()(float g, float /*w*/, uint64_t /*i*/) const { return g; }
 };
 
-/// One step for a weight at `w` and its slots, with what `change` makes of the gradient's element `i`.
+/// One step for the weight at `w` and its slots, with `change` applied to gradient element `i`.
 template <class Step, class Change, class... Slots>
 __device__ void stepOne(const Step& step, const Change& change, uint64_t i, float* w, float g,
                         Slots*... slots) {
-  float values[] = {*slots..., 0.f};  // the last one only so that it is never empty
+  float values[] = {*slots..., 0.f};  // the last element only keeps the array non-empty
   step(*w, change(g, *w, i), values);
   [[maybe_unused]] uint32_t slot = 0;
   ((*slots = values[slot++]), ...);
 }
 
-/// One step for four weights at `w` and their slots, with what `change` makes of the gradient's elements from
+/// One step for the four weights at `w` and their slots, with `change` applied to the gradient elements from
 /// `first` on.
 template <class Step, class Change, class... Slots>
 __device__ void stepFour(const Step& step, const Change& change, uint64_t first, Four* w,

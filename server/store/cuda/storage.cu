@@ -15,7 +15,7 @@ namespace {
 void* allocateOnDevice(size_t bytes) {
   void* memory = nullptr;
   if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
-  cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
+  cudaGetLastError();  // clears the error, which the next kernel launch would report
   return nullptr;
 }
 
@@ -23,8 +23,8 @@ void releaseOnDevice(void* memory) { cudaFree(memory); }
 
 constexpr uint64_t kIdleGradientBytesMax = uint64_t{1} << 30;
 
-/// Calls `visit(begin, count)` for pieces that fit a lane's scratch memory. In the lane's stream the pieces
-/// use that memory one after the other.
+/// Calls `visit(begin, count)` for pieces that fit the lane's scratch memory, which they reuse in stream
+/// order.
 template <class Visit>
 Status forEachPiece(uint64_t elements, const Visit& visit, uint64_t most = CudaLane::kScratchElements) {
   for (uint64_t at = 0; at < elements; at += most) {
@@ -51,7 +51,7 @@ void CudaStorage::copyIn(Lane& anyLane, float* to, std::span<const float> values
     PSD_RETURN_IF_ERROR(lane.begin());
     return lane.copyIn(to, values, staged);
   };
-  Status queued = queue();  // not below, where `staged` may be moved from before it is filled
+  Status queued = queue();  // not as an argument below, where `staged` could be moved from first
   lane.complete(std::move(queued), std::move(staged), std::move(done));
 }
 
@@ -65,7 +65,7 @@ Status CudaStorage::step(CudaLane& lane, uint64_t offset, uint64_t count,
 
 Status CudaStorage::stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
                                   const UpdateScalars& update, CudaLane::Staging& staged) {
-  const StagedPieces pieces{entries, CudaLane::kScratchElements / 2, 2};  // a place and a value each
+  const StagedPieces pieces{entries, CudaLane::kScratchElements / 2, 2};  // a position and a value each
   return lane.forEachStaged(pieces, staged, [&](uint64_t first, uint64_t count, float* buffer) -> Status {
     auto* const places = reinterpret_cast<uint32_t*>(buffer);
     gradient.codec()->entries(gradient.bytes(), gradient.size(), first, std::span(places, count),
@@ -110,7 +110,7 @@ Status CudaStorage::stepDecoded(CudaLane& lane, uint64_t offset, const Gradient&
 Status CudaStorage::makeMeanSquares() {
   if (meanSquares_) return {};
   PSD_ASSIGN_OR_RETURN(meanSquares_, DeviceFloats::allocate(arena_->device, count_));
-  // Zeroed on the default stream, for which the lanes' do not wait. Once in a shard's life.
+  // Zeroed on the default stream, for which the lanes' streams do not wait. Once per shard.
   return cudaStatus(arena_->device, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr));
 }
 
@@ -144,12 +144,13 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
     if (change.adaptive && !change.pulled.empty()) PSD_RETURN_IF_ERROR(makeMeanSquares());
     const auto code = codec ? codec->denseCode(gradient.size()) : std::nullopt;
     const bool fits = gradient.bytes().size() <= CudaLane::kScratchElements * sizeof(float);
-    // One copy suffices, unless the pulled weights have to come along, which take as much room as the decoded
-    // gradient.
+    // One copy of the encoded gradient suffices, unless the pulled weights are needed too, which are as large
+    // as the decoded gradient.
     if (code && fits && change.pulled.empty()) {
       return stepInCode(lane, offset, gradient, *code, change, update, staged);
     }
-    // Zeros count under this optimizer, and no thread can guess where the other values lie: the host decodes.
+    // Zeros have an effect under this optimizer, and a kernel cannot locate the other values in this code:
+    // the host decodes.
     return stepDecoded(lane, offset, gradient, change, update, staged);
   };
   Status queued = queue();
@@ -191,7 +192,7 @@ void CudaStorage::squaredDistances(Lane& anyLane, std::span<const StagedGradient
   lane.complete(std::move(queued), {}, [result, vectors, bytes, done = std::move(done)](Status status) {
     if (!status.ok()) return done(status.error());
     SquaredDistances distances(vectors);
-    if (bytes > 0) std::memcpy(distances.pairs().data(), result.get(), bytes);  // one vector: no pair
+    if (bytes > 0) std::memcpy(distances.pairs().data(), result.get(), bytes);  // one vector has no pairs
     done(std::move(distances));
   });
 }
@@ -207,7 +208,7 @@ void CudaStorage::addProducts(Lane& anyLane, std::span<const StagedGradient> gra
     PSD_RETURN_IF_ERROR(lane.begin());
     if (floats > CudaLane::kScratchElements) {
       return {ErrorCode::invalidArgument, "inner products of " + std::to_string(gradients.size()) +
-                                              " gradients are more than a CUDA device takes"};
+                                              " gradients exceed the limit of a CUDA device"};
     }
     PSD_ASSIGN_OR_RETURN(result, lane.outgoing(floats));
     std::vector<float> begun(floats);

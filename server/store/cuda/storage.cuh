@@ -14,17 +14,17 @@ namespace psd {
 
 class CudaLane;
 
-/// What the shards of one allocation share. Immutable but for the floats themselves.
+/// Memory shared by the shards of one allocation. Immutable except for the floats themselves.
 struct DeviceArena {
   int device;
   std::shared_ptr<DeviceFloats> floats;    ///< weights, then slots
   std::shared_ptr<StagingPool> gradients;  ///< device memory for staged gradients
-  std::shared_ptr<StagingPool> copies;     ///< device memory for gradients taken from shared memory
+  std::shared_ptr<StagingPool> copies;     ///< device memory for gradients copied from shared memory
 };
 
-/// A shard in the device memory of its allocation. Thread-safe as ShardStorage demands: operations of
-/// several lanes run at the same time and race element by element. To be destroyed only when no
-/// operation is under way.
+/// A shard in the device memory of its allocation. Thread-safe as ShardStorage requires: operations of
+/// several lanes run concurrently and race element by element. Must not be destroyed while an operation is in
+/// progress.
 class CudaStorage : public ShardStorage {
  public:
   CudaStorage(std::shared_ptr<const DeviceArena> arena, const ShardRequest& request, float* weights,
@@ -69,27 +69,27 @@ class CudaStorage : public ShardStorage {
   /// Queues one step over weights[offset …] with the gradient in the lane's scratch memory.
   Status step(CudaLane& lane, uint64_t offset, uint64_t count, const std::optional<DenseCode>& code,
               const UpdateScalars& update, const std::optional<DeviceChange>& change = {});
-  /// Queues one step over weights[offset …] with a gradient that is on the device already.
+  /// Queues one step over weights[offset …] with a gradient in device memory.
   Status stepInPlace(CudaLane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
                      const UpdateScalars& update);
-  /// Queues one step over the weights of the range whose gradient is not zero; there are `entries` of them.
+  /// Queues one step over the weights in the range whose gradient is not zero, of which there are `entries`.
   Status stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
                        const UpdateScalars& update, std::vector<std::shared_ptr<float>>& staged);
-  /// Queues one step over weights[offset …] with the gradient as its codec made it, which fits the lane's
-  /// scratch memory; without compensation.
+  /// Queues one step over weights[offset …] with the encoded gradient, which must fit the lane's scratch
+  /// memory; without compensation.
   Status stepInCode(CudaLane& lane, uint64_t offset, const Gradient& gradient, const DenseCode& code,
                     const GradientChange& change, const UpdateScalars& update,
                     std::vector<std::shared_ptr<float>>& staged);
   /// Queues one step over weights[offset …] with the values of the gradient, which the host decodes piece by
-  /// piece, and what was pulled beside them.
+  /// piece, and the pulled weights, if any.
   Status stepDecoded(CudaLane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
                      const UpdateScalars& update, std::vector<std::shared_ptr<float>>& staged);
   Status makeMeanSquares();
-  /// `change` for a piece from `offset` of the shard on, with what was pulled in the lane's second scratch
+  /// `change` for a piece at `offset` of the shard, with the pulled weights in the lane's second scratch
   /// memory.
   std::optional<DeviceChange> onDevice(const CudaLane& lane, const GradientChange& change,
                                        uint64_t offset) const;
-  /// Calls `visit(at, count)` with pieces of what the gradients combine to in the lane's scratch memory.
+  /// Calls `visit(at, count)` for each piece of the combined gradient, in the lane's scratch memory.
   template <class Visit>
   Status combinePieces(CudaLane& lane, std::span<const StagedGradient> gradients,
                        const Combination& combination, const Visit& visit);
@@ -101,14 +101,15 @@ class CudaStorage : public ShardStorage {
   Optimizer optimizer_;
   float* const weights_;
   const std::vector<float*> slots_;
-  std::shared_ptr<DeviceFloats> meanSquares_;  // of adaptive compensation, once asked for
+  std::shared_ptr<DeviceFloats> meanSquares_;  // for adaptive compensation, allocated on first use
 };
 
-/// Device memory that another process can map, by CUDA's inter-process communication. ErrorCode::overloaded,
-/// naming the bytes, when the device has no room; ErrorCode::internal where the system has none of that.
+/// Allocates device memory that another process can map, through CUDA inter-process communication.
+/// ErrorCode::overloaded, naming the bytes, if the device is out of memory; ErrorCode::internal if the
+/// system does not support it.
 Result<std::shared_ptr<SharedDeviceMemory>> shareDeviceMemory(int device, uint64_t bytes);
 
-/// Memory of the current device for staged gradients, as much as there is.
+/// A pool of memory on the current device for staged gradients, initially without a limit.
 std::shared_ptr<StagingPool> makeDevicePool();
 
 }  // namespace psd

@@ -1,10 +1,10 @@
-# Sets PSD_HAVE_CUDA and enables the language CUDA where PSD_CUDA asks for it and an nvcc compiles this project's C++20 with
-# the host compiler. PSD_CUDA=AUTO needs a GPU as well, NVCC the compiler alone; both build without CUDA otherwise and name
-# the reason. ON fails.
+# Sets PSD_HAVE_CUDA and enables the language CUDA if PSD_CUDA requests it and an nvcc compiles C++20 with this
+# project's host compiler. PSD_CUDA=AUTO also requires a GPU, NVCC only the compiler; otherwise both build without CUDA
+# and print the reason. ON fails.
 
-set(PSD_CUDA_RELEASE_MIN 12.0) # the first that speaks C++20
+set(PSD_CUDA_RELEASE_MIN 12.0) # the first that supports C++20
 
-# Leaves in `fault` why `nvcc` will not do, or nothing.
+# Sets `fault` to the reason why `nvcc` is unusable, or to nothing.
 function(psd_try_nvcc nvcc fault)
   set(${fault} "" PARENT_SCOPE)
   execute_process(COMMAND ${nvcc} --version RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -47,7 +47,7 @@ function(psd_try_nvcc nvcc fault)
   set(${fault} "${nvcc} of CUDA ${release} does not work with this host compiler: ${reason}" PARENT_SCOPE)
 endfunction()
 
-# Leaves in `found` whether this machine has an NVIDIA GPU.
+# Sets `found` to whether this machine has an NVIDIA GPU.
 function(psd_find_gpu found)
   set(${found} OFF PARENT_SCOPE)
   find_program(smi nvidia-smi NO_CACHE)
@@ -103,7 +103,7 @@ if(PSD_HAVE_CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
-  # CMake before 3.26 does not know that nvcc 12 and later speak C++20, nor how to ask for it.
+  # CMake before 3.26 does not know that nvcc 12 and later support C++20, nor the option for it.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -113,8 +113,8 @@ elseif(PSD_CUDA STREQUAL "ON")
   message(FATAL_ERROR "PSD_CUDA=ON, but ${psd_fault}. Install the CUDA Toolkit (12 or later), or set CMAKE_CUDA_COMPILER "
                       "and CMAKE_CUDA_HOST_COMPILER.")
 elseif(psd_nvccs)
-  message(WARNING "psd is built without CUDA: ${psd_fault}. PSD_CUDA=OFF asks for that; else set CMAKE_CUDA_COMPILER and "
-                  "CMAKE_CUDA_HOST_COMPILER.")
+  message(WARNING "psd is built without CUDA: ${psd_fault}. Set PSD_CUDA=OFF if that is intended, else set "
+                  "CMAKE_CUDA_COMPILER and CMAKE_CUDA_HOST_COMPILER.")
 else()
   message(STATUS "psd is built without CUDA: ${psd_fault}")
 endif()

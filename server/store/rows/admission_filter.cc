@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-constexpr uint32_t kAddsOfPush = 16;  // of a block, for each count that matters, before it forgets
+constexpr uint32_t kAddsOfPush = 16;  // additions to a block, per significant count, until it is aged
 
 }  // namespace
 

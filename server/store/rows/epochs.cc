@@ -7,18 +7,18 @@
 namespace psd {
 namespace {
 
-/// Where a thread's guards most likely find the place free that was theirs before, in their core's cache.
+/// The slot that a thread's guards try first, most likely the one they used last, in their core's cache.
 uint32_t usualPlace() {
   return static_cast<uint32_t>(std::hash<std::thread::id>{}(std::this_thread::get_id()) % Epochs::kGuardsMax);
 }
 
 }  // namespace
 
-// That a guard keeps what it can reach: passed() reads each place by a read-modify-write. If that comes
-// before the guard's own in the order of the place's changes, the guard synchronises with it and sees
-// everything out of reach that was taken out before the stamp. If it comes after, it sees the guard's epoch,
-// which is not above the stamp unless the guard read `now_` after stamp() had changed it, and saw the same.
-// An idle place that it reads was stored by a guard that ended, whose reads are done.
+// Why a guard protects what it can reach: passed() reads each slot with a read-modify-write. If that precedes
+// the guard's own in the slot's modification order, the guard synchronizes with it and sees as unreachable
+// everything that was made unreachable before the stamp. If it follows, it sees the guard's epoch, which is
+// not above the stamp unless the guard read `now_` after stamp() had changed it, and then the guard sees the
+// same. An idle slot that it reads was stored by a guard that ended, whose reads are complete.
 
 std::atomic<uint64_t>& Epochs::enter() {
   for (uint32_t tries = 0;; ++tries) {
@@ -40,7 +40,7 @@ bool Epochs::passed(uint64_t stamp) {
     const uint64_t epoch = place.epoch.fetch_add(0, std::memory_order_seq_cst);
     if (epoch != kIdle) oldest = std::min(oldest, epoch);
   }
-  // Several writers may be here; what one of them found out stays true.
+  // Several writers may be here; the bound found by any of them remains valid.
   uint64_t known = passedBefore_.load(std::memory_order_relaxed);
   while (known < oldest && !passedBefore_.compare_exchange_weak(known, oldest, std::memory_order_acq_rel)) {
   }

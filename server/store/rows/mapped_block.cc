@@ -31,7 +31,7 @@ void MappedBlock::touch(uint64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(data_, bytes, MADV_POPULATE_WRITE) == 0) return;
 #endif
-  // Writing what is there: a page that is only read stays the system's page of zeros.
+  // Rewrites the existing value: a page that is only read would remain the system's shared zero page.
   for (uint64_t at = 0; at < bytes; at += kSmallPageBytes) {
     volatile std::byte& byte = data_[at];
     byte = byte;

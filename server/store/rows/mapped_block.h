@@ -7,15 +7,15 @@
 
 namespace psd {
 
-/// Zeroed private memory of the system, given back at the end. Movable; owned by one thread.
+/// Zeroed private memory mapped from the system and unmapped by the destructor. Movable; owned by one thread.
 class MappedBlock {
  public:
   enum class Pages {
-    huge,          ///< where the system gives them
-    smallAtFirst,  ///< the first 2 MiB in small ones: what is hardly filled takes little
+    huge,          ///< huge pages where the system provides them
+    smallAtFirst,  ///< small pages for the first 2 MiB, so that a nearly empty block uses little memory
   };
 
-  /// At least `bytes`, whole huge pages of them. Nothing where the system refuses, with errno saying why.
+  /// Maps at least `bytes`, rounded up to whole huge pages. Empty, with errno set, if the system refuses.
   static std::optional<MappedBlock> map(uint64_t bytes, Pages pages);
 
   MappedBlock(MappedBlock&& other) noexcept
@@ -29,7 +29,7 @@ class MappedBlock {
 
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  /// Makes the first `bytes` resident, which must not be in use by others.
+  /// Makes the first `bytes` resident. No other thread may be using them.
   void touch(uint64_t bytes);
 
  private:

@@ -11,9 +11,9 @@
 
 namespace psd {
 
-/// Pointers by number, all null at first, in an array that doubles as numbers come. set() is for one writer.
-/// A reader that learns of a number after its set() may read it at any time: outgrown arrays stay readable,
-/// and together take less than the newest.
+/// A growable array of pointers, initially null. set() is for one writer. A reader that learns of a number
+/// after its set() may read it at any time: outgrown arrays stay readable, and together take less memory than
+/// the newest.
 template <class T>
 class PointerList {
  public:
@@ -24,7 +24,7 @@ class PointerList {
     arrays_.back()[number].store(to, std::memory_order_relaxed);
   }
   T* get(uint64_t number) const { return all()[number].load(std::memory_order_relaxed); }
-  /// The array as it is now; null before the first set().
+  /// The current array; null before the first set().
   const Pointer* all() const { return newest_.load(std::memory_order_acquire); }
 
  private:
@@ -40,7 +40,7 @@ class PointerList {
     size_ = size;
   }
 
-  std::vector<std::unique_ptr<Pointer[]>> arrays_;  // the writer's
+  std::vector<std::unique_ptr<Pointer[]>> arrays_;  // owned by the writer
   uint64_t size_ = 0;
   std::atomic<const Pointer*> newest_{nullptr};
 };

@@ -9,13 +9,13 @@
 
 namespace psd {
 
-/// Things out of reach that guards may still look at, the oldest first. Owned by the writer.
+/// Unreachable things that guards may still access, the oldest first. Owned by the writer.
 template <class Thing>
 class Retired {
  public:
-  /// Takes a thing that nobody can reach any more.
+  /// Adds a thing that has become unreachable for new readers.
   void add(Epochs& epochs, Thing thing) { things_.emplace_back(epochs.stamp(), std::move(thing)); }
-  /// The oldest thing, if nobody looks at it any more.
+  /// Removes and returns the oldest thing if no guard can access it any more.
   std::optional<Thing> take(Epochs& epochs) {
     if (things_.empty() || !epochs.passed(things_.front().first)) return std::nullopt;
     std::optional<Thing> thing(std::move(things_.front().second));
@@ -25,7 +25,7 @@ class Retired {
   bool empty() const { return things_.empty(); }
 
  private:
-  std::list<std::pair<uint64_t, Thing>> things_;  // empty, it takes no memory of its own
+  std::list<std::pair<uint64_t, Thing>> things_;  // a list, because an empty one allocates nothing
 };
 
 }  // namespace psd

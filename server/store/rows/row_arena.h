@@ -12,23 +12,24 @@
 
 namespace psd {
 
-/// The chunks of a RowLayout in private host memory, on huge pages where the system gives them. A chunk stays
-/// where it is as long as it is open. open() and close() are for one writer at a time, the rest for any
-/// thread, for rows whose chunk is open.
+/// The chunks of a RowLayout in private host memory, on huge pages where the system provides them. An open
+/// chunk does not move. open() and close() are for one writer at a time; the rest is for any thread, for rows
+/// whose chunk is open.
 class RowArena {
  public:
   explicit RowArena(const RowLayout& layout) : layout_(layout) {}
 
-  /// ErrorCode::overloaded, naming the bytes, when the system refuses. `touched`: made resident at once.
+  /// Allocates a chunk. ErrorCode::overloaded, naming the bytes, if the system refuses. `touched`: make it
+  /// resident now.
   Status open(uint32_t chunk, bool touched);
   void close(uint32_t chunk);
 
-  /// What row loops need to find rows that are there when it is asked for. A value type.
+  /// Locates the rows of the chunks that are open when places() is called. A value type.
   struct Places {
     const std::atomic<float*>* chunks;
     uint32_t chunkBits, stride;
 
-    /// The begin of a row.
+    /// Start of a row.
     float* row(uint32_t number) const { return chunk(number) + uint64_t{inChunk(number)} * stride; }
     float* chunk(uint32_t number) const {
       return chunks[number >> chunkBits].load(std::memory_order_relaxed);
@@ -40,7 +41,7 @@ class RowArena {
  private:
   const RowLayout& layout_;
   PointerList<float> chunks_;               // null: not open
-  std::map<uint32_t, MappedBlock> blocks_;  // of open chunks
+  std::map<uint32_t, MappedBlock> blocks_;  // by number; open chunks only
 };
 
 }  // namespace psd

@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// The rows of runs that RowShard::check() found right, as codecs see them.
+/// The shapes of runs that passed RowShard::check(), as codecs need them.
 inline std::vector<RowBlock> rowBlocks(const RowShard& shard, std::span<const RowRun> runs) {
   std::vector<RowBlock> blocks;
   for (const RowRun& run : runs) blocks.push_back({run.count, shard.table(run.table)->dim()});

@@ -9,14 +9,14 @@ namespace {
 
 using Wide = unsigned __int128;
 
-/// Part `index` of a range of hashes that is cut into `parts`.
+/// Part `index` of a hash range split into `parts`.
 HashRange partOf(const HashRange& range, uint64_t index, uint64_t parts) {
   const Wide width = Wide{range.last - range.first} + 1;
   const auto begin = [&](uint64_t i) { return static_cast<uint64_t>(width * i / parts); };
   return {range.first + begin(index), range.first + (begin(index + 1) - 1)};
 }
 
-/// A row that may go; the one with the least rank goes first.
+/// A row that may be evicted; the lowest rank is evicted first.
 struct Candidate {
   double rank = 0;
   uint64_t hash = 0, id = 0;
@@ -45,7 +45,7 @@ std::vector<double> squaresOf(const RowTable& table, const std::vector<RowEntry>
   return squares;
 }
 
-/// Appends the rows with what the rule ranks them by.
+/// Appends the rows with their ranks under the rule.
 void append(std::vector<Candidate>& candidates, const RowTable& table, const EvictRule& rule,
             const std::vector<RowEntry>& entries) {
   const bool byNorm = rule.by == EvictRule::By::norm;
@@ -70,7 +70,7 @@ std::vector<uint64_t> dueRows(const RowTable& table, const EvictRule& rule, uint
   const bool byNorm = rule.by == EvictRule::By::norm;
   const HashRange part = partOf(table.options().range, number % pass, pass);
   const auto applies = [&](const RowEntry& entry) {
-    // Row metas say less than hashes of rows that are not looked at: the hash first.
+    // The hash first: it is at hand, and it excludes most rows without a read of their meta words.
     if (!part.contains(entry.hash)) return false;
     const bool old = table.meta(entry.row).version() + rule.updates < number;
     return (byNorm || old) && !isSpared(spared, entry.row);

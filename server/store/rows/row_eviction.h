@@ -10,20 +10,21 @@
 
 namespace psd {
 
-// Which rows a rule takes out. What comes out depends on the rows, the rule and the update's number alone,
-// not on clocks, row numbers, or the history of the index. For the table's writer.
+// Selection of the rows that a rule evicts. The result depends only on the rows, the rule and the update's
+// number, not on clocks, row numbers or the history of the index. To be called by the table's writer.
 
-/// Rows of a table that one update evicts because of what they are; more are left for the next pass.
+/// Maximum number of rows per table that one update evicts because they are due; the rest waits for the next
+/// pass.
 inline constexpr size_t kDueRowsMax = 65'536;
 
-/// The ids of rows that are due before update `number`: of the hashes that this update looks through, those
-/// to which the rule applies. `spared`: row numbers, rising, that stay.
+/// The ids of rows due for eviction before update `number`: those among the hashes this update scans to which
+/// the rule applies. `spared`: sorted row numbers to keep.
 std::vector<uint64_t> dueRows(const RowTable& table, const EvictRule& rule, uint64_t number,
                               std::span<const uint32_t> spared);
 
-/// The ids of rows that leave room for at least `count` others, and some more so that not each update has to
-/// do this: of some thousand rows from a place on that `number` stands for, those that the rule would take
-/// out first. Empty where so many cannot be had. `spared`: as above.
+/// The ids of at least `count` rows to evict, plus some more so that not every update has to evict: the first
+/// by the rule's order among a few thousand rows, starting at a position derived from `number`. Empty if
+/// there are fewer than `count` candidates. `spared`: as above.
 std::vector<uint64_t> rowsToMakeRoom(const RowTable& table, const EvictRule& rule, uint64_t number,
                                      uint64_t count, std::span<const uint32_t> spared);
 

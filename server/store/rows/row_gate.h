@@ -13,38 +13,37 @@
 
 namespace psd {
 
-/// The rules of one table in one row shard, and what they have to remember. setRules() and sweeps() are for
-/// any thread, all else is the writer's.
+/// The rules of one table in one row shard, and their state. setRules() and sweeps() are for any thread, the
+/// rest is for the writer.
 class RowGate {
  public:
-  /// `seed`: of the table. `range`: of the shard.
+  /// `seed` is the table's, `range` the shard's.
   RowGate(uint64_t seed, HashRange range) : seed_(seed), range_(range) {}
 
-  /// The rules that the writer's next follow() goes over to.
+  /// Sets the rules that the writer's next follow() adopts.
   void setRules(const RowRules& rules);
-  /// Takes over the newest rules. Whether they are others than before.
+  /// Adopts the newest rules. Returns whether they changed.
   bool follow();
   const RowRules& rules() const { return rules_; }
-  /// Whether updates look for rows that are due.
+  /// Whether updates look for rows due for eviction.
   bool sweeps() const { return sweeps_.load(std::memory_order_relaxed); }
 
-  /// Whether rows have to be admitted at all.
+  /// Whether new rows require admission.
   bool selects() const { return counting_ || rules_.admit.probability < 1; }
-  /// The terms of the filter that counts under these rules; nothing: the rules count nothing.
+  /// The terms of the filter that these rules require; empty if they do not count.
   const std::optional<AdmissionFilter::Terms>& counting() const { return counting_; }
-  /// Whether update `number`, the first after what was counted, makes the row that is not there. Pure.
+  /// Whether update `number`, the first since the last count, creates the missing row. Pure.
   bool admits(uint64_t id, uint64_t number) const;
-  /// Counts an update of a row that is not there, for a filter with these terms: one with others is
-  /// forgotten.
+  /// Counts an update of a missing row in a filter with these terms; a filter with other terms is discarded.
   void count(uint64_t id, const AdmissionFilter::Terms& terms);
-  /// The filter of what was counted. Only count() and filterOf() change it, never a change of rules, so that
-  /// every daemon that repeats a log has the same one. Null: nothing was counted.
+  /// The filter; null if nothing was counted. Only count() and filterOf() change it, never a change of rules,
+  /// so that all daemons that replay a log have the same filter.
   const AdmissionFilter* filter() const { return filter_ ? &*filter_ : nullptr; }
-  /// Memory that the filter takes.
+  /// Memory of the filter.
   uint64_t bytes() const { return filter_ ? filter_->bytes() : 0; }
-  /// Memory that it takes more once something is counted under the rules.
+  /// Additional memory that the filter needs once it counts under the current rules.
   uint64_t bytesToCount() const;
-  /// A filter with these terms, the one that is there if it has them.
+  /// The filter with these terms; replaces a filter with others.
   AdmissionFilter& filterOf(const AdmissionFilter::Terms& terms);
 
  private:

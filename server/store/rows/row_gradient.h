@@ -10,15 +10,14 @@
 
 namespace psd {
 
-/// Rows with a gradient for each: its values, row after row. A view of memory that somebody else keeps; a
-/// value type.
+/// Rows and their gradients, row after row. A view; does not own the memory. A value type.
 struct RowGradient {
   RowIds rows;
   Gradient values;
 };
 
-/// Rows with a gradient for each of them, all in host memory until `owner` is released; where that is null,
-/// as long as the caller's call. Immutable.
+/// Rows and their gradients in host memory, valid until `owner` is released, or during the call if it is
+/// null. Immutable.
 struct StagedRows {
   RowIds rows;
   std::span<const float> gradients;  ///< row after row
@@ -27,13 +26,13 @@ struct StagedRows {
   uint64_t bytes() const { return gradients.size_bytes() + rows.ids.size_bytes() + rows.runs.size_bytes(); }
 };
 
-/// Memory for StagedRows that are put together.
+/// Storage to assemble StagedRows in.
 struct CollectedRows {
   std::vector<RowRun> runs;
   std::vector<uint64_t> ids;
   std::vector<float> gradients;
 
-  /// The rows, which keep `all` for as long as they are kept themselves.
+  /// The rows as StagedRows that share ownership of `all`.
   static StagedRows stage(std::shared_ptr<const CollectedRows> all) {
     StagedRows rows{{all->runs, all->ids}, all->gradients, nullptr};
     rows.owner = std::move(all);

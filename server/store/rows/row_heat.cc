@@ -10,7 +10,7 @@ std::vector<HotRow> hottestRows(const RowTable& table, size_t most) {
     return std::tuple(one.meta.count(), one.meta.version(), other.id) >
            std::tuple(other.meta.count(), other.meta.version(), one.id);
   };
-  std::vector<HotRow> hottest;  // a heap, the coldest first
+  std::vector<HotRow> hottest;  // a heap with the coldest row on top
   const auto look = [&](const RowEntry& entry) {
     const HotRow row{entry.id, table.meta(entry.row)};
     if (hottest.size() < most) {
@@ -21,7 +21,7 @@ std::vector<HotRow> hottestRows(const RowTable& table, size_t most) {
       hottest.back() = row;
       std::ranges::push_heap(hottest, hotter);
     }
-    return false;  // nothing is to be listed
+    return false;  // next() is to return no entries
   };
   std::vector<RowEntry> none;
   for (RowCursor cursor; !cursor.ended;) {

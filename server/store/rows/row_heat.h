@@ -8,15 +8,15 @@
 
 namespace psd {
 
-/// A row with what its table knows of its updates. A value type.
+/// A row and its update statistics. A value type.
 struct HotRow {
   uint64_t id = 0;
   RowMeta meta;
 };
 
-/// The `most` rows of a table that had the most updates since they came into being, as far as RowMeta counts
-/// them; the one with the most first. Looks at all rows, without a lock and beside everybody else: rows that
-/// come and go meanwhile may be missing. For any thread that may be busy so long.
+/// The `most` rows of a table with the most updates since their creation, as far as RowMeta counts them, in
+/// descending order. Scans all rows without a lock, concurrently with updates: rows created or erased
+/// meanwhile may be missing. May be called on any thread that can block for that long.
 std::vector<HotRow> hottestRows(const RowTable& table, size_t most);
 
 }  // namespace psd

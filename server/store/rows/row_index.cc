@@ -124,7 +124,7 @@ void RowIndex::doubleDirectory() {
 }
 
 void RowIndex::replace(uint64_t place, RowSegment* low, RowSegment* high) {
-  // The places of the segment that was there: those that agree with `place` in its bits.
+  // The directory entries of the previous segment: those that agree with `place` in its bits.
   const uint32_t depth = low == high ? low->depth : low->depth - 1;
   const uint64_t count = uint64_t{1} << (owned_->depth - depth);
   const uint64_t begin = owned_->indexOf(place) / count * count;
@@ -212,7 +212,7 @@ void RowIndex::nextUnsorted(RowCursor& cursor, std::vector<RowEntry>& out) const
 }
 
 bool RowIndex::reserve(uint64_t entries) {
-  // Hashes fill segments alike, within a few per cent: until most are nearly full, hardly one is split.
+  // Hashes fill segments evenly, within a few percent: hardly any splits before most are nearly full.
   constexpr double kMostlyFull = 0.94 * RowSegment::kEntriesMax;
   const double covered = std::ldexp(static_cast<double>(range_.last - range_.first) + 1, shift_ - 64);
   const double least = static_cast<double>(entries) / kMostlyFull;

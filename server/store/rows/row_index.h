@@ -20,35 +20,35 @@ namespace psd {
 
 /// An entry of a RowIndex. A value type.
 struct RowEntry {
-  uint64_t hash = 0;  ///< of the id
+  uint64_t hash = 0;  ///< hash of the id
   uint64_t id = 0;
   uint32_t row = kNoRow;
   bool operator==(const RowEntry&) const = default;
 };
 
-/// How far a walk through a RowIndex is. A value type.
+/// Position of an iteration over a RowIndex. A value type.
 struct RowCursor {
-  uint64_t hash = 0;   ///< what is below has been visited
-  bool ended = false;  ///< nothing is left
+  uint64_t hash = 0;   ///< smaller hashes have been visited
+  bool ended = false;  ///< no entries remain
 };
 
-/// Which entries a walk is for. To be called once for each.
+/// Selects the entries that an iteration returns. Called once per entry.
 using RowFilter = std::function<bool(const RowEntry&)>;
 
-/// Row numbers by id, for ids of one range of the hash space: an extendible hash table.
+/// Maps ids of one hash range to row numbers: an extendible hash table.
 ///
-/// A directory leads from the upper bits of the hash, seen from the range's begin, to a segment of 64 KiB. A
-/// segment that has its share is replaced by two, by the next bit; no other is touched, so the longest insert
-/// is one split. In the order of the directory, segments are in the order of hashes.
+/// A directory maps the upper bits of the hash, relative to the start of the range, to segments of 64 KiB. A
+/// segment that reaches its maximum load is split in two by the next bit; no other segment changes, so the
+/// slowest insert is one split. In directory order, segments are in hash order.
 ///
-/// Readers take no lock and hold a guard of `epochs` for the call: find(), findBatch(), pipeline() and
-/// next(). All else is for one writer at a time; its numbers may be read by any thread.
+/// find(), findBatch(), pipeline() and next() take no lock; their callers hold a guard of `epochs` for the
+/// call. All else is for one writer at a time; the counters may be read by any thread.
 class RowIndex {
  public:
-  /// 2^22 segments of half a load are beyond what row numbers can count. Ids made so that their hashes agree
-  /// in more upper bits than that find no room.
+  /// 2^22 segments at half their load exceed the number of row numbers. Ids constructed so that their hashes
+  /// agree in more upper bits than that cannot be inserted.
   static constexpr uint32_t kDepthMax = 22;
-  static constexpr uint32_t kBlock = 32;  ///< ids that pipeline() looks up together
+  static constexpr uint32_t kBlock = 32;  ///< ids per pipeline() block
 
   RowIndex(HashRange range, std::shared_ptr<Epochs> epochs);
   ~RowIndex();
@@ -57,56 +57,56 @@ class RowIndex {
 
   /// The row number of an id, or kNoRow.
   uint32_t find(uint64_t id) const;
-  /// rows[i] = find(ids[i]). Returns how many are there.
+  /// rows[i] = find(ids[i]). Returns the number of ids found.
   uint64_t findBatch(std::span<const uint64_t> ids, std::span<uint32_t> rows) const;
-  /// Looks all ids up, block after block, while memory fetches what later blocks need. Calls
-  /// `use(first, rows, next)` for each block: rows are those of ids[first …], or kNoRow, and `next` those of
-  /// the block behind it, to be prefetched.
+  /// Looks up all ids block by block and prefetches what later blocks need. Calls `use(first, rows, next)`
+  /// for each block: `rows` are the row numbers, or kNoRow, of ids[first …], and `next` those of the next
+  /// block, for prefetching.
   template <class Use>
   void pipeline(std::span<const uint64_t> ids, const Use& use) const;
 
-  /// Makes `row` the row number of an id that has none. Returns the id's row number then, which is another if
-  /// it had one; kNoRow if there is no room: see kDepthMax, or the system has no memory.
+  /// Inserts an id with row number `row`. Returns the id's row number, which differs from `row` if the id
+  /// already existed; kNoRow if it cannot be inserted: see kDepthMax, or the system is out of memory.
   uint32_t insert(uint64_t id, uint32_t row);
-  /// Takes out those of the ids that are there, and appends their row numbers to `rows`; ids may repeat.
-  /// False if the system has no memory: then some are taken out, which are in `rows`, and others not.
+  /// Erases those of the ids that exist, and appends their row numbers to `rows`; ids may repeat. False if
+  /// the system is out of memory: then only the ids whose numbers are in `rows` are erased.
   bool erase(std::span<const uint64_t> ids, std::vector<uint32_t>& rows);
-  /// Makes memory resident for the splits until `entries` entries in all are there. False if the system has
-  /// no memory.
+  /// Makes memory resident for all splits up to a total of `entries` entries. False if the system is out of
+  /// memory.
   bool reserve(uint64_t entries);
-  /// `out` = the entries of the next segment that has any from `cursor` on, by hash; `cursor` is behind it.
-  /// Empty at the end alone.
+  /// `out` = the entries of the next non-empty segment from `cursor` on, sorted by hash; advances `cursor`.
+  /// Empty only at the end.
   void next(RowCursor& cursor, std::vector<RowEntry>& out) const;
-  /// `out` = the entries of the next segment from `cursor` on, in any order; `cursor` is behind it. May be
-  /// empty before the end.
+  /// `out` = the entries of the next segment from `cursor` on, in any order; advances `cursor`. May be empty
+  /// before the end.
   void nextUnsorted(RowCursor& cursor, std::vector<RowEntry>& out) const;
-  /// `out` = those entries of the next segment from `cursor` on for which `keep` is true, by hash; `cursor`
-  /// is behind it. May be empty before the end.
+  /// `out` = the entries of the next segment from `cursor` on for which `keep` is true, sorted by hash;
+  /// advances `cursor`. May be empty before the end.
   void next(RowCursor& cursor, std::vector<RowEntry>& out, const RowFilter& keep) const;
 
   uint64_t entries() const { return entries_.load(std::memory_order_relaxed); }
   uint64_t segments() const { return segments_.load(std::memory_order_relaxed); }
   uint64_t splits() const { return splits_.load(std::memory_order_relaxed); }
-  /// Of segments and directory, those that guards still look at included.
+  /// Memory of segments and directories, including those that guards may still access.
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  /// That the system gave for segments; for the writer.
+  /// Memory mapped for segments; for the writer only.
   uint64_t mappedBytes() const;
 
  private:
   using SegmentPointer = std::atomic<RowSegment*>;
 
-  /// Immutable but for the segments' pointers, which are stored with release.
+  /// Immutable except for the segment pointers, which are stored with release.
   struct Directory {
     explicit Directory(uint32_t depth);
     const uint32_t depth;
     const std::unique_ptr<SegmentPointer[]> segments;  // 2^depth
     uint64_t size() const { return uint64_t{1} << depth; }
     uint64_t bytes() const { return size() * sizeof(SegmentPointer); }
-    /// Where a place in the range is.
+    /// Directory index of a place in the range.
     uint64_t indexOf(uint64_t place) const { return place >> 1 >> (63 - depth); }
   };
 
-  /// What a block of ids is looked up with.
+  /// State of the lookup of a block of ids.
   struct Probes {
     std::array<uint64_t, kBlock> hashes;
     std::array<const RowSegment*, kBlock> segments;
@@ -114,13 +114,15 @@ class RowIndex {
     uint32_t count = 0;
   };
 
-  /// The hash as a fraction of the range, less than twice that, in 64 bits: keeps the order of hashes.
+  /// The hash relative to the start of the range, shifted so that the range covers at least half of the
+  /// 64-bit space: preserves the order of hashes.
   uint64_t placeOf(uint64_t hash) const { return (hash - range_.first) << shift_; }
   RowSegment* segmentAt(uint64_t place) const {
     const Directory& directory = *directory_.load(std::memory_order_acquire);
     return directory.segments[directory.indexOf(place)].load(std::memory_order_acquire);
   }
-  /// Finds out where `later` will be, and the rows of `ids`, in turns: so memory always has some to fetch.
+  /// Prefetches the lines of `later` and looks up `ids`, interleaved, so that memory fetches are always in
+  /// flight.
   void lookUp(std::span<const uint64_t> later, Probes& laterProbes, std::span<const uint64_t> ids,
               Probes& probes) const;
 
@@ -133,8 +135,7 @@ class RowIndex {
   void doubleDirectory();
   void replace(uint64_t place, RowSegment* low, RowSegment* high);
   bool eraseFrom(uint64_t place, std::span<const RowEntry> entries, std::vector<uint32_t>& rows);
-  /// The first hash that is not of the segment of `place` with this depth any more; nothing behind the last
-  /// one.
+  /// The first hash behind the segment of `place` with this depth; empty behind the last segment.
   std::optional<uint64_t> hashBehind(uint64_t place, uint32_t depth) const;
 
   const HashRange range_;
@@ -142,8 +143,8 @@ class RowIndex {
   const std::shared_ptr<Epochs> epochs_;
   std::atomic<Directory*> directory_;
   std::unique_ptr<Directory> owned_;  // *directory_
-  std::vector<MappedBlock> blocks_;   // of segments
-  std::vector<std::byte*> free_;      // places for segments
+  std::vector<MappedBlock> blocks_;   // memory of the segments
+  std::vector<std::byte*> free_;      // memory for new segments
   Retired<RowSegment*> retiredSegments_;
   Retired<std::unique_ptr<Directory>> retiredDirectories_;
   std::atomic<uint64_t> entries_{0}, segments_{0}, splits_{0}, bytes_{0};
@@ -151,7 +152,7 @@ class RowIndex {
 
 template <class Use>
 void RowIndex::pipeline(std::span<const uint64_t> ids, const Use& use) const {
-  // Three stages, each a block behind the one before: lines are asked for, looked into, rows used.
+  // Three stages, each one block behind the previous: prefetch the lines, look up, use the rows.
   std::array<Probes, 3> stages;
   const uint64_t blocks = (ids.size() + kBlock - 1) / kBlock;
   const auto idsOf = [&](uint64_t block) {

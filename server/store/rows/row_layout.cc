@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-/// 16 or 32 bytes, or whole cache lines.
+/// Rounds up to 16 or 32 bytes, or to whole cache lines.
 uint32_t roundedStride(uint32_t floats) {
   if (floats <= 4) return 4;
   if (floats <= 8) return 8;

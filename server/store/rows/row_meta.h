@@ -5,9 +5,8 @@
 
 namespace psd {
 
-/// What a table knows of a row beside its values, in one word: the shard's version at the row's last update
-/// (40 bits) and how many updates it had (24 bits). Both stay at the largest number that they can hold. A
-/// value type; checkpoints keep `word`.
+/// Metadata of a row in one word: the shard's version at the row's last update (40 bits) and the number of
+/// its updates (24 bits). Both saturate at their maximum. A value type; checkpoints store `word`.
 struct RowMeta {
   static constexpr uint32_t kCountBits = 24;
   static constexpr uint64_t kCountMax = (uint64_t{1} << kCountBits) - 1;
@@ -20,7 +19,7 @@ struct RowMeta {
   }
   constexpr uint64_t version() const { return word >> kCountBits; }
   constexpr uint64_t count() const { return word & kCountMax; }
-  /// After one more update, which made `version` of the shard.
+  /// The metadata after one more update, which created `version` of the shard.
   constexpr RowMeta updated(uint64_t version) const { return of(version, count() + 1); }
 
   bool operator==(const RowMeta&) const = default;

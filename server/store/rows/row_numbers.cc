@@ -20,7 +20,7 @@ Status RowNumbers::prepare(uint64_t count, bool touched) {
   Status status;
   while (room_ < count && status.ok()) status = openChunk(touched);
   if (status.ok() || !wholeChunks_) return status;
-  for (uint32_t number = 0; number < chunks_.size(); ++number) {  // those that were opened for nothing
+  for (uint32_t number = 0; number < chunks_.size(); ++number) {  // chunks opened in vain
     if (chunks_[number].words && chunks_[number].used == 0) closeChunk(number);
   }
   return status;
@@ -36,12 +36,12 @@ Status RowNumbers::openChunk(bool touched) {
   auto number = static_cast<uint32_t>(chunks_.size());
   if (!closed_.empty()) number = *closed_.begin();
   if (number == storage_.layout().chunksMax()) {
-    return {ErrorCode::overloaded, fmt::format("row numbers: all {} of a table's shard are in use", kNoRow)};
+    return {ErrorCode::overloaded, fmt::format("row numbers: all {} of the shard are in use", kNoRow)};
   }
   const uint64_t bytes = rowsPerChunk_ * sizeof(Word);
   auto words =
       MappedBlock::map(bytes, number == 0 ? MappedBlock::Pages::smallAtFirst : MappedBlock::Pages::huge);
-  if (!words) return {ErrorCode::overloaded, fmt::format("rows: the system gave no {} bytes", bytes)};
+  if (!words) return {ErrorCode::overloaded, fmt::format("rows: the system cannot allocate {} bytes", bytes)};
   if (touched) words->touch(bytes);
   PSD_RETURN_IF_ERROR(storage_.open(number, touched));
   if (number == chunks_.size()) chunks_.emplace_back();
@@ -50,7 +50,7 @@ Status RowNumbers::openChunk(bool touched) {
   chunks_[number].words = std::move(words);
   roomy_.insert(number);
   if (wholeChunks_) touchedRows_.fetch_add(rowsPerChunk_, std::memory_order_relaxed);
-  // The last number of all stands for no row.
+  // The last number of all is kNoRow.
   room_ += rowsPerChunk_ - (number + 1 == storage_.layout().chunksMax() ? 1 : 0);
   return {};
 }

@@ -7,19 +7,19 @@
 
 namespace psd {
 
-/// Which rows of a table are taken out without being asked for. A value type.
+/// Rule for automatic eviction of rows of a table. A value type.
 struct EvictRule {
   enum class By {
     never,
-    age,          ///< those that none of the last `updates` updates had
-    leastRecent,  ///< those whose last update is longest ago, where there is no room for new ones
-    norm,         ///< those whose values have a norm below `below`
+    age,          ///< rows that none of the last `updates` updates changed
+    leastRecent,  ///< the least recently updated rows, when new rows need their space
+    norm,         ///< rows whose values have a norm less than `below`
   };
   By by = By::never;
-  uint64_t updates = 0;  ///< age: see there; norm: a table is looked through once in so many updates
+  uint64_t updates = 0;  ///< age: see there; norm: the number of updates per scan of the table
   double below = 0;
 
-  /// In how many updates of a row shard its part of the table is looked through once; 0: never.
+  /// Number of updates of a row shard per scan of its part of the table; 0: no scans.
   uint64_t pass() const {
     constexpr uint64_t kSharesOfAge = 8, kPassMax = 65'536;
     if (by == By::norm) return updates;
@@ -28,21 +28,21 @@ struct EvictRule {
   bool operator==(const EvictRule&) const = default;
 };
 
-/// Which rows that are not there come into being by a push. A value type.
+/// Rule for the creation of missing rows by pushes. A value type.
 struct AdmitRule {
   static constexpr uint64_t kCounters = uint64_t{4} << 20;
 
-  uint32_t pushes = 1;            ///< the update that is the row's so many-th makes it
-  uint64_t counters = kCounters;  ///< bytes in which updates of rows that are not there are counted
-  double probability = 1;         ///< with which an update makes a row
+  uint32_t pushes = 1;            ///< a row's `pushes`-th update creates it
+  uint64_t counters = kCounters;  ///< bytes of the filter that counts updates of missing rows
+  double probability = 1;         ///< probability that an update creates a row
 
   bool counts() const { return pushes > 1; }
   bool operator==(const AdmitRule&) const = default;
 };
 
-/// How many rows a table may have, which come into being and which go. A value type.
+/// Limit, eviction and admission rules of a table. A value type.
 struct RowRules {
-  uint64_t rowsMax = UINT64_MAX;  ///< of a table's part in a row shard kNoRow at most
+  uint64_t rowsMax = UINT64_MAX;  ///< at most kNoRow for a table's part in a row shard
   EvictRule evict;
   AdmitRule admit;
   bool operator==(const RowRules&) const = default;

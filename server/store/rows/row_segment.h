@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// Some entries (id, row number) of a RowIndex, in a cache line. Only appended to: entries below `used` never
-/// change, so readers need no lock. One writer.
+/// A cache line of entries (id, row number) of a RowIndex. Append-only: entries below `used` never change, so
+/// readers need no lock. One writer.
 struct alignas(64) RowLine {
   static constexpr uint32_t kEntries = 5;
 
@@ -18,14 +18,14 @@ struct alignas(64) RowLine {
   std::array<std::atomic<uint32_t>, kEntries> rows;
   std::atomic<uint32_t> used;
 
-  /// What one line says of an id.
+  /// Result of a lookup in one line.
   struct Answer {
     uint32_t row;  ///< kNoRow: not in this line
-    bool last;     ///< it is in no later line either
+    bool last;     ///< no later line needs to be searched
   };
   Answer find(uint64_t id) const {
     const uint32_t count = used.load(std::memory_order_acquire);
-    uint32_t found = 0;  // without branches: which entry it is cannot be foretold
+    uint32_t found = 0;  // branch-free: the matching entry is unpredictable
     for (uint32_t i = 0; i < kEntries; ++i) {
       found |= static_cast<uint32_t>(ids[i].load(std::memory_order_relaxed) == id) << i;
     }
@@ -33,7 +33,7 @@ struct alignas(64) RowLine {
     if (found != 0) return {rows[std::countr_zero(found)].load(std::memory_order_relaxed), true};
     return {kNoRow, count < kEntries};
   }
-  /// Whether there was room.
+  /// Returns false if the line is full.
   bool append(uint64_t id, uint32_t row) {
     const uint32_t count = used.load(std::memory_order_relaxed);
     if (count == kEntries) return false;
@@ -45,17 +45,18 @@ struct alignas(64) RowLine {
 };
 static_assert(sizeof(RowLine) == 64);
 
-/// The entries of a part of the hash space. An entry is in the line that the low bits of its hash name, or in
-/// the next one with room, behind full ones alone. Never full, see kEntriesMax. Readers may find(); the rest
-/// is the writer's.
+/// The entries of a part of the hash space. An entry is in the line selected by the low bits of its hash, or,
+/// if that is full, in the next line with space. Never full; see kEntriesMax. Readers may call find(); the
+/// rest is for the writer.
 struct RowSegment {
   static constexpr uint32_t kLines = 1024;
   static constexpr uint32_t kCapacity = kLines * RowLine::kEntries;
-  /// More are split, at a load of 0.6: above, looking on in a second line costs more than memory does.
+  /// The segment is split beyond this load of 0.6, above which probing a second line costs more than the
+  /// memory saved.
   static constexpr uint32_t kEntriesMax = kCapacity * 6 / 10;
 
   std::array<RowLine, kLines> lines;
-  uint32_t depth = 0;    ///< how many bits of the place in the hash range all entries have in common
+  uint32_t depth = 0;    ///< number of leading place bits that all entries share
   uint32_t entries = 0;  ///< in all lines
 
   static uint32_t lineOf(uint64_t hash) { return hash % kLines; }
@@ -66,7 +67,7 @@ struct RowSegment {
       if (answer.last) return answer.row;
     }
   }
-  /// Adds an id that is not there. Less than kCapacity − 1 entries are.
+  /// Adds a new id. Requires fewer than kCapacity − 1 entries.
   void add(uint64_t hash, uint64_t id, uint32_t row) {
     uint32_t at = lineOf(hash);
     while (!lines[at].append(id, row)) at = (at + 1) % kLines;

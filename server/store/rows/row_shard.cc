@@ -30,14 +30,14 @@ Status RowShard::check(const RowIds& rows) const {
     count += run.count;
   }
   if (count != rows.ids.size()) {
-    return bad(fmt::format("its runs are of {} ids, and there are {}", count, rows.ids.size()));
+    return bad(fmt::format("its runs cover {} ids, not the {} ids given", count, rows.ids.size()));
   }
   const HashRange range = hashes();
   for (const uint64_t row : rows.ids) {
     const uint64_t hash = rowHash(row);
     if (range.contains(hash)) continue;
-    return bad(fmt::format("id {} has the hash {:#018x}, and the shard has those from {:#018x} to {:#018x}",
-                           row, hash, range.first, range.last));
+    return bad(fmt::format("id {} has the hash {:#018x}, outside the range {:#018x} to {:#018x}", row, hash,
+                           range.first, range.last));
   }
   return {};
 }
@@ -49,8 +49,8 @@ Status RowShard::checkBeside(const RowsBeside& beside) const {
     runs.push_back({run.table, run.count});
     if (AdmissionFilter::Terms{run.pushes, run.blockBits}.valid()) continue;
     return {ErrorCode::badSlice,
-            fmt::format("rows of shard {}: there is no filter that counts up to {} in 2^{} blocks",
-                        id().value, run.pushes, run.blockBits)};
+            fmt::format("rows of shard {}: invalid admission filter: {} pushes, 2^{} blocks", id().value,
+                        run.pushes, run.blockBits)};
   }
   return check({runs, beside.countedIds});
 }
@@ -103,7 +103,8 @@ void RowShard::apply(const RowIds& rows, std::span<const float> gradients, const
 
 std::vector<size_t> RowShard::applyRacing(const RowIds& rows, std::span<const float> gradients,
                                           const RowChange& change, const UpdateScalars& update) {
-  // Whoever waits until no guard of before is left knows that what comes later is of a later version.
+  // The guard covers the read of version(): once all earlier guards have ended, no update with an earlier
+  // version is in progress.
   const Epochs::Guard guard(tables_.front().rows->epochs());
   std::vector<size_t> missed;
   apply(rows, gradients, change, update, version(), &missed);

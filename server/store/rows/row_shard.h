@@ -16,13 +16,13 @@
 
 namespace psd {
 
-/// The rows of some tables, those of one parameter group, whose ids' hashes lie in a range. Its range() is in
-/// units of kRowHashUnits. Thread-safe as each member says; what RowTable says of its operations holds here.
+/// The rows, with hashes of their ids in one range, of the tables of one parameter group. range() is in units
+/// of kRowHashUnits. Thread-safety is documented per member; the rules of RowTable apply to its operations.
 class RowShard final : public ParameterBlock {
  public:
   using Table = RowShardTable;
 
-  /// `tables` are in the order of their indices. `device`: whose memory they are in.
+  /// `tables` are sorted by index. `device`: the backend whose memory holds them.
   RowShard(ShardRange range, size_t device, const Optimizer& optimizer, std::vector<Table> tables,
            std::shared_ptr<TableBytes> bytes)
       : ParameterBlock(range, device, nullptr),
@@ -31,70 +31,70 @@ class RowShard final : public ParameterBlock {
         turnover_(*this, tables_, std::move(bytes)) {}
 
   const Optimizer& optimizer() const override { return optimizer_; }
-  /// Takes over the numbers of `optimizer`, which has the slots of this shard's. Only while no update is
-  /// under way.
+  /// Replaces the optimizer's hyperparameters; `optimizer` must have the same slots. No update may be in
+  /// progress.
   void setOptimizer(const Optimizer& optimizer);
 
-  /// The hashes of the ids of a range in units of kRowHashUnits.
+  /// Converts a range in units of kRowHashUnits to a range of hashes.
   static HashRange hashesOf(const ShardRange& range) {
     return {range.begin << 32, ((range.begin + range.count) << 32) - 1};
   }
   HashRange hashes() const { return hashesOf(range()); }
   const std::vector<Table>& tables() const { return tables_; }
-  /// The table with that index in the model; null: the shard has none of its rows.
+  /// The table with this index in the model; null if the shard has none of its rows.
   RowTable* table(uint32_t index) const {
     const Table* const of = find(index);
     return of ? of->rows.get() : nullptr;
   }
-  /// The rules of a table here, from the next update on; nothing where it has none of the table's rows.
+  /// Sets the rules of a table from the next update on; no effect if the shard has none of its rows.
   /// Thread-safe.
   void setRules(uint32_t index, const RowRules& rules) {
     if (const Table* const of = find(index)) of->gate->setRules(rules);
   }
-  /// All tables' together.
+  /// Total over all tables.
   RowTableSize size() const;
-  /// Ok, or why the device can do nothing any more. Of what was gathered or applied nothing counts unless
-  /// this is ok afterwards.
+  /// Ok, or why the device has failed permanently. Values gathered or updates applied are valid only if this
+  /// is ok afterwards.
   Status state() const;
 
-  /// Whether all of these rows may be asked for here: the runs are of tables of the shard, they name as many
-  /// ids as there are, and the ids' hashes lie in the range. ErrorCode::badSlice.
+  /// Checks that the rows belong here: the runs are of tables of the shard, their counts add up to the number
+  /// of ids, and the ids' hashes are in the range. ErrorCode::badSlice.
   Status check(const RowIds& rows) const;
-  /// Whether what the log says beside an update names tables and ids of this shard. ErrorCode::badSlice.
+  /// Checks that the evictions and counts in a log record name tables and ids of this shard.
+  /// ErrorCode::badSlice.
   Status checkBeside(const RowsBeside& beside) const;
-  /// Values of these rows, after check().
+  /// Number of values of these rows; requires check().
   uint64_t valueCount(std::span<const RowRun> runs) const;
 
-  /// out = the rows' values, row after row, after check(). Gives how many of them some push has touched; the
-  /// others have the values that they begin with. Creates nothing, takes no lock.
+  /// out = the rows' values, row after row; requires check(). Returns the number of rows that a push has
+  /// touched; the others have their initial values. Creates no rows and takes no lock.
   uint64_t gather(const RowIds& rows, std::span<float> out) const;
-  /// Whether some of the rows have not been touched by any push.
+  /// Whether any of the rows has not been touched by a push.
   bool lacks(const RowIds& rows) const;
-  /// Which rows come into being and which are taken out.
+  /// Creation and eviction of the rows.
   RowTurnover& turnover() { return turnover_; }
-  /// Makes one update of what was prepared, with the numbers of `update`; the rows are then of `version`.
-  /// Sets what has to be written down beside it: everything since the update before. Only with the lock held
-  /// since RowTurnover::prepare(), or where nobody else makes updates. Fails where state() does.
+  /// Applies the prepared rows as one update with the scalars of `update`; sets the rows' version to
+  /// `version`. Fills in the evictions since the previous update that must be logged with it. The lock must
+  /// have been held since RowTurnover::prepare(), or there must be no other writer. Fails if state() does.
   Status update(PreparedRows& prepared, const RowChange& change, const UpdateScalars& update,
                 Version version);
-  /// One optimizer step for each of the rows, one after the other, with row after row of `gradients`, with
-  /// the numbers of `update`; the rows are then of the version that is there. May race with others element by
-  /// element. Gives which rows, by their places, are not there and were passed over.
+  /// One optimizer step per row in order, with the corresponding row of `gradients` and the scalars of
+  /// `update`; sets the rows' version to the current version. May race with others element by element.
+  /// Returns the positions of the rows that do not exist, which are skipped.
   std::vector<size_t> applyRacing(const RowIds& rows, std::span<const float> gradients,
                                   const RowChange& change, const UpdateScalars& update);
 
-  /// Makes update `update.number` again as the log has it, see RowTurnover::repeat(): the result
-  /// has the same rows and counts whatever the rules and limits of the tables are here. Only with the lock
-  /// held, or if there is no other writer.
+  /// Replays update `update.number` from the log; see RowTurnover::repeat(). The resulting rows and counts do
+  /// not depend on the rules and limits of the tables here. Requires the lock, or no other writer.
   Status repeat(const StagedRows& part, const RowsBeside& beside, const UpdateScalars& update);
 
-  /// Prepares the part and makes the update number `update.number` of it. Fails as RowTurnover::prepare(),
-  /// before any row is updated. Only with the lock held.
+  /// Prepares the part and applies it as update `update.number`. Fails like RowTurnover::prepare(), before
+  /// any row is updated. The lock must be held.
   Status update(const StagedRows& part, const RowChange& change, const UpdateScalars& update);
-  /// The part's rows whose ids' hashes lie in the ranges, which are in units of kRowHashUnits from the
-  /// shard's begin.
+  /// The part's rows with hashes of their ids in the ranges, which are in units of kRowHashUnits relative to
+  /// the start of the shard.
   StagedRows rowsIn(const StagedRows& part, const std::vector<PushedRange>& ranges) const;
-  /// The part's rows at these places, rising.
+  /// The part's rows at these positions, in ascending order.
   StagedRows rowsAt(const StagedRows& part, std::span<const size_t> places) const {
     return psd::rowsAt(tables_, part, places);
   }

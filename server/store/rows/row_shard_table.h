@@ -14,34 +14,34 @@
 
 namespace psd {
 
-/// What of one table is in a row shard.
+/// The part of one table in a row shard.
 struct RowShardTable {
-  /// What became of the table's rows here. Thread-safe.
+  /// Counters of row operations. Thread-safe.
   struct Counts {
-    std::atomic<uint64_t> pulled{0};   ///< asked for
+    std::atomic<uint64_t> pulled{0};   ///< rows pulled
     std::atomic<uint64_t> unknown{0};  ///< of these, not touched by any push
-    std::atomic<uint64_t> pushed{0};   ///< updated
+    std::atomic<uint64_t> pushed{0};   ///< rows updated
     std::atomic<uint64_t> created{0};
-    std::atomic<uint64_t> refused{0};      ///< that could not be created
-    std::atomic<uint64_t> notAdmitted{0};  ///< gradients left out for rows that did not come into being
+    std::atomic<uint64_t> refused{0};      ///< rows that could not be created
+    std::atomic<uint64_t> notAdmitted{0};  ///< gradients dropped because their rows were not admitted
     std::atomic<uint64_t> evicted{0};
-    std::atomic<uint64_t> longestInsertNs{0};  ///< that making the new rows of one update took
+    std::atomic<uint64_t> longestInsertNs{0};  ///< longest creation of one update's new rows
   };
 
   uint32_t index = 0;    ///< in ModelSpec::tables
-  bool rowSteps = true;  ///< the optimizer counts each row's own updates rather than the shard's
+  bool rowSteps = true;  ///< the optimizer counts updates per row instead of per shard
   std::unique_ptr<RowTable> rows;
   std::unique_ptr<RowGate> gate;
   std::unique_ptr<Counts> counts = std::make_unique<Counts>();
 };
 
-/// The one with that index in the model; null: there is none.
+/// The table with this index in the model; null if there is none.
 inline const RowShardTable* findTable(const std::vector<RowShardTable>& tables, uint32_t index) {
   const auto found = std::ranges::find(tables, index, &RowShardTable::index);
   return found == tables.end() ? nullptr : &*found;
 }
 
-/// Calls `visit(run, ids)` for each run with the ids of it.
+/// Calls `visit(run, ids)` for each run with its ids.
 template <class Visit>
 void forEachRun(const RowIds& rows, Visit visit) {
   size_t begin = 0;
@@ -51,7 +51,7 @@ void forEachRun(const RowIds& rows, Visit visit) {
   }
 }
 
-/// The part's rows at these places, rising, all of these tables.
+/// The part's rows at these positions, in ascending order; all are rows of `tables`.
 StagedRows rowsAt(const std::vector<RowShardTable>& tables, const StagedRows& part,
                   std::span<const size_t> places);
 

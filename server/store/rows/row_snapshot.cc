@@ -37,7 +37,8 @@ RowSnapshot::RowSnapshot(RowShard& shard, bool live, std::optional<EarlierRows> 
     if (!beside.counts.empty()) beside.countTerms = {filter->terms().pushes, filter->terms().blockBits};
   }
   if (!live_) shard_.turnover().setObserver(this);
-  // Updates that began before may write rows of versions before. They have ended when anything is read.
+  // Updates that started earlier may still write rows of earlier versions. Wait for them to end before
+  // reading.
   Epochs& epochs = shard_.tables().front().rows->epochs();
   for (const uint64_t stamp = epochs.stamp(); live_ && !epochs.passed(stamp);) std::this_thread::yield();
 }
@@ -66,7 +67,7 @@ void RowSnapshot::beforeChange(const RowIds& rows) {
 void RowSnapshot::putAside(size_t table, std::span<const uint64_t> ids, std::span<const uint32_t> numbers) {
   const RowTable& rows = *shard_.tables()[table].rows;
   const uint64_t floats = floatsOfRow(rows.layout());
-  std::vector<Before*> fresh;  // with the rows' numbers, so that all are read together
+  std::vector<Before*> fresh;  // with their row numbers, so that each plane is read in one call
   std::vector<uint32_t> freshNumbers;
   for (size_t i = 0; i < ids.size(); i++) {
     const uint64_t hash = rowHash(ids[i]);
@@ -100,7 +101,7 @@ bool RowSnapshot::next(RowPiece& piece) {
   piece.table = table.index;
   piece.clear(table.rows->layout().planeCount());
   const auto wanted = [&](RowMeta meta) {
-    // Rows of a later update are new, or were put aside as they had been.
+    // Rows of later versions are new or have been saved before their change.
     return changed(meta) && (live_ || meta.version() <= version_.value);
   };
   std::vector<RowEntry> entries;

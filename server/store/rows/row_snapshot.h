@@ -11,72 +11,71 @@
 
 namespace psd {
 
-/// Rows of one table that were read together. Used again from piece to piece.
+/// Rows of one table that are read together. Reused for each piece.
 struct RowPiece {
   uint32_t table = 0;  ///< index into ModelSpec::tables
   std::vector<uint64_t> ids;
   std::vector<RowMeta> metas;
-  std::vector<std::vector<float>> planes;  ///< as RowLayout names them: [rows, width]
+  std::vector<std::vector<float>> planes;  ///< by plane number of RowLayout: [rows, width]
 
   bool empty() const { return ids.empty(); }
   void clear(uint32_t planeCount);
   uint64_t bytes() const;
 };
 
-/// What a table has beside its rows, at a snapshot's version.
+/// State of a table besides its rows, at a snapshot's version.
 struct BesideRows {
-  uint32_t table = 0;             ///< index into ModelSpec::tables
-  std::vector<uint64_t> evicted;  ///< ids of rows that were taken out since the snapshot before
-  std::vector<uint64_t> counts;   ///< AdmissionFilter::saved()
-  std::vector<uint64_t>
-      countTerms;  ///< pushes and blockBits of the filter; empty where it has counted nothing
+  uint32_t table = 0;                ///< index into ModelSpec::tables
+  std::vector<uint64_t> evicted;     ///< ids of rows evicted since the previous snapshot
+  std::vector<uint64_t> counts;      ///< AdmissionFilter::saved()
+  std::vector<uint64_t> countTerms;  ///< pushes and blockBits of the filter; empty if it has counted nothing
 };
 
-/// What a snapshot leaves out: rows that did not change since an earlier one of the same row shard.
+/// An earlier snapshot of the same row shard; an incremental snapshot skips rows that have not changed since.
 struct EarlierRows {
-  Version version;    ///< of the earlier one
-  bool live = false;  ///< it was read while updates of the same version went on
+  Version version;    ///< version of the earlier snapshot
+  bool live = false;  ///< it was read during updates of the same version
 };
 
-/// The rows of a row shard as they were when it was made, read piece by piece while updates under the shard's
-/// lock go on: an update first puts aside what it is about to change or take out and nobody has read. A
-/// `live` one gives the rows as they are when they are read, since updates take no lock (hogwild). The pieces
-/// of a table come in the order of their ids' hashes. One at a time per shard; its maker's, and every method
-/// is called with the shard's lock held, the destructor too.
+/// The rows of a row shard at the time of construction, read piece by piece during updates under the shard's
+/// lock: before an update changes or erases a row that has not been read, it saves a copy in the snapshot. A
+/// `live` snapshot instead returns rows as they are when read, since updates take no lock (hogwild). The
+/// pieces of a table are in the order of their ids' hashes. At most one per shard; all methods and the
+/// destructor must be called with the shard's lock held.
 class RowSnapshot final : private RowsObserver {
  public:
-  /// `since`: only rows that changed after these; nothing: all.
+  /// `since`: only rows changed after it; empty: all rows.
   RowSnapshot(RowShard& shard, bool live, std::optional<EarlierRows> since = {});
   ~RowSnapshot() override;
 
-  /// The next rows, some thousand of one table at most, perhaps none. False: all have been read.
+  /// Reads the next rows: a few thousand of one table at most, possibly none. False: all have been read.
   bool next(RowPiece& piece);
-  /// What the tables had beside their rows when it was made, but for what was evicted.
+  /// State of the tables besides their rows at construction, without evicted ids.
   std::vector<BesideRows> takeBeside() { return std::move(beside_); }
-  /// Memory of what was put aside.
+  /// Memory of the saved rows.
   uint64_t heldBytes() const { return heldBytes_; }
-  /// The version that the rows are of.
+  /// Version of the rows.
   Version version() const { return version_; }
 
  private:
-  /// A row as it was.
+  /// A saved row.
   struct Before {
     uint64_t id = 0;
     RowMeta meta;
-    std::vector<float> planes;  ///< one after the other
+    std::vector<float> planes;  ///< concatenated
   };
-  /// The rows put aside of a table that have not been read, by their ids' hashes.
+  /// The saved rows of a table that have not been read, by the hash of their ids.
   using Aside = std::map<uint64_t, Before>;
 
   void beforeChange(const RowIds& rows) override;
-  /// Whether a row that is as it was is one of those that are read.
+  /// Whether a row with this metadata belongs to the snapshot.
   bool changed(RowMeta meta) const {
     return !since_ || meta.version() > since_->version.value ||
            (since_->live && meta.version() == since_->version.value);
   }
-  /// Whether the row is still to be read and is as it was.
+  /// Whether the row has neither been read nor changed since the snapshot.
   bool untouched(size_t table, uint64_t hash, RowMeta meta) const;
-  /// Puts those of the rows aside that are untouched. `numbers`: theirs, or kNoRow.
+  /// Saves those of the rows that are untouched. `numbers`: their row numbers, or kNoRow.
   void putAside(size_t table, std::span<const uint64_t> ids, std::span<const uint32_t> numbers);
   void append(RowPiece& piece, const RowTable& table, const std::vector<RowEntry>& entries) const;
   void append(RowPiece& piece, const RowTable& table, const Before& row);
@@ -86,9 +85,9 @@ class RowSnapshot final : private RowsObserver {
   const Version version_;
   const std::optional<EarlierRows> since_;
   std::vector<BesideRows> beside_;
-  std::vector<Aside> aside_;  // by table of the shard
+  std::vector<Aside> aside_;  // per table of the shard
   uint64_t heldBytes_ = 0;
-  size_t table_ = 0;  // of the shard, that is being read
+  size_t table_ = 0;  // index in the shard of the table being read
   RowCursor cursor_;
 };
 

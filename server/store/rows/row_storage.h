@@ -14,15 +14,15 @@
 
 namespace psd {
 
-/// The values and optimizer slots of the rows of one table in one shard, by row number, on one device. Which
-/// id has which row, and which rows are in use, is RowTable's.
+/// The values and optimizer slots of the rows of one table in one shard, by row number, on one device.
+/// RowTable maps ids to rows and tracks which rows are in use.
 ///
-/// Every call has finished its work when it returns, unless the device has failed: then state() says so from
-/// then on, and the calls do nothing. open(), close() and create() are for the table's writer.
-/// The others may be called by any thread at any time; on the same row they may race element by element
-/// (Hogwild!), which is well defined here: an element is read and written whole. Whoever needs more takes the
-/// shard's lock. A row is used only between the open() and close() of its chunk, and of some spans `rows`
-/// only those that say so may hold kNoRow, whose places are passed over.
+/// Every call has completed its work when it returns, unless the device has failed: then state() reports the
+/// failure from then on, and calls do nothing. open(), close() and create() are for the table's writer. The
+/// others may be called by any thread at any time; on the same row they may race element by element
+/// (Hogwild!), which is well defined here: each element is read and written whole. A caller that needs more
+/// takes the shard's lock. A row may be used only between open() and close() of its chunk. `rows` may contain
+/// kNoRow only where documented; such entries are skipped.
 class RowStorage {
  public:
   using Rows = std::span<const uint32_t>;
@@ -31,39 +31,41 @@ class RowStorage {
 
   virtual const RowLayout& layout() const = 0;
   virtual const Optimizer& optimizer() const = 0;
-  /// Takes over the numbers of `optimizer`, which has the slots of this storage. Only while nothing else is
-  /// called.
+  /// Replaces the optimizer's hyperparameters; `optimizer` must have the same slots. No other call may be in
+  /// progress.
   virtual void setOptimizer(const Optimizer& optimizer) = 0;
-  /// How many rows a call should have: as many as the processor prefetches for, or enough for a device to be
-  /// worth asking.
+  /// Preferred number of rows per call: as many as the processor prefetches, or enough to make a device call
+  /// worthwhile.
   virtual uint32_t batchRows() const = 0;
-  /// Whether a chunk takes all its memory when it is opened, rather than row by row as rows are used.
+  /// Whether a chunk's memory is allocated completely when it is opened, rather than row by row on first use.
   virtual bool takesWholeChunks() const { return false; }
-  /// Ok, or why the device can do nothing any more: what was read since may be anything. Whoever hands values
-  /// on, or counts an update, asks after it.
+  /// Ok, or why the device has failed permanently; values read since may be arbitrary. Must be checked before
+  /// values are passed on or an update is counted.
   virtual Status state() const { return {}; }
 
-  /// Memory for the rows of a chunk. ErrorCode::overloaded, naming the bytes, when the device has no room.
-  /// `touched` is a wish: the memory is to be resident at once, where the system gives it page by page.
+  /// Allocates memory for the rows of a chunk. ErrorCode::overloaded, naming the bytes, if the device has not
+  /// enough memory. `touched` is a hint: make the memory resident now, where the system allocates it page by
+  /// page.
   virtual Status open(uint32_t chunk, bool touched) = 0;
-  /// Gives the memory of a chunk back.
+  /// Frees the memory of a chunk.
   virtual void close(uint32_t chunk) = 0;
 
   /// out[i · dim …] = values of rows[i]; rows may be kNoRow. `next` is a hint: the rows, or kNoRow, of the
-  /// call after this one.
+  /// next call.
   virtual void gather(Rows rows, std::span<float> out, Rows next) const = 0;
-  /// Gives each row the initial values of its id and its slots theirs. Nobody else uses these rows.
+  /// Initializes each row's values from its id, and its slots. No other thread may use these rows.
   virtual void create(Rows rows, std::span<const uint64_t> ids, const RowInitial& initial) = 0;
-  /// One optimizer step per row, in order, with gradients[i · dim …]; rows may be kNoRow, and repeat. `next`
-  /// is that of gather().
+  /// One optimizer step per row, in order, with gradients[i · dim …]; rows may be kNoRow and may repeat.
+  /// `next` is as in gather().
   virtual void apply(Rows rows, std::span<const float> gradients, const RowUpdate& update, Rows next) = 0;
 
-  /// out[i · width …] = a plane of rows[i], and the other way round; see RowLayout.
+  /// out[i · width …] = a plane of rows[i], and the inverse; see RowLayout.
   virtual void readPlane(uint32_t plane, Rows rows, std::span<float> out) const = 0;
   virtual void writePlane(uint32_t plane, Rows rows, std::span<const float> values) = 0;
 };
 
-/// Rows in host memory: private, on huge pages where the system gives them. `dim` is 1 … RowLayout::kDimMax.
+/// Creates a storage in private host memory, on huge pages where the system provides them. `dim` is 1 …
+/// RowLayout::kDimMax.
 std::unique_ptr<RowStorage> makeCpuRowStorage(uint32_t dim, const Optimizer& optimizer);
 
 }  // namespace psd

@@ -81,8 +81,8 @@ uint64_t RowTable::applyGuarded(std::span<const uint64_t> ids, std::span<const f
     }
     const auto own = std::span<const uint64_t>(numbers).first(rowSteps ? rows.size() : 0);
     storage_->apply(rows, gradients.subspan(first * width, rows.size() * width), {update, own, change}, next);
-    // An older update that raced with this one may have set a word back: who looks for what has changed since
-    // a version finds no older one beside values that are newer.
+    // A concurrent older update may have written an older version back. Restore the newer one, so that a scan
+    // for rows changed since a version never finds an old version next to new values.
     for (const uint32_t row : rows) {
       if (row == kNoRow) continue;
       const RowMeta meta = numbers_.meta(row);
@@ -107,9 +107,8 @@ Status RowTable::checkRoom(uint64_t rows) const {
   const uint64_t there = index_.entries(), most = std::min<uint64_t>(options_.limits.rowsMax, kNoRow);
   if (there > most || rows > most - there) {
     return {ErrorCode::overloaded,
-            fmt::format("embedding table: no room for {} more rows beside the {} rows that "
-                        "are there: max_rows is {}",
-                        rows, there, most)};
+            fmt::format("embedding table: cannot add {} rows to the existing {}: max_rows is {}", rows, there,
+                        most)};
   }
   return {};
 }
@@ -137,8 +136,9 @@ Result<uint64_t> RowTable::insert(std::span<const uint64_t> wanted, Version vers
     if (insertBatch(some, std::span(rows).first(count), version, made)) continue;
     PSD_RETURN_IF_ERROR(erase(made));
     PSD_RETURN_IF_ERROR(state());
-    return Error{ErrorCode::overloaded,
-                 "embedding table: no room in the index: too many ids of nearly equal hashes, or no memory"};
+    return Error{
+        ErrorCode::overloaded,
+        "embedding table: the index is full: too many ids with nearly equal hashes, or out of memory"};
   }
   return static_cast<uint64_t>(made.size());
 }
@@ -152,7 +152,7 @@ bool RowTable::insertBatch(std::span<const uint64_t> ids, std::span<uint32_t> ro
   storage_->create(rows, ids, options_.initial);
   bool room = state().ok();
   for (size_t i = 0; i < ids.size(); ++i) {
-    // Only what nobody can find yet was written: from here on readers see whole rows.
+    // So far only unreachable memory was written: readers see whole rows once they are in the index.
     const uint32_t row = room ? index_.insert(ids[i], rows[i]) : kNoRow;
     room = room && row != kNoRow;
     if (row == rows[i]) {
@@ -170,8 +170,7 @@ Result<uint64_t> RowTable::erase(std::span<const uint64_t> ids) {
   const uint64_t count = rows.size();
   numbers_.retire(std::move(rows));
   if (done) return count;
-  return Error{ErrorCode::overloaded,
-               "embedding table: the system gave no memory to take rows out of the index"};
+  return Error{ErrorCode::overloaded, "embedding table: out of memory while erasing rows from the index"};
 }
 
 Status RowTable::reserve(uint64_t rows) {
@@ -180,8 +179,7 @@ Status RowTable::reserve(uint64_t rows) {
   PSD_RETURN_IF_ERROR(checkRoom(rows - there));
   PSD_RETURN_IF_ERROR(numbers_.prepare(rows - there, true));
   if (index_.reserve(rows)) return {};
-  return {ErrorCode::overloaded,
-          fmt::format("embedding table: the system gave no memory to index {} rows", rows)};
+  return {ErrorCode::overloaded, fmt::format("embedding table: out of memory for an index of {} rows", rows)};
 }
 
 void RowTable::nextWhere(RowCursor& cursor, std::vector<RowEntry>& out,

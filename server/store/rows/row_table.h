@@ -18,153 +18,150 @@
 
 namespace psd {
 
-/// How much a table may hold in one shard. A value type.
+/// Limits of a table in one shard. A value type.
 struct RowLimits {
   uint64_t rowsMax = kNoRow;  ///< at most 2^32 − 1
 };
 
-/// How much a table holds in one shard. A value type.
+/// Size of a table in one shard. A value type.
 struct RowTableSize {
   uint64_t rows = 0;
-  uint64_t bytes = 0;       ///< of rows, slots and meta words, those of erased rows included until given back
-  uint64_t indexBytes = 0;  ///< of the index, and what a table takes without rows
-  uint64_t places = 0;      ///< for entries in the index
-  double load = 0;          ///< of these in use, 0 … 1
-  uint64_t splits = 0;      ///< of the index's segments so far
+  uint64_t bytes = 0;       ///< of rows, slots and meta words, including erased rows until reclaimed
+  uint64_t indexBytes = 0;  ///< of the index, and of the table without rows
+  uint64_t places = 0;      ///< capacity of the index in entries
+  double load = 0;          ///< used fraction of the capacity, 0 … 1
+  uint64_t splits = 0;      ///< number of splits of index segments so far
 };
 
 /// The rows of one embedding table in one shard: an index from ids, any 64-bit numbers, to row numbers; a
 /// meta word per row; and values and optimizer slots in a RowStorage.
 ///
-/// An id that is not there has the values of RowInitial: reading never creates a row. Thread-safe in part:
+/// A missing id has the values of RowInitial: reading never creates a row. Thread-safety:
 /// - gather(), find(), missing(), apply(), meta(), readPlane() and size() may be called by any thread at any
-///   time, beside each other and beside the writer. They take no lock. Calls of apply() race element by
-///   element (Hogwild!), and with gather(); under the shard's lock nothing is lost.
+///   time, concurrently with each other and with the writer. They take no lock. Calls of apply() race element
+///   by element (Hogwild!), also with gather(); under the shard's lock no update is lost.
 /// - applyGuarded(), next() and nextWhere() are for any thread that holds a Guard of epochs(), and for the
 ///   writer.
-/// - insertMissing(), erase(), restore(), reserve(), setOptimizer() and setLimits() are the writer's: one at
-/// a
-///   time, under the caller's lock. setOptimizer() and restore() of rows that are there want no apply()
-///   beside them.
+/// - insertMissing(), erase(), restore(), reserve(), setOptimizer() and setLimits() are for the writer: one
+///   at a time, under the caller's lock. setOptimizer(), and restore() of existing rows, require that no
+///   apply() runs concurrently.
+///
 /// Spans of floats hold whole rows, one per id, in the order of the ids. Empty spans are allowed everywhere.
 class RowTable {
  public:
   struct Options {
     RowInitial initial;
-    HashRange range;  ///< of the shard; ids of other hashes are not given
+    HashRange range;  ///< of the shard; callers pass no ids with other hashes
     RowLimits limits;
   };
 
-  /// Upper bound of what a table takes without rows, with its storage, its gate and its counts.
+  /// Upper bound of the memory of an empty table, including its storage, gate and counters.
   static constexpr uint64_t kEmptyBytes = 2048;
 
-  /// A table without rows. `epochs` is shared by the tables that one call may visit.
+  /// Creates an empty table. `epochs` is shared by all tables that one call may access.
   RowTable(Options options, std::unique_ptr<RowStorage> storage, std::shared_ptr<Epochs> epochs);
 
   uint32_t dim() const { return storage_->layout().dim(); }
   const Options& options() const { return options_; }
   const RowLayout& layout() const { return storage_->layout(); }
   const Optimizer& optimizer() const { return storage_->optimizer(); }
-  /// Takes over the numbers of `optimizer`, which has the slots of this table's.
+  /// Replaces the optimizer's hyperparameters; `optimizer` must have the same slots.
   void setOptimizer(const Optimizer& optimizer) { storage_->setOptimizer(optimizer); }
-  /// What is there stays, even if it is more.
+  /// Sets the limits. Existing rows remain, even beyond the limits.
   void setLimits(const RowLimits& limits) { options_.limits = limits; }
-  /// Memory that `rows` new rows take, without what the index grows by once the table has a row. The
-  /// writer's.
+  /// Memory that `rows` new rows need, excluding index growth after the first row. Writer only.
   uint64_t bytesFor(uint64_t rows) const {
     const bool first = rows > 0 && index_.segments() == 0;
     return numbers_.bytesFor(rows) + (first ? kFirstRowBytes : 0);
   }
   RowTableSize size() const;
-  /// RowStorage::state(). Of what was gathered, applied or read as a plane nothing counts unless this is ok
-  /// afterwards.
+  /// RowStorage::state(). Values read or updates applied are valid only if this is ok afterwards.
   Status state() const { return storage_->state(); }
 
-  /// out = the values of the rows, or their initial values. Returns how many are there.
+  /// out = the values of the rows, or their initial values. Returns the number of existing rows.
   uint64_t gather(std::span<const uint64_t> ids, std::span<float> out) const;
-  /// rows = the row numbers, kNoRow for what is not there. They stay those of the ids while the caller holds
-  /// a Guard of epochs() from before the call, or the writer's lock. Returns how many are there.
+  /// rows = the row numbers, kNoRow for missing ids. They remain valid while the caller holds a Guard of
+  /// epochs() that it acquired before the call, or the writer's lock. Returns the number of existing rows.
   uint64_t find(std::span<const uint64_t> ids, std::span<uint32_t> rows) const;
 
-  /// The ids of which there is no row, in the order given; an id that repeats may come several times.
+  /// The ids without a row, in the given order; a repeated id may occur several times.
   std::vector<uint64_t> missing(std::span<const uint64_t> ids) const;
 
-  /// Whether the limits leave room for so many rows more. The writer's.
+  /// Checks that the limits allow `rows` more rows. Writer only.
   Status checkRoom(uint64_t rows) const;
-  /// Makes rows, with initial values and slots and meta word {version, 0}, of the ids that are not there; ids
-  /// may repeat. Returns how many it made. All or none: ErrorCode::overloaded, naming the limit, when not all
-  /// fit.
+  /// Creates rows for the missing ids, with initial values and slots and meta word {version, 0}; ids may
+  /// repeat. Returns the number of rows created. All or nothing: ErrorCode::overloaded, naming the limit, if
+  /// not all fit.
   Result<uint64_t> insertMissing(std::span<const uint64_t> ids, Version version);
-  /// insertMissing() of rows that a log or a checkpoint has: they were admitted once, so the limits here do
-  /// not apply.
+  /// insertMissing() for rows from a log or a checkpoint: they were admitted once, so the limits do not
+  /// apply.
   Result<uint64_t> insertRecorded(std::span<const uint64_t> ids, Version version) {
     return insert(missing(ids), version);
   }
-  /// One optimizer step per id, in order, with its gradient; an id that comes twice has two steps, the second
-  /// after the first. Ids that are not there are passed over. `rowSteps`: update.number is the row's own
-  /// count of updates, from 1 (update.before is 0 then); else it is what the caller says. Each row's meta
-  /// word gets `version` and one more update. Returns how many ids are there; to `missed`, unless it is null,
-  /// the places in `ids` of the others are appended.
+  /// One optimizer step per id, in order, with its gradient; a repeated id gets one step per occurrence.
+  /// Missing ids are skipped. `rowSteps`: update.number is replaced by the row's own update count, from 1
+  /// (update.before is then 0). Sets each row's version to `version` and increments its count. Returns the
+  /// number of existing rows; appends the positions of missing ids to `missed`, unless it is null.
   uint64_t apply(std::span<const uint64_t> ids, std::span<const float> gradients, const RowChange& change,
                  const UpdateScalars& update, bool rowSteps, Version version,
                  std::vector<size_t>* missed = nullptr) {
     const Epochs::Guard guard(*epochs_);
     return applyGuarded(ids, gradients, change, update, rowSteps, version, missed);
   }
-  /// apply() by who holds a Guard of epochs(), or the writer's lock.
+  /// apply() for a caller that holds a Guard of epochs() or the writer's lock.
   uint64_t applyGuarded(std::span<const uint64_t> ids, std::span<const float> gradients,
                         const RowChange& change, const UpdateScalars& update, bool rowSteps, Version version,
                         std::vector<size_t>* missed = nullptr);
-  /// Takes out the rows that are there of these ids, which may repeat. Returns how many they were;
-  /// ErrorCode::overloaded, with some taken out, when the system has no memory for it.
+  /// Erases the rows of those ids that exist; ids may repeat. Returns the number of erased rows;
+  /// ErrorCode::overloaded, with some of them erased, if the system is out of memory.
   Result<uint64_t> erase(std::span<const uint64_t> ids);
-  /// Gives memory of erased rows back that nobody looks at any more.
+  /// Frees the memory of erased rows that no guard can access any more.
   void reclaim() { numbers_.reclaim(); }
-  /// Makes memory for `rows` rows in all resident, so that making them takes no page faults.
-  /// ErrorCode::overloaded as insertMissing().
+  /// Makes memory for a total of `rows` rows resident, so that creating them causes no page faults.
+  /// ErrorCode::overloaded like insertMissing().
   Status reserve(uint64_t rows);
 
   RowMeta meta(uint32_t row) const { return numbers_.meta(row); }
   /// Overwrites a row's meta word.
   void setMeta(uint32_t row, RowMeta meta) { numbers_.setMeta(row, meta); }
-  /// A plane of these rows, as RowLayout names it, row by row.
+  /// Reads a plane of these rows, row by row; see RowLayout.
   void readPlane(uint32_t plane, std::span<const uint32_t> rows, std::span<float> out) const {
     storage_->readPlane(plane, rows, out);
   }
 
-  /// Goes through all rows in the order of the hashes of their ids, a few thousand at a time: `out` = the
-  /// next rows, in that order, and `cursor` is behind them. Empty at the end alone. A cursor stays good
-  /// whatever happens between two calls: what is there all the time comes exactly once.
+  /// Iterates over all rows in the order of the hashes of their ids, a few thousand at a time: `out` = the
+  /// next rows in that order; advances `cursor`. Empty only at the end. A cursor remains valid across changes
+  /// between calls: rows that exist throughout are returned exactly once.
   void next(RowCursor& cursor, std::vector<RowEntry>& out) const { index_.next(cursor, out); }
-  /// Goes through the rows as next() does, and gives those for which `keep` is true: maybe none before the
-  /// end.
+  /// Like next(), restricted to rows for which `keep` is true; `out` may be empty before the end.
   void next(RowCursor& cursor, std::vector<RowEntry>& out, const RowFilter& keep) const {
     index_.next(cursor, out, keep);
   }
-  /// Goes through the rows as next() does, and gives those whose meta word `wanted` is true for: maybe none
-  /// before the end. Memory is asked for the meta words ahead.
+  /// Like next(), restricted to rows whose meta word satisfies `wanted`; `out` may be empty before the end.
+  /// Prefetches the meta words.
   void nextWhere(RowCursor& cursor, std::vector<RowEntry>& out,
                  const std::function<bool(RowMeta)>& wanted) const;
-  /// Rows as they were read: ids[i] with metas[i] and planes[p][i · width …], which are made or overwritten.
-  /// Ids may not repeat. Fails as insertRecorded().
+  /// Restores saved rows: ids[i] with metas[i] and planes[p][i · width …]; creates or overwrites them. Ids
+  /// must not repeat. Fails like insertRecorded().
   Status restore(std::span<const uint64_t> ids, std::span<const RowMeta> metas,
                  std::span<const std::span<const float>> planes);
 
   Epochs& epochs() const { return *epochs_; }
 
  private:
-  /// What the first row takes beside its own bytes: a segment of the index, a page of rows, one of meta
-  /// words.
+  /// Memory of the first row in addition to its own bytes: a segment of the index, a page of rows, and a page
+  /// of meta words.
   static constexpr uint64_t kFirstRowBytes = sizeof(RowSegment) + 2 * 4096;
 
-  /// Looks all ids up, and calls use(first, rows, next) as RowIndex::pipeline() does, with as many rows at a
-  /// time as the storage wants.
+  /// Looks up all ids and calls use(first, rows, next) like RowIndex::pipeline(), with the storage's
+  /// preferred batch size.
   template <class Use>
   void eachBatch(std::span<const uint64_t> ids, const Use& use) const;
-  /// Makes rows of ids that are not there, and may repeat. Returns how many it made; all or none.
+  /// Creates rows for ids that do not exist and may repeat. Returns the number of rows created; all or
+  /// nothing.
   Result<uint64_t> insert(std::span<const uint64_t> wanted, Version version);
-  /// Makes rows of some ids, and appends those that were not there to `made`. False when the index has no
-  /// room for all of them, or the storage has failed. `rows`: room for as many row numbers.
+  /// Creates rows for some ids, and appends the new ones to `made`. False if the index cannot hold all of
+  /// them or the storage has failed. `rows`: scratch space of the same size.
   bool insertBatch(std::span<const uint64_t> ids, std::span<uint32_t> rows, Version version,
                    std::vector<uint64_t>& made);
 

@@ -12,7 +12,7 @@
 namespace psd {
 namespace {
 
-/// Ids that repeat are one row.
+/// Removes duplicate ids.
 void leaveOnce(std::vector<uint64_t>& ids) {
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -98,7 +98,7 @@ void RowTurnover::evictDue(uint64_t number, const RowIds& spared) {
   for (const RowShardTable& table : tables_) {
     table.rows->reclaim();
     if (!table.gate->sweeps()) continue;
-    // What there is no memory to take out now is due again in the next pass.
+    // Rows that cannot be evicted for lack of memory are due again in the next pass.
     static_cast<void>(
         evict(table, dueRows(*table.rows, table.gate->rules().evict, number, numbersOf(table, spared))));
   }
@@ -121,7 +121,7 @@ Result<PreparedRows> RowTurnover::prepare(const StagedRows& part, Version versio
 }
 
 void RowTurnover::select(std::vector<CreatedRows>& wanted, PreparedRows& prepared, Version version) const {
-  std::map<uint32_t, std::vector<uint64_t>> refused;  // ids by table, rising
+  std::map<uint32_t, std::vector<uint64_t>> refused;  // sorted ids by table
   for (CreatedRows& of : wanted) {
     RowGate& gate = *of.table->gate;
     if (!gate.selects()) continue;
@@ -183,8 +183,8 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
   if (take()) return {};
   for (CreatedRows& of : wanted) leaveOnce(of.ids);
   if (take()) return {};
-  // Chosen for all tables before the first row goes: a push that is refused for one of them, or for a filter,
-  // takes no rows of the others, however often it comes.
+  // Select the rows of all tables before the first one is evicted: a push that is rejected because of one
+  // table or filter evicts no rows of the others, even if it is sent again.
   uint64_t stillNeeded = filters;
   std::vector<std::pair<const RowShardTable*, std::vector<uint64_t>>> going;
   for (const CreatedRows& of : wanted) {
@@ -193,8 +193,8 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
     if (rule.by != EvictRule::By::never) {
       ids = rowsToMakeRoom(*of.table->rows, rule, version.value, of.ids.size(), numbersOf(*of.table, spared));
     }
-    // Rows that readers still look at are not free yet; the memory taken in place of theirs is the next
-    // rows'.
+    // Rows that guards can still access are not free yet; the memory reserved in place of theirs serves the
+    // next rows.
     if (ids.empty()) {
       stillNeeded += of.table->rows->bytesFor(of.ids.size());
     } else {
@@ -204,7 +204,7 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
   if (bytes_->take(stillNeeded)) {
     counted_ += stillNeeded;
     for (const auto& [table, ids] : going) {
-      PSD_RETURN_IF_ERROR(evict(*table, ids));  // which counts what is there, without what is taken
+      PSD_RETURN_IF_ERROR(evict(*table, ids));  // recounts bytes_, dropping the reservation
       table->rows->reclaim();
     }
     if (!going.empty()) {
@@ -214,15 +214,15 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
     return {};
   }
   return {ErrorCode::overloaded,
-          fmt::format("the embedding tables take {} bytes, {} more are needed, and limits.table_bytes is {}",
+          fmt::format("the embedding tables use {} bytes and need {} more; limits.table_bytes is {}",
                       bytes_->taken(), bytes, bytes_->most())};
 }
 
 Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared,
                              Version version) {
   PSD_RETURN_IF_ERROR(makeRoom(wanted, spared, version));
-  // Before the first row is there, which updates without a lock would find and then lose with those taken
-  // back; and before rows go for memory.
+  // Check before the first row is created, since updates without a lock could find it and be lost with it on
+  // a rollback; and before rows are evicted for memory.
   PSD_RETURN_IF_ERROR(checkRoom(wanted));
   PSD_RETURN_IF_ERROR(takeBytes(wanted, filters, spared, version));
   Status status;

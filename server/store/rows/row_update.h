@@ -10,12 +10,12 @@
 
 namespace psd {
 
-/// What becomes of the gradient of a row on its way to the optimizer, in the order of these fields. A value
+/// Transformations of a row's gradient before the optimizer step, applied in the order of the fields. A value
 /// type.
 struct RowChange {
   float scale = 1;                                       ///< g ← scale · g
-  float limit = std::numeric_limits<float>::infinity();  ///< each value cut to −limit … limit
-  float rowNorm = std::numeric_limits<float>::infinity();  ///< g ← g · rowNorm / ‖g‖ where ‖g‖ is more
+  float limit = std::numeric_limits<float>::infinity();  ///< each value clamped to [−limit, limit]
+  float rowNorm = std::numeric_limits<float>::infinity();  ///< g ← g · rowNorm / ‖g‖ if ‖g‖ > rowNorm
 
   bool none() const {
     constexpr float kNoLimit = std::numeric_limits<float>::infinity();
@@ -23,10 +23,10 @@ struct RowChange {
   }
 };
 
-/// One optimizer step for each of some rows. A view of memory that the caller keeps; a value type.
+/// One optimizer step for each of a set of rows. A view; does not own the memory. A value type.
 struct RowUpdate {
   UpdateScalars scalars;
-  /// Per row, in place of scalars.number; empty: scalars.number for all.
+  /// Update number per row, replacing scalars.number; empty: scalars.number for all rows.
   std::span<const uint64_t> numbers;
   RowChange change;
 };

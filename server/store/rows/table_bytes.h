@@ -6,8 +6,7 @@
 
 namespace psd {
 
-/// The memory that the embedding tables of a model take, all row shards together, and how much they may take.
-/// Thread-safe.
+/// Memory budget of all embedding tables of a model, shared by all row shards. Thread-safe.
 class TableBytes {
  public:
   static std::shared_ptr<TableBytes> make(uint64_t most) { return std::make_shared<TableBytes>(most); }
@@ -16,7 +15,7 @@ class TableBytes {
   uint64_t most() const { return most_; }
   void setMost(uint64_t bytes) { most_ = bytes; }
   uint64_t taken() const { return taken_; }
-  /// Takes `bytes` more, if there is room for them; none are always to be had.
+  /// Reserves `bytes` if the limit allows; always succeeds for 0 bytes.
   bool take(uint64_t bytes) {
     if (bytes == 0) return true;
     uint64_t taken = taken_;
@@ -25,7 +24,7 @@ class TableBytes {
     } while (!taken_.compare_exchange_weak(taken, taken + bytes));
     return true;
   }
-  /// A shard takes so many bytes instead of `before`.
+  /// Replaces a shard's reservation of `before` bytes by `now` bytes, ignoring the limit.
   void change(uint64_t before, uint64_t now) { taken_ += now - before; }
 
  private:

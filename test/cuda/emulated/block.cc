@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{256} << 10;
 
-constinit thread_local Blocks* running = nullptr;  // on this thread
+constinit thread_local Blocks* running = nullptr;  // running on this thread
 
 }  // namespace
 
@@ -34,7 +34,7 @@ struct Blocks::Fiber {
   void* thread = nullptr;
 #endif
 
-  /// The stack that this thread has from the system.
+  /// The stack that the system gave this thread.
   static std::unique_ptr<Fiber> ofCaller() {
     auto fiber = std::make_unique<Fiber>();
     pthread_attr_t attributes;
@@ -67,7 +67,7 @@ struct Blocks::Fiber {
   ~Fiber() {
     if (!owned) return;
 #if defined(PSD_SANITIZE_ADDRESS)
-    __asan_unpoison_memory_region(stack, kStackBytes);  // its frames are left, not returned from
+    __asan_unpoison_memory_region(stack, kStackBytes);  // its frames are abandoned, not returned from
 #endif
 #if defined(PSD_SANITIZE_THREAD)
     __tsan_destroy_fiber(thread);
@@ -91,7 +91,7 @@ void Blocks::run(uint32_t blocks, uint32_t threads, const std::function<void()>&
     for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) {
       kernel();
       ++ended_;
-      if (taken_) break;  // the others have begun
+      if (taken_) break;  // the others have started
     }
     if (taken_ && threads > 1) switchTo(1);
     if (ended_ != threads) fail("threads of a block wait in __syncthreads() for others that have ended");
@@ -112,7 +112,7 @@ void Blocks::makeFibers() {
   while (fibers_.size() < threads_) fibers_.push_back(Fiber::make(&Blocks::enter));
 }
 
-/// Of all fibers but the first: one kernel after the other.
+/// Shared by the fibers of all threads except the first, one kernel after the other.
 void Blocks::enter() {
 #if defined(PSD_SANITIZE_ADDRESS)
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);

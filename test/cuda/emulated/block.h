@@ -7,10 +7,10 @@
 
 namespace psd::emulated {
 
-/// Runs the blocks of a kernel, one after the other. The threads of a block take turns: each runs up to
+/// Runs the blocks of a kernel one after the other. The threads of a block take turns: each runs up to
 /// __syncthreads() or to its end, the first one on the caller's stack, the others of a kernel that calls
-/// __syncthreads() as fibers. A block of which some threads end while others wait ends the program, as it
-/// would hang a device. Owned by one thread, on which every kernel runs.
+/// __syncthreads() as fibers. If some threads of a block end while others wait, the program ends, as a device
+/// would hang. Owned by one thread, on which every kernel runs.
 class Blocks {
  public:
   Blocks();
@@ -20,7 +20,7 @@ class Blocks {
 
   void run(uint32_t blocks, uint32_t threads, const std::function<void()>& kernel);
 
-  /// __syncthreads() of the thread whose turn it is.
+  /// __syncthreads() of the running thread.
   void synchronize();
 
  private:
@@ -34,8 +34,8 @@ class Blocks {
   const std::function<void()>* kernel_ = nullptr;
   uint32_t threads_ = 0;
   uint32_t current_ = 0;
-  uint32_t ended_ = 0;  // of the block at work
-  bool taken_ = false;  // some thread of the block at work has called __syncthreads()
+  uint32_t ended_ = 0;  // in the running block
+  bool taken_ = false;  // some thread of the running block has called __syncthreads()
 };
 
 }  // namespace psd::emulated

@@ -1,10 +1,9 @@
 #pragma once
 
-// The part of the CUDA runtime that psd uses, for tests where there is no GPU: the sources of the CUDA store,
-// compiled as C++, find this header in place of the Toolkit's. Streams are threads, and kernels run on the
-// CPU, block after block. It is as asynchronous as a device and stricter: see memory.h and stream.h for what
-// ends the program. Speeds mean nothing here. Names, values and errors are those of the CUDA Runtime
-// API, 12.0.
+// The part of the CUDA runtime that psd uses, for tests without a GPU: the sources of the CUDA store, compiled
+// as C++, include this header in place of the Toolkit's. Streams are threads, and kernels run on the CPU,
+// block after block. It is as asynchronous as a device and stricter: memory.h and stream.h say which errors
+// end the program. Speeds are meaningless. Names, values and errors are those of the CUDA Runtime API, 12.0.
 
 #include <cstddef>
 #include <cstdint>
@@ -94,9 +93,9 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
 
-// Of what cudaMalloc() gave, in whole blocks of 2 MiB alone, and for other processes alone. What is opened is
-// memory of every device here, also after the other process has freed it or has died. Closing waits for no
-// stream.
+// Only memory from cudaMalloc() in whole blocks of 2 MiB, and only for other processes. Opened memory belongs
+// to every device here, and remains valid after the other process has freed it or has died. Closing waits for
+// no stream.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void* memory);
@@ -127,7 +126,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel*) {
 
 namespace psd::emulated {
 
-/// Queues `kernel` for each thread of each block. What is wrong is left for cudaGetLastError().
+/// Queues `kernel` for each thread of each block. Errors are reported by cudaGetLastError().
 void queueKernel(uint32_t blocks, uint32_t threads, cudaStream_t stream, std::function<void()> kernel);
 
 /// kernel<<<blocks, threads, sharedBytes, stream>>>(arguments…), which rewrite.cmake turns into

@@ -4,13 +4,13 @@
 
 namespace psd::emulated {
 
-/// What tests ask of the emulated devices. There are two, of 4 GiB each. Thread-safe.
+/// Control of the emulated devices by tests. There are two, of 4 GiB each. Thread-safe.
 
-/// From now on nothing that is queued on the device is done, and each call that uses it answers
-/// cudaErrorLaunchFailure, as after a kernel that went wrong. For the rest of the program.
+/// From now on the device does no queued work, and each call that uses it returns cudaErrorLaunchFailure, as
+/// after a failed kernel. Lasts until the program ends.
 void failDevice(int device);
 
-/// From now on the device has so many bytes free: other programs have the rest.
+/// From now on the device has at most this many bytes free; other programs use the rest.
 void leaveFree(int device, size_t bytes);
 
 }  // namespace psd::emulated

@@ -1,5 +1,5 @@
-// What a trainer can say about its ring on a device, by hand: places that are none, rings that cannot be.
-// Each is answered with a typed error.
+// A trainer's misuse of its ring on a device, by hand: invalid places and impossible rings. Each is answered
+// with a typed error.
 
 #include "server/push/device_ring.h"
 #include "test/integration/protocol_server.h"
@@ -25,7 +25,7 @@ std::shared_ptr<Backend> device() {
   return *backend;
 }
 
-/// A trainer by hand. Owned by one thread.
+/// A raw trainer. Owned by one thread.
 class RingTrainer : public RawTrainer {
  public:
   RingTrainer(kj::AsyncIoContext& io, const std::string& address, uint32_t rank = 0, uint32_t worldSize = 1)
@@ -72,8 +72,8 @@ TEST_CASE("Device ring: places that are not in it are refused") {
   LocalServer server(onDevices(), device());
   auto io = kj::setupAsyncIo();
   RingTrainer trainer(io, server.unixAddress());
-  checkRefused(trainer.push(0, kSliceMost), ErrorCode::invalidArgument, "no ring of device 0");
-  checkRefused(trainer.pull(0, kSliceMost), ErrorCode::invalidArgument, "no ring of device 0");
+  checkRefused(trainer.push(0, kSliceMost), ErrorCode::invalidArgument, "not opened a ring on device 0");
+  checkRefused(trainer.pull(0, kSliceMost), ErrorCode::invalidArgument, "not opened a ring on device 0");
   PSD_REQUIRE_OK(trainer.openRing());
   struct Place {
     uint64_t at, count;
@@ -141,7 +141,7 @@ TEST_CASE("Device ring: the CPU has none") {
   LocalServer server(onDevices(), makeCpuBackend());
   auto io = kj::setupAsyncIo();
   RingTrainer trainer(io, server.unixAddress());
-  checkRefused(trainer.openRing(), ErrorCode::invalidArgument, "cpu has no memory of its own to share");
+  checkRefused(trainer.openRing(), ErrorCode::invalidArgument, "cpu does not support shared device memory");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace psd::emulated {
 
-/// For what a device would answer with a hang, a crash or silence.
+/// Ends the program where a device would hang, crash or silently misbehave.
 [[noreturn]] inline void fail(const char* what) {
   std::fprintf(stderr, "emulated CUDA: %s\n", what);
   std::abort();

@@ -1,4 +1,4 @@
-// A device that fails for good: what is asked of it is answered with the error, and nobody waits for ever.
+// A device that fails permanently: every call returns the error, and no caller waits forever.
 
 #include <chrono>
 #include <future>
@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr int kFirst = 0, kSecond = 1;  // a device fails once
+constexpr int kFirst = 0, kSecond = 1;  // a device fails only once
 constexpr std::chrono::minutes kPatience{1};
 
 TEST_CASE("rows that a full device has no memory for are refused whole, and leave nothing behind") {
@@ -36,7 +36,7 @@ TEST_CASE("rows that a full device has no memory for are refused whole, and leav
   const Status full = update();
   REQUIRE_FALSE(full.ok());
   CHECK(full.error().code == ErrorCode::overloaded);
-  CHECK_THAT(full.message(), Contains("cuda:0: cannot hold 8388608 bytes") && Contains("have to stay so"));
+  CHECK_THAT(full.message(), Contains("cuda:0: cannot hold 8388608 bytes") && Contains("are reserved"));
   CHECK(shard.size().rows == 0);
   CHECK(shard.size().bytes == 0);
   emulated::leaveFree(kFirst, size_t{1} << 30);
@@ -60,7 +60,7 @@ TEST_CASE("operations on a device that fails end with its error, those that are 
   const std::vector<uint64_t> ids = {1, 2, 3}, more = {4};
   PSD_REQUIRE_OK(table.insertMissing(ids, Version{1}));
   PSD_REQUIRE_OK(table.state());
-  const auto lane = (*device)->makeLane();  // goes first, and waits for the callbacks
+  const auto lane = (*device)->makeLane();  // destroyed first; it waits for the callbacks
   for (int i = 0; i < kOperations; i++) {
     if (i == kOperations / 2) emulated::failDevice(kFirst);
     storage.apply(*lane, 0, gradient, {1, 1.0}, [&, i](Status status) { ends[2 * i].set_value(status); });
@@ -84,7 +84,7 @@ TEST_CASE("operations on a device that fails end with its error, those that are 
   CHECK(table.size().rows == ids.size());
 }
 
-TEST_CASE("a daemon whose device fails tells its trainers, and goes on answering") {
+TEST_CASE("a daemon whose device fails reports it to its trainers, and continues to answer") {
   const auto device = makeCudaBackend(kSecond);
   PSD_REQUIRE_OK(device);
   const ModelSpec model{"net", {{"w", DType::f32, {10'000}}}};

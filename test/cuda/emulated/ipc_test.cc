@@ -1,4 +1,4 @@
-// Device memory of one process in another one.
+// Device memory shared between processes.
 
 #include <algorithm>
 #include <csignal>
@@ -33,7 +33,7 @@ constexpr size_t kCount = kBytes / sizeof(float);
 constexpr uint32_t kThreads = 256;
 constexpr unsigned kFlags = cudaIpcMemLazyEnablePeerAccess;
 
-/// As must(): the call gives the error.
+/// Like must(): the call returns the error.
 void must(cudaError_t error, cudaError_t expected, Here here = Here::current()) {
   if (error == expected) return;
   std::fprintf(stderr, "%s:%d: %s\n", here.file, here.line, cudaGetErrorName(error));
@@ -175,7 +175,7 @@ TEST_CASE("handles that stand for no memory of another process are refused") {
         importer.awaitTold();
         must(cudaFree(memory));
         must(errorOfOpening(handle), cudaErrorInvalidResourceHandle);
-        handleOf(allocated());  // has the numbers that were freed
+        handleOf(allocated());  // reuses the numbers that were freed
         importer.tell();
         importer.awaitTold();
       },

@@ -12,13 +12,13 @@ namespace psd::emulated {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kAlignment = 256;  // of what cudaMalloc() gives
+constexpr size_t kAlignment = 256;  // of allocations by cudaMalloc()
 constexpr int kPattern = 0xa5;
 
 size_t roundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-/// So many bytes that are no memory yet. What lies behind the first page begins at a block, so that the
-/// system can make huge pages of it, which are protected far faster.
+/// Reserves address space without access. The part after the first page starts at a block, so that the system
+/// can use huge pages, whose protection changes far faster.
 std::byte* reserve(size_t bytes) {
   const size_t more = bytes + Memory::kBlockBytes;
   void* const pages = mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -60,7 +60,7 @@ void* Memory::open(const SharedFile::Handle& handle) {
 void* Memory::map(size_t bytes, std::optional<SharedFile> file, bool fresh) {
   const size_t usable = roundUp(bytes, kAlignment);
   const size_t inside = roundUp(usable, kPageBytes);
-  const size_t mapped = kPageBytes + inside + kPageBytes;  // the first and the last: never usable
+  const size_t mapped = kPageBytes + inside + kPageBytes;  // the first and the last page: never accessible
   std::byte* const pages = reserve(mapped);
   if (pages == nullptr) return nullptr;
   Allocation allocation{pages, mapped, bytes, std::move(file), 1};

@@ -11,15 +11,15 @@
 namespace psd::emulated {
 
 /// Memory of one kind: a device's, pinned, or that of other processes' devices. Filled with a pattern, never
-/// zeroed; the byte behind an allocation, rounded up to 256, is no memory, nor is what was freed: who uses it
-/// gets a SIGSEGV. A device's is memory while the device is at work alone, so that the host gets a SIGSEGV
-/// that takes it for its own. Thread-safe.
+/// zeroed. The byte after an allocation, rounded up to 256, is inaccessible, and so is freed memory: any
+/// access gets a SIGSEGV. A device's memory is accessible only while the device works, so that a host access
+/// gets a SIGSEGV. Thread-safe.
 class Memory {
  public:
   enum class Use { always, atWork };
 
-  /// What a device's memory is cut from: an allocation of whole blocks shares none with another one, and is
-  /// what other processes can open.
+  /// The granularity of a device's memory: an allocation of whole blocks shares none with another one, and
+  /// can be opened by other processes.
   static constexpr size_t kBlockBytes = size_t{2} << 20;
 
   Memory(Use use, size_t bytesMax) : use_(use), bytesMax_(bytesMax) {}
@@ -27,30 +27,30 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// Null when there is no room.
+  /// Null if the memory is exhausted.
   void* allocate(size_t bytes);
-  /// The memory behind a handle, of whichever process: the same for the same handle until it has been
-  /// released as often as it was opened. It outlives its maker. Null where the handle is good for nothing.
+  /// The memory of a handle from any process: the same address for the same handle until it has been released
+  /// as often as it was opened. It outlives its creator. Null if the handle is invalid.
   void* open(const SharedFile::Handle& handle);
-  /// Whether `memory` was what allocate() or open() gave.
+  /// Whether `memory` was returned by allocate() or open().
   bool release(void* memory);
   size_t freeBytes() const;
-  /// From now on no more than so many bytes are free: others have the rest.
+  /// From now on at most this many bytes are free; other programs use the rest.
   void leaveFree(size_t bytes);
 
-  /// For other processes; none where allocate() did not give `memory`. One of not just whole blocks ends the
-  /// program. The first handle of an allocation waits until the device has nothing to do.
+  /// A handle for other processes; none if allocate() did not return `memory`. An allocation that is not in
+  /// whole blocks ends the program. The first handle of an allocation waits until the device is idle.
   std::optional<SharedFile::Handle> handleOf(const void* memory);
 
-  /// Whether these bytes lie in one allocation; and whether any of them lies in some.
+  /// Whether these bytes are in one allocation; and whether any of them is in some.
   bool holds(const void* memory, size_t bytes) const;
   bool touches(const void* memory, size_t bytes) const;
 
-  /// A stream has something to do with it, and has nothing more to do.
+  /// A stream starts and ends using it.
   void beginWork();
   void endWork();
 
-  /// Both of these, for as long as it lives.
+  /// Both, for its lifetime.
   class Work {
    public:
     explicit Work(Memory& memory) : memory_(memory) { memory_.beginWork(); }
@@ -66,13 +66,13 @@ class Memory {
   struct Allocation {
     std::byte* mapped;
     size_t mappedBytes, bytes;
-    std::optional<SharedFile> file;  // of what others have a handle of, or gave one of
-    int users;                       // above 1: opened as often
+    std::optional<SharedFile> file;  // if other processes have a handle, or it was opened
+    int users;                       // above 1: opened that often
   };
 
-  /// Memory over the file, or of its own; null when the system refuses.
+  /// Maps the file, or private memory; null if the system refuses.
   void* map(size_t bytes, std::optional<SharedFile> file, bool fresh);
-  /// Puts a file in the place of what is there, with the same bytes; nothing where the system gives none.
+  /// Replaces the memory by a file with the same bytes; no effect if the system creates none.
   void share(Allocation& allocation) const;
   void protect(const Allocation& allocation, bool usable) const;
 

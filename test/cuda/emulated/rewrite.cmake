@@ -1,5 +1,5 @@
-# psd_emulated_cuda_sources(variable NAME.cu…): the CUDA sources as C++ in the build folder, each launch in the form that
-# cuda_runtime.h takes, everything else as it is.
+# psd_emulated_cuda_sources(variable NAME.cu…): the CUDA sources as C++ in the build folder, with each launch rewritten
+# to the form of cuda_runtime.h, and everything else unchanged.
 function(psd_emulated_cuda_sources variable)
   set(rewritten)
   foreach(source ${ARGN})

@@ -1,4 +1,4 @@
-// The functions of cuda_runtime.h but for those of memory.
+// The functions of cuda_runtime.h except those of memory.
 
 #include "test/cuda/emulated/runtime.h"
 
@@ -19,7 +19,7 @@
 namespace psd::emulated {
 namespace {
 
-constexpr uint32_t kThreadsMax = 1024;  // of a block
+constexpr uint32_t kThreadsMax = 1024;  // in a block
 
 thread_local int currentDevice = 0;
 thread_local cudaError_t lastError = cudaSuccess;
@@ -151,7 +151,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const auto found = std::find_if(device.streams.begin(), device.streams.end(),
                                   [&](const auto& own) { return own.get() == stream; });
   if (found == device.streams.end()) return answer(cudaErrorInvalidResourceHandle);
-  // As in CUDA nobody waits for what is queued.
+  // As in CUDA, queued work is not awaited.
   if (!(*found)->idle()) std::thread([destroyed = std::move(*found)] {}).detach();
   device.streams.erase(found);
   return cudaSuccess;

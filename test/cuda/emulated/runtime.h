@@ -1,6 +1,6 @@
 #pragma once
 
-// What the functions of cuda_runtime.h have in common.
+// Shared by the functions of cuda_runtime.h.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@ struct RuntimeDevice {
   RuntimeDevice(int index, Memory& opened) : device(index, kDeviceBytes, opened), standard(device) {}
 
   Device device;
-  Stream standard;  ///< the one that is meant by no stream
+  Stream standard;  ///< the default stream
   std::mutex mutex;
   std::vector<std::unique_ptr<Stream>> streams;
 
@@ -40,26 +40,26 @@ struct RuntimeDevice {
   }
 };
 
-/// What the process has of CUDA. Thread-safe.
+/// The CUDA state of the process. Thread-safe.
 struct Runtime {
   Memory pinned{Memory::Use::always, SIZE_MAX};
-  Memory opened{Memory::Use::atWork, SIZE_MAX};  ///< with cudaIpcOpenMemHandle()
+  Memory opened{Memory::Use::atWork, SIZE_MAX};  ///< by cudaIpcOpenMemHandle()
   std::array<RuntimeDevice, kDevices> devices = {RuntimeDevice(0, opened), RuntimeDevice(1, opened)};
 };
 
-/// Never destroyed, as little as the driver is: streams may be in use while the process ends.
+/// Never destroyed, like the driver: streams may be in use while the process ends.
 Runtime& runtime();
 
-/// The error, which cudaGetLastError() gives from now on where it is one.
+/// Returns the error, and records it for cudaGetLastError().
 cudaError_t answer(cudaError_t error);
 
-/// The device that is current on this thread, for a call that a callback must not make.
+/// The current device of this thread, for a call that a callback must not make.
 RuntimeDevice& current();
 
-/// The stream of the device that is meant; null: of another one, or destroyed.
+/// The stream; null: it belongs to another device, or is destroyed.
 Stream* streamOf(RuntimeDevice& device, Stream* stream);
 
-/// `use(stream)` where the stream is the current device's and that works, else the error.
+/// `use(stream)` if the stream belongs to the current device; otherwise the error.
 template <class Use>
 cudaError_t onStream(cudaStream_t stream, const Use& use) {
   RuntimeDevice& device = current();

@@ -1,4 +1,4 @@
-// The functions of cuda_runtime.h that are about memory.
+// The functions of cuda_runtime.h for memory.
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,7 @@
 namespace psd::emulated {
 namespace {
 
-/// What has all of these bytes of device memory; null: nothing has.
+/// The memory that contains all of these device bytes; null: none.
 Memory* holderOf(const void* memory, size_t bytes) {
   if (runtime().opened.holds(memory, bytes)) return &runtime().opened;
   for (RuntimeDevice& each : runtime().devices) {
@@ -29,7 +29,7 @@ bool isOnDevice(const void* memory, size_t bytes) {
                      [&](RuntimeDevice& each) { return each.device.memory.touches(memory, bytes); });
 }
 
-/// Whether kernels of the stream can use all of these bytes.
+/// Whether kernels of the stream can access all of these bytes.
 bool canUse(const Stream& stream, const void* memory, size_t bytes) {
   return stream.device().memory.holds(memory, bytes) || stream.device().opened.holds(memory, bytes);
 }
@@ -71,7 +71,7 @@ cudaError_t copyOnHost(Stream& stream, void* to, const void* from, size_t bytes)
   return cudaSuccess;
 }
 
-/// What a copy is by where its bytes lie.
+/// The kind of a copy, from the locations of its bytes.
 cudaMemcpyKind kindOf(const void* to, const void* from, size_t bytes) {
   if (isOnDevice(to, bytes)) {
     return isOnDevice(from, bytes) ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice;
@@ -115,7 +115,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
-  return cudaMemsetAsync(memory, value, bytes, nullptr);  // which the host does not wait for either
+  return cudaMemsetAsync(memory, value, bytes, nullptr);  // asynchronous for the host as well
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {

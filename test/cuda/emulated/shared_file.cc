@@ -12,7 +12,7 @@
 namespace psd::emulated {
 namespace {
 
-/// With the process in it, since /proc has its threads' numbers too.
+/// Includes the process id, since descriptor numbers are per process.
 std::string nameOf(const SharedFile::Handle& handle) {
   std::string name = "cuda-" + std::to_string(handle.process) + "-";
   for (const uint64_t part : handle.name) {
@@ -27,7 +27,7 @@ std::string pathOf(int process, int descriptor) {
   return "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
 }
 
-/// Whether the file at `path` of /proc is the one that the handle stands for.
+/// Whether the file at `path` of /proc is the one that the handle identifies.
 bool isFile(const std::string& path, const SharedFile::Handle& handle) {
   char target[256];
   const ssize_t length = readlink(path.c_str(), target, sizeof target);
@@ -47,7 +47,7 @@ std::optional<SharedFile> SharedFile::make(size_t bytes) {
 
 std::optional<SharedFile> SharedFile::open(const Handle& handle) {
   const std::string path = pathOf(handle.process, handle.descriptor);
-  if (!isFile(path, handle)) return std::nullopt;  // first: to open some other file may have effects
+  if (!isFile(path, handle)) return std::nullopt;  // first: opening another file may have side effects
   OwnFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (fd.get() < 0 || !isFile(pathOf(getpid(), fd.get()), handle) || fstat(fd.get(), &status) != 0) {

@@ -10,12 +10,12 @@
 
 namespace psd::emulated {
 
-/// Memory that several processes can map: a file without a path, which others find among the descriptors of
-/// the process that made it. There it has a name drawn by chance, so that a handle stands for this file and
-/// for none that has its numbers later. Lives as long as some process has it mapped.
+/// Memory that several processes can map: a file without a path, found among the descriptors of the process
+/// that created it. It has a random name there, so that a handle identifies this file and never a later one
+/// with the same numbers. Exists as long as a process has it mapped.
 class SharedFile {
  public:
-  /// What another process opens it by. The contents of a cudaIpcMemHandle_t.
+  /// Used by another process to open it. The contents of a cudaIpcMemHandle_t.
   struct Handle {
     int32_t process;
     int32_t descriptor;
@@ -24,14 +24,14 @@ class SharedFile {
     bool operator==(const Handle&) const = default;
   };
 
-  /// None when the system gives no such file.
+  /// None if the system creates no such file.
   static std::optional<SharedFile> make(size_t bytes);
-  /// Whatever the handle's bytes are. None when it stands for no file, or for one that its maker has closed.
+  /// Accepts any bytes. None if the handle identifies no file, or one that its creator has closed.
   static std::optional<SharedFile> open(const Handle& handle);
 
   const Handle& handle() const { return handle_; }
   size_t bytes() const { return bytes_; }
-  /// Maps it whole in place of the pages at `address`, of no use until they are protected otherwise.
+  /// Maps the whole file over the pages at `address`, which are inaccessible until protected otherwise.
   bool mapAt(void* address) const;
 
  private:

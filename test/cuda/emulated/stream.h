@@ -13,36 +13,36 @@
 
 namespace psd::emulated {
 
-/// What streams need of their device.
+/// State of a device that its streams share.
 struct Device {
   Device(int number, size_t bytes, Memory& others)
       : index(number), memory(Memory::Use::atWork, bytes), opened(others) {}
 
   const int index;
   Memory memory;
-  Memory& opened;                    ///< that of other processes, which every device can use
-  std::atomic<bool> failed = false;  ///< for good: nothing queued is done any more
+  Memory& opened;                    ///< of other processes, accessible to every device
+  std::atomic<bool> failed = false;  ///< permanent: no queued work is done any more
 };
 
-/// A stream: a thread that does one thing after the other. It waits for no other stream, the default one
-/// included (cudaStreamNonBlocking). Thread-safe.
+/// A stream: a thread that does one operation after the other. It waits for no other stream, not even the
+/// default one (cudaStreamNonBlocking). Thread-safe.
 class Stream {
  public:
   explicit Stream(Device& device);
-  ~Stream();  ///< waits for what is queued
+  ~Stream();  ///< waits for queued work
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   Device& device() const { return device_; }
-  /// Work on the device's memory and on what is opened; left out when the device has failed.
+  /// Work on the device's memory and on opened memory; skipped if the device has failed.
   void queue(std::function<void()> work);
-  /// Done by the host in its turn, also when the device has failed.
+  /// Run by the host in its turn, even if the device has failed.
   void queueOnHost(std::function<void()> work);
   void synchronize();
-  /// Whether nothing is queued, and nothing being done.
+  /// Whether no work is queued or running.
   bool idle() const;
 
-  /// Whether this thread is a stream's, which must call nothing of CUDA.
+  /// Whether this is a stream's thread, which must not call CUDA.
   static bool onDriverThread();
 
  private:
@@ -58,7 +58,7 @@ class Stream {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queued_;
-  bool busy_ = false;  // with what was queued first
+  bool busy_ = false;  // running the first queued operation
   bool ends_ = false;
   std::thread thread_;  // last: it uses all the others
 };

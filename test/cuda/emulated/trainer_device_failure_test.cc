@@ -1,5 +1,4 @@
-// A trainer whose own device fails: its transfers end with that error, and it does not look for another
-// daemon.
+// A trainer whose own device fails: its transfers end with that error, and it does not reconnect to a daemon.
 
 #include <chrono>
 #include <future>
@@ -17,9 +16,9 @@ namespace {
 using namespace testing;
 using Catch::Matchers::Contains;
 
-constexpr int kDevice = 1;  // of this process; other tests have the first
+constexpr int kDevice = 1;  // of this process; other tests use the first
 
-TEST_CASE("Device ring: a trainer whose device fails is told so, and does not come back for ever") {
+TEST_CASE("Device ring: a trainer whose device fails gets the error, and does not reconnect forever") {
   const ModelSpec model{"net", {{"w", DType::f32, {5000}}}};
   TempDir folder;
   DaemonProcess daemon{folder};

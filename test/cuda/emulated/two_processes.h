@@ -17,13 +17,13 @@ namespace psd::testing {
 
 inline constexpr unsigned kPatienceSeconds = 60;
 
-// How a process ends.
+// Exit statuses of a process.
 inline const std::string kWell = "exit 0";
 inline const std::string kKilled = "signal " + std::to_string(SIGKILL);
 inline const std::string kSegmentationFault = "signal " + std::to_string(SIGSEGV);
 inline const std::string kAborted = "signal " + std::to_string(SIGABRT);
 
-/// Where a test asks; std::source_location, which clang 14 has not yet.
+/// The caller's location; std::source_location is missing in clang 14.
 struct Here {
   const char* file;
   int line;
@@ -32,15 +32,15 @@ struct Here {
   }
 };
 
-/// Ends a process that was forked off unless `holds`.
+/// Exits the forked process unless `holds`.
 inline void must(bool holds, Here here = Here::current()) {
   if (holds) return;
   std::fprintf(stderr, "%s:%d: does not hold\n", here.file, here.line);
   _exit(1);
 }
 
-/// A process's end of what leads to the other one. Neither waits longer than its patience, nor for one that
-/// has ended.
+/// One end of the link between two processes. Waits at most its patience, and not for a process that has
+/// ended.
 class Link {
  public:
   explicit Link(int socket) : socket_(socket) {}
@@ -71,7 +71,7 @@ class Link {
 
 using Role = std::function<void(const Link&)>;
 
-/// A process that plays the role, and takes a signal as any process would.
+/// A process that plays the role, with default signal handling.
 inline pid_t start(const Role& role, int socket, int othersSocket) {
   const pid_t process = fork();
   if (process != 0) return process;
@@ -96,8 +96,8 @@ struct Ends {
   std::string exporter, importer;
 };
 
-/// Two processes that have a link to each other, up to their ends. A process of its own each, since what one
-/// had of CUDA is of no use in one that it forks off: the caller must not have called CUDA.
+/// Runs two linked processes until they end. Each is a process of its own, since CUDA state cannot be used
+/// after a fork: the caller must not have called CUDA.
 inline Ends run(const Role& exporter, const Role& importer) {
   int sockets[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0);

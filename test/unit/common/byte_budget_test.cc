@@ -52,7 +52,7 @@ TEST_CASE("a budget shared by threads is never overdrawn and ends unused") {
   CHECK(budget->used() == 0);
 }
 
-TEST_CASE("who waits for a budget gets it in the order of asking, and nobody else before") {
+TEST_CASE("waiters of a budget are served in the order of their requests, and none overtakes") {
   TestLoop loop;
   auto budget = ByteBudget::make(10);
   auto all = budget->tryTake(10);
@@ -60,7 +60,7 @@ TEST_CASE("who waits for a budget gets it in the order of asking, and nobody els
   auto small = budget->take(2).eagerlyEvaluate(nullptr);
   CHECK(budget->waiting() == 2);
   auto five = budget->tryTake(0);
-  CHECK_FALSE(five);  // there are others
+  CHECK_FALSE(five);  // others wait first
   all.reset();
   auto eight = loop.wait(kj::mv(large));
   auto two = loop.wait(kj::mv(small));
@@ -75,13 +75,13 @@ TEST_CASE("a small request behind a large one waits with it") {
   auto large = budget->take(8).eagerlyEvaluate(nullptr);
   auto small = budget->take(1).eagerlyEvaluate(nullptr);
   CHECK(budget->used() == 3);
-  large = nullptr;  // it waits no longer, and is in nobody's way
+  large = nullptr;  // it no longer waits and blocks none of the others
   auto one = loop.wait(kj::mv(small));
   CHECK(budget->used() == 4);
   CHECK(budget->waiting() == 0);
 }
 
-TEST_CASE("a request for more than a budget has gets all of it") {
+TEST_CASE("a request larger than the budget gets all of it") {
   TestLoop loop;
   auto budget = ByteBudget::make(10);
   auto one = budget->tryTake(1);
@@ -94,7 +94,7 @@ TEST_CASE("a request for more than a budget has gets all of it") {
   CHECK(budget->used() == 0);
 }
 
-TEST_CASE("a larger budget serves those who wait, a smaller one takes nothing back") {
+TEST_CASE("a raised budget serves waiters, a lowered one reclaims nothing") {
   TestLoop loop;
   auto budget = ByteBudget::make(4);
   auto four = budget->tryTake(4);
@@ -106,7 +106,7 @@ TEST_CASE("a larger budget serves those who wait, a smaller one takes nothing ba
   CHECK_FALSE(budget->tryTake(1));
 }
 
-TEST_CASE("those who wait on several threads all get their turn") {
+TEST_CASE("waiters on several threads are all served") {
   auto budget = ByteBudget::make(3);
   std::atomic<uint64_t> turns{0};
   {

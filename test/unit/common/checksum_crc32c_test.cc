@@ -20,7 +20,7 @@ TEST_CASE("CRC-32C of the published examples") {
   CHECK(crcText(0xe3069) == "000e3069");
 }
 
-TEST_CASE("CRC-32C adds up over pieces, with the instruction as with tables") {
+TEST_CASE("CRC-32C of pieces equals that of the whole, with the instruction and with tables") {
   testing::Random random(7);
   for (int round = 0; round < 200; round++) {
     std::string bytes(random.below(300), '\0');

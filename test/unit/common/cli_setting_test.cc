@@ -5,7 +5,7 @@
 
 namespace psd::cli_setting_test {
 
-TEST_CASE("seconds may have fractions and have bounds") {
+TEST_CASE("seconds accept fractions and check bounds") {
   CHECK(*parseSeconds({"--t", "0.25"}, 10) == 0.25);
   CHECK(*parseSeconds({"--t", "10"}, 10) == 10);
   for (const std::string text : {"0", "-1", "11", "nan", "inf", "", "1s"}) {
@@ -15,7 +15,7 @@ TEST_CASE("seconds may have fractions and have bounds") {
   }
 }
 
-TEST_CASE("whole numbers are whole and in range") {
+TEST_CASE("integers reject fractions and check their range") {
   CHECK(*parseInteger({"--n", "7"}, 1, 7) == 7);
   CHECK(*parseInteger({"--n", "+7"}, 1, 7) == 7);
   CHECK(*parseInteger({"--n", "18446744073709551615"}, 0, UINT64_MAX) == UINT64_MAX);
@@ -26,7 +26,7 @@ TEST_CASE("whole numbers are whole and in range") {
   }
 }
 
-TEST_CASE("numbers may have fractions and have bounds") {
+TEST_CASE("numbers accept fractions and check bounds") {
   CHECK(*parseNumber({"--x", "1.05"}, 0, 2) == 1.05);
   CHECK(*parseNumber({"--x", "0"}, 0, 2) == 0);
   for (const std::string text : {"-0.1", "2.1", "nan", "inf", "", "1x"}) {
@@ -36,7 +36,7 @@ TEST_CASE("numbers may have fractions and have bounds") {
   }
 }
 
-TEST_CASE("bytes may have a unit") {
+TEST_CASE("bytes accept a unit") {
   CHECK(*parseBytes({"--b", "3K"}, 1, 1 << 20) == 3072);
   CHECK(*parseBytes({"--b", "17"}, 1, 1 << 20) == 17);
   for (const std::string text : {"0", "2M", "K", "1k", "-1", ""}) {

@@ -23,13 +23,13 @@ std::string afterOverride(const std::string& document, const std::string& assign
 
 }  // namespace
 
-TEST_CASE("parseJson takes comments and keeps the order of keys") {
+TEST_CASE("parseJson accepts comments and keeps the order of keys") {
   auto result = parseJson("// first\n{\"b\": 1, /* second */ \"a\": [true, null, -2, 0.5]} // third", "f");
   PSD_REQUIRE_OK(result);
   CHECK(result->dump() == R"({"b":1,"a":[true,null,-2,0.5]})");
 }
 
-TEST_CASE("a syntax error names file, line, column, what was expected and what is there") {
+TEST_CASE("a syntax error names file, line, column, the expected and the actual token") {
   auto [text, message] = GENERATE(table<std::string, std::string>({
       {"{\n  \"a\": 1\n  \"lr\": 2\n}", "f.json, line 3, column 3: expected ',' or '}', not '\"lr\"'"},
       {"{\"a\": [1 2]}", "f.json, line 1, column 10: expected ',' or ']', not '2'"},
@@ -57,7 +57,7 @@ TEST_CASE("a syntax error names file, line, column, what was expected and what i
   CHECK(errorOf(text) == message);
 }
 
-TEST_CASE("broken strings, numbers and comments are named as such") {
+TEST_CASE("malformed strings, numbers and comments are named as such") {
   auto [text, message] = GENERATE(table<std::string, std::string>({
       {"{\"a\": \"b\n}", "f.json, line 1, column 9: the closing '\"' of a string is missing"},
       {"{\"a\": \"b", "f.json, line 1, column 7: the closing '\"' of a string is missing"},
@@ -73,7 +73,7 @@ TEST_CASE("broken strings, numbers and comments are named as such") {
   CHECK(errorOf(text).find("json.exception") == std::string::npos);
 }
 
-TEST_CASE("text with a zero byte is refused") {
+TEST_CASE("text with a zero byte is rejected") {
   CHECK(errorOf(std::string("{}\0{", 4)) == "f.json: holds a zero byte: not JSON text");
 }
 
@@ -103,8 +103,8 @@ TEST_CASE("readJsonFile reads a file and names the one that it cannot read") {
         "'" + dir.file("large.json") + "': holds 16777217 bytes; a configuration has at most 16777216");
 }
 
-TEST_CASE("what is no UTF-8 text is quoted in part, however long it is") {
-  const std::string bytes(100, '\x94');  // each of which goes on with a character that never began
+TEST_CASE("a quotation of invalid UTF-8 is truncated at any length") {
+  const std::string bytes(100, '\x94');  // each byte continues a character that never began
   const auto parsed = parseJson(bytes, "input");
   REQUIRE(!parsed.ok());
   CHECK(parsed.message() == "input, line 1, column 1: expected a value, not '\x94…'");
@@ -121,7 +121,7 @@ TEST_CASE("an override sets a value and creates the objects around it") {
   CHECK(afterOverride("{}", "save=") == R"({"save":""})");
 }
 
-TEST_CASE("an override of null takes away what is there") {
+TEST_CASE("an override of null removes the value") {
   CHECK(afterOverride(R"({"a":{"b":1,"c":2}})", "a.b=null") == R"({"a":{"c":2}})");
   CHECK(afterOverride(R"({"a":1})", "a=null") == "{}");
   CHECK(afterOverride(R"({"a":1})", "b=null") == R"({"a":1,"b":null})");
@@ -153,7 +153,7 @@ TEST_CASE("describeJson shows short values whole and cuts long ones between char
   CHECK(describeJson(accents) == "\"" + kept + "…");
 }
 
-TEST_CASE("a document becomes text whatever bytes are in it") {
+TEST_CASE("any bytes in a document can be serialized") {
   using Json = nlohmann::ordered_json;
   CHECK(jsonText(Json{{"path", "/tmp/s\xff.sock"}}) == "{\"path\":\"/tmp/s\xef\xbf\xbd.sock\"}");
   CHECK(jsonText(Json{{"a", 1}}, 2) == "{\n  \"a\": 1\n}");

@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 ObjectReader readerOf(const std::string& text) { return ObjectReader(*parseJson(text, "test")); }
 
-/// What finish() says after `read` has read {"k": value}.
+/// The error of finish() after `read` has read {"k": value}.
 template <class Read>
 std::string problem(const std::string& value, Read read) {
   ObjectReader in = readerOf("{\"k\": " + value + "}");
@@ -24,7 +24,7 @@ std::string problem(const std::string& value, Read read) {
 
 }  // namespace
 
-TEST_CASE("absent keys read as their defaults, given ones as given, and both are recorded in order") {
+TEST_CASE("absent keys read as their defaults, present ones as given, and both are recorded in order") {
   ObjectReader in = readerOf(
       R"({"list": [{"n": 1}, {"n": 2}], "sub": {"lr": 1e-3}, "text": "t", "names": ["a"], "dims": [2, 3]})");
   CHECK(in.number("number", 0.5) == 0.5);
@@ -57,7 +57,7 @@ TEST_CASE("has() makes a key known without recording it") {
   CHECK(in.effective().dump() == "{}");
 }
 
-TEST_CASE("a reader outlives the root that it came from") {
+TEST_CASE("a reader outlives the root that it was made from") {
   auto child = [] { return readerOf(R"({"a": {"b": {"n": 5}}})").object("a").object("b"); }();
   CHECK(child.integer("n", 0, 0, 9) == 5);
   CHECK(child.pathOf("n") == "a.b.n");
@@ -82,7 +82,7 @@ TEST_CASE("a number of the wrong type or range names path, rule and value") {
   CHECK(problem("2.5", range({.max = 2.25})) == "k: must be a number of at most 2.25, not 2.5");
 }
 
-TEST_CASE("NaN and infinity are no numbers") {
+TEST_CASE("NaN and infinity are not numbers") {
   for (double value : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
     ObjectReader in(Json{{"k", value}});
     in.number("k", 0);
@@ -90,7 +90,7 @@ TEST_CASE("NaN and infinity are no numbers") {
   }
 }
 
-TEST_CASE("an integer that is negative, fractional, too large or no number is refused") {
+TEST_CASE("an integer that is negative, fractional, too large or not a number is rejected") {
   auto read = [](ObjectReader& in) { in.integer("k", 1, 1, 65536); };
   std::string rule = "k: must be an integer from 1 to 65536, not ";
   CHECK(problem("-3", read) == rule + "-3");
@@ -106,7 +106,7 @@ TEST_CASE("an integer that is negative, fractional, too large or no number is re
         "k: must be an integer of at least 0, not 1.8446744073709552e+19");
 }
 
-TEST_CASE("the other types are named too") {
+TEST_CASE("errors of the other types name the type") {
   CHECK(problem("1", [](ObjectReader& in) { in.boolean("k", false); }) == "k: must be true or false, not 1");
   CHECK(problem("1", [](ObjectReader& in) { in.text("k", ""); }) == "k: must be a string, not 1");
   CHECK(problem("\"a\"", [](ObjectReader& in) { in.texts("k", {}); }) == "k: must be a list, not \"a\"");
@@ -125,7 +125,7 @@ TEST_CASE("the other types are named too") {
   CHECK(list.finish().message() == "the configuration: must be an object, not a list");
 }
 
-TEST_CASE("a choice lists what is allowed and suggests the nearest") {
+TEST_CASE("a choice lists the valid values and suggests the nearest") {
   auto read = [](ObjectReader& in) { in.choice("k", "hogwild", {"hogwild", "locked"}); };
   CHECK(problem("\"hogwld\"", read) ==
         R"(k: must be one of "hogwild", "locked", not "hogwld"; did you mean "hogwild"?)");
@@ -159,7 +159,7 @@ TEST_CASE("a key with a line break stays on one line") {
   CHECK(in.finish().message() == R"(a\nb: unknown key; valid keys: lr)");
 }
 
-TEST_CASE("an unknown key of something that has a type names the type") {
+TEST_CASE("an unknown key of an object with a type names the type") {
   ObjectReader in(Json::parse(R"({"policy": {"bound": 3}})"));
   in.object("policy").choice("type", "hogwild", {"hogwild", "locked"});
   CHECK(in.finish().message() == "policy.bound: no key of type 'hogwild'; valid keys: type");
@@ -174,7 +174,7 @@ TEST_CASE("a wrong value is reported before an unknown key, and that before a ca
   CHECK(in.finish().message() == "n: must be a number, not \"x\"");
 }
 
-TEST_CASE("a refused key is told of where it is given, and is none of the valid keys") {
+TEST_CASE("a rejected key is reported at its path and is not listed as valid") {
   ObjectReader given = readerOf(R"({"depth": 1})");
   given.number("lr", 1);
   given.refuse("depth", "has no place here");
@@ -197,8 +197,8 @@ TEST_CASE("fail() keeps the first failure, under the path of its object") {
   CHECK(status.error().code == ErrorCode::invalidArgument);
 }
 
-// Keys that were each looked for among all the others took a minute and more.
-TEST_CASE("many keys are read in a time that grows as their number does") {
+// A linear search for each key took more than a minute.
+TEST_CASE("the time to read many keys grows linearly") {
   const auto read = [](uint64_t keys) {
     std::string text = "{\"names\": {";
     for (uint64_t i = 0; i < keys; i++)

@@ -26,13 +26,14 @@ TEST_CASE("the backlog of a log drops information first and errors last, and cou
   CHECK(backlog.takeDropped() == 0);
 }
 
-TEST_CASE("lines of the backlog come whole and in order, and keep their room until they are written") {
+TEST_CASE(
+    "lines of the backlog come whole and in order, and count against its capacity until they are written") {
   LogBacklog backlog;
   for (const char* line : {"one\n", "two\n", "three\n"}) REQUIRE(backlog.push(level::info, line));
   const LogBacklog::Batch two = backlog.take(8);
   CHECK(two.text == "one\ntwo\n");
   CHECK(two.lines == 2);
-  CHECK(backlog.take(1).text == "three\n");  // one at least
+  CHECK(backlog.take(1).text == "three\n");  // at least one
   CHECK(backlog.empty());
   backlog.written();
 

@@ -10,7 +10,7 @@ using Clock = LogLimit::Clock;
 
 const Clock::time_point kStart{};
 
-/// How many of `attempts` lines of `event` by the peer are written.
+/// The number of lines written of `attempts` lines of `event` by the peer.
 uint32_t written(LogLimit& limit, uint32_t attempts, const std::string& peer, Clock::time_point now,
                  const std::string& event = "login_refused") {
   uint32_t lines = 0;

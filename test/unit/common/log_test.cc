@@ -38,7 +38,7 @@ std::vector<std::string> linesOf(const std::string& path) {
   return lines;
 }
 
-/// Logs into a file of its own, and to standard error again at its end.
+/// Logs to a temporary file, and to standard error again when destroyed.
 struct LogFile {
   LogFile(const std::string& format, const std::string& level) {
     PSD_REQUIRE_OK(initLogging({.level = level, .format = format, .file = path}));
@@ -49,7 +49,7 @@ struct LogFile {
   const std::string path = folder.file("psd.log");
 };
 
-TEST_CASE("a message is one line of bounded length, whatever it quotes") {
+TEST_CASE("a message is one line of bounded length, with anything it quotes") {
   const bool json = GENERATE(false, true);
   const LogFile log(json ? "json" : "text", "info");
   spdlog::warn("refused {}: {}", "a\nb\x1b[2J \xff", std::string(2 << 20, 'x'));
@@ -128,7 +128,7 @@ TEST_CASE("a log file is appended to") {
   CHECK(linesOf(folder.file("psd.log")).size() == 2);
 }
 
-TEST_CASE("a line of the JSON format has the fields that were given with it") {
+TEST_CASE("a line of the JSON format has the fields that were passed with it") {
   const LogFile log("json", "info");
   logLine(spdlog::level::warn, {.event = "lost", .rank = 3, .process = "4711@node-3", .step = 812}, "rank {}",
           3);
@@ -151,7 +151,7 @@ TEST_CASE("a line of the JSON format has the fields that were given with it") {
   CHECK(nlohmann::json::parse(lines[2]).size() == 3);
 }
 
-TEST_CASE("lines that a peer without access causes are limited and counted") {
+TEST_CASE("lines caused by a peer without access are limited and counted") {
   const LogFile log("text", "info");
   for (int i = 0; i < 1000; i++) {
     logLine(spdlog::level::warn,
@@ -192,7 +192,8 @@ struct LogPipe {
   OwnFd pipe;
 };
 
-TEST_CASE("a log that nobody reads stops nothing, drops information first, and counts what it drops") {
+TEST_CASE(
+    "a log whose reader is stalled blocks no thread, drops information first, and counts what it drops") {
   const LogPipe log;
   const std::string filler(1000, 'x');
   for (size_t i = 0; i < 2 * LogBacklog::kBytesMax / filler.size(); i++) spdlog::info("{}", filler);
@@ -208,13 +209,13 @@ TEST_CASE("a log that nobody reads stops nothing, drops information first, and c
   CHECK(logLosses().dropped == dropped);
 }
 
-TEST_CASE("the end of a log that nobody reads takes no longer than its patience") {
+TEST_CASE("closing a log whose reader is stalled takes no longer than its limit") {
   const LogPipe log;
   for (int i = 0; i < 100; i++) spdlog::info("{}", std::string(1000, 'x'));
-  PSD_REQUIRE_OK(initLogging({}));  // hangs where the end waits for the pipe
+  PSD_REQUIRE_OK(initLogging({}));  // hangs if closing waits for the pipe
 }
 
-TEST_CASE("lines that the disk does not take are counted, and told once it takes lines again") {
+TEST_CASE("lines that the disk rejects are counted, and reported once it accepts lines again") {
   const TempDir folder;
   const std::string path = folder.file("log");
   REQUIRE(symlink("/dev/full", path.c_str()) == 0);
@@ -234,7 +235,7 @@ TEST_CASE("lines that the disk does not take are counted, and told once it takes
   PSD_REQUIRE_OK(initLogging({}));
 }
 
-/// Standard error is a file meanwhile.
+/// Redirects standard error to a file.
 struct StandardError {
   StandardError() {
     const OwnFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -251,7 +252,7 @@ struct StandardError {
   const OwnFd before{dup(STDERR_FILENO)};
 };
 
-TEST_CASE("lines have the journal's priority where standard error leads there, and only there") {
+TEST_CASE("lines have the journal's priority if standard error is connected to it, and only then") {
   const StandardError error;
   const bool journal = GENERATE(true, false);
   struct stat info {};
@@ -291,7 +292,7 @@ TEST_CASE("a log file that cannot be opened is an error with path and reason") {
   CHECK(status.error().code == ErrorCode::invalidArgument);
   CHECK(status.message() == "log.file: '" + path + "': " + std::strerror(ENOTDIR));
 
-  // Where a folder cannot even be looked for.
+  // A path whose lookup fails.
   REQUIRE(symlink("loop", folder.file("loop").c_str()) == 0);
   const std::string around = folder.file("loop/logs/psd.log");
   CHECK(initLogging({.file = around}).message() == "log.file: '" + around + "': " + std::strerror(ELOOP));

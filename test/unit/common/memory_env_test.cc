@@ -11,7 +11,7 @@ Status append(WritableFile& file, const std::string& text) {
   return file.append(std::as_bytes(std::span(text)));
 }
 
-/// "/a" with "synced" on the disk and "more" not yet; "/b" whose name is not.
+/// "/a" with "synced" on the disk and "more" not yet; "/b" whose name is not durable.
 void fill(MemoryEnv& env) {
   auto a = env.create("/a");
   PSD_REQUIRE_OK(a);
@@ -25,7 +25,7 @@ void fill(MemoryEnv& env) {
   PSD_REQUIRE_OK((*b)->sync());
 }
 
-TEST_CASE("after a crash the disk in memory holds what was synced, and of the rest what is asked for") {
+TEST_CASE("after a crash the disk in memory holds what was synced, and of the rest what the test requests") {
   struct Case {
     Survival survival;
     std::string a;
@@ -45,7 +45,7 @@ TEST_CASE("after a crash the disk in memory holds what was synced, and of the re
   CHECK(env.bytes("/b") == (expected.b ? "beta" : ""));
 }
 
-TEST_CASE("operations are counted, and power fails in the one that was chosen") {
+TEST_CASE("operations are counted, and power fails in the chosen one") {
   MemoryEnv counting;
   fill(counting);
   CHECK(counting.operations() == std::vector<std::string>{"create /a", "append /a 6", "sync /a",
@@ -63,7 +63,7 @@ TEST_CASE("operations are counted, and power fails in the one that was chosen") 
   CHECK_FALSE(append(**file, "a file of the life before").ok());
 }
 
-TEST_CASE("a full disk takes half of what it is given, and heals") {
+TEST_CASE("a full disk accepts half of an append, and can be healed") {
   MemoryEnv env;
   auto file = env.create("/a");
   PSD_REQUIRE_OK(file);
@@ -74,7 +74,7 @@ TEST_CASE("a full disk takes half of what it is given, and heals") {
   CHECK(env.bytes("/a") == "125");
 }
 
-TEST_CASE("what a process that died had written is there for the next one, and can still be lost") {
+TEST_CASE("what a dead process wrote is visible to the next one, and can still be lost") {
   MemoryEnv env;
   fill(env);
   env.restartProcess();
@@ -85,7 +85,7 @@ TEST_CASE("what a process that died had written is there for the next one, and c
   CHECK_FALSE(env.exists("/b").value());
 }
 
-TEST_CASE("what a failed sync left undone no later one does") {
+TEST_CASE("no later sync writes what a failed sync did not") {
   MemoryEnv env;
   auto file = env.create("/a");
   PSD_REQUIRE_OK(file);

@@ -25,7 +25,7 @@ std::vector<ModelSpec> specsOf(const std::vector<ModelPartition>& partitions) {
   return specs;
 }
 
-TEST_CASE("partitions lie end to end, each is the layout of its own model, and together they are the whole") {
+TEST_CASE("partitions are contiguous, each is the layout of its own model, and together they are the whole") {
   const std::vector<ModelSpec> models = {modelOf({{784, 256}, {256}, {256, 10}, {10}}),
                                          modelOf({{1000}}),
                                          modelOf({{3}, {5}, {}, {7, 7}, {100}}),
@@ -59,7 +59,7 @@ TEST_CASE("partitions lie end to end, each is the layout of its own model, and t
   }
 }
 
-TEST_CASE("partitions are near equal, and cuts go between tensors where that is near enough") {
+TEST_CASE("partitions have similar sizes, and cuts fall between tensors where that is close enough") {
   const auto cut = partitionModel(modelOf({{784, 256}, {256}, {256, 10}, {10}}), 2);
   REQUIRE(cut.ok());
   const uint64_t total = (*cut)[0].count + (*cut)[1].count;
@@ -72,7 +72,7 @@ TEST_CASE("partitions are near equal, and cuts go between tensors where that is 
   CHECK((*between)[0].spec.tensors == modelOf({{100, 16}}).tensors);
 }
 
-TEST_CASE("tensors that no cut goes through are shared out whole, one for each daemon at least") {
+TEST_CASE("tensors that are not cut are distributed whole, at least one per daemon") {
   const auto cut = partitionModel(modelOf({{3, 701}, {7}}), 2);
   REQUIRE(cut.ok());
   CHECK((*cut)[0].spec.tensors == modelOf({{3, 701}}).tensors);
@@ -85,12 +85,12 @@ TEST_CASE("tensors that no cut goes through are shared out whole, one for each d
   CHECK_FALSE(partitionModel(modelOf({{4, 1000}, {2}, {2}}), 5).ok());
 }
 
-TEST_CASE("a partition without tensors is for models with tables") {
+TEST_CASE("a partition without tensors requires a model with tables") {
   ModelSpec model = modelOf({{16}});
   const auto small = partitionModel(model, 2);
   REQUIRE_FALSE(small.ok());
   CHECK(small.message() ==
-        "model 'm', 16 parameters in 1 tensors, cannot be cut for 2 daemons: partition 1 would hold nothing");
+        "model 'm', 16 parameters in 1 tensors, cannot be cut for 2 daemons: partition 1 would be empty");
   model.tables = {{"rows", 4, {}}};
   const auto tables = partitionModel(model, 2);
   REQUIRE(tables.ok());
@@ -99,7 +99,7 @@ TEST_CASE("a partition without tensors is for models with tables") {
   CHECK((*tables)[0].count + (*tables)[1].count == 16);
 }
 
-TEST_CASE("rows of tables go to all daemons alike, and to all row shards of each") {
+TEST_CASE("table rows are spread over all daemons, and over all row shards of each") {
   constexpr uint32_t kDaemons = 3;
   std::vector<std::vector<uint64_t>> rows(kDaemons, std::vector<uint64_t>(2));
   for (uint64_t id = 0; id < 60'000; id++) {
@@ -112,43 +112,44 @@ TEST_CASE("rows of tables go to all daemons alike, and to all row shards of each
   CHECK(partitionOf(rowHash(7), 1) == 0);
 }
 
-TEST_CASE("a tensor that is named as a part of one is refused, where there are several daemons") {
+TEST_CASE("a tensor with the name of a part is rejected if there are several daemons") {
   ModelSpec model = modelOf({{100, 16}, {100, 16}});
   model.tensors[1].name = "w[0:3]";
-  CHECK(partitionModel(model, 2).message().find("tensor 'w[0:3]' has a name as the parts of tensors have") ==
+  CHECK(partitionModel(model, 2).message().find("tensor 'w[0:3]' has a name reserved for parts of tensors") ==
         0);
   CHECK(partitionModel(model, 1).ok());
 }
 
-TEST_CASE("the name of a part tells of what") {
+TEST_CASE("the name of a part is parsed into tensor and range") {
   CHECK(wholeName("fc1.weight[0:128]") == "fc1.weight");
   for (const char* name : {"fc1.weight", "w[1]", "w[:]", "w[3:2]", "w[a:2]", "w[0:2]x", "[", "w]0:2["}) {
     CHECK(wholeName(name) == name);
   }
 }
 
-TEST_CASE("partitions of different models, or in another order, are not joined") {
+TEST_CASE("partitions of different models, or out of order, are not joined") {
   const auto partitions = partitionModel(modelOf({{100, 16}, {30, 16}}), 3);
   REQUIRE(partitions.ok());
   std::vector<ModelSpec> specs = specsOf(*partitions);
   std::swap(specs[0], specs[1]);
-  CHECK(joinPartitions(specs).message() == "what should be partition 0 of 3 of 'm' is partition 1 of 3");
+  CHECK(joinPartitions(specs).message() == "expected partition 0 of 3 of 'm', got partition 1 of 3");
   specs = specsOf(*partitions);
   specs.pop_back();
-  CHECK(joinPartitions(specs).message() == "what should be partition 0 of 2 of 'm' is partition 0 of 3");
+  CHECK(joinPartitions(specs).message() == "expected partition 0 of 2 of 'm', got partition 0 of 3");
   specs = specsOf(*partitions);
   specs[1].tensors.front().name = "t0[1:2]";
-  CHECK(joinPartitions(specs).message().find("does not have the rows that its name tells of") !=
+  CHECK(joinPartitions(specs).message().find("does not have the rows that its name states") !=
         std::string::npos);
   specs[1].tensors.front().shape.front() = 1;
-  CHECK(joinPartitions(specs).message().find("does not go on where the partition before it ends") !=
+  CHECK(joinPartitions(specs).message().find("does not continue where the previous partition ends") !=
         std::string::npos);
   specs = specsOf(*partitions);
   specs[2].tables = {{"rows", 4, {}}};
-  CHECK(joinPartitions(specs).message() == "partition 2 of 'm' has other tables than those before it");
+  CHECK(joinPartitions(specs).message() ==
+        "partition 2 of 'm' has different tables than the previous partitions");
 }
 
-TEST_CASE("a tensor and its parts are of the fragment that the whole model has it in") {
+TEST_CASE("a tensor and its parts belong to the fragment that the tensor has in the whole model") {
   ModelSpec model = modelOf({{100, 16}, {30, 16}, {7}, {50, 8}, {64}});
   for (const uint32_t fragments : {2u, 3u, 5u}) {
     const std::vector<uint32_t> plan = planFragments(model, fragments);
@@ -173,7 +174,7 @@ TEST_CASE("a tensor and its parts are of the fragment that the whole model has i
   }
 }
 
-TEST_CASE("a partition that tells of no whole model, or of another one, has no fragments") {
+TEST_CASE("a partition that names no whole model, or another one, has no fragments") {
   const ModelSpec model = modelOf({{100, 16}, {30, 16}});
   const auto partitions = partitionModel(model, 2),
              others = partitionModel(modelOf({{120, 16}, {30, 16}}), 2);
@@ -182,12 +183,11 @@ TEST_CASE("a partition that tells of no whole model, or of another one, has no f
   ModelSpec one = partitions->back().spec;
   one.whole = nullptr;
   CHECK(fragmentsOf(one, 2).message() ==
-        "partition 1 of 2 of 'm' comes without the tensors of the whole model, by which its fragments are "
-        "made: it "
-        "is an older program's");
+        "partition 1 of 2 of 'm' lacks the tensors of the whole model, from which its fragments are "
+        "computed: it comes from an older version");
   one.whole = others->back().spec.whole;
   CHECK(fragmentsOf(one, 2).message() ==
-        "the tensors of partition 1 of 2 are not those that the whole model 'm' has there");
+        "the tensors of partition 1 of 2 do not match those of the whole model 'm'");
   one.whole =
       std::make_shared<const std::vector<TensorSpec>>(std::vector<TensorSpec>{{"t", DType::f32, {1}}});
   CHECK(fragmentsOf(one, 2).message().find("cannot be cut for 2 daemons") != std::string::npos);

@@ -21,7 +21,7 @@ TEST_CASE("numbers are read as programs write them") {
   CHECK(toNumber<uint64_t>("18446744073709551615") == UINT64_MAX);
 }
 
-TEST_CASE("a number nearer to 0 than its type has any is rounded") {
+TEST_CASE("a number too small for its type is rounded") {
   CHECK(toNumber<float>("1e-46") == 0.f);
   CHECK(toNumber<float>("4.9406564584124654e-324") == 0.f);
   CHECK(toNumber<float>("1e-45") == std::numeric_limits<float>::denorm_min());
@@ -32,7 +32,7 @@ TEST_CASE("a number nearer to 0 than its type has any is rounded") {
   CHECK(std::signbit(*negative));
 }
 
-TEST_CASE("what is no number, or too large for the type, is none") {
+TEST_CASE("text that is not a number, or too large for the type, is rejected") {
   for (const std::string text : {"", " 1", "1 ", "+", "-", "+-1", "++1", "1_000", "0x10", "1e", "nan", "inf",
                                  "-inf", "infinity", "1e39", "-1e39", "1e99999999999999999999", "1,5"}) {
     INFO(text);

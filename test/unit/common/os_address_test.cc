@@ -26,7 +26,7 @@ std::string refusalOf(const std::string& text) {
   return message.substr(begin.size(), message.size() - begin.size() - end.size());
 }
 
-TEST_CASE("every form of a TCP address is understood") {
+TEST_CASE("every form of a TCP address is parsed") {
   const auto tcp = Address::Kind::tcp;
   CHECK(parsed("tcp://localhost:1234") == Address{tcp, "localhost", 1234, ""});
   CHECK(parsed("tcp://10.0.0.1:0") == Address{tcp, "10.0.0.1", 0, ""});
@@ -37,7 +37,7 @@ TEST_CASE("every form of a TCP address is understood") {
   CHECK(parsed("tcp://[fe80::2]") == Address{tcp, "fe80::2", kDefaultPort, ""});
 }
 
-TEST_CASE("an address that only this machine can come to is known") {
+TEST_CASE("an address that only this machine can reach is recognized") {
   for (const char* text :
        {"tcp://localhost", "tls://127.0.0.1:1", "tcp://127.255.0.9", "tcp://[::1]", "unix:///x"}) {
     CHECK(isLocal(parsed(text)));
@@ -54,7 +54,7 @@ TEST_CASE("a Unix address is an absolute path") {
   CHECK(parsed("unix://" + longest).path == longest);
 }
 
-TEST_CASE("an address prints as what reads back as the same") {
+TEST_CASE("a printed address parses to the same address") {
   for (const char* text :
        {"tcp://localhost:1234", "tcp://*:0", "tcp://[::1]:80", "tls://10.0.0.1:7", "tls://[::1]:80",
         "tcp://host:80?multipath", "tls://[::1]:80?multipath", "unix:///run/psd.sock"}) {
@@ -64,7 +64,7 @@ TEST_CASE("an address prints as what reads back as the same") {
   CHECK(parsed("tcp://[::1]").toString() == "tcp://[::1]:5500");
 }
 
-TEST_CASE("what is no address is refused with the reason and all forms") {
+TEST_CASE("an invalid address is rejected with the reason and all forms") {
   for (const char* text :
        {"", "localhost:1234", "http://host:1", "TCP://host:1", " tcp://host:1", "tcp:/host"}) {
     CHECK(refusalOf(text) == "unknown scheme");
@@ -82,7 +82,7 @@ TEST_CASE("what is no address is refused with the reason and all forms") {
   CHECK(refusalOf("tcp://[::1:80") == "missing ']'");
   CHECK(refusalOf("tcp://[::1]80") == "':' expected after the host");
   for (const char* text : {"tcp://::1", "tcp://fe80::2:80", "tcp://h:1:2"}) {
-    CHECK(refusalOf(text) == "an IPv6 address stands in [brackets]");
+    CHECK(refusalOf(text) == "an IPv6 address must be in [brackets]");
   }
   for (const char* text : {"unix://", "unix:///", "unix://psd.sock", "unix://./psd.sock"}) {
     CHECK(refusalOf(text) == "the path of a Unix socket is absolute");

@@ -12,7 +12,7 @@
 namespace psd {
 namespace {
 
-/// How a process ended.
+/// The wait status of a process that ended.
 int statusOf(pid_t process) {
   int status = 0;
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
@@ -20,7 +20,7 @@ int statusOf(pid_t process) {
   return status;
 }
 
-/// A child for which nothing of the test's own handlers counts, and that waits for a signal.
+/// A child without the test's signal handlers that waits for a signal.
 [[noreturn]] void waitForSignal(int ready) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_DFL);
   endBySignals();
@@ -38,7 +38,7 @@ bool whenReady(int pipe) {
   return got == 1;
 }
 
-TEST_CASE("a signal ends a process as it does by default") {
+TEST_CASE("a signal ends a process like its default action") {
   const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -54,7 +54,7 @@ TEST_CASE("a signal ends a process as it does by default") {
   CHECK(WTERMSIG(status) == signal);
 }
 
-TEST_CASE("a signal that is ignored stays ignored") {
+TEST_CASE("an ignored signal stays ignored") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {

@@ -37,7 +37,7 @@ std::vector<std::string> filesIn(const TempDir& folder) {
   return names;
 }
 
-TEST_CASE("what is appended is what is read") {
+TEST_CASE("appended bytes can be read") {
   const TempDir folder;
   const auto env = makePosixEnv();
   auto out = env->create(folder.file("data"));
@@ -55,7 +55,7 @@ TEST_CASE("what is appended is what is read") {
   CHECK(part == "world");
 }
 
-TEST_CASE("creating a file empties what was there") {
+TEST_CASE("creating a file truncates it") {
   const TempDir folder;
   writeFile(folder.file("data"), "old");
   const auto env = makePosixEnv();
@@ -75,7 +75,7 @@ TEST_CASE("reading past the end is an error that names the file") {
   CHECK(status.message() == "'" + folder.file("data") + "': ends before byte 6");
 }
 
-TEST_CASE("errors name the path, the deed and the system's reason") {
+TEST_CASE("errors name the path, the operation and the system's reason") {
   const TempDir folder;
   const auto env = makePosixEnv();
   const std::string missing = folder.file("missing"), below = folder.file("missing/file");
@@ -89,7 +89,7 @@ TEST_CASE("errors name the path, the deed and the system's reason") {
         "'" + folder.path() + "': cannot open: " + std::strerror(EISDIR));
 }
 
-TEST_CASE("an atomic write replaces the content and leaves nothing beside it") {
+TEST_CASE("an atomic write replaces the content and leaves no other file") {
   const TempDir folder;
   const auto env = makePosixEnv();
   for (const std::string text : {"first", "second, longer", ""}) {
@@ -106,7 +106,7 @@ mode_t modeOf(const std::string& path) {
   return info.st_mode & 07777;
 }
 
-TEST_CASE("a file that is replaced keeps its permissions, from the first byte of the new content on") {
+TEST_CASE("a replaced file keeps its permissions, from the first byte of the new content on") {
   const TempDir folder;
   const auto env = makePosixEnv();
   const std::string path = folder.file("data");
@@ -148,14 +148,14 @@ TEST_CASE("a new file has the permissions that the umask leaves") {
   }
 }
 
-TEST_CASE("standard output is not taken for a file") {
+TEST_CASE("standard output is not treated as a file") {
   const auto env = makePosixEnv();
   const std::string why = "'-': only files are written, not standard output; './-' names a file";
   CHECK(writeFileAtomically(*env, "-", [](WritableFile&) { return Status(); }).message() == why);
   CHECK(checkWritable(*env, "-").message() == why);
 }
 
-TEST_CASE("while an atomic write goes on, the old content is there") {
+TEST_CASE("the old content stays readable during an atomic write") {
   const TempDir folder;
   writeFile(folder.file("data"), "old");
   const auto env = makePosixEnv();
@@ -180,7 +180,7 @@ TEST_CASE("an atomic write whose function fails keeps the old content") {
   CHECK(filesIn(folder) == std::vector<std::string>{"data"});
 }
 
-TEST_CASE("an atomic write that cannot begin names the file that was asked for") {
+TEST_CASE("an atomic write that cannot start names the requested file") {
   const TempDir folder;
   const std::string path = folder.file("absent/data");
   const auto env = makePosixEnv();
@@ -189,7 +189,7 @@ TEST_CASE("an atomic write that cannot begin names the file that was asked for")
   CHECK(status.message() == "'" + path + "': cannot create: No such file or directory");
 }
 
-TEST_CASE("an atomic write takes the place of no pipe, device or link") {
+TEST_CASE("an atomic write does not replace a pipe, device or link") {
   const TempDir folder;
   const auto env = makePosixEnv();
   writeFile(folder.file("target"), "old");
@@ -209,7 +209,7 @@ TEST_CASE("an atomic write takes the place of no pipe, device or link") {
   CHECK(filesIn(folder).size() == 3);
 }
 
-TEST_CASE("whether a file could be written is known without writing it") {
+TEST_CASE("whether a file can be written is checked without writing it") {
   const TempDir folder;
   const auto env = makePosixEnv();
   writeFile(folder.file("data"), "old");
@@ -223,7 +223,7 @@ TEST_CASE("whether a file could be written is known without writing it") {
   CHECK_FALSE(checkWritable(*env, folder.path()).ok());
 }
 
-TEST_CASE("an atomic write that the disk fails keeps the old content") {
+TEST_CASE("an atomic write that fails on the disk keeps the old content") {
   const std::string failing = GENERATE("create", "append", "sync", "rename");
   INFO(failing << " fails");
   MemoryEnv env;
@@ -237,13 +237,13 @@ TEST_CASE("an atomic write that the disk fails keeps the old content") {
   CHECK(env.list("/").value() == std::vector<std::string>{"data"});
 }
 
-TEST_CASE("an atomic write that is not known to survive a crash is an error") {
+TEST_CASE("an atomic write that may not survive a crash is an error") {
   MemoryEnv env;
   env.put("/data", "old");
   env.fail({"syncFolder"}, "the disk is on fire");
   REQUIRE_FALSE(
       writeFileAtomically(env, "/data", [](WritableFile& file) { return writeText(file, "new"); }).ok());
-  CHECK(env.bytes("/data") == "new");  // whole, though
+  CHECK(env.bytes("/data") == "new");  // but complete
   CHECK(env.list("/").value() == std::vector<std::string>{"data"});
 }
 
@@ -266,7 +266,7 @@ TEST_CASE("a crash anywhere in an atomic write leaves the old content or the new
   CHECK(found.size() == 2);
 }
 
-TEST_CASE("folders are made with those above them, listed in order, and removed when empty") {
+TEST_CASE("folders are created with their parents, listed in order, and removed when empty") {
   const TempDir folder;
   const auto env = makePosixEnv();
   const std::string inner = folder.file("a/b");
@@ -282,7 +282,7 @@ TEST_CASE("folders are made with those above them, listed in order, and removed 
   CHECK(env->list(inner).message() == "'" + inner + "': cannot list: " + std::strerror(ENOENT));
 }
 
-TEST_CASE("what cannot be looked for is not taken for missing") {
+TEST_CASE("a failed lookup is not reported as missing") {
   const TempDir folder;
   const auto env = makePosixEnv();
   writeFile(folder.file("data"), "");
@@ -291,17 +291,17 @@ TEST_CASE("what cannot be looked for is not taken for missing") {
   CHECK_FALSE(env->exists(folder.file("data/below")).value());
   const std::string tooLong = folder.file(std::string(5000, 'x'));
   CHECK(env->exists(tooLong).message() ==
-        quotedPath(tooLong) + ": cannot look for it: " + std::strerror(ENAMETOOLONG));
+        quotedPath(tooLong) + ": cannot stat: " + std::strerror(ENAMETOOLONG));
 }
 
-TEST_CASE("a file is cut off where it is asked to be") {
+TEST_CASE("a file is truncated at the given size") {
   const TempDir folder;
   writeFile(folder.file("data"), "12345");
   PSD_REQUIRE_OK(makePosixEnv()->truncate(folder.file("data"), 2));
   CHECK(readFile(folder.file("data")) == "12");
 }
 
-TEST_CASE("a lock keeps others out until it is let go") {
+TEST_CASE("a lock excludes others until it is released") {
   const TempDir folder;
   const auto env = makePosixEnv();
   {
@@ -314,7 +314,7 @@ TEST_CASE("a lock keeps others out until it is let go") {
   PSD_REQUIRE_OK(env->lock(folder.file("lock")));
 }
 
-TEST_CASE("a lock keeps others out of the folder even if its file is removed, and notices that") {
+TEST_CASE("a lock excludes others even if its file is removed, and detects that") {
   const TempDir folder;
   const auto env = makePosixEnv();
   auto first = env->lock(folder.file("lock"));
@@ -325,12 +325,12 @@ TEST_CASE("a lock keeps others out of the folder even if its file is removed, an
   const auto second = env->lock(folder.file("lock"));
   REQUIRE_FALSE(second.ok());
   CHECK(second.error().code == ErrorCode::unavailable);
-  CHECK_FALSE((*first)->inPlace());  // what is there now is not what it locked
+  CHECK_FALSE((*first)->inPlace());  // another file has replaced the one that it locked
   first->reset();
   PSD_REQUIRE_OK(env->lock(folder.file("lock")));
 }
 
-TEST_CASE("an atomic write to a name without a folder lands in the current one") {
+TEST_CASE("an atomic write to a name without a folder goes to the current folder") {
   const TempDir folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());

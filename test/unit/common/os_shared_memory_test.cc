@@ -29,7 +29,7 @@ TEST_CASE("shared memory: what one side writes the other reads") {
   CHECK((*far)->data()[kBytes - 1] == std::byte{0});
   near->data()[kBytes - 1] = std::byte{7};
   CHECK((*far)->data()[kBytes - 1] == std::byte{7});
-  near.reset();  // the memory lives on with whoever maps it
+  near.reset();  // the memory lives as long as it is mapped
   CHECK((*far)->data()[kBytes - 1] == std::byte{7});
 }
 
@@ -41,10 +41,11 @@ TEST_CASE("shared memory: a receiver of read-only memory cannot write it in any 
   auto far = SharedMemory::open(memory->fd(), kBytes, SharedAccess::readOnly);
   PSD_REQUIRE_OK(far);
   CHECK(mprotect((*far)->data(), kBytes, PROT_READ | PROT_WRITE) != 0);
-  CHECK(fcntl(memory->fd(), F_ADD_SEALS, F_SEAL_WRITE) != 0);  // would take the owner's own map away
+  CHECK(fcntl(memory->fd(), F_ADD_SEALS, F_SEAL_WRITE) != 0);  // would require the owner's mapping to be
+                                                               // removed
 }
 
-TEST_CASE("shared memory: nobody can change its size") {
+TEST_CASE("shared memory: its size cannot be changed") {
   for (SharedAccess access : {SharedAccess::readOnly, SharedAccess::readWrite}) {
     auto memory = make(access);
     CHECK(ftruncate(memory->fd(), 0) != 0);
@@ -60,7 +61,7 @@ TEST_CASE("shared memory: a receiver of writable memory writes it") {
   CHECK(near->data()[17] == std::byte{9});
 }
 
-TEST_CASE("shared memory: a file that is too short, or could become so, is refused") {
+TEST_CASE("shared memory: a file that is too short, or can shrink, is rejected") {
   auto memory = make(SharedAccess::readOnly);
   OwnFd unsealed(memfd_create("psd-test", MFD_CLOEXEC));
   REQUIRE(ftruncate(unsealed.get(), kBytes) == 0);
@@ -76,7 +77,7 @@ TEST_CASE("shared memory: a file that is too short, or could become so, is refus
   }
 }
 
-TEST_CASE("shared memory: more than the system gives is an error") {
+TEST_CASE("shared memory: a size beyond the system's limit is an error") {
   auto memory = SharedMemory::create("psd-test", uint64_t{1} << 62, SharedAccess::readOnly);
   REQUIRE(!memory.ok());
   CHECK(memory.error().code == ErrorCode::overloaded);

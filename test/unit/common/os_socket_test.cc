@@ -35,7 +35,7 @@ bool waitFor(int fd, short events) {
   return poll(&wait, 1, static_cast<int>(kPatience.count())) == 1;
 }
 
-/// Connects to `address`, accepts on `listener` and sends bytes both ways; gives the peer's name.
+/// Connects to `address`, accepts on `listener` and sends bytes both ways; returns the peer's name.
 std::string exchange(const Address& address, int listener) {
   auto client = connectTo(address, kPatience);
   PSD_REQUIRE_OK(client);
@@ -60,8 +60,7 @@ int familyOf(int fd) {
   return name.ss_family;
 }
 
-/// A TCP socket of 127.0.0.1 that has a port, but does not listen unless told to; nobody else can get that
-/// port.
+/// A TCP socket bound to a port of 127.0.0.1 that listens only on request; no other process can get the port.
 struct BoundPort {
   BoundPort() : fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in name{};
@@ -84,7 +83,7 @@ TEST_CASE("port 0 is any free port, and trainers reach it") {
   CHECK(exchange(first.address(), first.sockets()[0].get()).substr(0, 10) == "127.0.0.1:");
 }
 
-TEST_CASE("an address with ?multipath listens and connects by MPTCP where there is that, and takes TCP too") {
+TEST_CASE("an address with ?multipath listens and connects by MPTCP where available, and accepts TCP too") {
   const auto protocolOf = [](int fd) {
     int protocol = 0;
     socklen_t length = sizeof protocol;
@@ -116,14 +115,14 @@ TEST_CASE("localhost and * listen on one port in every family of the machine") {
   }
 }
 
-TEST_CASE("accepting when nobody waits gives an empty socket at once") {
+TEST_CASE("accepting without a waiting peer returns an empty socket immediately") {
   const ListenSockets sockets = listening(tcp("127.0.0.1"));
-  auto nobody = acceptFrom(sockets.sockets()[0].get());
-  PSD_REQUIRE_OK(nobody);
-  CHECK(nobody->fd.get() == -1);
+  auto none = acceptFrom(sockets.sockets()[0].get());
+  PSD_REQUIRE_OK(none);
+  CHECK(none->fd.get() == -1);
 }
 
-TEST_CASE("accepting from what does not listen gives the system's reason") {
+TEST_CASE("accepting on a socket that does not listen returns the system's reason") {
   const BoundPort deaf;
   auto refused = acceptFrom(deaf.fd.get());
   REQUIRE_FALSE(refused.ok());
@@ -131,7 +130,7 @@ TEST_CASE("accepting from what does not listen gives the system's reason") {
   CHECK(refused.message() == std::strerror(EINVAL));
 }
 
-TEST_CASE("a TCP port in use is refused by its address") {
+TEST_CASE("a TCP port in use is rejected with its address") {
   const ListenSockets sockets = listening(tcp("127.0.0.1"));
   auto second = listenOn(sockets.address());
   REQUIRE_FALSE(second.ok());
@@ -140,7 +139,7 @@ TEST_CASE("a TCP port in use is refused by its address") {
         sockets.address().toString() + ": cannot listen: " + std::string(std::strerror(EADDRINUSE)));
 }
 
-TEST_CASE("a Unix socket is served, and its file goes with it") {
+TEST_CASE("a Unix socket is served, and its file is removed with it") {
   const TempDir folder;
   const std::string path = folder.file("psd.sock");
   {
@@ -164,7 +163,7 @@ TEST_CASE("a moved-from listener does not remove the socket's file") {
   exchange(unixAt(path), kept.sockets()[0].get());
 }
 
-TEST_CASE("the file of a Unix socket that somebody else has made at the path meanwhile stays his") {
+TEST_CASE("a Unix socket that another process has created at the path since is kept") {
   const TempDir folder;
   const std::string path = folder.file("psd.sock");
   ListenSockets later;
@@ -181,7 +180,7 @@ TEST_CASE("the file of a Unix socket that somebody else has made at the path mea
   CHECK(testing::readFile(path) == "precious");
 }
 
-TEST_CASE("a Unix socket that a dead process left behind is replaced") {
+TEST_CASE("a stale Unix socket of a dead process is replaced") {
   const TempDir folder;
   const std::string path = folder.file("psd.sock");
   {
@@ -196,7 +195,7 @@ TEST_CASE("a Unix socket that a dead process left behind is replaced") {
   exchange(unixAt(path), sockets.sockets()[0].get());
 }
 
-TEST_CASE("a Unix socket that somebody listens on stays his") {
+TEST_CASE("a Unix socket that another process listens on is kept") {
   const TempDir folder;
   const Address address = unixAt(folder.file("psd.sock"));
   const ListenSockets sockets = listening(address);
@@ -208,7 +207,7 @@ TEST_CASE("a Unix socket that somebody listens on stays his") {
   PSD_REQUIRE_OK(client);
 }
 
-TEST_CASE("a plain file where the Unix socket should be is left alone") {
+TEST_CASE("a plain file at the path of the Unix socket is kept") {
   const TempDir folder;
   const std::string path = folder.file("notes.txt");
   testing::writeFile(path, "precious");
@@ -216,7 +215,7 @@ TEST_CASE("a plain file where the Unix socket should be is left alone") {
   CHECK(testing::readFile(path) == "precious");
 }
 
-TEST_CASE("a Unix socket in a folder that is not there is refused by its path") {
+TEST_CASE("a Unix socket in a missing folder is rejected with its path") {
   const TempDir folder;
   const Address address = unixAt(folder.file("missing/psd.sock"));
   auto sockets = listenOn(address);
@@ -224,7 +223,7 @@ TEST_CASE("a Unix socket in a folder that is not there is refused by its path") 
   CHECK(sockets.message() == address.toString() + ": cannot listen: " + std::strerror(ENOENT));
 }
 
-TEST_CASE("connecting where nobody listens is unavailable") {
+TEST_CASE("connecting where no process listens is unavailable") {
   const BoundPort deaf;
   auto refused = connectTo(tcp("127.0.0.1", deaf.port), kPatience);
   REQUIRE_FALSE(refused.ok());
@@ -240,10 +239,10 @@ TEST_CASE("connecting where nobody listens is unavailable") {
         "unix://" + folder.file("psd.sock") + ": cannot connect: " + std::strerror(ENOENT));
 }
 
-TEST_CASE("connecting to a host that does not accept runs into the time limit") {
+TEST_CASE("connecting to a host that does not accept times out") {
   const BoundPort busy;
   REQUIRE(listen(busy.fd.get(), 0) == 0);
-  std::vector<OwnFd> queued;  // fill its queue; what comes then is not answered
+  std::vector<OwnFd> queued;  // fill its queue; later connections are not answered
   for (int i = 0; i < 16; i++) {
     auto fd = connectTo(tcp("127.0.0.1", busy.port), std::chrono::milliseconds(20));
     if (!fd.ok()) {
@@ -254,10 +253,10 @@ TEST_CASE("connecting to a host that does not accept runs into the time limit") 
     }
     queued.push_back(std::move(*fd));
   }
-  FAIL("a queue of no length took " << queued.size() << " connections");
+  FAIL("a queue of length 0 accepted " << queued.size() << " connections");
 }
 
-TEST_CASE("a host without an address is refused by its name") {
+TEST_CASE("a host without an address is rejected with its name") {
   const Address address = tcp(std::string(70, 'x'), 1);  // no label of a host name is that long
   for (const auto& error : {listenOn(address).status(), connectTo(address, kPatience).status()}) {
     REQUIRE_FALSE(error.ok());

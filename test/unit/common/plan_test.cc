@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint64_t kGrain = kLayoutGrainElements;
 
-/// The plan covers the whole and no shard is a grain larger than another (the last may end off it).
+/// The plan covers the whole and no shard is more than a grain larger than another (the last may end off the
+/// grain).
 void requireFair(const ShardPlan& plan, uint64_t total) {
   PSD_REQUIRE_OK(plan.validate());
   REQUIRE(plan.totalElements() == total);
@@ -49,9 +50,9 @@ TEST_CASE("a small model gets fewer shards than asked for") {
   CHECK(ShardPlan::make(17, 8).shards[1] == ShardRange{ShardId{1}, 16, 1});
 }
 
-TEST_CASE("no shard asked for is one shard") { CHECK(ShardPlan::make(100, 0).shards.size() == 1); }
+TEST_CASE("a request for zero shards yields one shard") { CHECK(ShardPlan::make(100, 0).shards.size() == 1); }
 
-TEST_CASE("where nobody says how many shards, a large model gets more, of 64 MiB at most") {
+TEST_CASE("without a shard count a large model gets more shards, each of at most 64 MiB") {
   constexpr uint64_t kMost = uint64_t{16} << 20;
   CHECK(ShardPlan::countFor(1) == 4);
   CHECK(ShardPlan::countFor(4 * kMost) == 4);
@@ -70,7 +71,7 @@ TEST_CASE("huge totals do not overflow") {
   }
 }
 
-TEST_CASE("runs of several groups are cut apart, the larger ones more often") {
+TEST_CASE("runs of several groups are cut separately, the larger ones more often") {
   const GroupRun runs[] = {{160, 1}, {16, 0}, {320, 1}};
   CHECK(ShardPlan::make(runs, 4).shards == std::vector<ShardRange>{{ShardId{0}, 0, 160, 1},
                                                                    {ShardId{1}, 160, 16, 0},
@@ -80,7 +81,7 @@ TEST_CASE("runs of several groups are cut apart, the larger ones more often") {
   CHECK(ShardPlan::make(runs, 1000).shards.size() == 31);  // a grain each
 }
 
-TEST_CASE("any runs give a plan that covers, keeps them apart and balances") {
+TEST_CASE("any runs give a plan that covers them, keeps them separate and balances") {
   for (uint64_t seed = 1; seed <= 300; seed++) {
     testing::Random random(seed);
     std::vector<GroupRun> runs(random.between(1, 12));
@@ -106,13 +107,13 @@ TEST_CASE("any runs give a plan that covers, keeps them apart and balances") {
     }
     for (size_t i = 0; i < runs.size(); i++) {
       REQUIRE(covered[i] == runs[i].count);
-      // One shard less in a run that has several, and its largest would be as large as any there is.
+      // With one shard less in a run that has several, its largest shard would equal the overall maximum.
       if (cuts[i] > 1) REQUIRE((runs[i].count / kGrain - 1) / (cuts[i] - 1) + 1 >= largest / kGrain);
     }
   }
 }
 
-TEST_CASE("a plan with a defect is refused") {
+TEST_CASE("an inconsistent plan is rejected") {
   auto refusal = [](const std::function<void(std::vector<ShardRange>&)>& spoil) {
     ShardPlan plan = ShardPlan::make(160, 3);
     spoil(plan.shards);
@@ -121,7 +122,7 @@ TEST_CASE("a plan with a defect is refused") {
     CHECK(status.error().code == ErrorCode::invalidArgument);
     return status.message();
   };
-  const std::string second = "shard 1 of the plan does not follow on the one before it";
+  const std::string second = "shard 1 of the plan does not start where the previous one ends";
 
   CHECK(refusal([](auto& shards) { shards[1].begin += 16; }) == second);  // a gap
   CHECK(refusal([](auto& shards) { shards[1].begin -= 16; }) == second);  // an overlap
@@ -131,7 +132,7 @@ TEST_CASE("a plan with a defect is refused") {
   CHECK(refusal([](auto& shards) { shards[1].id = ShardId{2}; }) == second);          // misnumbered
   CHECK(refusal([](auto& shards) { shards[1].count = UINT64_MAX - 16; }) == second);  // past 2^64
   CHECK(refusal([](auto& shards) { shards[0].begin = 16; }) ==
-        "shard 0 of the plan does not follow on the one before it");
+        "shard 0 of the plan does not start where the previous one ends");
 }
 
 }  // namespace

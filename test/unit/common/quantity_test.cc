@@ -9,14 +9,14 @@
 namespace psd::quantity_test {
 namespace {
 
-TEST_CASE("bytes for people") {
+TEST_CASE("bytes are printed in a human-readable unit") {
   CHECK(bytesText(0) == "0 B");
   CHECK(bytesText(1023) == "1023 B");
   CHECK(bytesText(1536) == "1.5 KiB");
   CHECK(bytesText(3ull << 40) == "3.0 TiB");
 }
 
-TEST_CASE("durations for people, in the unit that fits") {
+TEST_CASE("durations are printed in a human-readable unit") {
   const std::pair<double, const char*> durations[] = {
       {0, "0 s"},           {12e-6, "12 µs"},     {0.00099999, "1.0 ms"},
       {0.0125, "12.5 ms"},  {0.12, "120 ms"},     {0.99996, "1.0 s"},

@@ -48,7 +48,7 @@ Result<SafetensorsReader> open(const std::string& path) {
   return SafetensorsReader::open(*env, path);
 }
 
-/// The bytes of a file with this header and as many data bytes.
+/// The bytes of a file with this header and `dataBytes` data bytes.
 std::string fileOf(const std::string& header, size_t dataBytes) {
   uint64_t length = header.size();
   std::string text(sizeof length, '\0');
@@ -56,7 +56,7 @@ std::string fileOf(const std::string& header, size_t dataBytes) {
   return text + header + std::string(dataBytes, '\0');
 }
 
-/// Why a file of these bytes is refused, without the beginning that names the file.
+/// The error for a file of these bytes, without the prefix that names the file.
 std::string refusalOf(const std::string& bytes) {
   const TempDir folder;
   const std::string path = folder.file("x.safetensors");
@@ -73,7 +73,7 @@ std::string tensor(const std::string& shape, const std::string& offsets, const s
   return "{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
 
-TEST_CASE("what is saved is read back bit for bit") {
+TEST_CASE("saved tensors are read back bit for bit") {
   const TempDir folder;
   PSD_REQUIRE_OK(save(folder.file("x"), kModel, kValues));
   auto reader = open(folder.file("x"));
@@ -87,13 +87,13 @@ TEST_CASE("what is saved is read back bit for bit") {
     PSD_REQUIRE_OK(reader->read(*index, 0, values));
     CHECK(std::memcmp(values.data(), kValues[i].data(), values.size() * sizeof(float)) == 0);
   }
-  CHECK_FALSE(reader->find("nobody"));
+  CHECK_FALSE(reader->find("missing"));
   std::vector<float> part(2);
   PSD_REQUIRE_OK(reader->read(0, 3, part));
   CHECK(part == std::vector<float>{4, 5});
 }
 
-TEST_CASE("the file is as the format says: length, JSON header, data 8-aligned") {
+TEST_CASE("a file has the documented format: length, JSON header, data aligned to 8 bytes") {
   const TempDir folder;
   PSD_REQUIRE_OK(save(folder.file("x"), {"", {{"w", DType::f32, {2}}}}, {{1, 2}}));
   const std::string bytes = readFile(folder.file("x"));
@@ -111,7 +111,7 @@ TEST_CASE("the file is as the format says: length, JSON header, data 8-aligned")
   CHECK(values[1] == 2);
 }
 
-TEST_CASE("a source that gives too few or too many values is an error") {
+TEST_CASE("a source that yields too few or too many values is an error") {
   const TempDir folder;
   for (const Values& values : {Values{{1}}, Values{{1, 2, 3}}}) {
     Status status = save(folder.file("x"), {"", {{"w", DType::f32, {2}}}}, values);
@@ -131,25 +131,26 @@ TEST_CASE("tensors come in the order of their bytes, whatever the header's order
   CHECK(reader->find("z") == size_t{1});
 }
 
-TEST_CASE("a file that is not of the format is refused with the reason") {
+TEST_CASE("a malformed file is rejected with the reason") {
   CHECK(refusalOf("") == "shorter than 8 bytes");
   CHECK(refusalOf("1234567") == "shorter than 8 bytes");
   const auto syntax = Catch::Matchers::StartsWith("its header, line 1, column ");
   CHECK_THAT(refusalOf(fileOf("", 8)), syntax);
   CHECK_THAT(refusalOf(fileOf("{", 0)), syntax);
   CHECK_THAT(refusalOf(fileOf("{\"caf\xe9\":" + tensor("[1]", "[0,4]") + "}", 4)), syntax);
-  CHECK(refusalOf(fileOf("{\"w\":3}", 0)) == "its header is not of the safetensors form");
-  CHECK(refusalOf(fileOf("{\"w\":{}}", 0)) == "its header is not of the safetensors form");
+  CHECK(refusalOf(fileOf("{\"w\":3}", 0)) == "its header is not a valid safetensors header");
+  CHECK(refusalOf(fileOf("{\"w\":{}}", 0)) == "its header is not a valid safetensors header");
   CHECK(refusalOf(fileOf("[1]", 0)) == "its header is not a JSON object");
   CHECK(refusalOf(fileOf("{}", 0)) == "it holds no tensor");
-  CHECK(refusalOf(fileOf("{\"w x\":" + tensor("[1]", "[0,4]") + "}", 4)) ==
-        "tensor w x F32[1] is not read: tensor 'w x' has a name with other characters than visible ASCII: a "
-        "space at byte 1");
+  CHECK(
+      refusalOf(fileOf("{\"w x\":" + tensor("[1]", "[0,4]") + "}", 4)) ==
+      "tensor w x F32[1] is not read: tensor 'w x' has a name with a character that is not visible ASCII: a "
+      "space at byte 1");
   CHECK(refusalOf(fileOf("{\"w\":" + tensor("[1]", "[0,4]") + ",\"w\":" + tensor("[1]", "[0,4]") + "}", 4)) ==
         "its header: w: appears twice");
 }
 
-TEST_CASE("tensors that no model can take are passed over, and named where one takes them") {
+TEST_CASE("tensors that no model can hold are skipped, and named if one is requested") {
   const TempDir folder;
   const std::string path = folder.file("x");
   writeFile(
@@ -180,7 +181,7 @@ TEST_CASE("tensors that no model can take are passed over, and named where one t
   CHECK(refusal({"b", DType::f32, {3}}) == "tensor b f32[3]: not in '" + path + "'");
 }
 
-TEST_CASE("an absurd header length is refused without memory for it") {
+TEST_CASE("an absurd header length is rejected without allocating memory for it") {
   for (uint64_t length :
        {uint64_t{9}, uint64_t{100'000'001}, uint64_t{1} << 40, UINT64_MAX - 7, UINT64_MAX}) {
     INFO(length);
@@ -190,14 +191,14 @@ TEST_CASE("an absurd header length is refused without memory for it") {
   }
 }
 
-TEST_CASE("a header nested without end is refused") {
+TEST_CASE("a deeply nested header is rejected") {
   CHECK_THAT(refusalOf(fileOf(std::string(1'000'000, '['), 0)),
              Catch::Matchers::StartsWith("its header, line 1, column 1000001"));
   CHECK(refusalOf(fileOf("{\"w\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}", 0)) ==
-        "its header is not of the safetensors form");
+        "its header is not a valid safetensors header");
 }
 
-TEST_CASE("a tensor whose entry is wrong is refused by its name") {
+TEST_CASE("a tensor whose entry is wrong is rejected with its name") {
   auto refusal = [](const std::string& entry, size_t dataBytes) {
     return refusalOf(fileOf("{\"w\":" + entry + "}", dataBytes));
   };
@@ -219,25 +220,25 @@ TEST_CASE("a tensor whose entry is wrong is refused by its name") {
         "tensor w F32[0] is not read: tensor 'w' has a dimension of size 0");
 }
 
-TEST_CASE("sizes that are no whole numbers are refused") {
+TEST_CASE("sizes that are not integers are rejected") {
   for (const char* wrong : {"[-2]", "[2.5]", "[2.0]", "[true]", "[\"2\"]", "[null]", "2", "{}"}) {
     INFO(wrong);
     CHECK(refusalOf(fileOf("{\"w\":" + tensor(wrong, "[0,8]") + "}", 8)) ==
-          "its header is not of the safetensors form");
+          "its header is not a valid safetensors header");
   }
   for (const char* wrong : {"[-1,8]", "[0.0,8.0]", "[false,8]", "8", "{}"}) {
     INFO(wrong);
     CHECK(refusalOf(fileOf("{\"w\":" + tensor("[2]", wrong) + "}", 8)) ==
-          "its header is not of the safetensors form");
+          "its header is not a valid safetensors header");
   }
 }
 
-TEST_CASE("tensors that overlap are refused") {
+TEST_CASE("tensors that overlap are rejected") {
   CHECK(refusalOf(fileOf("{\"a\":" + tensor("[2]", "[0,8]") + ",\"b\":" + tensor("[2]", "[4,12]") + "}",
                          12)) == "tensors 'a' and 'b' overlap");
 }
 
-TEST_CASE("a file that is not there is an error of the system") {
+TEST_CASE("a missing file is an error of the system") {
   const TempDir folder;
   auto reader = open(folder.file("missing"));
   REQUIRE_FALSE(reader.ok());
@@ -245,7 +246,7 @@ TEST_CASE("a file that is not there is an error of the system") {
   CHECK_THAT(reader.message(), Catch::Contains(folder.file("missing")));
 }
 
-/// Changes, drops, doubles or cuts off a few bytes, mostly of the header.
+/// Changes, drops, duplicates or truncates a few bytes, mostly of the header.
 std::string mutated(std::string bytes, Random& random) {
   for (uint64_t changes = random.between(1, 4); changes > 0 && !bytes.empty(); changes--) {
     const size_t at = random.below(random.oneIn(8) ? bytes.size() : std::min<size_t>(bytes.size(), 260));
@@ -260,7 +261,7 @@ std::string mutated(std::string bytes, Random& random) {
   return bytes;
 }
 
-TEST_CASE("random damage to a file never does more than an error") {
+TEST_CASE("random damage to a file causes at most an error") {
   const TempDir folder;
   PSD_REQUIRE_OK(save(folder.file("valid"), kModel, kValues));
   const std::string valid = readFile(folder.file("valid"));
@@ -278,7 +279,7 @@ TEST_CASE("random damage to a file never does more than an error") {
     opened++;
     for (size_t i = 0; i < reader->model().tensors.size(); i++) {
       const uint64_t count = reader->model().tensors[i].elementCount();
-      REQUIRE(count <= valid.size());  // more than the file holds was never promised
+      REQUIRE(count <= valid.size());  // a count beyond the file is never reported
       std::vector<float> values(count);
       PSD_REQUIRE_OK(reader->read(i, 0, values));
     }
@@ -287,8 +288,8 @@ TEST_CASE("random damage to a file never does more than an error") {
   CHECK(opened < 3000);
 }
 
-// Names that were each looked for among all the others took a minute and more.
-TEST_CASE("many tensors are written and found in a time that grows as their number does") {
+// A linear search for each name took more than a minute.
+TEST_CASE("the time to write and find many tensors grows linearly") {
   const TempDir folder;
   const auto writeAndFind = [&](size_t tensors) {
     const std::string path = folder.file("many.safetensors");

@@ -1,5 +1,5 @@
-"""configs/psd.schema.json says what psd does: the examples validate and are listed, every key, default, bound and
-choice of the schema is the daemon's, and the other way round; docs/configuration.md names every key.
+"""configs/psd.schema.json matches psd: the examples validate and are listed; keys, defaults, bounds and choices of
+the schema and of the daemon are the same; docs/configuration.md names every key.
 
 usage: schema_test.py CONFIGS_FOLDER PSD_PROGRAM
 Exits 4 (skipped) when Python's jsonschema is missing.
@@ -25,7 +25,7 @@ PSD = sys.argv[2]
 SCHEMA = json.loads((CONFIGS / "psd.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
-# Together these reach every key.
+# Together these set every key.
 DOCUMENTS = [
     {},
     {"devices": ["cpu", "cuda:0"], "world_size": 2, "threads": 2},
@@ -92,17 +92,17 @@ DOCUMENTS = [
     {"durability": {"type": "checkpoint", "path": "saved"}},
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
-# Without a default in the schema: left out when not given …
+# Keys without a default in the schema: omitted when not given …
 OPTIONAL = {"device", "devices", "index", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
             "delay_compensation", "clip", "grace_ms", "grace_max_ms", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key",
             "certificates", "policy", "optimizer"}  # of a group
-# … worked out from the machine, or read by editors only.
+# … computed from the machine, or read by editors only.
 COMPUTED = {"threads", "quorum"}
 FOR_EDITORS = {"$schema"}
 
 
 def without_comments(text):
-    """JSON with // and /* */ comments as plain JSON; strings are left alone."""
+    """JSON with // and /* */ comments as plain JSON; strings are unchanged."""
     token = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
     return token.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
 
@@ -119,7 +119,7 @@ def check(document):
 
 
 def resolved(schema):
-    """The schema with its reference merged in; its own words win."""
+    """The schema with its reference merged in; its own keywords take precedence."""
     if "$ref" not in schema:
         return schema
     target = SCHEMA
@@ -129,7 +129,7 @@ def resolved(schema):
 
 
 def branch(schema, value):
-    """The alternative of a oneOf that holds for `value`."""
+    """The alternative of a oneOf that is valid for `value`."""
     schema = resolved(schema)
     for option in schema.get("oneOf", []):
         if VALIDATOR.evolve(schema=resolved(option)).is_valid(value):
@@ -151,14 +151,14 @@ def walk(schema, effective, given, path=()):
                 yield from walk(child["items"], element, given[key][i], here + (i,))
 
 
-# What the model's policy may be, and a group's as well.
+# The policies that a model, or a group, may have.
 POLICIES = [option for option in SCHEMA["properties"]["policy"]["oneOf"] if "$ref" in option]
 
 
 def declared(schema, path=""):
-    """Every property that the schema declares, alternatives told apart by their constants."""
+    """Every property that the schema declares, alternatives distinguished by their constants."""
     if schema.get("$ref", "").startswith("#/properties/") or path.startswith(".groups") and schema in POLICIES:
-        return  # those of the top level once more
+        return  # the same as those of the top level
     schema = resolved(schema)
     for option in schema.get("oneOf", []):
         yield from declared(option, path)
@@ -187,7 +187,7 @@ def present(schema, effective, path=""):
 
 
 def with_value(document, effective, path, value):
-    """A copy of `document` with `value` at `path`, and the types chosen on the way there."""
+    """A copy of `document` with `value` at `path`, and the types of the objects on that path."""
     result = copy.deepcopy(document)
     target = result
     for key in path[:-1]:
@@ -283,7 +283,7 @@ class SchemaTest(unittest.TestCase):
                 if value is None or schema.get("type") not in ("integer", "number"):
                     continue
                 if document and path[0] not in document:
-                    continue  # done with the empty document
+                    continue  # checked with the empty document
                 whole = schema["type"] == "integer"
                 low, high = (schema.get(bound, schema.get(f"exclusiveM{bound[1:]}")) for bound in ("minimum", "maximum"))
                 inside = ([low] if "minimum" in schema else []) + ([high] if "maximum" in schema else [])

@@ -13,7 +13,7 @@
 namespace psd::status_test {
 namespace {
 
-TEST_CASE("what may pass by itself is told from what will not") {
+TEST_CASE("transient errors are distinguished from permanent ones") {
   const std::set<ErrorCode> passing = {ErrorCode::unavailable, ErrorCode::deadlineExceeded,
                                        ErrorCode::overloaded, ErrorCode::sessionEnded, ErrorCode::standby};
   std::set<std::string_view> names;
@@ -30,8 +30,8 @@ static_assert(!std::is_copy_constructible_v<Result<std::unique_ptr<int>>>);
 static_assert(std::is_copy_constructible_v<Result<std::string>>);
 static_assert(std::is_nothrow_move_constructible_v<Result<std::string>>);
 
-TEST_CASE("a result is copied and moved with what it holds") {
-  const std::string text(100, 'x');  // longer than what a string holds by itself
+TEST_CASE("a result is copied and moved with its content") {
+  const std::string text(100, 'x');  // longer than a string stores inline
   const Error error{ErrorCode::io, text};
   Result<std::string> value(text), failed(error);
   Result<std::string> copy = value, other = failed;
@@ -54,7 +54,7 @@ TEST_CASE("a result is copied and moved with what it holds") {
   CHECK(*other == text);
 }
 
-TEST_CASE("a result holds what can only be moved") {
+TEST_CASE("a result holds move-only types") {
   Result<std::unique_ptr<int>> owner(std::make_unique<int>(7));
   Result<std::unique_ptr<int>> next = std::move(owner);
   CHECK(**next == 7);
@@ -64,7 +64,7 @@ TEST_CASE("a result holds what can only be moved") {
   CHECK(next.message() == "gone");
 }
 
-TEST_CASE("what a result does not hold is a defect of the caller") {
+TEST_CASE("access to the absent side of a result is a defect of the caller") {
   const Result<int> failed(ErrorCode::io, "no file"), value(3);
   CHECK_THROWS_AS(failed.value(), std::logic_error);
   CHECK_THROWS_AS(value.error(), std::logic_error);

@@ -20,7 +20,7 @@ namespace {
 
 using Bytes = std::vector<kj::byte>;
 
-/// A certificate that signs itself, for 127.0.0.1 and psd.test, made by openssl's command line.
+/// A self-signed certificate for 127.0.0.1 and psd.test, made by openssl's command line.
 class Certificate {
  public:
   Certificate() {
@@ -39,7 +39,7 @@ class Certificate {
   testing::TempDir folder_;
 };
 
-/// Both ends of a stream that have shaken hands. Owned by one thread.
+/// Both ends of a stream after the handshake. Owned by one thread.
 struct Pair {
   kj::AsyncIoContext io = kj::setupAsyncIo();
   Certificate certificate;
@@ -75,7 +75,7 @@ Bytes noise(size_t size, uint32_t seed) {
   return bytes;
 }
 
-/// Sends the bytes in pieces of sizes that differ, several in a call.
+/// Sends the bytes in pieces of varying sizes, several in a call.
 kj::Promise<void> send(kj::AsyncIoStream& to, const Bytes& bytes, size_t at, std::mt19937& random) {
   if (at == bytes.size()) return kj::READY_NOW;
   auto pieces = kj::heapArrayBuilder<kj::ArrayPtr<const kj::byte>>(3);
@@ -104,7 +104,7 @@ kj::Promise<void> receive(kj::AsyncIoStream& from, Bytes& bytes, size_t at, std:
 
 }  // namespace
 
-TEST_CASE("a socket that has broken before the handshake is a daemon that is away") {
+TEST_CASE("a socket that breaks before the handshake is reported as an unavailable daemon") {
   kj::AsyncIoContext io = kj::setupAsyncIo();
   int ends[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
@@ -118,7 +118,7 @@ TEST_CASE("a socket that has broken before the handshake is a daemon that is awa
   CHECK(stream.message() == "tls://127.0.0.1:5500: the connection broke in the TLS handshake");
 }
 
-TEST_CASE("TLS: what goes in comes out, both ways at once, in whatever pieces") {
+TEST_CASE("TLS: bytes arrive as sent, in both directions at once, in any pieces") {
   Pair pair;
   pair.shakeHands();
   std::mt19937 first(1), second(2), third(3), fourth(4);
@@ -134,7 +134,7 @@ TEST_CASE("TLS: what goes in comes out, both ways at once, in whatever pieces") 
   CHECK(gotBack == back);
 }
 
-TEST_CASE("TLS: records that trickle in") {
+TEST_CASE("TLS: records that arrive in small pieces") {
   Pair pair;
   pair.shakeHands(true);
   std::mt19937 first(1), second(2);
@@ -147,8 +147,7 @@ TEST_CASE("TLS: records that trickle in") {
 }
 
 TEST_CASE(
-    "TLS: the end of one direction is the end of that one alone, and writing after it is as to a broken "
-    "socket") {
+    "TLS: closing one direction leaves the other open, and a later write fails like on a broken socket") {
   Pair pair;
   pair.shakeHands();
   kj::byte byte = 7;
@@ -167,7 +166,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("TLS: all names of a client's certificate are known, and none of one that has none") {
+TEST_CASE("TLS: all names of a client's certificate are reported, and none for a client without one") {
   const bool shown = GENERATE(false, true);
   Pair pair;
   pair.shakeHands(false, shown);
@@ -175,7 +174,7 @@ TEST_CASE("TLS: all names of a client's certificate are known, and none of one t
   CHECK(pair.server->peerNames() == (shown ? all : std::vector<std::string>()));
 }
 
-TEST_CASE("TLS: a client without the certificate that is wanted reads the refusal") {
+TEST_CASE("TLS: a client without the required certificate reads the rejection") {
   Pair pair;
   auto pipe = pair.io.provider->newTwoWayPipe();
   const Certificate& own = pair.certificate;
@@ -192,15 +191,15 @@ TEST_CASE("TLS: a client without the certificate that is wanted reads the refusa
     const auto text = exception->getDescription();
     CHECK(isTlsRefusal({text.begin(), text.size()}));
   } else {
-    FAIL("it was let in");
+    FAIL("it was accepted");
   }
-  *client = nullptr;  // hangs up, for which the other end waits
+  *client = nullptr;  // closes the connection, which the other end waits for
   const auto refused = pair.wait(kj::mv(accepted));
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::unauthenticated);
 }
 
-TEST_CASE("TLS: bytes that are no TLS are refused") {
+TEST_CASE("TLS: bytes that are not TLS are rejected") {
   Pair pair;
   auto pipe = pair.io.provider->newTwoWayPipe();
   const auto serving = TlsContext::forServer({pair.certificate.path(), pair.certificate.key(), "", false});

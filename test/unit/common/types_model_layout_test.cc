@@ -5,7 +5,7 @@
 namespace psd::types_model_layout_test {
 namespace {
 
-TEST_CASE("tensors lie end to end, each begun at the grain") {
+TEST_CASE("tensors are contiguous, each starts at the grain") {
   const ModelLayout layout({"",
                             {{"scalar", DType::f32, {}},
                              {"exact", DType::f32, {4, 4}},
@@ -21,7 +21,7 @@ TEST_CASE("tensors lie end to end, each begun at the grain") {
   CHECK(layout.totalElements() == 80);
 }
 
-TEST_CASE("a model without tensors takes no room") {
+TEST_CASE("a model without tensors takes no space") {
   const ModelLayout layout(ModelSpec{});
   CHECK(layout.totalElements() == 0);
   CHECK(layout.places().empty());
@@ -36,7 +36,7 @@ TEST_CASE("an element is found in its tensor, padding in the tensor before it") 
       model.tensors.push_back({"t" + std::to_string(i), DType::f32, {random.between(1, 60)}});
     }
     const ModelLayout layout(model);
-    std::vector<size_t> holder;  // of every element, by laying the tensors out one by one
+    std::vector<size_t> holder;  // of every element, from laying out the tensors one by one
     for (size_t i = 0; i < model.tensors.size(); i++) {
       REQUIRE(layout.places()[i].begin == holder.size());
       REQUIRE(layout.places()[i].count == model.tensors[i].elementCount());

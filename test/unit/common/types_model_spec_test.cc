@@ -44,7 +44,7 @@ TEST_CASE("dtypes go by name") {
   CHECK(unknown.message() == "unknown dtype 'f64'; psd stores f32");
 }
 
-TEST_CASE("the name that safetensors files reserve is no tensor's and no table's") {
+TEST_CASE("the name that safetensors files reserve is rejected for tensors and tables") {
   const std::string why =
       " '__metadata__' has the name under which safetensors files keep their metadata; rename it";
   CHECK(refusalOf({{"w", DType::f32, {2}}, {"__metadata__", DType::f32, {2}}}) == "tensor" + why);
@@ -59,14 +59,14 @@ TEST_CASE("the parameter count leaves layout padding out") {
       14);
 }
 
-TEST_CASE("the signature is what docs/protocol.md works out") {
+TEST_CASE("the signature matches the worked example in docs/protocol.md") {
   ModelSpec model = modelOf({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}});
   CHECK(model.signature() == 0x2a51ff89c8fe4119);
   model.tables = {{"item", 4, {RowInitial::Kind::uniform, 0.5f, 7}}};
   CHECK(model.signature() == 0x2521571eb9d51a58);
 }
 
-TEST_CASE("the signature follows names, shapes and order, and nothing else") {
+TEST_CASE("the signature depends on names, shapes and order, and nothing else") {
   const ModelSpec model = modelOf({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}});
   CHECK(model.signature() == modelOf(model.tensors, "another name").signature());
   const std::vector<std::vector<TensorSpec>> all = {
@@ -97,23 +97,23 @@ TEST_CASE("the signature is the same on every machine and in every version") {
   CHECK(modelOf({}).signature() == fnv(""));
 }
 
-TEST_CASE("a model that can be held is taken") {
+TEST_CASE("a valid model is accepted") {
   PSD_REQUIRE_OK(validateModel(modelOf({{"scalar", DType::f32, {}}})));
   PSD_REQUIRE_OK(validateModel(modelOf({{"!~", DType::f32, {1}}, {"B", DType::f32, {2}}})));
   PSD_REQUIRE_OK(validateModel(modelOf({{"whole", DType::f32, {kModelElementsMax}}})));
 }
 
-TEST_CASE("a model that cannot be held is refused by the tensor's name") {
+TEST_CASE("an invalid model is rejected with the tensor's name") {
   CHECK(refusalOf({}) == "the model has neither tensors nor tables");
   CHECK(refusalOf({{"", DType::f32, {1}}}) == "a tensor of the model has an empty name");
-  const std::string other = " has a name with other characters than visible ASCII: ";
+  const std::string other = " has a name with a character that is not visible ASCII: ";
   CHECK(refusalOf({{"two words", DType::f32, {1}}}) == "tensor 'two words'" + other + "a space at byte 3");
   const std::string longest(kTensorNameBytesMax, 'x'), longer = longest + "x", huge(2 << 20, '\n');
   PSD_REQUIRE_OK(validateModel(modelOf({{longest, DType::f32, {1}}})));
   CHECK(refusalOf({{longer, DType::f32, {1}}}) ==
-        "tensor '" + longer.substr(0, 200) + "...' has a name of 1025 bytes; at most 1024 are taken");
+        "tensor '" + longer.substr(0, 200) + "...' has a name of 1025 bytes; the limit is 1024");
   CHECK(refusalOf({{huge, DType::f32, {1}}}) ==
-        "tensor '" + std::string(200, '?') + "...' has a name of 2097152 bytes; at most 1024 are taken");
+        "tensor '" + std::string(200, '?') + "...' has a name of 2097152 bytes; the limit is 1024");
   CHECK(refusalOf({{longest, DType::f32, {0}}}).size() < 300);
   CHECK(refusalOf({{"line\n", DType::f32, {1}}}) == "tensor 'line?'" + other + "0x0a at byte 4");
   CHECK(refusalOf({{"caf\xc3\xa9", DType::f32, {1}}}) == "tensor 'caf\?\?'" + other + "0xc3 at byte 3");
@@ -125,18 +125,18 @@ TEST_CASE("a model that cannot be held is refused by the tensor's name") {
   CHECK(refusalOf({{"w", DType::f32, {3, 0, 2}}}) == "tensor 'w' has a dimension of size 0");
 }
 
-TEST_CASE("tables that cannot be held are refused by their names") {
+TEST_CASE("invalid tables are rejected with their names") {
   const auto refusalOfTables = [](std::vector<TableSpec> tables) {
     const Status status = validateModel({"model", {{"w", DType::f32, {1}}}, std::move(tables)});
     return status.ok() ? "" : status.message();
   };
   const RowInitial initial;
   CHECK(refusalOfTables({{"a", 1, initial}, {"b", kTableDimMax, initial}}).empty());
-  CHECK(refusalOfTables({{"a", 0, initial}}) == "table 'a' has rows of 0 values; from 1 to 4096 are taken");
+  CHECK(refusalOfTables({{"a", 0, initial}}) == "table 'a' has rows of 0 values; the range is 1 to 4096");
   CHECK(refusalOfTables({{"a", kTableDimMax + 1, initial}}) ==
-        "table 'a' has rows of 4097 values; from 1 to 4096 are taken");
+        "table 'a' has rows of 4097 values; the range is 1 to 4096");
   CHECK(refusalOfTables({{"caf\xc3\xa9", 1, initial}}) ==
-        "table 'caf\?\?' has a name with other characters than visible ASCII: 0xc3 at byte 3");
+        "table 'caf\?\?' has a name with a character that is not visible ASCII: 0xc3 at byte 3");
   CHECK(refusalOfTables({{"w", 1, initial}}) == "table 'w' appears twice in the model");
   for (const float scale : {-1.f, NAN, INFINITY}) {
     CHECK(refusalOfTables({{"a", 1, {RowInitial::Kind::uniform, scale, 1}}})
@@ -146,10 +146,10 @@ TEST_CASE("tables that cannot be held are refused by their names") {
   for (size_t i = 0; i < kTablesMax; i++) many.push_back({"t" + std::to_string(i), 1, initial});
   CHECK(refusalOfTables(many).empty());
   many.push_back({"last", 1, initial});
-  CHECK(refusalOfTables(many) == "the model has 4097 tables; at most 4096 are taken");
+  CHECK(refusalOfTables(many) == "the model has 4097 tables; the limit is 4096");
 }
 
-TEST_CASE("a model that is too large is refused, however its size overflows") {
+TEST_CASE("a model that is too large is rejected even if its size overflows") {
   const std::string tooLarge = "tensor 'w' has more than 2^40 elements";
   CHECK(refusalOf({{"w", DType::f32, {kModelElementsMax + 1}}}) == tooLarge);
   CHECK(refusalOf({{"w", DType::f32, {1ull << 32, 1ull << 32}}}) == tooLarge);  // 2^64 = 0
@@ -170,12 +170,12 @@ TEST_CASE("the difference of two models names the first tensor that differs") {
   CHECK(difference({{"v", DType::f32, {2, 3}}}) ==
         "tensor 0 is w f32[2,3] in the daemon, but v f32[2,3] in rank 1");
   CHECK(difference({{"w", DType::f32, {2, 3}}}) ==
-        "the daemon has 2 tensors and rank 1 has 1; the first that only the daemon has is b f32[3]");
+        "the daemon has 2 tensors and rank 1 has 1; the first only in the daemon is b f32[3]");
   CHECK(difference({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}, {"c", DType::f32, {}}}) ==
-        "the daemon has 2 tensors and rank 1 has 3; the first that only rank 1 has is c f32[]");
+        "the daemon has 2 tensors and rank 1 has 3; the first only in rank 1 is c f32[]");
 }
 
-TEST_CASE("the difference of two models names the first table that differs, in any of what it has") {
+TEST_CASE("the difference of two models names the first table that differs, in any of its properties") {
   const TableSpec item{"item", 4, {RowInitial::Kind::uniform, 0.5f, 7}};
   const auto difference = [&](std::vector<TableSpec> theirs) {
     return describeDifference({"mine", {}, {item}}, "the daemon", {"other", {}, std::move(theirs)}, "rank 1");

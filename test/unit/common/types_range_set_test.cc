@@ -7,7 +7,7 @@
 namespace psd::types_range_set_test {
 namespace {
 
-TEST_CASE("ranges that touch merge, ranges that overlap are refused") {
+TEST_CASE("adjacent ranges merge, overlapping ranges are rejected") {
   RangeSet set;
   CHECK(set.add(10, 10));
   CHECK(set.add(30, 10));
@@ -34,7 +34,7 @@ TEST_CASE("an empty range changes nothing and overlaps nothing") {
   CHECK(set.pieces() == 1);
 }
 
-TEST_CASE("clear forgets everything") {
+TEST_CASE("clear removes all ranges") {
   RangeSet set;
   REQUIRE(set.add(0, 10));
   set.clear();

@@ -29,14 +29,14 @@ std::vector<uint32_t> bitsOf(const std::vector<float>& values) {
   return bits;
 }
 
-TEST_CASE("the hash of an id is what files hold") {
+TEST_CASE("the hash of an id is that in the files") {
   CHECK(rowHash(0) == 0xe220a8397b1dcdaf);
   CHECK(rowHash(1) == 0x910a2dec89025cc1);
   CHECK(rowHash(2) == 0x975835de1c9756ce);
   CHECK(rowHash(UINT64_MAX) == 0xe4d971771b652c20);
 }
 
-TEST_CASE("each hash is that of one id") {
+TEST_CASE("each hash belongs to exactly one id") {
   Random random(1);
   for (int i = 0; i < 100'000; i++) {
     const uint64_t hash = random.engine()();
@@ -65,7 +65,7 @@ TEST_CASE("ids in any order are spread evenly over upper and lower bits of their
   }
 }
 
-TEST_CASE("a range of hashes has both its ends") {
+TEST_CASE("a range of hashes includes both its ends") {
   const HashRange range{10, 20};
   CHECK(range.contains(10));
   CHECK(range.contains(20));
@@ -91,7 +91,7 @@ TEST_CASE("initial values have the same bits everywhere") {
   CHECK(bits(RowInitial::Kind::zero, 1.f, 3, 5, 4) == Bits(4, 0));
 }
 
-TEST_CASE("a shorter row is the beginning of a longer one, of any length") {
+TEST_CASE("a shorter row is a prefix of a longer one, for any length") {
   for (const auto kind : {RowInitial::Kind::zero, RowInitial::Kind::uniform, RowInitial::Kind::normal}) {
     const RowInitial initial{kind, 0.1f, 5};
     const std::vector<float> longest = rowOf(initial, 99, 4096);
@@ -125,7 +125,7 @@ Statistics statisticsOf(const std::vector<float>& values) {
   return found;
 }
 
-TEST_CASE("initial values are distributed as their kind says, along rows and across ids") {
+TEST_CASE("initial values have the distribution of their kind, along rows and across ids") {
   constexpr float kScale = 0.25f;
   constexpr size_t kCount = 200'000;
   const double near = 5 / std::sqrt(static_cast<double>(kCount));
@@ -159,7 +159,7 @@ TEST_CASE("other ids and other seeds have other rows") {
   CHECK(rows.size() == 2500);
 }
 
-TEST_CASE("a row is written within its bounds, however it is aligned") {
+TEST_CASE("a row is written within its bounds at any alignment") {
   for (size_t begin = 0; begin < 9; begin++) {
     std::array<float, 64> memory;
     memory.fill(-7);

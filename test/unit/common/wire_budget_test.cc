@@ -8,7 +8,7 @@ namespace {
 
 using namespace testing;
 
-// Of a size that counts, and below that of huge pages.
+// Large enough to be counted, and smaller than huge pages.
 constexpr uint64_t kLargeBytes = 2 * wire::kUnbudgetedBytes;
 constexpr size_t kLargeWords = kLargeBytes / sizeof(capnp::word);
 
@@ -19,7 +19,7 @@ Segments largeMessage(uint64_t seed) {
   return segments;
 }
 
-TEST_CASE("a large message waits for the budget, without a deadline, and then comes whole") {
+TEST_CASE("a large message waits for the budget, without a deadline, and then arrives whole") {
   auto budget = ByteBudget::make(kLargeBytes);
   int waits = 0;
   wire::MessageStreamOptions options;
@@ -45,20 +45,20 @@ TEST_CASE("a large message waits for the budget, without a deadline, and then co
   CHECK(budget->used() == 0);
 }
 
-TEST_CASE("a message that is only announced takes nothing of the budget") {
+TEST_CASE("a message of which only the header has arrived takes nothing of the budget") {
   auto budget = ByteBudget::make(kLargeBytes);
   wire::MessageStreamOptions options;
   options.budget = budget;
   PipedStream near(std::move(options));
   const auto bytes = framed(largeMessage(3));
-  // Less than that of content: the table of segments comes before it.
+  // Less than that of content: the segment table comes first.
   auto sent = near.send(std::vector<kj::byte>(bytes.begin(), bytes.begin() + wire::kUnbudgetedBytes));
   auto reading = near.read();
   REQUIRE_FALSE(reading.poll(near.scope));
   CHECK(budget->used() == 0);
 }
 
-TEST_CASE("small messages count where a connection holds many") {
+TEST_CASE("small messages count if a connection holds many") {
   auto budget = ByteBudget::make(kLargeBytes);
   wire::MessageStreamOptions options;
   options.budget = budget;
@@ -88,7 +88,7 @@ TEST_CASE("a few small messages need no budget") {
   CHECK(budget->used() == 0);
 }
 
-TEST_CASE("a connection that ends while it waits or holds gives everything back") {
+TEST_CASE("a connection that ends while it waits or holds releases everything") {
   auto budget = ByteBudget::make(kLargeBytes);
   {
     wire::MessageStreamOptions options;

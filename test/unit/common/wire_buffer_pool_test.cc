@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMiB = 1 << 20;
 
-/// Whether the page is mapped at all.
+/// Whether the page is mapped.
 bool isMapped(std::byte* page) {
   unsigned char resident = 0;
   return mincore(page, 1, &resident) == 0;
@@ -42,7 +42,7 @@ TEST_CASE("a buffer has the next power of two, aligned, and can be filled") {
   }
 }
 
-TEST_CASE("a buffer that came back is lent again for its size only") {
+TEST_CASE("a returned buffer is lent again for its size only") {
   auto pool = BufferPool::make(64 * kMiB);
   for (size_t bytes : {size_t{4096}, 3 * kMiB}) {
     INFO(bytes << " bytes");
@@ -73,7 +73,7 @@ TEST_CASE("buffers on loan do not overlap") {
   for (int i = 0; i < 20; i++) CHECK(lent[i].data()[4095] == static_cast<std::byte>(i));
 }
 
-TEST_CASE("a moved buffer comes back once") {
+TEST_CASE("a moved buffer is returned once") {
   auto pool = BufferPool::make(kMiB);
   auto first = pool->take(4096), second = pool->take(4096);
   std::byte* data = first.data();
@@ -85,7 +85,7 @@ TEST_CASE("a moved buffer comes back once") {
   CHECK(second.capacity() == 4096);
 }
 
-TEST_CASE("the pool holds no more than it may") {
+TEST_CASE("the pool holds no more than its limit") {
   auto pool = BufferPool::make(4 * kMiB);
   std::byte *first = nullptr, *second = nullptr;
   {
@@ -93,14 +93,14 @@ TEST_CASE("the pool holds no more than it may") {
     auto b = pool->take(4 * kMiB);
     second = b.data();
     first = a.data();
-    b = BufferPool::Buffer();  // comes back first, and fills the pool
+    b = BufferPool::Buffer();  // is returned first, and fills the pool
   }
   CHECK(isMapped(second));
   CHECK_FALSE(isMapped(first));
   CHECK(pool->take(4 * kMiB).data() == second);
 }
 
-TEST_CASE("what is lent no longer counts as held") {
+TEST_CASE("lent buffers do not count as held") {
   auto pool = BufferPool::make(4 * kMiB);
   std::byte* data = nullptr;
   for (int i = 0; i < 5; i++) {
@@ -119,7 +119,7 @@ TEST_CASE("a large buffer takes no memory before it is written") {
   CHECK(residentPages(buffer.data(), buffer.capacity()) <= 2 * kMiB / 4096);  // at most one huge page
 }
 
-TEST_CASE("a pool lives as long as its buffers, and takes what it holds along") {
+TEST_CASE("a pool lives as long as its buffers, and frees what it holds when it ends") {
   auto pool = BufferPool::make(64 * kMiB);
   auto buffer = pool->take(4 * kMiB);
   std::byte* held = nullptr;

@@ -17,7 +17,7 @@ const ModelSpec kModel{
     "mlp",
     {{"fc1.weight", DType::f32, {128, 784}}, {"fc1.bias", DType::f32, {128}}, {"scale", DType::f32, {}}}};
 
-/// Why readModel() refuses `kModel` as a message, once `spoil` has changed it.
+/// The error of readModel() for `kModel` as a message after `spoil` has changed it.
 std::string modelRefusal(const std::function<void(schema::ModelSpec::Builder)>& spoil) {
   capnp::MallocMessageBuilder message;
   auto builder = message.initRoot<schema::ModelSpec>();
@@ -29,7 +29,7 @@ std::string modelRefusal(const std::function<void(schema::ModelSpec::Builder)>& 
   return model.message();
 }
 
-/// As a peer would sign it, were it honest about the defect.
+/// The signature that a peer would compute for the defective model.
 void sign(schema::ModelSpec::Builder builder) {
   ModelSpec model;
   for (auto tensor : builder.getTensors()) {
@@ -40,7 +40,7 @@ void sign(schema::ModelSpec::Builder builder) {
   builder.setSignature(model.signature());
 }
 
-TEST_CASE("a model comes out as it went in") {
+TEST_CASE("a model survives the conversion") {
   capnp::MallocMessageBuilder message;
   auto builder = message.initRoot<schema::ModelSpec>();
   writeModel(kModel, builder);
@@ -51,7 +51,7 @@ TEST_CASE("a model comes out as it went in") {
   CHECK(builder.getSignature() == kModel.signature());
 }
 
-TEST_CASE("a partition tells of the whole model, which must be one") {
+TEST_CASE("a partition carries the whole model, which must be valid") {
   ModelSpec part{"mlp", {{"fc1.weight[0:64]", DType::f32, {64, 784}}}, {}, {0, 2}};
   part.whole = std::make_shared<const std::vector<TensorSpec>>(kModel.tensors);
   capnp::MallocMessageBuilder message;
@@ -67,7 +67,7 @@ TEST_CASE("a partition tells of the whole model, which must be one") {
   builder.getWhole()[1].initShape(65);
   CHECK(readModel(builder.asReader()).message() == "tensor 'fc1.bias' has more than 64 dimensions");
   CHECK(modelRefusal([](schema::ModelSpec::Builder whole) { whole.initWhole(1)[0].setName("w"); }) ==
-        "a model that is whole is a partition of no other one");
+        "a whole model is not a partition of another one");
 }
 
 TEST_CASE("an empty message is a model without tensors") {
@@ -77,16 +77,16 @@ TEST_CASE("an empty message is a model without tensors") {
   CHECK(model->tensors.empty());
 }
 
-TEST_CASE("a model with too many tensors or dimensions is refused") {
+TEST_CASE("a model with too many tensors or dimensions is rejected") {
   CHECK(modelRefusal([](auto model) { model.initTensors((1u << 17) + 1); }) ==
-        "the model has 131073 tensors; at most 131072 are taken");
+        "the model has 131073 tensors; the limit is 131072");
   CHECK(modelRefusal([](auto model) { model.getTensors()[1].initShape(65); }) ==
         "tensor 'fc1.bias' has more than 64 dimensions");
   CHECK(modelRefusal([](auto model) { model.getTensors()[1].initShape(50'000'000); }) ==
         "tensor 'fc1.bias' has more than 64 dimensions");
 }
 
-TEST_CASE("64 dimensions are taken") {
+TEST_CASE("64 dimensions are accepted") {
   capnp::MallocMessageBuilder message;
   auto builder = message.initRoot<schema::ModelSpec>();
   const ModelSpec deep{"deep", {{"w", DType::f32, std::vector<uint64_t>(64, 1)}}};
@@ -96,21 +96,21 @@ TEST_CASE("64 dimensions are taken") {
   CHECK(model->tensors == deep.tensors);
 }
 
-TEST_CASE("a model whose signature is another's is refused") {
+TEST_CASE("a model with another one's signature is rejected") {
   const std::string wrong = "the model's signature does not match its tensors and tables";
   CHECK(modelRefusal([](auto model) { model.setSignature(model.getSignature() + 1); }) == wrong);
   CHECK(modelRefusal([](auto model) { model.getTensors()[1].setName("fc1.bios"); }) == wrong);
   CHECK(modelRefusal([](auto model) { model.getTensors()[0].getShape().set(0, 129); }) == wrong);
 }
 
-TEST_CASE("a model of hostile names and shapes is refused in plain text") {
+TEST_CASE("a model of hostile names and shapes is rejected in plain text") {
   auto named = [](const char* name) {
     return modelRefusal([=](auto model) {
       model.getTensors()[0].setName(name);
       sign(model);
     });
   };
-  const std::string visible = " has a name with other characters than visible ASCII: ";
+  const std::string visible = " has a name with a character that is not visible ASCII: ";
   CHECK(named("caf\xc3\xa9") == "tensor 'caf\?\?'" + visible + "0xc3 at byte 3");
   CHECK(named("\x1b[31mred") == "tensor '?[31mred'" + visible + "0x1b at byte 0");
   CHECK(named("fc1\nweight") == "tensor 'fc1?weight'" + visible + "0x0a at byte 3");
@@ -130,12 +130,12 @@ TEST_CASE("a model of hostile names and shapes is refused in plain text") {
         }) == "tensor 'fc1.weight' has more than 2^40 elements");
 }
 
-TEST_CASE("a dtype of a later version is refused, not taken for f32") {
+TEST_CASE("a dtype of a later version is rejected, not read as f32") {
   CHECK(modelRefusal([](auto model) { model.getTensors()[2].setDtype(static_cast<schema::DType>(1)); }) ==
-        "tensor 'scale' has a dtype that this version does not know; psd stores f32");
+        "tensor 'scale' has a dtype unknown to this version; psd stores f32");
 }
 
-TEST_CASE("a model's own name is made fit for a log") {
+TEST_CASE("a model's own name is sanitized for logs") {
   capnp::MallocMessageBuilder message;
   auto builder = message.initRoot<schema::ModelSpec>();
   writeModel(kModel, builder);
@@ -145,7 +145,7 @@ TEST_CASE("a model's own name is made fit for a log") {
   CHECK(model->name == "a?b?");
 }
 
-TEST_CASE("a plan comes out as it went in") {
+TEST_CASE("a plan survives the conversion") {
   for (const ShardPlan& plan : {ShardPlan::make(1000, 7), ShardPlan::make(3, 1)}) {
     capnp::MallocMessageBuilder message;
     auto list = message.initRoot<schema::ModelAccess>().initShards(static_cast<kj::uint>(plan.shards.size()));
@@ -156,7 +156,7 @@ TEST_CASE("a plan comes out as it went in") {
   }
 }
 
-TEST_CASE("a plan that leaves gaps, overlaps or overflows is refused") {
+TEST_CASE("a plan with gaps, overlaps or overflows is rejected") {
   auto refused = [](const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
     capnp::MallocMessageBuilder message;
     auto list = message.initRoot<schema::ModelAccess>().initShards(static_cast<kj::uint>(ranges.size()));
@@ -167,7 +167,7 @@ TEST_CASE("a plan that leaves gaps, overlaps or overflows is refused") {
     auto plan = readPlan(list.asReader());
     return !plan.ok() && plan.error().code == ErrorCode::invalidArgument;
   };
-  CHECK_FALSE(refused({}));  // of a model of tables alone
+  CHECK_FALSE(refused({}));  // of a model with only tables
   CHECK(refused({{0, 0}}));
   CHECK(refused({{16, 16}}));
   CHECK(refused({{0, 16}, {32, 16}}));
@@ -177,7 +177,7 @@ TEST_CASE("a plan that leaves gaps, overlaps or overflows is refused") {
   CHECK_FALSE(refused({{0, 16}, {16, 3}}));
 }
 
-TEST_CASE("errors and statuses come out as they went in") {
+TEST_CASE("errors and statuses survive the conversion") {
   for (uint16_t code = 0; code <= static_cast<uint16_t>(ErrorCode::internal); code++) {
     capnp::MallocMessageBuilder message;
     auto builder = message.initRoot<schema::Acknowledgement>();
@@ -205,7 +205,7 @@ TEST_CASE("an error code of a later version reads as internal") {
   }
 }
 
-TEST_CASE("floats are seen in place, and only whole ones") {
+TEST_CASE("floats are viewed in place, and only whole ones") {
   alignas(8) const kj::byte bytes[12] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0, 0xc0, 0x7f};
   auto floats = floatsIn(capnp::Data::Reader(bytes, 12));
   PSD_REQUIRE_OK(floats);
@@ -221,12 +221,13 @@ TEST_CASE("floats are seen in place, and only whole ones") {
     auto odd = floatsIn(capnp::Data::Reader(bytes, size));
     REQUIRE_FALSE(odd.ok());
     CHECK(odd.error().code == ErrorCode::badSlice);
-    CHECK(odd.message() == "a slice of " + std::to_string(size) + " bytes is not made of float32 values");
+    CHECK(odd.message() ==
+          "a slice of " + std::to_string(size) + " bytes does not consist of float32 values");
   }
 }
 
-TEST_CASE("referenced floats stand in the message without a copy") {
-  alignas(8) const float values[6] = {1, 2, 3, 4, 5, 0};  // the last one is only room
+TEST_CASE("referenced floats are in the message without a copy") {
+  alignas(8) const float values[6] = {1, 2, 3, 4, 5, 0};  // the last one is only alignment space
   capnp::MallocMessageBuilder message;
   auto result = message.initRoot<schema::PullResult>();
   auto slice = result.initSlice();

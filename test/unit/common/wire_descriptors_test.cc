@@ -37,7 +37,7 @@ struct SocketPair {
   std::unique_ptr<MessageStream> near, far;
 };
 
-/// A pipe whose reading end tells which writing end it is.
+/// A pipe whose reading end identifies its writing end.
 struct Pipe {
   Pipe() { REQUIRE(pipe(ends) == 0); }
   ~Pipe() {
@@ -49,10 +49,10 @@ struct Pipe {
 
 }  // namespace
 
-TEST_CASE("a descriptor comes out with the message that it went in with, whatever is around it") {
+TEST_CASE("a descriptor arrives with the message that it was sent with, among any other messages") {
   SocketPair pair(true);
   Random random(1);
-  // Small ones are read ahead together, large ones go past the buffer.
+  // Small ones are read ahead together, large ones bypass the buffer.
   const std::vector<size_t> sizes = {4, 4, 20'000, 4, 1, 4, 20'000, 20'000, 3, 3};
   for (size_t carrier = 0; carrier < sizes.size(); carrier++) {
     INFO("message " << carrier << " carries it");
@@ -89,7 +89,7 @@ TEST_CASE("a descriptor comes out with the message that it went in with, whateve
   }
 }
 
-TEST_CASE("who takes no descriptors gets the messages without") {
+TEST_CASE("a peer that takes no descriptors gets the messages without them") {
   SocketPair pair(false);
   Random random(2);
   Segments segments;

@@ -20,7 +20,7 @@ using testing::randomWords;
 using testing::Segments;
 using testing::viewOf;
 
-/// Of `words` each.
+/// Segments of `words` each.
 Segments segmentsOf(const std::vector<size_t>& words, uint64_t seed = 1) {
   Random random(seed);
   Segments segments;
@@ -28,7 +28,7 @@ Segments segmentsOf(const std::vector<size_t>& words, uint64_t seed = 1) {
   return segments;
 }
 
-/// A message's first bytes: how many segments, how long the first is.
+/// A message's first bytes: the number of segments, and their lengths.
 std::vector<kj::byte> header(std::vector<uint32_t> numbers) {
   std::vector<kj::byte> bytes(numbers.size() * sizeof(uint32_t));
   std::memcpy(bytes.data(), numbers.data(), bytes.size());
@@ -45,14 +45,14 @@ void requireRoundTrip(const Segments& segments) {
   REQUIRE(hasSegments(*message, segments));
 }
 
-TEST_CASE("messages of any number of segments come out as they went in") {
+TEST_CASE("messages of any number of segments arrive as sent") {
   for (size_t count : {1, 2, 3, 4, 5, 8, 63, 64, 511, 512}) {
     INFO(count << " segments");
     requireRoundTrip(segmentsOf(std::vector<size_t>(count, 5)));
   }
 }
 
-TEST_CASE("messages of any size come out as they went in") {
+TEST_CASE("messages of any size arrive as sent") {
   for (size_t words : {0, 1, 2, 511, 1022, 1023, 1024, 1025, 2048, 4096, 131'072}) {
     INFO(words << " words");
     requireRoundTrip(segmentsOf({words}));
@@ -61,7 +61,7 @@ TEST_CASE("messages of any size come out as they went in") {
   }
 }
 
-TEST_CASE("what has come of a message counts before all of it has") {
+TEST_CASE("the bytes of an incomplete message are counted") {
   for (size_t words : {size_t{4}, size_t{20'000}}) {
     PipedStream near;
     auto reading = near.read();
@@ -113,7 +113,7 @@ TEST_CASE("messages written together are read one by one") {
   written.wait(near.scope);
 }
 
-TEST_CASE("a message that was read stays whole while later ones come") {
+TEST_CASE("a message that was read stays intact while later ones arrive") {
   PipedStream near;
   const Segments first = segmentsOf({100, 50}, 1), second = segmentsOf({100, 50}, 2);
   auto bytes = framed(first), more = framed(second);
@@ -125,7 +125,7 @@ TEST_CASE("a message that was read stays whole while later ones come") {
   CHECK(hasSegments(*b, second));
 }
 
-TEST_CASE("a message may be cut anywhere on its way") {
+TEST_CASE("a message may be cut anywhere in transit") {
   const Segments segments = segmentsOf({3, 7, 0, 2});
   const auto bytes = framed(segments);
   for (size_t cut = 1; cut < bytes.size(); cut++) {
@@ -141,7 +141,7 @@ TEST_CASE("a message may be cut anywhere on its way") {
   }
 }
 
-/// Runs `body` on a thread of its own with a stack of `bytes`. Assertions are for the caller.
+/// Runs `body` on a thread with a stack of `bytes`. Assertions are up to the caller.
 template <class Body>
 void onSmallStack(size_t bytes, Body body) {
   pthread_attr_t attributes;
@@ -157,7 +157,7 @@ void onSmallStack(size_t bytes, Body body) {
   pthread_attr_destroy(&attributes);
 }
 
-TEST_CASE("a message that trickles in byte by byte does not grow the stack") {
+TEST_CASE("a message that arrives byte by byte does not grow the stack") {
   // One segment that is read into the read-ahead buffer's pieces, one that is read in place.
   const Segments segments = segmentsOf({200, 8000});
   const auto bytes = framed(segments);
@@ -187,7 +187,7 @@ TEST_CASE("the end between messages is an end, not an error") {
   CHECK(near.refusals.empty());
 }
 
-TEST_CASE("the end within a message is a broken connection, wherever it comes") {
+TEST_CASE("the end within a message is a broken connection, at any position") {
   const auto bytes = framed(segmentsOf({3, 7, 2}));
   for (size_t cut = 1; cut < bytes.size(); cut++) {
     INFO("after byte " << cut);
@@ -201,7 +201,7 @@ TEST_CASE("the end within a message is a broken connection, wherever it comes") 
   }
 }
 
-TEST_CASE("a message that is too large is refused by its header alone") {
+TEST_CASE("a message that is too large is rejected by its header alone") {
   PipedStream near({.messageBytesMax = 800});
   auto reading = near.read();
   near.send(header({0, 101})).wait(near.scope);
@@ -229,7 +229,7 @@ TEST_CASE("a message's size is the sum of its segments, however large") {
   CHECK(near.refusals.size() == 1);
 }
 
-TEST_CASE("a message of exactly the limit is taken") {
+TEST_CASE("a message of exactly the limit is accepted") {
   PipedStream near({.messageBytesMax = 800});
   for (const auto& words : {std::vector<size_t>{100}, {50, 50}}) {
     const Segments segments = segmentsOf(words);
@@ -240,7 +240,7 @@ TEST_CASE("a message of exactly the limit is taken") {
   CHECK(near.refusals.empty());
 }
 
-TEST_CASE("what is no Cap'n Proto message is refused by its segment count") {
+TEST_CASE("bytes that are not a Cap'n Proto message are rejected by their segment count") {
   for (uint32_t first : {512u, 0x54534f50u /* "POST" */, 0x20544547u /* "GET " */, UINT32_MAX}) {
     INFO(first);
     PipedStream near;
@@ -251,7 +251,7 @@ TEST_CASE("what is no Cap'n Proto message is refused by its segment count") {
   }
 }
 
-TEST_CASE("random bytes end in a refusal, a message or a wait, never worse") {
+TEST_CASE("random bytes end in a rejection, a message or a wait") {
   for (uint64_t seed = 1; seed <= 500; seed++) {
     INFO("seed " << seed);
     Random random(seed);
@@ -275,23 +275,23 @@ TEST_CASE("random bytes end in a refusal, a message or a wait, never worse") {
 
 constexpr auto kTimeout = 5 * kj::SECONDS;
 
-TEST_CASE("a message that began must be complete in time") {
+TEST_CASE("a message whose first byte has arrived must be complete in time") {
   const auto bytes = framed(segmentsOf({3, 7}));
   for (size_t part : {size_t{1}, size_t{8}, bytes.size() - 1}) {
-    INFO(part << " bytes have come");
+    INFO(part << " bytes have arrived");
     PipedStream near({.readTimeout = kTimeout});
     auto reading = near.read();
     near.send(kj::arrayPtr(bytes.data(), part)).wait(near.scope);
     near.timer.advanceTo(near.timer.now() + kTimeout - 1 * kj::NANOSECONDS);
     REQUIRE_FALSE(reading.poll(near.scope));
     near.timer.advanceTo(near.timer.now() + 1 * kj::NANOSECONDS);
-    const std::string late = "a message that began was not complete within limits.read_timeout_ms";
+    const std::string late = "an incoming message was not complete within limits.read_timeout_ms";
     CHECK(near.failure(kj::mv(reading)).getDescription() == late.c_str());
     CHECK(near.refusals == std::vector<std::string>{late});
   }
 }
 
-TEST_CASE("an idle connection has all the time") {
+TEST_CASE("an idle connection has no time limit") {
   PipedStream near({.readTimeout = kTimeout});
   const Segments segments = segmentsOf({3, 7});
   for (int i = 0; i < 3; i++) {
@@ -306,7 +306,7 @@ TEST_CASE("an idle connection has all the time") {
   CHECK(near.refusals.empty());
 }
 
-TEST_CASE("without a time limit a message may take for ever") {
+TEST_CASE("without a time limit a message may take forever") {
   PipedStream near;
   const Segments segments = segmentsOf({3, 7});
   const auto bytes = framed(segments);
@@ -318,7 +318,7 @@ TEST_CASE("without a time limit a message may take for ever") {
   CHECK(hasSegments(*near.got(kj::mv(reading)), segments));
 }
 
-TEST_CASE("ending a stream tells the other side, and reading goes on") {
+TEST_CASE("closing a stream notifies the other side, and reading continues") {
   PipedStream near;
   near.stream->end().wait(near.scope);
   CHECK(near.far->readAllBytes().wait(near.scope).size() == 0);

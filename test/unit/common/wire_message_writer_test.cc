@@ -17,7 +17,7 @@ using testing::randomWords;
 using testing::Segments;
 using testing::viewOf;
 
-/// Notes what is written, one entry for each call, and takes it at once or when let.
+/// Records what is written, one entry per call, and accepts it immediately or on request.
 class RecordingStream final : public kj::AsyncIoStream {
  public:
   kj::Promise<void> write(const void* buffer, size_t size) override {
@@ -36,9 +36,9 @@ class RecordingStream final : public kj::AsyncIoStream {
   void abortRead() override { readAborted = true; }
 
   std::vector<std::vector<kj::byte>> writes;
-  bool full = false;  // a write stays under way until `blocked` is resolved
+  bool full = false;  // a write stays in flight until `blocked` is resolved
   kj::Own<kj::PromiseFulfiller<void>> blocked;
-  bool broken = false;  // a write fails in the call, as kj's sockets do it
+  bool broken = false;  // a write fails in the call, as with kj's sockets
   bool ended = false;
   bool readAborted = false;
 
@@ -58,16 +58,16 @@ class ManualClock final : public kj::MonotonicClock {
   kj::TimePoint time = kj::origin<kj::TimePoint>();
 };
 
-/// A writer on such a stream. Time stands still but for the timer and the clock.
+/// A writer on such a stream. Time advances only by the timer and the clock.
 struct Fixture {
-  /// Begins to write; the message lives as long as this.
+  /// Starts to write; the message lives as long as this.
   kj::Promise<void> write(size_t words) {
     messages.emplace_back();
     messages.back().push_back(randomWords(random, words));
     views.push_back(viewOf(messages.back()));
     return writer.write(nullptr, asArray(views.back())).eagerlyEvaluate(nullptr);
   }
-  /// What messages [first, last) are on the wire.
+  /// The bytes of messages [first, last) on the wire.
   std::vector<kj::byte> bytesOf(size_t first, size_t last) {
     std::vector<kj::byte> out;
     for (size_t i = first; i < last; i++) {
@@ -110,7 +110,7 @@ TEST_CASE("small messages of one turn leave in one write") {
   CHECK(f.stream.writes.size() == 2);
 }
 
-TEST_CASE("a small message leaves at once when nothing was written for a while") {
+TEST_CASE("a small message leaves immediately if nothing was written for a while") {
   Fixture f;
   f.clock.time += 1 * kj::MILLISECONDS;
   for (int i = 0; i < 3; i++) f.write(kSmall).wait(f.scope);
@@ -121,7 +121,7 @@ TEST_CASE("a small message leaves at once when nothing was written for a while")
   REQUIRE(f.stream.writes.size() == 2);
   CHECK(f.stream.writes[1] == f.bytesOf(1, 3));
 
-  // In a turn that takes long, too, and with those that were gathered in it.
+  // Also in a turn that takes long, together with those gathered in it.
   f.write(kSmall).wait(f.scope);
   CHECK(f.stream.writes.size() == 2);
   f.clock.time += 1 * kj::MILLISECONDS;
@@ -130,7 +130,7 @@ TEST_CASE("a small message leaves at once when nothing was written for a while")
   CHECK(f.stream.writes[2] == f.bytesOf(3, 5));
 }
 
-TEST_CASE("a large message takes the small ones before it along") {
+TEST_CASE("a large message carries the small ones before it") {
   Fixture f;
   f.write(kSmall).wait(f.scope);
   f.write(kSmall).wait(f.scope);
@@ -143,7 +143,7 @@ TEST_CASE("a large message takes the small ones before it along") {
   CHECK(f.stream.writes[1] == f.bytesOf(3, 4));
 }
 
-TEST_CASE("what was taken over can be written before the turn ends") {
+TEST_CASE("accepted messages can be written before the turn ends") {
   Fixture f;
   f.write(kSmall).wait(f.scope);
   f.writer.flush();
@@ -164,7 +164,7 @@ TEST_CASE("what a peer does not read is bounded, counted and timed") {
   CHECK(f.writer.waitTime() == 3 * kj::SECONDS);
   CHECK(f.writer.heldMessages() == 1);
 
-  // Behind it, 16 KiB are taken over; the rest is left with the caller.
+  // Behind it, 16 KiB are accepted; the rest stays with the caller.
   constexpr size_t kRoom = (16u << 10) / kSmallBytes;
   for (size_t i = 0; i < kRoom; i++) f.write(kSmall).wait(f.scope);
   auto waiting = f.write(kSmall);
@@ -185,7 +185,7 @@ TEST_CASE("what a peer does not read is bounded, counted and timed") {
   CHECK(all == f.bytesOf(0, f.messages.size()));
 }
 
-TEST_CASE("a large message waits for a write under way, and those after it for its own") {
+TEST_CASE("a large message waits for a write in flight, and those after it for its own") {
   Fixture f;
   f.stream.full = true;
   f.write(kSmall).wait(f.scope);
@@ -208,7 +208,7 @@ TEST_CASE("a large message waits for a write under way, and those after it for i
   CHECK(f.stream.writes[2] == f.bytesOf(2, 3));
 }
 
-TEST_CASE("a stream ends after what was taken over") {
+TEST_CASE("a stream ends after the accepted messages") {
   Fixture f;
   f.stream.full = true;
   f.write(kSmall).wait(f.scope);
@@ -221,7 +221,7 @@ TEST_CASE("a stream ends after what was taken over") {
   CHECK(f.stream.ended);
 }
 
-TEST_CASE("a failure to write what was taken over shows where somebody reads, and in the next message") {
+TEST_CASE("a failure to write accepted messages fails the reader and the next message") {
   Fixture f;
   f.stream.full = true;
   f.write(kSmall).wait(f.scope);
@@ -242,7 +242,7 @@ TEST_CASE("a failure to write what was taken over shows where somebody reads, an
   CHECK(f.stream.writes.size() == 1);
 }
 
-TEST_CASE("a failure to write a large message is its caller's") {
+TEST_CASE("a failure to write a large message is reported to its caller") {
   Fixture f;
   f.stream.full = true;
   auto large = f.write(kLarge);

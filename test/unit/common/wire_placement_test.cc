@@ -20,7 +20,7 @@ using testing::randomWords;
 
 constexpr size_t kPlaceWordsMin = 2048;  // smaller blobs are not worth a placement
 
-/// A call that carries `values` in a segment of its own, as the RPC system sends it.
+/// A call that carries `values` in its own segment, as the RPC system sends it.
 struct Call {
   Call(uint32_t question, kj::ArrayPtr<const capnp::word> values) {
     auto call = message.initRoot<capnp::rpc::Message>().initCall();
@@ -38,7 +38,8 @@ capnp::Data::Reader blobOf(capnp::MessageReader& message) {
   return message.getRoot<capnp::rpc::Message>().getCall().getParams().getContent().getAs<capnp::Data>();
 }
 
-/// A stream that wants the blob of question 7 in `destination`, and notes what it was asked.
+/// A stream that wants the blob of question 7 in `destination`, and records the questions that it was asked
+/// about.
 struct PlacingStream {
   explicit PlacingStream(size_t words)
       : destination(kj::heapArray<capnp::word>(words)),
@@ -70,7 +71,7 @@ TEST_CASE("a large blob is read straight into its destination") {
   }
 }
 
-TEST_CASE("a blob that nobody waits for is read into a buffer") {
+TEST_CASE("a blob without a destination is read into a buffer") {
   Random random(2);
   const auto values = randomWords(random, 10'000);
   const Call call(8, values);
@@ -116,13 +117,13 @@ TEST_CASE("placed and other messages mix on one stream, cut anywhere") {
   }
 }
 
-TEST_CASE("an envelope that makes no sense is no reason to crash") {
+TEST_CASE("a malformed envelope does not crash") {
   for (uint64_t seed = 1; seed <= 200; seed++) {
     INFO("seed " << seed);
     Random random(seed);
     const auto values = randomWords(random, kPlaceWordsMin);
     Call call(7, values);
-    // The first segment begins after the table of a message of two segments: 2 words.
+    // The first segment starts after the table of a message of two segments: 2 words.
     for (int i = 0; i < 3; i++)
       call.bytes[16 + random.below(80)] ^= static_cast<kj::byte>(random.between(1, 255));
     PlacingStream near(values.size());
@@ -135,7 +136,7 @@ TEST_CASE("an envelope that makes no sense is no reason to crash") {
   }
 }
 
-/// Memory that tells when nobody needs it any more.
+/// Memory that reports when it is no longer referenced.
 struct Referenced {
   Referenced() : memory(std::make_shared<kj::Array<capnp::word>>(kj::heapArray<capnp::word>(50'000))) {
     memset(memory->begin(), 0, memory->asBytes().size());
@@ -145,7 +146,7 @@ struct Referenced {
   std::weak_ptr<kj::Array<capnp::word>> watch;
 
   bool released() const { return watch.expired(); }
-  /// Hands ownership to the stream; gives the one segment of a message that references it.
+  /// Transfers ownership to the stream; returns the one segment of a message that references it.
   std::vector<kj::ArrayPtr<const capnp::word>> pinTo(MessageStream& stream) {
     std::vector<kj::ArrayPtr<const capnp::word>> segments{memory->asPtr()};
     const void* begin = memory->begin();
@@ -189,7 +190,7 @@ TEST_CASE("pinned memory is released with messages that are written together") {
   CHECK(pinned.released());
 }
 
-TEST_CASE("pinned memory is released when its write is given up") {
+TEST_CASE("pinned memory is released when its write is abandoned") {
   PipedStream near;
   Referenced pinned;
   auto segments = pinned.pinTo(*near.stream);
@@ -201,7 +202,7 @@ TEST_CASE("pinned memory is released when its write is given up") {
   CHECK(pinned.released());
 }
 
-TEST_CASE("pinned memory that was never written goes with the stream") {
+TEST_CASE("pinned memory that was never written is released with the stream") {
   PipedStream near;
   Referenced pinned;
   pinned.pinTo(*near.stream);
@@ -226,7 +227,7 @@ TEST_CASE("memory pinned twice is released after the second message") {
   CHECK(pinned.released());
 }
 
-TEST_CASE("messages that reference nothing leave pins alone") {
+TEST_CASE("messages that reference nothing leave pins unchanged") {
   PipedStream near;
   Referenced pinned;
   pinned.pinTo(*near.stream);

@@ -6,10 +6,10 @@
 namespace psd::wire {
 namespace {
 
-/// Counts how often it is asked, and fulfills a promise the time that was agreed on.
+/// Counts the polls, and fulfills a promise at a given one.
 class CountingPort final : public kj::EventPort {
  public:
-  bool wait() override { KJ_FAIL_REQUIRE("nobody sleeps here"); }
+  bool wait() override { KJ_FAIL_REQUIRE("unexpected wait"); }
   bool poll() override {
     polls++;
     if (polls == messageAt) message.fulfiller->fulfill();
@@ -30,7 +30,7 @@ struct Spinning {
 
 }  // namespace
 
-TEST_CASE("after a message a spinner looks for the next until it is there") {
+TEST_CASE("after a message a spinner polls for the next until it arrives") {
   Spinning test;
   test.port.messageAt = 5;
   Spinner spinner(test.port, std::chrono::seconds(60));
@@ -44,7 +44,7 @@ TEST_CASE("after a message a spinner looks for the next until it is there") {
   CHECK(test.port.polls == 5);
 }
 
-TEST_CASE("a spinner lets the loop go to sleep where another thread has work for it, and tells it of that") {
+TEST_CASE("a spinner lets the loop sleep if another thread has work for it, and wakes it") {
   Spinning test;
   test.port.wokenAt = 3;
   Spinner spinner(test.port, std::chrono::seconds(60));
@@ -59,7 +59,7 @@ TEST_CASE("a spinner lets the loop go to sleep where another thread has work for
   CHECK(test.port.wakes == 2);
 }
 
-TEST_CASE("a spinner stops when its time is over, and with none does nothing") {
+TEST_CASE("a spinner stops when its time is over, and with a time of zero does nothing") {
   Spinning test;
   Spinner spinner(test.port, std::chrono::microseconds(200)), never(test.port, std::chrono::microseconds(0));
   never.touch();

@@ -38,7 +38,7 @@ inline kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> asArray(
   return kj::arrayPtr(segments.data(), segments.size());
 }
 
-/// The bytes of a message on the wire, by Cap'n Proto's own hand.
+/// The bytes of a message on the wire, framed by Cap'n Proto itself.
 inline std::vector<kj::byte> framed(const Segments& segments) {
   auto flat = capnp::messageToFlatArray(asArray(viewOf(segments)));
   return {flat.asBytes().begin(), flat.asBytes().end()};
@@ -52,15 +52,15 @@ inline bool hasSegments(capnp::MessageReader& message, const Segments& expected)
   return message.getSegment(static_cast<kj::uint>(expected.size())) == nullptr;
 }
 
-/// Two ends of a pipe in memory, a MessageStream on one of them. No system is behind the event loop, so a
-/// wait for what never comes fails at once, and time stands still but for `timer.advanceTo()`. Owned by one
+/// Two ends of a pipe in memory, a MessageStream on one of them. The event loop has no system behind it, so a
+/// wait for what never happens fails immediately, and time advances only by `timer.advanceTo()`. Owned by one
 /// thread.
 struct PipedStream {
   explicit PipedStream(wire::MessageStreamOptions options = {}) : stream(make(std::move(options))) {}
 
   using Reading = kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>>;
 
-  /// Begins to read the next message.
+  /// Starts to read the next message.
   Reading read() { return stream->tryReadMessage(nullptr, {}, nullptr).eagerlyEvaluate(nullptr); }
   kj::Promise<void> send(kj::ArrayPtr<const kj::byte> bytes) {
     return far->write(bytes.begin(), bytes.size()).eagerlyEvaluate(nullptr);
@@ -78,16 +78,16 @@ struct PipedStream {
     FAIL("the stream ended");
     return {};
   }
-  /// What a reading that fails fails with.
+  /// The exception of a read that fails.
   kj::Exception failure(Reading reading) {
     REQUIRE(reading.poll(scope));
     KJ_IF_MAYBE (exception, kj::runCatchingExceptions([&] { reading.wait(scope); })) {
       return kj::mv(*exception);
     }
-    FAIL("the reading did not fail");
+    FAIL("the read did not fail");
     return KJ_EXCEPTION(FAILED, "");
   }
-  /// Lets everything happen that can.
+  /// Runs everything that can run.
   void settle() {
     kj::evalLast([] {}).wait(scope);
   }
@@ -98,7 +98,7 @@ struct PipedStream {
   kj::TwoWayPipe pipe = kj::newTwoWayPipe();
   kj::Own<kj::AsyncIoStream>& far = pipe.ends[1];
   std::shared_ptr<wire::BufferPool> pool = wire::BufferPool::make(16u << 20);
-  std::vector<std::string> refusals;  // what onRefused was told
+  std::vector<std::string> refusals;  // the reasons passed to onRefused
   std::unique_ptr<wire::MessageStream> stream;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 using testing::Random;
 using Terms = AdmissionFilter::Terms;
 
-TEST_CASE("a filter's memory is what it was given, a power of two of blocks") {
+TEST_CASE("a filter's memory is a power of two of blocks within its budget") {
   CHECK(Terms::of(3, 1).blockBits == 0);
   CHECK(Terms::of(3, 127).blockBits == 0);
   CHECK(Terms::of(3, 128).blockBits == 1);
@@ -24,7 +24,7 @@ TEST_CASE("a filter's memory is what it was given, a power of two of blocks") {
   CHECK_FALSE(Terms{2, AdmissionFilter::kBlockBitsMax + 1}.valid());
 }
 
-TEST_CASE("a filter counts each id, never too few times before it forgets") {
+TEST_CASE("a filter counts each id, and never too low before it decays") {
   AdmissionFilter filter({10, 12}, {});
   Random random(1);
   std::vector<uint64_t> hashes(2000);
@@ -40,7 +40,7 @@ TEST_CASE("a filter counts each id, never too few times before it forgets") {
   }
 }
 
-TEST_CASE("with a fifth as many ids as counters, a count is too high for one id in ten, or fewer") {
+TEST_CASE("with a fifth as many ids as counters, a count is too high for at most one id in ten") {
   constexpr uint32_t kBlockBits = 12;
   AdmissionFilter filter({3, kBlockBits}, {});
   for (uint64_t i = 0; i < (uint64_t{64} << kBlockBits) / 5; i++) filter.add(splitMix(i));
@@ -50,24 +50,24 @@ TEST_CASE("with a fifth as many ids as counters, a count is too high for one id 
   CHECK(wrong > 0);
 }
 
-TEST_CASE("a filter forgets, so that ids that came once do not fill it for ever") {
+TEST_CASE("a filter decays, so that ids seen once do not fill it permanently") {
   AdmissionFilter filter({2, 4}, {});
   for (uint64_t i = 0; i < 100'000; i++) filter.add(splitMix(i));
   uint64_t counted = 0;
   for (uint64_t i = 0; i < 1'000; i++) counted += filter.count(splitMix(i + (uint64_t{1} << 40))) > 0;
   CHECK(counted < 250);
-  // Who comes often is known all the same.
+  // A frequent id is recognized nevertheless.
   for (int i = 0; i < 100; i++) filter.add(7);
   CHECK(filter.count(7) > 2);
 }
 
-TEST_CASE("a count stays at its largest") {
+TEST_CASE("a count saturates") {
   AdmissionFilter filter({255, 0}, {});
   for (int i = 0; i < 1'000; i++) filter.add(7);
   CHECK(filter.count(7) == 255);
 }
 
-TEST_CASE("a filter that was saved goes on as before, in any parts") {
+TEST_CASE("a restored filter continues where it was saved, in any parts") {
   const Terms terms{4, 6};
   const auto parts = GENERATE(1u, 2u, 3u, 7u);
   AdmissionFilter whole(terms, {});
@@ -93,7 +93,7 @@ TEST_CASE("a filter that was saved goes on as before, in any parts") {
   CHECK(AdmissionFilter(terms, {}).saved().empty());
 }
 
-TEST_CASE("what no filter has saved is refused") {
+TEST_CASE("bytes that no filter has saved are rejected") {
   AdmissionFilter filter({4, 6}, {});
   CHECK(filter.restore({}));
   CHECK_FALSE(filter.restore(std::vector<uint64_t>(8)));

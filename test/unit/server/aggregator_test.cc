@@ -40,7 +40,7 @@ SquaredDistances onLine(const std::vector<double>& points) {
   return distances;
 }
 
-TEST_CASE("without a type it is the mean, weighted by samples") {
+TEST_CASE("the default is the mean, weighted by samples") {
   const auto mean = parse("{}");
   CHECK(mean->name() == "mean");
   CHECK(mean->contributionsMin() == 1);
@@ -79,7 +79,7 @@ TEST_CASE("krum chooses the contribution in the middle of the crowd") {
   CHECK(chosen.weights == std::vector<float>{0, 0, 0, 1, 0});
 }
 
-TEST_CASE("krum is not led astray by f who agree, nor by infinite distances") {
+TEST_CASE("krum withstands f colluding contributions and infinite distances") {
   const auto krum = parse(R"({"type": "krum", "byzantine": 2})");
   const Combination chosen = krum->combine(Samples(7, 1), onLine({50, 50, 0, 0.1, 0.2, 0.35, 0.5}));
   CHECK(chosen.weights[0] + chosen.weights[1] == 0);
@@ -89,12 +89,12 @@ TEST_CASE("krum is not led astray by f who agree, nor by infinite distances") {
   CHECK(krum->combine(Samples(7, 1), distances).weights[0] == 0);
 }
 
-TEST_CASE("of two with the same score krum takes the first") {
+TEST_CASE("of two with the same score krum chooses the first") {
   CHECK(orderByKrumScore(onLine({0, 1, 2, 3}), 0).front() == 1);
   CHECK(orderByKrumScore(onLine({5, 5, 5, 5, 5}), 1) == std::vector<size_t>{0, 1, 2, 3, 4});
 }
 
-TEST_CASE("krum scores are those of the definition, for any number of contributions") {
+TEST_CASE("krum scores match the definition, for any number of contributions") {
   testing::Random random(7);
   for (int round = 0; round < 300; round++) {
     const auto byzantine = static_cast<uint32_t>(random.below(5));
@@ -144,7 +144,7 @@ InnerProducts productsOf(const std::vector<std::vector<float>>& vectors) {
   return products;
 }
 
-/// What rda makes of contributions to the tensor "w".
+/// The result of rda for contributions to the tensor "w".
 std::vector<double> rdaOf(const std::vector<std::vector<float>>& vectors, const Samples& samples,
                           const std::string& json = R"({"type": "rda"})") {
   const auto weights = parse(json)->weigh("w", samples, productsOf(vectors));
@@ -162,12 +162,12 @@ void checkNear(const std::vector<double>& actual, const std::vector<double>& exp
   for (size_t i = 0; i < actual.size(); i++) CHECK(std::abs(actual[i] - expected[i]) < 1e-6);
 }
 
-TEST_CASE("rda is of each tensor the mean length in the mean direction") {
+TEST_CASE("rda is, per tensor, the mean length in the mean direction") {
   const auto rda = parse(R"({"type": "rda"})");
   CHECK(rda->contributionsMin() == 1);
   CHECK(rda->byTensor());
   CHECK(rda->weighs());
-  // One contribution is what comes of it, to the bit, and so are equal ones.
+  // A single contribution is returned bit for bit, and so are equal ones.
   for (const float scale : {1e-20f, 0.1f, 1.f, 1e15f}) {
     const std::vector<std::vector<float>> one{{0.1f * scale, -2.f * scale, 3.f * scale}};
     CHECK(rda->weigh("w", Samples{7}, productsOf(one)) == std::vector<float>{1});
@@ -186,12 +186,12 @@ TEST_CASE("where directions cancel rda is the weighted mean, and of zeros zero")
   checkNear(rdaOf({{1, 2, 3}, {-1, -2, -3}}, {1, 1}), {0, 0, 0});
   checkNear(rdaOf({{1, 2, 3}, {-3, -6, -9}}, {1, 1}), {-1, -2, -3});
   checkNear(rdaOf({{0, 0}, {0, 0}}, {1, 2}), {0, 0});
-  // A zero has no direction, but its length counts; so does that of one that is next to nothing.
+  // A zero has no direction, but its length counts; so does that of a tiny one.
   checkNear(rdaOf({{0, 0}, {3, 4}}, {1, 1}), {1.5, 2});
   checkNear(rdaOf({{1e-30f, 0}, {3, 4}}, {1, 1}), {1.5, 2});
 }
 
-TEST_CASE("rda leaves tensors that direct names to the mean") {
+TEST_CASE("rda applies the mean to tensors that `direct` names") {
   const std::string json = R"({"type": "rda", "direct": ["embed*", "w"]})";
   const auto rda = parse(json);
   CHECK_FALSE(rda->needsProducts("embedding.weight"));
@@ -203,7 +203,7 @@ TEST_CASE("rda leaves tensors that direct names to the mean") {
   CHECK_THAT(problem(R"({"type": "mean", "direct": ["a"]})"), Contains("direct"));
 }
 
-TEST_CASE("what cannot be is refused with its place") {
+TEST_CASE("an invalid configuration is rejected with its place") {
   using Catch::Matchers::Contains;
   CHECK_THAT(problem(R"({"type": "meen"})"), Contains("type") && Contains("mean"));
   CHECK_THAT(problem(R"({"type": "trimmed_mean", "trim": 0})"), Contains("trim"));

@@ -18,7 +18,7 @@ TEST_CASE("answered pushes are found by their step, and others are not") {
   for (uint64_t step : {0, 2, 5, 8}) CHECK(pushes.find(Step{step}) == nullptr);
 }
 
-TEST_CASE("answered pushes: the newest stay, and memory does not grow") {
+TEST_CASE("answered pushes: the newest are kept, and memory does not grow") {
   AnsweredPushes<uint64_t> pushes;
   constexpr uint64_t kMost = AnsweredPushes<uint64_t>::kMost, kLast = 10 * kMost;
   for (uint64_t step = 1; step <= kLast; step++) pushes.add(Step{step}, 100 + step);

@@ -14,7 +14,7 @@ namespace {
 using testing::TestLoop;
 using Outcome = AskedCheckpoints::Outcome;
 
-/// Checkpoints that end when the test says so.
+/// Checkpoints that end when the test requests it.
 struct Taken {
   std::deque<kj::Own<kj::PromiseFulfiller<Outcome>>> underWay;
   size_t begun = 0;
@@ -31,7 +31,7 @@ struct Taken {
   }
 };
 
-TEST_CASE("checkpoints that are asked for while one is taken are one further checkpoint") {
+TEST_CASE("requests for a checkpoint during one are served by one further checkpoint") {
   TestLoop loop;
   Taken taken;
   AskedCheckpoints asked([&taken] { return taken.take(); });
@@ -52,7 +52,7 @@ TEST_CASE("checkpoints that are asked for while one is taken are one further che
   CHECK(taken.begun == 3);
 }
 
-TEST_CASE("a checkpoint that fails fails those alone whom it was for") {
+TEST_CASE("a failed checkpoint fails only the requests that it serves") {
   TestLoop loop;
   Taken taken;
   AskedCheckpoints asked([&taken] { return taken.take(); });
@@ -65,7 +65,7 @@ TEST_CASE("a checkpoint that fails fails those alone whom it was for") {
   CHECK(loop.wait(kj::mv(second)).value() == "two");
 }
 
-TEST_CASE("a checkpoint whose asker has gone is taken, and the others are not held up") {
+TEST_CASE("a checkpoint whose caller has gone is taken, and the others are not delayed") {
   TestLoop loop;
   Taken taken;
   AskedCheckpoints asked([&taken] { return taken.take(); });
@@ -79,7 +79,7 @@ TEST_CASE("a checkpoint whose asker has gone is taken, and the others are not he
   CHECK(loop.wait(kj::mv(waits)).value() == "two");
 }
 
-TEST_CASE("a system that has no thread for a checkpoint is an error") {
+TEST_CASE("a system without a thread for a checkpoint is an error") {
   TestLoop loop;
   AskedCheckpoints asked([]() -> kj::Promise<Outcome> { return KJ_EXCEPTION(OVERLOADED, "no thread"); });
   CHECK(loop.wait(asked.ask()).error().code == ErrorCode::internal);

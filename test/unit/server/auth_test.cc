@@ -62,12 +62,12 @@ TEST_CASE("Auth: bad lines of a token file are named, and never quote what may b
   const auto [text, words] = GENERATE_REF(table<std::string, std::string>({
       {"pool trainer\n", "line 1: expected NAME ROLE sha256:HEX, three words and not 2"},
       {"\npool trainr sha256:" + kHash,
-       "line 2: 'trainr' is no role; expected reader, trainer, admin; did you mean"},
-      {"po/ol trainer sha256:" + kHash, "line 1: 'po/ol' is no name"},
+       "line 2: 'trainr' is not a role; expected reader, trainer, admin; did you mean"},
+      {"po/ol trainer sha256:" + kHash, "line 1: 'po/ol' is not a name"},
       {"pool trainer md5:" + kHash, "line 1: the third word is sha256:HEX"},
       {"pool trainer sha256:abc", "line 1: a SHA-256 has 64 hexadecimal digits"},
       {"pool trainer sha256:" + kHash + "\npool admin sha256:" + kHash,
-       "line 2: 'pool' has role trainer in a line before"},
+       "line 2: 'pool' has role trainer in an earlier line"},
   }));
   const Folder folder;
   folder.hold(text);
@@ -79,7 +79,7 @@ TEST_CASE("Auth: bad lines of a token file are named, and never quote what may b
   CHECK(tokens.message().find("md5:") == std::string::npos);
 }
 
-TEST_CASE("Auth: a token file is its owner's alone") {
+TEST_CASE("Auth: a token file must be readable by its owner only") {
   const Folder folder;
   for (const mode_t mode : {0640, 0620, 0604, 0602, 0660}) {
     folder.hold("pool trainer sha256:" + kHash, mode);
@@ -93,11 +93,11 @@ TEST_CASE("Auth: a token file is its owner's alone") {
   CHECK_FALSE(readTokenFile(folder.dir.path()).ok());
 }
 
-TEST_CASE("Auth: a token decides alone, without one certificate and user do") {
+TEST_CASE("Auth: a token decides alone, and without one the certificate and user do") {
   const Folder folder;
   folder.hold(lineOf("pool", "trainer", "secret") + lineOf("eve", "reader", "other"));
   Authenticator who;
-  CHECK(who.logIn("any", {"10.0.0.1:1", {}, {"ops"}})->identity.name == "ops");  // without rules, too
+  CHECK(who.logIn("any", {"10.0.0.1:1", {}, {"ops"}})->identity.name == "ops");  // also without rules
   who.adopt(rulesOf({folder.path, {{"node-*.lab", Role::trainer}, {"*", Role::reader}}, Role::admin}));
   const Peer self{"here", geteuid(), {}}, stranger{"here", geteuid() + 1, {}}, far{"10.0.0.1:1", {}, {}};
   const auto roleOf = [&](const std::string& token, const Peer& peer) {
@@ -135,7 +135,7 @@ TEST_CASE("Auth: access is lost with a token, a role or a rule, and with nothing
   PSD_REQUIRE_OK(afterwards(lineOf("pool", "admin", "secret"), "token 'pool': trainer -> admin"));
   CHECK(afterwards(lineOf("pool", "reader", "secret"), "token 'pool': admin -> reader").error().code ==
         ErrorCode::forbidden);
-  CHECK(afterwards(lineOf("pool", "reader", "another"), "other tokens of names that stay").error().code ==
+  CHECK(afterwards(lineOf("pool", "reader", "another"), "tokens replaced").error().code ==
         ErrorCode::unauthenticated);
   CHECK(afterwards("", "token 'pool': reader -> none").error().code == ErrorCode::unauthenticated);
   PSD_REQUIRE_OK(who.stillHolds(byName, ops));
@@ -143,7 +143,7 @@ TEST_CASE("Auth: access is lost with a token, a role or a rule, and with nothing
   CHECK(who.stillHolds(byName, ops).error().code == ErrorCode::unauthenticated);
 }
 
-TEST_CASE("Auth: failed logins are held back up to a bound") {
+TEST_CASE("Auth: replies to failed logins are delayed, up to a limit on their number") {
   Authenticator who;
   std::vector<std::shared_ptr<const void>> held;
   for (size_t i = 0; i < Authenticator::kHeldBackMax; i++) held.push_back(who.holdBack());
@@ -153,7 +153,7 @@ TEST_CASE("Auth: failed logins are held back up to a bound") {
   CHECK(who.holdBack() != nullptr);
 }
 
-TEST_CASE("Auth: tokens that are drawn differ") {
+TEST_CASE("Auth: generated tokens differ") {
   const auto one = drawToken(), other = drawToken();
   PSD_REQUIRE_OK(one);
   PSD_REQUIRE_OK(other);
@@ -161,8 +161,7 @@ TEST_CASE("Auth: tokens that are drawn differ") {
   CHECK(*one != *other);
 }
 
-TEST_CASE(
-    "Auth: an address that other machines reach needs tokens, certificates or a word that it is meant so") {
+TEST_CASE("Auth: an address that other machines reach requires tokens, certificates or an explicit opt-in") {
   using Json = nlohmann::ordered_json;
   const Json tls{{"certificate", "c"}, {"key", "k"}, {"client_ca", "ca"}};
   Json strict = tls;
@@ -183,7 +182,7 @@ TEST_CASE(
           0);
     PSD_REQUIRE_OK(loads({{"listen", {open}}, {"insecure", true}}));
     PSD_REQUIRE_OK(loads({{"listen", {open}}, {"auth", {{"tokens", "t"}}}}));
-    CHECK_FALSE(loads({{"listen", {open}}, {"tls", strict}}).ok());  // which says nothing of tcp://
+    CHECK_FALSE(loads({{"listen", {open}}, {"tls", strict}}).ok());  // which does not cover tcp://
   }
   CHECK_FALSE(loads({{"listen", {"tls://*:1"}}, {"tls", tls}}).ok());
   PSD_REQUIRE_OK(loads({{"listen", {"tls://*:1"}}, {"tls", strict}}));

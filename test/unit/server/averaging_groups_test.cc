@@ -11,7 +11,7 @@ constexpr SessionId kA{1}, kB{2}, kC{3};
 
 AveragingGroups::TimePoint at(int ms) { return AveragingGroups::TimePoint{} + milliseconds(ms); }
 
-/// Of trainers A, B and C, with ranks 2, 1 and 0, that are in; the patience is 100 ms.
+/// Of the joined trainers A, B and C, with ranks 2, 1 and 0; the patience is 100 ms.
 AveragingGroups groupsOfThree(uint32_t startTrainers = 3) {
   AveragingGroups groups(7, milliseconds(100), startTrainers);
   groups.join(kA, Rank{2});
@@ -32,9 +32,7 @@ std::vector<uint32_t> ranks(const AveragingGroups& groups) {
 
 }  // namespace
 
-TEST_CASE(
-    "averaging groups: who was in a group of before waits for a silent one no longer than its members "
-    "would") {
+TEST_CASE("averaging groups: a former member waits for a silent one no longer than the members do") {
   AveragingGroups groups = groupsOfThree();
   groups.wait(kA, {"host", 1, 99}, at(0));
   groups.wait(kB, {"host", 1, 99}, at(5));
@@ -44,11 +42,11 @@ TEST_CASE(
   CHECK(ranks(groups) == std::vector<uint32_t>{1, 2});
 }
 
-TEST_CASE("averaging groups: the first is of all, by rank, and the lowest rank leads") {
+TEST_CASE("averaging groups: the first contains all trainers, by rank, and the lowest rank leads") {
   AveragingGroups groups = groupsOfThree();
   CHECK_FALSE(groups.due(at(0)));
   wait(groups, {kA, kB}, 0);
-  CHECK_FALSE(groups.due(at(1'000'000)));  // nobody's step broke
+  CHECK_FALSE(groups.due(at(1'000'000)));  // no member's step failed
   wait(groups, {kC}, 5);
   REQUIRE(groups.due(at(5)));
   groups.form(Version{3});
@@ -60,7 +58,7 @@ TEST_CASE("averaging groups: the first is of all, by rank, and the lowest rank l
   CHECK(groups.reachedBy(7) == Version{});
 }
 
-TEST_CASE("averaging groups: the first waits for its trainers to come") {
+TEST_CASE("averaging groups: the first waits for its trainers to join") {
   AveragingGroups groups(1, milliseconds(100), 2);
   groups.join(kA, Rank{0});
   wait(groups, {kA}, 0);
@@ -73,7 +71,7 @@ TEST_CASE("averaging groups: the first waits for its trainers to come") {
   CHECK(groups.due(at(600)));
 }
 
-TEST_CASE("averaging groups: members whose step broke wait for the others as long as patience goes") {
+TEST_CASE("averaging groups: members whose step failed wait for the others up to the patience") {
   AveragingGroups groups = groupsOfThree();
   wait(groups, {kA, kB, kC}, 0);
   groups.form(Version{0});
@@ -85,11 +83,11 @@ TEST_CASE("averaging groups: members whose step broke wait for the others as lon
   groups.form(Version{9});
   CHECK(ranks(groups) == std::vector<uint32_t>{1, 2});
   CHECK(groups.leads(kB));
-  CHECK_FALSE(groups.leads(kC));  // what it still pushes is dropped
+  CHECK_FALSE(groups.leads(kC));  // its later pushes are dropped
   CHECK(groups.reachedBy(7) == Version{9});
 }
 
-TEST_CASE("averaging groups: who leaves is waited for no longer") {
+TEST_CASE("averaging groups: a member that leaves is not waited for") {
   AveragingGroups groups = groupsOfThree();
   wait(groups, {kA, kB, kC}, 0);
   groups.form(Version{0});
@@ -103,7 +101,7 @@ TEST_CASE("averaging groups: who leaves is waited for no longer") {
   CHECK_FALSE(groups.waitingSince());
 }
 
-TEST_CASE("averaging groups: a newcomer hurries nobody") {
+TEST_CASE("averaging groups: a trainer that joins does not shorten a wait") {
   AveragingGroups groups(1, milliseconds(100), 1);
   groups.join(kA, Rank{0});
   wait(groups, {kA}, 0);
@@ -116,7 +114,7 @@ TEST_CASE("averaging groups: a newcomer hurries nobody") {
   CHECK(groups.due(at(1'000'001)));
 }
 
-TEST_CASE("averaging groups: what the groups before reached is known of so many") {
+TEST_CASE("averaging groups: the results of a bounded number of earlier groups are known") {
   AveragingGroups groups(1, milliseconds(100), 1);
   groups.join(kA, Rank{0});
   for (uint64_t i = 0; i < AveragingGroups::kKept + 3; i++) {

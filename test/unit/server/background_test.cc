@@ -10,7 +10,7 @@ namespace {
 
 using testing::TestLoop;
 
-TEST_CASE("work runs on a thread of its own, and what it returned comes back to the loop") {
+TEST_CASE("work runs on its own thread, and its result is delivered to the loop") {
   TestLoop loop;
   Background background;
   const auto here = std::this_thread::get_id();
@@ -18,7 +18,7 @@ TEST_CASE("work runs on a thread of its own, and what it returned comes back to 
   CHECK(loop.wait(background.run<std::string>([] { return std::string("made"); })) == "made");
 }
 
-TEST_CASE("threads that have ended are let go of") {
+TEST_CASE("threads that have ended are released") {
   TestLoop loop;
   Background background;
   for (int i = 0; i < 100; i++) {
@@ -27,7 +27,7 @@ TEST_CASE("threads that have ended are let go of") {
   }
 }
 
-TEST_CASE("work that nobody waits for any more is finished all the same") {
+TEST_CASE("work without a waiting caller is finished all the same") {
   TestLoop loop;
   std::atomic<bool> done = false;
   {

@@ -16,7 +16,7 @@ void report(BatchSizes& sizes, SessionId session, double sampleSeconds) {
   PSD_REQUIRE_OK(sizes.report(session, {kNominal, kMost, sampleSeconds}));
 }
 
-TEST_CASE("who is not known yet gets the nominal size, and changes nobody else's") {
+TEST_CASE("a trainer without a measurement gets the nominal size, and does not change the others'") {
   BatchSizes sizes;
   CHECK(sizes.sizeFor(kOne) == 0);
   CHECK(sizes.nominalOf(kOne) == 0);
@@ -25,10 +25,10 @@ TEST_CASE("who is not known yet gets the nominal size, and changes nobody else's
   CHECK(sizes.nominalOf(kOne) == kNominal);
   report(sizes, kTwo, 0.001);
   CHECK(sizes.sizeFor(kOne) == kNominal);
-  CHECK(sizes.sizeFor(kTwo) == kNominal);  // the only one that is known
+  CHECK(sizes.sizeFor(kTwo) == kNominal);  // the only measured one
 }
 
-TEST_CASE("sizes are in proportion to the speeds, and follow who comes and goes") {
+TEST_CASE("sizes are proportional to the speeds, and adapt as trainers join and leave") {
   BatchSizes sizes;
   report(sizes, kOne, 0.005);
   report(sizes, kTwo, 0.001);
@@ -41,12 +41,12 @@ TEST_CASE("sizes are in proportion to the speeds, and follow who comes and goes"
   sizes.leave(kTwo);
   CHECK(sizes.sizeFor(kOne) == kNominal);
   CHECK(sizes.sizeFor(kTwo) == 0);
-  report(sizes, kThree, 0.0025);  // it got faster
+  report(sizes, kThree, 0.0025);  // it became faster
   CHECK(sizes.sizeFor(kOne) == 20);
   CHECK(sizes.sizeFor(kThree) == 40);
 }
 
-TEST_CASE("nobody gets less than one sample, or more than it takes, and others take the rest") {
+TEST_CASE("every trainer gets at least one sample and at most its limit, and the others take the rest") {
   BatchSizes sizes;
   report(sizes, kOne, 1);
   report(sizes, kTwo, 1e-6);
@@ -61,7 +61,7 @@ TEST_CASE("nobody gets less than one sample, or more than it takes, and others t
   CHECK(sizes.sizeFor(kTwo) == kNominal);
 }
 
-TEST_CASE("nonsense is refused and leaves everything as it was") {
+TEST_CASE("invalid reports are rejected and change nothing") {
   BatchSizes sizes;
   report(sizes, kOne, 0.001);
   for (const double seconds : {-1.0, -0.001, std::nan(""), std::numeric_limits<double>::infinity()}) {
@@ -75,17 +75,17 @@ TEST_CASE("nonsense is refused and leaves everything as it was") {
   CHECK(sizes.sizeFor(kTwo) == 0);
   const Status other = sizes.report(kTwo, {kNominal + 1, kMost, 0});
   CHECK(other.message() == "this trainer's nominal batch has 31 samples; those of the others have 30");
-  PSD_REQUIRE_OK(sizes.report(kOne, {kNominal + 1, kMost, 0.001}));  // alone it may
+  PSD_REQUIRE_OK(sizes.report(kOne, {kNominal + 1, kMost, 0.001}));  // alone it is valid
 }
 
-TEST_CASE("whatever trainers say, sizes keep their bounds and add up") {
+TEST_CASE("for any reports, sizes keep their bounds and add up") {
   for (uint64_t seed = 1; seed <= 300; seed++) {
     INFO("seed " << seed);
     testing::Random random(seed);
     BatchSizes sizes;
     const uint64_t trainers = random.between(1, 40);
     for (uint64_t i = 1; i <= trainers; i++) {
-      // From 1 : 1000 to whatever a double can hold.
+      // From 1 : 1000 up to the range of a double.
       const uint64_t exponents = random.oneIn(8) ? 300 : 3;
       const double exponent = static_cast<double>(random.between(0, 2 * exponents)) - exponents;
       report(sizes, SessionId{i}, random.oneIn(10) ? 0 : std::pow(10.0, exponent));
@@ -97,7 +97,7 @@ TEST_CASE("whatever trainers say, sizes keep their bounds and add up") {
       REQUIRE(size <= kMost);
       all += size;
     }
-    // Rounding is off by a half each, and who is far too slow for its one sample has that one all the same.
+    // Rounding errs by half a sample each, and a trainer too slow for one sample gets one all the same.
     CHECK(all + trainers / 2 >= trainers * kNominal);
     CHECK(all <= trainers * kNominal + trainers);
   }

@@ -15,7 +15,7 @@ namespace {
 using namespace testing;
 using nlohmann::json;
 
-/// An update of a shard by a push of `rank`, which adds `by` to every element. Waits until it is on the disk.
+/// An update of a shard by a push of `rank`, which adds `by` to every element. Waits until it is durable.
 void move(Life& daemon, TestLoop& loop, size_t index, uint32_t rank, float by) {
   Shard& shard = daemon.store->shard(index);
   Lanes lanes = daemon.store->makeLanes();
@@ -78,7 +78,7 @@ TEST_CASE("blame: a distance is the norm of what an update changed in the tensor
   CHECK(without["tensors"][0]["largest"][1]["version"] == 2);
 }
 
-TEST_CASE("blame: of a tensor in several shards each part is moved by itself") {
+TEST_CASE("blame: each part of a tensor in several shards is measured separately") {
   MemoryEnv env;
   TestLoop loop;
   Life daemon(env, 3);

@@ -26,7 +26,7 @@ TEST_CASE("a checkpoint is due once the log has grown by every_bytes since the l
   CHECK(schedule.due(4, {7, 2150}));
 }
 
-TEST_CASE("where no bytes are set, the log of a large model may grow further than that of a small one") {
+TEST_CASE("without every_bytes, the log of a large model may grow further than that of a small one") {
   constexpr uint64_t kLeast = CheckpointSchedule::kLogBytesMin;
   CheckpointSchedule schedule({.everyBytes = std::nullopt});
   schedule.start(0, {0, 0});
@@ -52,7 +52,7 @@ uint64_t bytesOfLog(MemoryEnv& env) {
   return bytes;
 }
 
-TEST_CASE("checkpoints by the log's bytes bound what is on the disk, which the status tells") {
+TEST_CASE("checkpoints by the log's size bound what is on the disk, which the status shows") {
   MemoryEnv env;
   TestLoop loop;
   DurabilityConfig config = logConfig();
@@ -68,7 +68,7 @@ TEST_CASE("checkpoints by the log's bytes bound what is on the disk, which the s
 
   config.everyBytes = 0;
   daemon.durability->follow(config);
-  // One may be under way.
+  // One may be in progress.
   PSD_REQUIRE_OK(daemon.durability->checkpointNow());
   const uint64_t before = daemon.durability->status().checkpoints;
   const uint64_t until = daemon.durability->status().log->writtenBytes + (256 << 10);
@@ -88,7 +88,7 @@ TEST_CASE("checkpoints by the log's bytes bound what is on the disk, which the s
   CHECK(use.log == bytesOfLog(env));
 }
 
-TEST_CASE("a log that was there before the daemon counts as grown") {
+TEST_CASE("a log from before the daemon's start counts as growth") {
   MemoryEnv env;
   TestLoop loop;
   DurabilityConfig config = logConfig();

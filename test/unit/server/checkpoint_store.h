@@ -31,7 +31,7 @@ inline std::unique_ptr<ParameterStore> makeStore(uint32_t shards, const std::str
   return std::move(*store);
 }
 
-/// One update of a shard by hand: every gradient element is `gradient`.
+/// One update of a shard: every gradient element is `gradient`.
 inline void update(ParameterStore& store, size_t index, float gradient) {
   Lanes lanes = store.makeLanes();
   Shard& shard = store.shard(index);

@@ -20,7 +20,7 @@ using namespace testing;
 const std::string kAdam = R"({"type": "adam", "lr": 0.01})";
 const std::string kSgd = R"({"type": "sgd", "lr": 1})";
 
-/// A store whose every value is another one, after a few updates.
+/// A store in which every value is distinct, after a few updates.
 std::unique_ptr<ParameterStore> trainedStore(uint32_t shards, const std::string& optimizer,
                                              const TestDevice& device = kCpu) {
   auto store = makeStore(shards, optimizer, kSmallModel, device.make());
@@ -42,7 +42,7 @@ Checkpoint reopened(Env& env, const std::string& folder, uint64_t number) {
   return std::move(*checkpoint);
 }
 
-TEST_CASE("a checkpoint gives back weights, optimizer state, update numbers and the trainers' last pushes") {
+TEST_CASE("a checkpoint restores weights, optimizer state, update numbers and the trainers' last pushes") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   MemoryEnv env;
@@ -66,7 +66,7 @@ TEST_CASE("a checkpoint gives back weights, optimizer state, update numbers and 
 }
 
 TEST_CASE(
-    "a checkpoint goes into another number of shards, and each knows which pushes are in which elements") {
+    "a checkpoint can be restored into another number of shards, each with the pushes of its elements") {
   const uint32_t shards = GENERATE(1u, 2u, 5u);
   MemoryEnv env;
   auto store = trainedStore(3, kAdam);
@@ -75,7 +75,7 @@ TEST_CASE(
   PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 1), *again));
   CHECK(contentOf(*again) == contentOf(*store));
   CHECK(again->shard(again->shardCount() - 1).version() == store->shard(2).version());
-  // The three that were saved have had different pushes. Each element has those of the one that it was in.
+  // The three saved shards have had different pushes. Each element has those of the shard that it was in.
   for (size_t i = 0; i < again->shardCount(); i++) {
     const Shard& shard = again->shard(i);
     CHECK(shard.divided() == (shard.pushed().ranges().size() > 1));
@@ -92,7 +92,7 @@ TEST_CASE(
   }
   CHECK((shards > 1 || again->shard(0).pushed().ranges().size() == 3));
 
-  // What is saved of that is found again.
+  // Saving that and restoring it gives the same.
   PSD_REQUIRE_OK(saveStore(env, "/data", 2, *again));
   auto third = makeStore(shards, kAdam);
   PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 2), *third));
@@ -101,7 +101,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("another optimizer takes the weights and says what it does not take") {
+TEST_CASE("another optimizer takes the weights and reports what it does not take") {
   MemoryEnv env;
   auto store = trainedStore(2, kAdam);
   PSD_REQUIRE_OK(saveStore(env, "/data", 1, *store));
@@ -117,7 +117,7 @@ TEST_CASE("another optimizer takes the weights and says what it does not take") 
   if (again->optimizer(0).name() == "adagrad") CHECK(contentOf(*again)[1][0] == 3.f);
 }
 
-TEST_CASE("the state of another optimizer begins at its first step, however many updates there were") {
+TEST_CASE("the state of another optimizer starts at its first step, whatever the number of updates") {
   const ModelSpec model{"", {{"w", DType::f32, {96}}}};  // no padding
   MemoryEnv env;
   auto trained = makeStore(2, R"({"type": "sgd", "lr": 0.1})", model);
@@ -141,7 +141,7 @@ TEST_CASE("the state of another optimizer begins at its first step, however many
     REQUIRE(contentOf(*restored) == contentOf(*fresh));
   }
   CHECK(restored->shard(0).version() == Version{23});
-  // And goes on from there after another checkpoint.
+  // And continues from there after another checkpoint.
   PSD_REQUIRE_OK(saveStore(env, "/data", 2, *restored));
   auto again = makeStore(3, optimizer, model);
   PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 2), *again));
@@ -151,7 +151,7 @@ TEST_CASE("the state of another optimizer begins at its first step, however many
   CHECK(contentOf(*again) == contentOf(*fresh));
 }
 
-TEST_CASE("a checkpoint of another model is refused with the difference") {
+TEST_CASE("a checkpoint of another model is rejected with the difference") {
   MemoryEnv env;
   PSD_REQUIRE_OK(saveStore(env, "/data", 1, *makeStore(1, kSgd)));
   auto other = makeStore(1, kSgd, {"other", {{"a", DType::f32, {5, 8}}}});
@@ -161,7 +161,7 @@ TEST_CASE("a checkpoint of another model is refused with the difference") {
   CHECK(restored.message().find("a f32[5,8]") != std::string::npos);
 }
 
-TEST_CASE("any damaged byte of a checkpoint is found, its file named, and the older one taken") {
+TEST_CASE("any damaged byte of a checkpoint is found, its file named, and the older one used") {
   MemoryEnv env;
   PSD_REQUIRE_OK(saveStore(env, "/data", 1, *makeStore(2, kSgd)));
   PSD_REQUIRE_OK(saveStore(env, "/data", 2, *trainedStore(2, kSgd)));
@@ -188,7 +188,7 @@ TEST_CASE("any damaged byte of a checkpoint is found, its file named, and the ol
   CHECK(newestCheckpoint(env, "/data")->checkpoint->manifest.number == 2);
 }
 
-/// What a folder's newest checkpoint holds; nothing when there is none.
+/// The weights in a folder's newest checkpoint; empty if there is none.
 std::vector<float> newestWeights(MemoryEnv& env) {
   auto newest = newestCheckpoint(env, "/data");
   PSD_REQUIRE_OK(newest);
@@ -198,7 +198,7 @@ std::vector<float> newestWeights(MemoryEnv& env) {
   return contentOf(*store)[0];
 }
 
-TEST_CASE("a crash at any operation of a checkpoint leaves the one before or the new one, whole") {
+TEST_CASE("a crash at any operation of a checkpoint leaves the previous or the new one, whole") {
   const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
   const unsigned appended = GENERATE(0u, 7u, 16u);
   const bool first = GENERATE(true, false);
@@ -223,7 +223,7 @@ TEST_CASE("a crash at any operation of a checkpoint leaves the one before or the
     } else {
       REQUIRE((found == old || found == young));
     }
-    // What the crash left behind is in nobody's way.
+    // What the crash left behind does not block the next one.
     PSD_REQUIRE_OK(saveStore(env, "/data", 3, *after));
     PSD_REQUIRE_OK(pruneCheckpoints(env, "/data", 1));
     REQUIRE(env.list("/data").value() == std::vector<std::string>{"checkpoint-0000000003"});
@@ -232,7 +232,7 @@ TEST_CASE("a crash at any operation of a checkpoint leaves the one before or the
   CHECK(sawYoung);
 }
 
-TEST_CASE("a disk that fails at any operation costs the checkpoint in the making, and no other") {
+TEST_CASE("a disk failure at any operation loses only the checkpoint in progress") {
   const std::string reason = GENERATE("No space left on device", "Read-only file system");
   const std::set<std::string> failing = GENERATE(
       std::set<std::string>{"append"}, std::set<std::string>{"sync"}, std::set<std::string>{"create"},
@@ -250,12 +250,12 @@ TEST_CASE("a disk that fails at any operation costs the checkpoint in the making
   CHECK(newestWeights(env) == contentOf(*after)[0]);
 }
 
-TEST_CASE("the newest checkpoints are kept, unfinished ones go") {
+TEST_CASE("the newest checkpoints are kept, unfinished ones are removed") {
   MemoryEnv env;
   auto store = makeStore(1, kSgd);
   for (uint64_t number = 1; number <= 5; number++) PSD_REQUIRE_OK(saveStore(env, "/data", number, *store));
   PSD_REQUIRE_OK(env.remove(checkpointPath("/data", 4) + "/manifest.json"));
-  PSD_REQUIRE_OK(env.createFolder(checkpointPath("/data", 6)));  // in the making
+  PSD_REQUIRE_OK(env.createFolder(checkpointPath("/data", 6)));  // in progress
   env.put("/data/notes.txt", "somebody else's");
   PSD_REQUIRE_OK(pruneCheckpoints(env, "/data", 2));
   CHECK(listCheckpoints(env, "/data", false).value() == std::vector<uint64_t>{3, 5, 6});
@@ -277,7 +277,7 @@ TEST_CASE("numbers of checkpoints do not wrap") {
         "'/data/checkpoint-9223372036854775807' leaves no number for another checkpoint; move it away");
 }
 
-TEST_CASE("a folder that is not there, or empty, holds no checkpoint") {
+TEST_CASE("a folder that is missing or empty holds no checkpoint") {
   MemoryEnv env;
   CHECK_FALSE(newestCheckpoint(env, "/nowhere")->checkpoint);
   PSD_REQUIRE_OK(env.createFolder("/empty"));
@@ -293,7 +293,7 @@ TEST_CASE("an export holds the model under its tensors' names") {
   CHECK(env.bytes("/model.safetensors") == env.bytes("/direct.safetensors"));
 }
 
-TEST_CASE("a manifest says what is wrong with it") {
+TEST_CASE("the error of an invalid manifest names the defect") {
   auto store = makeStore(1, kSgd);
   Manifest manifest = describeStore(*store, {"locked"});
   manifest.shards[0].file = "shard-00000.safetensors";
@@ -314,10 +314,10 @@ TEST_CASE("a manifest says what is wrong with it") {
   CHECK(problem([](Manifest& m) { m.shards[0].range.group = 1; }).find("shards[0].group") !=
         std::string::npos);
   CHECK(problem([](Manifest& m) { m.model.tensors.clear(); }).find("tensor") != std::string::npos);
-  CHECK(parseManifest("", "m").message() == "'m' is no manifest that psd can read: it is cut off");
+  CHECK(parseManifest("", "m").message() == "'m' is not a manifest that psd can read: it is truncated");
 }
 
-TEST_CASE("a manifest holds the plan by which samples are dealt, if there is one") {
+TEST_CASE("a manifest holds the sample plan, if there is one") {
   auto store = trainedStore(2, kSgd);
   Manifest manifest = describeStore(*store, {"locked"});
   for (ManifestShard& shard : manifest.shards) shard.file = "shard.safetensors";
@@ -337,12 +337,11 @@ TEST_CASE("a manifest holds the plan by which samples are dealt, if there is one
 
   manifest.samples->underWay[0].range.count = 5;
   CHECK(parseManifest(formatManifest(manifest), "m").message() ==
-        "'m' is no manifest that psd can read: the plan of the samples contradicts itself: sample 8 of epoch "
-        "1, "
-        "or one after it, is there twice");
+        "'m' is not a manifest that psd can read: the sample plan is inconsistent: sample 8 of epoch 1, "
+        "or one after it, appears twice");
 }
 
-TEST_CASE("of a restored plan is done what all shards hold") {
+TEST_CASE("of a restored plan the samples that all shards hold are done") {
   auto store = trainedStore(2, kSgd);
   Manifest manifest = describeStore(*store, {"locked"});
   const TrainerProcess process{Rank{1}, 77};
@@ -358,7 +357,7 @@ TEST_CASE("of a restored plan is done what all shards hold") {
   SamplesReplay replay(manifest);
   const SamplePlan before = SamplesReplay(manifest).finish();
   CHECK(before.doneCount() == 20);      // step 9; and 8, which shard 1 has dropped
-  CHECK(before.underWayCount() == 20);  // 10, which shard 0 may yet get, and 11
+  CHECK(before.underWayCount() == 20);  // 10, which shard 0 may still get, and 11
   const auto source = [&](uint64_t step) {
     return std::vector<UpdateSource>{{process.rank, 10, process.incarnation, Step{step}, Version{4}, 0}};
   };
@@ -367,7 +366,7 @@ TEST_CASE("of a restored plan is done what all shards hold") {
   for (uint32_t shard : {0, 1}) replay.update(ShardId{shard}, source(12));
   const SamplePlan after = std::move(replay).finish();
   CHECK(after.doneCount() == 40);
-  CHECK(after.underWayCount() == 0);  // later steps are in all shards, so what they lack was dropped
+  CHECK(after.underWayCount() == 0);  // later steps are in all shards, so missing ones were dropped
 }
 
 }  // namespace

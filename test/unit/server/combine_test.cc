@@ -5,7 +5,7 @@ namespace {
 
 using testing::CombineBench;
 
-TEST_CASE("any number of gradients is combined as a reference in double does it") {
+TEST_CASE("combinations of any number of gradients match a reference in double") {
   const auto backend = makeCpuBackend();
   for (size_t count = 1; count <= 64; count++) {
     testing::checkCombinations(*backend, count, 64 * 2 + count % 64, count % 2 == 0);
@@ -24,7 +24,7 @@ TEST_CASE("gradients of any length are combined to their last element") {
   }
 }
 
-TEST_CASE("distances are those of a reference in double") {
+TEST_CASE("distances match a reference in double") {
   const auto backend = makeCpuBackend();
   for (size_t elements : {1, 15, 16, 17, 511, 512, 513, 5003}) {
     for (size_t count : {1, 2, 3, 9}) testing::checkDistances(*backend, count, elements);
@@ -40,7 +40,7 @@ TEST_CASE("inner products have the same bits wherever the vectors are cut") {
   testing::checkProducts(*backend, 64, 1000);
 }
 
-TEST_CASE("distances that overflow are infinite, never NaN, and leave the others as they are") {
+TEST_CASE("distances that overflow are infinite, never NaN, and do not change the others") {
   const auto backend = makeCpuBackend();
   const float huge = 3e38f;
   const std::vector<std::vector<float>> rows{std::vector<float>(40, 1.f), std::vector<float>(40, 2.f),
@@ -70,7 +70,7 @@ TEST_CASE("distances of the parts of a model add up") {
   CHECK(all.between(1, 2) == 33);
 }
 
-TEST_CASE("what is combined goes through the optimizer with its state") {
+TEST_CASE("a combined gradient goes through the optimizer with its state") {
   const auto backend = makeCpuBackend();
   Optimizer optimizer;
   optimizer.algorithm = Sgd{.momentum = 0.5};

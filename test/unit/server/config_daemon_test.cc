@@ -132,7 +132,7 @@ TEST_CASE("a model can come from a file") {
   CHECK(loaded->config.model->spec.tensors.empty());
 }
 
-TEST_CASE("each wrong value has its one line") {
+TEST_CASE("each wrong value gets its one-line error") {
   auto [text, message] = GENERATE(table<std::string, std::string>({
       {R"([])", "the configuration: must be an object, not a list"},
       {R"({"polcy": {}})", "polcy: unknown key; did you mean 'policy'?"},
@@ -244,22 +244,22 @@ TEST_CASE("each wrong value has its one line") {
        "of "
        "`inner`; to begin with, {\"type\": \"sgd\", \"lr\": 0.7, \"momentum\": 0.9, \"nesterov\": true}"},
       {R"({"policy": {"type": "diloco", "grace_ms": 9, "backup_trainers": 1}, "optimizer": {}})",
-       "policy.grace_ms: does not go with backup_trainers: a round that has a quorum closes after the grace, "
-       "whoever is missing"},
+       "policy.grace_ms: excludes backup_trainers: a round that has a quorum closes after the grace period, "
+       "with any number of trainers missing"},
       {R"({"policy": {"type": "diloco", "grace_ms": "measured"}, "optimizer": {}})",
        R"(policy.grace_ms: must be a number of milliseconds or "auto")"},
       {R"({"policy": {"type": "diloco", "grace_ms": 9, "grace_max_ms": 9}, "optimizer": {}})",
-       R"(policy.grace_max_ms: goes with grace_ms "auto")"},
+       R"(policy.grace_max_ms: requires grace_ms "auto")"},
       {R"({"policy": {"type": "diloco", "aggregator": "median", "weights": "equal"}, "optimizer": {}})",
-       "policy.weights: goes with aggregator mean or rda; median counts all contributions alike"},
+       "policy.weights: requires aggregator mean or rda; median counts all contributions equally"},
       {R"({"policy": {"type": "diloco", "late": "count"}, "optimizer": {}})",
        R"(policy.late: must be "drop" or {"rate": a number})"},
       {R"({"policy": {"type": "diloco", "late": {}}, "optimizer": {}})",
-       "policy.late.rate: is needed: by how much a contribution counts for each round that it is late"},
+       "policy.late.rate: is required: the weight factor of a contribution for each round that it is late"},
       {R"({"policy": {"type": "diloco", "late": {"rate": 0}}, "optimizer": {}})",
        "policy.late.rate: must be a number greater than 0 and of at most 1, not 0"},
       {R"({"policy": {"type": "diloco", "late": {"rate": 1}, "aggregator": "median"}, "optimizer": {}})",
-       "policy.late: with a rate goes with aggregator mean or rda; median counts all contributions alike"},
+       "policy.late: with a rate requires aggregator mean or rda; median counts all contributions equally"},
       {R"({"policy": {"type": "async_diloco"}})",
        "optimizer: must be given under policy async_diloco: it steps with what trainers come to in `period` "
        "steps of `inner`; to begin with, {\"type\": \"delayed_nesterov\", \"lr\": 0.7, \"momentum\": 0.9, "
@@ -273,7 +273,7 @@ TEST_CASE("each wrong value has its one line") {
        "policy.inner.eps: no key of type 'sgd'; valid keys: type, lr, weight_decay, momentum, nesterov, "
        "schedule"},
       {R"({"policy": {"type": "diloco", "inner": {"schedule": {"type": "cosine"}}}, "optimizer": {}})",
-       "policy.inner.schedule.total_steps: is needed by type 'cosine'"},
+       "policy.inner.schedule.total_steps: is required by type 'cosine'"},
       {R"({"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {}})",
        "policy.clip: is for gradients; under this policy trainers push differences of parameters"},
       {R"({"policy": {"type": "async_diloco"}, "optimizer": {}, "groups": [{"match": "w"}]})",
@@ -284,31 +284,29 @@ TEST_CASE("each wrong value has its one line") {
        "give "
        "it at the top level too"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "locked"}}]})",
-       "groups[0].policy.type: must be \"diloco\", as the top level's is, whose trainers take steps of the "
-       "whole model by themselves"},
+       "groups[0].policy.type: must be \"diloco\", like the top level's policy, under which local steps "
+       "cover the whole model"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"quorum": 2}}]})",
-       "groups[0].policy.type: must be \"diloco\", as the top level's is, whose trainers take steps of the "
-       "whole model by themselves"},
+       "groups[0].policy.type: must be \"diloco\", like the top level's policy, under which local steps "
+       "cover the whole model"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco", "period": 9}}]})",
-       "groups[0].policy.period: is the top level's: a trainer's steps are of the whole model, and each "
-       "group "
-       "is a part of it that it exchanges"},
+       "groups[0].policy.period: belongs to the top level: local steps cover the whole model, and each group "
+       "is a part of it that trainers exchange"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w", "policy": {"type": "diloco", "clip": {"value": 1}}}]})",
        "groups[0].policy.clip: is for gradients; under this policy trainers push differences of parameters"},
       {R"({"policy": {"type": "diloco", "period": 9, "delay": 3}, "optimizer": {}, "groups": [{"match": "v"}, {"match": "w"}]})",
-       "policy.delay: must be below period / fragments (3), of which the groups make 3: what came of one "
-       "push "
-       "is taken over before the next one"},
+       "policy.delay: must be below period / fragments (3), of which the groups make 3: the result of a push "
+       "is applied before the next push"},
       {R"({"policy": {"type": "diloco", "period": 2}, "optimizer": {}, "groups": [{"match": "v"}, {"match": "w"}]})",
        "groups: and what they leave are 3 fragments, and may be at most policy.period (2) and 256: each is "
        "pushed once in so many steps"},
       {R"({"policy": {"type": "diloco", "period": 3, "fragments": 4}, "optimizer": {}})",
-       "policy.fragments: must be at most period (3): each is pushed once in so many steps"},
+       "policy.fragments: must be at most period (3): each is pushed once per period"},
       {R"({"policy": {"type": "diloco", "period": 50, "fragments": 4, "delay": 12}, "optimizer": {}})",
-       "policy.delay: must be below period / fragments (12): what came of one push is taken over before the "
-       "next one"},
+       "policy.delay: must be below period / fragments (12): the result of a push is applied before the "
+       "next push"},
       {R"({"policy": {"type": "diloco", "period": 50, "blend": 0.5}, "optimizer": {}})",
-       "policy.blend: goes with a delay: without one a trainer takes no step between a push and its result"},
+       "policy.blend: requires a delay: without one a trainer takes no step between a push and its result"},
       {R"({"policy": {"type": "diloco", "delay": 1, "blend": 1}, "optimizer": {}})",
        "policy.blend: must be a number of at least 0 and less than 1, not 1"},
       {R"({"policy": {"type": "diloco", "deltas": "topk"}, "optimizer": {}})",
@@ -352,14 +350,14 @@ TEST_CASE("each wrong value has its one line") {
   CHECK(problem(text) == message);
 }
 
-TEST_CASE("what ends a round that takes too long goes with a limit for it") {
+TEST_CASE("limits on a slow round require a setting that they apply to") {
   CHECK(read(R"({"policy": {"type": "sync", "round_timeout_ms": 9, "on_timeout": "fail"}})").ok());
   const auto alone = read(R"({"policy": {"type": "sync", "on_timeout": "fail"}})");
   REQUIRE_FALSE(alone.ok());
-  CHECK(alone.message() == "policy.on_timeout: goes with round_timeout_ms");
+  CHECK(alone.message() == "policy.on_timeout: requires round_timeout_ms");
 }
 
-TEST_CASE("each wrong model has its one line") {
+TEST_CASE("each wrong model gets its one-line error") {
   auto [model, message] = GENERATE(table<std::string, std::string>({
       {R"(null)", "model: must be an object, not null"},
       {R"({})", "model: needs 'tensors', 'tables' or 'file'"},
@@ -405,7 +403,7 @@ TEST_CASE("flags override the file") {
   CHECK(config.limits.drainMs == 8);
 }
 
-TEST_CASE("an error names the file or the flag that is to blame") {
+TEST_CASE("an error names the file or the flag that caused it") {
   CHECK(problemWith({.listen = {"tcp://a:1", "a:2"}, .insecure = true}) ==
         "--listen a:2: listen[1]: address 'a:2': unknown scheme; write tcp://HOST:PORT, "
         "tls://HOST:PORT or unix:///PATH");
@@ -434,7 +432,7 @@ TEST_CASE("an error names the file or the flag that is to blame") {
         "'" + dir.file("none.json") + "': cannot open: No such file or directory");
 }
 
-TEST_CASE("devices are written in one way each") {
+TEST_CASE("device names have one canonical form each") {
   for (std::string text : {"auto", "cpu", "cuda:0", "cuda:63"}) {
     auto device = parseDevice(text);
     PSD_REQUIRE_OK(device);

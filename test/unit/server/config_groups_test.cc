@@ -22,7 +22,7 @@ ModelSpec modelWith(const std::vector<std::string>& names) {
   return model;
 }
 
-TEST_CASE("groups have what the top level has, but for what they say") {
+TEST_CASE("groups inherit from the top level what they do not set") {
   const auto groups = groupsOf(R"({
     "policy": {"type": "locked"}, "optimizer": {"type": "sgd", "lr": 0.5},
     "groups": [{"match": "fc*", "policy": {"type": "hogwild"}},
@@ -58,7 +58,8 @@ TEST_CASE("where trainers take the steps, their optimizer is named, and the daem
   CHECK(diloco[0].policy.local.arrivals == 1);
 }
 
-TEST_CASE("without rounds so many pushes are one as the optimizer's delay says, or the policy") {
+TEST_CASE(
+    "without rounds the number of pushes per update comes from the optimizer's delay, or from the policy") {
   const auto arrivals = [](const std::string& learners, const std::string& optimizer) {
     const auto groups = groupsOf(R"({"policy": {"type": "async_diloco", "period": 50)" + learners +
                                  R"(}, "optimizer": {"type": )" + optimizer + "}}");
@@ -72,7 +73,7 @@ TEST_CASE("without rounds so many pushes are one as the optimizer's delay says, 
   CHECK(arrivals(R"(, "learners": 3)", R"("sgd")") == 3);
 }
 
-TEST_CASE("fragments are groups that the policy makes by itself") {
+TEST_CASE("fragments are groups that the policy makes automatically") {
   const auto groups = groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"},
                                               "fragments": 3, "delay": 4, "blend": 0.5},
                                    "optimizer": {"type": "sgd", "lr": 0.7}})");
@@ -92,7 +93,7 @@ TEST_CASE("fragments are groups that the policy makes by itself") {
         "policy.fragments: 3, and model 'net' has 2 tensors, each of which is in one of them; take fewer");
 }
 
-TEST_CASE("written groups are fragments where trainers exchange what their steps came to") {
+TEST_CASE("explicit groups are fragments where trainers exchange the result of their steps") {
   const auto groups =
       groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"}, "delay": 4},
                                    "optimizer": {"type": "sgd", "lr": 0.7},
@@ -123,7 +124,7 @@ TEST_CASE("written groups are fragments where trainers exchange what their steps
   CHECK_FALSE(alone[0].fragment);
 }
 
-TEST_CASE("repeated blocks go to fragments in turn, and what is not repeated fills the smallest") {
+TEST_CASE("repeated blocks are distributed over fragments in turn, and the rest fills the smallest") {
   const auto tensor = [](std::string name, uint64_t elements) {
     return TensorSpec{std::move(name), DType::f32, {elements}};
   };
@@ -132,7 +133,7 @@ TEST_CASE("repeated blocks go to fragments in turn, and what is not repeated fil
                    tensor("layers.1.in", 30), tensor("layers.1.out", 20), tensor("layers.2.in", 50),
                    tensor("head", 90), tensor("scale", 1)}};
   CHECK(planFragments(model, 2) == std::vector<uint32_t>{0, 0, 0, 1, 1, 0, 1, 1});
-  // Fewer blocks than fragments: each tensor by itself, the largest first.
+  // Fewer blocks than fragments: each tensor separately, the largest first.
   CHECK(planFragments(model, 4) == std::vector<uint32_t>{1, 3, 2, 3, 3, 2, 0, 1});
   CHECK(planFragments(model, 1) == std::vector<uint32_t>(8));
 }
@@ -148,7 +149,7 @@ TEST_CASE("a tensor belongs to the first group that matches it") {
   CHECK(all->ofTensor == std::vector<uint32_t>{0, 1});
 }
 
-TEST_CASE("a group without a tensor is refused with its path") {
+TEST_CASE("a group without a tensor is rejected with its path") {
   const auto groups = groupsOf(R"({"groups": [{"match": "*"}, {"match": "fc*"}]})");
   const auto shadowed = assignGroups(modelWith({"fc1"}), groups);
   REQUIRE_FALSE(shadowed.ok());
@@ -161,7 +162,7 @@ TEST_CASE("a group without a tensor is refused with its path") {
         "groups[0].match: x y? matches no tensor of model 'net', whose tensors are a ... b");
 }
 
-TEST_CASE("what an aggregator names is there, or refused with its path") {
+TEST_CASE("names in an aggregator exist, or are rejected with their path") {
   for (const std::string fragments : {"", R"(, "fragments": 2)"}) {
     const auto groups =
         groupsOf(R"({"policy": {"type": "diloco", "aggregator": {"type": "rda", "direct": ["em*", "x"]})" +
@@ -175,7 +176,7 @@ TEST_CASE("what an aggregator names is there, or refused with its path") {
   }
 }
 
-TEST_CASE("delayed_nesterov is not for tables, whose rows miss updates") {
+TEST_CASE("delayed_nesterov is rejected for tables, whose rows miss updates") {
   ModelSpec model = modelWith({"w"});
   model.tables = {{"item", 4, {}}};
   const auto refused = assignGroups(

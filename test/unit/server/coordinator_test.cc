@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 const ModelSpec kModel{"net", {{"w", DType::f32, {8}}}};
 const ModelSpec kOther{"other", {{"w", DType::f32, {9}}}};
 
-/// A hosting side without parameters, which notes what it is told. Owned by one thread.
+/// A hosting side without parameters, which records the calls. Owned by one thread.
 class FakeHosting final : public Hosting {
  public:
   kj::Promise<Status> provide(ModelSpec model) override {
@@ -72,12 +72,12 @@ class FakeHosting final : public Hosting {
 
   std::optional<ModelSpec> hosted;
   Status mayTrainAnswer;
-  std::shared_ptr<SessionCounters> newest;  // of the process that began last
+  std::shared_ptr<SessionCounters> newest;  // of the process that started last
   std::set<SessionId> countedIn;
   std::vector<Step> dropped;
   int assignments = 0;
   std::optional<Departed> kept;
-  bool slowDisk = false;  // what is to be kept is never kept
+  bool slowDisk = false;  // durable writes never complete
   GuardedSamples plan;
   std::vector<std::string> told;
 
@@ -118,7 +118,7 @@ struct World {
   Coordinator coordinator;
 };
 
-TEST_CASE("Coordinator: values that a trainer had at a daemon before are told of with its step") {
+TEST_CASE("Coordinator: values that a trainer had at a previous daemon are reported with its step") {
   World world;
   const SessionGrant first = world.mustJoin(0, 1, 11);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, Step{812})));
@@ -128,7 +128,7 @@ TEST_CASE("Coordinator: values that a trainer had at a daemon before are told of
         std::string::npos);
 }
 
-TEST_CASE("Coordinator: the first trainer brings the values, and the next one when it is lost") {
+TEST_CASE("Coordinator: the first trainer is the initializer, and the next one when it is lost") {
   World world;
   const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
   CHECK(first.role == Role::bringValues);
@@ -145,7 +145,7 @@ TEST_CASE("Coordinator: the first trainer brings the values, and the next one wh
   CHECK(world.mustJoin(0, 2, 13).role == Role::go);
 }
 
-TEST_CASE("Coordinator: who hangs up before it hears that it is in has its rank free again") {
+TEST_CASE("Coordinator: a trainer that disconnects before its join is answered frees its rank") {
   World world({.exitWhenDone = true, .keepsRanks = true});
   world.hosting.slowDisk = true;
   const SessionGrant left = world.mustJoin(0, 2, 11);
@@ -157,7 +157,7 @@ TEST_CASE("Coordinator: who hangs up before it hears that it is in has its rank 
   CHECK(world.status().trainers.empty());
 }
 
-TEST_CASE("Coordinator: a model that nobody brought values to goes with the last trainer") {
+TEST_CASE("Coordinator: a model that was not initialized is dropped with the last trainer") {
   World world;
   const SessionGrant only = world.mustJoin(0, 1, 11);
   CHECK(world.hosting.hosted);
@@ -167,7 +167,7 @@ TEST_CASE("Coordinator: a model that nobody brought values to goes with the last
   CHECK(world.join(1, 2, 13).error().code == ErrorCode::modelMismatch);
 }
 
-TEST_CASE("Coordinator: the hosting side is told of processes and their sessions, in order") {
+TEST_CASE("Coordinator: the hosting side is notified of processes and their sessions, in order") {
   using Told = std::vector<std::string>;
   World world({.grace = milliseconds(500)});
   const SessionGrant first = world.mustJoin(0, 2, 11), other = world.mustJoin(1, 2, 12);
@@ -175,7 +175,7 @@ TEST_CASE("Coordinator: the hosting side is told of processes and their sessions
   CHECK(world.hosting.countedIn == std::set{first.trainer.session, other.trainer.session});
 
   world.coordinator.disconnected(first.trainer.session, first.attachment);
-  const SessionGrant back = world.mustJoin(0, 2, 11);  // within the grace: the session goes on
+  const SessionGrant back = world.mustJoin(0, 2, 11);  // within the grace period: the session continues
   CHECK(back.resumed);
   CHECK(back.trainer.session == first.trainer.session);
   CHECK(back.attachment == first.attachment + 1);
@@ -227,7 +227,7 @@ TEST_CASE("Coordinator: only its owner resumes a session and attaches to it") {
   CHECK(back->resumed);
 }
 
-TEST_CASE("Coordinator: a trainer that an operator removes is told so") {
+TEST_CASE("Coordinator: a trainer that an operator removes receives that reason") {
   World world;
   const SessionGrant first = world.mustJoin(0, 1, 11);
   CHECK(first.epoch->check(first.attachment).ok());
@@ -241,7 +241,7 @@ TEST_CASE("Coordinator: a trainer that an operator removes is told so") {
   CHECK(removed->by == "token 'ops' at 10.0.0.9:9");
 }
 
-TEST_CASE("Coordinator: a lost process that comes back is known, another one takes its place") {
+TEST_CASE("Coordinator: a lost process that rejoins is recognized, another one replaces it") {
   using Told = std::vector<std::string>;
   World world;
   const SessionGrant other = world.mustJoin(1, 2, 10);
@@ -263,7 +263,7 @@ TEST_CASE("Coordinator: a lost process that comes back is known, another one tak
   CHECK(world.hosting.takeTold() == Told{"no session of 2", "ends 2", "begins 3", "session of 3"});
 }
 
-TEST_CASE("Coordinator: a trainer that is not heard of for a lease is lost") {
+TEST_CASE("Coordinator: a trainer without a heartbeat within its lease is lost") {
   World world;
   const SessionGrant heard = world.mustJoin(0, 2, 11);
   const auto counters = world.hosting.newest;
@@ -278,16 +278,16 @@ TEST_CASE("Coordinator: a trainer that is not heard of for a lease is lost") {
   CHECK(heard.epoch->attachment != SessionEpoch::kEnded);
 }
 
-TEST_CASE("Coordinator: whom the hosting side refuses is not in") {
+TEST_CASE("Coordinator: a trainer that the hosting side rejects is not admitted") {
   World world;
   world.hosting.mayTrainAnswer = Status(ErrorCode::rankTaken, "taken over");
   CHECK(world.join(0, 1, 11).error().code == ErrorCode::rankTaken);
   CHECK(world.hosting.takeTold().empty());
-  CHECK_FALSE(world.hosting.hosted);  // nobody claims it
+  CHECK_FALSE(world.hosting.hosted);  // not claimed
   CHECK(world.status().trainers.empty());
 }
 
-TEST_CASE("Coordinator: the run ends when all have come and gone, once that is kept") {
+TEST_CASE("Coordinator: the run ends when all trainers have joined and left, once that is durable") {
   World world({.exitWhenDone = true, .keepsRanks = true});
   const SessionGrant first = world.mustJoin(0, 2, 11);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
@@ -302,35 +302,34 @@ TEST_CASE("Coordinator: the run ends when all have come and gone, once that is k
   CHECK(world.join(0, 2, 13).error().code == ErrorCode::shuttingDown);
 }
 
-TEST_CASE("Coordinator: a run goes on where a daemon before kept who was done") {
+TEST_CASE("Coordinator: a run resumes if a previous daemon saved which ranks were done") {
   const TestLoop loop;
   FakeHosting hosting;
   DaemonMetrics metrics;
   RunTerms terms = World::completed({.worldSize = 2, .exitWhenDone = true, .keepsRanks = true});
-  SECTION("with the trainers that are left") {
+  SECTION("with the remaining trainers") {
     Coordinator coordinator(terms, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}}}}));
     CHECK_FALSE(coordinator.end().requested());
   }
-  SECTION("to its end where none is left") {
+  SECTION("and ends if none is left") {
     Coordinator coordinator(terms, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}, Rank{1}}}}));
     CHECK(coordinator.end().requested());
   }
-  SECTION("without an end where none is configured, as with the daemon that they left") {
+  SECTION("without an end if none is configured, as with the daemon that they left") {
     terms.exitWhenDone = false;
     Coordinator coordinator(terms, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}, Rank{1}}}}));
     CHECK_FALSE(coordinator.end().requested());
   }
-  SECTION("not where that was another world") {
+  SECTION("not if that had another world size") {
     Coordinator coordinator(terms, hosting, metrics);
     CHECK_FALSE(coordinator.begin({.hasValues = true, .departed = Departed{3, {Rank{0}}}}));
   }
 }
 
-TEST_CASE(
-    "Coordinator: samples of a trainer that is gone go to another, and what it pushes of them is dropped") {
+TEST_CASE("Coordinator: samples of a departed trainer go to another, and its pushes of them are dropped") {
   World world;
   const SessionGrant first = world.mustJoin(0, 2, 11);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
@@ -344,7 +343,7 @@ TEST_CASE(
 
   auto waits = samples.take(second.trainer.session, request);
   CHECK_FALSE(world.loop.resolved(waits));
-  CHECK(world.hosting.countedIn == std::set{first.trainer.session});  // nobody waits for one that waits
+  CHECK(world.hosting.countedIn == std::set{first.trainer.session});  // one that waits is not waited for
   world.coordinator.disconnected(first.trainer.session, first.attachment);
   const auto handed = world.loop.wait(kj::mv(waits));
   PSD_REQUIRE_OK(handed);
@@ -358,7 +357,7 @@ TEST_CASE(
   CHECK(world.loop.wait(samples.take(second.trainer.session, next))->finished);
 }
 
-TEST_CASE("Coordinator: samples are told of once a daemon after this one would know whose they are") {
+TEST_CASE("Coordinator: samples are announced once their assignment would survive a restart") {
   World world;
   const SessionGrant first = world.mustJoin(0, 1, 11);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
@@ -369,7 +368,7 @@ TEST_CASE("Coordinator: samples are told of once a daemon after this one would k
   CHECK(world.hosting.assignments == 1);
 }
 
-TEST_CASE("Coordinator: at the end whoever waits is told, and restarting keeps trainers in") {
+TEST_CASE("Coordinator: at the end all waiters are notified, and a restart keeps trainers joined") {
   World world;
   const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
   auto waits = world.coordinator.awaitModel(second.trainer.session);
@@ -386,7 +385,7 @@ TEST_CASE("Coordinator: at the end whoever waits is told, and restarting keeps t
   CHECK_FALSE(world.coordinator.close());
 }
 
-TEST_CASE("Coordinator: trainers that step aside for a move go on here when it is given up") {
+TEST_CASE("Coordinator: trainers quiesced for a move continue here when it is abandoned") {
   World world;
   const SessionGrant first = world.mustJoin(0, 3, 11), second = world.mustJoin(1, 3, 12);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
@@ -403,7 +402,7 @@ TEST_CASE("Coordinator: trainers that step aside for a move go on here when it i
   CHECK_FALSE(world.loop.resolved(one));
   CHECK_FALSE(world.loop.resolved(all));
   CHECK(world.coordinator.pause().missing() == "1");
-  CHECK(world.hosting.countedIn == std::set{second.trainer.session});  // who is aside is not waited for
+  CHECK(world.hosting.countedIn == std::set{second.trainer.session});  // a quiesced one is not waited for
   CHECK(world.join(2, 3, 13).error().code == ErrorCode::unavailable);
   auto other = world.coordinator.stepAside(second.trainer.session, 77, "");
   PSD_REQUIRE_OK(world.loop.wait(kj::mv(all)));
@@ -414,11 +413,11 @@ TEST_CASE("Coordinator: trainers that step aside for a move go on here when it i
   CHECK(world.loop.wait(kj::mv(other)).value().empty());
   CHECK(world.hosting.countedIn == std::set{first.trainer.session, second.trainer.session});
   PSD_REQUIRE_OK(world.join(2, 3, 13));
-  // Of a move that is over, or was never heard of.
+  // Of a move that is over, or is unknown.
   CHECK(world.loop.wait(world.coordinator.stepAside(first.trainer.session, 77, "")).value().empty());
 }
 
-TEST_CASE("Coordinator: all that are in step aside, and are told where the model is") {
+TEST_CASE("Coordinator: all joined trainers quiesce, and receive the model's new address") {
   World world({.grace = milliseconds(500)});
   const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
@@ -426,15 +425,16 @@ TEST_CASE("Coordinator: all that are in step aside, and are told where the model
   auto all = world.coordinator.pause().whenAllAside();
   auto one = world.coordinator.stepAside(first.trainer.session, 77, "");
   CHECK_FALSE(world.loop.resolved(one));
-  // Its connection breaks: it is not aside, and may come back, as a new trainer may not.
+  // Its connection breaks: it is not quiesced, and may rejoin; a new trainer may not join.
   one = nullptr;
   CHECK(world.hosting.countedIn.contains(first.trainer.session));
   CHECK(world.mustJoin(0, 2, 11).resumed);
   one = world.coordinator.stepAside(first.trainer.session, 77, "");
   CHECK_FALSE(world.loop.resolved(all));
-  PSD_REQUIRE_OK(world.coordinator.remove(Rank{1}, "an operator"));  // who is gone is not waited for
+  PSD_REQUIRE_OK(world.coordinator.remove(Rank{1}, "an operator"));  // a departed one is not waited for
   PSD_REQUIRE_OK(world.loop.wait(kj::mv(all)));
-  CHECK(world.join(0, 2, 11).error().code == ErrorCode::unavailable);  // from now on nobody comes back either
+  CHECK(world.join(0, 2, 11).error().code == ErrorCode::unavailable);  // from now on a known trainer cannot
+                                                                       // rejoin either
   const DaemonPlaces there{{"tcp://a:1", "unix:///a"}, {"tcp://b:1"}};
   world.coordinator.endMove(there);
   CHECK(world.loop.wait(kj::mv(one)).value() == there);
@@ -454,7 +454,7 @@ TEST_CASE("Coordinator: a trainer that cannot move keeps the model where it is")
   CHECK(world.loop.wait(kj::mv(all)).message() == "rank 4: it is tied up");
 }
 
-TEST_CASE("Coordinator: nobody waits for samples while trainers are to step aside") {
+TEST_CASE("Coordinator: no trainer waits for samples while trainers are to quiesce") {
   World world;
   const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
   PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));

@@ -16,7 +16,7 @@ namespace psd::testing {
 
 inline const std::string kCounting = R"({"type": "sgd", "lr": 1})";  // with a gradient of −1 the model counts
 
-/// One update under the lock, as a policy makes it. Its number in the log.
+/// One update under the lock, as a policy makes it. Returns its number in the log.
 inline uint64_t push(ParameterStore& store, size_t index, const Gradient& gradient, Step step,
                      UpdatePart part = UpdatePart::whole) {
   Lanes lanes = store.makeLanes();
@@ -34,8 +34,8 @@ inline std::vector<float> countingGradient(const ParameterStore& store, size_t i
   return std::vector<float>(store.shard(index).range().count, -1.f);
 }
 
-/// One counting update of all shards, as a round makes it. `written` is called with each part's number in the
-/// log, the last of which it gives.
+/// One counting update of all shards, like a round. `written` is called with each part's number in the log;
+/// returns the last.
 inline uint64_t pushRound(
     ParameterStore& store, Step step, const std::function<void(uint64_t logged)>& written = [](uint64_t) {}) {
   uint64_t logged = 0;
@@ -63,8 +63,8 @@ inline CheckpointSource lockedSource(const std::shared_ptr<ParameterStore>& stor
   return source;
 }
 
-/// A daemon's life as far as the disk goes: recovers, goes on, pushes, takes checkpoints. Until the power
-/// fails.
+/// A daemon's life as far as the disk is concerned: recovers, resumes, pushes, takes checkpoints, until the
+/// power fails.
 struct Life {
   std::unique_ptr<Durability> durability;
   std::shared_ptr<ParameterStore> store;
@@ -72,10 +72,10 @@ struct Life {
   Status refused;  // why there is no store
 
   explicit Life(Env& env, uint32_t shards = 2, const DurabilityConfig& config = logConfig()) {
-    spdlog::set_level(spdlog::level::off);  // thousands of crashes are meant
+    spdlog::set_level(spdlog::level::off);  // the thousands of crashes are intended
     refused = start(env, shards, config);
   }
-  /// False when the base could not be taken: nothing is promised then.
+  /// False if the base could not be taken: nothing is promised then.
   bool begin() { return durability->begin(lockedSource(store)).ok(); }
 
  private:
@@ -91,7 +91,7 @@ struct Life {
   }
 };
 
-/// The whole of a counting model, padding aside: every element of a shard counts the same.
+/// The whole counting model without padding: every element of a shard has the same count.
 inline std::vector<float> counts(ParameterStore& store) {
   std::vector<float> result;
   for (size_t i = 0; i < store.shardCount(); i++) {

@@ -55,7 +55,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text.replace(at, what.size(), by);
 }
 
-TEST_CASE("a plan is written and read as it is") {
+TEST_CASE("a cluster document survives a round trip") {
   CHECK(planText(samplePlan()) == kText);
   const auto read = parsePlan(kText);
   PSD_REQUIRE_OK(read);
@@ -79,15 +79,15 @@ TEST_CASE("a plan is written and read as it is") {
     PSD_REQUIRE_OK(told);
     CHECK(*told == first);
   }
-  // Of an older version, which did not say so.
+  // Of an older version, which did not have the field.
   const auto older = parsePlan(replaced(kText, "\"ended\": false", "\"ended\": true"));
   PSD_REQUIRE_OK(older);
   CHECK(older->saved);
 }
 
-TEST_CASE("each wrong document has its one line") {
+TEST_CASE("each invalid document gets its one-line error") {
   const auto [what, by, message] = GENERATE(table<std::string, std::string, std::string>({
-      {"psd plan", "psd model", "format: must be \"psd plan\": this is no plan of psd"},
+      {"psd plan", "psd model", "format: must be \"psd plan\": this is not a cluster document of psd"},
       {"\"format_version\": 1", "\"format_version\": 2",
        "format_version: must be 1, not 2: it was written by another version of psd"},
       {"\"ended\"", "\"endet\"", "endet: unknown key; did you mean 'ended'?"},
@@ -130,18 +130,19 @@ TEST_CASE("each wrong document has its one line") {
   }));
   const auto read = parsePlan(replaced(kText, what, by));
   REQUIRE_FALSE(read.ok());
-  CHECK(read.message() == "the plan: " + message);
+  CHECK(read.message() == "the cluster document: " + message);
 }
 
-TEST_CASE("what is no document of a plan") {
-  CHECK(parsePlan("[]").message() == "the plan: must be a JSON object, not a list");
-  CHECK(parsePlan("{}").message() == "the plan: format: must be \"psd plan\": this is no plan of psd");
-  CHECK(parsePlan("").message().find("the plan, line 1") == 0);
-  CHECK(parsePlan(kText.substr(0, 200)).message().find("the plan, line ") == 0);
+TEST_CASE("text that is not a cluster document") {
+  CHECK(parsePlan("[]").message() == "the cluster document: must be a JSON object, not a list");
+  CHECK(parsePlan("{}").message() ==
+        "the cluster document: format: must be \"psd plan\": this is not a cluster document of psd");
+  CHECK(parsePlan("").message().find("the cluster document, line 1") == 0);
+  CHECK(parsePlan(kText.substr(0, 200)).message().find("the cluster document, line ") == 0);
   CHECK_FALSE(parsePlan(replaced(kText, "\"ended\": false", "\"ended\": false, \"ended\": true")).ok());
 }
 
-TEST_CASE("a standby becomes primary: a new epoch, a new history, and who was primary is forgotten") {
+TEST_CASE("a standby becomes primary: a new term, a new history, and the previous primary is removed") {
   const auto changed = withPrimary(samplePlan(), kOther, 0x99, 0x1234);
   PSD_REQUIRE_OK(changed);
   Plan expected = samplePlan();
@@ -151,7 +152,7 @@ TEST_CASE("a standby becomes primary: a new epoch, a new history, and who was pr
   CHECK(*changed == expected);
 }
 
-TEST_CASE("a standby comes and goes") {
+TEST_CASE("a standby is added and removed") {
   Plan plan = samplePlan();
   const auto without = withoutStandby(plan, 0x1234);
   PSD_REQUIRE_OK(without);
@@ -167,12 +168,12 @@ TEST_CASE("a standby comes and goes") {
   CHECK(*with == plan);
 }
 
-TEST_CASE("a change that makes no sense is refused") {
+TEST_CASE("an invalid change is rejected") {
   const Plan plan = samplePlan(), alone = withoutStandby(plan, 1).value();
   const auto places = placesOf("third");
   CHECK(withPrimary(plan, kOne, 1, 1).message() == "groups[0].primary: is that daemon already");
   CHECK(withPrimary(plan, kThird, 1, 1).message() == "groups[0].primary: is not among the daemons");
-  CHECK(withPrimary(plan, kOther, 0x77, 1).message() == "groups[0].history: a new primary begins a new one");
+  CHECK(withPrimary(plan, kOther, 0x77, 1).message() == "groups[0].history: a new primary needs a new one");
   CHECK(withPrimary(plan, kOther, 0x99, 0).message() == "proposal: 0 is no proposal");
   CHECK(withStandby(plan, kThird, places, 1).message() == "groups[0].standby: there is one already");
   CHECK(withStandby(alone, kOne, places, 1).message() == "groups[0].standby: is the primary itself");
@@ -181,7 +182,7 @@ TEST_CASE("a change that makes no sense is refused") {
   CHECK(withoutStandby(alone, 1).message() == "groups[0].standby: there is none");
 }
 
-TEST_CASE("a plan tells where the model of a run that is over has moved to") {
+TEST_CASE("the document of a run that is over names where the model has moved to") {
   const PlannedMove moved{0xfeed, {{"tcp://a:1", "unix:///a"}, {"tls://b:2"}}};
   const auto plan = withMove(samplePlan(), moved, 0x9);
   PSD_REQUIRE_OK(plan);

@@ -1,4 +1,5 @@
-// Checkpoints that hold only the rows that changed since the one before, and what is put together of them.
+// Checkpoints that hold only the rows that changed since the previous one, and the models assembled from
+// them.
 
 #include <atomic>
 #include <cstdlib>
@@ -78,7 +79,8 @@ std::string differences(ParameterStore& one, ParameterStore& other) {
   return text;
 }
 
-/// One update of each row shard with gradients of some rows of both tables, under the lock or beside others.
+/// One update of each row shard with gradients of some rows of both tables, under the lock or concurrently
+/// with others.
 void step(ParameterStore& store, Random& random, uint64_t ids, size_t count, bool live = false) {
   TestLoop loop;
   std::vector<uint64_t> drawn(count);
@@ -142,14 +144,14 @@ Checkpoint open(Env& env, uint64_t number) {
   return *std::move(opened);
 }
 
-/// The rows of a checkpoint, restored into so many row shards.
+/// The rows of a checkpoint, restored into `rowShards` row shards.
 std::shared_ptr<ParameterStore> restored(Env& env, const Checkpoint& checkpoint, uint32_t rowShards) {
   auto store = makeTables(rowShards);
   PSD_REQUIRE_OK(restoreStore(env, checkpoint, *store));
   return store;
 }
 
-TEST_CASE("a chain of checkpoints holds the rows as they are, in any number of row shards") {
+TEST_CASE("a chain of checkpoints restores the rows exactly, into any number of row shards") {
   const uint64_t seed = GENERATE(range(0, 6));
   Random random(seed);
   MemoryEnv env;
@@ -181,14 +183,14 @@ TEST_CASE("a chain of checkpoints holds the rows as they are, in any number of r
   CHECK(store->rowShard(0).tables()[1].counts->evicted > 0);
 }
 
-TEST_CASE("a chain is exact though updates go on while each of its checkpoints is taken") {
+TEST_CASE("a chain is exact though updates continue while each of its checkpoints is taken") {
   const bool live = GENERATE(false, true);
   INFO("live " << live);
   MemoryEnv env;
   const auto store = makeTables(2);
   setRules(*store);
   Checkpointer checkpointer(env, configOf(20), sourceOf(store, live), 1);
-  { const testing::TestLoop first; }  // fills tables of kj, whose guard ThreadSanitizer does not see
+  { const testing::TestLoop first; }  // fills kj's static tables, whose guard ThreadSanitizer does not see
   std::atomic<bool> done{false};
   std::vector<std::thread> pushing;
   for (uint64_t seed = 0; seed < 2; seed++) {
@@ -208,7 +210,7 @@ TEST_CASE("a chain is exact though updates go on while each of its checkpoints i
   CHECK(differences(*store, *restored(env, checkpoint, 2)) == "");
 }
 
-TEST_CASE("a checkpoint of few changed rows takes little, and none where nothing changed") {
+TEST_CASE("a checkpoint of few changed rows is small, and of none empty") {
   MemoryEnv env;
   const auto store = makeTables(2);
   Random random(3);
@@ -234,7 +236,7 @@ TEST_CASE("a checkpoint of few changed rows takes little, and none where nothing
   CHECK(rowsOf(*restored(env, open(env, 3), 2)) == rowsOf(*store));
 }
 
-TEST_CASE("bases are kept as long as something goes on from them") {
+TEST_CASE("bases are kept as long as a checkpoint depends on them") {
   MemoryEnv env;
   const auto store = makeTables(2);
   Random random(4);
@@ -249,7 +251,7 @@ TEST_CASE("bases are kept as long as something goes on from them") {
   }
 }
 
-/// The text of the Error with which a checkpoint is refused.
+/// The text of the Error with which a checkpoint is rejected.
 std::string refusal(Env& env, uint64_t number) {
   const auto opened = openCheckpoint(env, checkpointPath("/data", number));
   REQUIRE_FALSE(opened.ok());
@@ -257,8 +259,7 @@ std::string refusal(Env& env, uint64_t number) {
   return opened.message();
 }
 
-TEST_CASE(
-    "a base that is missing, damaged or another one is told of in one line, and an older chain is taken") {
+TEST_CASE("a missing, damaged or different base is reported in one line, and an older chain is used") {
   MemoryEnv env;
   const auto store = makeTables(1);
   Random random(5);
@@ -281,15 +282,15 @@ TEST_CASE(
   damaged[damaged.size() / 2] ^= 1;
   env.put(rows, damaged);
   CHECK(refusal(env, 4).find(
-            "'/data/checkpoint-0000000004' goes on from '/data/checkpoint-0000000003', which cannot "
+            "'/data/checkpoint-0000000004' is based on '/data/checkpoint-0000000003', which cannot "
             "be used: '" +
             rows + "' is damaged: its checksum is") == 0);
   env.put(rows, whole);
   env.put(manifest, textOf(checkpointPath("/data", 1) + "/manifest.json"));
-  CHECK(refusal(env, 4).find("is another one than it was then") != std::string::npos);
+  CHECK(refusal(env, 4).find("is not the one that was recorded") != std::string::npos);
   PSD_REQUIRE_OK(env.remove(manifest));
   CHECK(refusal(env, 4) ==
-        "'/data/checkpoint-0000000004' goes on from '/data/checkpoint-0000000003', which is not there");
+        "'/data/checkpoint-0000000004' is based on '/data/checkpoint-0000000003', which does not exist");
   const auto newest = newestCheckpoint(env, "/data");
   PSD_REQUIRE_OK(newest);
   REQUIRE(newest->checkpoint);
@@ -348,7 +349,7 @@ TEST_CASE("more evicted rows than are remembered make a row shard's next checkpo
   CHECK(rowsOf(*restored(env, open(env, 2), 1)) == rowsOf(*store));
 }
 
-TEST_CASE("a table is exported out of a chain as out of one checkpoint") {
+TEST_CASE("a table is exported from a chain like from one checkpoint") {
   MemoryEnv env;
   const auto store = makeTables(3);
   setRules(*store);

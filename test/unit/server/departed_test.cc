@@ -13,7 +13,7 @@ using namespace testing;
 
 const Departed kTwoOfThree{3, {Rank{0}, Rank{2}}};
 
-TEST_CASE("who has come and gone: the file's bytes") {
+TEST_CASE("finished ranks: the file's bytes") {
   const std::string text = formatDeparted(kTwoOfThree);
   const std::string version = PSD_VERSION;
   const std::string expected = R"({
@@ -33,7 +33,7 @@ TEST_CASE("who has come and gone: the file's bytes") {
   CHECK(*read == kTwoOfThree);
 }
 
-TEST_CASE("who has come and gone: no byte can be changed or be missing") {
+TEST_CASE("finished ranks: a changed or missing byte is detected") {
   const std::string text = formatDeparted(kTwoOfThree);
   for (size_t i = 0; i < text.size(); i++) {
     INFO("byte " << i);
@@ -47,7 +47,7 @@ TEST_CASE("who has come and gone: no byte can be changed or be missing") {
   CHECK(beyond.message() == "'/data/trainers.json' cannot be read: departed: must be ranks below world_size");
 }
 
-TEST_CASE("who has come and gone is kept whatever a crash leaves") {
+TEST_CASE("finished ranks are kept whatever a crash leaves") {
   const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
   const Departed first{3, {Rank{0}}};
   bool done = false;
@@ -69,7 +69,7 @@ TEST_CASE("who has come and gone is kept whatever a crash leaves") {
   }
 }
 
-/// What a daemon that goes on as `resume` says is told, where one before it kept kTwoOfThree.
+/// What a daemon started with `resume` reads, after a previous one saved kTwoOfThree.
 std::optional<Departed> told(MemoryEnv& env, const std::string& resume) {
   DurabilityConfig config;
   config.type = DurabilityConfig::Type::checkpoint;
@@ -82,7 +82,7 @@ std::optional<Departed> told(MemoryEnv& env, const std::string& resume) {
   return *departed;
 }
 
-TEST_CASE("who has come and gone counts for the daemon that goes on, and for no other") {
+TEST_CASE("finished ranks count for the daemon that resumes, and for no other") {
   MemoryEnv env;
   CHECK(told(env, "auto") == std::nullopt);
   PSD_REQUIRE_OK(writeDeparted(env, "/data", kTwoOfThree));

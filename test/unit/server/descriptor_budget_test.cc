@@ -18,7 +18,7 @@ DaemonConfig listeningOn(const std::vector<std::string>& addresses) {
   return config;
 }
 
-TEST_CASE("connections get the descriptors that the daemon's own work does not need") {
+TEST_CASE("connections get the descriptors that the daemon itself does not need") {
   CHECK(DescriptorBudget{100, 40, 1}.connectionsMax() == 60);
   CHECK(DescriptorBudget{101, 40, 2}.connectionsMax() == 30);
   CHECK(DescriptorBudget{41, 40, 1}.connectionsMax() == 1);
@@ -35,7 +35,7 @@ TEST_CASE("connections get the descriptors that the daemon's own work does not n
   }
 }
 
-TEST_CASE("what is kept grows with the event loops, the addresses and what is open already") {
+TEST_CASE("the reserve grows with the event loops, the addresses and the open descriptors") {
   const DaemonConfig one = listeningOn({"tcp://localhost:5500"});
   const DescriptorBudget base = shareDescriptors(one, 1024, 5);
   CHECK(base.limit == 1024);
@@ -55,7 +55,7 @@ TEST_CASE("a connection over a Unix socket may take a ring's descriptor too") {
   CHECK(shareDescriptors(both, 1024, 5).perConnection == 1);
 }
 
-TEST_CASE("who asks for more connections than fit is told how to get them, in one line") {
+TEST_CASE("a limit with more connections than fit gets a one-line hint how to raise it") {
   const DescriptorBudget budget{64, 46, 1};
   CHECK(budget.shortfall(18).empty());
   const std::string line = budget.shortfall(19);
@@ -67,7 +67,7 @@ TEST_CASE("who asks for more connections than fit is told how to get them, in on
   CHECK(DescriptorBudget{}.shortfall(UINT32_MAX).empty());
 }
 
-TEST_CASE("a limit that leaves no connection at all is an error that names the one that would do") {
+TEST_CASE("a limit that leaves no connection is an error that names a sufficient one") {
   PSD_REQUIRE_OK((DescriptorBudget{47, 46, 1}.check()));
   const Status none = DescriptorBudget{46, 46, 1}.check();
   REQUIRE_FALSE(none.ok());
@@ -77,7 +77,7 @@ TEST_CASE("a limit that leaves no connection at all is an error that names the o
   }
 }
 
-TEST_CASE("a ring takes one of the descriptors that are left for rings, until its memory is gone") {
+TEST_CASE("a ring takes one of the descriptors left for rings, until its memory is freed") {
   const auto bytes = ByteBudget::make(1 << 20), files = ByteBudget::make(1);
   const Limits limits;
   auto first = SharedRing::make(4096, limits, *bytes, *files);
@@ -96,7 +96,7 @@ TEST_CASE("a ring takes one of the descriptors that are left for rings, until it
   PSD_REQUIRE_OK(SharedRing::make(4096, limits, *bytes, *files));
 }
 
-TEST_CASE("this process has some descriptors, and keeps more than are open") {
+TEST_CASE("this process has some descriptors, and reserves more than are open") {
   const DescriptorBudget own = ownDescriptors(listeningOn({"tcp://localhost:5500"}));
   CHECK(own.limit > 0);
   CHECK(own.kept > 3 + 6);

@@ -39,7 +39,7 @@ TEST_CASE("an engine with every key") {
   CHECK(engine.etcd.tls.key == "c.key");
 }
 
-TEST_CASE("each wrong engine has its one line") {
+TEST_CASE("each wrong engine gets its one-line error") {
   const std::string prefixMessage =
       "engine.prefix: is needed: what the keys of this model, and of no other, begin with, as "
       "\"/psd/mnist\": '/', "
@@ -55,7 +55,8 @@ TEST_CASE("each wrong engine has its one line") {
       {R"("prefix": "/psd")",
        "engine.endpoints: must hold 1 to 16 addresses of members of etcd, as \"http://10.0.0.1:2379\""},
       {R"("prefix": "/psd", "endpoints": ["http://a", "a:2379"])",
-       "engine.endpoints[1]: 'a:2379' is no address of etcd; write http://HOST:PORT or https://HOST:PORT"},
+       "engine.endpoints[1]: 'a:2379' is not an etcd address; expected http://HOST:PORT or "
+       "https://HOST:PORT"},
       {R"("prefix": "/psd", "endpoints": ["http://a", "http://a:2379"])",
        "engine.endpoints[1]: \"http://a:2379\" is listed twice"},
       {both + R"(, "type": "zookeeper")", "engine.type: must be \"etcd\", not \"zookeeper\""},
@@ -78,7 +79,7 @@ TEST_CASE("each wrong engine has its one line") {
   CHECK(loaded.message() == message);
 }
 
-TEST_CASE("a password may go in the clear where somebody says so, and to this machine") {
+TEST_CASE("a password may be sent unencrypted with an explicit opt-in, and to this machine") {
   const std::string user = R"("user": "psd", "password_file": "p")";
   PSD_REQUIRE_OK(read(
       R"({"insecure": true, "policy": {"type": "locked"}, "engine": {"prefix": "/psd", "endpoints": ["http://10.0.0.1"], )" +
@@ -88,7 +89,7 @@ TEST_CASE("a password may go in the clear where somebody says so, and to this ma
       user + "}}"));
 }
 
-TEST_CASE("each wrong replication has its one line") {
+TEST_CASE("each wrong replication gets its one-line error") {
   const std::string engine = R"("engine": {"prefix": "/psd", "endpoints": ["http://localhost"]})";
   const std::string locked = R"("policy": {"type": "locked"}, )" + engine;
   const auto [keys, message] = GENERATE_COPY(table<std::string, std::string>({

@@ -10,7 +10,7 @@ const std::string kHeader = R"("header":{"cluster_id":"324952591200643719","revi
 const std::string kEntry =
     R"({"key":"L2s=","create_revision":"2","mod_revision":"7","version":"1","value":"YmFy"})";
 
-TEST_CASE("requests are what etcd reads: base64, and numbers as texts") {
+TEST_CASE("requests have etcd's format: base64, and numbers as texts") {
   CHECK(etcd::rangeRequest("/k") == R"({"key":"L2s="})");
   CHECK(
       etcd::swapRequest("/k", 18446744073709551615u, "bar") ==
@@ -20,7 +20,7 @@ TEST_CASE("requests are what etcd reads: base64, and numbers as texts") {
   CHECK(etcd::loginRequest("a\"b", "\n") == R"({"name":"a\"b","password":"\n"})");
 }
 
-TEST_CASE("what a key holds") {
+TEST_CASE("the value of a key") {
   const auto there = etcd::readRange("{" + kHeader + ",\"kvs\":[" + kEntry + "],\"count\":\"1\"}", "/k");
   PSD_REQUIRE_OK(there);
   CHECK(there->stored == Stored{"bar", 7});
@@ -34,7 +34,7 @@ TEST_CASE("what a key holds") {
   CHECK_FALSE(etcd::readRange("{" + kHeader + ",\"kvs\":[" + kEntry + "]}", "/other").ok());
 }
 
-TEST_CASE("a swap that is refused with its own text was won before") {
+TEST_CASE("a swap that is rejected with its own text succeeded before") {
   const auto won =
       etcd::readSwap("{" + kHeader + R"(,"succeeded":true,"responses":[{"response_put":{}}]})", "/k", "x");
   PSD_REQUIRE_OK(won);
@@ -50,7 +50,7 @@ TEST_CASE("a swap that is refused with its own text was won before") {
   PSD_REQUIRE_OK(own);
   CHECK(own->won);
   CHECK(own->now == Stored{"bar", 7});
-  // A key that is not there has no text, not the empty one.
+  // A missing key has no text rather than an empty one.
   const std::string absent =
       "{" + kHeader + R"(,"responses":[{"response_range":{"header":{"revision":"9"}}}]})";
   const auto none = etcd::readSwap(absent, "/k", "");
@@ -89,7 +89,7 @@ TEST_CASE("a token") {
         "WSdHTxFxOkMhLbhm.18");
 }
 
-TEST_CASE("what etcd refuses with") {
+TEST_CASE("etcd's error replies") {
   const auto refusal = [](unsigned status, int code, const std::string& message) {
     const std::string text = R"(","code":)" + std::to_string(code) + "}";
     return etcd::readRefusal(status, R"({"error":")" + message + R"(","message":")" + message + text);

@@ -7,7 +7,7 @@ namespace psd::event_log_test {
 namespace {
 
 TEST_CASE("events are numbered, one line each, and the newest are kept") {
-  const testing::TestLoop loop;  // of which the log's promises are
+  const testing::TestLoop loop;  // on which the log's promises run
   EventLog log;
   log.add("joined", "rank 0\nof 2");
   log.add("lost", std::string(5000, 'x'));
@@ -25,7 +25,7 @@ TEST_CASE("events are numbered, one line each, and the newest are kept") {
   CHECK(log.after(0).events.back().number == 1002);
 }
 
-TEST_CASE("who waits for the next event is told of it") {
+TEST_CASE("a caller that waits for the next event is notified") {
   testing::TestLoop loop;
   EventLog log;
   auto first = log.nextAfter(0), second = log.nextAfter(1);

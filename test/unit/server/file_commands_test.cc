@@ -15,7 +15,7 @@ using namespace testing;
 
 const std::string kFolder = "/saved";
 
-/// A disk on which something happens whenever a file is about to be opened or a folder listed. Owned by one
+/// A disk on which a callback runs whenever a file is about to be opened or a folder listed. Owned by one
 /// thread.
 class BusyEnv final : public Env {
  public:
@@ -49,8 +49,7 @@ class BusyEnv final : public Env {
   uint64_t looks_ = 0;
 };
 
-/// The disk of a daemon that has made one checkpoint, and makes the next, which takes its place, when told
-/// to.
+/// The disk of a daemon that has made one checkpoint, and makes the next, which replaces it, on request.
 struct WorkingDaemon {
   WorkingDaemon() { save(); }
 
@@ -65,7 +64,7 @@ struct WorkingDaemon {
   uint64_t number = 0;
 };
 
-TEST_CASE("files are read beside a daemon that removes them") {
+TEST_CASE("files are read while a daemon removes them") {
   const std::string command = GENERATE("export", "inspect", "replay");
   const uint64_t times = GENERATE(1u, 3u);  // in a row
   uint64_t removed = 0;
@@ -88,7 +87,7 @@ TEST_CASE("files are read beside a daemon that removes them") {
   CHECK(removed > times);
 }
 
-TEST_CASE("what is damaged is told of, and what is missing for good") {
+TEST_CASE("damaged files are reported, and so are files that stay missing") {
   WorkingDaemon daemon;
   const std::string shard = checkpointPath(kFolder, 1) + "/shard-00001.safetensors";
   std::string bytes = daemon.disk.bytes(shard);
@@ -102,7 +101,7 @@ TEST_CASE("what is damaged is told of, and what is missing for good") {
   CHECK(!replay(daemon.disk, kFolder, std::nullopt, "").ok());
 }
 
-TEST_CASE("a daemon that is always faster is not waited for without end") {
+TEST_CASE("a daemon that always wins the race is not waited for endlessly") {
   WorkingDaemon daemon;
   BusyEnv env(daemon.disk, [&](uint64_t) { daemon.save(); });
   CHECK(!exportModel(env, kFolder, "", "/model.safetensors").ok());

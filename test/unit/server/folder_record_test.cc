@@ -22,13 +22,13 @@ SavedFolder standbys(DaemonId daemon, bool complete = true) {
   return {FolderRecord{daemon, 3, true, complete}};
 }
 
-/// A daemon that is started, and what it wants at once and later.
+/// A started daemon, and what it requests immediately and later.
 struct Started {
   Started(const PlanView& plan, const SavedFolder& folder, const std::string& wants = "")
       : state(kMe, kRules, now) {
     CHECK(text(state.start(plan, 0, now, folder)) == wants);
   }
-  /// What it wants of the plan in that time, reads left out.
+  /// What it requests of the cluster document within `time`, without reads.
   std::string after(milliseconds time) {
     GroupActions all;
     for (; time.count() > 0; time -= milliseconds(50)) {
@@ -47,12 +47,12 @@ struct Started {
   GroupState state;
 };
 
-TEST_CASE("who begins after a run that is over is who has all of it") {
+TEST_CASE("after a run that is over the daemon that has all of it starts the next one") {
   CHECK(beginsAfter(kRun, primarys(kPrimary, 3), kRules) == milliseconds(0));
-  CHECK(beginsAfter(kRun, standbys(kPrimary), kRules) == milliseconds(0));  // it took over after that
+  CHECK(beginsAfter(kRun, standbys(kPrimary), kRules) == milliseconds(0));  // it took over later
   CHECK(beginsAfter(kRun, standbys(kStandby), kRules) == milliseconds(3000));
   CHECK(beginsAfter(kRun, {.record = {}, .chosen = true}, kRules) == milliseconds(0));
-  // Another process, another epoch, a standby that was removed, or whose log may lack something.
+  // Another process, another term, a standby that was removed, or whose log may be incomplete.
   CHECK_FALSE(beginsAfter(kRun, primarys(kOther, 3), kRules));
   CHECK_FALSE(beginsAfter(kRun, primarys(kPrimary, 2), kRules));
   CHECK_FALSE(beginsAfter(kRun, primarys(kOther, 4), kRules));
@@ -66,7 +66,7 @@ TEST_CASE("who begins after a run that is over is who has all of it") {
   CHECK_FALSE(beginsAfter(nothing, primarys(kOther, 1), kRules));
 }
 
-TEST_CASE("from a plan that a folder told of nobody begins by itself") {
+TEST_CASE("no daemon starts automatically from a document restored from a folder") {
   EndedRun guess = kRun;
   guess.source = PlanSource::primaryFolder;
   CHECK_FALSE(beginsAfter(guess, primarys(kPrimary, 3), kRules));
@@ -84,12 +84,12 @@ TEST_CASE("from a plan that a folder told of nobody begins by itself") {
   CHECK_FALSE(isNewerThan({}));  // cannot be read
 }
 
-TEST_CASE("a plan leads on from a folder's state where it is later, or the same primary's") {
+TEST_CASE("a document continues a folder's state if it is later, or of the same primary") {
   const PlanView plan{5, 3, kPrimary, {}};
   CHECK(leadsOn(plan, {}));
   CHECK(leadsOn(plan, primarys(kPrimary, 3)));
   CHECK(leadsOn(plan, primarys(kOther, 2)));
-  CHECK(leadsOn(plan, standbys(kOther)));  // that primary's, or one's of before
+  CHECK(leadsOn(plan, standbys(kOther)));  // that primary's, or an earlier one's
   CHECK_FALSE(leadsOn({5, 2, kPrimary, {}}, standbys(kOther)));
   CHECK_FALSE(leadsOn(plan, primarys(kOther, 3)));
   CHECK_FALSE(leadsOn(plan, primarys(kOther, 7)));
@@ -98,32 +98,32 @@ TEST_CASE("a plan leads on from a folder's state where it is later, or the same 
 
 TEST_CASE("replica, rule 11: after a run that is over") {
   const PlanView over{.revision = 8, .ended = kRun};
-  SECTION("the last primary's folder begins the next one at once") {
+  SECTION("the last primary's folder starts the next one immediately") {
     GroupState state(kMe, kRules, TimePoint{});
     CHECK(text(state.start(over, 0, TimePoint{}, primarys(kPrimary, 3))) == "swap 8 4:9+none");
     CHECK(text(state.swapWon({9, 4, kMe, {}}, TimePoint{})) == "promote 4");
   }
-  SECTION("its standby's does, when the primary's has not for a while") {
+  SECTION("its standby's does if the primary's is absent for a while") {
     Started standby(over, standbys(kStandby));
     CHECK(standby.after(milliseconds(2950)) == "");
     CHECK(standby.after(milliseconds(50)) == "swap 8 4:9+none");
     CHECK(text(standby.state.swapRefused({9, 4, kOther, {}}, standby.now)) == "follow 13 in 4");
   }
-  SECTION("an older one waits, and follows who begins") {
+  SECTION("an older one waits, and follows the one that starts") {
     Started older(over, primarys(kOther, 1));
     CHECK(older.after(milliseconds(60'000)) == "");
     CHECK(text(older.state.planRead({9, 4, kStandby, {}}, older.now)) == "follow 11 in 4");
   }
-  SECTION("an operator lets it begin") {
+  SECTION("an operator lets it start") {
     Started older(over, primarys(kOther, 1));
     CHECK(text(older.state.claim(over, older.now)) == "swap 8 4:9+none");
     CHECK(text(older.state.swapWon({9, 4, kMe, {}}, older.now)) == "promote 4");
   }
-  SECTION("one without any state waits, too") {
+  SECTION("one without a state waits, too") {
     Started empty(over, {});
     CHECK(empty.after(milliseconds(60'000)) == "");
   }
-  SECTION("and begins where nothing was saved") {
+  SECTION("and starts if nothing was saved") {
     PlanView nothing = over;
     nothing.ended->saved = false;
     Started empty(nothing, {});
@@ -132,8 +132,8 @@ TEST_CASE("replica, rule 11: after a run that is over") {
   }
 }
 
-TEST_CASE("replica, rule 11: where there is no plan") {
-  SECTION("a folder's state is written down before anybody begins without it") {
+TEST_CASE("replica, rule 11: without a cluster document") {
+  SECTION("a folder's state is written before a daemon starts without a document") {
     Started stranger({}, primarys(kOther, 4), "swap 0 guess 4:13");
     PlanView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, PlanSource::primaryFolder}};
     CHECK(text(stranger.state.swapWon(told, stranger.now)) == "");
@@ -141,23 +141,23 @@ TEST_CASE("replica, rule 11: where there is no plan") {
     SECTION("and an operator decides") {
       CHECK(text(stranger.state.claim(told, stranger.now)) == "swap 1 5:9+none");
     }
-    SECTION("or who served in the plan that is gone") {
+    SECTION("or the daemon that served in the lost document") {
       CHECK(text(stranger.state.planRead({2, 6, kPrimary, {}}, stranger.now)) == "follow 7 in 6");
     }
   }
-  SECTION("a later state takes the place of another one") {
+  SECTION("a later state replaces another one") {
     PlanView told{1, 0, {}, {}, EndedRun{4, kOther, {}, true, PlanSource::primaryFolder}};
     GroupState state(kMe, kRules, TimePoint{});
     CHECK(text(state.start(told, 0, TimePoint{}, primarys(kPrimary, 5))) == "swap 1 guess 5:7");
   }
-  SECTION("one without any state begins") {
+  SECTION("one without a state starts") {
     Started empty({}, {});
     CHECK(empty.after(milliseconds(950)) == "");
     CHECK(empty.after(milliseconds(50)) == "swap 0 1:9+none");
   }
 }
 
-TEST_CASE("replica, rule 11: who has what the plan does not lead on from does not follow") {
+TEST_CASE("replica, rule 11: a daemon whose state the document does not continue does not follow") {
   Started other({5, 2, kPrimary, {}}, primarys(kOther, 6));
   CHECK(other.state.contradicts());
   CHECK(other.after(milliseconds(5000)) == "");
@@ -165,7 +165,7 @@ TEST_CASE("replica, rule 11: who has what the plan does not lead on from does no
   CHECK_FALSE(other.state.contradicts());
 }
 
-TEST_CASE("replica: who took part in a run ends with it, whoever has written that down") {
+TEST_CASE("replica: a daemon that took part in a run ends with it, whichever one has recorded the end") {
   const PlanView over{.revision = 8, .ended = kRun};
   GroupState follower(kMe, kRules, TimePoint{});
   CHECK(text(follower.start({1, 3, kPrimary, {}}, 0, TimePoint{})) == "follow 7 in 3");

@@ -15,7 +15,7 @@
 namespace psd::follower_test {
 namespace {
 
-/// A record of so many bytes and a few more.
+/// A record of slightly more than `bytes` bytes.
 std::vector<std::byte> record(uint64_t number, uint64_t bytes) {
   std::vector<std::byte> out;
   Departed departed;
@@ -52,7 +52,7 @@ void giveImage(Follower& follower, testing::MemoryEnv& disk, testing::TestLoop& 
   PSD_REQUIRE_OK(loop.wait(follower.imageDone(checkpointPath("/saved", 1))));
 }
 
-TEST_CASE("a record is taken whatever is to be kept at most, and the next one waits") {
+TEST_CASE("a record is accepted whatever the limit, and the next one waits") {
   testing::TestLoop loop;
   Follower follower(ReplicationConfig{.catchUpBytes = 1024}, noStore);
   auto waits = follower.records(record(5, 4096));
@@ -63,22 +63,22 @@ TEST_CASE("a record is taken whatever is to be kept at most, and the next one wa
   CHECK_FALSE(loop.resolved(waits));
 }
 
-TEST_CASE("what a follower could not do with what came stays what is said of it") {
+TEST_CASE("a follower keeps reporting the record or image that it could not apply") {
   testing::TestLoop loop;
   Follower follower(ReplicationConfig{}, noStore);
-  SECTION("bytes that are no record") {
+  SECTION("bytes that are not a record") {
     const auto taken = loop.wait(follower.records(std::vector<std::byte>(64, std::byte{255})));
     REQUIRE_FALSE(taken.ok());
-    CHECK(taken.message().find("is no record") != std::string::npos);
+    CHECK(taken.message().find("are not a log record") != std::string::npos);
   }
-  SECTION("a record that claims more than any daemon keeps") {
+  SECTION("a record that claims more than any daemon accepts") {
     std::vector<std::byte> bytes = record(1, 64);
     const uint64_t claimed = 8ull << 30;
     std::memcpy(bytes.data() + 8, &claimed, sizeof claimed);
     const auto taken = loop.wait(follower.records(bytes));
     REQUIRE_FALSE(taken.ok());
     CHECK(taken.error().code == ErrorCode::overloaded);
-    CHECK(taken.message().find("replication.catch_up_bytes must be as much") != std::string::npos);
+    CHECK(taken.message().find("replication.catch_up_bytes must be at least that") != std::string::npos);
   }
   SECTION("no memory for the model") { CHECK(follower.outOfMemory().error().code == ErrorCode::overloaded); }
   const auto progress = follower.progress();
@@ -86,7 +86,7 @@ TEST_CASE("what a follower could not do with what came stays what is said of it"
   CHECK(loop.wait(follower.records(record(1, 64))).message() == progress.message());
 }
 
-TEST_CASE("of a round that is not in all shards a follower keeps nothing when it takes over") {
+TEST_CASE("a follower that takes over drops a round that is not in all shards") {
   constexpr uint32_t kShards = 5;
   testing::TestLoop loop;
   testing::MemoryEnv disk;
@@ -107,7 +107,7 @@ TEST_CASE("of a round that is not in all shards a follower keeps nothing when it
   CHECK(testing::counts(*store) == std::vector<float>(kShards, parts == kShards ? 2.F : 1.F));
 }
 
-TEST_CASE("a follower that leaves takes nothing more, and what it has may still be gone on from") {
+TEST_CASE("a follower that leaves accepts nothing more, and another may still resume from what it has") {
   constexpr size_t kShards = 2;
   testing::TestLoop loop;
   testing::MemoryEnv disk;
@@ -120,14 +120,14 @@ TEST_CASE("a follower that leaves takes nothing more, and what it has may still 
   giveImage(follower, disk, loop);
   PSD_REQUIRE_OK(loop.wait(follower.records(roundRecords(*store, 1, 1, kShards))));
   follower.leave();
-  CHECK(follower.progress().message() == "the standby is about to end");
+  CHECK(follower.progress().message() == "the standby is about to exit");
   CHECK(loop.wait(follower.records(roundRecords(*store, 2, kShards + 1, kShards))).error().code ==
         ErrorCode::shuttingDown);
   PSD_REQUIRE_OK(follower.finish());
   CHECK(testing::counts(*store) == std::vector<float>(kShards, 1.F));
 }
 
-TEST_CASE("a follower that is restoring a model when the run ends holds up nobody") {
+TEST_CASE("a follower that is restoring a model when the run ends delays no daemon") {
   testing::TestLoop loop;
   testing::MemoryEnv disk;
   const auto store = testing::makeStore(2, testing::kCounting);

@@ -10,7 +10,7 @@ namespace {
 
 using testing::Random;
 
-TEST_CASE("clipped and compensated gradients change weights as a reference in double says") {
+TEST_CASE("clipped and compensated gradients change weights like a reference in double") {
   const auto backend = makeCpuBackend();
   for (size_t elements : {1, 15, 16, 33, 4095, 4096, 4097, 10007}) testing::checkChanges(*backend, elements);
 }
@@ -24,19 +24,19 @@ TEST_CASE("gradients that a codec made are changed likewise") {
   }
 }
 
-TEST_CASE("what a round combines to has its norm, and is clipped as a reference in double says") {
+TEST_CASE("the combined gradient of a round has its norm, and is clipped like a reference in double") {
   const auto backend = makeCpuBackend();
   for (size_t elements : {1, 16, 4097, 10007}) testing::checkCombinedChanges(*backend, elements);
 }
 
-TEST_CASE("what compensation makes of finite values is finite") {
+TEST_CASE("compensated finite values are finite") {
   const std::vector<float> values = testing::finiteValues();
   size_t notFinite = 0, notKept = 0;
   for (const float lambda : {1e-9f, 0.04f, 2.f, 1e9f}) {
     const ElementChange change{1, INFINITY, lambda};
     for (const float g : values) {
       for (const float w : values) {
-        if (change.compensated(g, w, w) != g) notKept++;  // nothing has moved
+        if (change.compensated(g, w, w) != g) notKept++;  // the weights did not change
         for (const float pulled : values) {
           if (!std::isfinite(change.compensated(g, w, pulled))) notFinite++;
           for (float meanSquare : {0.f, 1e-30f, 1.f, FLT_MAX}) {
@@ -51,7 +51,7 @@ TEST_CASE("what compensation makes of finite values is finite") {
   CHECK(notKept == 0);
 }
 
-TEST_CASE("the vectorised compensation of finite values is that of one element") {
+TEST_CASE("the vectorised compensation of finite values equals that of one element") {
   std::vector<float> g, w, pulled;
   for (const float one : testing::finiteValues()) {
     for (const float other : testing::finiteValues()) {
@@ -81,7 +81,7 @@ TEST_CASE("the vectorised compensation of finite values is that of one element")
   }
 }
 
-TEST_CASE("a squared norm is that of a reference in double, for huge values too") {
+TEST_CASE("a squared norm matches a reference in double, for huge values too") {
   for (size_t elements : {0, 1, 15, 16, 17, 1003}) {
     Random random(elements + 1);
     const auto values = testing::normalFloats(elements, random);

@@ -16,7 +16,7 @@ inline std::string text(const PlanView& plan) {
          (plan.standby ? std::to_string(plan.standby->value) : "none");
 }
 
-/// One word or a few for each action.
+/// One or a few words for each action.
 struct ActionText {
   std::string operator()(const group_action::Swap& it) const {
     return "swap " + std::to_string(it.expectedRevision) + " " + text(it.wanted);
@@ -54,14 +54,14 @@ struct ActionText {
   std::string operator()(const group_action::Ended& it) const { return it.alone ? "ended alone" : "ended"; }
 };
 
-/// "swap 3 1:7+9, answer 5": a plan is EPOCH:PRIMARY+STANDBY.
+/// "swap 3 1:7+9, answer 5": a document is TERM:PRIMARY+STANDBY.
 inline std::string text(const GroupActions& actions) {
   std::string all;
   for (const GroupAction& one : actions) all += (all.empty() ? "" : ", ") + std::visit(ActionText(), one);
   return all;
 }
 
-/// What the rules want while beats pass of `time` in all, in which nobody says anything.
+/// What the rules request during `time` in all without any input, beat by beat.
 inline std::string silence(GroupState& state, TimePoint& now, std::chrono::milliseconds time) {
   constexpr std::chrono::milliseconds kBeat{50};
   GroupActions all;

@@ -16,7 +16,7 @@ using namespace testing;
 
 const std::string kKey = "/psd/test/plan";
 
-/// A daemon that serves whatever it is told to. Owned by one thread.
+/// A daemon that serves on request. Owned by one thread.
 class ServingHost final : public GroupHost {
  public:
   Status serve(uint64_t) override { return {}; }
@@ -29,7 +29,7 @@ class ServingHost final : public GroupHost {
   void letTrainersGo() override {}
   bool saves() const override { return saved; }
   Result<CopyPlace> makeCopy(Env&, const Checkpoint&, uint64_t) override {
-    return Error{ErrorCode::internal, "it follows nobody"};
+    return Error{ErrorCode::internal, "it follows no primary"};
   }
   void showCopy() override {}
   void serveCopy(Followed, uint64_t) override {}
@@ -44,7 +44,7 @@ class ServingHost final : public GroupHost {
   bool saved = false;
 };
 
-/// The first daemon of a pair, which serves alone. Owned by one thread.
+/// The first daemon of a replica set, which serves alone. Owned by one thread.
 struct Serving {
   Serving() {
     member.start({});
@@ -61,7 +61,7 @@ struct Serving {
     PSD_REQUIRE_OK(plan);
     return plan->ended;
   }
-  /// Whatever was written by now has been heard.
+  /// Delivers everything that was written by now.
   void hearAll() {
     for (int i = 0; i < 10; i++) {
       const size_t watches = engine.watches();
@@ -83,7 +83,7 @@ struct Serving {
                      loop.timer()};
 };
 
-TEST_CASE("nobody is told to come over to a daemon that did not follow theirs") {
+TEST_CASE("trainers are not sent to a daemon that did not follow their primary") {
   Serving serving;
   uint64_t epoch = 0;
   auto any = serving.member.whenServing(0, DaemonId())
@@ -98,7 +98,7 @@ TEST_CASE("nobody is told to come over to a daemon that did not follow theirs") 
   CHECK_FALSE(told);
 }
 
-TEST_CASE("who has ended a run writes no plan of it again, though that is gone") {
+TEST_CASE("a daemon that has ended a run does not write its document again if that is lost") {
   Serving one;
   PSD_REQUIRE_OK(one.loop.wait(one.member.endRun("all is done")));
   CHECK(one.ended());
@@ -109,7 +109,7 @@ TEST_CASE("who has ended a run writes no plan of it again, though that is gone")
   CHECK(one.all.read(kKey).revision == 0);
 }
 
-TEST_CASE("a run ends though its plan is being written again that was gone") {
+TEST_CASE("a run ends though its lost document is being written again") {
   Serving one;
   one.engine.holdAnswers();
   const size_t swaps = one.engine.swaps();
@@ -125,7 +125,7 @@ TEST_CASE("a run ends though its plan is being written again that was gone") {
   CHECK(one.ended());
 }
 
-TEST_CASE("who serves and asks the engine for nothing tells all the same that it is away") {
+TEST_CASE("a serving daemon without a call to the engine reports all the same that it is away") {
   Serving one;
   CHECK(one.member.status().engine == "");
   one.engine.setAway(true);
@@ -140,7 +140,7 @@ class SilentConnection final : public PrimaryConnection {
   void stop() override {}
 };
 
-/// A daemon of a pair whose connection to a primary is silent. Owned by one thread.
+/// A daemon of a replica set whose connection to a primary is silent. Owned by one thread.
 struct Follows {
   TestLoop loop;
   MemoryRegister all;
@@ -180,35 +180,34 @@ struct Following : Follows {
   Plan plan;
 };
 
-TEST_CASE(
-    "who hears of its run's end tells where the model is, as the watch has learnt it, though a read hangs") {
+TEST_CASE("at its run's end a daemon announces the model's address from the watch, though a read hangs") {
   Following one;
   one.engine.holdAnswers();
   one.primary->runEnded("the model has moved");
   kj::Promise<void> never = kj::NEVER_DONE;
-  one.loop.resolved(never);  // the read is under way
+  one.loop.resolved(never);  // the read is in flight
   one.put(withMove(one.plan, {9, {{"tcp://new:1"}}}, 2));
   CHECK(one.loop.until([&] { return one.host.ended; }));
   REQUIRE(one.host.moved);
   CHECK(one.host.moved->move == 9);
 }
 
-TEST_CASE("a standby that is about to leave may go once its run is over, or its model has moved") {
+TEST_CASE("a standby that drains may leave once its run is over, or its model has moved") {
   Following one;
   one.primary->caughtUp();
   one.put(withStandby(one.plan, DaemonId{7}, {parseAddress("tcp://one:1").value()}, 2));
   REQUIRE(one.loop.until([&] { return one.member.status().role == "standby"; }));
   auto left = one.member.leave();
   CHECK_FALSE(one.loop.resolved(left));
-  SECTION("its primary says that the run is over") { one.primary->runEnded("all is done"); }
-  SECTION("the plan says that the model has moved") {
+  SECTION("its primary reports that the run is over") { one.primary->runEnded("all is done"); }
+  SECTION("the document says that the model has moved") {
     one.put(withMove(one.plan, {9, {{"tcp://new:1"}}}, 3));
   }
   CHECK(one.loop.until([&] { return one.loop.resolved(left); }));
   CHECK(one.host.ended != one.host.moved.has_value());
 }
 
-TEST_CASE("a primary that is about to leave while it is decided whether its model moves may go after that") {
+TEST_CASE("a primary that drains while a move is being decided may leave after the decision") {
   Serving one;
   one.engine.holdAnswers();
   auto moved = one.member.moveAway({9, {{"tcp://new:1"}}});
@@ -231,7 +230,7 @@ TEST_CASE("a primary that is about to leave while it is decided whether its mode
   CHECK(one.loop.until([&] { return one.loop.resolved(left); }));
 }
 
-TEST_CASE("a follower that does not read the records of its primary is told which version it needs") {
+TEST_CASE("a follower that cannot read the records of its primary reports the version it needs") {
   Serving one;
   FollowerRequest request{.follower = DaemonId{9},
                           .primary = DaemonId{7},
@@ -249,7 +248,7 @@ TEST_CASE("a follower that does not read the records of its primary is told whic
   CHECK(one.member.admit(request, nullptr).ok());
 }
 
-/// A daemon that starts over `folder` while the plan has this text. Owned by one thread.
+/// A daemon that starts over `folder` while the cluster document has this text. Owned by one thread.
 struct Stranger : Follows {
   Stranger(const std::string& text, const SavedFolder& folder) {
     all.put(kKey, text);
@@ -269,19 +268,19 @@ Plan endedPlan() {
   return plan;
 }
 
-TEST_CASE("a daemon that waits after the end of a run says for whom, and which command lets it serve") {
+TEST_CASE("a daemon that waits after a run names what it waits for, and the command that lets it serve") {
   Stranger one(planText(endedPlan()), {FolderRecord{DaemonId{5}, 1, false, true}});
   CHECK(
-      one.says("the run is over, and its last primary, at tcp://three:1, has its state, that of epoch 2; "
-               "here is the state of epoch 1: start the daemon over its folder there, or, if that is not "
-               "possible, let this one serve what is here: psd recover --server tcp://one:1"));
+      one.says("the run is over, and its last primary, at tcp://three:1, has its state, that of term 2; "
+               "here is the state of term 1: start the daemon over its folder there or, if that is not "
+               "possible, let this one serve its own state: psd recover --server tcp://one:1"));
   const GroupStatus status = one.member.status();
   CHECK(status.stateBesidePrimary() == "waiting");
   CHECK(status.epoch == 2);
   CHECK(status.folderEpoch == 1);
   CHECK(status.others == std::vector<std::string>{"tcp://three:1"});
   CHECK(one.member.turnedAway().message.find("this daemon does not serve: the run is over") == 0);
-  SECTION("somebody begins, and it follows") {
+  SECTION("another daemon starts, and it follows") {
     Plan next = endedPlan();
     next.proposal = 2;
     next.ended = false;
@@ -291,17 +290,17 @@ TEST_CASE("a daemon that waits after the end of a run says for whom, and which c
     CHECK(one.member.status().stateBesidePrimary() == "following");
     CHECK_FALSE(one.host.ended);
   }
-  SECTION("the operator does") {
+  SECTION("the operator starts it") {
     auto recovered = one.member.recover();
     REQUIRE(one.loop.until([&] { return one.primary.has_value(); }));
-    one.primary->ended(ConnectionEnd::dead, Status(ErrorCode::unavailable, "nobody is there"));
+    one.primary->ended(ConnectionEnd::dead, Status(ErrorCode::unavailable, "no process listens"));
     PSD_REQUIRE_OK(one.loop.wait(kj::mv(recovered)));
     CHECK(one.loop.until([&] { return one.member.serves() == 3; }));
     CHECK(one.member.status().waits == "");
   }
 }
 
-TEST_CASE("after the end of a run the last primary's folder begins the next one") {
+TEST_CASE("after the end of a run the last primary's folder starts the next one") {
   Stranger one(planText(endedPlan()), {FolderRecord{DaemonId{3}, 2, false, true}});
   CHECK(one.loop.until([&] { return one.member.serves() == 3; }));
   one.host.saved = true;
@@ -311,7 +310,7 @@ TEST_CASE("after the end of a run the last primary's folder begins the next one"
   CHECK(plan->saved);
 }
 
-TEST_CASE("of two that wait for a dead primary each says which folder is left") {
+TEST_CASE("of two that wait for a dead primary each names the folder that is left") {
   Plan plan = endedPlan();
   plan.ended = false;
   Stranger one(planText(plan), {FolderRecord{DaemonId{5}, 1, false, true}});
@@ -320,7 +319,7 @@ TEST_CASE("of two that wait for a dead primary each says which folder is left") 
   SECTION("its own") {
     one.primary->another(0);
     expected =
-        "no folder here or at tcp://three:1 has its state; the newest that is left is that of epoch 1: psd "
+        "the one at tcp://three:1 has its state; the newest state left is that of term 1: psd "
         "recover --server tcp://one:1";
   }
   SECTION("the other one's, which asks here") {
@@ -334,13 +333,13 @@ TEST_CASE("of two that wait for a dead primary each says which folder is left") 
     one.all.put(kKey, planText(plan));
     REQUIRE(one.loop.until([&] { return one.member.status().epoch == 4; }));
     CHECK_FALSE(one.member.admit(request, nullptr).ok());
-    expected = "the newest that is left is that of epoch 2: psd recover --server tcp://other:1";
+    expected = "the newest state left is that of term 2: psd recover --server tcp://other:1";
   }
   one.primary->ended(ConnectionEnd::dead, Status(ErrorCode::standby, "another process has the address"));
   CHECK(one.says(expected));
 }
 
-TEST_CASE("who is started where the model has moved away takes no part") {
+TEST_CASE("a daemon started where the model has moved away takes no part") {
   TestLoop loop;
   MemoryRegister all;
   MemoryEngine engine(all);

@@ -41,7 +41,7 @@ struct Pair {
   }
 };
 
-TEST_CASE("the first of two daemons makes the plan, and the other one reads it") {
+TEST_CASE("the first of two daemons creates the document, and the other one reads it") {
   Pair pair;
   CHECK(pair.read(pair.one) == PlanView{});
   CHECK(pair.read(pair.other) == PlanView{});
@@ -56,7 +56,7 @@ TEST_CASE("the first of two daemons makes the plan, and the other one reads it")
   CHECK(pair.other.plan.primaryAddress() == "tcp://one:1");
 }
 
-TEST_CASE("a standby is named with its addresses, takes over, and the primary before is forgotten") {
+TEST_CASE("a standby is named with its addresses, takes over, and the previous primary is removed") {
   Pair pair;
   const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   const auto named = pair.swapped(pair.one, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2"));
@@ -69,13 +69,13 @@ TEST_CASE("a standby is named with its addresses, takes over, and the primary be
   CHECK(taken.plan.primary == kOther);
   CHECK_FALSE(taken.plan.standby);
   CHECK(pair.other.plan.addressesOf(kOne).empty());
-  // What the one before wants from what it knew is refused, and shows why.
+  // A swap by the previous primary from its outdated state is rejected, and the reply shows why.
   const auto refused = pair.swapped(pair.one, named.plan.revision, {0, 1, kOne, {}});
   CHECK_FALSE(refused.won);
   CHECK(refused.plan == taken.plan);
 }
 
-TEST_CASE("a run that is over leaves its place to the next one, in the next epoch") {
+TEST_CASE("a run that is over yields to the next one, in the next term") {
   Pair pair;
   pair.swapped(pair.one, 0, {0, 1, kOne, {}});
   PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end(true)));
@@ -91,11 +91,11 @@ TEST_CASE("a run that is over leaves its place to the next one, in the next epoc
 }
 
 TEST_CASE(
-    "a run is over though the plan was changed just before, and is not where another one has taken over") {
+    "a run ends though the document was changed just before, but not if another daemon has taken over") {
   Pair pair;
   const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   pair.read(pair.other);
-  pair.swapped(pair.other, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2"));  // as it were
+  pair.swapped(pair.other, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2"));  // as if it were
   PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end(true)));
   const PlanView over = pair.read(pair.other);
   CHECK(over.ended == EndedRun{1, kOne, kOther, true});
@@ -103,12 +103,11 @@ TEST_CASE(
   PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end(true)));
   const PlanView next = pair.swapped(pair.other, over.revision, {0, 2, kOther, {}}).plan;
   const Status late = pair.loop.wait(pair.one.plan.end(true));
-  CHECK(late.message() == "the primary is another one by now: tcp://other:2");
+  CHECK(late.message() == "another daemon is the primary by now: tcp://other:2");
   CHECK(pair.read(pair.other) == next);
 }
 
-TEST_CASE(
-    "where there is no plan a folder's state is written down, which who served in the one before replaces") {
+TEST_CASE("without a document a folder's state is written, and replaced by the previous serving daemon") {
   Pair pair;
   const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   pair.all.erase(kKey);
@@ -126,14 +125,14 @@ TEST_CASE(
   const PlanView seen = pair.read(pair.one);
   CHECK(seen.revision > made.revision);
   CHECK(seen.ended == told);
-  CHECK(pair.one.plan.trouble().find("the plan is gone") == 0);
+  CHECK(pair.one.plan.trouble().find("the cluster document is gone") == 0);
   const auto again = pair.swapped(pair.one, seen.revision, {0, 3, kOne, {}});
   CHECK(again.won);
   CHECK(again.plan.primary == kOne);
   CHECK(again.plan.epoch == 3);
 }
 
-TEST_CASE("a swap without an answer, and one that makes no sense of the plan, are not known to have failed") {
+TEST_CASE("a swap without an answer, or with an invalid document, is not known to have failed") {
   Pair pair;
   pair.one.engine.loseAnswers(1);
   CHECK_FALSE(pair.loop.wait(pair.one.plan.swap(0, {0, 1, kOne, {}}, {})).ok());
@@ -145,7 +144,7 @@ TEST_CASE("a swap without an answer, and one that makes no sense of the plan, ar
   CHECK(pair.read(pair.one) == made);
 }
 
-TEST_CASE("a plan that is gone is told of, and written again as it was wanted") {
+TEST_CASE("a lost document is reported, and written again as requested") {
   Pair pair;
   const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   const PlanView named =
@@ -157,9 +156,9 @@ TEST_CASE("a plan that is gone is told of, and written again as it was wanted") 
   PSD_REQUIRE_OK(gone);
   CHECK(gone->vacant());
   CHECK(gone->revision > named.revision);
-  CHECK(pair.one.plan.trouble().find("the plan is gone") == 0);
+  CHECK(pair.one.plan.trouble().find("the cluster document is gone") == 0);
   CHECK(pair.one.plan.addressesOf(kOther) == at("tcp://other:2"));
-  // What was wanted of the one that is gone cannot happen any more.
+  // A request based on the lost document cannot succeed any more.
   CHECK_FALSE(pair.loop.wait(pair.one.plan.swap(named.revision, {0, 1, kOne, {}}, {})).ok());
   const auto again = pair.swapped(pair.one, gone->revision, {0, 3, kOne, kOther});
   CHECK(again.won);
@@ -173,7 +172,7 @@ TEST_CASE("a plan that is gone is told of, and written again as it was wanted") 
   CHECK(pair.other.plan.addressesOf(kOne) == at("tcp://one:1"));
 }
 
-TEST_CASE("a plan of who knew nothing of the one that is gone is newer than that one") {
+TEST_CASE("a document of a daemon that did not know the lost one is newer than the lost one") {
   Pair pair;
   const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   pair.all.put(kKey + "2", "so that revisions are higher than they will be");
@@ -185,7 +184,7 @@ TEST_CASE("a plan of who knew nothing of the one that is gone is newer than that
   CHECK(seen.primary == kOther);
 }
 
-TEST_CASE("an answer from before the loss of a plan says nothing after it") {
+TEST_CASE("an answer from before the loss of a document is ignored after it") {
   Pair pair;
   pair.swapped(pair.one, 0, {0, 1, kOne, {}});
   pair.one.engine.holdAnswers();
@@ -195,15 +194,15 @@ TEST_CASE("an answer from before the loss of a plan says nothing after it") {
   CHECK(view.vacant());
   pair.one.engine.releaseAnswers();
   CHECK(pair.loop.wait(kj::mv(late)).value() == view);
-  CHECK(pair.one.plan.trouble().find("the plan is gone") == 0);
+  CHECK(pair.one.plan.trouble().find("the cluster document is gone") == 0);
 }
 
-TEST_CASE("a document that is no plan is trouble, and what was known stays") {
+TEST_CASE("an invalid document is reported as trouble, and the last known one stays") {
   Pair pair;
   const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   pair.all.put(kKey, "{}");
   CHECK_FALSE(pair.loop.wait(pair.one.plan.read()).ok());
-  CHECK(pair.one.plan.trouble().find("the plan: ") == 0);
+  CHECK(pair.one.plan.trouble().find("the cluster document: ") == 0);
   CHECK(pair.one.plan.addressesOf(kOne) == at("tcp://one:1"));
   CHECK(made.primary == kOne);
 }
@@ -211,7 +210,7 @@ TEST_CASE("a document that is no plan is trouble, and what was known stays") {
 using Moving = GroupPlan::Moving;
 const PlannedMove kMove{0xfeed, {{"tcp://there:1", "unix:///there"}, {"tcp://there:2"}}};
 
-TEST_CASE("a model that moves away is nobody's to go on with, and all are told where it is") {
+TEST_CASE("a model that moves away cannot be resumed here, and all replicas receive its address") {
   Pair pair;
   pair.swapped(pair.one, 0, {0, 1, kOne, {}});
   CHECK(pair.loop.wait(pair.one.plan.moveAway(kMove)) == Moving::counts);
@@ -226,7 +225,7 @@ TEST_CASE("a model that moves away is nobody's to go on with, and all are told w
   CHECK(pair.loop.wait(pair.one.plan.moveAway({0xbeef, kMove.to})) == Moving::stays);
 }
 
-TEST_CASE("a model does not move away from a daemon whose place another one has taken") {
+TEST_CASE("a model does not move away from a daemon that another one has replaced") {
   Pair pair;
   const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
   pair.read(pair.other);
@@ -238,7 +237,7 @@ TEST_CASE("a model does not move away from a daemon whose place another one has 
   CHECK(pair.loop.wait(pair.other.plan.moveAway(kMove)) == Moving::counts);
 }
 
-TEST_CASE("a model does not move away by a plan that is gone") {
+TEST_CASE("a model does not move away by a lost document") {
   Pair pair;
   pair.swapped(pair.one, 0, {0, 1, kOne, {}});
   pair.all.erase(kKey);
@@ -246,7 +245,7 @@ TEST_CASE("a model does not move away by a plan that is gone") {
   CHECK(pair.all.read(kKey).revision == 0);
 }
 
-TEST_CASE("a move whose swap has no answer is not known, until the plan says what it came to") {
+TEST_CASE("a move whose swap has no answer is undecided until the document shows its outcome") {
   enum class Loss { request, answer, late };
   for (const Loss loss : {Loss::request, Loss::answer, Loss::late}) {
     for (const bool takenOver : {false, true}) {

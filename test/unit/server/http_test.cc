@@ -1,4 +1,4 @@
-// The parts of the HTTP side that need no socket: the history, the exposition, what has changed between two
+// The parts of the HTTP side that need no socket: the history, the exposition, the difference of two
 // documents.
 
 #include <cmath>
@@ -40,7 +40,7 @@ size_t seriesNumber(std::string_view name) {
   return 0;
 }
 
-TEST_CASE("a history's point has the rates since the look before") {
+TEST_CASE("a history's point has the rates since the previous sample") {
   History history;
   history.add(100, statusAfter(10, 5));
   CHECK_FALSE(history.newest());
@@ -53,7 +53,7 @@ TEST_CASE("a history's point has the rates since the look before") {
   CHECK(std::isnan(values[seriesNumber("staleness_median")]));
 }
 
-TEST_CASE("a history forgets the oldest second, and keeps the means of minutes for a day") {
+TEST_CASE("a history drops the oldest second, and keeps the means of minutes for a day") {
   History history;
   const size_t seconds = (History::kMinutes + 3) * History::kPerMinute;
   for (size_t i = 0; i <= seconds; i++) history.add(static_cast<double>(i), statusAfter(i * 4, i));
@@ -68,7 +68,7 @@ TEST_CASE("a history forgets the oldest second, and keeps the means of minutes f
   CHECK(json["minutes"].back()[1 + seriesNumber("staleness_99")].is_null());
 }
 
-TEST_CASE("a merge patch makes the next document of the one before") {
+TEST_CASE("a merge patch makes the next document from the previous one") {
   const Json before = {{"a", 1}, {"b", {{"c", 1}, {"d", 2}}}, {"list", {1, 2}}, {"gone", 3}};
   const Json next = {{"a", 1}, {"b", {{"c", 1}, {"d", 5}}}, {"list", {1}}, {"new", "x"}};
   const Json patch = mergePatch(before, next);
@@ -79,7 +79,7 @@ TEST_CASE("a merge patch makes the next document of the one before") {
   CHECK(mergePatch(next, next) == Json::object());
 }
 
-TEST_CASE("who has the document before is sent what has changed, all others the whole") {
+TEST_CASE("a client with the previous document receives the difference, all others the whole") {
   testing::TestLoop loop;
   LiveFeed feed(anyRoom);
   auto first = feed.next(0);
@@ -98,7 +98,7 @@ TEST_CASE("who has the document before is sent what has changed, all others the 
   CHECK(loop.wait(kj::mv(late)).text->starts_with("event: whole\nid: 3"));
 }
 
-TEST_CASE("a tick for which nobody is there leaves nothing to say, and the next one is whole") {
+TEST_CASE("a tick without clients creates no difference, and the next one is whole") {
   testing::TestLoop loop;
   LiveFeed feed(anyRoom);
   feed.tick({{"a", 1}});
@@ -109,8 +109,7 @@ TEST_CASE("a tick for which nobody is there leaves nothing to say, and the next 
   CHECK(loop.wait(kj::mv(waits)).text->starts_with("event: whole\nid: 3"));
 }
 
-TEST_CASE(
-    "a document for which there is no memory has no text, and one that is sent is counted until it is") {
+TEST_CASE("a document without memory has no text, and a sent one is counted until it is released") {
   testing::TestLoop loop;
   uint64_t held = 0, most = 100;
   LiveFeed feed([&](uint64_t bytes) -> std::shared_ptr<const void> {
@@ -130,9 +129,9 @@ TEST_CASE(
   CHECK(held == 0);
 }
 
-TEST_CASE("who follows longest makes way, readers before administrators") {
+TEST_CASE("the oldest follower is evicted, readers before administrators") {
   testing::TestLoop loop;
-  Watchers watchers(4);  // one of the connections is for others
+  Watchers watchers(4);  // one of the connections is reserved for others
   REQUIRE(watchers.most() == 3);
   auto admin = watchers.enter(true), reader = watchers.enter(false), other = watchers.enter(false);
   auto comes = watchers.enter(false);
@@ -149,7 +148,8 @@ TEST_CASE("who follows longest makes way, readers before administrators") {
   CHECK(watchers.enter(false));
 }
 
-TEST_CASE("the exposition has what is missing from the log, what the disk holds, and what a standby is") {
+TEST_CASE(
+    "the exposition has what is missing from the log, what the disk holds, and the state of a standby") {
   DaemonStatus status;
   status.logLinesDropped = 3;
   status.logLinesSuppressed = 4;
@@ -171,7 +171,7 @@ TEST_CASE("the exposition has what is missing from the log, what the disk holds,
   CHECK(waiting.find("\npsd_group_waits 1\n") != std::string::npos);
 }
 
-TEST_CASE("a host is known by the name that it is listened at, however it is written") {
+TEST_CASE("a host is matched with the name that it is listened at, in any spelling") {
   const HostNames names({Address{.kind = Address::Kind::tcp, .host = "Node7.Example", .port = 5580}});
   const auto table = kj::HttpHeaderTable::Builder().build();
   const auto knows = [&](kj::StringPtr host) {
@@ -216,7 +216,7 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
                          .lagBytes = 17});
   all.daemons.push_back(
       {.partition = 1, .address = "tcp://b:1", .asked = true, .role = "standby", .epoch = 3});
-  all.daemons.push_back({.partition = 2, .address = "tcp://c:1"});  // nothing is known of it yet
+  all.daemons.push_back({.partition = 2, .address = "tcp://c:1"});  // its status is unknown yet
   const std::string text = exposition(status, http, all);
   const std::string here = R"({partition="1",role="primary",address="tcp://a:1"} )";
   CHECK(text.find("\npsd_daemon_up" + here + "1\n") != std::string::npos);
@@ -252,7 +252,7 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   CHECK(helps > 60);
 }
 
-TEST_CASE("the exposition tells of each group's rounds, who was in them and who was left out") {
+TEST_CASE("the exposition has each group's rounds, their contributors and those left out") {
   DaemonStatus status;
   const HttpMetrics http;
   const auto lines = [&] { return exposition(status, http, {}); };
@@ -288,7 +288,7 @@ TEST_CASE("the exposition tells of each group's rounds, who was in them and who 
     CAPTURE(line);
     CHECK(has(line));
   }
-  // There is no rule of grace in the other one.
+  // The other one has no grace rule.
   CHECK(lines().find("psd_round_grace_seconds{group=\"fragment 1\"") == std::string::npos);
 }
 

@@ -14,7 +14,7 @@ using Sessions = std::vector<SessionId>;
 
 constexpr SessionId kOne{1}, kTwo{2};
 
-/// A clock that ticks often enough for a lease machine to see no standstill.
+/// A clock that ticks often enough that leases see no standstill.
 class Ticking {
  public:
   explicit Ticking(Leases& leases) : leases_(leases) { leases_.advance(now_); }
@@ -24,7 +24,7 @@ class Ticking {
       leases_.advance(now_);
     }
   }
-  /// The daemon stands still.
+  /// The daemon is stalled for `time`.
   void jump(Ms time) { leases_.advance(now_ += time); }
 
  private:
@@ -32,7 +32,7 @@ class Ticking {
   Ms now_{123'456};  // from any beginning
 };
 
-TEST_CASE("a lease runs out when its trainer is silent, and is whole again when it is heard") {
+TEST_CASE("a lease expires without heartbeats, and is full again after one") {
   Leases leases({Ms(1000), Ms(300)});
   Ticking clock(leases);
   leases.grant(kOne);
@@ -53,7 +53,7 @@ TEST_CASE("a lease runs out when its trainer is silent, and is whole again when 
   CHECK(leases.expired() == Sessions{kTwo});
 }
 
-TEST_CASE("a closed connection leaves the grace, counted once, and coming back restores the lease") {
+TEST_CASE("a closed connection leaves the grace period, counted once, and a return restores the lease") {
   Leases leases({Ms(1000), Ms(300)});
   Ticking clock(leases);
   leases.grant(kOne);
@@ -71,35 +71,35 @@ TEST_CASE("a closed connection leaves the grace, counted once, and coming back r
   CHECK(leases.expired() == Sessions{kOne});
 }
 
-TEST_CASE("without a grace a trainer is gone with its connection") {
+TEST_CASE("without a grace period a trainer is lost with its connection") {
   Leases leases({Ms(1000), Ms(0)});
   leases.grant(kOne);
   leases.disconnected(kOne);
   CHECK(leases.expired() == Sessions{kOne});
-  leases.disconnected(kTwo);  // one that nobody watches
+  leases.disconnected(kTwo);  // an unknown one
   CHECK(leases.expired() == Sessions{kOne});
 }
 
-TEST_CASE("time in which the daemon stands still ends no lease") {
+TEST_CASE("time in which the daemon is stalled expires no lease") {
   Leases leases({Ms(1000), Ms(300)});
   Ticking clock(leases);
   leases.grant(kOne);
   clock.jump(Ms(3'600'000));
   CHECK(leases.expired().empty());
-  // It counts as a few intervals, so that a daemon that ticks late all the time still lets leases end.
+  // A stall counts as a few intervals, so that leases still expire if the daemon always ticks late.
   CHECK(leases.left(kOne) == Ms(1000) - 4 * leases.interval());
   clock.jump(Ms(-500));
   CHECK(leases.left(kOne) == Ms(1000) - 4 * leases.interval());
 }
 
-TEST_CASE("it looks several times within the shorter of lease and grace") {
+TEST_CASE("it checks several times within the shorter of lease and grace period") {
   CHECK(Leases({Ms(10'000), Ms(2'000)}).interval() == Ms(250));
   CHECK(Leases({Ms(800), Ms(2'000)}).interval() == Ms(100));
   CHECK(Leases({Ms(10'000), Ms(80)}).interval() == Ms(10));
   CHECK(Leases({Ms(10'000), Ms(0)}).interval() == Ms(250));
 }
 
-TEST_CASE("random lives: exactly those expire whose lease or grace is over") {
+TEST_CASE("random lives: exactly those expire whose lease or grace period is over") {
   for (uint32_t seed = 1; seed <= 50; seed++) {
     INFO("seed " << seed);
     testing::Random random(seed);

@@ -22,7 +22,7 @@ const std::string kCheckpoint = R"({"type": "checkpoint", "path": "saved"})";
 
 }  // namespace
 
-TEST_CASE("what a log would not replay cannot change while the daemon runs") {
+TEST_CASE("a setting that a log cannot replay cannot change while the daemon runs") {
   const auto change = [](const std::string& durability, const std::string& now, const std::string& next) {
     const auto document = [&](const std::string& optimizer) {
       return read(R"({"policy": {"type": "locked"}, "durability": )" + durability +
@@ -37,7 +37,7 @@ TEST_CASE("what a log would not replay cannot change while the daemon runs") {
         "with one value (0.1 -> 0.2)");
 }
 
-TEST_CASE("how often a checkpoint is taken can change while the daemon runs, and where it goes cannot") {
+TEST_CASE("the interval of checkpoints can change while the daemon runs, and their folder cannot") {
   const auto document = [](const std::string& keys) {
     return read(R"({"policy": {"type": "locked"}, "durability": {"type": "log", )" + keys + "}}");
   };
@@ -50,7 +50,7 @@ TEST_CASE("how often a checkpoint is taken can change while the daemon runs, and
         "durability.path: cannot change while the daemon runs (\"saved\" -> \"other\")");
 }
 
-TEST_CASE("nor can a key of the policy, of which the daemon's optimizer is made") {
+TEST_CASE("nor can a key of the policy that determines the daemon's optimizer") {
   const auto document = [](const std::string& durability, const std::string& momentum) {
     return read(R"({"policy": {"type": "local_sgd", "slow_momentum": )" + momentum + R"(}, "durability": )" +
                 durability + "}");
@@ -63,7 +63,7 @@ TEST_CASE("nor can a key of the policy, of which the daemon's optimizer is made"
         std::string::npos);
 }
 
-TEST_CASE("learners stay with rounds, or without, where all else that they are told is alike") {
+TEST_CASE("learners stay with rounds, or without, where all their other settings are equal") {
   const auto document = [](const std::string& type) {
     return read(R"({"policy": {"type": ")" + type + R"("}, "optimizer": {"type": "sgd", "lr": 0.7}})");
   };
@@ -74,7 +74,7 @@ TEST_CASE("learners stay with rounds, or without, where all else that they are t
   CHECK(refused.message().find("to async_diloco with period") != std::string::npos);
 }
 
-TEST_CASE("groups are told from as many fragments") {
+TEST_CASE("groups are distinguished from the same number of fragments") {
   const auto document = [](const std::string& fragments) {
     return read(R"({"policy": {"type": "diloco", "period": 8)" + fragments +
                 R"(}, "optimizer": {"type": "sgd", "lr": 0.7}})");
@@ -87,7 +87,7 @@ TEST_CASE("groups are told from as many fragments") {
   CHECK(refused.message().find(", groups 2, delay 0") != std::string::npos);
 }
 
-TEST_CASE("the rules of tables can change, those of admission not under a log") {
+TEST_CASE("the rules of tables can change, those of admission not with a log") {
   const auto change = [](const std::string& durability, const std::string& next) {
     const auto document = [&](const std::string& rules) {
       return read(R"({"policy": {"type": "locked"}, "durability": )" + durability +
@@ -107,7 +107,7 @@ TEST_CASE("the rules of tables can change, those of admission not under a log") 
   CHECK_FALSE(change(kCheckpoint, R"("row_steps": false)").ok());
 }
 
-TEST_CASE("a standby's limits that are below its primary's are named") {
+TEST_CASE("a standby's limits below its primary's are named") {
   const auto below = [](const std::string& primarys, const std::string& own) {
     return limitsBelow(read(R"({"limits": )" + primarys + "}").effective,
                        read(R"({"limits": )" + own + "}").effective);

@@ -1,5 +1,5 @@
-// The policies that apply a push by itself, with a log: what it holds is what was applied, it bounds what
-// waits for the disk, and a push that some elements have already goes to the others.
+// The policies that apply each push separately, with a log: the log holds what was applied, bounds what waits
+// for the disk, and a push that some elements have already goes to the others.
 
 #include <limits>
 #include <optional>
@@ -16,7 +16,7 @@ using namespace testing;
 constexpr uint64_t kElements = 4096;
 const TrainerRef kTrainer{SessionId{1}, Rank{1}, 77};
 
-/// A log that keeps the gradients it is given, and lets as much wait as it is told. Owned by one thread.
+/// A log that keeps the gradients it receives, and lets as much wait as the test sets. Owned by one thread.
 class KeptLog final : public UpdateLog {
  public:
   explicit KeptLog(uint64_t roomBytes = uint64_t{1} << 40) : room_(ByteBudget::make(roomBytes)) {}
@@ -35,19 +35,19 @@ class KeptLog final : public UpdateLog {
 
   const ByteBudget& budget() const { return *room_; }
   std::vector<std::vector<float>> gradients;
-  std::vector<ByteBudget::Lease> rooms;  ///< of what is not on the disk
+  std::vector<ByteBudget::Lease> rooms;  ///< of what is not durable
 
  private:
   const std::shared_ptr<ByteBudget> room_;
 };
 
-/// What a trainer writes into its ring while the daemon reads there.
+/// The memory that a trainer writes while the daemon reads it.
 struct Ring {
   std::vector<float> values = std::vector<float>(kElements, 1.f);
   bool changes = false;
 };
 
-/// Once a gradient was applied its trainer has changed it.
+/// After a gradient was applied its trainer changes it.
 class Meddled final : public ForwardingStorage {
  public:
   Meddled(std::unique_ptr<ShardStorage> inner, Ring& ring)
@@ -75,7 +75,7 @@ class MeddlingBackend final : public WrappingBackend {
   Ring& ring_;
 };
 
-/// One shard under a policy, with a log, and a trainer that is in.
+/// One shard under a policy, with a log, and a joined trainer.
 struct Fixture {
   explicit Fixture(const char* policy, uint64_t roomBytes = uint64_t{1} << 40)
       : served(std::make_shared<MeddlingBackend>(ring), entryOf(policy), subtracting(), kElements, 1, "{}",
@@ -118,7 +118,7 @@ struct Fixture {
   std::vector<std::unique_ptr<ShardPush>> pushes;
 };
 
-TEST_CASE("the log gets what was applied, though the trainer goes on writing where its gradient lies") {
+TEST_CASE("the log gets what was applied, though the trainer keeps writing to its gradient") {
   Fixture fixture(GENERATE("hogwild", "locked", "bounded_staleness", "easgd"));
   fixture.ring.changes = true;
   const auto answer = fixture.push(1, Gradient::inSharedMemory(fixture.ring.values));
@@ -130,7 +130,7 @@ TEST_CASE("the log gets what was applied, though the trainer goes on writing whe
   CHECK_FALSE(firstDifference(fixture.log->gradients[0], applied));
 }
 
-TEST_CASE("a value that became NaN in shared memory after it was checked is refused") {
+TEST_CASE("a value that became NaN in shared memory after it was checked is rejected") {
   const bool slices = GENERATE(false, true);
   Fixture fixture(GENERATE("hogwild", "locked"));
   fixture.ring.values[kElements - 1] = std::numeric_limits<float>::quiet_NaN();
@@ -145,7 +145,7 @@ TEST_CASE("a value that became NaN in shared memory after it was checked is refu
   CHECK(refused.error().code == ErrorCode::nonFinite);
   CHECK(fixture.shard().version() == Version{0});
   CHECK(allAre(fixture.weights(), 0));
-  // It may come again.
+  // It may be pushed again.
   fixture.ring.values[kElements - 1] = 1;
   const auto applied =
       fixture.loop.wait(fixture.start(push, first, Gradient::inSharedMemory(values.subspan(first))));
@@ -153,7 +153,8 @@ TEST_CASE("a value that became NaN in shared memory after it was checked is refu
   CHECK(applied->applied());
 }
 
-TEST_CASE("updates beyond what may wait for the disk wait for room, and nothing is gathered behind them") {
+TEST_CASE(
+    "updates beyond the limit of pending log bytes wait for space, and nothing is gathered behind them") {
   constexpr uint64_t kBytes = kElements * sizeof(float);
   Fixture fixture(GENERATE("hogwild", "locked"), kBytes);
   const std::vector<float> ones(kElements, 1.f);
@@ -165,7 +166,7 @@ TEST_CASE("updates beyond what may wait for the disk wait for room, and nothing 
   auto half = fixture.start(third, 0, std::span(ones).first(kElements / 2));
   CHECK_FALSE(fixture.loop.resolved(half));
   CHECK(third.gathered.empty());
-  fixture.log->rooms.clear();  // all is on the disk
+  fixture.log->rooms.clear();  // everything is durable
   PSD_REQUIRE_OK(fixture.loop.wait(kj::mv(second)));
   CHECK(fixture.shard().version() == Version{2});
   PSD_REQUIRE_OK(fixture.loop.wait(kj::mv(half)));
@@ -173,7 +174,7 @@ TEST_CASE("updates beyond what may wait for the disk wait for room, and nothing 
   CHECK(fixture.log->budget().used() <= kBytes);
 }
 
-TEST_CASE("a trainer's pushes keep their order where one waited for room and the next finds some") {
+TEST_CASE("a trainer's pushes keep their order if one waits for space and the next finds some") {
   Fixture fixture(GENERATE("hogwild", "locked"), 2 * kElements * sizeof(float));
   const auto all = [](float value) { return std::vector<float>(kElements, value); };
   const std::vector<float> first = all(1), second = all(2), third = all(3), fourth = all(4);
@@ -181,7 +182,7 @@ TEST_CASE("a trainer's pushes keep their order where one waited for room and the
   PSD_REQUIRE_OK(fixture.push(2, std::span(second)));
   auto waiting = fixture.start(fixture.begin(3), 0, std::span(third));
   CHECK_FALSE(fixture.loop.resolved(waiting));
-  fixture.log->rooms.clear();  // there is room for both, of which the one that waited has not heard
+  fixture.log->rooms.clear();  // there is space for both, but the one that waited was not resumed yet
   auto next = fixture.start(fixture.begin(4), 0, std::span(fourth));
   PSD_REQUIRE_OK(fixture.loop.wait(kj::mv(waiting)));
   PSD_REQUIRE_OK(fixture.loop.wait(kj::mv(next)));
@@ -223,7 +224,7 @@ TEST_CASE("a push that some elements have already is applied to the others alone
   CHECK(fixture.shard().version() == Version{7});
 }
 
-TEST_CASE("under recorded hogwild pushes apply side by side, and who copies the shard is alone") {
+TEST_CASE("under recorded hogwild pushes are applied concurrently, and a copy of the shard excludes them") {
   Fixture fixture("hogwild");
   const std::vector<float> ones(kElements, -1.f);
   std::optional<ShardLock::Guard> applying = fixture.loop.wait(fixture.shard().lock().acquireShared());

@@ -1,5 +1,5 @@
-// What the updates in a log go on from: without its checkpoint, its folder or its model a log is of no use,
-// and that is told before anybody relies on it.
+// The base of a log: without its checkpoint, its folder or its model a log is useless, and that is detected
+// before a caller relies on it.
 
 #include <algorithm>
 #include <atomic>
@@ -42,8 +42,7 @@ float recovered(MemoryEnv& env) {
   return counts(*after.store)[0];
 }
 
-TEST_CASE(
-    "a log whose folder is taken away breaks before it answers a push, and begins anew with all of it") {
+TEST_CASE("a log whose folder is removed breaks before it answers a push, and restarts with a full base") {
   const bool pushesMeanwhile = GENERATE(true, false);
   MemoryEnv env;
   TestLoop loop;
@@ -59,13 +58,12 @@ TEST_CASE(
   pushed(loop, daemon, 3);
   const auto second = Durability::open(env, logConfig());
   REQUIRE_FALSE(second.ok());
-  CHECK(second.message().find("'/data' is another daemon's") != std::string::npos);
+  CHECK(second.message().find("'/data' is in use by another daemon") != std::string::npos);
   daemon.durability = nullptr;
   CHECK(recovered(env) == (pushesMeanwhile ? 3.f : 2.f));
 }
 
-TEST_CASE(
-    "nobody hears of a checkpoint before the folder says whose it is, and it counts for nothing without") {
+TEST_CASE("a checkpoint is reported only once the folder names its owner, and is ignored without") {
   MemoryEnv env;
   TestLoop loop;
   Life daemon(env);
@@ -91,7 +89,7 @@ TEST_CASE(
   CHECK(recovered(env) == 1.f);
 }
 
-TEST_CASE("a folder that another daemon has made anew meanwhile is left to it") {
+TEST_CASE("a folder that another daemon has created again meanwhile is left alone") {
   MemoryEnv env;
   TestLoop loop;
   Life daemon(env);
@@ -99,7 +97,7 @@ TEST_CASE("a folder that another daemon has made anew meanwhile is left to it") 
   env.fail({"lock"}, "Resource temporarily unavailable");
   env.vanish("/data");
   PSD_REQUIRE_OK(env.createFolder("/data"));
-  const std::string theirs = checkpointPath("/data", 9);  // in the making
+  const std::string theirs = checkpointPath("/data", 9);  // in progress
   PSD_REQUIRE_OK(env.createFolder(theirs));
   env.put(theirs + "/shard-00000.safetensors", "half of it");
   pushed(loop, daemon, 1);
@@ -109,7 +107,7 @@ TEST_CASE("a folder that another daemon has made anew meanwhile is left to it") 
   CHECK(env.exists(theirs + "/shard-00000.safetensors").value());
 }
 
-TEST_CASE("where the first checkpoint of a log fails the log is broken, until one is taken") {
+TEST_CASE("if the first checkpoint of a log fails the log is broken until one succeeds") {
   const std::string resume = GENERATE("none", "/data/checkpoint-0000000001");
   const bool heals = GENERATE(true, false);
   MemoryEnv env;
@@ -123,7 +121,7 @@ TEST_CASE("where the first checkpoint of a log fails the log is broken, until on
   config.resume = resume;
   Life daemon(env, 2, config);
   REQUIRE(daemon.store);
-  env.fail({"rename"}, "No space left on device");  // segments can be made, manifests cannot
+  env.fail({"rename"}, "No space left on device");  // segments can be created, manifests cannot
   CHECK_FALSE(daemon.begin());
   pushed(loop, daemon, 4);
   CHECK(logStatus(daemon).error.find("no checkpoint leads to it") != std::string::npos);
@@ -139,8 +137,7 @@ TEST_CASE("where the first checkpoint of a log fails the log is broken, until on
   }
 }
 
-TEST_CASE(
-    "a daemon that dies before its first checkpoint, which failed at first, leaves nothing in the way") {
+TEST_CASE("a daemon that dies before its first checkpoint succeeds leaves nothing that blocks the next") {
   const bool hasFirst = GENERATE(false, true);
   const Survival survival = GENERATE(Survival::everything, Survival::syncedOnly);
   MemoryEnv env;
@@ -152,7 +149,7 @@ TEST_CASE(
     pushed(loop, daemon, 1);
     auto held = std::optional(loop.wait(daemon.store->shard(1).lock().acquire()));
     env.heal();
-    // The first shard's file is there, and the second shard yet to be copied.
+    // The first shard's file is there, and the second shard not copied yet.
     const std::string file = checkpointPath("/data", 2) + "/shard-00000.safetensors";
     REQUIRE(loop.until([&] { return !env.bytes(file).empty(); }));
     pushed(loop, daemon, 2);
@@ -176,7 +173,7 @@ TEST_CASE(
   CHECK(recovered(env) == before + 1);
 }
 
-TEST_CASE("a log that could not begin is whole again soon after there is room, though nobody pushes") {
+TEST_CASE("a log that could not start recovers soon after there is space, without a push") {
   const bool goesOn = GENERATE(true, false);
   MemoryEnv env;
   TestLoop loop;
@@ -198,11 +195,11 @@ TEST_CASE("a log that could not begin is whole again soon after there is room, t
   CHECK(recovered(env) == (goesOn ? 2.f : 1.f));
 }
 
-TEST_CASE("what was not finished leaves the disk before the next checkpoint, and after one that failed") {
+TEST_CASE("unfinished files leave the disk before the next checkpoint, and after one that failed") {
   MemoryEnv env;
   TestLoop loop;
   shortLife(env, loop);
-  const std::string left = checkpointPath("/data", 17);  // by a daemon that died
+  const std::string left = checkpointPath("/data", 17);  // of a dead daemon
   PSD_REQUIRE_OK(env.createFolder(left));
   env.put(left + "/shard-00000.safetensors", "half of it");
   auto config = logConfig();
@@ -218,7 +215,7 @@ TEST_CASE("what was not finished leaves the disk before the next checkpoint, and
   CHECK(recovered(env) == 3.f);
 }
 
-TEST_CASE("a log of before keeps no daemon without one from passing over a damaged checkpoint") {
+TEST_CASE("an old log does not stop a daemon without one from skipping a damaged checkpoint") {
   MemoryEnv env;
   TestLoop loop;
   shortLife(env, loop);
@@ -238,7 +235,7 @@ TEST_CASE("a log of before keeps no daemon without one from passing over a damag
   CHECK(counts(*daemon.store)[0] == 2.f);
 }
 
-TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from going on from an older one") {
+TEST_CASE("updates based on a damaged checkpoint stop a daemon from resuming from an older one") {
   MemoryEnv env;
   TestLoop loop;
   const bool olderHasLog = GENERATE(true, false);
@@ -261,7 +258,7 @@ TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from go
   REQUIRE(numbers.size() == 2);
   const std::string older = checkpointPath("/data", numbers[0]), newer = checkpointPath("/data", numbers[1]);
   const std::string manifest = newer + "/manifest.json", bytes = env.bytes(manifest);
-  const bool unfinished = GENERATE(true, false);  // nothing was promised of what goes on from it
+  const bool unfinished = GENERATE(true, false);  // nothing was promised of what is based on it
   if (unfinished) {
     PSD_REQUIRE_OK(env.remove(manifest));
     PSD_REQUIRE_OK(env.syncFolder(newer));
@@ -274,7 +271,7 @@ TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from go
   REQUIRE(refused.ok() == unfinished);
   if (unfinished) {
     *durability = nullptr;
-    for (uint64_t life = 2; life <= 3; life++) {  // each passes over what the other history holds
+    for (uint64_t life = 2; life <= 3; life++) {  // each skips what the other history holds
       Life daemon(env);
       REQUIRE(daemon.begin());
       CHECK(counts(*daemon.store)[0] == static_cast<float>(life - 1));
@@ -290,7 +287,7 @@ TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from go
   CHECK(recovered(env) == 4.f);
 }
 
-TEST_CASE("a daemon that is refused because its model is another one leaves the folder as it was") {
+TEST_CASE("a daemon that is rejected because its model is another one leaves the folder unchanged") {
   MemoryEnv env;
   TestLoop loop;
   for (uint64_t life = 1; life <= 2; life++) {
@@ -310,7 +307,8 @@ TEST_CASE("a daemon that is refused because its model is another one leaves the 
   CHECK(env.list("/data").value() == before);
 }
 
-TEST_CASE("a checkpoint during which the log broke is none: its shards hold what the log does not") {
+TEST_CASE(
+    "a checkpoint during which the log broke is discarded: its shards hold updates that the log lacks") {
   MemoryEnv env;
   TestLoop loop;
   Life daemon(env);
@@ -318,7 +316,7 @@ TEST_CASE("a checkpoint during which the log broke is none: its shards hold what
   pushed(loop, daemon, 1);
   auto held = std::optional(loop.wait(daemon.store->shard(1).lock().acquire()));
   std::thread ending([&] { static_cast<void>(daemon.durability->finish()); });
-  // The first shard's file is whole, and the second shard yet to be copied.
+  // The first shard's file is complete, and the second shard not copied yet.
   const std::string written = "sync " + checkpointPath("/data", 2) + "/shard-00000.safetensors";
   const bool copying = loop.until([&] {
     const std::vector<std::string> done = env.operations();
@@ -334,7 +332,7 @@ TEST_CASE("a checkpoint during which the log broke is none: its shards hold what
   CHECK(listCheckpoints(env, "/data", true).value() == std::vector<uint64_t>{1});
 }
 
-TEST_CASE("a damaged checkpoint takes no place from a whole one") {
+TEST_CASE("a damaged checkpoint does not displace a whole one") {
   MemoryEnv env;
   TestLoop loop;
   const auto live = [&](uint64_t step) {

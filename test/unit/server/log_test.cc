@@ -27,7 +27,7 @@ Result<std::vector<LogRecord>> allRecords(Env& env, uint64_t history = kFirst.hi
   return records;
 }
 
-TEST_CASE("the log gives back each update as it was, whatever its codec") {
+TEST_CASE("the log returns each update as it was appended, in any codec") {
   const std::string_view name = GENERATE(from_range(codecNames()));
   INFO(name);
   MemoryEnv env;
@@ -68,7 +68,7 @@ TEST_CASE("the log gives back each update as it was, whatever its codec") {
   CHECK(std::memcmp(coded.gradient().bytes().data(), code.data(), code.size()) == 0);
 }
 
-TEST_CASE("a segment of before is read, and one that a psd of before cannot understand is none to it") {
+TEST_CASE("a segment of an older version is read, and one of an incompatible version is rejected by that") {
   auto bytes = formatSegmentHeader(kFirst);
   CHECK(std::memcmp(bytes.data(), "PSDLOG2\n", 8) == 0);
   const auto withVersion = [&](char version) {
@@ -80,7 +80,7 @@ TEST_CASE("a segment of before is read, and one that a psd of before cannot unde
   CHECK_FALSE(withVersion('3'));
 }
 
-TEST_CASE("the log tells a bridge's difference from a gradient") {
+TEST_CASE("the log distinguishes a bridge's difference from a gradient") {
   MemoryEnv env;
   const std::vector<float> values = {1, -2, 3.5f, 0, 7};
   PSD_REQUIRE_OK(env.createFolder("/data"));
@@ -100,7 +100,7 @@ TEST_CASE("the log tells a bridge's difference from a gradient") {
   CHECK_FALSE((*records)[1].scalars.difference);
 }
 
-TEST_CASE("a deal is in the log before the update that follows it, and costs no sync of its own") {
+TEST_CASE("an assignment is logged before the update that follows it, and costs no sync of its own") {
   MemoryEnv env;
   TestLoop loop;
   const LoggedDeal logged{{3, 400, 40, 2}, {{Step{7}, {5, 16, 8}}, {Rank{1}, 0x123456789abcdef0}, 99}};
@@ -129,7 +129,7 @@ TEST_CASE("a deal is in the log before the update that follows it, and costs no 
   CHECK_FALSE((*records)[3].deal);
 }
 
-TEST_CASE("many updates share one sync, and segments end where they are full") {
+TEST_CASE("many updates share one sync, and a segment ends when it is full") {
   MemoryEnv env;
   TestLoop loop;
   PSD_REQUIRE_OK(env.createFolder("/data"));
@@ -149,8 +149,7 @@ TEST_CASE("many updates share one sync, and segments end where they are full") {
   for (size_t i = 0; i < 200; i++) REQUIRE((*records)[i].scalars.number == i + 1);
 }
 
-/// Bytes of a segment whose records come in writes of `batches` records each, on the disk one after the
-/// other.
+/// Bytes of a segment whose records are written in batches of `batches` records each, contiguous on the disk.
 std::string segmentOfBatches(const std::vector<uint64_t>& batches) {
   const auto header = formatSegmentHeader(kFirst);
   std::vector<std::byte> bytes(header.begin(), header.end());
@@ -167,7 +166,7 @@ std::string segmentOfBatches(const std::vector<uint64_t>& batches) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// How many records of the only segment are trusted; the error where the log is refused.
+/// The number of trusted records of the only segment, or the error if the log is rejected.
 Result<size_t> trusted(MemoryEnv& env, const std::string& segment) {
   env.put(segmentPath("/data", 1), segment);
   PSD_ASSIGN_OR_RETURN(const auto records, allRecords(env));
@@ -177,7 +176,7 @@ Result<size_t> trusted(MemoryEnv& env, const std::string& segment) {
   return records.size();
 }
 
-TEST_CASE("a damaged byte ends the log only where a crash can have cut it off, else the log is refused") {
+TEST_CASE("a damaged byte ends the log only where a crash can have truncated it, else the log is rejected") {
   MemoryEnv env;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const std::string whole = segmentOfBatches({1, 1, 1}), path = segmentPath("/data", 1);
@@ -203,7 +202,7 @@ TEST_CASE("a damaged byte ends the log only where a crash can have cut it off, e
   }
 }
 
-TEST_CASE("of a write that a crash cut off any part may be on the disk, and none of it is trusted") {
+TEST_CASE("any part of a write cut off by a crash may be on the disk, and none of it is trusted") {
   MemoryEnv env;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const std::string whole = segmentOfBatches({2, 3});
@@ -214,7 +213,7 @@ TEST_CASE("of a write that a crash cut off any part may be on the disk, and none
   std::string lateOnly = whole;
   lateOnly.replace(synced, record + 8, record + 8, '\0');
   CHECK(trusted(env, lateOnly).value() == 2);
-  // A write after it shows that all of it was there.
+  // A later write proves that all of it was there.
   std::string followed = segmentOfBatches({2, 3, 1});
   CHECK(trusted(env, followed).value() == 6);
   followed.replace(synced, record, record, '\0');
@@ -223,7 +222,7 @@ TEST_CASE("of a write that a crash cut off any part may be on the disk, and none
   CHECK(trusted(env, followed).value() == 2);
 }
 
-TEST_CASE("a segment that another one follows ends with a whole record, or the log is refused") {
+TEST_CASE("a segment that another one follows ends with a whole record, or the log is rejected") {
   MemoryEnv env;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const std::string whole = segmentOfBatches({1, 1, 1}), path = segmentPath("/data", 1);
@@ -235,7 +234,7 @@ TEST_CASE("a segment that another one follows ends with a whole record, or the l
   CHECK(records.message().find("record 3 at byte") != std::string::npos);
 }
 
-TEST_CASE("what is in the folder is never written over, even when it cannot be listed for a while") {
+TEST_CASE("existing files are never overwritten, even if the folder cannot be listed for a while") {
   MemoryEnv env;
   TestLoop loop;
   PSD_REQUIRE_OK(env.createFolder("/data"));
@@ -255,17 +254,17 @@ TEST_CASE("what is in the folder is never written over, even when it cannot be l
   CHECK(env.bytes(path) == whole);
 }
 
-TEST_CASE("the segment that a checkpoint names is there and begins with a header, or the log is refused") {
+TEST_CASE("the segment that a checkpoint names exists and starts with a header, or the log is rejected") {
   MemoryEnv env;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const std::string whole = segmentOfBatches({1}), path = segmentPath("/data", 1);
   const bool another = GENERATE(true, false);
-  if (another) env.put(segmentPath("/data", 2), "");  // as a crash leaves the one that is being made
+  if (another) env.put(segmentPath("/data", 2), "");  // as a crash leaves one that is being created
   const auto missing = allRecords(env);
   REQUIRE_FALSE(missing.ok());
   CHECK(missing.message() == "'" + path +
-                                 "' is missing: it is the first segment of the log after the checkpoint; a "
-                                 "checkpoint can be gone on from without the log: durability.resume=PATH");
+                                 "' is missing: it is the first segment of the log after the checkpoint; to "
+                                 "resume from a checkpoint without the log, use durability.resume=PATH");
   for (const size_t bytes : {size_t{0}, size_t{10}, kSegmentHeaderBytes - 1}) {
     const auto cut = trusted(env, whole.substr(0, bytes));
     REQUIRE_FALSE(cut.ok());
@@ -279,7 +278,7 @@ TEST_CASE("numbers of segments do not wrap") {
   MemoryEnv env;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   env.put("/data/log-18446744073709551615.psdlog", "");
-  env.put("/data/log-00000000009.psdlog", "");  // not as psd writes it
+  env.put("/data/log-00000000009.psdlog", "");  // not a name that psd writes
   CHECK(highestSegment(env, "/data").value() == 0);
   CHECK_FALSE(LogWriter::open(env, "/data", kFirst, 1 << 20)->broken());
   CHECK(highestSegment(env, "/data").value() == 1);
@@ -289,7 +288,7 @@ TEST_CASE("numbers of segments do not wrap") {
         "'/data/log-9223372036854775807.psdlog' leaves no number for another segment; move it away");
 }
 
-TEST_CASE("while the disk is full no segments pile up") {
+TEST_CASE("while the disk is full segments do not accumulate") {
   MemoryEnv env;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
@@ -301,7 +300,7 @@ TEST_CASE("while the disk is full no segments pile up") {
   PSD_REQUIRE_OK(log->rotate());
 }
 
-TEST_CASE("a log breaks when its folder is another process's") {
+TEST_CASE("a log breaks when its folder belongs to another process") {
   MemoryEnv env;
   TestLoop loop;
   PSD_REQUIRE_OK(env.createFolder("/data"));

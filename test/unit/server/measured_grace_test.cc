@@ -12,7 +12,7 @@ constexpr SessionId kA{1}, kB{2};
 
 TimePoint at(int64_t ms) { return TimePoint{} + milliseconds(ms); }
 
-/// The trainer is missing from `ms` on, and comes so long after.
+/// The trainer is missing from `ms` on, and contributes `took` ms later.
 void comesAfter(MeasuredGrace& grace, int64_t ms, int64_t took) {
   grace.missing(kA, at(ms));
   grace.came(kA, at(ms + took));
@@ -22,7 +22,7 @@ int64_t msOf(const MeasuredGrace& grace, SessionId session = kA) {
   return std::chrono::round<milliseconds>(grace.of(session)).count();
 }
 
-TEST_CASE("a trainer is given the most, and then what it took before, with a margin") {
+TEST_CASE("a trainer is granted the maximum at first, then what it took, with a margin") {
   MeasuredGrace grace(milliseconds(2000));
   CHECK(msOf(grace) == 2000);
   grace.came(kA, at(5));  // in time
@@ -32,7 +32,7 @@ TEST_CASE("a trainer is given the most, and then what it took before, with a mar
   comesAfter(grace, 200, 80);
   // Deviation 20 + (40 − 20) / 4, mean 40 + 40 / 8.
   CHECK(msOf(grace) == 45 + 4 * 25);
-  // Who was never missing has what the slowest other takes.
+  // A trainer that was never missing is granted what the slowest other takes.
   CHECK(msOf(grace, kB) == 45 + 4 * 25);
   grace.missing(kB, at(300));
   grace.came(kB, at(310));
@@ -40,25 +40,25 @@ TEST_CASE("a trainer is given the most, and then what it took before, with a mar
   CHECK(msOf(grace, SessionId{3}) == 45 + 4 * 25);
 }
 
-TEST_CASE("the margin goes where a trainer always takes as long") {
+TEST_CASE("the margin vanishes for a trainer that always takes equally long") {
   MeasuredGrace grace(milliseconds(2000));
   for (int64_t round = 0; round < 50; round++) comesAfter(grace, 1000 * round, 100);
   CHECK(msOf(grace) == 100);
 }
 
-TEST_CASE("it counts from the first round that had its quorum without the trainer, and up to the most") {
+TEST_CASE("it counts from the first round that had its quorum without the trainer, up to the maximum") {
   MeasuredGrace grace(milliseconds(500));
   grace.missing(kA, at(0));
   grace.missing(kA, at(90));  // of the next round
   grace.came(kA, at(100));
   CHECK(msOf(grace) == 300);
-  comesAfter(grace, 1000, 60'000);  // stood still: counts as 500
+  comesAfter(grace, 1000, 60'000);  // stalled: counts as 500
   CHECK(msOf(grace) == 500);
   for (int64_t round = 0; round < 20; round++) comesAfter(grace, 100'000 + 1000 * round, 100);
   CHECK(msOf(grace) < 200);
 }
 
-TEST_CASE("of a trainer that is gone nothing is kept") {
+TEST_CASE("the record of a departed trainer is dropped") {
   MeasuredGrace grace(milliseconds(500));
   comesAfter(grace, 0, 10);
   grace.missing(kA, at(100));

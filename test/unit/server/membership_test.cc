@@ -45,7 +45,7 @@ TEST_CASE("a roster takes each rank once, in any order") {
   CHECK(roster.sessions().at(one).host == "node-7");
 }
 
-TEST_CASE("a bridge is in beside the trainers, and no world counts it") {
+TEST_CASE("a bridge joins beside the trainers, and no world size counts it") {
   Roster roster(2);
   Candidate bridge{.host = "node-7", .pid = 9, .incarnation = 5, .bridges = true};
   PSD_REQUIRE_OK(roster.place(bridge));
@@ -74,7 +74,7 @@ TEST_CASE("a bridge is in beside the trainers, and no world counts it") {
   PSD_REQUIRE_OK(roster.join(other));
 }
 
-TEST_CASE("a rank that is taken is refused and its holder named") {
+TEST_CASE("a taken rank is rejected and its holder named") {
   Roster roster;
   joined(roster, 1, 2);
   const Error error = refusal(roster, 1, 2);
@@ -82,7 +82,7 @@ TEST_CASE("a rank that is taken is refused and its holder named") {
   CHECK(error.message == "rank 1 is taken by process 1001 on node-7");
 }
 
-TEST_CASE("a rank is free again once its trainer left or was lost") {
+TEST_CASE("a rank is free again once its trainer has left or was lost") {
   Roster roster;
   const SessionId first = joined(roster, 0, 2);
   roster.depart(first, Departure::left);
@@ -93,33 +93,33 @@ TEST_CASE("a rank is free again once its trainer left or was lost") {
   CHECK(roster.lostCount() == 1);
 }
 
-TEST_CASE("whose rank another has had since does not get it back, whichever daemon it was in with") {
+TEST_CASE("a trainer whose rank another has had since does not get it back, at this or another daemon") {
   Roster roster;
-  Candidate old = trainer(0, 2), newcomer = old;
+  Candidate old = trainer(0, 2), successor = old;
   old.incarnation = 7;
   old.lastDaemon = 1;
-  newcomer.incarnation = 8;
-  const auto replacement = roster.join(newcomer);
+  successor.incarnation = 8;
+  const auto replacement = roster.join(successor);
   PSD_REQUIRE_OK(replacement);
   roster.depart(*replacement, Departure::left);
   CHECK(roster.join(old).message() == "rank 0 was taken over by process 1000 on node-7");
-  newcomer.lastDaemon = 1;
-  PSD_REQUIRE_OK(roster.join(newcomer));
+  successor.lastDaemon = 1;
+  PSD_REQUIRE_OK(roster.join(successor));
 }
 
-TEST_CASE("a process's incarnation is no use to another caller") {
+TEST_CASE("a process's incarnation is useless to another caller") {
   Roster roster;
   Candidate owner = trainer(0, 2);
   owner.incarnation = 7;
   owner.owner = "token 'a'";
   const auto session = roster.join(owner);
   PSD_REQUIRE_OK(session);
-  Candidate thief = owner, nobody = owner;
+  Candidate thief = owner, anonymous = owner;
   thief.owner = "token 'b'";
-  nobody.owner = "";
+  anonymous.owner = "";
   CHECK(roster.mayJoin(thief).error().code == ErrorCode::forbidden);
   CHECK(roster.mayJoin(owner).ok());
-  CHECK(roster.mayJoin(nobody).ok());  // without `auth` the incarnation is the only secret
+  CHECK(roster.mayJoin(anonymous).ok());  // without `auth` the incarnation is the only secret
   roster.setOwner(*session, "");
   CHECK(roster.sessions().at(*session).owner == "token 'a'");
   thief.anyRank = owner.anyRank = true;
@@ -127,14 +127,14 @@ TEST_CASE("a process's incarnation is no use to another caller") {
   CHECK(thief.rank == Rank{1});
   PSD_REQUIRE_OK(roster.place(owner));
   CHECK(owner.rank == Rank{0});
-  roster.depart(*session, Departure::lost);  // it may come back
+  roster.depart(*session, Departure::lost);  // it may rejoin
   thief.rank = Rank{0};
   CHECK(roster.join(thief).error().code == ErrorCode::forbidden);
   thief.incarnation = 8;
   CHECK(roster.join(thief).ok());
 }
 
-TEST_CASE("a session that nobody in particular began is the first caller's that a name is known of") {
+TEST_CASE("a session without an owner belongs to the first named caller") {
   Roster roster;
   Candidate first = trainer(0, 1);
   first.incarnation = 7;
@@ -159,45 +159,45 @@ TEST_CASE("a loss reported after a leave, or twice, changes nothing") {
   CHECK(roster.present() == 0);
 }
 
-TEST_CASE("a rank beyond the world is refused") {
+TEST_CASE("a rank beyond the world size is rejected") {
   Roster roster;
   const Error error = refusal(roster, 2, 2);
   CHECK(error.code == ErrorCode::invalidArgument);
   CHECK(error.message == "rank 2 is not below the world size 2");
-  CHECK(roster.worldSize() == 0);  // who was refused has decided nothing
+  CHECK(roster.worldSize() == 0);  // a rejected join decides nothing
 }
 
-TEST_CASE("trainers agree on the world size while anybody is in") {
+TEST_CASE("trainers agree on the world size while any has joined") {
   Roster roster;
   const SessionId first = joined(roster, 0, 2);
   const Error error = refusal(roster, 1, 3);
   CHECK(error.code == ErrorCode::worldSizeMismatch);
-  CHECK(error.message == "rank 1 says a world size of 3, but the trainers that are in say 2");
+  CHECK(error.message == "rank 1 has a world size of 3, but the joined trainers have 2");
   roster.depart(first, Departure::left);
   joined(roster, 1, 3);
   CHECK(roster.worldSize() == 3);
 }
 
-TEST_CASE("a configured world size holds from the start and for good") {
+TEST_CASE("a configured world size is fixed from the start") {
   Roster roster(2);
-  CHECK(refusal(roster, 0, 3).message == "rank 0 says a world size of 3, but the daemon's config says 2");
+  CHECK(refusal(roster, 0, 3).message == "rank 0 has a world size of 3, but the daemon's config says 2");
   roster.depart(joined(roster, 0, 2), Departure::left);
   CHECK(refusal(roster, 0, 3).code == ErrorCode::worldSizeMismatch);
 }
 
-TEST_CASE("everyone is done when every rank came and nobody is left") {
+TEST_CASE("all trainers are done when every rank has joined and all have left") {
   Roster roster;
   CHECK_FALSE(roster.everyoneDone());
   const SessionId zero = joined(roster, 0, 2);
   roster.depart(zero, Departure::left);
-  CHECK_FALSE(roster.everyoneDone());  // rank 1 is still to come
+  CHECK_FALSE(roster.everyoneDone());  // rank 1 has not joined yet
   const SessionId one = joined(roster, 1, 2);
   CHECK_FALSE(roster.everyoneDone());
   roster.depart(one, Departure::lost);
   CHECK(roster.everyoneDone());
 }
 
-TEST_CASE("ranks that came and went under a daemon before this one count, until they come again") {
+TEST_CASE("ranks that were done under a previous daemon count until they join again") {
   Roster roster;
   REQUIRE(roster.recall(2, {Rank{0}}));
   CHECK(roster.departed() == std::set{Rank{0}});
@@ -215,7 +215,7 @@ TEST_CASE("ranks that came and went under a daemon before this one count, until 
   CHECK(all.everyoneDone());
 }
 
-TEST_CASE("what is known of another world does not count") {
+TEST_CASE("what was saved of another world size is ignored") {
   Roster configured(3);
   CHECK_FALSE(configured.recall(2, {Rank{0}}));
   CHECK(configured.departed().empty());
@@ -227,7 +227,7 @@ TEST_CASE("what is known of another world does not count") {
   CHECK(open.departed() == std::set{Rank{1}});
 }
 
-TEST_CASE("a trainer that is sent away because the daemon ends is not done") {
+TEST_CASE("a trainer disconnected because the daemon ends is not done") {
   Roster roster(2);
   const SessionId zero = joined(roster, 0, 2), one = joined(roster, 1, 2);
   roster.depart(zero, Departure::left);
@@ -237,7 +237,7 @@ TEST_CASE("a trainer that is sent away because the daemon ends is not done") {
   CHECK(roster.lostCount() == 0);
 }
 
-TEST_CASE("ranks of another world do not count") {
+TEST_CASE("ranks of another world size do not count") {
   Roster roster;
   roster.depart(joined(roster, 0, 2), Departure::left);
   roster.depart(joined(roster, 1, 3), Departure::left);
@@ -247,7 +247,7 @@ TEST_CASE("ranks of another world do not count") {
   CHECK(roster.everyoneDone());
 }
 
-TEST_CASE("a trainer that leaves its rank open gets the lowest that is free") {
+TEST_CASE("a trainer without a rank gets the lowest free one") {
   Roster roster(3, 1);
   Candidate any = trainer(77, 0);
   any.anyRank = true;
@@ -265,7 +265,7 @@ TEST_CASE("a trainer that leaves its rank open gets the lowest that is free") {
 
   Candidate again = any;
   PSD_REQUIRE_OK(roster.place(again));
-  CHECK(again.rank == Rank{2});  // the same life, which has it
+  CHECK(again.rank == Rank{2});  // the same process, which has it
   any.incarnation = 10;
   const Status refused = roster.place(any);
   REQUIRE_FALSE(refused.ok());
@@ -277,18 +277,18 @@ TEST_CASE("a trainer that leaves its rank open gets the lowest that is free") {
   CHECK(placed(any) == Rank{1});
 }
 
-TEST_CASE("a world size that is left open is that of the configuration or of those that are in") {
+TEST_CASE("an omitted world size is that of the configuration or of the joined trainers") {
   Roster open;
   Candidate any = trainer(0, 0);
   CHECK_THAT(open.place(any).message(),
-             Contains("rank 0 names no world size") && Contains("world_size= of Python, or WORLD_SIZE"));
+             Contains("rank 0 gives no world size") && Contains("world_size= of Python, or WORLD_SIZE"));
   joined(open, 1, 2);
   PSD_REQUIRE_OK(open.place(any));
   CHECK(any.worldSize == 2);
   CHECK(any.rank == Rank{0});
 }
 
-TEST_CASE("a trainer that leaves rank and world size open, as all others do, is a world of its own") {
+TEST_CASE("a trainer that omits rank and world size, like all others, is a world of its own") {
   Roster open;
   Candidate alone = trainer(7, 0);
   alone.anyRank = true;
@@ -315,7 +315,7 @@ TEST_CASE("a trainer that leaves rank and world size open, as all others do, is 
   CHECK(late.worldSize == 1);
 }
 
-TEST_CASE("a trainer that leaves all open takes no world from trainers that are yet to come back") {
+TEST_CASE("a trainer that omits everything does not replace the world of trainers that may still rejoin") {
   Roster again;
   REQUIRE(again.recall(3, {}));
   again.keep({Rank{0}, Rank{2}});
@@ -326,7 +326,7 @@ TEST_CASE("a trainer that leaves all open takes no world from trainers that are 
   CHECK(any.rank == Rank{1});
 }
 
-TEST_CASE("where trainers come and go, the least number of ranks makes the world complete") {
+TEST_CASE("if trainers may come and go, the minimum number of ranks makes the world complete") {
   Roster roster(8, 2);
   CHECK(roster.worldSize() == 8);
   CHECK(roster.worldSizeMin() == 2);
@@ -342,7 +342,7 @@ TEST_CASE("where trainers come and go, the least number of ranks makes the world
 
 using Role = ModelStart::Role;
 
-TEST_CASE("the first trainer brings the values, the others wait for it") {
+TEST_CASE("the first trainer is the initializer, the others wait for it") {
   ModelStart start;
   CHECK(start.join(SessionId{1}) == Role::bringValues);
   CHECK(start.join(SessionId{2}) == Role::wait);
@@ -363,7 +363,7 @@ TEST_CASE("the first trainer brings the values, the others wait for it") {
   CHECK_FALSE(start.complete(SessionId{1}));  // only once
 }
 
-TEST_CASE("values that are there from the start are asked of nobody") {
+TEST_CASE("values present from the start need no initializer") {
   ModelStart start(true);
   CHECK(start.ready());
   CHECK(start.join(SessionId{1}) == Role::go);
@@ -371,7 +371,7 @@ TEST_CASE("values that are there from the start are asked of nobody") {
   CHECK_FALSE(start.depart(SessionId{1}));
 }
 
-TEST_CASE("when the bringer is gone the next in line is asked") {
+TEST_CASE("when the initializer departs the next in line takes over") {
   ModelStart start;
   start.join(SessionId{1});
   start.join(SessionId{2});
@@ -387,18 +387,18 @@ TEST_CASE("when the bringer is gone the next in line is asked") {
   CHECK(start.join(SessionId{5}) == Role::bringValues);
 }
 
-TEST_CASE("once the values are complete nobody is asked again") {
+TEST_CASE("once the values are complete there is no further initializer") {
   ModelStart start;
   start.join(SessionId{1});
   start.join(SessionId{2});
   REQUIRE(start.complete(SessionId{1}));
-  CHECK_FALSE(start.depart(SessionId{1}));  // who waits only waits for them to be saved
+  CHECK_FALSE(start.depart(SessionId{1}));  // a waiting trainer only waits for them to be saved
   start.open();
   CHECK_FALSE(start.depart(SessionId{2}));
   CHECK(start.ready());
 }
 
-/// Roster and ModelStart as the daemon uses them, beside what they must say, worked out the long way.
+/// Roster and ModelStart as the daemon uses them, next to a naive model of their results.
 struct Schedule {
   struct Stay {
     SessionId session;
@@ -459,7 +459,7 @@ struct Schedule {
     REQUIRE(ranks.size() == present.size());  // never two live sessions of one rank
     for (const Stay& stay : stays) seen.insert(stay.rank);
     REQUIRE(roster.everyoneDone() == (present.empty() && seen.size() == worldSize));
-    // Who brings the values is always there: the one that has been in for longest.
+    // The initializer has always joined: it is the one that joined first.
     REQUIRE(start.ready() == ready);
     const bool needed = !ready && !present.empty();
     REQUIRE(start.bringer() == (needed ? std::optional(present.front()->session) : std::nullopt));
@@ -473,7 +473,7 @@ struct Schedule {
   uint64_t lost = 0;
 };
 
-TEST_CASE("any order of joins, leaves and losses keeps the rules") {
+TEST_CASE("any order of joins, leaves and losses satisfies the invariants") {
   int done = 0, handedOver = 0;
   for (uint64_t seed = 1; seed <= 300; seed++) {
     INFO("seed " << seed);
@@ -486,7 +486,8 @@ TEST_CASE("any order of joins, leaves and losses keeps the rules") {
       if (live.empty() || random.oneIn(2)) {
         schedule.join(static_cast<uint32_t>(random.below(schedule.worldSize)));
       } else if (random.oneIn(12)) {
-        schedule.finish(schedule.stays[random.below(schedule.stays.size())]);  // perhaps of one long gone
+        schedule.finish(schedule.stays[random.below(schedule.stays.size())]);  // perhaps of one that departed
+                                                                               // long ago
       } else {
         schedule.depart(*live[random.below(live.size())],
                         random.oneIn(2) ? Departure::left : Departure::lost);
@@ -498,7 +499,7 @@ TEST_CASE("any order of joins, leaves and losses keeps the rules") {
       bringer = now;
     }
   }
-  CHECK(done > 0);  // the schedules reach what they are to test
+  CHECK(done > 0);  // the schedules cover the cases under test
   CHECK(handedOver > 0);
 }
 

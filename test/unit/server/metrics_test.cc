@@ -41,7 +41,7 @@ void checkNames(std::set<std::string_view>& names) {
   }
 }
 
-TEST_CASE("each of the daemon's metrics has a name of its own, which ends with its unit") {
+TEST_CASE("each of the daemon's metrics has a unique name that ends with its unit") {
   std::set<std::string_view> names;
   checkNames<Counter>(names);
   checkNames<Gauge>(names);
@@ -50,7 +50,7 @@ TEST_CASE("each of the daemon's metrics has a name of its own, which ends with i
   CHECK(names.contains("staleness"));
 }
 
-TEST_CASE("what many threads add at once is all there") {
+TEST_CASE("concurrent additions of many threads are all counted") {
   constexpr int kThreads = 4, kTimes = 20'000;
   DaemonMetrics counters;
   std::vector<std::thread> threads;
@@ -79,7 +79,7 @@ TEST_CASE("what many threads add at once is all there") {
   CHECK(staleness.buckets[3].count == kTimes);  // 3 is above 2, and at most 4
 }
 
-TEST_CASE("a histogram has bounds that belong to their buckets, and a bucket above them") {
+TEST_CASE("a histogram's bounds belong to their buckets, and there is a bucket above them") {
   Histogram histogram(kCountBounds);
   for (const double value : {0., 1., 2., 3., 4., 5., 65536., 65537., 1e12}) histogram.record(value);
   const HistogramValue value = histogram.value();
@@ -109,7 +109,7 @@ TEST_CASE("quantiles lie in their bucket and never above the largest value") {
   CHECK(value.quantile(1) == 100);
 }
 
-TEST_CASE("a recent rate is that of the last ten seconds, and of all of them where there were fewer") {
+TEST_CASE("a recent rate is that of the last ten seconds, or of all if there were fewer") {
   RecentRate rate;
   CHECK(rate.perSecond(5, 1000) == 0);
   rate.note(100, 1000);
@@ -122,7 +122,7 @@ TEST_CASE("a recent rate is that of the last ten seconds, and of all of them whe
   CHECK(rate.perSecond(3, 71'000) == 0);
 }
 
-TEST_CASE("quantiles of what a peer made up are numbers") {
+TEST_CASE("quantiles of values made up by a peer are numbers") {
   HistogramValue value;
   value.count = 7;
   CHECK(value.quantile(0.5) == 0);

@@ -16,7 +16,7 @@ DaemonConfig configWith(const std::string& limits) {
   return loaded->config;
 }
 
-TEST_CASE("a model's tensors and shards count in limits.model_bytes") {
+TEST_CASE("a model's tensors and shards count against limits.model_bytes") {
   const ModelSpec model{"m", {{"w", DType::f32, {4}}}, {}};
   constexpr uint64_t kAll = 4 * sizeof(float) + 512 + 2 * 2048;
   PSD_REQUIRE_OK(checkLimits(configWith(R"({"model_bytes": )" + std::to_string(kAll) + "}"), model, 1));
@@ -29,7 +29,7 @@ TEST_CASE("a model's tensors and shards count in limits.model_bytes") {
         "limits.model_bytes is 4623");
 }
 
-TEST_CASE("a model's tables and row shards count in limits.table_bytes before they have a row") {
+TEST_CASE("a model's tables and row shards count against limits.table_bytes before they have a row") {
   const ModelSpec model{"m", {}, {{"a", 4, {}}, {"b", 2, {}}}};
   constexpr uint64_t kAll = 2 * (2 * RowTable::kEmptyBytes + kEmptyRowShardBytes);
   PSD_REQUIRE_OK(checkLimits(configWith(R"({"table_bytes": )" + std::to_string(kAll) + "}"), model, 1));

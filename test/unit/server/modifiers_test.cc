@@ -43,7 +43,7 @@ TEST_CASE("a gradient is too old above staleness.max") {
   CHECK(read(R"({"staleness": {"max": 0}})")->staleness.tooOld(1));
 }
 
-TEST_CASE("a norm above the bound is brought down to it") {
+TEST_CASE("a norm above the bound is scaled down to it") {
   const Clip clip{.norm = 2, .value = {}};
   CHECK(clip.scale(0) == 1);
   CHECK(clip.scale(4) == 1);
@@ -51,25 +51,25 @@ TEST_CASE("a norm above the bound is brought down to it") {
   CHECK(Clip{}.scale(1e300) == 1);
 }
 
-TEST_CASE("modifiers that make no sense are refused with a line that says why") {
+TEST_CASE("invalid modifiers are rejected with a line that says why") {
   const auto problem = [](const char* json, const ModifierRefusals& refusals = {}) {
     const auto modifiers = read(json, refusals);
     REQUIRE_FALSE(modifiers.ok());
     return modifiers.message();
   };
   CHECK(problem(R"({"staleness": {"rate": "inverse", "a": 1}})") ==
-        "staleness.a: goes with \"rate\": \"damped\"");
+        "staleness.a: requires \"rate\": \"damped\"");
   CHECK(problem(R"({"staleness": {"rate": "linear"}})").find("staleness.rate") == 0);
-  CHECK(problem(R"({"delay_compensation": {}})").find("delay_compensation.lambda: is needed") == 0);
+  CHECK(problem(R"({"delay_compensation": {}})").find("delay_compensation.lambda: is required") == 0);
   CHECK(problem(R"({"delay_compensation": {"lambda": 0}})").find("delay_compensation.lambda") == 0);
-  CHECK(problem(R"({"clip": {}})") == "clip: takes one of norm and value");
-  CHECK(problem(R"({"clip": {"norm": 1, "value": 1}})") == "clip: takes one of norm and value");
+  CHECK(problem(R"({"clip": {}})") == "clip: requires exactly one of norm and value");
+  CHECK(problem(R"({"clip": {"norm": 1, "value": 1}})") == "clip: requires exactly one of norm and value");
   CHECK(problem(R"({"clip": {"norm": 1}})", {.clipNorm = "cannot be"}) == "clip.norm: cannot be");
   CHECK(problem(R"({"staleness": {"max": 1}})", {.staleness = "never"}) == "staleness: never");
   PSD_REQUIRE_OK(read(R"({"clip": {"value": 1}})", {.clipNorm = "cannot be"}));
 }
 
-TEST_CASE("each policy takes the modifiers that go with it, and says why it takes no others") {
+TEST_CASE("each policy accepts the modifiers that apply to it, and says why it accepts no others") {
   const std::vector<std::pair<const char*, std::string>> modifiers = {
       {"staleness", R"({"staleness": {"rate": "inverse", "max": 4}})"},
       {"delay_compensation", R"({"delay_compensation": {"lambda": 2, "adaptive": true}})"},
@@ -101,7 +101,7 @@ TEST_CASE("each policy takes the modifiers that go with it, and says why it take
 }
 
 TEST_CASE(
-    "kept snapshots are let go of, the oldest first, before a pull waits, whichever policy keeps them") {
+    "kept snapshots are released, the oldest first, before a pull waits, under each policy that keeps them") {
   const auto budget = ByteBudget::make(40);
   const auto room = std::make_shared<SnapshotRoom>(budget);
   PulledWeights pulled(room), others(room);
@@ -123,12 +123,12 @@ TEST_CASE(
   REQUIRE(more);
   CHECK(pulled.find(kA, kShard, Version{2}) != nullptr);
   CHECK(pulled.find(kA, kShard, Version{1}) == nullptr);
-  CHECK(room->tryTake(10));  // the last one went
+  CHECK(room->tryTake(10));  // the last one was released
   CHECK_FALSE(room->tryTake(20));
   CHECK(budget->used() == 30);
 }
 
-TEST_CASE("what trainers pulled is found by its version, and let go of in time") {
+TEST_CASE("what trainers pulled is found by its version, and released in time") {
   PulledWeights pulled;
   const auto snapshot = [](uint64_t version) {
     return std::make_shared<const ShardSnapshot>(ShardSnapshot{Version{version}, {}});
@@ -144,7 +144,7 @@ TEST_CASE("what trainers pulled is found by its version, and let go of in time")
   pulled.note(kA, kShard, snapshot(6));
   CHECK(pulled.find(kA, kShard, Version{5}) == five);
   CHECK(pulled.find(kA, kShard, Version{7}) == nullptr);
-  CHECK(pulled.find(kA, kShard, Version{5}) == nullptr);  // it had moved on
+  CHECK(pulled.find(kA, kShard, Version{5}) == nullptr);  // the version had advanced
   CHECK(pulled.find(kA, ShardId{1}, Version{5}) == nullptr);
   CHECK(five.use_count() == 2);
   pulled.forget(kB);

@@ -1,4 +1,4 @@
-// A model that moves while the disk of a daemon fails, or its machine does, in the midst of each write.
+// Moves of a model during which a daemon's disk or machine fails, at each write.
 
 #include <memory>
 #include <optional>
@@ -13,7 +13,7 @@ namespace psd::move_disk_test {
 namespace {
 
 using namespace move_test;
-using move_test::Daemon, move_test::World;  // other tests have some, too
+using move_test::Daemon, move_test::World;  // other tests define these names, too
 
 bool isClean(const MemoryEnv& disk) {
   for (const auto& [path, bytes] : disk.files()) {
@@ -24,7 +24,7 @@ bool isClean(const MemoryEnv& disk) {
 
 const std::vector<float> kTrained{3, 3};
 
-TEST_CASE("a model that moves is on the disk before the move counts, and nobody is let in until then") {
+TEST_CASE("a moved model is durable before the move counts, and no trainer is admitted until then") {
   for (const std::string durability : {"none", "checkpoint", "log"}) {
     World world(durability);
     PSD_REQUIRE_OK(world.travel());
@@ -46,7 +46,7 @@ TEST_CASE("a model that moves is on the disk before the move counts, and nobody 
   }
 }
 
-TEST_CASE("a machine that fails in the midst of a model's arrival has all of it or nothing") {
+TEST_CASE("a machine that fails while a model arrives has all of it or nothing") {
   for (const std::string durability : {"checkpoint", "log"}) {
     uint64_t operations = 0;
     {
@@ -90,7 +90,7 @@ TEST_CASE("a machine that fails in the midst of a model's arrival has all of it 
   }
 }
 
-TEST_CASE("a new daemon whose disk cannot be written keeps nothing, and takes the model when it can") {
+TEST_CASE("a target whose disk cannot be written keeps nothing, and takes the model once it can") {
   for (const std::string durability : {"checkpoint", "log"}) {
     for (const std::string operation : {"append", "create", "createFolder", "rename", "sync", "syncFolder"}) {
       CAPTURE(durability, operation);
@@ -114,7 +114,7 @@ TEST_CASE("a new daemon whose disk cannot be written keeps nothing, and takes th
   }
 }
 
-TEST_CASE("a mark that cannot be removed keeps the door closed until it can") {
+TEST_CASE("a mark that cannot be removed blocks admission until it can") {
   for (const std::string operation : {"remove", "syncFolder"}) {
     World world("checkpoint");
     PSD_REQUIRE_OK(world.travel());
@@ -124,13 +124,13 @@ TEST_CASE("a mark that cannot be removed keeps the door closed until it can") {
     CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
     CHECK(world.after->incoming().turnedAway());
     world.newDisk.heal();
-    world.loop.wait(kj::evalLast([] {}));  // what waited for the first try is told
+    world.loop.wait(kj::evalLast([] {}));  // waiters for the first attempt are notified
     PSD_REQUIRE_OK(world.loop.wait(world.after->incoming().commit(kMove)));
     CHECK_FALSE(world.after->incoming().turnedAway());
   }
 }
 
-TEST_CASE("a lead whose machine fails in the midst of its decision has the model or not, and never half") {
+TEST_CASE("a lead whose machine fails during its decision has the model or not, and never half") {
   uint64_t operations = 0;
   {
     World world("none");
@@ -166,7 +166,7 @@ TEST_CASE("a lead whose machine fails in the midst of its decision has the model
   }
 }
 
-TEST_CASE("a lead whose disk fails keeps the model, or ends where it does not know") {
+TEST_CASE("a lead whose disk fails keeps the model, or ends if the outcome is unknown") {
   for (const std::string operation : {"append", "create", "sync", "rename", "syncFolder"}) {
     CAPTURE(operation);
     World world("none");
@@ -177,7 +177,7 @@ TEST_CASE("a lead whose disk fails keeps the model, or ends where it does not kn
     const Status committed = world.commit();
     REQUIRE_FALSE(committed.ok());
     CHECK(committed.message().find("no space left") != std::string::npos);
-    if (operation == "syncFolder") {  // the mark is there, and was not removed to last
+    if (operation == "syncFolder") {  // the mark exists, and its removal was not durable
       CHECK(committed.error().code == ErrorCode::unavailable);
       CHECK(world.before->coordinator().end().requested());
       CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::underWay);
@@ -191,8 +191,7 @@ TEST_CASE("a lead whose disk fails keeps the model, or ends where it does not kn
   }
 }
 
-TEST_CASE(
-    "who has a model that moved away says what lets it serve one again, and names the file if there is one") {
+TEST_CASE("a daemon whose model moved away says how it can serve again, and names the mark file, if any") {
   for (const std::string durability : {"none", "log"}) {
     World world("none", durability);
     PSD_REQUIRE_OK(world.travel());
@@ -204,7 +203,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a new daemon whose lead says that the move does not count is free again") {
+TEST_CASE("a target whose lead says that the move does not count is free again") {
   for (const std::string durability : {"none", "checkpoint", "log"}) {
     World world(durability);
     PSD_REQUIRE_OK(world.travel());
@@ -216,12 +215,12 @@ TEST_CASE("a new daemon whose lead says that the move does not count is free aga
     CHECK_FALSE(world.after->hasModel());
     CHECK(isClean(world.newDisk));
     CHECK_FALSE(world.loop.wait(world.after->incoming().commit(kMove)).ok());
-    world.after->train(2);  // a run of its own
+    world.after->train(2);  // its own run
     CHECK(counts(*world.after->model().store) == std::vector<float>{2, 2});
   }
 }
 
-TEST_CASE("a new daemon that was started again asks the lead, too") {
+TEST_CASE("a restarted target asks the lead, too") {
   for (const bool counts : {false, true}) {
     World world("checkpoint");
     PSD_REQUIRE_OK(world.travel());
@@ -241,7 +240,7 @@ TEST_CASE("a new daemon that was started again asks the lead, too") {
   }
 }
 
-TEST_CASE("what a command knows not to count is forgotten at once, unless the disk fails") {
+TEST_CASE("what the command knows not to count is discarded immediately, unless the disk fails") {
   World world("checkpoint");
   PSD_REQUIRE_OK(world.travel());
   PSD_REQUIRE_OK(world.settle());
@@ -250,13 +249,13 @@ TEST_CASE("what a command knows not to count is forgotten at once, unless the di
   CHECK_FALSE(world.loop.wait(world.after->incoming().giveUp(kMove)).ok());
   CHECK(world.after->incoming().turnedAway());
   world.newDisk.heal();
-  world.after->incoming().abandon(kMove);  // the command is gone
+  world.after->incoming().abandon(kMove);  // the command disconnected
   world.after->leadSays = MoveOutcome::stays;
   world.after->ask();
   CHECK(isClean(world.newDisk));
 }
 
-TEST_CASE("a model that may count gives way to a move of its own lead alone") {
+TEST_CASE("a model that may count yields only to a move of its own lead") {
   World world("checkpoint");
   PSD_REQUIRE_OK(world.travel());
   PSD_REQUIRE_OK(world.settle());
@@ -268,7 +267,7 @@ TEST_CASE("a model that may count gives way to a move of its own lead alone") {
   CHECK(refused.error().code == ErrorCode::notReady);
   CHECK(refused.message().find("whose lead is tcp://old:1") != std::string::npos);
   CHECK_FALSE(world.loop.wait(incoming.settle(kMove + 1, world.quiet.trainers)).ok());
-  others.lead.addresses = {"tcp://old:1"};  // it was started again
+  others.lead.addresses = {"tcp://old:1"};  // it was restarted
   PSD_REQUIRE_OK(incoming.check(kMove + 1, others, kSmallModel));
   // The first one counts after all.
   PSD_REQUIRE_OK(world.commit());
@@ -278,7 +277,7 @@ TEST_CASE("a model that may count gives way to a move of its own lead alone") {
   CHECK_FALSE(incoming.imageDone(kMove + 1, 0, "copy/a").ok());
 }
 
-TEST_CASE("a partition that could not be put in place keeps the door closed until nothing of it is left") {
+TEST_CASE("a partition that could not be installed blocks admission until nothing of it is left") {
   World world("checkpoint");
   PSD_REQUIRE_OK(world.travel());
   world.newDisk.fail({"syncFolder", "remove"}, "read only");
@@ -298,7 +297,7 @@ TEST_CASE("a partition that could not be put in place keeps the door closed unti
   CHECK(isClean(world.newDisk));
 }
 
-TEST_CASE("a lead that is another process than the one that gave the model decides nothing") {
+TEST_CASE("a lead in another process than the one that gave the model decides nothing") {
   World world("none", "none");
   PSD_REQUIRE_OK(world.travel());
   PSD_REQUIRE_OK(world.settle());
@@ -309,7 +308,7 @@ TEST_CASE("a lead that is another process than the one that gave the model decid
   CHECK(world.before->outgoing().outcome(kMove, process) == MoveOutcome::unknown);
 }
 
-TEST_CASE("what a daemon takes of a model that comes has a limit, before and while it comes") {
+TEST_CASE("what a target accepts of an arriving model is limited, before and during the transfer") {
   World world("none");
   SECTION("parameters alone") {
     auto small = configOf(kNewFolder, "none", R"(, "limits": {"arriving_bytes": 65536})");
@@ -349,7 +348,7 @@ TEST_CASE("what a daemon takes of a model that comes has a limit, before and whi
   }
 }
 
-TEST_CASE("a move whose command is not heard for a while is given up at both ends") {
+TEST_CASE("a move without heartbeats of its command is abandoned at both ends") {
   const bool settled = GENERATE(false, true);
   World world("log");
   world.begun.beats = true;
@@ -378,7 +377,7 @@ TEST_CASE("a move whose command is not heard for a while is given up at both end
   CHECK_FALSE(world.after->hasModel());
 }
 
-TEST_CASE("a move that is silent for long counts where it was to count already") {
+TEST_CASE("a silent move still counts where the decision was already made") {
   World world("log");
   world.begun.beats = true;
   PSD_REQUIRE_OK(world.travel());
@@ -397,16 +396,15 @@ TEST_CASE("a move that is silent for long counts where it was to count already")
   CHECK(world.after->incoming().cameFrom() == std::vector<std::string>{"tcp://old:1"});
 }
 
-TEST_CASE(
-    "of two operators who move a model at once the second is refused at both ends, and changes nothing") {
+TEST_CASE("of two concurrent moves of a model the second is rejected at both ends, and changes nothing") {
   World world("none");
   constexpr uint64_t kOther = 0xbeef;
   auto refused = [&] {
     const Status there = world.before->outgoing().begin(kOther, {{"tcp://other:1"}}, std::chrono::minutes(1));
-    CHECK(there.message() == "another move of the model is under way");
+    CHECK(there.message() == "another move of the model is in progress");
     CHECK(world.before->outgoing().terms().message() == there.message());
     CHECK(world.after->incoming().begin(kOther, 1, false).message() ==
-          "another move to this daemon is under way");
+          "another move to this daemon is in progress");
     // Nor does it end the first one.
     world.before->outgoing().abandon(kOther, "a test");
     world.after->incoming().abandon(kOther);

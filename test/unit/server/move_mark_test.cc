@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-TEST_CASE("the mark of a move is what was written, and nothing where there is none") {
+TEST_CASE("the mark of a move is read as written, and is absent if there is none") {
   MemoryEnv env;
   const DaemonPlaces there{{"tcp://a:1", "unix:///a"}, {"tcp://b:1"}};
   PSD_REQUIRE_OK(env.createFolder("saved"));
@@ -28,7 +28,7 @@ TEST_CASE("the mark of a move is what was written, and nothing where there is no
   CHECK_FALSE(readMoveMark(env, "saved", kMovedName).value());
 }
 
-TEST_CASE("a mark of a move that is damaged is told of, with what to do") {
+TEST_CASE("a damaged mark of a move is reported, with the remedy") {
   MemoryEnv env;
   PSD_REQUIRE_OK(writeMoveMark(env, "saved", kMovedName, {7, {{"tcp://a:1"}}}));
   const std::string path = "saved/" + std::string(kMovedName);

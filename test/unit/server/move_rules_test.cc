@@ -14,20 +14,20 @@ DaemonConfig configOf(const std::string& text) {
   return loaded->config;
 }
 
-/// What keeps a model from moving from one configuration to another; empty: nothing.
+/// Why a model cannot move from one configuration to another; empty: it can.
 std::string between(const std::string& before, const std::string& here) {
   const Status status = checkMoveRules(moveRules(configOf(before).groups), moveRules(configOf(here).groups));
   if (status.ok()) return "";
   CHECK(status.error().code == ErrorCode::invalidArgument);
-  const std::string begin = "its configuration is not that of the daemons of before: ";
+  const std::string begin = "its configuration differs from that of the previous daemons: ";
   REQUIRE(status.message().starts_with(begin));
   return status.message().substr(begin.size());
 }
 
-TEST_CASE("a model moves where trainers go on as they learned") {
+TEST_CASE("a model moves if trainers' settings do not change") {
   const std::string plain = R"({"policy": {"type": "locked"}, "optimizer": {"type": "sgd", "lr": 0.1}})";
   CHECK(between(plain, plain).empty());
-  // Trainers learn nothing of these.
+  // Trainers do not depend on these.
   CHECK(
       between(plain,
               R"({"policy": {"type": "locked", "clip": {"norm": 1}}, "optimizer": {"type": "sgd", "lr": 1}})")
@@ -55,7 +55,7 @@ TEST_CASE("the keys of groups are compared one by one") {
   CHECK(none.find(R"(groups[0].policy.type is not there here, "locked" there)") != std::string::npos);
 }
 
-TEST_CASE("how trainers take steps by themselves cannot change on the way") {
+TEST_CASE("the settings of local steps cannot change in a move") {
   const std::string sgd = R"("optimizer": {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": true})";
   const std::string diloco = R"({"policy": {"type": "diloco", "period": 8}, )" + sgd + "}";
   CHECK(between(diloco, diloco).empty());
@@ -72,7 +72,7 @@ TEST_CASE("how trainers take steps by themselves cannot change on the way") {
   CHECK(with(R"("period": 8, "deltas": "int8")") == R"(policy.deltas is "int8" here, "none" there)");
   CHECK(between(diloco, R"({"policy": {"type": "locked"}, )" + sgd + "}") ==
         R"(policy.type is "locked" here, "diloco" there)");  // the other keys are of another policy
-  CHECK(with(R"("period": 8, "quorum": 2)").empty());        // nobody but the daemon goes by it
+  CHECK(with(R"("period": 8, "quorum": 2)").empty());        // only the daemon depends on it
 
   const auto async = [](const std::string& policy, int delay) {
     return R"({"policy": {"type": "async_diloco")" + policy +
@@ -95,7 +95,7 @@ TEST_CASE("how trainers take steps by themselves cannot change on the way") {
         "policy.bucket_bytes is 8192 here, 4194304 there");
 }
 
-TEST_CASE("of groups that trainers exchange each has its own grace") {
+TEST_CASE("groups that trainers exchange each have their own grace") {
   const auto groups = [](const std::string& policy) {
     return moveRules(configOf(R"({"policy": {"type": "diloco", "period": 8},
                                   "optimizer": {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": true},
@@ -109,7 +109,7 @@ TEST_CASE("of groups that trainers exchange each has its own grace") {
   CHECK(groups("").find("some") == std::string::npos);
 }
 
-TEST_CASE("what a peer calls its rules is shown as it is fit to be") {
+TEST_CASE("the rules that a peer sends are sanitized before they are shown") {
   const std::string own = moveRules(configOf("{}").groups);
   const Status odd = checkMoveRules("policy.type: \"\x1b[2J\"\nno line of rules\n", own);
   CHECK(odd.message().find("policy.type is \"hogwild\" here, \"?[2J\" there") != std::string::npos);
@@ -118,10 +118,10 @@ TEST_CASE("what a peer calls its rules is shown as it is fit to be") {
   const Status much = checkMoveRules(many, own);
   CHECK(much.message().size() < 2'000);
   CHECK(much.message().find(" more") != std::string::npos);
-  CHECK_FALSE(checkMoveRules("", own).ok());  // of a version that tells none
+  CHECK_FALSE(checkMoveRules("", own).ok());  // of a version that sends none
 }
 
-TEST_CASE("codecs are agreed on by what a trainer asks for") {
+TEST_CASE("codecs are negotiated by what a trainer requests") {
   const DaemonConfig config = configOf(R"({"codecs": {"push": {"allowed": ["int8"], "default": "int8"}}})");
   const auto agreed = agreeOnCodecs(config, "", "");
   PSD_REQUIRE_OK(agreed);

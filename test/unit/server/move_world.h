@@ -39,7 +39,7 @@ class NoOutcomes final : public StepOutcomes {
   kj::Promise<void> tell(ProcessId, Step, bool) override { return kj::READY_NOW; }
 };
 
-/// As much of a daemon as takes part in a move, over a disk. Owned by one thread.
+/// The parts of a daemon that take part in a move, over a disk. Owned by one thread.
 class Daemon {
  public:
   Daemon(TestLoop& loop, MemoryEnv& env, LoadedConfig loaded)
@@ -57,11 +57,11 @@ class Daemon {
                   {[] { return false; }, [] { return std::optional<Error>(); }, [this] { return prepare(); },
                    [this](const MoveLead&, uint64_t) { return leadSays; }},
                   timer_) {
-    spdlog::set_level(spdlog::level::off);  // thousands of failures are meant
+    spdlog::set_level(spdlog::level::off);  // the thousands of failures are intended
     started = start();
   }
 
-  /// A trainer brings a model, which it then trains with so many updates.
+  /// A trainer initializes a model and trains it with `updates` updates.
   void train(uint32_t updates) {
     auto grant =
         loop_.wait(coordinator_.join({.rank = Rank{0}, .worldSize = 1, .incarnation = 7}, {}, kSmallModel));
@@ -73,14 +73,14 @@ class Daemon {
     for (uint32_t i = 1; i <= updates; i++) logged = pushRound(store, Step{i});
     loop_.wait(store.block(0).whenDurable(logged));  // a trainer is not answered before
   }
-  /// It steps aside, until the move is over.
+  /// The trainer quiesces until the move is over.
   void pass(kj::Duration time) {
     timer_.advanceTo(timer_.now() + time);
     kj::Promise<void> never = kj::NEVER_DONE;
-    loop_.resolved(never);  // what follows from that
+    loop_.resolved(never);  // runs its consequences
   }
   void stepAside() { aside_ = coordinator_.stepAside(trainer_.session, kMove, ""); }
-  /// Where the trainer goes on; nothing: it was not told yet.
+  /// Where the trainer continues; nothing: it was not notified yet.
   std::optional<DaemonPlaces> told() {
     if (!loop_.resolved(*aside_)) return {};
     auto answer = loop_.wait(kj::mv(*aside_));
@@ -88,7 +88,7 @@ class Daemon {
     PSD_REQUIRE_OK(answer);
     return *answer;
   }
-  /// The lead is asked what became of the move until that is known.
+  /// Asks the lead for the outcome of the move until that is known.
   void ask() {
     REQUIRE(loop_.until([&] {
       timer_.advanceTo(timer_.now() + 20 * kj::SECONDS);
@@ -137,7 +137,7 @@ class Daemon {
   std::optional<kj::Promise<MovePause::Answer>> aside_;
 };
 
-/// A daemon with a model, and one that it is to move to, each with a disk of its own.
+/// A daemon with a model, and the target of its move, each with its own disk.
 struct World {
   explicit World(const std::string& newDurability, const std::string& oldDurability = "log")
       : oldConfig(configOf(kOldFolder, oldDurability)), newConfig(configOf(kNewFolder, newDurability)) {
@@ -155,7 +155,7 @@ struct World {
     before.emplace(loop, oldDisk, oldConfig);
   }
 
-  /// Until all parts are there.
+  /// Transfers until all parts have arrived.
   Status travel() {
     PSD_ASSIGN_OR_RETURN(const MoveTerms terms, before->outgoing().terms());
     PSD_RETURN_IF_ERROR(after->incoming().begin(kMove, 1, begun.beats));

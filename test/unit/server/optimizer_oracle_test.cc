@@ -1,5 +1,5 @@
-// Every optimizer against LibTorch's own, over random hyper-parameters, gradients and schedules. The
-// only unit of the server's tests that includes LibTorch.
+// Every optimizer against LibTorch's own, over random hyperparameters, gradients and schedules. The only unit
+// of the server's tests that includes LibTorch.
 
 #include <cmath>
 #include <memory>
@@ -25,7 +25,7 @@ constexpr uint64_t kCut = 160;  // where the gradient is cut into two slices
 constexpr uint64_t kUpdates = 30;
 constexpr double kToleranceRelative = 1e-6;
 
-/// A source of hyper-parameters; each is at its neutral value half of the time.
+/// A source of hyperparameters; each has its neutral value half of the time.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed) {}

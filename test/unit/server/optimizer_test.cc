@@ -38,7 +38,7 @@ Trace run(const std::string& json, float weight, const std::vector<float>& gradi
   const Optimizer optimizer = mustParse(json);
   Trace trace{weight, {}};
   for (const Slot& slot : optimizer.slots()) trace.slots.push_back(slot.initialValue);
-  trace.slots.push_back(-7.f);  // beyond the last slot: to be left alone
+  trace.slots.push_back(-7.f);  // beyond the last slot: must not change
   uint64_t number = 0;
   for (const float gradient : gradients) {
     ++number;
@@ -54,7 +54,7 @@ bool near(double value, double expected) {
   return std::abs(value - expected) <= 1e-6 * std::max(1.0, std::abs(expected));
 }
 
-TEST_CASE("sgd steps as worked out by hand") {
+TEST_CASE("sgd steps match manual calculation") {
   CHECK(near(run(R"({"type": "sgd", "lr": 0.1})", 1, {2, 4}).weight, 0.4));
   CHECK(near(run(R"({"lr": 0.1, "weight_decay": 0.5})", 2, {1}).weight, 1.8));
   CHECK(near(run(R"({"lr": 0.1, "momentum": 0.9})", 1, {1, 1}).weight, 0.71));
@@ -63,9 +63,9 @@ TEST_CASE("sgd steps as worked out by hand") {
   CHECK(near(run(R"({"lr": 0.1, "momentum": 0.9, "nesterov": true})", 1, {1, 1}).weight, 0.539));
 }
 
-TEST_CASE("delayed_nesterov steps as worked out by hand") {
+TEST_CASE("delayed_nesterov steps match manual calculation") {
   const std::string two = R"({"type": "delayed_nesterov", "lr": 0.5, "momentum": 0.5, "delay": 2})";
-  // By half of each gradient; momentum moves at the second one, by the mean of both: 3.
+  // By half of each gradient; momentum changes at the second one, by the mean of both: 3.
   const Trace first = run(two, 1, {2});
   CHECK(near(first.weight, 1 - 0.5 * 1));
   CHECK(first.slots == std::vector<float>{0, 1});
@@ -89,11 +89,11 @@ TEST_CASE("delayed_nesterov with a delay of 1 is sgd with Nesterov's momentum, b
     REQUIRE(delayed.slots[1] == 0);
   }
   CHECK(whyNot(R"({"type": "delayed_nesterov", "delay": 1.5})") ==
-        "delay: must be a whole number: of updates between two moves of the momentum");
+        "delay: must be an integer: the number of updates per momentum update");
   CHECK(whyNot(R"({"type": "delayed_nesterov", "delay": 0})").find("delay: must be a number") == 0);
 }
 
-TEST_CASE("adagrad steps as worked out by hand") {
+TEST_CASE("adagrad steps match manual calculation") {
   CHECK(near(run(R"({"type": "adagrad", "lr": 0.1})", 1, {2}).weight, 0.9));
   CHECK(near(run(R"({"type": "adagrad", "lr": 0.1, "initial_accumulator_value": 5})", 1, {2}).weight,
              1 - 0.2 / 3));
@@ -101,7 +101,7 @@ TEST_CASE("adagrad steps as worked out by hand") {
              1 - 0.1 - 0.05 * 4 / 5));
 }
 
-TEST_CASE("rmsprop steps as worked out by hand") {
+TEST_CASE("rmsprop steps match manual calculation") {
   CHECK(near(run(R"({"type": "rmsprop"})", 1, {1}).weight, 0.9));
   CHECK(near(run(R"({"type": "rmsprop", "centered": true})", 1, {1}).weight, 1 - 0.01 / std::sqrt(0.0099)));
   const Trace momentum = run(R"({"type": "rmsprop", "momentum": 0.5, "centered": true})", 1, {1, 0});
@@ -118,7 +118,7 @@ TEST_CASE("rmsprop stays finite where rounding makes the variance negative") {
   CHECK(std::isfinite(trace.weight));
 }
 
-TEST_CASE("adam and adamw step as worked out by hand") {
+TEST_CASE("adam and adamw steps match manual calculation") {
   CHECK(near(run(R"({"type": "adam", "lr": 0.1})", 1, {3}).weight, 0.9));
   CHECK(near(run(R"({"type": "adam", "lr": 0.1, "weight_decay": 10})", 1, {-20}).weight, 1.1));
   CHECK(near(run(R"({"type": "adamw", "lr": 0.1, "weight_decay": 0.1})", 1, {3}).weight, 0.89));
@@ -152,7 +152,7 @@ TEST_CASE("every variant of an optimizer has as many slots as its step uses") {
   }
 }
 
-TEST_CASE("slots carry LibTorch's names and first values") {
+TEST_CASE("slots have LibTorch's names and initial values") {
   const auto rmsprop = mustParse(R"({"type": "rmsprop", "momentum": 0.9, "centered": true})").slots();
   CHECK(rmsprop[0].name == "square_avg");
   CHECK(rmsprop[1].name == "momentum_buffer");
@@ -197,7 +197,7 @@ TEST_CASE("defaults are LibTorch's") {
   CHECK(std::get<AdamW>(adamw.algorithm).betas == std::array<double, 2>{0.9, 0.999});
 }
 
-TEST_CASE("an optimizer describes what differs from the defaults") {
+TEST_CASE("an optimizer's description names what differs from the defaults") {
   CHECK(mustParse(R"({"lr": 0.03, "momentum": 0.9})").describe() == "sgd lr=0.03 momentum=0.9");
   CHECK(mustParse(R"({"type": "adam", "betas": [0.8, 0.99], "amsgrad": true,
                       "schedule": {"type": "cosine", "total_updates": 9, "warmup_updates": 2}})")
@@ -206,7 +206,7 @@ TEST_CASE("an optimizer describes what differs from the defaults") {
         "warmup_updates=2");
 }
 
-TEST_CASE("an optimizer that is written down reads as the same again") {
+TEST_CASE("a printed optimizer is parsed to the same") {
   for (
       const char* options :
       {R"({"type": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": true})",
@@ -222,7 +222,7 @@ TEST_CASE("an optimizer that is written down reads as the same again") {
   }
 }
 
-TEST_CASE("bad options are refused with the path and the reason") {
+TEST_CASE("bad options are rejected with the path and the reason") {
   using Catch::Matchers::Contains;
   CHECK_THAT(whyNot(R"({"type": "sdg"})"), Contains("type") && Contains("sgd"));
   CHECK_THAT(whyNot(R"({"momentum": -1})"), Contains("momentum") && Contains("-1"));

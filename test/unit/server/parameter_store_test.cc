@@ -54,7 +54,7 @@ void fill(ParameterStore& store, const std::vector<float>& values) {
   }
 }
 
-/// Different in every element of the model, zero in the padding.
+/// Distinct in every element of the model, zero in the padding.
 std::vector<float> someValues(const ModelSpec& model) {
   const ModelLayout layout(model);
   std::vector<float> values(layout.totalElements());
@@ -98,13 +98,13 @@ TEST_CASE("a store has the plan's shards, spread over its backends in turn") {
   CHECK(valuesOf(*store) == std::vector<float>(store->layout().totalElements(), 0.f));
 }
 
-TEST_CASE("more backends than shards leave some empty") {
+TEST_CASE("with more backends than shards some stay empty") {
   auto store = storeOf({"", {{"w", DType::f32, {3}}}}, 4, 3);
   CHECK(store->shardCount() == 1);
   CHECK(store->describeDevices() == "cpu, cpu, cpu");
 }
 
-TEST_CASE("a store of a bad model or of too much is refused") {
+TEST_CASE("a store of a bad model or beyond its limits is rejected") {
   auto none = ParameterStore::create({}, 1, {makeCpuBackend()}, Optimizer{});
   REQUIRE_FALSE(none.ok());
   CHECK(none.message() == "the model has neither tensors nor tables");
@@ -114,7 +114,7 @@ TEST_CASE("a store of a bad model or of too much is refused") {
   CHECK(huge.error().code == ErrorCode::overloaded);
 }
 
-TEST_CASE("parameters are saved and loaded by name, however many shards there are") {
+TEST_CASE("parameters are saved and loaded by name, for any number of shards") {
   const std::vector<float> values = someValues(kModel);
   for (uint32_t from : {1, 3, 7}) {
     for (uint32_t to : {1, 2, 5, 30}) {
@@ -131,7 +131,7 @@ TEST_CASE("parameters are saved and loaded by name, however many shards there ar
 }
 
 #if defined(__GLIBC__) && !defined(PSD_SANITIZE_ADDRESS) && !defined(PSD_SANITIZE_THREAD)
-TEST_CASE("tables without rows take no more than they count with") {
+TEST_CASE("tables without rows take no more than they are counted with") {
   constexpr uint32_t kTables = 300, kRowShards = 16;
   ModelSpec model{"", {}, {}};
   for (uint32_t i = 0; i < kTables; i++) model.tables.push_back({std::to_string(i), 1 + i % 40 * 100, {}});
@@ -175,7 +175,7 @@ TEST_CASE("a file's order of tensors, and tensors that the model lacks, do not m
   CHECK(valuesOf(*store) == expected);
 }
 
-TEST_CASE("a file that does not fit the model is refused by tensor and file") {
+TEST_CASE("a file that does not match the model is rejected with tensor and file") {
   const TempDir folder;
   const std::string path = saved(folder, {"", {{"a", DType::f32, {2, 3}}}});
   auto refusal = [&](const ModelSpec& model) {
@@ -189,7 +189,7 @@ TEST_CASE("a file that does not fit the model is refused by tensor and file") {
   CHECK(refusal({"", {{"a", DType::f32, {3, 2}}}}) == "tensor a f32[3,2]: is a f32[2,3] in '" + path + "'");
 }
 
-TEST_CASE("values that are no numbers are not loaded") {
+TEST_CASE("values that are not finite are not loaded") {
   const ModelSpec model{"", {{"a", DType::f32, {100}}, {"b", DType::f32, {100}}}};
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     const TempDir folder;
@@ -205,7 +205,7 @@ TEST_CASE("values that are no numbers are not loaded") {
   }
 }
 
-TEST_CASE("parameters that cannot be saved leave the old file and name the path") {
+TEST_CASE("parameters that cannot be saved leave the old file unchanged and name the path") {
   const TempDir folder;
   auto store = storeOf(kModel, 1);
   auto env = makePosixEnv();

@@ -31,7 +31,7 @@ DaemonStatus statusOf(uint32_t pid, const std::string& role = "", const std::str
   return status;
 }
 
-/// Daemons that answer at once, by address; thread-safe once they are there.
+/// Daemons that answer immediately, by address; thread-safe once constructed.
 struct Daemons {
   std::map<std::string, DaemonStatus> there;
   std::atomic<bool> away{false};
@@ -39,7 +39,7 @@ struct Daemons {
   PeerBook::Ask ask() {
     return [this](const Address& address, const Credentials&) -> Result<std::string> {
       const auto found = there.find(address.toString());
-      if (away || found == there.end()) return Error{ErrorCode::unavailable, "nobody listens\nthere"};
+      if (away || found == there.end()) return Error{ErrorCode::unavailable, "no process listens\nthere"};
       return jsonText(statusJson(found->second));
     };
   }
@@ -50,7 +50,7 @@ std::vector<DaemonRow> looked(TestLoop& loop, PeerBook& book, const std::vector<
   return book.rows(peers);
 }
 
-TEST_CASE("each daemon is one row, whatever its addresses, and one that is away is told of as such") {
+TEST_CASE("each daemon is one row, whatever its addresses, and one that is unreachable is shown as such") {
   TestLoop loop;
   Daemons daemons;
   daemons.there["tcp://b:1"] = statusOf(1);
@@ -67,11 +67,11 @@ TEST_CASE("each daemon is one row, whatever its addresses, and one that is away 
   CHECK(rows[1].partition == 2);
   CHECK_FALSE(rows[1].answers);
   CHECK(rows[1].address == "tcp://c:1");
-  CHECK(rows[1].why.find("nobody listens") == 0);
+  CHECK(rows[1].why.find("no process listens") == 0);
   CHECK(rows[1].why.find('\n') == std::string::npos);
 }
 
-TEST_CASE("of a pair both are rows, the primary first, and this daemon is none") {
+TEST_CASE("both daemons of a replica set are rows, the primary first, and this daemon is none") {
   TestLoop loop;
   Daemons daemons;
   daemons.there["tcp://a:1"] = statusOf(1, "standby", "07");
@@ -87,7 +87,7 @@ TEST_CASE("of a pair both are rows, the primary first, and this daemon is none")
   CHECK(rows[0].epoch == 3);
 }
 
-TEST_CASE("what a daemon said last stays when it is away") {
+TEST_CASE("a daemon's last report stays when it becomes unreachable") {
   TestLoop loop;
   Daemons daemons;
   daemons.there["tcp://b:1"] = statusOf(4, "primary", "07");
@@ -101,7 +101,7 @@ TEST_CASE("what a daemon said last stays when it is away") {
   CHECK(row.silentSeconds > 0);
 }
 
-TEST_CASE("while they are asked for the first time they are rows of which nothing is known") {
+TEST_CASE("until the first answer rows are shown as unknown") {
   TestLoop loop;
   std::atomic<bool> asked{false}, answer{false};
   PeerBook book(Credentials(), [&](const Address&, const Credentials&) -> Result<std::string> {
@@ -117,12 +117,12 @@ TEST_CASE("while they are asked for the first time they are rows of which nothin
   answer = true;
   REQUIRE(rows.size() == 1);
   CHECK_FALSE(rows[0].asked);
-  CHECK(rows[0].why == "it is being asked");
+  CHECK(rows[0].why == "query in progress");
   loop.wait(kj::mv(looked));
   CHECK(book.rows(peers).at(0).why == "gone");
 }
 
-TEST_CASE("who comes now and then has them asked once, and not again for some seconds") {
+TEST_CASE("an occasional caller causes one refresh, and none again for some seconds") {
   TestLoop loop;
   std::atomic<int> asked{0};
   PeerBook book(Credentials(), [&](const Address&, const Credentials&) -> Result<std::string> {
@@ -137,7 +137,7 @@ TEST_CASE("who comes now and then has them asked once, and not again for some se
   CHECK(asked == 1);
 }
 
-TEST_CASE("who was silent before is not waited for, and told of as away until it answers") {
+TEST_CASE("a daemon that did not answer is not waited for, and shown as unreachable until it answers") {
   TestLoop loop;
   std::atomic<bool> blocks{false}, here{false};
   std::atomic<int> lives{0};
@@ -151,10 +151,10 @@ TEST_CASE("who was silent before is not waited for, and told of as away until it
     return Error{ErrorCode::unavailable, "gone"};
   });
   const std::vector<Peers> peers{{.partition = 1, .addresses = {at("tcp://a:1"), at("tcp://b:1")}}};
-  loop.wait(book.whenLooked(peers));  // others look, again and again
+  loop.wait(book.whenLooked(peers));  // others refresh, again and again
   blocks = true;
   const int before = lives;
-  CHECK(loop.until([&] { return lives > before; }));  // though the silent one stands first
+  CHECK(loop.until([&] { return lives > before; }));  // though the unreachable one is first
   const auto rows = book.seen();
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].answers);
@@ -166,7 +166,7 @@ TEST_CASE("who was silent before is not waited for, and told of as away until it
   CHECK(loop.until([&] { return book.rows(peers).at(1).answers; }));
 }
 
-/// While it is there the system has no memory for the stack of another thread, and so no thread.
+/// While it lives the system has no memory for another thread's stack, and so no thread.
 class NoMoreThreads {
  public:
   NoMoreThreads() {
@@ -184,7 +184,7 @@ class NoMoreThreads {
   pthread_attr_t before_{};
 };
 
-TEST_CASE("where the system has no more threads one asks them all") {
+TEST_CASE("if the system has no more threads one of them queries all daemons") {
   TestLoop loop;
   Daemons daemons;
   PeerBook book(Credentials(), daemons.ask());
@@ -201,7 +201,7 @@ TEST_CASE("where the system has no more threads one asks them all") {
   for (const DaemonRow& row : rows) CHECK(row.answers);
 }
 
-TEST_CASE("a token is not shown where others could read it") {
+TEST_CASE("a token is not sent where others could read it") {
   TestLoop loop;
   Daemons daemons;
   daemons.there["tcp://elsewhere:1"] = statusOf(1);
@@ -210,13 +210,12 @@ TEST_CASE("a token is not shown where others could read it") {
   const auto rows = looked(loop, book,
                            {{.partition = 0, .addresses = {at("tcp://elsewhere:1")}},
                             {.partition = 1, .addresses = {at("tcp://localhost:1")}}});
-  CHECK(rows.at(0).why.find("not asked: the token would go there in the clear") == 0);
+  CHECK(rows.at(0).why.find("not queried: the token would be sent there unencrypted") == 0);
   CHECK_FALSE(rows.at(0).asked);
   CHECK(rows.at(1).answers);
 }
 
-TEST_CASE(
-    "a token goes over the network in the clear to hosts that were named, and to no other that is listed") {
+TEST_CASE("a token is sent unencrypted to hosts that were named, and to no other listed one") {
   TestLoop loop;
   Daemons daemons;
   daemons.there["tcp://named:2"] = statusOf(1);
@@ -231,11 +230,11 @@ TEST_CASE(
   CHECK(rows.at(0).answers);
   for (const size_t other : {1, 2}) {
     CHECK_FALSE(rows.at(other).asked);
-    CHECK(rows.at(other).why.find("not asked: the token would go there in the clear") == 0);
+    CHECK(rows.at(other).why.find("not queried: the token would be sent there unencrypted") == 0);
   }
 }
 
-TEST_CASE("a status that is none is the daemon's fault") {
+TEST_CASE("an invalid status is the daemon's fault") {
   TestLoop loop;
   PeerBook book(Credentials(),
                 [](const Address&, const Credentials&) { return std::string("{\"pid\": \"x\"}"); });
@@ -244,7 +243,7 @@ TEST_CASE("a status that is none is the daemon's fault") {
   CHECK(rows.at(0).why.find("its status") == 0);
 }
 
-TEST_CASE("the page that is linked is one that can be reached where the daemon can") {
+TEST_CASE("the linked page is one that is reachable where the daemon is") {
   const Address here = at("tcp://127.0.0.1:5500"), there = at("tls://node-2:5500"),
                 six = at("tcp://[fd00::2]:5500");
   CHECK(pageFor({"http://localhost:5580/"}, here) == "http://localhost:5580/");
@@ -257,7 +256,7 @@ TEST_CASE("the page that is linked is one that can be reached where the daemon c
   CHECK(pageFor({"unix:///run/http", "javascript:alert(1)"}, here).empty());
 }
 
-TEST_CASE("a daemon has the address by which others know it, whatever it listens on") {
+TEST_CASE("a daemon finds the address by which others know it, whatever it listens on") {
   const std::vector<Address> any{at("tcp://*:5500")}, named{at("tcp://node-1:5500")}, none;
   const std::vector<Address> pair{at("tcp://10.0.0.1:5500"), at("tcp://10.0.0.2:5501")};
   const auto found = [](const std::vector<Address>& listed, const std::vector<Address>& reached,
@@ -271,10 +270,10 @@ TEST_CASE("a daemon has the address by which others know it, whatever it listens
   const std::vector<Address> same{at("tcp://10.0.0.1:5500"), at("tcp://10.0.0.2:5500")};
   const std::vector<Address> other{at("tcp://10.0.0.2:5500")};
   CHECK(found(same, named, &other) == "tcp://10.0.0.1:5500");
-  CHECK(found(same, named, &none) == "tcp://node-1:5500");  // which of the two it is cannot be told
+  CHECK(found(same, named, &none) == "tcp://node-1:5500");  // which of the two it is cannot be decided
 }
 
-TEST_CASE("a row has the gradients per second that the daemon tells, and none once it is away") {
+TEST_CASE("a row has the gradients per second that the daemon reports, and none once it is unreachable") {
   TestLoop loop;
   Daemons daemons;
   daemons.there["tcp://b:1"] = statusOf(1);

@@ -1,5 +1,5 @@
-// A process that dies leaves to the one after it what it had written, synced or not: the system's memory
-// outlives it. Only a machine that fails afterwards shows what of that was on the disk.
+// A process that dies leaves what it had written, synced or not, to the next one: the system's memory
+// outlives it. Only a later failure of the machine shows which part was on the disk.
 
 #include <vector>
 
@@ -24,7 +24,7 @@ struct Account {
     loop.wait(daemon.store->shard(0).whenDurable(logged));
     if (!env.crashed()) answered++;
   }
-  /// A daemon goes on: who sends a push again that it has found is answered at once, that it is applied.
+  /// A daemon resumes: a push repeated to it that it has found is answered immediately as applied.
   bool goOn(MemoryEnv& env, Life& daemon) {
     if (!daemon.store || !daemon.begin() || env.crashed()) return false;
     answered = counts(*daemon.store)[0];
@@ -38,7 +38,7 @@ struct Account {
   }
 };
 
-TEST_CASE("what a daemon found that began where a process died is on the disk before it answers") {
+TEST_CASE("a daemon started after a process died makes what it found durable before it answers") {
   const Survival survival = GENERATE(from_range(std::begin(kPowerFailures), std::end(kPowerFailures)));
   const unsigned appended = GENERATE(0u, 7u, 16u);
   TestLoop loop;
@@ -53,7 +53,7 @@ TEST_CASE("what a daemon found that began where a process died is on the disk be
     }
     done = !env.crashed();
     env.restartProcess();
-    const bool pushes = point % 2 == 0;  // what comes later is synced, whatever became of what was before
+    const bool pushes = point % 2 == 0;  // later pushes are synced, whatever happened to earlier ones
     if (Life daemon(env); account.goOn(env, daemon) && pushes) account.push(loop, env, daemon, 3);
     env.restart(survival);
     INFO("operation " << point << ", survival " << static_cast<int>(survival));
@@ -61,7 +61,7 @@ TEST_CASE("what a daemon found that began where a process died is on the disk be
   }
 }
 
-TEST_CASE("nor is anything lost where that daemon dies as well, at any operation, before the power fails") {
+TEST_CASE("nor is anything lost if that daemon dies as well, at any operation, before the power fails") {
   const Survival survival = GENERATE(Survival::syncedOnly, Survival::namesWithHalfData);
   const unsigned appended = GENERATE(7u, 16u);
   TestLoop loop;
@@ -89,7 +89,7 @@ TEST_CASE("nor is anything lost where that daemon dies as well, at any operation
   }
 }
 
-TEST_CASE("a write whose sync failed is written anew by the daemon that reads it, whatever later syncs say") {
+TEST_CASE("a write whose sync failed is rewritten by the daemon that reads it, whatever later syncs report") {
   MemoryEnv env;
   TestLoop loop;
   Account account;

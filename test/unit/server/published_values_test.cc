@@ -14,7 +14,7 @@ using Values = std::vector<float>;
 
 constexpr size_t kCount = 300;
 
-/// Values that go to and fro.
+/// Values that oscillate.
 Values at(uint64_t version) {
   Values values(kCount);
   for (size_t i = 0; i < kCount; i++) {
@@ -23,7 +23,7 @@ Values at(uint64_t version) {
   return values;
 }
 
-/// What a trainer makes of the answers.
+/// A trainer's view, updated by the answers.
 struct Peer {
   HeldValues held;
   Values values;
@@ -52,7 +52,7 @@ float largest(const Values& one, const Values& other) {
   return most;
 }
 
-TEST_CASE("all who pull differences hold the same bits, near the parameters, for ever") {
+TEST_CASE("all trainers that pull differences hold the same bits, near the parameters, permanently") {
   for (const char* name : {"e3m0", "int4", "int8"}) {
     INFO(name);
     const Codec& codec = *findDecoder(name);
@@ -70,7 +70,7 @@ TEST_CASE("all who pull differences hold the same bits, near the parameters, for
       sometimes.take(whole, codec);
       CHECK(sometimes.values == always.values);
     }
-    // What was left out comes later: after rounds in which nothing changes they are the parameters.
+    // What was left out comes later: after rounds without changes they equal the parameters.
     const Values last = at(200);
     for (uint64_t version = 201; version < 260; version++) {
       always.take(published.answer(0, 0, {last, nullptr}, Version{version}, always.held, codec), codec);
@@ -79,7 +79,7 @@ TEST_CASE("all who pull differences hold the same bits, near the parameters, for
   }
 }
 
-TEST_CASE("who holds the newest is told so, and nobody takes a difference to another view") {
+TEST_CASE("a trainer with the newest values is answered so, and no difference is sent for another view") {
   const Codec& codec = *findDecoder("e3m0");
   PublishedValues published, other;
   Peer peer;
@@ -88,13 +88,13 @@ TEST_CASE("who holds the newest is told so, and nobody takes a difference to ano
   CHECK(ask(published, 1, peer.held, codec).bytes.empty());
   ask(other, 1, {}, codec);
   CHECK(ask(other, 2, peer.held, codec).what == What::values);
-  // A pull that began before the newest one gets the newest.
+  // A pull that started before the newest version gets the newest.
   peer.take(ask(published, 2, peer.held, codec), codec);
   const auto older = ask(published, 1, {}, codec);
   CHECK(older.version == Version{2});
 }
 
-TEST_CASE("a slice across another one travels whole, and is not held") {
+TEST_CASE("a slice that overlaps another one is sent whole, and is not held") {
   const Codec& codec = *findDecoder("e3m0");
   PublishedValues published;
   CHECK(ask(published, 1, {}, codec, 256).view != 0);
@@ -103,7 +103,7 @@ TEST_CASE("a slice across another one travels whole, and is not held") {
   CHECK(ask(published, 1, {}, codec, 1024).view != 0);
 }
 
-TEST_CASE("where a codec has no room for a difference the values travel whole") {
+TEST_CASE("if a codec has no space for a difference the values are sent whole") {
   const Codec& codec = *findDecoder("e3m0");
   PublishedValues published;
   Peer peer;

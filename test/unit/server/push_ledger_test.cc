@@ -1,4 +1,4 @@
-// Gradients of one fragment alone in a PushLedger. Whole ones: test/simulation/ledger_simulation_test.cc.
+// Gradients of a single fragment in a PushLedger. Whole ones: test/simulation/ledger_simulation_test.cc.
 
 #include "server/push/push_ledger.h"
 
@@ -13,7 +13,7 @@ using Known = PushLedger::Known;
 
 constexpr uint64_t kElements = 32;
 
-/// Shards 0 and 2 are of fragment 0, shard 1 is of fragment 1.
+/// Shards 0 and 2 belong to fragment 0, shard 1 to fragment 1.
 class Pushes {
  public:
   explicit Pushes(bool fragments = true) : ledger_({0, 1, 0}, underWay_, {.fragments = fragments}) {}
@@ -22,7 +22,7 @@ class Pushes {
     return {.step = Step{step}, .shard = shard, .count = count, .parts = parts, .total = kElements};
   }
   Result<PushLedger::Admitted> admit(const SliceHead& head) { return ledger_.admit(head, true); }
-  /// Admits a slice that its policy answers at once.
+  /// Admits a slice that its policy answers immediately.
   StepPush& take(const SliceHead& head, PushOutcome outcome = PushOutcome::received) {
     auto admitted = admit(head);
     PSD_REQUIRE_OK(admitted);
@@ -41,7 +41,7 @@ class Pushes {
   std::vector<std::shared_ptr<StepPush>> steps_;
 };
 
-TEST_CASE("a later step of another fragment gives nothing up, one of the same fragment does") {
+TEST_CASE("a later step of another fragment abandons nothing, one of the same fragment does") {
   Pushes pushes;
   pushes.take(pushes.slice(1, 0, 2, kElements / 2));
   CHECK(pushes.take(pushes.slice(2, 1, 1), PushOutcome::applied).complete);
@@ -51,13 +51,13 @@ TEST_CASE("a later step of another fragment gives nothing up, one of the same fr
   pushes.take(second);
   CHECK(pushes.take(pushes.slice(1, 2, 2)).complete);
   pushes.take(pushes.slice(3, 0, 2));
-  pushes.take(pushes.slice(4, 2, 2));  // which gives up step 3
+  pushes.take(pushes.slice(4, 2, 2));  // which abandons step 3
   const auto late = pushes.admit(pushes.slice(3, 2, 2));
   REQUIRE_FALSE(late.ok());
-  CHECK(late.message() == "push of step 3, shard 2, from 0 on: step 4 has begun already");
+  CHECK(late.message() == "push of step 3, shard 2, offset 0: step 4 has already started");
 }
 
-TEST_CASE("a step of all shards gives up unfinished ones of fragments, and is given up by them") {
+TEST_CASE("a step of all shards abandons unfinished ones of fragments, and is abandoned by them") {
   Pushes pushes;
   pushes.take(pushes.slice(1, 0, 2));
   pushes.take(pushes.slice(2, 1, 3));
@@ -66,22 +66,22 @@ TEST_CASE("a step of all shards gives up unfinished ones of fragments, and is gi
   CHECK_FALSE(pushes.admit(pushes.slice(2, 0, 3)).ok());
 }
 
-TEST_CASE("a gradient has the parts of its fragment or of all, and stays what it began as") {
+TEST_CASE("a gradient has the parts of its fragment or of all, and keeps the kind it started as") {
   Pushes pushes;
   CHECK(
       pushes.admit(pushes.slice(1, 0, 1)).message() ==
-      "push of step 1, shard 0, from 0 on: a gradient of 1 parts; it has one of each shard, which are 3, or "
-      "of its fragment 2");
+      "push of step 1, shard 0, offset 0: the gradient has 1 parts; expected one per shard, 3, or 2 for its "
+      "fragment");
   pushes.take(pushes.slice(1, 0, 2));
   CHECK(pushes.admit(pushes.slice(1, 1, 1)).message() ==
-        "push of step 1, shard 1, from 0 on: the step has begun with other shards");
+        "push of step 1, shard 1, offset 0: the step was started with other shards");
   CHECK_FALSE(pushes.admit(pushes.slice(1, 2, 3)).ok());
   Pushes without(false);
   CHECK(without.admit(without.slice(1, 0, 2)).message() ==
-        "push of step 1, shard 0, from 0 on: a gradient of 2 parts; it has one of each shard, which are 3");
+        "push of step 1, shard 0, offset 0: the gradient has 2 parts; expected one per shard, 3");
 }
 
-TEST_CASE("a trainer that is lost may push its unfinished fragment anew") {
+TEST_CASE("a trainer that is lost may push its unfinished fragment again") {
   Pushes pushes;
   pushes.take(pushes.slice(1, 0, 2));
   CHECK(pushes.take(pushes.slice(2, 1, 1)).complete);

@@ -23,7 +23,7 @@ std::vector<std::pair<uint64_t, uint64_t>> placesOf(const std::vector<PushedRang
 
 using Places = std::vector<std::pair<uint64_t, uint64_t>>;
 
-TEST_CASE("ranges with the same pushes are one, whatever versions these made") {
+TEST_CASE("ranges with the same pushes are merged, whatever versions these made") {
   AppliedPush later = push(9, 1);
   later.version = Version{40};
   const PushedRanges pushed({{0, 16, {push(9, 1)}}, {16, 32, {later}}});
@@ -31,7 +31,8 @@ TEST_CASE("ranges with the same pushes are one, whatever versions these made") {
   REQUIRE(pushed.ranges().size() == 1);
   CHECK(pushed.ranges()[0].count == 48);
   CHECK(pushed.ranges()[0].pushes.front().version == Version{40});
-  CHECK(placesOf(pushed.lacking(source(9))) == Places{{0, 48}});  // who pushes knows what was answered
+  CHECK(placesOf(pushed.lacking(source(9))) == Places{{0, 48}});  // a trainer knows which of its pushes were
+                                                                  // answered
 }
 
 TEST_CASE("a push goes to the ranges that lack it, and once all have it they are one") {
@@ -44,7 +45,7 @@ TEST_CASE("a push goes to the ranges that lack it, and once all have it they are
   CHECK(pushed.ranges()[0].pushes.front().before == 1);
 }
 
-TEST_CASE("a push that a range has dropped is not for it any more") {
+TEST_CASE("a push that a range has dropped no longer applies to it") {
   // The second range has 10 and not 9: it was dropped there.
   const PushedRanges pushed({{0, 16, {push(8)}}, {16, 16, {push(10, 0b10)}}});
   CHECK(placesOf(pushed.lacking(source(9))) == Places{{0, 16}});
@@ -59,16 +60,16 @@ TEST_CASE("pushes of several steps complete ranges one after the other") {
   }
   CHECK(pushed.lacking(source(10)).empty() == pushed.divided());
   pushed.note(push(11));
-  // What differs is only what came before the first push that all have.
+  // The only differences precede the first push that all have.
   for (const PushedRange& range : pushed.ranges()) CHECK(range.pushes.front().step == Step{11});
 }
 
-TEST_CASE("a trainer that says no incarnation is not recognised") {
+TEST_CASE("a trainer without an incarnation is not recognised") {
   const PushedRanges pushed({{0, 16, {push(9, 0, 0)}}, {16, 16, {push(8, 0, 0)}}});
   CHECK(placesOf(pushed.lacking(source(9, 0))) == Places{{0, 32}});
 }
 
-TEST_CASE("a life that another one has replaced in a range gets nothing in there") {
+TEST_CASE("a process that another one has replaced in a range adds nothing there") {
   AppliedPush newer = push(1, 0, kLife + 1);
   newer.earlier = {kLife};
   const PushedRanges pushed({{0, 16, {newer}}, {16, 16, {push(8)}}});
@@ -76,7 +77,7 @@ TEST_CASE("a life that another one has replaced in a range gets nothing in there
   CHECK(placesOf(pushed.lacking(source(1, kLife + 1))) == Places{{16, 16}});
 }
 
-TEST_CASE("what each range has of one life of a trainer") {
+TEST_CASE("the pushes of one trainer process that each range has") {
   const PushedRanges pushed({{0, 16, {push(9)}}, {16, 16, {}}});
   const auto found = pushesOf(pushed, Rank{1}, kLife);
   REQUIRE(found.size() == 2);

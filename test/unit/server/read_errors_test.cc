@@ -1,5 +1,5 @@
-// A disk that does not give what is on it: a daemon starts with all of it, or not at all and says why, and
-// what is on the disk stays there.
+// A disk with read errors: a daemon starts with everything, or refuses to start with the reason, and the
+// content of the disk stays.
 
 #include "test/support/catch.h"
 #include "test/unit/server/daemon_life.h"
@@ -12,7 +12,7 @@ using namespace testing;
 constexpr const char* kUnreadable = "Input/output error";
 constexpr float kPushes = 5;
 
-/// Three checkpoints, two of them kept, and what came after the last; with a log its end is cut off.
+/// Three checkpoints, two of them kept, and the updates after the last; with a log its end is truncated.
 void live(MemoryEnv& env, const DurabilityConfig& config) {
   TestLoop loop;
   const bool logs = config.type == DurabilityConfig::Type::log;
@@ -29,7 +29,8 @@ void live(MemoryEnv& env, const DurabilityConfig& config) {
   env.put(path, env.bytes(path) + "cut off");
 }
 
-TEST_CASE("whatever cannot be read, a daemon starts with everything, or not and leaves the disk as it is") {
+TEST_CASE(
+    "with any unreadable file a daemon starts with everything, or fails and leaves the disk unchanged") {
   auto config = logConfig();
   config.type = GENERATE(DurabilityConfig::Type::log, DurabilityConfig::Type::checkpoint);
   const uint64_t failing = GENERATE(uint64_t{1}, uint64_t{3}, uint64_t{1} << 32);
@@ -59,7 +60,7 @@ TEST_CASE("whatever cannot be read, a daemon starts with everything, or not and 
   CHECK(refused > 0);
 }
 
-TEST_CASE("a checkpoint that cannot be read is not taken for a damaged one, and the error says so") {
+TEST_CASE("an unreadable checkpoint is not treated as a damaged one, and the error says so") {
   MemoryEnv env;
   auto config = logConfig();
   config.type = DurabilityConfig::Type::checkpoint;
@@ -68,20 +69,19 @@ TEST_CASE("a checkpoint that cannot be read is not taken for a damaged one, and 
   env.fail({"read"}, kUnreadable);
   const Life refused(env, 1, config);
   REQUIRE_FALSE(refused.store);
-  CHECK(
-      refused.refused.message() ==
-      "'" + newest +
-          "/manifest.json': cannot read: Input/output error; the checkpoint may be whole, so no older one is "
-          "taken in its place: try again when it can be read, or name the one to take");
+  CHECK(refused.refused.message() ==
+        "'" + newest +
+            "/manifest.json': cannot read: Input/output error; the checkpoint may be intact, so no older one "
+            "replaces it: try again when it can be read, or name the one to take");
   env.heal();
-  // One whose file is missing is damaged.
+  // One with a missing file is damaged.
   PSD_REQUIRE_OK(env.remove(newest + "/shard-00000.safetensors"));
   const Life older(env, 1, config);
   REQUIRE(older.store);
   CHECK(counts(*older.store).at(0) == kPushes - 1);
 }
 
-TEST_CASE("a checkpoint of which it cannot be seen whether it was finished is not removed") {
+TEST_CASE("a checkpoint that cannot be examined for completeness is not removed") {
   MemoryEnv env;
   live(env, logConfig());
   const auto before = env.files();
@@ -91,7 +91,7 @@ TEST_CASE("a checkpoint of which it cannot be seen whether it was finished is no
   CHECK(env.files() == before);
 }
 
-TEST_CASE("a file of those who were done that cannot be read is an error, and stays") {
+TEST_CASE("an unreadable file of finished ranks is an error, and stays") {
   MemoryEnv env;
   PSD_REQUIRE_OK(writeDeparted(env, "/data", {3, {Rank{0}}}));
   const auto before = env.files();

@@ -51,7 +51,7 @@ TEST_CASE("after a crash at any operation every acknowledged push is there once,
       REQUIRE(found[shard] <= attempted[shard]);
       REQUIRE(static_cast<float>(after.store->shard(shard).version().value) == found[shard]);
     }
-    // And life goes on from there, through another orderly end.
+    // And it continues from there, through another orderly end.
     if (after.begin()) {
       const auto logged = push(*after.store, 0, countingGradient(*after.store, 0), Step{9});
       loop.wait(after.store->shard(0).whenDurable(logged));
@@ -120,7 +120,7 @@ std::vector<std::string> checkpoints(Env& env) {
   return paths;
 }
 
-/// What a daemon begins with; nothing: anew.
+/// The value that a daemon starts with; nothing: a fresh model.
 std::optional<float> resumed(Env& env, const std::string& resume) {
   auto config = logConfig();
   config.resume = resume;
@@ -130,15 +130,16 @@ std::optional<float> resumed(Env& env, const std::string& resume) {
   return counts(*daemon.store).at(0);
 }
 
-TEST_CASE("what lies before every checkpoint that is left cannot be rebuilt, and the error says what can") {
+TEST_CASE("an update before every kept checkpoint cannot be rebuilt, and the error says which can") {
   MemoryEnv env;
   liveOnce(env);
   CHECK(counts(**rebuild(env, "/data", Version{1})) == std::vector<float>{1.f});
   CHECK(rebuild(env, "/data", Version{0}).message() ==
-        "every checkpoint left in '/data' is beyond update 0; the earliest to be had is 1");
+        "every checkpoint left in '/data' is beyond update 0; the earliest available is 1");
 }
 
-TEST_CASE("resume: auto goes on from the newest checkpoint and its log, a path from that one, none anew") {
+TEST_CASE(
+    "resume: auto resumes from the newest checkpoint and its log, a path from that one, none from scratch") {
   MemoryEnv env;
   liveOnce(env);
   const auto paths = checkpoints(env);
@@ -146,10 +147,10 @@ TEST_CASE("resume: auto goes on from the newest checkpoint and its log, a path f
   CHECK(resumed(env, "auto") == 4.f);
   CHECK(resumed(env, "none") == std::nullopt);
   for (size_t i = 0; i < 3; i++) CHECK(resumed(env, paths[i]) == static_cast<float>(i + 1));
-  CHECK(resumed(env, "/data") == 3.f);  // the newest of a folder that was named, as it is
+  CHECK(resumed(env, "/data") == 3.f);  // the newest of a named folder, unchanged
 }
 
-TEST_CASE("where damage keeps a daemon from going on it says what to do, and that is what then works") {
+TEST_CASE("if damage stops a daemon from resuming its error names a remedy, which then works") {
   MemoryEnv env;
   liveOnce(env);
   const auto paths = checkpoints(env);
@@ -172,19 +173,19 @@ TEST_CASE("where damage keeps a daemon from going on it says what to do, and tha
     return restored.message();
   };
 
-  SECTION("the newest checkpoint: the next older one is taken, and the log leads on from there") {
+  SECTION("the newest checkpoint: the next older one is used, and the log continues from there") {
     damage(paths[2] + "/shard-00000.safetensors", 200);
     CHECK(resumed(env, "auto") == 4.f);
     CHECK(refusal(paths[2]).find(paths[2] + "/shard-00000.safetensors' is damaged") != std::string::npos);
   }
-  SECTION("all checkpoints: none is made up, and resume=none begins anew") {
+  SECTION("all checkpoints: none is invented, and resume=none starts from scratch") {
     for (const std::string& path : paths) damage(path + "/manifest.json", 30);
     const std::string why = refusal("auto");
-    CHECK(why.find("durability.resume=none begins anew") != std::string::npos);
+    CHECK(why.find("durability.resume=none starts from scratch") != std::string::npos);
     CHECK(why.find(paths[2] + "/manifest.json") != std::string::npos);
     CHECK(resumed(env, "none") == std::nullopt);
   }
-  SECTION("the log: it is refused with file and place, and resume=PATH does without it") {
+  SECTION("the log: it is rejected with file and place, and resume=PATH ignores it") {
     // Between the older checkpoint and the newest, where the newest is lost.
     damage(paths[2] + "/manifest.json", 30);
     const uint64_t segment = readManifest(env, paths[1])->logSegment;
@@ -198,7 +199,7 @@ TEST_CASE("where damage keeps a daemon from going on it says what to do, and tha
     CHECK(why.find("durability.resume=PATH") != std::string::npos);
     CHECK(resumed(env, paths[1]) == 2.f);
   }
-  SECTION("no checkpoint, and a log that went on from one: nothing is made up, and resume=none begins anew") {
+  SECTION("no checkpoint, and a log based on one: nothing is invented, and resume=none starts from scratch") {
     for (const std::string& path : paths) PSD_REQUIRE_OK(env.remove(path + "/manifest.json"));
     const std::string why = refusal("auto");
     CHECK(why.find("'/data/log-") != std::string::npos);
@@ -206,17 +207,17 @@ TEST_CASE("where damage keeps a daemon from going on it says what to do, and tha
     CHECK(why.find("durability.resume=none") != std::string::npos);
     CHECK(resumed(env, "none") == std::nullopt);
   }
-  SECTION("the first segment after the checkpoint: the others are not taken for all there was") {
+  SECTION("the first segment after the checkpoint: the later ones are not taken for all of the log") {
     PSD_REQUIRE_OK(env.remove(segmentPath("/data", readManifest(env, paths[2])->logSegment)));
     CHECK(refusal("auto").find("is missing") != std::string::npos);
     CHECK(resumed(env, paths[2]) == 3.f);
   }
-  SECTION("no checkpoint where one was named") {
+  SECTION("no checkpoint at the given path") {
     CHECK(refusal("/elsewhere").find("there is no checkpoint in '/elsewhere'") != std::string::npos);
   }
 }
 
-TEST_CASE("what begins to be saved anew is saved in the place of what was before") {
+TEST_CASE("a fresh run is saved in place of the previous one") {
   MemoryEnv env;
   TestLoop loop;
   {
@@ -259,7 +260,7 @@ TEST_CASE("updates before the damage of a log can still be rebuilt") {
   }
 }
 
-TEST_CASE("a log that another number of shards wrote is replayed before the model is cut anew") {
+TEST_CASE("a log written with another number of shards is replayed before the model is cut again") {
   MemoryEnv env;
   TestLoop loop;
   {
@@ -285,7 +286,7 @@ TEST_CASE("a log that another number of shards wrote is replayed before the mode
   CHECK(counts(*again.store).at(4) == 6.f);
 }
 
-TEST_CASE("while the disk is full training goes on, and what follows is safe again once it is not") {
+TEST_CASE("while the disk is full training continues, and later updates are durable again once it is not") {
   MemoryEnv env;
   TestLoop loop;
   auto config = logConfig();
@@ -369,7 +370,7 @@ TEST_CASE("segments that no kept checkpoint needs are removed, the others stay")
   for (const std::string& name : names) {
     if (auto segment = segmentOf(name)) CHECK(*segment >= oldest);
   }
-  // From the older one, as if the newest were damaged, the log leads to the same place.
+  // From the older one, as if the newest were damaged, the log leads to the same state.
   PSD_REQUIRE_OK(env.remove(checkpointPath("/data", kept[1]) + "/shard-00000.safetensors"));
   const Life last(env);
   REQUIRE(last.store);
@@ -382,7 +383,7 @@ TEST_CASE("two daemons do not share a folder") {
   REQUIRE(first.store);
   auto second = Durability::open(env, logConfig());
   REQUIRE_FALSE(second.ok());
-  CHECK(second.message().find("'/data' is another daemon's") != std::string::npos);
+  CHECK(second.message().find("'/data' is in use by another daemon") != std::string::npos);
 }
 
 }  // namespace

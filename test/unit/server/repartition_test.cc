@@ -1,4 +1,4 @@
-// What some daemons have saved, divided for another number of daemons.
+// The saved state of some daemons, divided for another number of daemons.
 
 #include "server/checkpoint/repartition.h"
 
@@ -25,7 +25,7 @@ const ModelSpec kModel{"m",
                        {{"item", 3, {RowInitial::Kind::uniform, 1.f, 5}}}};
 const std::string kAdam = R"({"type": "adam", "lr": 0.1})";
 
-/// A daemon's part of the model, and where it begins in the whole.
+/// A daemon's part of the model, and its offset in the whole.
 struct Part {
   std::shared_ptr<ParameterStore> store;
   uint64_t begin = 0;
@@ -42,8 +42,8 @@ std::vector<Part> partsOf(uint32_t daemons, const std::string& optimizer = kAdam
   return parts;
 }
 
-/// One step of training, with gradients by the places in the whole model and by the ids of rows. `rowsStep`:
-/// the step that the row shards take it for.
+/// One step of training, with gradients determined by the positions in the whole model and by the ids of
+/// rows. `rowsStep`: the step that the row shards record.
 void train(const Part& part, Step step, std::optional<Step> rowsStep = {}) {
   ParameterStore& store = *part.store;
   for (size_t i = 0; i < store.shardCount(); i++) {
@@ -78,7 +78,7 @@ Manifest manifestOf(const ParameterStore& store) { return describeStore(store, {
 
 std::string folderOf(size_t part) { return "/saved-" + std::to_string(part); }
 
-/// Saves each part; gives the folders.
+/// Saves each part; returns the folders.
 std::vector<std::string> save(Env& env, const std::vector<Part>& parts,
                               const std::optional<SavedSamples>& samples = {}) {
   std::vector<std::string> folders;
@@ -96,7 +96,7 @@ Result<Repartitioned> divide(Env& env, const std::vector<std::string>& folders, 
   return repartition(env, saved, daemons, "/new");
 }
 
-/// What the new daemons go on from.
+/// The states that the new daemons resume from.
 std::vector<Part> opened(Env& env, const Repartitioned& done) {
   std::vector<Part> parts;
   uint64_t begin = 0;
@@ -112,7 +112,7 @@ std::vector<Part> opened(Env& env, const Repartitioned& done) {
   return parts;
 }
 
-/// All planes of all elements in the whole model's order, and then the values of all rows.
+/// All planes of all elements in the whole model's order, then the values of all rows.
 std::vector<std::vector<float>> contentOf(const std::vector<Part>& parts) {
   std::vector<std::vector<float>> all;
   std::vector<float> rows(kIds * 3);
@@ -137,7 +137,7 @@ std::vector<std::vector<float>> contentOf(const std::vector<Part>& parts) {
   return all;
 }
 
-TEST_CASE("however many daemons there were and are to be, training goes on as it would have") {
+TEST_CASE("from any number of daemons to any other, training continues as it would have") {
   const uint32_t before = GENERATE(1u, 2u, 3u, 5u), after = GENERATE(1u, 2u, 3u, 4u);
   if (before == after) return;
   INFO(before << " to " << after);
@@ -161,7 +161,7 @@ TEST_CASE("however many daemons there were and are to be, training goes on as it
   CHECK((contentOf(parts) == contentOf(alone)));
 }
 
-/// Two daemons, of which the first has a log with updates behind its checkpoint.
+/// Two daemons, of which the first has a log with updates after its checkpoint.
 std::vector<std::string> saveWithLog(MemoryEnv& env, const std::vector<Part>& parts) {
   for (const Part& part : parts) train(part, Step{1});
   std::vector<std::string> folders = save(env, {parts.begin() + 1, parts.end()});
@@ -205,7 +205,7 @@ TEST_CASE("whenever the machine fails, there are folders for all daemons or for 
         CHECK((newest->checkpoint && newest->damaged.empty()));
       }
     } else if (moment % 4 == 0) {
-      // Nothing of the old folders is lost: it works when it is tried again.
+      // The old folders are intact: a second attempt succeeds.
       const auto again = divide(disk, folders, 3);
       PSD_REQUIRE_OK(again);
       CHECK((contentOf(opened(disk, *again)) == contentOf(parts)));
@@ -216,7 +216,7 @@ TEST_CASE("whenever the machine fails, there are folders for all daemons or for 
   CHECK(none > 0);
 }
 
-TEST_CASE("a model that cannot be cut for so many daemons is not") {
+TEST_CASE("a model that cannot be cut for that many daemons is rejected") {
   MemoryEnv env;
   const ModelSpec tiny{"tiny", {{"a", DType::f32, {3}}, {"b", DType::f32, {3}}}};
   const Status refused = divide(env, save(env, partsOf(2, kAdam, tiny)), 3).status();
@@ -225,7 +225,7 @@ TEST_CASE("a model that cannot be cut for so many daemons is not") {
   CHECK_FALSE(env.exists("/new").value());
 }
 
-TEST_CASE("where something cannot be written nothing is left of it") {
+TEST_CASE("if a write fails nothing is left of the result") {
   MemoryEnv env;
   const auto folders = save(env, partsOf(2));
   env.fail({"rename"}, "No space left on device");
@@ -237,7 +237,7 @@ TEST_CASE("where something cannot be written nothing is left of it") {
   PSD_REQUIRE_OK(divide(env, folders, 3));
 }
 
-TEST_CASE("samples that were under way are dealt again, and what was done stays done") {
+TEST_CASE("samples in flight are assigned again, and finished ones stay done") {
   MemoryEnv env;
   const TrainerProcess process{Rank{0}, 11};
   SamplePlan plan;
@@ -247,7 +247,7 @@ TEST_CASE("samples that were under way are dealt again, and what was done stays 
   const auto done = divide(env, save(env, partsOf(2), plan.saved()), 1);
   PSD_REQUIRE_OK(done);
   REQUIRE(done->notes.size() == 1);
-  CHECK(done->notes.front() == "20 samples that trainers had are dealt again");
+  CHECK(done->notes.front() == "20 samples of unfinished assignments are assigned again");
   const auto manifest = readManifest(env, checkpointPath(done->partitions.front().folder, 1));
   PSD_REQUIRE_OK(manifest);
   REQUIRE(manifest->samples);
@@ -256,13 +256,13 @@ TEST_CASE("samples that were under way are dealt again, and what was done stays 
   CHECK(manifest->samples->deals == 3);
 }
 
-TEST_CASE("what daemons know of trainers differently is told") {
+TEST_CASE("differences in what daemons know of trainers are reported") {
   MemoryEnv env;
   const std::vector<Part> parts = partsOf(2);
   train(parts[0], Step{1});
   train(parts[0], Step{2});
   train(parts[1], Step{1});
-  if (GENERATE(false, true)) train(parts[1], Step{2}, Step{1});  // its rows alone lack a push
+  if (GENERATE(false, true)) train(parts[1], Step{2}, Step{1});  // only its rows lack a push
   const auto folders = save(env, parts);
   PSD_REQUIRE_OK(writeDeparted(env, folders[0], {3, {Rank{0}, Rank{2}}}));
   PSD_REQUIRE_OK(writeDeparted(env, folders[1], {3, {Rank{2}, Rank{1}}}));
@@ -270,8 +270,8 @@ TEST_CASE("what daemons know of trainers differently is told") {
   PSD_REQUIRE_OK(done);
   REQUIRE(done->notes.size() == 3);
   CHECK(done->notes[0] ==
-        "of rank 3 some shards have the pushes up to step 2, others up to step 1: they stay so");
-  CHECK(done->notes[1].starts_with("rank 0 had come and gone by what some daemons saw"));
+        "of rank 3 some shards have the pushes up to step 2, others up to step 1; this remains so");
+  CHECK(done->notes[1].starts_with("rank 0 finished according to some daemons"));
   for (const WrittenPartition& written : done->partitions) {
     const auto departed = readDeparted(env, written.folder);
     PSD_REQUIRE_OK(departed);
@@ -279,7 +279,7 @@ TEST_CASE("what daemons know of trainers differently is told") {
   }
 }
 
-TEST_CASE("folders of different runs are not put together") {
+TEST_CASE("folders of different runs are not combined") {
   MemoryEnv env;
   const auto mixed = [&](const std::vector<Part>& one, const std::vector<Part>& other) {
     save(env, {one[0]});
@@ -311,7 +311,7 @@ TEST_CASE("folders of different runs are not put together") {
         "sgd");
 }
 
-TEST_CASE("what is named of the whole model is of the model and the partition that the folder is of") {
+TEST_CASE("names of the whole model refer to the model and the partition that the folder belongs to") {
   MemoryEnv env;
   ModelSpec model = kModel;
   model.tensors.front().shape = {16, 40};

@@ -10,7 +10,7 @@ namespace {
 using namespace testing;
 using Catch::Matchers::Contains;
 
-/// One counting update of the only shard, of a push of each of these ranks. Waits until it is on the disk.
+/// One counting update of the only shard, of a push of each of these ranks. Waits until it is durable.
 void pushOf(Life& daemon, TestLoop& loop, const std::vector<uint32_t>& ranks) {
   Shard& shard = daemon.store->shard(0);
   Lanes lanes = daemon.store->makeLanes();
@@ -60,7 +60,7 @@ TEST_CASE("a trainer's updates are left out from the first checkpoint on") {
   CHECK(without->leftOut == 2);
   CHECK(counts(*chosen(env, kOnly, {Rank{1}})->store) == std::vector<float>{2.f});
   CHECK(counts(*chosen(env, kWithout, {Rank{1}, Rank{2}})->store) == std::vector<float>{3.f});
-  // By the log's numbers, also where they are before the newest checkpoint.
+  // By the log's numbers, also where they precede the newest checkpoint.
   CHECK(counts(*chosen(env, kWithout, {Rank{1}}, Version{2})->store) == std::vector<float>{1.f});
   CHECK(counts(*chosen(env, kWithout, {Rank{1}}, Version{5})->store) == std::vector<float>{3.f});
   CHECK_THAT(chosen(env, kWithout, {Rank{1}}, Version{9}).message(), Contains("which ends at 6"));
@@ -68,7 +68,7 @@ TEST_CASE("a trainer's updates are left out from the first checkpoint on") {
         "--only: the log has no update of rank 7; expected one of 0, 1, 2");
 }
 
-TEST_CASE("what is in the oldest checkpoint that is kept stays") {
+TEST_CASE("updates in the oldest kept checkpoint stay") {
   MemoryEnv env;
   live(env, keeping(1), {0, 1, 0});
   live(env, keeping(1), {});
@@ -84,7 +84,7 @@ TEST_CASE("what is in the oldest checkpoint that is kept stays") {
   CHECK(without->leftOut == 1);
 }
 
-TEST_CASE("a round of which some are to stay cannot be taken apart") {
+TEST_CASE("a round cannot be replayed with only some of its contributions left out") {
   MemoryEnv env;
   TestLoop loop;
   Life daemon(env, 1, keeping(3));

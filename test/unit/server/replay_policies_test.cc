@@ -1,4 +1,4 @@
-// What the log of each policy says of a model without one of its trainers, and of rows of tables.
+// Replays of each policy's log for a model without one of its trainers, and of table rows.
 
 #include <cmath>
 #include <map>
@@ -42,7 +42,7 @@ void trainTwo(ServedStore& served, TestLoop& loop) {
   }
 }
 
-/// By the ranks that went into them, how many updates of shards moved the model's only tensor.
+/// By the contributing ranks, the number of shard updates that changed the model's only tensor.
 std::map<std::vector<uint32_t>, uint64_t> blamed(Env& env) {
   std::optional<Blame> blame;
   const auto model = rebuildChosen(env, "/data", {}, ReplayChoice(),
@@ -58,7 +58,7 @@ std::map<std::vector<uint32_t>, uint64_t> blamed(Env& env) {
 
 }  // namespace
 
-TEST_CASE("each policy's log has a model without a trainer, or says why not") {
+TEST_CASE("each policy's log yields a model without a trainer, or says why not") {
   for (const PolicyEntry& entry : kPolicyList) {
     INFO(entry.type);
     MemoryEnv env;
@@ -71,11 +71,11 @@ TEST_CASE("each policy's log has a model without a trainer, or says why not") {
       return rebuildChosen(env, "/data", {}, ReplayChoice(what, std::move(ranks)), {});
     };
     const auto without = chosen(kWithout, {Rank{1}}), only = chosen(kOnly, {Rank{0}});
-    const auto both = chosen(kOnly, {Rank{0}, Rank{1}}), nobody = chosen(kWithout, {Rank{0}, Rank{1}});
+    const auto both = chosen(kOnly, {Rank{0}, Rank{1}}), neither = chosen(kWithout, {Rank{0}, Rank{1}});
     PSD_REQUIRE_OK(both);
-    PSD_REQUIRE_OK(nobody);
+    PSD_REQUIRE_OK(neither);
     CHECK(counts(*both->store) == counts(*served.store));
-    CHECK(counts(*nobody->store) == std::vector<float>(2, 0.f));
+    CHECK(counts(*neither->store) == std::vector<float>(2, 0.f));
     if (!entry.traits.rounds) {
       PSD_REQUIRE_OK(without);
       PSD_REQUIRE_OK(only);
@@ -93,7 +93,7 @@ TEST_CASE("each policy's log has a model without a trainer, or says why not") {
   }
 }
 
-TEST_CASE("who has a share in an average has pushed nothing") {
+TEST_CASE("a trainer with a share in an average has pushed nothing") {
   MemoryEnv env;
   TestLoop loop;
   ServedStore served(makeCpuBackend(), entryOf("allreduce"), subtracting(), 100, 2,
@@ -113,7 +113,7 @@ TEST_CASE("who has a share in an average has pushed nothing") {
 
 namespace {
 
-/// A push of a rank: −1 for each of these rows, which count the pushes. Waits until it is on the disk.
+/// A push of a rank: −1 for each of these rows, which count the pushes. Waits until it is durable.
 void pushRows(RowShard& shard, TestLoop& loop, uint32_t rank, const std::vector<uint64_t>& ids) {
   const std::vector<RowRun> runs = {{0, static_cast<uint32_t>(ids.size())}};
   const std::vector<float> gradients(ids.size(), -1.f);
@@ -144,13 +144,13 @@ std::map<uint64_t, float> rowsOf(const ParameterStore& store) {
       table.readPlane(0, std::vector{entry.row}, std::span(&rows[entry.id], 1));
     }
   }
-  for (auto& [id, value] : rows) value = std::round(value);  // they begin near 0
+  for (auto& [id, value] : rows) value = std::round(value);  // they start near 0
   return rows;
 }
 
 }  // namespace
 
-TEST_CASE("rows that a left out update evicted stay, and those that it made are not there") {
+TEST_CASE("rows that an omitted update evicted stay, and rows that it made are absent") {
   MemoryEnv env;
   TestLoop loop;
   ServedStore served(makeCpuBackend(), entryOf("locked"), subtracting(),
@@ -160,9 +160,9 @@ TEST_CASE("rows that a left out update evicted stay, and those that it made are 
   RowShard& shard = served.store->rowShard(0);
   pushRows(shard, loop, 0, {1});
   pushRows(shard, loop, 0, {2});
-  pushRows(shard, loop, 1, {3});  // in place of row 1
+  pushRows(shard, loop, 1, {3});  // replaces row 1
   pushRows(shard, loop, 0, {2});
-  pushRows(shard, loop, 0, {4});  // in place of row 3
+  pushRows(shard, loop, 0, {4});  // replaces row 3
   REQUIRE(rowsOf(*served.store) == std::map<uint64_t, float>{{2, 2.f}, {4, 1.f}});
   const auto chosen = [&](ReplayChoice::What what, Rank rank) {
     auto model = rebuildChosen(env, "/data", {}, ReplayChoice(what, {rank}), {});

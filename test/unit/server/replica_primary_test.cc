@@ -18,7 +18,7 @@ constexpr DaemonId kMe{7}, kOther{9}, kThird{11};
 struct Primary {
   explicit Primary(GroupRules::Wait wait = GroupRules::Wait::standby) : state(kMe, rules(wait), now) {
     CHECK(text(state.start({}, 0, now)) == "");
-    CHECK(silence(milliseconds(950)) == "");  // who served in a plan that is gone would write it now
+    CHECK(silence(milliseconds(950)) == "");  // a daemon that served under a lost document would write it now
     CHECK(silence(milliseconds(50)) == "swap 0 1:7+none");
     CHECK(text(state.swapWon({1, 1, kMe, {}}, now)) == "promote 1");
     CHECK(state.role() == GroupRole::primary);
@@ -38,9 +38,9 @@ struct Primary {
   std::string read(uint64_t revision, std::optional<DaemonId> standby) {
     return text(state.planRead({revision, 1, kMe, standby}, now));
   }
-  /// Beats pass, in which the standby says nothing. What was wanted in them.
+  /// Beats during which the standby is silent. Returns the actions requested in them.
   std::string silence(milliseconds time) { return testing::silence(state, now, time); }
-  /// The standby is in the plan, of revision 2, and holds `number` records.
+  /// The standby is in the document, of revision 2, and holds `number` records.
   void pair(uint64_t number = 0) {
     for (uint64_t i = 1; i <= number; i++) append(i);
     subscribe();
@@ -52,20 +52,20 @@ struct Primary {
   GroupState state;
 };
 
-TEST_CASE("replica, rule 9: a primary without a standby in the plan answers alone") {
+TEST_CASE("replica, rule 9: a primary without a standby in the document answers alone") {
   Primary primary;
   CHECK(primary.append(1) == "answer 1");
   CHECK(primary.append(2) == "answer 2");
-  // One that follows but is not in the plan is not waited for.
+  // A follower that is not in the document is not waited for.
   CHECK(primary.subscribe() == "");
   CHECK(primary.append(3) == "answer 3");
-  // It is let go where it stands still, since what is not on its way to it yet may hold pushes up.
+  // It is dropped when it stalls, since what is not sent to it yet may delay pushes.
   CHECK(primary.silence(milliseconds(1500)) == "");
   CHECK(primary.silence(milliseconds(50)) == "drop 9");
   CHECK(primary.silence(milliseconds(3000)) == "");
 }
 
-TEST_CASE("replica, rule 1: with a standby in the plan a push is answered when the standby holds it") {
+TEST_CASE("replica, rule 1: with a standby in the document a push is answered when the standby holds it") {
   Primary primary;
   primary.pair(3);
   CHECK(primary.append(4) == "");
@@ -75,14 +75,15 @@ TEST_CASE("replica, rule 1: with a standby in the plan a push is answered when t
   CHECK(primary.holds(5) == "answer 5");
 }
 
-TEST_CASE("replica, rule 1: asynchronous replication answers at once, and keeps the standby in the plan") {
+TEST_CASE(
+    "replica, rule 1: asynchronous replication answers immediately, and keeps the standby in the document") {
   Primary primary(GroupRules::Wait::none);
   primary.pair(3);
   CHECK(primary.append(4) == "answer 4");
 }
 
 TEST_CASE(
-    "replica, rule 2: it waits for the standby first, then the standby holds all, then the plan says so") {
+    "replica, rule 2: it waits for the standby, then the standby holds all, then the document names it") {
   Primary primary;
   for (uint64_t i = 1; i <= 10; i++) primary.append(i);
   primary.silence(milliseconds(100));
@@ -90,18 +91,18 @@ TEST_CASE(
   CHECK(primary.holds(4) == "");  // far behind: pushes do not wait while it catches up
   CHECK(primary.append(11) == "answer 11");
   CHECK_FALSE(primary.state.primary()->waitsFor());
-  CHECK(primary.silence(milliseconds(100)) == "");  // 11 was there a beat ago
+  CHECK(primary.silence(milliseconds(100)) == "");  // 11 existed a beat ago
   CHECK(primary.append(12) == "answer 12");
   CHECK(primary.holds(11) == "");  // close: now pushes wait
   CHECK(primary.state.primary()->waitsFor() == kOther);
   CHECK(primary.append(13) == "");
-  CHECK(primary.holds(12) == "swap 1 1:7+9");  // all that was answered without it
+  CHECK(primary.holds(12) == "swap 1 1:7+9");  // everything that was answered without it
   CHECK(primary.append(14) == "");
   CHECK(primary.won(kOther) == "in sync 9");
   CHECK(primary.holds(14) == "answer 14");
 }
 
-TEST_CASE("replica, rule 2: a standby that goes before the plan names it is waited for no longer") {
+TEST_CASE("replica, rule 2: a standby that departs before the document names it is not waited for") {
   Primary primary;
   for (uint64_t i = 1; i <= 2; i++) primary.append(i);
   primary.subscribe();
@@ -115,14 +116,14 @@ TEST_CASE("replica, rule 2: a standby that goes before the plan names it is wait
   SECTION("it is silent") { CHECK(primary.silence(milliseconds(350)) == "answer 4"); }
 }
 
-TEST_CASE("replica, rule 2: one that has not said that its image is whole is not added") {
+TEST_CASE("replica, rule 2: one that has not confirmed its whole image is not added") {
   Primary primary;
   CHECK(primary.subscribe() == "");
   CHECK(primary.silence(milliseconds(100)) == "");
   CHECK(primary.holds(0) == "swap 1 1:7+9");
 }
 
-TEST_CASE("replica, rule 3: it waits for a silent standby until the plan no longer names it") {
+TEST_CASE("replica, rule 3: it waits for a silent standby until the document no longer names it") {
   Primary primary;
   primary.pair();
   CHECK(primary.append(1) == "");
@@ -132,7 +133,7 @@ TEST_CASE("replica, rule 3: it waits for a silent standby until the plan no long
   CHECK(primary.won({}) == "answer 2");
 }
 
-TEST_CASE("replica, rule 3: a standby that is certainly dead is removed at once") {
+TEST_CASE("replica, rule 3: a standby that is certainly dead is removed immediately") {
   Primary primary;
   primary.pair();
   primary.append(1);
@@ -152,32 +153,33 @@ TEST_CASE("replica, rule 3: a standby that leaves is followed by acknowledgments
   CHECK(primary.won({}) == "answer 2, drop 9");
 }
 
-TEST_CASE("replica, rule 5: a swap that adds and has no answer is waited for until a newer plan was read") {
+TEST_CASE("replica, rule 5: an adding swap without an answer is waited for until a newer document was read") {
   Primary primary;
   primary.append(1);
   primary.subscribe();
   REQUIRE(primary.holds(1) == "swap 1 1:7+9");
   CHECK(primary.append(2) == "");
   CHECK(text(primary.state.swapUnknown(primary.now)) == "read");
-  SECTION("it was won") {
+  SECTION("it succeeded") {
     CHECK(primary.read(2, kOther) == "in sync 9");
     CHECK(primary.holds(2) == "answer 2");
   }
-  SECTION("the plan is as before: it may still win, so it is made again, and the standby waited for") {
+  SECTION(
+      "the document is unchanged: the swap may still succeed, so it is retried, and the standby waited for") {
     CHECK(primary.read(1, {}) == "swap 1 1:7+9");
     CHECK(primary.append(3) == "");
   }
-  SECTION("the standby dies meanwhile: the plan has to move before pushes go on") {
+  SECTION("the standby dies meanwhile: the document has to change before pushes continue") {
     CHECK(text(primary.state.peerRefuses(kOther, primary.now)) == "");
     CHECK(primary.read(1, {}) == "swap 1 1:7+none");
     CHECK(primary.append(3) == "");
     SECTION("and does") { CHECK(primary.won({}) == "answer 3"); }
-    SECTION("by the swap that was lost: once more") {
+    SECTION("by the lost swap: once more") {
       CHECK(text(primary.state.swapRefused({2, 1, kMe, kOther}, primary.now)) == "swap 2 1:7+none");
       CHECK(primary.won({}) == "answer 3");
     }
   }
-  SECTION("the engine is away: reads, ever more slowly, and no push is answered") {
+  SECTION("the engine is away: reads, at growing intervals, and no push is answered") {
     std::vector<int> beats;
     for (int reads = 0; reads < 8; reads++) {
       CHECK(text(primary.state.readUnknown(primary.now)) == "");
@@ -199,7 +201,7 @@ TEST_CASE("replica, rule 5: a swap that adds and has no answer is waited for unt
   }
 }
 
-TEST_CASE("replica, rule 5: a view that is older than what is known says nothing") {
+TEST_CASE("replica, rule 5: a view older than the known one is ignored") {
   Primary primary;
   primary.pair();
   CHECK(primary.read(1, {}) == "");
@@ -207,7 +209,7 @@ TEST_CASE("replica, rule 5: a view that is older than what is known says nothing
   CHECK(primary.state.plan().standby == kOther);
 }
 
-TEST_CASE("replica: swaps that another group's change refused are made again") {
+TEST_CASE("replica: swaps rejected because of another replica set's change are retried") {
   Primary primary;
   primary.subscribe();
   REQUIRE(primary.holds(0) == "swap 1 1:7+9");
@@ -217,16 +219,15 @@ TEST_CASE("replica: swaps that another group's change refused are made again") {
   CHECK(text(primary.state.swapRefused({8, 1, kMe, kOther}, primary.now)) == "swap 8 1:7+none");
 }
 
-TEST_CASE(
-    "replica, rule 8: a primary that the plan no longer names steps down and answers nothing any more") {
+TEST_CASE("replica, rule 8: a primary that the document no longer names steps down and answers no more") {
   Primary primary;
   primary.pair();
   CHECK(primary.append(1) == "");
-  SECTION("told by a refused swap") {
+  SECTION("notified by a rejected swap") {
     primary.silence(milliseconds(1550));
     CHECK(text(primary.state.swapRefused({3, 2, kOther, {}}, primary.now)) == "step down");
   }
-  SECTION("told by a watch") {
+  SECTION("notified by a watch") {
     CHECK(text(primary.state.planRead({3, 2, kOther, {}}, primary.now)) == "step down");
   }
   CHECK(primary.state.role() == GroupRole::over);
@@ -235,13 +236,13 @@ TEST_CASE(
   CHECK(text(primary.state.leave(primary.now)) == "");
 }
 
-TEST_CASE("replica, rule 2: a standby comes in sync though pushes go as fast as it takes them") {
+TEST_CASE("replica, rule 2: a standby becomes synced though pushes arrive as fast as it takes them") {
   Primary primary;
   uint64_t appended = 0;
   while (appended < 200) primary.append(++appended);
   primary.silence(milliseconds(100));
   primary.subscribe();
-  // Of what is appended it lacks what ten beats bring, always.
+  // It always lacks what is appended in ten beats.
   const auto beat = [&] {
     for (int i = 0; i < 10; i++) primary.append(++appended);
     primary.silence(milliseconds(50));
@@ -257,14 +258,15 @@ TEST_CASE("replica, rule 2: a standby comes in sync though pushes go as fast as 
   CHECK(primary.holds(from).find("swap 1 1:7+9") != std::string::npos);
 }
 
-TEST_CASE("replica, rule 10: a primary writes its plan again that is gone, with the standby that it hears") {
+TEST_CASE(
+    "replica, rule 10: a primary rewrites its lost document, with the standby that it is connected to") {
   Primary primary;
   SECTION("alone") {
     CHECK(text(primary.state.planRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
     CHECK(text(primary.state.swapWon({3, 3, kMe, {}}, primary.now)) == "renewed 3");
     CHECK(primary.append(1) == "answer 1");
   }
-  SECTION("with its standby, which goes on holding all that is answered") {
+  SECTION("with its standby, which keeps holding everything that is answered") {
     primary.pair(2);
     CHECK(text(primary.state.planRead({3, 0, {}, {}}, primary.now)) == "swap 3 3:7+9");
     CHECK(primary.append(3) == "");
@@ -272,7 +274,7 @@ TEST_CASE("replica, rule 10: a primary writes its plan again that is gone, with 
     CHECK(primary.append(4) == "");
     CHECK(primary.holds(4) == "answer 4");
   }
-  SECTION("a standby that it does not hear may have taken over: that one first, and no answers meanwhile") {
+  SECTION("an unreachable standby may have taken over: that one first, and no answers meanwhile") {
     primary.pair(2);
     CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
     CHECK(text(primary.state.planRead({3, 0, {}, {}}, primary.now)) == "");
@@ -286,13 +288,13 @@ TEST_CASE("replica, rule 10: a primary writes its plan again that is gone, with 
       CHECK(text(primary.state.swapRefused({4, 4, kOther, {}}, primary.now)) == "step down");
     }
   }
-  SECTION("somebody else was first") {
+  SECTION("another daemon was first") {
     CHECK(text(primary.state.planRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
     CHECK(text(primary.state.swapRefused({3, 1, kThird, {}}, primary.now)) == "step down");
   }
 }
 
-TEST_CASE("replica: one standby at a time, and none in the place of one that may take over") {
+TEST_CASE("replica: one standby at a time, and none replaces one that may take over") {
   Primary primary;
   CHECK(primary.subscribe() == "");
   CHECK(primary.subscribe(kThird) == "drop 11");  // the first catches up
@@ -301,7 +303,7 @@ TEST_CASE("replica: one standby at a time, and none in the place of one that may
   CHECK(primary.won(kOther) == "in sync 9");
   CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
   CHECK(primary.subscribe(kThird) == "drop 11");
-  SECTION("it comes again, and is told again") {
+  SECTION("it subscribes again, and is notified again") {
     CHECK(primary.subscribe() == "in sync 9");
     CHECK(primary.append(1) == "");
     CHECK(primary.holds(1) == "answer 1");
@@ -314,7 +316,7 @@ TEST_CASE("replica: one standby at a time, and none in the place of one that may
   }
 }
 
-TEST_CASE("replica: a standby that is silent while the engine is away is waited for again when it is back") {
+TEST_CASE("replica: a standby that is silent while the engine is away is waited for again afterwards") {
   Primary primary;
   primary.pair();
   CHECK(primary.silence(milliseconds(1550)) == "drop 9, swap 2 1:7+none");
@@ -323,11 +325,11 @@ TEST_CASE("replica: a standby that is silent while the engine is away is waited 
   CHECK(primary.append(1) == "");
   CHECK(primary.subscribe() == "in sync 9");
   CHECK(primary.holds(1) == "answer 1");
-  // The swap that was lost takes it out after all: it is added again.
+  // The lost swap removes it after all: it is added again.
   CHECK(primary.read(3, {}) == "swap 3 1:7+9");
 }
 
-TEST_CASE("replica: the primary's own standstill counts against no standby") {
+TEST_CASE("replica: the primary's own stall counts against no standby") {
   Primary primary;
   primary.pair();
   primary.silence(milliseconds(50));
@@ -337,57 +339,57 @@ TEST_CASE("replica: the primary's own standstill counts against no standby") {
   CHECK(primary.silence(milliseconds(150)) == "drop 9, swap 2 1:7+none");
 }
 
-TEST_CASE("replica: a standby that says it holds what there is not is cut off") {
+TEST_CASE("replica: a standby that claims to hold records that do not exist is dropped") {
   Primary primary;
   primary.pair(2);
   CHECK(primary.holds(3) == "drop 9");
   CHECK(primary.append(3) == "");
 }
 
-TEST_CASE("replica: a planned hand-over") {
+TEST_CASE("replica: a switchover") {
   Primary primary;
   primary.pair(2);
   CHECK(text(primary.state.handOver(primary.now)) == "close gates");
   CHECK(text(primary.state.handOver(primary.now)) == "");
   CHECK(primary.append(3) == "");
-  CHECK(text(primary.state.gatesClosed(primary.now)) == "");  // not all is there
-  SECTION("when the standby holds all, the plan names it as primary") {
+  CHECK(text(primary.state.gatesClosed(primary.now)) == "");  // not everything is there
+  SECTION("when the standby holds all, the document names it as primary") {
     CHECK(primary.holds(3) == "answer 3, swap 2 2:9+none");
-    SECTION("and it is told") {
+    SECTION("and it is notified") {
       CHECK(text(primary.state.swapWon({3, 2, kOther, {}}, primary.now)) == "take over 9, step down whole");
     }
-    SECTION("it knows before the primary does, and hangs up") {
+    SECTION("it knows before the primary does, and disconnects") {
       CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
       CHECK(text(primary.state.swapWon({3, 2, kOther, {}}, primary.now)) == "take over 9, step down whole");
     }
-    SECTION("it hangs up, and the swap is refused: there is none") {
+    SECTION("it disconnects, and the swap is rejected: no switchover") {
       CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
       CHECK(text(primary.state.swapRefused({3, 1, kMe, kOther}, primary.now)) == "open gates");
     }
-    SECTION("the engine is silent: nobody waits for it longer than for a standby") {
+    SECTION("the engine is silent: it is waited for no longer than a standby") {
       CHECK(primary.silence(milliseconds(1500)) == "");
       CHECK(primary.silence(milliseconds(50)) == "open gates");
       CHECK(text(primary.state.swapWon({3, 2, kOther, {}}, primary.now)) == "step down");
     }
-    SECTION("the swap has no answer, and the plan is as before: again") {
+    SECTION("the swap has no answer, and the document is unchanged: again") {
       CHECK(text(primary.state.swapUnknown(primary.now)) == "read");
       CHECK(primary.read(2, kOther) == "swap 2 2:9+none");
     }
   }
-  SECTION("the standby leaves: there is none") {
+  SECTION("the standby leaves: no switchover") {
     CHECK(text(primary.state.standbyLeaves(kOther, primary.now)) == "open gates, swap 2 1:7+none");
     CHECK(primary.append(4) == "");
   }
-  SECTION("the standby does not get there: there is none") {
+  SECTION("the standby does not catch up: no switchover") {
     CHECK(primary.silence(milliseconds(1500)) == "");
     CHECK(primary.silence(milliseconds(50)) == "open gates, drop 9, swap 2 1:7+none");
   }
-  SECTION("the standby has taken over by itself: nobody says that it has all") {
+  SECTION("the standby has taken over alone: it is not reported to hold all") {
     CHECK(text(primary.state.planRead({3, 2, kOther, {}}, primary.now)) == "step down");
   }
 }
 
-TEST_CASE("replica: there is no hand-over to nobody") {
+TEST_CASE("replica: there is no switchover without a standby") {
   Primary primary;
   CHECK(text(primary.state.handOver(primary.now)) == "open gates");
   primary.pair();
@@ -395,7 +397,7 @@ TEST_CASE("replica: there is no hand-over to nobody") {
   CHECK(text(primary.state.handOver(primary.now)) == "open gates");
 }
 
-TEST_CASE("replica: a primary that leaves hands over, or ends alone") {
+TEST_CASE("replica: a primary that drains hands over, or ends alone") {
   Primary primary;
   SECTION("alone") {
     CHECK(text(primary.state.leave(primary.now)) == "ended alone");
@@ -414,7 +416,7 @@ TEST_CASE("replica: a primary that leaves hands over, or ends alone") {
   }
 }
 
-TEST_CASE("replica: who has ended the run writes no plan again, whatever becomes of the one there was") {
+TEST_CASE("replica: a daemon that has ended the run never rewrites the document, whatever happens to it") {
   Primary primary;
   primary.pair();
   CHECK(text(primary.state.endRun()) == "");

@@ -19,7 +19,7 @@ const std::vector<float> kGradient(16, 0.5f);
 
 AppliedUpdate update(uint64_t number) { return {{number, 0.1}, kGradient, {}}; }
 
-/// Appends the updates from `first` to `last` of shard 0; gives the number of the last record.
+/// Appends the updates from `first` to `last` of shard 0; returns the number of the last record.
 uint64_t append(Replicator& log, uint64_t first, uint64_t last) {
   uint64_t number = 0;
   for (uint64_t i = first; i <= last; i++) number = log.append(ShardId{0}, update(i), {});
@@ -42,7 +42,7 @@ std::vector<LogRecord> recordsOf(Replicator::Batch& batch) {
   return records;
 }
 
-TEST_CASE("without a follower nobody waits and nothing is kept") {
+TEST_CASE("without a follower no caller waits and nothing is kept") {
   TestLoop loop;
   Replicator log{ReplicationConfig{}};
   CHECK(append(log, 1, 3) == 3);
@@ -51,7 +51,7 @@ TEST_CASE("without a follower nobody waits and nothing is kept") {
   CHECK(log.lagBytes() == 0);
 }
 
-TEST_CASE("a follower gets what is appended from then on, and who waits goes on when it holds that") {
+TEST_CASE("a follower gets what is appended from then on, and a waiter resumes when it holds that") {
   TestLoop loop;
   Replicator log{ReplicationConfig{}};
   append(log, 1, 2);
@@ -76,7 +76,7 @@ TEST_CASE("a follower gets what is appended from then on, and who waits goes on 
   CHECK(log.lagBytes() == 0);
 }
 
-TEST_CASE("who waits for a follower that is gone waits until nobody waits for it any more") {
+TEST_CASE("a waiter for a follower that is gone waits until the log stops waiting for a standby") {
   TestLoop loop;
   Replicator log{ReplicationConfig{}};
   const auto stream = log.open();
@@ -85,14 +85,14 @@ TEST_CASE("who waits for a follower that is gone waits until nobody waits for it
   auto durable = log.whenDurable(1);
   log.close(stream);
   CHECK_FALSE(loop.resolved(durable));
-  // Another one that follows does not hold what only the first was sent.
+  // Another follower does not hold what only the first was sent.
   log.open();
   CHECK_FALSE(loop.resolved(durable));
   log.waitForStandby(false);
   CHECK(loop.resolved(durable));
 }
 
-TEST_CASE("there is room again when the follower holds enough") {
+TEST_CASE("there is space again when the follower holds enough") {
   TestLoop loop;
   Replicator log{ReplicationConfig{.lagBytes = 200}};
   const auto stream = log.open();
@@ -126,14 +126,14 @@ TEST_CASE("a log on the disk is waited for too, under its own numbers") {
   CHECK(disk->status().records == 3);
 }
 
-TEST_CASE("where the disk is needed, who waits for it waits until its log is mended and gone on from") {
+TEST_CASE("if the disk is required, a waiter waits until its log is repaired and has a base") {
   TestLoop loop;
   MemoryEnv env;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const auto opened = [&] {
     return std::shared_ptr<LogWriter>(LogWriter::open(env, "/data", SegmentHeader{1, 77, 5, 100}, 1 << 20));
   };
-  SECTION("a log that no checkpoint leads to yet") {
+  SECTION("a log without a base checkpoint yet") {
     Replicator log{ReplicationConfig{.wait = ReplicationConfig::Wait::standbyAndDisk}};
     const auto disk = opened();
     log.setDisk(disk);
@@ -171,7 +171,7 @@ TEST_CASE("where the disk is needed, who waits for it waits until its log is men
   }
 }
 
-TEST_CASE("who has come and gone is a record") {
+TEST_CASE("a finished rank is a record") {
   Replicator log{ReplicationConfig{}};
   const auto stream = log.open();
   const Departed departed{5, {Rank{0}, Rank{4}}};
@@ -182,7 +182,7 @@ TEST_CASE("who has come and gone is a record") {
   CHECK(records[0].departed == departed);
 }
 
-TEST_CASE("files that are sent arrive as they were written") {
+TEST_CASE("files arrive at the follower as written") {
   ImageStream stream(10);
   MemoryFiles files;
   const std::string text = "what a checkpoint holds, in several parts";
@@ -215,7 +215,7 @@ TEST_CASE("files that are sent arrive as they were written") {
   CHECK_FALSE((*read)->read(arrived.size(), std::as_writable_bytes(std::span(arrived))).ok());
 }
 
-TEST_CASE("who sends files to a follower that is gone hears of it") {
+TEST_CASE("sending files to a follower that is gone fails") {
   ImageStream stream(10);
   stream.end();
   auto file = stream.create("x");
@@ -224,7 +224,7 @@ TEST_CASE("who sends files to a follower that is gone hears of it") {
   CHECK((*file)->append(std::as_bytes(std::span(text))).error().code == ErrorCode::unavailable);
 }
 
-TEST_CASE("a process that begins anew has its arguments but for the addresses") {
+TEST_CASE("a restarted process keeps its arguments except the addresses") {
   const std::vector<std::string> before = {"psd",      "--listen", "tcp://localhost:0",
                                            "--config", "c.json",   "--http",
                                            "--set",    "a=b",      "--listen=unix:///x"};

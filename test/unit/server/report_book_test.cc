@@ -7,7 +7,7 @@
 namespace psd::report_book_test {
 namespace {
 
-TEST_CASE("names of reported values are short, plain and each there once, and there are 16 at most") {
+TEST_CASE("names of reported values are short, plain and unique, and there are at most 16") {
   CHECK(checkReported({}).ok());
   const auto check = [](const std::vector<std::string>& names) {
     std::vector<NamedValue> values;
@@ -39,7 +39,7 @@ TEST_CASE("a series keeps its first point, ever fewer of those between, and its 
   for (size_t i = 1; i < points.size(); i++) CHECK(points[i].step - points[i - 1].step == distance);
 }
 
-TEST_CASE("a book has the newest value of each name, and of a rank no more than 16 names") {
+TEST_CASE("a book has the newest value of each name, and at most 16 names per rank") {
   ReportBook book;
   book.add(Rank{2}, 5, std::vector<NamedValue>{{"loss", 2}, {"norm", 7}}, 100);
   book.add(Rank{2}, 9, std::vector<NamedValue>{{"loss", 1}}, 101);
@@ -57,7 +57,7 @@ TEST_CASE("a book has the newest value of each name, and of a rank no more than 
   CHECK(book.find(Rank{3}) == nullptr);
 }
 
-TEST_CASE("a book that is full lets go of the rank that was silent longest") {
+TEST_CASE("a full book evicts the rank that was silent longest") {
   ReportBook book;
   const std::vector<NamedValue> values{{"loss", 1}};
   for (uint32_t rank = 0; rank < ReportBook::kRanksMax; rank++) book.add(Rank{rank}, 1, values, 1);

@@ -46,7 +46,7 @@ TEST_CASE("a checkpoint holds all shards as they were between two rounds, howeve
   CHECK(round > 0);
 }
 
-TEST_CASE("a checkpoint during which a policy took another one's place is begun anew") {
+TEST_CASE("a checkpoint during which a policy was replaced is restarted") {
   MemoryEnv env;
   const auto durability = Durability::open(env, logConfig());
   PSD_REQUIRE_OK(durability);
@@ -60,7 +60,7 @@ TEST_CASE("a checkpoint during which a policy took another one's place is begun 
   PSD_REQUIRE_OK(readManifest(env, checkpointPath("/data", 2)));
 }
 
-TEST_CASE("who asks for a checkpoint while one is being taken gets one that begins after that") {
+TEST_CASE("a request during a checkpoint gets one that starts after the request") {
   MemoryEnv env;
   const auto durability = Durability::open(env, logConfig());
   PSD_REQUIRE_OK(durability);
@@ -89,8 +89,8 @@ TEST_CASE("who asks for a checkpoint while one is being taken gets one that begi
   PSD_REQUIRE_OK(readManifest(env, checkpointPath("/data", 2)));
 }
 
-TEST_CASE("the copies of a checkpoint take what the largest shards need that are copied together") {
-  // Tensors of the groups by turns, and in each a shard of its own: 3 small ones about a large one.
+TEST_CASE("the copies of a checkpoint take the space of the largest shards that are copied together") {
+  // Tensors of alternating groups, each in its own shard: 3 small ones and a large one.
   const uint64_t kSmall = 64, kLarge = 4096;
   const ModelSpec model{"groups",
                         {{"a1", DType::f32, {kSmall}},
@@ -102,7 +102,7 @@ TEST_CASE("the copies of a checkpoint take what the largest shards need that are
                                      {{0, 1, 0, 2, 2}, std::vector(3, optimizerOf(kCounting))});
   PSD_REQUIRE_OK(made);
   const std::shared_ptr<ParameterStore> store = std::move(*made);
-  REQUIRE(store->shardCount() == 4);  // c1 and c2 lie side by side
+  REQUIRE(store->shardCount() == 4);  // c1 and c2 are adjacent
   const auto lock = std::make_shared<ShardLock>(), otherLock = std::make_shared<ShardLock>();
   const auto bytesOf = [&](const std::shared_ptr<ShardLock>& a, const std::shared_ptr<ShardLock>& c) {
     MemoryEnv env;
@@ -118,7 +118,7 @@ TEST_CASE("the copies of a checkpoint take what the largest shards need that are
   };
   CHECK(bytesOf(nullptr, nullptr) == kLarge);
   CHECK(bytesOf(nullptr, lock) == kLarge);
-  // From a1 over b1 to a2, and c's shard of 2 * kSmall goes where a1 went.
+  // From a1 over b1 to a2, and c's shard of 2 * kSmall takes the place of a1.
   CHECK(bytesOf(lock, nullptr) == 3 * kSmall + kLarge);
   CHECK(bytesOf(lock, otherLock) == 3 * kSmall + kLarge);
 }

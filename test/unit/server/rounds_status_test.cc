@@ -9,7 +9,7 @@ namespace {
 
 using Ranks = std::vector<uint32_t>;
 
-TEST_CASE("of a trainer that died and came back in one round its rank is told of once") {
+TEST_CASE("the rank of a trainer that died and rejoined in one round is listed once") {
   RoundsReport report;
   report.closed = 4;
   report.last.contributors = {Rank{3}, Rank{0}, Rank{0}};

@@ -10,7 +10,7 @@
 namespace psd::row_groups_test {
 namespace {
 
-TEST_CASE("gradients of a row come behind each other in their order, whatever came before") {
+TEST_CASE("gradients of a row are consecutive and in order") {
   testing::Random random(6);
   RowGroups groups;
   for (int round = 0; round < 200; round++) {

@@ -35,7 +35,7 @@ TEST_CASE("the hottest rows are those with the most updates") {
   CHECK(hottestRows(*table, 50'000).size() == ids.size());
 }
 
-TEST_CASE("the hottest rows are found while a writer makes rows and takes them out") {
+TEST_CASE("the hottest rows are found while a writer creates and removes rows") {
   const auto table = makeTable(2);
   const std::vector<uint64_t> hot = {3, 5, 8};
   PSD_REQUIRE_OK(table->insertMissing(hot, Version{1}));

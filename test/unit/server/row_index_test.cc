@@ -16,7 +16,7 @@ using testing::idOfHash;
 using testing::mixedId;
 using testing::Random;
 
-/// All entries, walked through from the beginning.
+/// All entries, iterated from the start.
 std::vector<RowEntry> walk(const RowIndex& index) {
   std::vector<RowEntry> all, some;
   RowCursor cursor;
@@ -27,7 +27,7 @@ std::vector<RowEntry> walk(const RowIndex& index) {
   return all;
 }
 
-/// Fails unless the index has the entries that `expected` has, in the order of their hashes.
+/// Fails unless the index has the entries of `expected`, in the order of their hashes.
 void requireEqual(const RowIndex& index, const std::map<uint64_t, uint32_t>& expected) {
   std::vector<RowEntry> entries;
   for (const auto& [id, row] : expected) entries.push_back({rowHash(id), id, row});
@@ -48,7 +48,7 @@ TEST_CASE("an empty index knows no id") {
   CHECK(rows.empty());
 }
 
-TEST_CASE("an index is a map, whatever comes and goes") {
+TEST_CASE("an index behaves like a map under any insertions and removals") {
   for (uint64_t seed = 1; seed <= 4; seed++) {
     INFO("seed " << seed);
     Random random(seed);
@@ -98,7 +98,7 @@ TEST_CASE("an index is a map, whatever comes and goes") {
   }
 }
 
-TEST_CASE("segments stay below their share, and memory stays in proportion") {
+TEST_CASE("segments stay below their load limit, and memory stays proportional") {
   RowIndex index({}, std::make_shared<Epochs>());
   for (uint64_t id = 0; id < 300'000; id++) REQUIRE(index.insert(id, static_cast<uint32_t>(id)) == id);
   const double load = 300'000. / static_cast<double>(index.segments() * RowSegment::kCapacity);
@@ -107,7 +107,7 @@ TEST_CASE("segments stay below their share, and memory stays in proportion") {
   CHECK(index.bytes() < 300'000 * 50);
 }
 
-TEST_CASE("ids whose hashes agree in many upper bits find no room at last, and take little memory") {
+TEST_CASE("ids whose hashes share many upper bits eventually find no slot, and take little memory") {
   RowIndex index({}, std::make_shared<Epochs>());
   uint32_t row = 0;
   for (uint64_t low = 0; low < 20'000; low++) {
@@ -118,7 +118,7 @@ TEST_CASE("ids whose hashes agree in many upper bits find no room at last, and t
   }
   CHECK(row == RowSegment::kEntriesMax);
   CHECK(index.bytes() < 64 << 20);
-  // The others have room.
+  // The others still fit.
   for (uint64_t id = 0; id < 10'000; id++) CHECK(index.insert(id, row) == row);
   CHECK(index.find(idOfHash(uint64_t{0x123456789} << 28)) == 0);
 }
@@ -157,7 +157,7 @@ TEST_CASE("an index of any range keeps the order of hashes") {
   }
 }
 
-TEST_CASE("a walk finds what is there all the time once, whatever happens between its steps") {
+TEST_CASE("a walk finds each permanent entry once, whatever happens between its steps") {
   Random random(8);
   RowIndex index({}, std::make_shared<Epochs>());
   std::vector<uint64_t> stay, leave;
@@ -181,7 +181,7 @@ TEST_CASE("a walk finds what is there all the time once, whatever happens betwee
   for (const uint64_t id : stay) CHECK(times[id] == 1);
 }
 
-TEST_CASE("segments that a guard may look at are not used again before it ends") {
+TEST_CASE("segments that a guard may read are not reused before it ends") {
   const auto epochs = std::make_shared<Epochs>();
   RowIndex index({}, epochs);
   for (uint32_t i = 0; i < RowSegment::kEntriesMax; i++) REQUIRE(index.insert(i, i) == i);
@@ -199,7 +199,7 @@ TEST_CASE("segments that a guard may look at are not used again before it ends")
   CHECK(index.segments() <= before + 1);
 }
 
-TEST_CASE("an index that was reserved asks the system for no more memory") {
+TEST_CASE("an index that was reserved allocates no more memory") {
   for (const HashRange& range : {HashRange{}, HashRange{0, UINT64_MAX / 10 * 7}}) {
     RowIndex index(range, std::make_shared<Epochs>());
     REQUIRE(index.reserve(100'000));
@@ -212,7 +212,7 @@ TEST_CASE("an index that was reserved asks the system for no more memory") {
   }
 }
 
-TEST_CASE("a stamp passes when the guards of before have ended, not those of after") {
+TEST_CASE("a stamp passes when all earlier guards have ended, not later ones") {
   Epochs epochs;
   CHECK(epochs.passed(epochs.stamp()));
   auto before = std::make_optional<Epochs::Guard>(epochs);

@@ -14,7 +14,7 @@ namespace {
 const Slot kWide{"wide"};
 const Slot kSum{.name = "sum", .perRow = true};
 
-TEST_CASE("a row begins at a cache line, or shares one without crossing it") {
+TEST_CASE("a row starts at a cache line, or shares one without crossing it") {
   for (uint32_t dim = 1; dim <= RowLayout::kDimMax; dim++) {
     for (const auto& slots : {std::vector<Slot>{}, {kWide}, {kSum}, {kWide, kSum, kWide}}) {
       const RowLayout layout(dim, slots);
@@ -43,7 +43,7 @@ TEST_CASE("planes of a chunk do not overlap") {
   }
 }
 
-TEST_CASE("a meta word's numbers stay at their largest") {
+TEST_CASE("a meta word's numbers saturate") {
   const RowMeta meta = RowMeta::of(7, 3);
   CHECK(meta.version() == 7);
   CHECK(meta.count() == 3);
@@ -55,7 +55,7 @@ TEST_CASE("a meta word's numbers stay at their largest") {
   CHECK(most.updated(1) == RowMeta::of(1, RowMeta::kCountMax));
 }
 
-/// Notes which chunks are open.
+/// Records which chunks are open.
 struct Chunks {
   std::unique_ptr<RowStorage> storage = makeCpuRowStorage(RowLayout::kDimMax, Optimizer());
   std::shared_ptr<Epochs> epochs = std::make_shared<Epochs>();
@@ -70,7 +70,7 @@ struct Chunks {
   }
 };
 
-TEST_CASE("row numbers are used once at a time, free ones first") {
+TEST_CASE("row numbers are in use once at a time, free ones first") {
   Chunks chunks;
   const std::vector<uint32_t> first = chunks.take(chunks.each + 10);
   CHECK(std::set<uint32_t>(first.begin(), first.end()).size() == first.size());
@@ -86,7 +86,7 @@ TEST_CASE("row numbers are used once at a time, free ones first") {
   CHECK(chunks.numbers.bytes() == first.size() * rowBytes);
 }
 
-TEST_CASE("row numbers that a guard may know are not used again before it ends") {
+TEST_CASE("row numbers that a guard may know are not reused before it ends") {
   Chunks chunks;
   const std::vector<uint32_t> rows = chunks.take(10);
   {
@@ -97,7 +97,7 @@ TEST_CASE("row numbers that a guard may know are not used again before it ends")
   CHECK(chunks.take(1)[0] == rows[1]);
 }
 
-TEST_CASE("the memory of an empty chunk is given back, and used again") {
+TEST_CASE("the memory of an empty chunk is released, and reused") {
   Chunks chunks;
   const std::vector<uint32_t> first = chunks.take(chunks.each), second = chunks.take(chunks.each);
   const uint64_t bytes = chunks.numbers.bytes();

@@ -22,15 +22,13 @@ Result<Optimizer> parse(const std::string& text, OptimizerUse use) {
   return optimizer;
 }
 
-TEST_CASE("rowwise_adagrad is for embedding tables alone") {
+TEST_CASE("rowwise_adagrad is for embedding tables only") {
   const std::string text =
       R"({"type": "rowwise_adagrad", "lr": 0.5, "eps": 0.25, "initial_accumulator_value": 2, "weight_decay": 1})";
   const auto refused = parse(text, OptimizerUse::tensors);
   CHECK(refused.error().code == ErrorCode::invalidArgument);
   CHECK(refused.message() ==
-        "type: 'rowwise_adagrad' is for embedding tables alone, not for tensors, which have no rows; adagrad "
-        "is "
-        "for both");
+        "type: 'rowwise_adagrad' supports embedding tables only, not tensors; adagrad supports both");
   const auto optimizer = parse(text, OptimizerUse::rows);
   PSD_REQUIRE_OK(optimizer);
   CHECK(optimizer->forRowsAlone());

@@ -1,4 +1,5 @@
-// Tables whose rows are admitted and evicted by rules: against a plain map, out of the log, beside readers.
+// Tables whose rows are admitted and evicted by rules: compared with a plain map, replayed from the log, with
+// concurrent readers.
 
 #include <atomic>
 #include <map>
@@ -122,7 +123,7 @@ Status update(RowShard& shard, const Push& push) {
   return {};
 }
 
-/// All rows of a table, walked through.
+/// All rows of a table, read by iteration.
 RowRulesModel::Rows contentOf(const RowShard& shard, uint32_t table) {
   const RowTable& rows = *shard.table(table);
   RowRulesModel::Rows content;
@@ -140,7 +141,7 @@ RowRulesModel::Rows contentOf(const RowShard& shard, uint32_t table) {
   return content;
 }
 
-TEST_CASE("rows come and go as the rules say, and out of the log again as they did") {
+TEST_CASE("rows are created and evicted by the rules, and replayed from the log identically") {
   const uint64_t schedules = GENERATE(range(0, 8));
   uint64_t evicted = 0, notAdmitted = 0, refused = 0;
   for (uint64_t seed = schedules * 300; seed < (schedules + 1) * 300; seed++) {
@@ -168,7 +169,7 @@ TEST_CASE("rows come and go as the rules say, and out of the log again as they d
         REQUIRE(contentOf(shard, table) == model.rows(table));
       }
     }
-    PSD_REQUIRE_OK(update(shard, {}));  // writes down what the last one evicted, if it was refused
+    PSD_REQUIRE_OK(update(shard, {}));  // logs what the last one evicted, if it was rejected
     CHECK(model.update(shard.version().value, {}));
     Replayer replayer(*again);
     for (const auto& bytes : log->records) {
@@ -192,7 +193,7 @@ TEST_CASE("rows come and go as the rules say, and out of the log again as they d
   CHECK(refused > 20);
 }
 
-/// Rules of which the filters are so small that they forget and take ids for others.
+/// Rules whose filters are so small that they decay and confuse ids.
 RowRules drawSmallFilter(Random& random) {
   RowRules rules = drawRules(random);
   if (random.oneIn(2)) {
@@ -210,8 +211,7 @@ void repeatNewest(Replayer& replayer, const KeptLog& log) {
   PSD_REQUIRE_OK(replayer.apply(**std::move(record)));
 }
 
-TEST_CASE(
-    "who repeats a log has its rows and counts after each record, whatever rules and limits it has itself") {
+TEST_CASE("a replica that replays a log has its rows and counts after each record, under any own rules") {
   uint64_t evicted = 0, notAdmitted = 0, changes = 0;
   for (uint64_t seed = 0; seed < 60; seed++) {
     INFO("seed " << seed);
@@ -220,7 +220,7 @@ TEST_CASE(
     RowShard &shard = primary->rowShard(0), &other = standby->rowShard(0);
     const auto log = std::make_shared<KeptLog>(), kept = std::make_shared<KeptLog>();
     shard.setLog(log);
-    other.setLog(kept);  // as one that follows on its own disk
+    other.setLog(kept);  // like a follower on its own disk
     Replayer replayer(*standby);
     const bool narrow = random.oneIn(2);
     standby->setTableBytesMax(narrow ? 1 : UINT64_MAX);
@@ -235,7 +235,7 @@ TEST_CASE(
         const RowTableSize size = shard.size();
         primary->setTableBytesMax(random.oneIn(3) ? size.bytes + size.indexBytes + 30'000 : UINT64_MAX);
       }
-      if (!update(shard, drawPush(random, ids)).ok()) continue;  // what it evicted, the next record tells
+      if (!update(shard, drawPush(random, ids)).ok()) continue;  // the next record carries what it evicted
       repeatNewest(replayer, *log);
       REQUIRE(testing::contentOf(other) == testing::contentOf(shard));
       REQUIRE(kept->records.back() == log->records.back());
@@ -244,7 +244,7 @@ TEST_CASE(
       evicted += table.counts->evicted;
       notAdmitted += table.counts->notAdmitted;
     }
-    // From here on the other one decides, and by the same rules it decides alike.
+    // From here on the replica decides, and by the same rules it decides equally.
     for (ParameterStore* const store : {primary.get(), standby.get()}) store->setTableBytesMax(UINT64_MAX);
     const std::vector<RowRules> rules = {drawSmallFilter(random), drawSmallFilter(random)};
     for (uint32_t table = 0; table < kTables.size(); table++) {
@@ -278,7 +278,7 @@ TEST_CASE("rules may change between two updates") {
   store->setRowRules(1, {});
   PSD_REQUIRE_OK(update(shard, push));
   CHECK(shard.size().rows == 4);
-  // What is there stays until an update needs room.
+  // Existing rows stay until an update needs space.
   store->setRowRules(1, {.rowsMax = 2, .evict = {By::leastRecent}});
   PSD_REQUIRE_OK(update(shard, push));
   CHECK(shard.size().rows == 4);
@@ -290,7 +290,7 @@ TEST_CASE("rules may change between two updates") {
   CHECK(contentOf(shard, 1).contains(9));
 }
 
-TEST_CASE("limits.table_bytes makes room as max_rows does where a table evicts") {
+TEST_CASE("limits.table_bytes frees space like max_rows if a table evicts") {
   const auto store = makeStore();
   RowShard& shard = store->rowShard(0);
   store->setRowRules(0, {.evict = {By::age, 1'000'000}});
@@ -311,11 +311,11 @@ TEST_CASE("limits.table_bytes makes room as max_rows does where a table evicts")
   store->setTableBytesMax(1000);
   Status status;
   for (int i = 0; i < 10'000 && status.ok(); i++)
-    status = next();  // until the evicted rows' memory is used again
+    status = next();  // until the evicted rows' memory is reused
   CHECK(status.error().code == ErrorCode::overloaded);
 }
 
-TEST_CASE("at limits.table_bytes new rows take the place of others for as long as they come") {
+TEST_CASE("at limits.table_bytes new rows replace others as long as they arrive") {
   const auto store = makeStore();
   RowShard& shard = store->rowShard(0);
   store->setRowRules(0, {.evict = {GENERATE(By::leastRecent, By::age), 1'000'000}});
@@ -336,7 +336,7 @@ TEST_CASE("at limits.table_bytes new rows take the place of others for as long a
   CHECK(size.bytes + size.indexBytes < (4 << 20) * 3 / 2);  // the index does not shrink
 }
 
-TEST_CASE("a push that is refused for one table takes no rows of another, however often it comes") {
+TEST_CASE("a push that is rejected for one table takes no rows of another, however often it is repeated") {
   const auto store = makeStore();
   RowShard& shard = store->rowShard(0);
   store->setRowRules(0, {.evict = {By::leastRecent}});
@@ -358,13 +358,13 @@ TEST_CASE("a push that is refused for one table takes no rows of another, howeve
   }
   CHECK(shard.tables()[0].counts->evicted == 0);
   CHECK(contentOf(shard, 0).size() == 100);
-  Push alone;  // where the other table wants nothing, one takes another's place
+  Push alone;  // if the other table requests nothing, one replaces another
   alone.add(0, {1000}, std::vector<float>(4, 1.f));
   PSD_REQUIRE_OK(update(shard, alone));
   CHECK(contentOf(shard, 0).contains(1000));
 }
 
-TEST_CASE("a large table is looked through in parts, and evicts some of its oldest thousands at a time") {
+TEST_CASE("a large table is scanned in parts, and evicts some of its oldest thousands at a time") {
   const auto store = makeStore();
   RowShard& shard = store->rowShard(0);
   constexpr uint64_t kRows = 20'000, kStep = 500;
@@ -384,7 +384,7 @@ TEST_CASE("a large table is looked through in parts, and evicts some of its olde
   CHECK(old < kRows / 5);
 }
 
-TEST_CASE("readers see whole rows of their ids, or what these begin with, while rules evict rows") {
+TEST_CASE("readers see whole rows of their ids, or initial values, while rules evict rows") {
   const auto store = makeStore();
   RowShard& shard = store->rowShard(0);
   store->setRowRules(0, {.rowsMax = 3'000, .evict = {By::leastRecent}});
@@ -413,7 +413,7 @@ TEST_CASE("readers see whole rows of their ids, or what these begin with, while 
     Push push;
     std::vector<uint64_t> ids(400);
     for (uint64_t& id : ids) id = random.below(9'000);
-    push.add(0, ids, std::vector<float>(ids.size() * 4, 0.f));  // rows stay what they begin with
+    push.add(0, ids, std::vector<float>(ids.size() * 4, 0.f));  // rows keep their initial values
     push.add(1, ids, std::vector<float>(ids.size() * 2, 1.f));
     PSD_REQUIRE_OK(update(shard, push));
   }
@@ -425,7 +425,7 @@ TEST_CASE("readers see whole rows of their ids, or what these begin with, while 
   CHECK(shard.tables()[1].counts->evicted > 1'000);
 }
 
-TEST_CASE("memory of rows that were evicted is used again first, and goes back when a chunk is empty") {
+TEST_CASE("memory of evicted rows is reused first, and released when a chunk is empty") {
   StoreGroups groups{{}, {{Sgd{}, 1.0, {}}}, {0}};
   auto made = ParameterStore::create({"m", {}, {{"wide", 4096, {}}}}, 1, {makeCpuBackend()}, groups);
   PSD_REQUIRE_OK(made);

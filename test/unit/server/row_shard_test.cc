@@ -1,4 +1,4 @@
-// Row shards: what they take, snapshots that go on beside updates, and rows of several trainers made one.
+// Row shards: their validation, snapshots during updates, and the combination of rows of several trainers.
 
 #include <chrono>
 #include <future>
@@ -76,7 +76,7 @@ TEST_CASE("row shards divide the space of hashes, each id in one of them") {
   }
 }
 
-TEST_CASE("row shards are dealt over the devices, and go on where the shards end") {
+TEST_CASE("row shards are distributed over the devices, after the shards") {
   const ModelSpec model{"m", {{"w", DType::f32, {16}}}, {{"a", 4, {}}}};
   StoreGroups groups{{0}, {{Sgd{}, 1.0, {}}}, {0}, 3};
   const auto store = ParameterStore::create(model, 1, {testing::testBackend(), makeCpuBackend()}, groups);
@@ -85,7 +85,7 @@ TEST_CASE("row shards are dealt over the devices, and go on where the shards end
   for (size_t i = 0; i < 4; i++) CHECK((*store)->block(i).device() == i % 2);
 }
 
-TEST_CASE("rows that are not as they are said to be are refused") {
+TEST_CASE("rows that do not match their declaration are rejected") {
   const auto store = makeStore(2);
   const RowShard& shard = store->rowShard(0);
   const auto refusal = [&](std::vector<RowRun> runs, std::vector<uint64_t> ids) {
@@ -103,7 +103,7 @@ TEST_CASE("rows that are not as they are said to be are refused") {
   CHECK(refusal({{kA, 1}}, {others}).find("0xffffffffffffffee") != std::string::npos);
 }
 
-TEST_CASE("a table that has no room leaves no row of another behind") {
+TEST_CASE("a table without space leaves no row of another behind") {
   const ModelSpec model{"m", {}, {{"a", 4, {}}, {"b", 2, {}}}};
   StoreGroups groups{{}, {{Sgd{}, 1.0, {}}}, {0, 0}};
   auto store = ParameterStore::create(model, 1, {testing::testBackend()}, groups);
@@ -122,7 +122,7 @@ TEST_CASE("a table that has no room leaves no row of another behind") {
   CHECK(shard.tables()[kA].counts->created == 0);
 }
 
-TEST_CASE("rows that would pass limits.table_bytes are not made, however many they are") {
+TEST_CASE("rows that would exceed limits.table_bytes are not created, in any number") {
   const auto store = makeStore(1);
   RowShard& shard = store->rowShard(0);
   Part part;
@@ -142,7 +142,7 @@ TEST_CASE("rows that would pass limits.table_bytes are not made, however many th
   CHECK(shard.size().rows == 1);
 }
 
-TEST_CASE("rows that were made can be taken back") {
+TEST_CASE("created rows can be rolled back") {
   const auto store = makeStore(1);
   RowShard& shard = store->rowShard(0);
   Part part;
@@ -162,12 +162,12 @@ TEST_CASE("rows that were made can be taken back") {
   CHECK(a.refused == 1);
   CHECK(b.created == 0);
   CHECK(b.refused == 1);
-  update(shard, more);  // comes again, and has room now
+  update(shard, more);  // repeated, and fits now
   CHECK(a.created == 3);
   CHECK(b.created == 1);
 }
 
-TEST_CASE("an update without a lock takes one guard, and so waits for nobody who waits for it") {
+TEST_CASE("an update without a lock takes one guard, and so does not wait for a waiter on itself") {
   const auto store = makeStore(1);
   RowShard& shard = store->rowShard(0);
   Part part;
@@ -186,7 +186,7 @@ TEST_CASE("an update without a lock takes one guard, and so waits for nobody who
   CHECK(updated.get().empty());
 }
 
-/// What a snapshot reads, by table and id.
+/// The content of a snapshot, by table and id.
 using Content = std::map<std::pair<uint32_t, uint64_t>, std::pair<uint64_t, std::vector<float>>>;
 
 Content contentOf(RowSnapshot& snapshot, const std::function<void()>& between) {
@@ -200,7 +200,7 @@ Content contentOf(RowSnapshot& snapshot, const std::function<void()>& between) {
         values.insert(values.end(), plane.begin() + static_cast<ptrdiff_t>(i * width),
                       plane.begin() + static_cast<ptrdiff_t>((i + 1) * width));
       }
-      // Each row comes once.
+      // Each row appears once.
       REQUIRE(content.emplace(std::pair(piece.table, piece.ids[i]), std::pair(piece.metas[i].word, values))
                   .second);
     }
@@ -210,7 +210,7 @@ Content contentOf(RowSnapshot& snapshot, const std::function<void()>& between) {
   return content;
 }
 
-TEST_CASE("a snapshot is of one version, whatever updates do beside it") {
+TEST_CASE("a snapshot has one version, whatever concurrent updates do") {
   const auto seed = GENERATE(range(0, 8));
   Random random(seed);
   Optimizer adam;
@@ -258,7 +258,7 @@ TEST_CASE("gradients of the same rows become their weighted sum, each row once a
   CHECK(ofA == std::map<uint64_t, float>{{1, 1.f}, {2, 3.f}, {3, 2.5f}});
   CHECK(rowHash(merged.rows.ids[0]) < rowHash(merged.rows.ids[1]));
   CHECK(merged.gradients[12] == 0.5f);
-  // Who contributes in which order of runs and rows makes no difference.
+  // The order of contributors, runs and rows makes no difference.
   Part turned;
   turned.add(kA, {1, 1, 2}, 1);
   turned.add(kB, {7, 5}, 1);
@@ -267,7 +267,7 @@ TEST_CASE("gradients of the same rows become their weighted sum, each row once a
   CHECK(mergeRows(shard, {}, {}).rows.empty());
 }
 
-TEST_CASE("only the rows in a range of hashes are taken of a part") {
+TEST_CASE("only the rows of a part in a range of hashes are used") {
   const auto store = makeStore(2);
   const RowShard& shard = store->rowShard(1);
   const uint64_t begin = shard.range().begin;

@@ -29,7 +29,7 @@ std::vector<float> gather(const RowTable& table, const Ids& ids) {
   return out;
 }
 
-/// One table and its model, given the same.
+/// One table and its model with the same parameters.
 struct Pair {
   Pair(uint32_t dim, const Optimizer& optimizer, const RowInitial& initial = {})
       : table(makeTable(dim, optimizer, {.initial = initial})), model(dim, initial, optimizer) {}
@@ -60,7 +60,7 @@ struct Pair {
   RowModel model;
 };
 
-/// Everything in turns, with random ids of which some are there and some come twice.
+/// All operations in turn, with random ids, some present and some duplicated.
 void runCourse(uint32_t dim, const Optimizer& optimizer, uint64_t seed) {
   INFO(optimizer.describe() << ", dim " << dim << ", seed " << seed);
   Random random(seed);
@@ -86,7 +86,7 @@ void runCourse(uint32_t dim, const Optimizer& optimizer, uint64_t seed) {
   requireEqual(*pair.table, pair.model.rows());
 }
 
-TEST_CASE("a table is what its model says, under every optimizer") {
+TEST_CASE("a table matches its model under every optimizer") {
   for (const Optimizer& optimizer : testing::everyOptimizerOfRows(3)) {
     for (const uint32_t dim : {1u, 3u, 32u}) runCourse(dim, optimizer, dim);
   }
@@ -98,7 +98,7 @@ TEST_CASE("a table is what its model says, under every optimizer") {
   }
 }
 
-TEST_CASE("a table is what its model says, with rows of any length") {
+TEST_CASE("a table matches its model with rows of any length") {
   Optimizer optimizer;
   optimizer.algorithm = Adagrad{};
   for (const uint32_t dim : {2u, 5u, 7u, 8u, 9u, 16u, 31u, 33u, 63u, 65u, 127u, 1000u, 4095u, 4096u}) {
@@ -106,7 +106,7 @@ TEST_CASE("a table is what its model says, with rows of any length") {
   }
 }
 
-TEST_CASE("nothing may be done with no ids, and with a table without rows") {
+TEST_CASE("operations accept no ids, and a table without rows") {
   const auto table = makeTable(4);
   CHECK(table->gather({}, {}) == 0);
   CHECK(table->find({}, {}) == 0);
@@ -124,7 +124,7 @@ TEST_CASE("nothing may be done with no ids, and with a table without rows") {
   CHECK(table->size().load == 0);
 }
 
-TEST_CASE("reading makes no rows, and an unknown row is read as what it will be") {
+TEST_CASE("reading creates no rows, and an unknown row is read as its initial values") {
   const auto table = makeTable(8, {}, {.initial = {RowInitial::Kind::uniform, 1.f, 9}});
   Random random(1);
   const Ids ids = mixedIds(5000, random);
@@ -136,7 +136,7 @@ TEST_CASE("reading makes no rows, and an unknown row is read as what it will be"
   CHECK(gather(*table, ids) == before);
 }
 
-TEST_CASE("rows that were taken out between pull and push leave the others their gradients") {
+TEST_CASE("rows that were removed between pull and push leave the others their gradients") {
   const auto table = makeTable(2, {}, {.initial = {RowInitial::Kind::zero}});
   PSD_REQUIRE_OK(table->insertMissing(Ids{1, 2, 3}, Version{1}));
   PSD_REQUIRE_OK(table->erase(Ids{2}));
@@ -144,7 +144,7 @@ TEST_CASE("rows that were taken out between pull and push leave the others their
   CHECK(gather(*table, {1, 2, 3}) == std::vector<float>{-1, -1, 0, 0, -3, -3});
 }
 
-TEST_CASE("a row that comes again begins anew") {
+TEST_CASE("a removed row that returns starts from scratch") {
   Optimizer optimizer;
   optimizer.algorithm = Adam{};
   Pair pair(3, optimizer);
@@ -159,7 +159,7 @@ TEST_CASE("a row that comes again begins anew") {
   CHECK(pair.model.rows().at(7).meta == RowMeta::of(6, 1));
 }
 
-TEST_CASE("an update count stays at its largest, and steps go on") {
+TEST_CASE("an update count saturates, and steps continue") {
   Optimizer optimizer;
   optimizer.algorithm = Adam{};
   const auto table = makeTable(1, optimizer);
@@ -175,7 +175,7 @@ TEST_CASE("an update count stays at its largest, and steps go on") {
   CHECK(table->meta(rows[0]) == RowMeta::of(9, RowMeta::kCountMax));
 }
 
-TEST_CASE("a table full of rows refuses new ones whole, and takes what is there") {
+TEST_CASE("a full table rejects new rows whole, and accepts existing ones") {
   const auto table = makeTable(4, {}, {.limits = {.rowsMax = 100}});
   Ids ids;
   for (uint64_t id = 0; id < 100; id++) ids.push_back(id);
@@ -183,8 +183,7 @@ TEST_CASE("a table full of rows refuses new ones whole, and takes what is there"
   CHECK(*table->insertMissing(ids, Version{1}) == 0);
   const auto refused = table->insertMissing(Ids{1, 2, 100}, Version{1});
   CHECK(refused.error().code == ErrorCode::overloaded);
-  CHECK(refused.message() ==
-        "embedding table: no room for 1 more rows beside the 100 rows that are there: max_rows is 100");
+  CHECK(refused.message() == "embedding table: cannot add 1 rows to the existing 100: max_rows is 100");
   CHECK(*table->erase(Ids{5, 6}) == 2);
   CHECK_FALSE(table->insertMissing(Ids{5, 200, 300}, Version{1}).ok());
   CHECK(table->size().rows == 98);
@@ -195,13 +194,13 @@ TEST_CASE("a table full of rows refuses new ones whole, and takes what is there"
   CHECK_FALSE(table->reserve(102).ok());
 }
 
-TEST_CASE("rows that are free take no memory when they are made anew") {
-  testing::needsCpu();  // others take whole chunks
+TEST_CASE("free rows take no memory when they are reused") {
+  testing::needsCpu();  // other devices allocate whole chunks
   const auto table = makeTable(128);
   Ids ids;
   for (uint64_t id = 0; id < 5000; id++) ids.push_back(id);
   const uint64_t first = table->bytesFor(1), each = table->bytesFor(2) - first;
-  CHECK(first > each);  // the first one takes memory for more
+  CHECK(first > each);  // the first one allocates memory for more
   CHECK(each >= 128 * sizeof(float) + RowNumbers::kMetaBytes);
   CHECK(table->bytesFor(ids.size()) == first + (ids.size() - 1) * each);
   PSD_REQUIRE_OK(table->insertMissing(ids, Version{1}));
@@ -214,7 +213,7 @@ TEST_CASE("rows that are free take no memory when they are made anew") {
   CHECK(table->size().bytes == ids.size() * each);
 }
 
-/// A storage in whose updates another, older one sets the row's meta word back, as it may when both race.
+/// A storage in whose updates another, older one resets the row's meta word, as may happen when both race.
 class OutrunStorage final : public RowStorage {
  public:
   OutrunStorage(std::unique_ptr<RowStorage> inner, std::function<void()> setBack)
@@ -246,7 +245,7 @@ class OutrunStorage final : public RowStorage {
   const std::function<void()> setBack_;
 };
 
-TEST_CASE("values that an update left have its version, though an older update set that back meanwhile") {
+TEST_CASE("values of an update have its version, though an older update reset that meanwhile") {
   std::unique_ptr<RowTable> table;
   const auto setBack = [&] {
     uint32_t row = kNoRow;
@@ -264,8 +263,8 @@ TEST_CASE("values that an update left have its version, though an older update s
   CHECK(table->meta(row).version() == 9);
 }
 
-TEST_CASE("a device's chunks count whole, and are given back") {
-  if (!testing::testsCuda()) testing::skipTest("of tables in a device's memory");
+TEST_CASE("a device's chunks count whole, and are released") {
+  if (!testing::testsCuda()) testing::skipTest("tests tables in a device's memory");
   const auto table = makeTable(128);
   const uint64_t chunk =
       table->layout().chunkBytes() + table->layout().rowsPerChunk() * RowNumbers::kMetaBytes;
@@ -282,7 +281,7 @@ TEST_CASE("a device's chunks count whole, and are given back") {
   CHECK(table->size().bytes == 0);
 }
 
-TEST_CASE("ids of nearly equal hashes are refused whole when the index has no room for them") {
+TEST_CASE("ids of nearly equal hashes are rejected whole when the index has no slot for them") {
   const auto table = makeTable(1);
   Ids ids;
   for (uint64_t low = 0; low < RowSegment::kEntriesMax; low++) ids.push_back(idOfHash(low << 20));
@@ -300,7 +299,7 @@ TEST_CASE("ids of nearly equal hashes are refused whole when the index has no ro
   CHECK(table->size().bytes <= bytes + 200 * (16 + RowNumbers::kMetaBytes));
 }
 
-TEST_CASE("what is read in a walk makes an equal table, in any pieces") {
+TEST_CASE("rows read in a walk make an equal table, in any pieces") {
   Optimizer optimizer;
   optimizer.algorithm = RowwiseAdagrad{};
   Pair pair(6, optimizer);
@@ -333,7 +332,7 @@ TEST_CASE("what is read in a walk makes an equal table, in any pieces") {
   requireEqual(*copy, pair.model.rows());
 }
 
-TEST_CASE("a table takes over an optimizer's numbers") {
+TEST_CASE("a table adopts an optimizer's numbers") {
   Optimizer optimizer;
   optimizer.algorithm = Sgd{.weightDecay = 0.5};
   const auto table = makeTable(1, {}, {.initial = {RowInitial::Kind::zero}});

@@ -1,4 +1,4 @@
-// Tables under several threads; with ThreadSanitizer, proof that only the loops that say so race.
+// Tables under several threads; with ThreadSanitizer, proof that only the loops documented as racing do.
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +18,7 @@ using testing::Random;
 
 constexpr uint32_t kDim = 19;
 
-/// Rows that hold what tells whose they are: their initial values and no other row's.
+/// Requires rows whose content identifies their id: its initial values and no other row's.
 void requireOwn(std::span<const uint64_t> ids, std::span<const float> out, std::atomic<uint64_t>& wrong) {
   std::vector<float> own(kDim);
   for (size_t i = 0; i < ids.size(); i++) {
@@ -27,7 +27,7 @@ void requireOwn(std::span<const uint64_t> ids, std::span<const float> out, std::
   }
 }
 
-TEST_CASE("readers see whole rows of their ids while a writer makes rows and takes them out") {
+TEST_CASE("readers see whole rows of their ids while a writer creates and removes rows") {
   const auto table = makeTable(kDim);
   constexpr uint64_t kIds = 30'000, kWrites = 60;
   std::atomic<bool> done{false};
@@ -43,7 +43,7 @@ TEST_CASE("readers see whole rows of their ids while a writer makes rows and tak
         for (uint64_t& id : ids) id = random.below(kIds);
         known += table->gather(ids, out);
         requireOwn(ids, out, wrong);
-        // A row number stays its id's while a guard lives, so that both times the same row is read.
+        // A row number keeps its id while a guard lives, so that both reads see the same row.
         const Epochs::Guard guard(table->epochs());
         table->find(ids, rows);
         for (size_t i = 0; i < rows.size(); i++) {
@@ -72,7 +72,7 @@ TEST_CASE("readers see whole rows of their ids while a writer makes rows and tak
   CHECK(table->size().splits > 0);
 }
 
-TEST_CASE("gradients of several threads at once reach rows of their own whole, and shared ones as floats") {
+TEST_CASE("concurrent gradients reach distinct rows whole, and shared ones as floats") {
   const auto table = makeTable(kDim, {}, {.initial = {RowInitial::Kind::zero}});
   constexpr uint64_t kThreads = 4, kOwn = 500, kTimes = 40, kShared = 1 << 30;
   std::vector<uint64_t> all;
@@ -98,7 +98,7 @@ TEST_CASE("gradients of several threads at once reach rows of their own whole, a
     if (i < kThreads * kOwn * kDim) {
       REQUIRE(out[i] == kTimes);
     } else {
-      // Lost updates apart: no less than one thread's last, no more than all.
+      // Updates may be lost: at least one thread's last, at most all.
       REQUIRE(out[i] >= 1);
       REQUIRE(out[i] <= kThreads * kTimes);
       REQUIRE(out[i] == std::floor(out[i]));
@@ -106,7 +106,7 @@ TEST_CASE("gradients of several threads at once reach rows of their own whole, a
   }
 }
 
-TEST_CASE("gradients for rows that are taken out meanwhile change no other row") {
+TEST_CASE("gradients for rows that are removed meanwhile change no other row") {
   const auto table = makeTable(kDim, {}, {.initial = {RowInitial::Kind::zero}});
   constexpr uint64_t kStay = 3000, kGo = 3000;
   std::vector<uint64_t> stay, go;
@@ -114,7 +114,7 @@ TEST_CASE("gradients for rows that are taken out meanwhile change no other row")
   for (uint64_t id = 0; id < kGo; id++) go.push_back(1'000'000 + id);
   PSD_REQUIRE_OK(table->insertMissing(stay, Version{1}));
   std::atomic<bool> done{false};
-  std::atomic<uint64_t> met{0};  // gradients whose row was there
+  std::atomic<uint64_t> met{0};  // gradients whose row was present
   std::thread pushing([&] {
     const std::vector<float> gradients(go.size() * kDim, 1.f);
     do {
@@ -127,7 +127,7 @@ TEST_CASE("gradients for rows that are taken out meanwhile change no other row")
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (time == 0 && met == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     PSD_REQUIRE_OK(table->erase(go));
-    // Rows that others get where those were.
+    // Rows that others create in place of those.
     std::vector<uint64_t> others;
     for (uint64_t i = 0; i < 500; i++) others.push_back(next++);
     PSD_REQUIRE_OK(table->insertMissing(others, Version{1}));
@@ -141,7 +141,7 @@ TEST_CASE("gradients for rows that are taken out meanwhile change no other row")
   CHECK(std::count(out.begin(), out.end(), 0.f) == static_cast<ptrdiff_t>(out.size()));
 }
 
-TEST_CASE("guards of more threads than there are places wait for each other") {
+TEST_CASE("guards of more threads than slots wait for each other") {
   Epochs epochs;
   std::atomic<uint64_t> ended{0};
   std::vector<std::thread> threads;

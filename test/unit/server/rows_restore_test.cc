@@ -1,4 +1,4 @@
-// Rows that go into a checkpoint and come back out of it.
+// Rows written to a checkpoint and restored from it.
 
 #include "server/checkpoint/rows_restore.h"
 
@@ -69,7 +69,7 @@ Checkpoint save(MemoryEnv& env, ParameterStore& store, bool live, Work meanwhile
   return {writer->path(), manifest};
 }
 
-TEST_CASE("rows of a live checkpoint are of no version that its row shard has not reached") {
+TEST_CASE("rows of a live checkpoint have no version that its row shard has not reached") {
   MemoryEnv env;
   const auto store = makeStore();
   updateAll(store->rowShard(0));
@@ -82,7 +82,7 @@ TEST_CASE("rows of a live checkpoint are of no version that its row shard has no
   const PlacedCheckpoint from{&saved};
   PSD_REQUIRE_OK(restoreRows(env, {&from, 1}, {}, shard, notes));
   CHECK(shard.version() == Version{1});
-  // One that is not live leaves out rows of versions after its own, which are taken for new ones.
+  // A checkpoint that is not live leaves out rows of later versions, which count as new ones.
   RowSnapshot snapshot(shard, false);
   RowPiece piece;
   snapshot.next(piece);

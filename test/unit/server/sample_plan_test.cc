@@ -12,7 +12,7 @@ namespace {
 
 constexpr ProcessId kOne{1}, kTwo{2};
 
-/// A process of a trainer; that of a trainer, unless it says otherwise.
+/// A process of a trainer, by default with the number of the trainer.
 TrainerProcess processOf(ProcessId trainer) {
   return {Rank{static_cast<uint32_t>(trainer.value)}, 100 + trainer.value};
 }
@@ -35,12 +35,12 @@ SamplePlan restored(const SamplePlan& plan) {
   return *std::move(result);
 }
 
-TEST_CASE("samples are dealt in order, epoch after epoch, and none twice") {
+TEST_CASE("samples are assigned in order, epoch after epoch, and none twice") {
   SamplePlan plan = planOf(10, 2);
   CHECK(take(plan, kOne, 1, 4) == SampleRange{0, 0, 4});
   CHECK(take(plan, kTwo, 1, 4) == SampleRange{0, 4, 4});
-  CHECK(take(plan, kOne, 1, 4) == SampleRange{0, 0, 4});  // asked again
-  CHECK(take(plan, kOne, 2, 4) == SampleRange{0, 8, 2});  // no batch reaches into the next epoch
+  CHECK(take(plan, kOne, 1, 4) == SampleRange{0, 0, 4});  // requested again
+  CHECK(take(plan, kOne, 2, 4) == SampleRange{0, 8, 2});  // no batch crosses into the next epoch
   CHECK(take(plan, kOne, 3, 100) == SampleRange{1, 0, 10});
   CHECK_FALSE(plan.hasMore());
   CHECK_FALSE(take(plan, kTwo, 2, 1));
@@ -52,7 +52,7 @@ TEST_CASE("samples are dealt in order, epoch after epoch, and none twice") {
   CHECK(plan.doneCount() == 20);
 }
 
-TEST_CASE("what a trainer that is gone did not get done is dealt again, before anything new") {
+TEST_CASE("unfinished samples of a departed trainer are assigned again, before anything new") {
   SamplePlan plan = planOf(10, 1);
   take(plan, kOne, 1, 3);
   take(plan, kOne, 2, 3);
@@ -68,14 +68,14 @@ TEST_CASE("what a trainer that is gone did not get done is dealt again, before a
   CHECK(take(plan, kTwo, 5, 5) == SampleRange{0, 5, 1});
 }
 
-TEST_CASE("a plan may begin in a later epoch") {
+TEST_CASE("a plan may start in a later epoch") {
   SamplePlan plan = planOf(5, 3, 2);
   CHECK(take(plan, kOne, 1, 9) == SampleRange{2, 0, 5});
   CHECK_FALSE(plan.hasMore());
   CHECK(planOf(5, 3, 3).finished());
 }
 
-TEST_CASE("a plan that was saved goes on, and who comes back has what it had") {
+TEST_CASE("a saved plan resumes, and a trainer that rejoins has its previous samples") {
   SamplePlan plan = planOf(10, 2);
   take(plan, kOne, 1, 4);
   take(plan, kTwo, 1, 4);
@@ -84,7 +84,7 @@ TEST_CASE("a plan that was saved goes on, and who comes back has what it had") {
   SamplePlan after = restored(plan);
   CHECK(after.doneCount() == 4);
   CHECK(after.underWayCount() == 6);
-  CHECK_FALSE(take(after, ProcessId{9}, 1, 10) == SampleRange{0, 4, 4});  // that waits
+  CHECK_FALSE(take(after, ProcessId{9}, 1, 10) == SampleRange{0, 4, 4});  // it waits
   const auto back = after.comeBack(ProcessId{5}, processOf(kOne), {{Step{2}, {0, 8, 2}}});
   CHECK(back.claimed.empty());
   CHECK(back.lost.empty());
@@ -95,14 +95,14 @@ TEST_CASE("a plan that was saved goes on, and who comes back has what it had") {
   CHECK(after.doneCount() == 6);
 }
 
-TEST_CASE("who comes back does not go on with what others have, is done, or it does not name") {
+TEST_CASE("a rejoining trainer does not resume what others have, what is done, or what it does not name") {
   SamplePlan plan = planOf(20, 1);
   take(plan, kOne, 1, 4);  // 0 to 3
-  take(plan, kOne, 2, 4);  // 4 to 7, of which it is told that they were dropped
+  take(plan, kOne, 2, 4);  // 4 to 7, of which it is notified that they were dropped
   take(plan, kTwo, 1, 4);  // 8 to 11
   plan.done(kTwo, Step{1});
   SamplePlan after = restored(plan);
-  // 12 to 15 were dealt when the plan had been saved; 16 to 19 too, and are another's by now.
+  // 12 to 15 were assigned when the plan was saved; 16 to 19 too, and are another's by now.
   REQUIRE(take(after, kTwo, 5, 4) == SampleRange{0, 12, 4});
   const auto back = after.comeBack(ProcessId{5}, processOf(kOne),
                                    {{Step{1}, {0, 0, 4}},
@@ -118,9 +118,9 @@ TEST_CASE("who comes back does not go on with what others have, is done, or it d
   CHECK(take(after, kTwo, 6, 9) == SampleRange{0, 4, 4});
 }
 
-TEST_CASE("who never heard of its samples asks once more, and its gradient counts") {
+TEST_CASE("a trainer that did not receive its samples requests them again, and its gradient counts") {
   SamplePlan plan = planOf(8, 1);
-  take(plan, kOne, 1, 4);  // of which the trainer was not told
+  take(plan, kOne, 1, 4);  // which the trainer did not receive
   SamplePlan after = restored(plan);
   CHECK(after.comeBack(ProcessId{5}, processOf(kOne), {}).lost.empty());
   CHECK(take(after, ProcessId{5}, 1, 4) == SampleRange{0, 0, 4});
@@ -128,7 +128,7 @@ TEST_CASE("who never heard of its samples asks once more, and its gradient count
   CHECK(after.doneCount() == 4);
 }
 
-TEST_CASE("what gets done while shards are being saved is saved as what some of them may lack") {
+TEST_CASE("samples finished while shards are being saved are saved as possibly missing from some") {
   SamplePlan plan = planOf(15, 1);
   for (uint64_t step : {1, 2, 3}) take(plan, kOne, step, 5);
   plan.done(kOne, Step{1});
@@ -146,7 +146,7 @@ TEST_CASE("what gets done while shards are being saved is saved as what some of 
   CHECK(plan.saved().underWay.empty());
 }
 
-TEST_CASE("one plan comes after the other, and a finished one that is closed stays so") {
+TEST_CASE("one plan follows the other, and a finished one that is closed stays so") {
   SamplePlan plan;
   CHECK_FALSE(plan.begun());
   CHECK_FALSE(plan.finished());
@@ -164,7 +164,7 @@ TEST_CASE("one plan comes after the other, and a finished one that is closed sta
   CHECK(take(plan, kOne, 2, 9) == SampleRange{0, 0, 7});
 }
 
-TEST_CASE("a saved plan that contradicts itself is refused") {
+TEST_CASE("an inconsistent saved plan is rejected") {
   SamplePlan plan = planOf(10, 2);
   take(plan, kOne, 1, 5);
   const SavedSamples whole = plan.saved();
@@ -185,7 +185,7 @@ TEST_CASE("a saved plan that contradicts itself is refused") {
   CHECK_FALSE(refused([](SavedSamples&) {}));
 }
 
-TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
+TEST_CASE("under any behavior of trainers every sample of every epoch is done once") {
   for (uint64_t seed = 1; seed <= 200; seed++) {
     INFO("seed " << seed);
     testing::Random random(seed);
@@ -203,7 +203,7 @@ TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
         const Step step{nextStep++};
         if (auto range = take(plan, trainer, step.value, random.between(1, 8)))
           open[{trainer, step}] = *range;
-      } else if (random.oneIn(10)) {  // it dies, and another comes
+      } else if (random.oneIn(10)) {  // it dies, and another joins
         plan.leave(trainer);
         std::erase_if(open, [&](const auto& entry) { return entry.first.first == trainer; });
         trainer = ProcessId{nextTrainer++};

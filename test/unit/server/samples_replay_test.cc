@@ -1,4 +1,4 @@
-// What becomes of dealt samples when daemons die: simulated, with a seed, and with a disk that fails.
+// The outcome of assigned samples when daemons die: simulated with a seed, and with a failing disk.
 
 #include "server/checkpoint/samples_replay.h"
 
@@ -19,13 +19,13 @@ using namespace testing;
 
 constexpr size_t kTrainers = 3;
 
-/// A shard, and how often each sample is in it.
+/// A shard, and how often it contains each sample.
 struct SimulatedShard {
   Version version;
   std::vector<AppliedPush> pushes;
   std::map<uint64_t, int> counts;  // by epoch × samples + place
 
-  /// Whether what became of the push of a step is known.
+  /// Whether the push of a step was applied, if that is known.
   std::optional<bool> applied(const TrainerProcess& process, Step step) const {
     for (const AppliedPush& push : pushes) {
       if (push.rank == process.rank && push.incarnation == process.incarnation && push.step >= step) {
@@ -43,25 +43,26 @@ struct LoggedUpdate {
   SampleRange range;
 };
 
-/// A trainer with the pushes of the samples that it has, all made and sent in the order of their steps.
+/// A trainer with the pushes of its samples, all made and sent in the order of their steps.
 struct SimulatedTrainer {
   struct Push {
     SampleRange range;
-    uint32_t shard = 0;    // the next to have it
-    bool applied = false;  // to some
-    size_t logged = 0;     // records that were there then
+    uint32_t shard = 0;    // the next to receive it
+    bool applied = false;  // by some
+    size_t logged = 0;     // log records at that time
   };
   TrainerProcess process;
-  ProcessId id;  // 0: it is away
+  ProcessId id;  // 0: it has departed
   uint64_t steps = 0;
   std::map<Step, Push> held;
-  std::set<Step> dropped;  // by the daemon, as long as that lives
+  std::set<Step> dropped;  // by the current daemon
 };
 
-/// Trainers, a daemon and its disk. Whatever happens, each sample of each epoch is to be in each shard once.
+/// Trainers, a daemon and its disk. Under all failures, each shard must contain each sample of each epoch
+/// once.
 class Simulation {
  public:
-  /// Without a log, deaths take back what came after the newest checkpoint, in the counts too.
+  /// Without a log, deaths undo what followed the newest checkpoint, in the counts too.
   Simulation(uint64_t seed, uint32_t shards, bool logs)
       : random_(seed), logs_(logs), shards_(shards), saved_{.shards = shards_} {
     PSD_REQUIRE_OK(plan_.begin(random_.between(1, 60), random_.between(1, 3)));
@@ -156,7 +157,7 @@ class Simulation {
       plan_.done(trainer.id, step);
     } else {
       plan_.giveBack(trainer.id, step);
-      // Else, where a crash comes between two shards of the next push, those that lack it could take this
+      // Otherwise, if a crash came between two shards of the next push, those that lack it could take this
       // one.
       if (shards_.size() > 1) trainer.held.erase(step);
     }
@@ -171,7 +172,7 @@ class Simulation {
     for (uint64_t i = 0; i < update.range.count; i++) shard.counts[begin + i]++;
   }
 
-  /// Whether some shards have a push of it that others have not; then its samples are not dealt anew here.
+  /// Whether some shards have a push of it that others lack; then its samples are not assigned again here.
   bool halfThere(const SimulatedTrainer& trainer) const {
     for (const auto& [step, push] : trainer.held) {
       if (push.shard > 0 && push.shard < shards_.size()) return true;
@@ -189,7 +190,7 @@ class Simulation {
     return true;
   }
 
-  /// It is killed, or left; not while a crash could leave a push of it half there.
+  /// It is killed, or leaves; not while a crash could leave a push of it in only some shards.
   void leave(SimulatedTrainer& trainer) {
     for (const auto& [step, push] : trainer.held) durable_ = std::max(durable_, push.logged);
     plan_.leave(trainer.id);
@@ -223,7 +224,7 @@ class Simulation {
     }
   }
 
-  /// The daemon dies, and another begins.
+  /// The daemon dies, and another starts.
   void die() {
     const PlanTerms terms = plan_.terms();
     log_.resize(logs_ ? random_.between(durable_, log_.size()) : saved_.logFrom);
@@ -240,7 +241,7 @@ class Simulation {
       if (update.version > shards_[update.shard].version) apply(update);
     }
     plan_ = std::move(replay).finish();
-    if (!plan_.begun()) PSD_REQUIRE_OK(plan_.begin(terms));  // nothing was dealt that anybody knows of
+    if (!plan_.begun()) PSD_REQUIRE_OK(plan_.begin(terms));  // no announced assignment existed
     durable_ = log_.size();
     for (SimulatedTrainer& trainer : trainers_) {
       trainer.id = {};
@@ -256,7 +257,7 @@ class Simulation {
   std::vector<std::variant<LoggedDeal, LoggedUpdate>> log_;
   size_t durable_ = 0;  // records that a crash leaves
   Saved saved_;
-  std::optional<Saved> checkpoint_;  // in the making
+  std::optional<Saved> checkpoint_;  // in progress
   uint64_t lastId_ = 0, lastIncarnation_ = 0;
 };
 
@@ -268,7 +269,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("with checkpoints alone, what is not in the model is dealt again and nothing else") {
+TEST_CASE("with checkpoints alone, exactly the samples missing from the model are assigned again") {
   for (uint64_t seed = 1; seed <= 300; seed++) {
     INFO("seed " << seed);
     Simulation(seed, 1, false).run();

@@ -17,7 +17,7 @@ using testing::TestLoop;
 
 using Guarding = kj::Promise<ShardLock::Guard>;
 
-TEST_CASE("a free lock is had at once") {
+TEST_CASE("a free lock is acquired immediately") {
   TestLoop loop;
   ShardLock lock;
   for (int i = 0; i < 3; i++) {
@@ -27,7 +27,7 @@ TEST_CASE("a free lock is had at once") {
   }
 }
 
-TEST_CASE("the lock goes to those who wait in the order in which they came") {
+TEST_CASE("the lock is granted to waiters in the order of their requests") {
   TestLoop loop;
   ShardLock lock;
   std::optional<ShardLock::Guard> guard = loop.wait(lock.acquire());
@@ -41,7 +41,7 @@ TEST_CASE("the lock goes to those who wait in the order in which they came") {
   }
 }
 
-TEST_CASE("who shares the lock has it together, and passes by nobody who waits to be alone") {
+TEST_CASE("sharers hold the lock together, and overtake no exclusive waiter") {
   TestLoop loop;
   ShardLock lock;
   std::optional<ShardLock::Guard> first = loop.wait(lock.acquireShared());
@@ -83,7 +83,7 @@ TEST_CASE("a moved guard holds the lock once") {
   CHECK(loop.resolved(waiting));
 }
 
-TEST_CASE("who gives up waiting gives up the place") {
+TEST_CASE("a cancelled waiter loses its place") {
   TestLoop loop;
   ShardLock lock;
   std::optional<ShardLock::Guard> guard = loop.wait(lock.acquire());
@@ -95,7 +95,7 @@ TEST_CASE("who gives up waiting gives up the place") {
   CHECK(loop.resolved(patient));
 }
 
-TEST_CASE("a guard that arrives and is never looked at frees the lock") {
+TEST_CASE("a guard that is granted and never taken frees the lock") {
   TestLoop loop;
   ShardLock lock;
   std::optional<ShardLock::Guard> guard = loop.wait(lock.acquire());
@@ -108,7 +108,7 @@ TEST_CASE("a guard that arrives and is never looked at frees the lock") {
   CHECK(loop.resolved(next));
 }
 
-TEST_CASE("many who gave up do not stand in the way") {
+TEST_CASE("many cancelled waiters do not block the lock") {
   TestLoop loop;
   ShardLock lock;
   std::optional<ShardLock::Guard> guard = loop.wait(lock.acquire());
@@ -120,7 +120,7 @@ TEST_CASE("many who gave up do not stand in the way") {
   CHECK(loop.resolved(patient));
 }
 
-TEST_CASE("a guard may be released on another thread than it was had on") {
+TEST_CASE("a guard may be released on another thread than it was acquired on") {
   TestLoop loop;
   ShardLock lock;
   std::optional<ShardLock::Guard> guard = loop.wait(lock.acquire());
@@ -144,7 +144,7 @@ TEST_CASE("under the lock no increment of many threads is lost") {
   CHECK(count == 4 * kTimes);
 }
 
-TEST_CASE("threads that hold the lock over a turn of their loop, or give up, lose no increment") {
+TEST_CASE("threads that hold the lock over a turn of their loop, or cancel, lose no increment") {
   constexpr int kTimes = 200;
   for (uint64_t seed = 1; seed <= 5; seed++) {
     INFO("seed " << seed);

@@ -19,7 +19,7 @@ void apply(const std::vector<Comparator>& network, std::vector<int>& values) {
 
 // A network that sorts all sequences of 0 and 1 sorts everything (Knuth, The Art of Computer
 // Programming, 5.3.4).
-TEST_CASE("a selection network selects, shown by all sequences of 0 and 1") {
+TEST_CASE("a selection network selects, proved with all sequences of 0 and 1") {
   for (uint32_t count = 1; count <= 11; count++) {
     for (uint32_t first = 0; first < count; first++) {
       for (uint32_t last = first + 1; last <= count; last++) {
@@ -51,7 +51,7 @@ void checkSort() {
   testing::Random random(kCount);
   for (int round = 0; round < 200; round++) {
     std::vector<float> values(kCount);
-    // Few values, so ties.
+    // Few distinct values, so ties.
     for (float& value : values) value = static_cast<float>(random.below(round % 2 == 0 ? 5 : 100000)) - 2;
     std::vector<float> sorted = values;
     std::sort(sorted.begin(), sorted.end());
@@ -60,7 +60,7 @@ void checkSort() {
   }
 }
 
-TEST_CASE("the networks that are known at compile time sort") {
+TEST_CASE("compile-time networks sort") {
   checkSort<1>();
   checkSort<2>();
   checkSort<4>();

@@ -10,14 +10,14 @@
 namespace psd::staged_pieces_test {
 namespace {
 
-constexpr uint64_t kPiece = 16 * 1024;  // floats: what a buffer is rounded to
+constexpr uint64_t kPiece = 16 * 1024;  // floats: the granularity of buffers
 
 std::shared_ptr<StagingPool> poolOf(uint64_t buffers) {
   return StagingPool::make(StagingPool::hostMemory(),
                            {.lentBytesMax = buffers * kPiece * sizeof(float), .idleBytesMax = 0});
 }
 
-/// Copies `values` as a device would: nothing of a piece before wait(), all of it by then.
+/// Copies `values` like a device: nothing of a piece before wait(), all of it by then.
 struct Copying {
   struct Queued {
     uint64_t at, count;
@@ -56,7 +56,7 @@ struct Copying {
   int waits = 0;
 };
 
-TEST_CASE("an operation takes a staging buffer for each of its pieces, and waits for nothing") {
+TEST_CASE("an operation takes a staging buffer for each of its pieces, and does not wait") {
   auto pool = poolOf(1000);
   Copying copying(5 * kPiece + 7);
   PSD_REQUIRE_OK(copying.copy(*pool));
@@ -66,8 +66,7 @@ TEST_CASE("an operation takes a staging buffer for each of its pieces, and waits
   CHECK((copying.arrived == copying.values));
 }
 
-TEST_CASE(
-    "pieces beyond the most buffers take turns, so that a large operation needs no more than a small one") {
+TEST_CASE("pieces beyond the maximum number of buffers take turns, which bounds a large operation") {
   auto pool = poolOf(1000);
   Copying copying(40 * kPiece);
   PSD_REQUIRE_OK(copying.copy(*pool));
@@ -78,7 +77,7 @@ TEST_CASE(
   CHECK((copying.arrived == copying.values));
 }
 
-TEST_CASE("an operation makes do with the buffers that a pool has left") {
+TEST_CASE("an operation works with the buffers that a pool has left") {
   for (uint64_t left = 1; left <= 3; ++left) {
     INFO(left << " left");
     auto pool = poolOf(4);
@@ -92,7 +91,7 @@ TEST_CASE("an operation makes do with the buffers that a pool has left") {
   }
 }
 
-TEST_CASE("an operation that gets no staging buffer is refused before it does anything") {
+TEST_CASE("an operation that gets no staging buffer is rejected before it does anything") {
   auto pool = poolOf(4);
   const auto lent = pool->acquire(4 * kPiece);
   PSD_REQUIRE_OK(lent);

@@ -1,5 +1,4 @@
-// docs/operations.md has tables of the status document's fields and of the metrics: they hold just what there
-// is.
+// The tables of the status document's fields and of the metrics in docs/operations.md are exact.
 
 #include <fstream>
 #include <set>
@@ -20,7 +19,7 @@ struct Names {
   std::set<std::string> parents;  // "shards[]"
 };
 
-/// Enters the names of the fields of a struct, and of those below.
+/// Collects the names of the fields of a struct, and of nested ones.
 struct NamesVisitor {
   Names& names;
   std::string path;
@@ -52,7 +51,7 @@ struct NamesVisitor {
       names.values.insert(name);
     }
   }
-  /// Metrics have a table of their own.
+  /// Metrics have a separate table.
   template <class Kind>
   void enter(const std::string& name, const MetricValues<Kind>&) {
     enter(name + ".NAME", typename Kind::Value());
@@ -64,7 +63,7 @@ std::string trimmed(std::string_view cell) {
   return begin == std::string_view::npos ? "" : std::string(cell.substr(begin, end - begin + 1));
 }
 
-/// The rows of the page's table with that heading, by cells.
+/// The rows of the page's table under that heading, by cells.
 std::vector<std::vector<std::string>> tableOf(const std::string& heading) {
   std::ifstream page(PSD_SOURCE_DIR "/docs/operations.md");
   std::vector<std::vector<std::string>> rows;

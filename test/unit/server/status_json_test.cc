@@ -10,7 +10,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using testing::sampleStatus;
 
-TEST_CASE("a status is the same after JSON, there and back") {
+TEST_CASE("a status survives the round trip through JSON") {
   for (const DaemonStatus& status : {sampleStatus(), DaemonStatus()}) {
     const Json document = statusJson(status);
     const auto parsed = parseJson(jsonText(document), "text");
@@ -21,7 +21,7 @@ TEST_CASE("a status is the same after JSON, there and back") {
   }
 }
 
-TEST_CASE("the document has fields by their names, and null for what is not there") {
+TEST_CASE("the document has fields by name, and null for absent values") {
   const Json document = statusJson(sampleStatus());
   CHECK(document["uptime_seconds"] == 3723.5);
   CHECK(document["in_flight_bytes"] == 1 << 20);
@@ -43,7 +43,7 @@ TEST_CASE("the document has fields by their names, and null for what is not ther
   CHECK(empty["trainers"] == Json::array());
 }
 
-TEST_CASE("fields that are not known are passed over") {
+TEST_CASE("unknown fields are skipped") {
   Json document = statusJson(sampleStatus());
   document["later"] = {1, 2};
   document["trainers"][0]["mood"] = "good";
@@ -58,7 +58,7 @@ void checkRefused(const Json& document, const std::string& problem) {
   CHECK(refused.error().message.find('\n') == std::string::npos);
 }
 
-/// Checks that `document` is refused without any one field below `at`, and with any one of another type.
+/// Checks that `document` is rejected without any one field below `at`, and with any one of another type.
 size_t checkEachBelow(const Json& document, const Json::json_pointer& at, const std::string& path) {
   size_t checked = 0;
   const Json& here = document[at];
@@ -79,8 +79,7 @@ size_t checkEachBelow(const Json& document, const Json::json_pointer& at, const 
   return checked;
 }
 
-TEST_CASE(
-    "a document without one of its fields, or with one of another type, is refused in a line that names it") {
+TEST_CASE("a missing field of a document, or one of another type, is rejected in a line that names it") {
   Json document = statusJson(sampleStatus());
   for (auto& [name, histogram] : document["histograms"].items()) {
     histogram["buckets"] = {histogram["buckets"].front(), histogram["buckets"].back()};  // others are alike
@@ -88,7 +87,7 @@ TEST_CASE(
   CHECK(checkEachBelow(document, Json::json_pointer(), "") > 120);
 }
 
-TEST_CASE("a document that is no status at all is refused, and so are numbers that do not fit") {
+TEST_CASE("a document that is not a status is rejected, and so are numbers out of range") {
   checkRefused(7, "it must be an object, not 7; is the daemon another version of psd?");
   checkRefused(nullptr, "it must be an object, not null");
   checkRefused(Json::object(), "version is missing");

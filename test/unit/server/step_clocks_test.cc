@@ -11,14 +11,14 @@ constexpr SessionId kA{1}, kB{2}, kC{3};
 
 TimePoint at(int ms) { return TimePoint{} + std::chrono::milliseconds(ms); }
 
-/// The clocks of trainers that are in.
+/// The clocks of joined trainers.
 StepClocks clocksOf(uint64_t bound, const std::vector<SessionId>& trainers) {
   StepClocks made(bound);
   for (SessionId session : trainers) made.join(session);
   return made;
 }
 
-/// Steps that release nobody.
+/// Steps that release no trainer.
 void step(StepClocks& clocks, SessionId session, int times) {
   for (int i = 0; i < times; i++) REQUIRE(clocks.advance(session).empty());
 }
@@ -47,7 +47,7 @@ TEST_CASE("bound 0 is lock-step") {
   CHECK(clocks.slowest() == 1);
 }
 
-TEST_CASE("who leaves holds nobody back") {
+TEST_CASE("a departed trainer holds none back") {
   StepClocks clocks = clocksOf(1, {kA, kB, kC});
   step(clocks, kA, 2);
   CHECK_FALSE(clocks.read(kA, at(0)));
@@ -67,7 +67,7 @@ TEST_CASE("a waiting trainer that leaves is not released later") {
   CHECK(clocks.advance(kB).empty());
 }
 
-TEST_CASE("who joins begins at the slowest clock") {
+TEST_CASE("a trainer joins at the slowest clock") {
   StepClocks clocks = clocksOf(1, {kA, kB});
   step(clocks, kA, 2);
   step(clocks, kB, 1);
@@ -78,7 +78,7 @@ TEST_CASE("who joins begins at the slowest clock") {
   CHECK(clocks.present() == 3);
 }
 
-TEST_CASE("after everybody left the clocks go on where the slowest was") {
+TEST_CASE("after all trainers have left the clocks continue from the slowest") {
   StepClocks clocks = clocksOf(5, {kA, kB});
   step(clocks, kA, 4);
   step(clocks, kB, 2);
@@ -96,11 +96,11 @@ TEST_CASE("an observer reads at any time and has no clock") {
   CHECK_FALSE(clocks.clock(kB));
 }
 
-TEST_CASE("a wait tells for whom, since when and how far ahead") {
+TEST_CASE("a wait reports for whom, since when and how far ahead") {
   StepClocks clocks = clocksOf(1, {kA, kB, kC});
   step(clocks, kA, 3);
   CHECK_FALSE(clocks.read(kA, at(10)));
-  CHECK_FALSE(clocks.read(kA, at(20)));  // asking again does not begin anew
+  CHECK_FALSE(clocks.read(kA, at(20)));  // a repeated request does not restart the wait
   auto waits = clocks.waits();
   REQUIRE(waits.size() == 1);
   CHECK(waits[0].session == kA);

@@ -1,4 +1,4 @@
-// Gradients that a codec made: a storage takes them as it takes the values that they decode to.
+// Encoded gradients: a storage takes them like the values that they decode to.
 
 #include <vector>
 
@@ -25,7 +25,7 @@ Optimizer parse(const std::string& json) {
   return optimizer;
 }
 
-TEST_CASE("an encoded gradient does to weights and slots what the decoded one does") {
+TEST_CASE("an encoded gradient changes weights and slots like the decoded one") {
   constexpr uint64_t kOffset = 32, kCount = 9'000, kElements = 9'100;
   Random random(31);
   for (const char* options :
@@ -62,7 +62,7 @@ TEST_CASE("an encoded gradient does to weights and slots what the decoded one do
   }
 }
 
-TEST_CASE("only plain gradient descent leaves weights alone where a gradient is zero") {
+TEST_CASE("only plain gradient descent keeps weights unchanged where a gradient is zero") {
   CHECK(parse(R"({"type": "sgd"})").zerosChangeNothing());
   CHECK_FALSE(parse(R"({"type": "sgd", "weight_decay": 0.1})").zerosChangeNothing());
   CHECK_FALSE(parse(R"({"type": "sgd", "momentum": 0.1})").zerosChangeNothing());

@@ -46,7 +46,7 @@ std::vector<float> ramp(size_t count, float first = 1) {
   return values;
 }
 
-TEST_CASE("a new storage is zero, and its slots have their first values") {
+TEST_CASE("a new storage is zero, and its slots have their initial values") {
   Optimizer optimizer;
   optimizer.algorithm = Adagrad{.initialAccumulatorValue = 0.5};
   const Allocation allocation = allocate({48, 5}, optimizer);
@@ -62,7 +62,7 @@ TEST_CASE("a new storage is zero, and its slots have their first values") {
   }
 }
 
-TEST_CASE("writes and updates land at their offset and nowhere else") {
+TEST_CASE("writes and updates change exactly the range at their offset") {
   const Allocation allocation = allocate({32, 50, 16});
   std::vector<StorageCalls> shards;
   for (const auto& shard : allocation.shards) shards.emplace_back(*allocation.backend, *shard);
@@ -83,7 +83,7 @@ TEST_CASE("writes and updates land at their offset and nowhere else") {
   CHECK(copyOf(*shards[2].read(0, 16)) == ramp(16, 300));
 }
 
-TEST_CASE("slots keep to the slice of their weights") {
+TEST_CASE("slots follow the slice of their weights") {
   Optimizer optimizer;
   optimizer.algorithm = Sgd{.momentum = 0.5};
   const Allocation allocation = allocate({16, 40}, optimizer);
@@ -98,7 +98,7 @@ TEST_CASE("slots keep to the slice of their weights") {
   CHECK(copyOf(*other.readSlot(0, 0, 16)) == std::vector<float>(16, 0.f));
 }
 
-TEST_CASE("a slot takes values at their offset and nowhere else") {
+TEST_CASE("a slot takes exactly the values at their offset") {
   const Optimizer optimizer{.algorithm = Adam{}};
   const Allocation allocation = allocate({16, 40}, optimizer);
   StorageCalls storage(*allocation.backend, *allocation.shards[1]);
@@ -151,7 +151,7 @@ TEST_CASE("shards are aligned, and readable past their end") {
   }
 }
 
-TEST_CASE("an allocation that no machine can hold is refused with its bytes") {
+TEST_CASE("an allocation beyond any machine is rejected with its bytes") {
   const auto backend = makeCpuBackend();
   const uint64_t huge[] = {uint64_t{1} << 50, 16};
   auto refused = backend->allocate(huge, subtracting());
@@ -164,7 +164,7 @@ TEST_CASE("an allocation that no machine can hold is refused with its bytes") {
   CHECK(refused.error().code == ErrorCode::overloaded);
 }
 
-TEST_CASE("a CUDA device that is not there is refused by name, whatever the build and the machine") {
+TEST_CASE("a missing CUDA device is rejected by name, in every build and on every machine") {
   const auto count = cudaDeviceCount();
   REQUIRE((!count.ok() || *count < 1000));
   const auto backend = makeCudaBackend(1000);
@@ -177,7 +177,7 @@ constexpr int kThreads = 4;
 constexpr int kUpdatesPerThread = 200;
 constexpr uint64_t kSharedElements = 4096;
 
-/// kThreads threads take 1 off every element kUpdatesPerThread times, each under `lock` if given.
+/// kThreads threads subtract 1 from every element kUpdatesPerThread times, each under `lock` if given.
 std::vector<float> subtractFromManyThreads(std::mutex* lock) {
   const Allocation allocation = allocate({kSharedElements});
   const std::vector<float> ones(kSharedElements, 1.f);
@@ -209,11 +209,11 @@ TEST_CASE("under a lock no update is lost") {
 }
 
 TEST_CASE("without a lock every element ends between the provable bounds") {
-  // Each write stores a value that was read, less 1, so an element only ever holds whole numbers from
-  // −(all updates) to 0. Lower in number than 2 it cannot end either: the last write of all is some
-  // thread's last; that thread's read of it follows its own kUpdatesPerThread − 1 earlier writes, and
-  // the smallest value that others can have put back in between stems from a read of 0 made before
-  // everything, so −1; hence −2. (With one update per thread, −1.)
+  // Each write stores a value that was read, less 1, so an element only ever holds integers from −(all
+  // updates) to 0. It cannot end above −2: the last write of all is some thread's last; that thread's read of
+  // it follows its own kUpdatesPerThread − 1 earlier writes, and the smallest value that others can have
+  // written back in between stems from a read of 0 made before everything, so −1; hence −2. (With one update
+  // per thread, −1.)
   const std::vector<float> found = subtractFromManyThreads(nullptr);
   for (size_t i = 0; i < found.size(); ++i) {
     INFO("element " << i);
@@ -223,7 +223,7 @@ TEST_CASE("without a lock every element ends between the provable bounds") {
   }
 }
 
-TEST_CASE("threads that keep to slices of their own lose nothing without a lock") {
+TEST_CASE("threads that update disjoint slices lose nothing without a lock") {
   constexpr uint64_t kSlice = 16;
   const Allocation allocation = allocate({kSlice * kThreads});
   const std::vector<float> ones(kSlice, 1.f);
@@ -242,7 +242,7 @@ TEST_CASE("threads that keep to slices of their own lose nothing without a lock"
         std::vector<float>(kSlice * kThreads, -1.f * kUpdatesPerThread));
 }
 
-TEST_CASE("a value that is not finite is found wherever it is") {
+TEST_CASE("a value that is not finite is found at any position") {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
         std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::signaling_NaN()}) {
@@ -275,7 +275,7 @@ std::shared_ptr<StagingPool> countedPool(StagingPool::Limits limits) {
                            limits);
 }
 
-TEST_CASE("a staging pool reuses its buffers and keeps to its limits") {
+TEST_CASE("a staging pool reuses its buffers and keeps within its limits") {
   constexpr uint64_t kCount = 65536;  // 256 KiB
   auto pool = countedPool({.lentBytesMax = 1 << 20, .idleBytesMax = 256 << 10});
   const float* first = nullptr;
@@ -284,8 +284,8 @@ TEST_CASE("a staging pool reuses its buffers and keeps to its limits") {
     PSD_REQUIRE_OK(buffer);
     first = buffer->get();
   }
-  CHECK(pool->acquire(kCount - 1000)->get() == first);  // one that is a little larger will do
-  CHECK(pool->acquire(kCount / 8)->get() != first);     // one that is much larger will not
+  CHECK(pool->acquire(kCount - 1000)->get() == first);  // one that is a little larger is reused
+  CHECK(pool->acquire(kCount / 8)->get() != first);     // one that is much larger is not
   CHECK(liveBuffers == 2);
 
   std::vector<std::shared_ptr<float>> lent;
@@ -296,7 +296,7 @@ TEST_CASE("a staging pool reuses its buffers and keeps to its limits") {
   CHECK_THAT(refused.message(), Catch::Matchers::Contains("262144 bytes"));
   lent.clear();
   CHECK(pool->acquire(100 * kCount).ok());  // alone it may be larger than the limit
-  CHECK(liveBuffers <= 2);                  // the idle ones were let go to the limit first
+  CHECK(liveBuffers <= 2);                  // the idle ones were freed down to the limit first
   pool.reset();
   CHECK(liveBuffers == 0);
 }

@@ -13,13 +13,14 @@ namespace {
 
 using namespace testing;
 
-constexpr uint32_t kTrainers = 5;  // krum takes no fewer
+constexpr uint32_t kTrainers = 5;  // the minimum for krum
 constexpr uint64_t kRounds = 5;
 constexpr uint32_t kShards = 3;
 
 using Content = std::vector<std::vector<float>>;
 
-/// Trains from round `first` to `kRounds`. Gives the model after each of these. `records`: in the log before.
+/// Trains from round `first` to `kRounds`. Returns the model after each of these. `records`: in the log
+/// before.
 std::vector<Content> train(ServedStore& served, TestLoop& loop, uint64_t first = 0, uint64_t records = 0) {
   std::vector<Content> states;
   Lanes lanes = served.store->makeLanes();
@@ -49,7 +50,7 @@ std::vector<Content> train(ServedStore& served, TestLoop& loop, uint64_t first =
       PSD_REQUIRE_OK(pushed);
       logged = std::max(logged, pushed->logged);
     }
-    // Who pushed is told that number, and waits for it.
+    // A trainer that pushed receives that number, and waits for it.
     records += served.store->shardCount();
     REQUIRE(logged == (served.shard(0).logs() ? records : 0));
     loop.wait(served.shard(0).whenDurable(logged));
@@ -75,7 +76,7 @@ CheckpointSource sourceOf(ServedStore& served) {
   return lockedSource({std::shared_ptr<void>(), served.store.get()});
 }
 
-TEST_CASE("rounds are written down, and repeated bit for bit") {
+TEST_CASE("rounds are logged, and replayed bit for bit") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const std::string policy = GENERATE("sync", "local_sgd", "diloco"),
@@ -106,7 +107,7 @@ TEST_CASE("rounds are written down, and repeated bit for bit") {
   }
 }
 
-TEST_CASE("a round makes the same model whether it is written down or not") {
+TEST_CASE("a round makes the same model whether it is logged or not") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   MemoryEnv env;
@@ -117,7 +118,7 @@ TEST_CASE("a round makes the same model whether it is written down or not") {
   REQUIRE(train(logged, loop) == train(plain, loop));
 }
 
-/// Where each record of a segment ends, and its header.
+/// The end of each record of a segment, and of its header.
 std::vector<size_t> endsIn(const std::string& segment) {
   std::vector<size_t> ends = {kSegmentHeaderBytes};
   while (ends.back() < segment.size()) {
@@ -129,7 +130,7 @@ std::vector<size_t> endsIn(const std::string& segment) {
   return ends;
 }
 
-TEST_CASE("a round that is not in all shards when the daemon dies is left out, and made anew") {
+TEST_CASE("a round that is not in all shards when the daemon dies is left out, and repeated") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   TestLoop loop;
@@ -164,8 +165,9 @@ TEST_CASE("a round that is not in all shards when the daemon dies is left out, a
     ObjectReader options(nlohmann::ordered_json::parse(kAtOnce));
     after.policy = entryOf("sync").read(options).make({*after.store, 0, makeGradientPool(uint64_t{1} << 30)});
     PSD_REQUIRE_OK(durability->begin(sourceOf(after)));
-    const auto anew = train(after, loop, whole, records);
-    REQUIRE(anew == std::vector<Content>(states.begin() + static_cast<int64_t>(whole), states.end()));
+    const auto replayedRounds = train(after, loop, whole, records);
+    REQUIRE(replayedRounds ==
+            std::vector<Content>(states.begin() + static_cast<int64_t>(whole), states.end()));
     durability = nullptr;
     for (uint64_t until = 1; until <= kRounds; until++) {
       const auto rebuilt = rebuild(env, "/data", Version{until});
@@ -177,7 +179,7 @@ TEST_CASE("a round that is not in all shards when the daemon dies is left out, a
 
 TEST_CASE("after a crash at any operation all shards are at the same round") {
   const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
-  const bool eachPartDurable = GENERATE(false, true);  // before the next shard's part is there
+  const bool eachPartDurable = GENERATE(false, true);  // before the next shard's part is durable
   TestLoop loop;
   bool done = false;
   for (uint64_t point = 0; !done; point++) {
@@ -189,7 +191,7 @@ TEST_CASE("after a crash at any operation all shards are at the same round") {
       if (!daemon.store || !daemon.begin()) break;
       for (uint64_t step = 1; step <= 3; step++) {
         attempted++;
-        // A daemon that dies before the last shard's part is there lacks the others' as well.
+        // A daemon that dies before the last shard's part is durable lacks the others' as well.
         const uint64_t logged = pushRound(*daemon.store, Step{step}, [&](uint64_t part) {
           if (eachPartDurable) loop.wait(daemon.store->shard(0).whenDurable(part));
         });
@@ -210,7 +212,7 @@ TEST_CASE("after a crash at any operation all shards are at the same round") {
   }
 }
 
-TEST_CASE("an update that failed in a later shard is repeated as far as it came") {
+TEST_CASE("an update that failed in a later shard is replayed as far as it got") {
   MemoryEnv env;
   TestLoop loop;
   {

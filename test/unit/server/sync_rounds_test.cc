@@ -18,14 +18,14 @@ constexpr SessionId kA{1}, kB{2}, kC{3}, kD{4};
 
 TimePoint at(int ms) { return TimePoint{} + milliseconds(ms); }
 
-/// The rounds of trainers that are in from time 0.
+/// The rounds of trainers that joined at time 0.
 SyncRounds rounds(const Sessions& trainers, RoundRules rules = {}) {
   SyncRounds made(rules);
   for (SessionId session : trainers) made.join(session, at(0));
   return made;
 }
 
-/// Contributes to the open round, which goes on.
+/// Contributes to the open round, which stays open.
 void give(SyncRounds& rounds, SessionId session, int ms) {
   const auto answer = rounds.contribute(session, rounds.number(), at(ms));
   REQUIRE(answer.contribution == Contribution::taken);
@@ -40,7 +40,7 @@ RoundEnd complete(SyncRounds& rounds, SessionId session, int ms) {
   return *answer.end;
 }
 
-TEST_CASE("a round closes when everybody has contributed, and the next one opens") {
+TEST_CASE("a round closes when all trainers have contributed, and the next one opens") {
   SyncRounds sync = rounds({kA, kB, kC});
   for (uint64_t round = 0; round < 3; round++) {
     CHECK(sync.number() == round);
@@ -54,7 +54,7 @@ TEST_CASE("a round closes when everybody has contributed, and the next one opens
   }
 }
 
-TEST_CASE("a round lasts from the end of the one before, the first one from when somebody is in") {
+TEST_CASE("a round lasts from the end of the previous one, the first one from the first join") {
   const auto lasts = [](const RoundEnd& end, double seconds) {
     return std::abs(end.seconds - seconds) < 1e-9;
   };
@@ -67,11 +67,11 @@ TEST_CASE("a round lasts from the end of the one before, the first one from when
   CHECK(lasts(complete(sync, kB, 135), 0.1));
   sync.leave(kA, at(200));
   sync.leave(kB, at(300));
-  sync.join(kC, at(1000));  // nobody was in meanwhile
+  sync.join(kC, at(1000));  // no trainer was joined meanwhile
   CHECK(lasts(complete(sync, kC, 1004), 0.004));
 }
 
-TEST_CASE("contributions that do not belong into the round are named") {
+TEST_CASE("contributions that do not belong to the round are classified") {
   SyncRounds sync = rounds({kA, kB});
   CHECK(sync.contribute(kC, 0, at(0)).contribution == Contribution::stranger);
   CHECK(sync.contribute(kA, 1, at(0)).contribution == Contribution::ahead);
@@ -96,7 +96,7 @@ TEST_CASE("with backup trainers the first N of N + b close a round") {
   CHECK(complete(sync, kA, 7).missing == Sessions{kD});
 }
 
-TEST_CASE("with a grace a round closes so long after its quorum, or when nobody is missing") {
+TEST_CASE("a round closes a grace period after its quorum, or when no trainer is missing") {
   SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 2, .grace = milliseconds(100)});
   give(sync, kA, 5);
   CHECK_FALSE(sync.deadline());
@@ -119,7 +119,7 @@ TEST_CASE("with a grace a round closes so long after its quorum, or when nobody 
   CHECK(std::abs(whole.graceSeconds - 0.01) < 1e-9);
 }
 
-TEST_CASE("where an earlier daemon began the run, trainers that are done are not waited for") {
+TEST_CASE("if an earlier daemon started the run, trainers that are done are not waited for") {
   const auto restarted = [](RoundRules rules, uint32_t before = 0) {
     SyncRounds made(rules);
     made.startWithin(milliseconds(100), before);
@@ -143,7 +143,7 @@ TEST_CASE("where an earlier daemon began the run, trainers that are done are not
   CHECK(all.started());
   CHECK(complete(all, kB, 3).contributors == Sessions{kA, kB});
 
-  // The first round takes as many trainers as had a part in the newest one of the daemon before.
+  // The first round takes as many trainers as took part in the previous daemon's newest one.
   SyncRounds back = restarted({}, 3);
   back.join(kA, at(0));
   give(back, kA, 1);
@@ -160,7 +160,7 @@ TEST_CASE("where an earlier daemon began the run, trainers that are done are not
   REQUIRE(alone);
   CHECK(alone->contributors == Sessions{kA});
 
-  // Without a rule of grace a quorum is needed, for however long.
+  // Without a grace rule a quorum is needed, for however long.
   SyncRounds two = restarted({.quorum = 2, .startTrainers = 3});
   two.join(kA, at(0));
   give(two, kA, 1);
@@ -174,26 +174,26 @@ TEST_CASE("where an earlier daemon began the run, trainers that are done are not
   REQUIRE(grace.tick(at(100)));
 }
 
-TEST_CASE("a measured grace is as long as the slowest of the missing trainers has taken") {
+TEST_CASE("a measured grace period is as long as the slowest of the missing trainers has taken") {
   SyncRounds sync =
       rounds({kA, kB, kC, kD}, {.quorum = 2, .grace = milliseconds(1000), .graceMeasured = true});
   const auto comes = [&](SessionId session, int ms) {
     sync.came(session, at(ms));
     return sync.contribute(session, sync.number(), at(ms));
   };
-  // Nobody was missing before.
+  // No trainer was missing before.
   comes(kA, 0);
   comes(kB, 0);
   CHECK(sync.closingUntil() == at(1000));
   comes(kC, 10);
   CHECK(comes(kD, 20).end);
-  // D took 20 ms, whose half stands for the deviation that is not known.
+  // D took 20 ms, half of which stands for the unknown deviation.
   comes(kA, 200);
   comes(kB, 200);
   CHECK(sync.closingUntil() == at(260));
   comes(kD, 220);
   CHECK(comes(kC, 230).end);
-  // D alone is missing, which took 20 ms both times: 20 + 4 · 7.5.
+  // Only D is missing, which took 20 ms both times: 20 + 4 · 7.5.
   sync.leave(kB, at(300));
   comes(kA, 400);
   comes(kC, 400);
@@ -201,7 +201,7 @@ TEST_CASE("a measured grace is as long as the slowest of the missing trainers ha
   const auto end = sync.tick(at(450));
   REQUIRE(end);
   CHECK(end->missing == Sessions{kD});
-  // What D pushes too late, after 80 ms, tells how long a grace it takes: 27.5 + 4 · 20.625.
+  // D's late push, after 80 ms, updates its grace period: 27.5 + 4 · 20.625.
   sync.came(kD, at(480));
   CHECK(sync.contribute(kD, end->round, at(480)).contribution == Contribution::late);
   comes(kA, 500);
@@ -209,7 +209,7 @@ TEST_CASE("a measured grace is as long as the slowest of the missing trainers ha
   CHECK(sync.closingUntil() == at(610));
 }
 
-TEST_CASE("a grace of nothing closes a round with its quorum, and never the first one before its start") {
+TEST_CASE("a grace period of zero closes a round with its quorum, and never the first one before its start") {
   SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 2, .startTrainers = 4, .grace = milliseconds(0)});
   give(sync, kA, 1);
   give(sync, kB, 2);
@@ -221,7 +221,7 @@ TEST_CASE("a grace of nothing closes a round with its quorum, and never the firs
   CHECK(complete(sync, kD, 1003).contributors == Sessions{kC, kD});
 }
 
-TEST_CASE("of a grace and a timeout the earlier one ends a round") {
+TEST_CASE("the earlier of grace period and timeout ends a round") {
   SyncRounds sync = rounds(
       {kA, kB, kC},
       {.quorum = 2, .timeout = milliseconds(50), .grace = milliseconds(100), .proceedOnTimeout = false});
@@ -240,7 +240,7 @@ TEST_CASE("of a grace and a timeout the earlier one ends a round") {
   CHECK(closed->how == How::closed);
 }
 
-TEST_CASE("whatever the schedule, a round with a grace closes neither before its quorum nor long after it") {
+TEST_CASE("in any schedule a round with a grace period closes neither before its quorum nor long after it") {
   for (uint32_t seed = 0; seed < 1000; seed++) {
     std::mt19937 random(seed);
     const Sessions trainers = {kA, kB, kC, kD};
@@ -271,19 +271,18 @@ TEST_CASE("whatever the schedule, a round with a grace closes neither before its
   }
 }
 
-TEST_CASE(
-    "whatever the schedule, nobody waits longer than was measured of who is missing, nor than the limit") {
+TEST_CASE("in any schedule no trainer waits longer than measured for the missing ones, nor than the limit") {
   constexpr milliseconds kMost(30);
   uint64_t shorter = 0, over = 0;
   for (uint32_t seed = 0; seed < 1000; seed++) {
     std::mt19937 random(seed);
     const Sessions trainers = {kA, kB, kC, kD};
-    // Of some nobody hears for long, others are a little late.
+    // Some are silent for long, others are a little late.
     std::vector<uint32_t> chances;
     for (size_t i = 0; i < trainers.size(); i++) chances.push_back(2 + random() % 60);
     const uint32_t quorum = 1 + random() % 3;
     SyncRounds sync = rounds(trainers, {.quorum = quorum, .grace = kMost, .graceMeasured = true});
-    MeasuredGrace measured(kMost);  // told the same
+    MeasuredGrace measured(kMost);  // fed the same data
     std::set<SessionId> given;
     std::optional<TimePoint> until;
     for (int ms = 1; ms < 400; ms++) {
@@ -325,11 +324,11 @@ TEST_CASE(
       }
     }
   }
-  CHECK(shorter > 0);  // the schedules reach what they are to test
+  CHECK(shorter > 0);  // the schedules cover the cases under test
   CHECK(over > 0);
 }
 
-TEST_CASE("with a grace a round closes with all that are left where no quorum is") {
+TEST_CASE("with a grace period a round closes with all remaining trainers if there is no quorum") {
   SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 3, .least = 2, .grace = milliseconds(100)});
   give(sync, kA, 1);
   CHECK_FALSE(sync.leave(kC, at(2)));
@@ -338,12 +337,12 @@ TEST_CASE("with a grace a round closes with all that are left where no quorum is
   REQUIRE(two);
   CHECK(two->how == How::closed);
   CHECK(two->contributors == Sessions{kA, kB});
-  // One alone is fewer than the rules take at all.
+  // One alone is below the minimum of the rules.
   give(sync, kA, 4);
   const auto alone = sync.leave(kB, at(5));
   REQUIRE(alone);
   CHECK(alone->how == How::quorumLost);
-  // Who comes back in the midst of such a round is in it.
+  // A trainer that rejoins in the middle of such a round is in it.
   sync.join(kB, at(6));
   give(sync, kA, 7);
   sync.join(kC, at(8));
@@ -355,7 +354,7 @@ TEST_CASE("as many backup trainers as trainers still leave one to wait for") {
   CHECK(complete(sync, kB, 1).contributors == Sessions{kB});
 }
 
-TEST_CASE("who leaves is waited for no longer, and the last one to be waited for may end the round") {
+TEST_CASE("a departed trainer is not waited for, and the last departure may end the round") {
   SyncRounds sync = rounds({kA, kB, kC});
   give(sync, kA, 1);
   CHECK_FALSE(sync.leave(kB, at(2)));
@@ -367,14 +366,14 @@ TEST_CASE("who leaves is waited for no longer, and the last one to be waited for
   CHECK(sync.present() == 1);
 }
 
-TEST_CASE("what somebody contributed before leaving stands") {
+TEST_CASE("the contribution of a trainer that has left stands") {
   SyncRounds sync = rounds({kA, kB});
   give(sync, kA, 1);
   CHECK_FALSE(sync.leave(kA, at(2)));
   CHECK(complete(sync, kB, 3).contributors == Sessions{kA, kB});
 }
 
-TEST_CASE("when everybody is gone a round with a quorum closes, one without fails, an empty one stays") {
+TEST_CASE("when all have departed a round with a quorum closes, one without fails, an empty one stays") {
   SyncRounds closes = rounds({kA, kB});
   give(closes, kA, 1);
   CHECK_FALSE(closes.leave(kA, at(2)));
@@ -395,7 +394,7 @@ TEST_CASE("when everybody is gone a round with a quorum closes, one without fail
   CHECK(empty.number() == 0);
 }
 
-TEST_CASE("who joins before the first contribution is in the round, who joins after it in the next") {
+TEST_CASE("a trainer that joins before the first contribution is in the round, later ones in the next") {
   SyncRounds sync = rounds({kA});
   sync.join(kB, at(1));
   give(sync, kA, 2);
@@ -406,7 +405,7 @@ TEST_CASE("who joins before the first contribution is in the round, who joins af
   CHECK(complete(sync, kC, 7).contributors == Sessions{kA, kB, kC});
 }
 
-TEST_CASE("a newcomer's contribution counts though nobody waits for it") {
+TEST_CASE("the contribution of a trainer that just joined counts though it is not waited for") {
   SyncRounds sync = rounds({kA, kB});
   give(sync, kA, 1);
   sync.join(kC, at(2));
@@ -414,7 +413,7 @@ TEST_CASE("a newcomer's contribution counts though nobody waits for it") {
   CHECK(complete(sync, kB, 4).contributors == Sessions{kA, kB, kC});
 }
 
-TEST_CASE("a quorum out of reach fails the round at once without a timeout") {
+TEST_CASE("an unreachable quorum fails the round immediately without a timeout") {
   SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 3});
   give(sync, kA, 1);
   const auto end = sync.leave(kB, at(2));
@@ -425,7 +424,7 @@ TEST_CASE("a quorum out of reach fails the round at once without a timeout") {
   CHECK(complete(sync, kA, 3).how == How::quorumLost);
 }
 
-TEST_CASE("with a timeout a newcomer may restore the quorum") {
+TEST_CASE("with a timeout a trainer that joins may restore the quorum") {
   SyncRounds sync = rounds({kA, kB}, {.quorum = 2, .timeout = milliseconds(100)});
   give(sync, kA, 10);
   CHECK_FALSE(sync.leave(kB, at(20)));
@@ -445,7 +444,7 @@ TEST_CASE("with a timeout a newcomer may restore the quorum") {
   }
 }
 
-TEST_CASE("a newcomer that was to wait is called in when the quorum needs it") {
+TEST_CASE("a waiting trainer is added to the round when the quorum needs it") {
   SyncRounds sync = rounds({kA, kB}, {.quorum = 2});
   give(sync, kA, 1);
   sync.join(kC, at(2));
@@ -472,7 +471,7 @@ TEST_CASE("the timeout counts from the first contribution and proceeds with a qu
   CHECK(sync.number() == 1);
 }
 
-TEST_CASE("a timeout fails the round without a quorum, or when the rules say so") {
+TEST_CASE("a timeout fails the round without a quorum, or if the rules say so") {
   const bool proceed = GENERATE(true, false);
   const uint32_t quorum = proceed ? 2 : 1;
   SyncRounds sync =
@@ -483,13 +482,13 @@ TEST_CASE("a timeout fails the round without a quorum, or when the rules say so"
   CHECK(end->how == How::timedOut);
   CHECK(end->contributors == Sessions{kA});
   CHECK(end->missing == Sessions{kB});
-  // Nothing was applied: the same round again, and the slow one's gradient is good for it.
+  // Nothing was applied: the same round again, and the slow one's gradient is valid for it.
   CHECK(sync.number() == 0);
   give(sync, kB, 110);
   CHECK(complete(sync, kA, 120).contributors == Sessions{kA, kB});
 }
 
-TEST_CASE("no round closes before the trainers of the start have been there") {
+TEST_CASE("no round closes before the start trainers have joined") {
   SyncRounds sync = rounds({kA}, {.startTrainers = 3});
   give(sync, kA, 1);
   CHECK(sync.joinsNeeded() == 2);
@@ -500,13 +499,13 @@ TEST_CASE("no round closes before the trainers of the start have been there") {
   CHECK(sync.joinsNeeded() == 0);
   CHECK(sync.waitingFor() == std::vector<Awaited>{{kC, at(4)}});
   CHECK(complete(sync, kC, 5).contributors == Sessions{kA, kB, kC});
-  // From then on it is no condition any more.
+  // After that it is no longer a condition.
   sync.leave(kC, at(6));
   give(sync, kA, 7);
   CHECK(complete(sync, kB, 8).how == How::closed);
 }
 
-TEST_CASE("the trainer that completes the start may close the round by coming") {
+TEST_CASE("the trainer that completes the start may close the round by joining") {
   SyncRounds sync = rounds({kA}, {.backupTrainers = 1, .startTrainers = 2});
   give(sync, kA, 1);
   const auto end = sync.join(kB, at(2));
@@ -515,7 +514,7 @@ TEST_CASE("the trainer that completes the start may close the round by coming") 
   CHECK(end->missing == Sessions{kB});
 }
 
-TEST_CASE("the first round waits for a quorum to come, and no later one does") {
+TEST_CASE("the first round waits for a quorum to join, and no later one does") {
   SyncRounds sync = rounds({kA, kB}, {.quorum = 3});
   give(sync, kA, 1);
   give(sync, kB, 2);
@@ -528,7 +527,7 @@ TEST_CASE("the first round waits for a quorum to come, and no later one does") {
   CHECK(end->how == How::quorumLost);
 }
 
-TEST_CASE("rounds that follow others wait for a quorum to be in, and not for those of a start") {
+TEST_CASE("rounds that follow others wait for a joined quorum, and not for the start trainers") {
   SyncRounds sync({.quorum = 2, .startTrainers = 3});
   sync.startWithQuorum();
   sync.join(kA, at(0));
@@ -552,7 +551,7 @@ TEST_CASE("the timeout of the first round counts from the start") {
   CHECK(end->missing == Sessions{kB});
 }
 
-TEST_CASE("the start waits for nobody's sake no longer") {
+TEST_CASE("the start no longer waits for a departed trainer") {
   SyncRounds alone = rounds({kA}, {.startTrainers = 2});
   give(alone, kA, 0);
   const auto left = alone.leave(kA, at(1));
@@ -560,7 +559,7 @@ TEST_CASE("the start waits for nobody's sake no longer") {
   CHECK(left->how == How::quorumLost);
 }
 
-TEST_CASE("who is waited for is told from the moment on when somebody waits") {
+TEST_CASE("the missing trainers are reported from the moment when one waits") {
   SyncRounds sync = rounds({kA, kB, kC});
   CHECK(sync.waitingFor().empty());
   give(sync, kB, 10);

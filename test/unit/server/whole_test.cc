@@ -1,4 +1,4 @@
-// Checkpoints of all daemons that are one of the whole model.
+// Checkpoints of all daemons that form one of the whole model.
 
 #include "server/checkpoint/whole.h"
 
@@ -14,7 +14,7 @@ using namespace testing;
 
 const WholeCheckpoint kWhole{"2026-11-25T10:00:00Z", {{7, 100, 0xabcdef01}, {UINT64_MAX, 0, 0}}, {5, 6}};
 
-TEST_CASE("a checkpoint of the whole is read as it was written, and no byte can be changed or be missing") {
+TEST_CASE("a whole checkpoint is read as written, and a changed or missing byte is detected") {
   MemoryEnv env;
   PSD_REQUIRE_OK(writeWhole(env, "/data", kWhole));
   const auto found = readWhole(env, "/data");
@@ -52,7 +52,7 @@ struct SecondOfTwo {
     PSD_REQUIRE_OK(durability->begin(lockedSource(store)));
   }
 
-  /// Takes a checkpoint; says which.
+  /// Takes a checkpoint; returns its reference.
   CheckpointRef take() {
     PSD_REQUIRE_OK(durability->checkpointNow());
     const auto newest = durability->newestPart();
@@ -68,7 +68,7 @@ struct SecondOfTwo {
   std::shared_ptr<ParameterStore> store;
 };
 
-TEST_CASE("a part of the newest checkpoint of the whole stays, and that of the one before") {
+TEST_CASE("a part of the newest whole checkpoint stays, and of the previous one") {
   SecondOfTwo daemon;
   CHECK(daemon.durability->newestPart().error().code == ErrorCode::notReady);
   const CheckpointRef first = daemon.take(), other{3, 0, 0};
@@ -86,24 +86,24 @@ TEST_CASE("a part of the newest checkpoint of the whole stays, and that of the o
   CHECK(daemon.durability->newestPart()->whole->parts[1] == third);
 }
 
-TEST_CASE("what is no part of a checkpoint of the whole is not named as one") {
+TEST_CASE("a folder that is not part of a whole checkpoint is not named as one") {
   SecondOfTwo daemon;
   CHECK(daemon.durability->keepWhole({"then", {{1, 0, 0}, {1, 0, 0}}, {}}).message() ==
         "there is no checkpoint yet");
   const CheckpointRef first = daemon.take();
   daemon.take();
   CHECK(daemon.durability->keepWhole({"then", {first, first}, {}}).message() ==
-        "checkpoint 1 is not there any more; a larger durability.keep keeps it longer");
+        "checkpoint 1 no longer exists; a larger durability.keep keeps it longer");
   CheckpointRef other = daemon.take();
   other.crc++;
   CHECK(daemon.durability->keepWhole({"then", {other, other}, {}}).message() ==
-        "checkpoint 3 is another one than that which is named");
+        "checkpoint 3 is not the one that is named");
   CHECK(daemon.durability->keepWhole({"then", {other}, {}}).message() ==
-        "the checkpoint of the whole has 1 parts, and this daemon is of 2");
+        "the checkpoint of the whole model has 1 parts, this daemon is one of 2");
   CHECK_FALSE(daemon.durability->newestPart()->whole.has_value());
 }
 
-TEST_CASE("of a daemon with a log nothing is part of a checkpoint of the whole") {
+TEST_CASE("a daemon with a log takes no part in whole checkpoints") {
   MemoryEnv env;
   Life daemon(env);
   REQUIRE(daemon.begin());

@@ -25,7 +25,7 @@ TEST_CASE("the pace is known after some steps, and is the median of the newest")
   pace.add(2, 0.2);
   pace.add(4, 0.8);
   CHECK(pace.sampleSeconds() == 0);
-  pace.add(2, 50);  // something held it up
+  pace.add(2, 50);  // an outlier
   CHECK(pace.sampleSeconds() == 0.2);
   pace.add(1, 0.3);
   pace.add(1, 0.3);
@@ -34,7 +34,7 @@ TEST_CASE("the pace is known after some steps, and is the median of the newest")
   CHECK(pace.sampleSeconds() == 2);  // of 0.3 0.3 2 2 2
 }
 
-TEST_CASE("a weight meets the elements that are final and in its ranges") {
+TEST_CASE("a weight applies to the elements that are final and in its ranges") {
   std::vector<float> gradient(10, 2.f);
   const std::vector<ElementRange> where{{1, 2}, {5, 4}};
   scaleGradient(gradient, {0, 7}, where, 1.5f);
@@ -74,14 +74,14 @@ struct Trained {
   Status result;
 };
 
-/// A batch of `count`, to be weighed in [begin, end).
+/// A batch of `count`, to be weighted in [begin, end).
 DealtSamples batch(uint32_t count, uint64_t begin = 0, uint64_t end = 0) {
   DealtSamples dealt{What::range, 0, 0, count, {}};
   if (end > begin) dealt.unweighted.push_back({begin, end - begin});
   return dealt;
 }
 
-TEST_CASE("a gradient counts by its samples where the policy does not see to it, and nowhere else") {
+TEST_CASE("a gradient is weighted by its samples only where the policy does not do it") {
   constexpr uint64_t kBegin = 1000, kEnd = 3000;
   for (const uint32_t inflight : {0u, 2u}) {
     const Trained plain({batch(2 * kNominal)}, dealt(true, inflight));
@@ -99,7 +99,7 @@ TEST_CASE("a gradient counts by its samples where the policy does not see to it,
   }
 }
 
-TEST_CASE("a batch of the nominal size, and any of a fixed one, is pushed as it is") {
+TEST_CASE("a batch of the nominal size, and any of a fixed one, is pushed unchanged") {
   const Trained fixed({batch(kNominal), batch(5)}, dealt(false));
   const Trained chosen({batch(kNominal, 0, 8000), batch(5)}, dealt(true));
   PSD_REQUIRE_OK(fixed.result);
@@ -112,7 +112,7 @@ TEST_CASE("a batch of the nominal size, and any of a fixed one, is pushed as it 
   }
 }
 
-TEST_CASE("the trainer tells its nominal size at once and its pace when it knows it") {
+TEST_CASE("the trainer reports its nominal size immediately and its pace once known") {
   const Trained trained(std::vector<DealtSamples>(6, batch(3)), dealt(true));
   PSD_REQUIRE_OK(trained.result);
   const auto& requests = trained.daemon.requests;
@@ -129,7 +129,7 @@ TEST_CASE("the trainer tells its nominal size at once and its pace when it knows
   }
 }
 
-TEST_CASE("more samples than were asked for are refused") {
+TEST_CASE("more samples than requested are rejected") {
   CHECK(Trained({batch(kNominal + 1)}, dealt(false)).result.error().code == ErrorCode::protocolMismatch);
   PSD_REQUIRE_OK(Trained({batch(kSamples)}, dealt(true)).result);
   CHECK(Trained({batch(kAutoBatchMost * kNominal + 1)}, dealt(true)).result.error().code ==

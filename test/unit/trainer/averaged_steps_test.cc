@@ -20,11 +20,11 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kWaitMost{60};  // that a test gives up after, and does not hang
-// After which a member counts as silent, far above what a step takes while other programs have the cores.
+constexpr std::chrono::seconds kWaitMost{60};  // after which a test fails rather than hangs
+// After this time a member counts as silent; far above a step's duration while other programs have the cores.
 constexpr std::chrono::seconds kSilence{5};
 
-/// The daemon's part: forms a group of those that are in once all of them have asked. Thread-safe.
+/// The daemon's part: forms a group of the joined trainers once all of them have asked. Thread-safe.
 class GroupDaemon {
  public:
   explicit GroupDaemon(std::vector<float> values) { daemon_.values = std::move(values); }
@@ -50,7 +50,7 @@ class GroupDaemon {
     if (!formed) return Error{ErrorCode::deadlineExceeded, "no group came about"};
     return formed_[rank];
   }
-  /// Whether somebody waits for the group at work to end.
+  /// Whether a trainer waits for the current group to end.
   bool wanted() {
     const std::lock_guard lock(mutex_);
     return !waiting_.empty();
@@ -59,7 +59,7 @@ class GroupDaemon {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kWaitMost, [&] { return !waiting_.empty(); });
   }
-  /// Calls on what the clients share, one at a time.
+  /// Calls on the state that the clients share, one at a time.
   template <class Call>
   auto with(Call call) {
     const std::lock_guard lock(mutex_);
@@ -130,7 +130,7 @@ class GroupClient final : public FakeClient {
   const uint32_t rank_;
 };
 
-/// One trainer: a model that begins with values of its own, and what it needs to average.
+/// One trainer: a model with its own initial values, and what it needs to average.
 struct Trainer {
   Trainer(GroupDaemon& daemon, uint32_t rank, milliseconds timeout)
       : rank(rank),
@@ -156,7 +156,7 @@ struct Trainer {
   uint64_t number = 0;
 };
 
-/// Each of these trainers does it on a thread of its own, and all are waited for.
+/// Runs it for each of these trainers on its own thread, and waits for all.
 template <class Work>
 void together(const std::vector<Trainer*>& trainers, Work work) {
   std::vector<std::jthread> threads;
@@ -170,7 +170,7 @@ void getReady(const std::vector<Trainer*>& trainers) {
   for (const Status& each : ready) PSD_REQUIRE_OK(each);
 }
 
-/// What became of a step of all of these.
+/// The outcome of a step of all of these.
 std::vector<bool> step(const std::vector<Trainer*>& trainers) {
   std::map<uint32_t, Result<AveragedSteps::Outcome>> outcomes;
   std::mutex mutex;
@@ -220,26 +220,27 @@ TEST_CASE("averaged steps: members have the daemon's parameters when their group
   CHECK(daemon.with([](FakeDaemon& daemon) { return daemon.steps; }) == std::vector<uint64_t>{1, 2, 3});
 }
 
-TEST_CASE("averaged steps: who joins gets what the daemon has, and is waited for no longer than a step") {
+TEST_CASE(
+    "averaged steps: a trainer that joins gets the daemon's parameters, and waits for one step at most") {
   GroupDaemon daemon(beginning());
   Trainer a(daemon, 1, kWaitMost), b(daemon, 2, kWaitMost);
   getReady({&a, &b});
   CHECK(step({&a, &b}) == std::vector<bool>(2, true));
-  Trainer newcomer(daemon, 0, kWaitMost);  // which will be the first
+  Trainer joining(daemon, 0, kWaitMost);  // which will be the first
   Status ready;
   {
-    const std::jthread comes([&] { ready = newcomer.steps.ready(); });
+    const std::jthread comes([&] { ready = joining.steps.ready(); });
     REQUIRE(daemon.untilWanted());
     CHECK(step({&a, &b}) == std::vector<bool>(2, true));  // the last one of their group
     getReady({&a, &b});
   }
   PSD_REQUIRE_OK(ready);
-  checkEqual(daemon, {&newcomer, &a, &b});
-  CHECK(step({&newcomer, &a, &b}) == std::vector<bool>(3, true));
-  checkEqual(daemon, {&newcomer, &a, &b});
+  checkEqual(daemon, {&joining, &a, &b});
+  CHECK(step({&joining, &a, &b}) == std::vector<bool>(3, true));
+  checkEqual(daemon, {&joining, &a, &b});
 }
 
-TEST_CASE("averaged steps: a step that a silent member breaks is none, and the others are equal again") {
+TEST_CASE("averaged steps: a step broken by a silent member is discarded, and the others are equal again") {
   GroupDaemon daemon(beginning());
   Trainer a(daemon, 0, kSilence), b(daemon, 1, kSilence);
   auto silent = std::make_unique<Trainer>(daemon, 2, kSilence);
@@ -248,7 +249,7 @@ TEST_CASE("averaged steps: a step that a silent member breaks is none, and the o
   CHECK(step({&a, &b, silent.get()}) == std::vector<bool>(3, true));
   const uint64_t before = daemon.with([](FakeDaemon& daemon) { return daemon.version; });
   {
-    const std::jthread leaves([&] {  // once the others have given up on it, as the daemon has then
+    const std::jthread leaves([&] {  // once the others have abandoned it, like the daemon
       daemon.untilWanted();
       daemon.gone(2);
     });
@@ -260,7 +261,7 @@ TEST_CASE("averaged steps: a step that a silent member breaks is none, and the o
   checkEqual(daemon, others);
 }
 
-TEST_CASE("averaged steps: who takes its last step leaves the others a group of their own") {
+TEST_CASE("averaged steps: a trainer that takes its last step leaves the others a group of their own") {
   GroupDaemon daemon(beginning());
   Trainer a(daemon, 0, kWaitMost), b(daemon, 1, kWaitMost);
   auto leaver = std::make_unique<Trainer>(daemon, 2, kWaitMost);

@@ -36,10 +36,10 @@ class SharedCount {
 
 }  // namespace
 
-TEST_CASE("processes of a group each return something, in the order of their numbers") {
+TEST_CASE("each process of a group returns a value, in the order of their numbers") {
   const pid_t parent = getpid();
   const auto results = runInProcesses(3, [&](uint32_t number, const Together&) -> Result<std::string> {
-    // Beyond what a socket holds, and with a zero in it.
+    // More than a socket holds, and with a zero in it.
     return std::string(300'000, static_cast<char>(number)) + (getpid() == parent ? "same" : "another");
   });
   PSD_REQUIRE_OK(results);
@@ -59,7 +59,7 @@ TEST_CASE("together() waits for every process of the group, each time") {
           arrived.add();
           together();
           isWhole = isWhole && arrived.value() >= round * kProcesses;
-          together();  // nobody is ahead while the count is read
+          together();  // none is ahead while the count is read
           isWhole = isWhole && arrived.value() <= round * kProcesses + kProcesses;
         }
         return std::string(isWhole ? "whole" : "early");
@@ -69,7 +69,7 @@ TEST_CASE("together() waits for every process of the group, each time") {
   CHECK(arrived.value() == kRounds * kProcesses);
 }
 
-TEST_CASE("a process that fails, throws or dies is reported, and nobody waits for it") {
+TEST_CASE("a process that fails, throws or dies is reported, and not waited for") {
   SharedCount finished;
   const auto failing = [&](const std::function<Result<std::string>()>& fail) {
     return runInProcesses(3,

@@ -24,7 +24,7 @@ Result<BenchReport> load(FakeDaemon& daemon, BenchOperation operation) {
 
 }  // namespace
 
-TEST_CASE("bench pushes what belongs to the newest version, and leaves") {
+TEST_CASE("bench pushes gradients of the newest version, and leaves") {
   const BenchOperation operation = GENERATE(BenchOperation::push, BenchOperation::pushpull);
   FakeDaemon daemon;
   const auto report = load(daemon, operation);
@@ -36,7 +36,7 @@ TEST_CASE("bench pushes what belongs to the newest version, and leaves") {
   CHECK(daemon.left == 1);
 }
 
-TEST_CASE("a gradient that was dropped is not measured, and the next one belongs to a newer version") {
+TEST_CASE("a dropped gradient is not measured, and the next one is of a newer version") {
   for (const PushOutcome dropped : {PushOutcome::late, PushOutcome::stale}) {
     FakeDaemon daemon;
     daemon.outcomes = {PushOutcome::applied, dropped, PushOutcome::applied, dropped, dropped};

@@ -5,7 +5,7 @@ namespace psd::client_attempts_test {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("attempts for a peer who stays away take longer and longer, up to a bound") {
+TEST_CASE("attempts to reach an absent peer are made at growing intervals, up to a bound") {
   PatientAttempts attempts(1);
   CHECK(attempts.timeout() == 200ms);
   CHECK(attempts.failed() <= 20ms);
@@ -16,7 +16,7 @@ TEST_CASE("attempts for a peer who stays away take longer and longer, up to a bo
   CHECK(attempts.failed() <= 500ms);
 }
 
-TEST_CASE("who was there and is gone is tried again as soon as at first") {
+TEST_CASE("a peer that was there and is gone is retried as soon as at first") {
   PatientAttempts attempts(1);
   for (int i = 0; i < 20; i++) attempts.failed();
   CHECK(attempts.broke() <= 20ms);

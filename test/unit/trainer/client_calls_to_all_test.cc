@@ -1,4 +1,4 @@
-// What one call to several daemons comes to.
+// The combined result of one call to several daemons.
 
 #include <memory>
 #include <optional>
@@ -11,7 +11,7 @@
 namespace psd::client_calls_to_all_test {
 namespace {
 
-/// What a daemon tells of its round, once `told` is set.
+/// A daemon's report of its round, once `told` is set.
 class Told final : public Pending<RoundDue>::Impl {
  public:
   explicit Told(std::shared_ptr<std::optional<Result<RoundDue>>> told) : told_(std::move(told)) {}
@@ -39,7 +39,7 @@ struct Asked {
 
 const Result<RoundDue> kLost(ErrorCode::unavailable, "gone");
 
-TEST_CASE("of several daemons the first that tells of a round counts, and the gravest of what is told") {
+TEST_CASE("of several daemons the first report of a round counts, and the gravest outcome") {
   Asked asked;
   CHECK_FALSE(asked.all->done());
   *asked.told[2] = kLost;

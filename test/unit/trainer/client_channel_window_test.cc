@@ -1,4 +1,4 @@
-// What a channel has in flight at a daemon that is far away, or that keeps few answers.
+// What a channel has in flight at a daemon with a long latency, or with a small answer budget.
 
 #include <algorithm>
 #include <memory>
@@ -23,12 +23,12 @@ constexpr uint64_t kSliceElements = 1024, kSliceBytes = kSliceElements * sizeof(
 
 ModelSpec model() { return {"far", {{"w", DType::f32, {200 * kSliceElements}}}}; }
 
-/// What a daemon saw.
+/// The calls that a daemon received.
 struct Seen {
   size_t pulls = 0, open = 0, mostOpen = 0;
 };
 
-/// Answers each pull after the time of the way, however many there are.
+/// Answers each pull after the latency, in any number.
 class FarReader final : public schema::Reader::Server {
  public:
   FarReader(kj::Timer& timer, Seen& seen) : timer_(timer), seen_(seen) {}
@@ -98,7 +98,7 @@ class FarLogin final : public schema::Login::Server {
   const uint64_t outgoingBytes_;
 };
 
-/// An observer's channel to such a daemon, through which it has pulled `pulls` times.
+/// An observer's channel to such a daemon after `pulls` pulls.
 Seen pulled(uint64_t outgoingBytes, size_t pulls) {
   kj::AsyncIoContext io = kj::setupAsyncIo();
   kj::Timer& timer = io.provider->getTimer();
@@ -124,21 +124,21 @@ Seen pulled(uint64_t outgoingBytes, size_t pulls) {
   return seen;
 }
 
-TEST_CASE("A channel's window grows on a long way, for slices as small as the daemon takes them") {
+TEST_CASE("A channel's window grows with the latency, also for the smallest slices that the daemon allows") {
   const Seen seen = pulled(64 << 20, 2);
   CHECK(seen.pulls == 400);
-  CHECK(seen.mostOpen > 32);  // which is all that slices of 1 MiB would have
+  CHECK(seen.mostOpen > 32);  // more than slices of 1 MiB would need
   CHECK(seen.mostOpen <= 64);
 }
 
-TEST_CASE("A channel has less in flight than the daemon keeps for it, however long the way is") {
+TEST_CASE("A channel has less in flight than the daemon's budget for it, at any latency") {
   const Seen seen = pulled(16 * kSliceBytes, 1);
   CHECK(seen.pulls == 200);
   CHECK(seen.mostOpen >= 4);
   CHECK(seen.mostOpen <= 12);
 }
 
-TEST_CASE("Calls wait for room, in their order, and one that is larger than all goes alone") {
+TEST_CASE("Calls wait for space, in their order, and one larger than the limit is sent alone") {
   kj::EventLoop loop;
   kj::WaitScope scope(loop);
   const auto settle = [&] { kj::evalLast([] {}).wait(scope); };
@@ -165,7 +165,7 @@ TEST_CASE("Calls wait for room, in their order, and one that is larger than all 
   open[0]->fulfill(Status());
   PSD_REQUIRE_OK(first.wait(scope));
   settle();
-  CHECK(begun == std::vector<int>{1, 2});  // the third would take more than there is
+  CHECK(begun == std::vector<int>{1, 2});  // the third would exceed the limit
   open[1]->fulfill(Status());
   PSD_REQUIRE_OK(second.wait(scope));
   settle();

@@ -8,8 +8,7 @@
 namespace psd::client_connect_test {
 
 #ifndef PSD_SANITIZE_ADDRESS
-// UndefinedBehaviorSanitizer itself opens pipes to look at objects, and takes them for broken where it
-// cannot.
+// UndefinedBehaviorSanitizer opens pipes to inspect objects, and reports them as invalid where it cannot.
 TEST_CASE("a client that gets no descriptors says so") {
   const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
   REQUIRE(next >= 0);

@@ -27,7 +27,7 @@ void addTo(std::vector<double>& sum, const Codec& codec, const std::vector<std::
   for (size_t i = 0; i < kCount; i++) sum[i] += values[i];
 }
 
-TEST_CASE("a slice that is sent again travels as the same bytes, whatever was encoded meanwhile") {
+TEST_CASE("a slice that is sent again has the same bytes, whatever was encoded meanwhile") {
   for (const char* spec :
        {"fp16", "bf16", "int8", "topk:fraction=0.1", "randk", "onebit", "dgc:fraction=0.1"}) {
     INFO(spec);
@@ -53,7 +53,7 @@ TEST_CASE("a slice that is sent again travels as the same bytes, whatever was en
   }
 }
 
-TEST_CASE("the gradients arrive once in all, however often slices are sent, taken back and sent after all") {
+TEST_CASE("the gradients arrive once in sum, however often slices are sent, restored and sent after all") {
   const auto codec = codecNamed("topk:fraction=0.1");
   Random random(52);
   EncodedPushes pushes = pushesOf(codec);
@@ -79,7 +79,7 @@ TEST_CASE("the gradients arrive once in all, however often slices are sent, take
       }
       addTo(arrived, *codec, copied(*sent));
       pushes.applied(Step{step}, kSlices[0]);
-      pushes.takeBack(Step{step}, kSlices[0]);  // what is applied stays applied
+      pushes.takeBack(Step{step}, kSlices[0]);  // an applied slice stays applied
     }
     pushes.finished(Step{step});
   }
@@ -88,7 +88,7 @@ TEST_CASE("the gradients arrive once in all, however often slices are sent, take
   CHECK(worst < 1e-3);
 }
 
-TEST_CASE("a connection goes on with the pushes of the one before where codec and slices are the same") {
+TEST_CASE("a connection resumes the pushes of the previous one if codec and slices are the same") {
   const EncodedPushes pushes = pushesOf(codecNamed("int8"));
   CHECK(pushes.fits(*codecNamed("int8"), kSlices));
   CHECK_FALSE(pushes.fits(*codecNamed("fp16"), kSlices));

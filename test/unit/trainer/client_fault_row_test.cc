@@ -25,7 +25,7 @@ TEST_CASE_METHOD(Row, "connections that break before they were of use are one fa
   }
 }
 
-TEST_CASE_METHOD(Row, "a connection over which a call was answered begins anew") {
+TEST_CASE_METHOD(Row, "a connection over which a call was answered resets the fault") {
   faults.broke(at(0ms));
   faults.back(at(100ms));
   faults.answered();
@@ -34,7 +34,7 @@ TEST_CASE_METHOD(Row, "a connection over which a call was answered begins anew")
   CHECK(faults.pause() == 0ms);
 }
 
-TEST_CASE_METHOD(Row, "a connection that stood for long begins anew, though it waited all the time") {
+TEST_CASE_METHOD(Row, "a connection that stood for long resets the fault, though it waited all the time") {
   faults.broke(at(0ms));
   faults.back(at(100ms));
   CHECK(faults.broke(at(1100ms)) == at(1100ms));

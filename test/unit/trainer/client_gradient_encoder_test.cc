@@ -25,7 +25,7 @@ std::vector<float> decoded(const Codec& codec, const GradientEncoder::Encoded& e
   return values;
 }
 
-TEST_CASE("what is left out of one push is in the next ones") {
+TEST_CASE("the residual of one push is in the next ones") {
   Random random(41);
   for (const std::string name : {"fp16", "bf16", "int8", "topk:fraction=0.1", "dgc:fraction=0.1"}) {
     INFO(name);
@@ -39,7 +39,7 @@ TEST_CASE("what is left out of one push is in the next ones") {
       const std::vector<float> values = decoded(*codec, *encoded);
       for (size_t i = 0; i < kCount; i++) arrived[i] += values[i];
     }
-    // A velocity of 0.9 adds up to ten gradients, of which masking drops what is left when a value is sent.
+    // A velocity of 0.9 adds up to ten gradients, of which masking drops the remainder when a value is sent.
     const double most = codec->memorySlots() > 1 ? 10 : 1;
     double worst = 0;
     for (size_t i = 0; i < kCount; i++) {
@@ -51,7 +51,7 @@ TEST_CASE("what is left out of one push is in the next ones") {
   }
 }
 
-TEST_CASE("a push that was not taken is sent again whole, by the next step or the same one") {
+TEST_CASE("a push that was not applied is sent again whole, by the next step or the same one") {
   Random random(42);
   for (const char* spec : {"fp16", "bf16", "int8", "topk:fraction=0.1", "onebit", "dgc:fraction=0.1"}) {
     INFO(spec);
@@ -71,7 +71,7 @@ TEST_CASE("a push that was not taken is sent again whole, by the next step or th
     for (size_t i = 0; i < kCount; i++) worst = std::max(worst, std::fabs(was[i] - is[i]));
     CHECK(worst < 1e-5f);
 
-    if (codec->memorySlots() > 1) continue;  // goes on with its velocity
+    if (codec->memorySlots() > 1) continue;  // continues with its velocity
     const auto lost = next.encode(Step{2}, kBegin, gradient);
     PSD_REQUIRE_OK(lost);
     next.takeBack(kBegin, kCount, lost->bytes);
@@ -84,7 +84,7 @@ TEST_CASE("a push that was not taken is sent again whole, by the next step or th
   }
 }
 
-TEST_CASE("bytes that are still in use are not written over") {
+TEST_CASE("bytes that are still in use are not overwritten") {
   Random random(43);
   GradientEncoder encoder(codecNamed("int8"), 7);
   const auto first = encoder.encode(Step{1}, kBegin, normalValues(kCount, random));
@@ -96,7 +96,7 @@ TEST_CASE("bytes that are still in use are not written over") {
   CHECK(copied(*first) == before);
 }
 
-TEST_CASE("a gradient that is not finite, or beyond the codec's range, leaves nothing behind") {
+TEST_CASE("a gradient that is not finite, or beyond the codec's range, leaves no residual") {
   const std::vector<float> ones(kCount, 1.f);
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e5f}) {

@@ -15,17 +15,17 @@ namespace {
 using std::chrono::microseconds;
 using TimePoint = GrowingWindow::TimePoint;
 
-/// A way to a daemon: so long there and back, and so long for the bytes of each slice, one after the other.
+/// A path to a daemon: its round-trip time, and the serial transmission time of each slice.
 struct Way {
   microseconds roundTrip, slice;
 };
 
-/// Sends transfers over ways in virtual time.
+/// Sends transfers over paths in virtual time.
 class Sender {
  public:
   explicit Sender(GrowingWindow& window) : window_(window) {}
 
-  /// The share of the way that the transfer used, and how many slices were unanswered at most.
+  /// The share of the path's capacity that the transfer used, and the maximum number of unanswered slices.
   struct Used {
     double share = 0;
     size_t most = 0;
@@ -33,7 +33,7 @@ class Sender {
   Used transfer(const Way& way, size_t slices) {
     const TimePoint begin = now_;
     std::multimap<TimePoint, GrowingWindow::Sent> open;
-    TimePoint free = now_;  // from when on the way takes another slice
+    TimePoint free = now_;  // when the path accepts another slice
     Used used;
     for (size_t sent = 0; sent < slices || !open.empty();) {
       while (sent < slices && open.size() < window_.slices()) {
@@ -61,14 +61,14 @@ constexpr Way kLong{microseconds(100'000), microseconds(8'400)};  // 1 MiB at 1 
 constexpr Way kShort{microseconds(200), microseconds(800)};
 constexpr uint32_t kLeast = 4, kMost = 32;
 
-TEST_CASE("a window grows until the way is full, and no further") {
+TEST_CASE("a window grows until the path is full, and no further") {
   GrowingWindow window(kLeast, kMost);
   Sender sender(window);
   CHECK(sender.transfer(kLong, 64).share > 0.5);  // within the first transfer already
   CHECK(sender.transfer(kLong, 256).share > 0.9);
   const auto later = sender.transfer(kLong, 256);
   CHECK(later.share > 0.9);
-  // 12.9 slices are on the way, and as many wait.
+  // 12.9 slices are in transit, and as many wait.
   CHECK(later.most >= 13);
   CHECK(later.most <= 27);
 
@@ -78,7 +78,7 @@ TEST_CASE("a window grows until the way is full, and no further") {
   CHECK(fixed.slices() == kLeast);
 }
 
-TEST_CASE("a window stays where the way is short, and shrinks when it has become short") {
+TEST_CASE("a window stays small on a short path, and shrinks when the path becomes short") {
   GrowingWindow window(kLeast, kMost);
   Sender sender(window);
   for (int i = 0; i < 3; i++) CHECK(sender.transfer(kShort, 64).most == kLeast);
@@ -86,7 +86,7 @@ TEST_CASE("a window stays where the way is short, and shrinks when it has become
   CHECK(window.slices() > 20);
   for (int i = 0; i < 3; i++) sender.transfer(kShort, 64);
   CHECK(window.slices() == kLeast);
-  // And over a slow network, whose slices take longer than the way.
+  // And over a slow network, whose slices take longer than the round trip.
   for (int i = 0; i < 3; i++) {
     CHECK(sender.transfer({microseconds(100'000), microseconds(420'000)}, 20).most == kLeast);
   }
@@ -118,7 +118,7 @@ TEST_CASE("a window has a bound, whatever the answers") {
   }
 }
 
-TEST_CASE("a window takes other limits while slices are under way") {
+TEST_CASE("a window adopts other limits while slices are in flight") {
   GrowingWindow window(kLeast, kMost);
   Sender(window).transfer({microseconds(10'000'000), microseconds(1)}, 500);
   const auto open = window.sent(TimePoint(std::chrono::hours(1)));
@@ -127,7 +127,7 @@ TEST_CASE("a window takes other limits while slices are under way") {
   window.answered(open, TimePoint(std::chrono::hours(1)) + microseconds(10));
   CHECK(window.slices() <= 8);
   window.setLimits(kLeast, kMost);
-  // The next transfer begins with none under way: what it shows replaces what the others did.
+  // The next transfer starts with none in flight: its measurements replace the earlier ones.
   for (int i = 0; i < 3; i++) {
     Sender later(window);
     later.transfer(kShort, 64);
@@ -135,7 +135,7 @@ TEST_CASE("a window takes other limits while slices are under way") {
   CHECK(window.slices() == kLeast);
 }
 
-TEST_CASE("a queue heeds a window that grows in the midst of what it sends") {
+TEST_CASE("a queue respects a window that grows in the middle of a push") {
   kj::EventLoop loop;
   kj::WaitScope scope(loop);
   size_t window = 2;

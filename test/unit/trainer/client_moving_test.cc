@@ -16,7 +16,7 @@ using namespace testing;
 
 const ModelSpec kModel{"m", {{"w", DType::f32, {16}}}, {{"ids", 2, {}}}};
 
-/// What some daemons do in a move. Shared by the clients of one thread.
+/// The daemons of a move. Shared by the clients of one thread.
 struct Daemons {
   FakeDaemon daemon;
   uint32_t count = 1;
@@ -26,10 +26,10 @@ struct Daemons {
   int asides = 0, openAtAside = 0;
   std::vector<Version> basis;  // of the newest push
   MovedFrom from;
-  DaemonPlaces movedTo;                                // as who observes is told
-  std::vector<std::chrono::milliseconds> askedWithin;  // how long for
+  DaemonPlaces movedTo;                                // what an observer receives
+  std::vector<std::chrono::milliseconds> askedWithin;  // for how long
   std::optional<Error> pullFails;
-  int observed = 0, refusals = 0;             // of who observes; how many more there will be
+  int observed = 0, refusals = 0;             // by observers; the number still to come
   bool takesDevice = true, onDevice = false;  // the memory of a CUDA device
   std::vector<std::string> log;
 };
@@ -94,7 +94,7 @@ class FakeMovable final : public MovableClient {
   Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override {
     const auto dealt = client_.takeSamples(request);
-    // A daemon that is about to give its model away has nobody wait.
+    // A daemon that is about to move its model lets no trainer wait.
     if (dealt.ok() && dealt->what == DealtSamples::What::nothingNow) daemons_.asks = true;
     return dealt;
   }
@@ -111,7 +111,8 @@ class FakeMovable final : public MovableClient {
   FakeClient client_;
 };
 
-/// A client of `old`, of which the model may move to `now`; `told` has what it says of that. They outlive it.
+/// A client of `old`, whose model may move to `now`; `told` has the daemon's reports of that. They outlive
+/// it.
 std::unique_ptr<MovingClient> clientOf(Daemons& old, Daemons& now, std::vector<std::string>& told) {
   return std::make_unique<MovingClient>(
       std::make_unique<FakeMovable>(old),
@@ -123,7 +124,7 @@ std::unique_ptr<MovingClient> clientOf(Daemons& old, Daemons& now, std::vector<s
       std::chrono::seconds(30), [&told](const ClientEvent& event) { told.push_back(event.line); });
 }
 
-/// A trainer at `old`, of which the model may move to `now`. Owned by one thread.
+/// A trainer at `old`, whose model may move to `now`. Owned by one thread.
 struct Trainer {
   Trainer() {
     now.count = 2;
@@ -146,7 +147,7 @@ struct Trainer {
   std::unique_ptr<MovingClient> client;
 };
 
-TEST_CASE("MovingClient: goes on at other daemons with the next pull, when all that it sent is answered") {
+TEST_CASE("MovingClient: continues at other daemons with the next pull, once everything sent is answered") {
   Trainer trainer;
   trainer.old.daemon.isSlow = true;
   const auto pulled = trainer.client->pull(trainer.values).wait();
@@ -171,7 +172,7 @@ TEST_CASE("MovingClient: goes on at other daemons with the next pull, when all t
   CHECK(trainer.client->bytesPulled() == 10);
 }
 
-TEST_CASE("MovingClient: stays where the move is given up, and moves not between a pull and its push") {
+TEST_CASE("MovingClient: stays if the move is abandoned, and does not move between a pull and its push") {
   Trainer trainer;
   const auto pulled = trainer.client->pull(trainer.values).wait();
   PSD_REQUIRE_OK(pulled);
@@ -195,7 +196,7 @@ TEST_CASE("MovingClient: a gradient from before the move counts from the oldest 
   CHECK(trainer.now.basis == std::vector<Version>(3, Version{4}));
 }
 
-TEST_CASE("MovingClient: rows that were divided before the move travel as the daemons of now divide them") {
+TEST_CASE("MovingClient: rows divided before the move are sent as the new daemons divide them") {
   Trainer trainer;
   RowBatch rows = trainer.client->makeRowBatch();
   std::vector<uint64_t> ids;
@@ -226,7 +227,7 @@ TEST_CASE("MovingClient: rows that were divided before the move travel as the da
   CHECK(right);
 }
 
-TEST_CASE("MovingClient: where it cannot join the other daemons all its calls say so") {
+TEST_CASE("MovingClient: if it cannot join the other daemons all its calls fail with that") {
   Trainer trainer;
   trainer.moves();
   trainer.now.daemon.modelSignature = 1;  // another model
@@ -237,7 +238,7 @@ TEST_CASE("MovingClient: where it cannot join the other daemons all its calls sa
   CHECK_FALSE(trainer.client->leave().ok());
 }
 
-TEST_CASE("MovingClient: arrays in the memory of a device are taken for that after a move, or it fails") {
+TEST_CASE("MovingClient: arrays in device memory keep working after a move, or it fails") {
   for (const bool takes : {true, false}) {
     Trainer trainer;
     REQUIRE(trainer.client->useDeviceMemory());
@@ -256,7 +257,7 @@ TEST_CASE("MovingClient: arrays in the memory of a device are taken for that aft
   CHECK_FALSE(trainer.now.onDevice);
 }
 
-TEST_CASE("MovingClient: who waits for samples steps aside, and asks again") {
+TEST_CASE("MovingClient: a trainer that waits for samples quiesces, and asks again") {
   Trainer trainer;
   trainer.moves();
   trainer.old.asks = false;
@@ -269,7 +270,7 @@ TEST_CASE("MovingClient: who waits for samples steps aside, and asks again") {
   CHECK(trainer.old.asides == 1);
 }
 
-/// Who observes at `old`, of which the model may move to `now`. Owned by one thread.
+/// An observer at `old`, whose model may move to `now`. Owned by one thread.
 struct Reader {
   Reader() {
     old.daemon.values.assign(16, 1.f);
@@ -289,7 +290,7 @@ struct Reader {
   std::unique_ptr<MovingClient> client;
 };
 
-TEST_CASE("MovingClient: who observes goes on at other daemons, with the first call after the move") {
+TEST_CASE("MovingClient: an observer continues at other daemons, with the first call after the move") {
   Reader reader;
   RowBatch rows = reader.client->makeRowBatch();
   const std::vector<uint64_t> ids{3, 4, 5};
@@ -299,14 +300,14 @@ TEST_CASE("MovingClient: who observes goes on at other daemons, with the first c
   CHECK(reader.client->view().size() == 16);
   reader.moves();
   reader.now.daemon.rows[{0, 4}] = {7.f, 8.f};
-  reader.now.refusals = 2;  // until they have heard that the move is done
+  reader.now.refusals = 2;  // until they know that the move is done
   CHECK(reader.client->view().empty());
   PSD_REQUIRE_OK(reader.client->pull(reader.values, &rows).wait());
   CHECK(reader.readsNew());
   CHECK((rows.rows(0)[2 * rows.places(0)[1]] == 7.f));
   CHECK(reader.client->view().size() == 16);
   CHECK(reader.now.observed == 1);
-  CHECK(reader.client->bytesPulled() == 5 + 5);  // refused attempts do not count
+  CHECK(reader.client->bytesPulled() == 5 + 5);  // rejected attempts do not count
   REQUIRE(reader.told.size() == 1);
   CHECK(reader.told.front().find("the model has moved to tcp://new:1 tcp://new:2, and so has this reader") ==
         0);
@@ -314,7 +315,7 @@ TEST_CASE("MovingClient: who observes goes on at other daemons, with the first c
   CHECK(reader.told.size() == 1);
 }
 
-TEST_CASE("MovingClient: who observes has a call that the end of a daemon came upon made at the new ones") {
+TEST_CASE("MovingClient: an observer's call interrupted by a daemon's end is repeated at the new ones") {
   for (const auto code : {ErrorCode::unavailable, ErrorCode::shuttingDown}) {
     Reader reader;
     reader.old.pullFails = Error{code, "the daemon has ended"};
@@ -325,12 +326,12 @@ TEST_CASE("MovingClient: who observes has a call that the end of a daemon came u
     CHECK(reader.readsNew());
     PSD_REQUIRE_OK(other.wait());
     CHECK(reader.told.size() == 1);
-    // Who was refused may not have been told why yet.
+    // A rejected observer may not know the reason yet.
     CHECK((reader.old.askedWithin.back().count() > 0) == (code == ErrorCode::shuttingDown));
   }
 }
 
-TEST_CASE("MovingClient: where no model has moved who observes is told the error, once") {
+TEST_CASE("MovingClient: if no model has moved an observer receives the error, once") {
   for (const auto code : {ErrorCode::unavailable, ErrorCode::shuttingDown, ErrorCode::notReady}) {
     Reader reader;
     reader.old.pullFails = Error{code, "as it is"};
@@ -339,7 +340,7 @@ TEST_CASE("MovingClient: where no model has moved who observes is told the error
   }
   Reader reader;
   reader.moves();
-  reader.now.daemon.values.clear();  // nobody can observe there
+  reader.now.daemon.values.clear();  // observers are rejected there
   const auto pulled = reader.client->pull(reader.values).wait();
   CHECK(pulled.message().find("the model has moved to tcp://new:1 tcp://new:2: ") == 0);
   CHECK(reader.client->pull(reader.values).wait().message() == pulled.message());

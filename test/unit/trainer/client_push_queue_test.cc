@@ -16,14 +16,14 @@ namespace {
 
 using testing::Random;
 
-/// What was sent: a step and the index of a slice.
+/// A sent slice: a step and the index of the slice.
 using Sent = std::pair<uint64_t, size_t>;
 
-/// A daemon that answers when told to. Owned by one thread.
+/// A daemon that answers on request. Owned by one thread.
 struct ManualDaemon {
   explicit ManualDaemon(uint32_t window) : window(window) {}
 
-  /// Begins a push, some of whose slices are ready; its result appears in `results` when it is there.
+  /// Starts a push with some ready slices; its result is added to `results`.
   void begin(uint64_t step, size_t slices, const std::vector<size_t>& readyAtOnce = {}) {
     auto done = queue.add(Step{step}, slices, window, [this, step](size_t slice) {
       sent.emplace_back(step, slice);
@@ -81,7 +81,7 @@ TEST_CASE("slices of a push are sent as they become ready, within the window") {
   PSD_REQUIRE_OK(daemon.results.at(1));
 }
 
-TEST_CASE("a later push waits until the one before has sent everything, not until it is answered") {
+TEST_CASE("a later push waits until the previous one has sent everything, not until it is answered") {
   ManualDaemon daemon(4);
   daemon.begin(1, 2);
   daemon.begin(2, 1, {0});
@@ -95,7 +95,7 @@ TEST_CASE("a later push waits until the one before has sent everything, not unti
   CHECK(daemon.results.count(1) == 0);
 }
 
-TEST_CASE("after a refusal the push sends nothing more, is done when all is answered, and the next goes on") {
+TEST_CASE("after a rejection the push sends no more, is done when all is answered, and the next continues") {
   ManualDaemon daemon(2);
   daemon.begin(1, 4, {0, 1, 2});
   daemon.begin(2, 1, {0});
@@ -109,7 +109,7 @@ TEST_CASE("after a refusal the push sends nothing more, is done when all is answ
   PSD_REQUIRE_OK(daemon.results.at(2));
 }
 
-TEST_CASE("a push given up lets the next one send, and what was sent is waited for") {
+TEST_CASE("an abandoned push lets the next one send, and its sent slices are waited for") {
   ManualDaemon daemon(4);
   daemon.begin(1, 3, {0});
   daemon.begin(2, 1, {0});
@@ -122,7 +122,7 @@ TEST_CASE("a push given up lets the next one send, and what was sent is waited f
   daemon.begin(3, 1);
   daemon.queue.giveUp(Step{3});
   daemon.settle();
-  CHECK(daemon.results.count(3) == 1);  // nothing was sent: done at once
+  CHECK(daemon.results.count(3) == 1);  // nothing was sent: done immediately
 }
 
 TEST_CASE("a broken connection ends every push that has sent something") {
@@ -135,7 +135,7 @@ TEST_CASE("a broken connection ends every push that has sent something") {
   CHECK(daemon.results.at(2).message() == "gone");
 }
 
-TEST_CASE("a step that is under way is not begun again") {
+TEST_CASE("a step in flight is not started again") {
   ManualDaemon daemon(1);
   daemon.begin(1, 1);
   daemon.begin(1, 1);

@@ -1,4 +1,4 @@
-// What is sent of reports that come while the one before is not answered.
+// Reports that are made while the previous one is not answered.
 
 #include <map>
 #include <string>
@@ -19,7 +19,7 @@ struct Sent {
   bool operator==(const Sent&) const = default;
 };
 
-/// A queue whose daemon answers when the test says so.
+/// A queue whose daemon answers when the test requests it.
 struct Reporting {
   kj::EventLoop loop;
   kj::WaitScope scope{loop};
@@ -45,7 +45,7 @@ struct Reporting {
   }
 };
 
-TEST_CASE("A report waits for the answer of the one before, and one that comes meanwhile joins it") {
+TEST_CASE("A report waits for the answer of the previous one, and one made meanwhile is merged into it") {
   Reporting reporting;
   reporting.add(7, {{"pace", 100}});
   reporting.add(7, {{"loss", 0.5}});
@@ -66,7 +66,7 @@ TEST_CASE("A report waits for the answer of the one before, and one that comes m
   CHECK(reporting.sent[2] == Sent{10, {{"loss", 0.125}}});
 }
 
-TEST_CASE("What waits is never more than one report may have, and its newest values are kept") {
+TEST_CASE("Waiting values never exceed one report's maximum, and the newest are kept") {
   Reporting reporting;
   reporting.add(0, {});
   const auto name = [](size_t i) { return "value" + std::to_string(i); };
@@ -82,7 +82,7 @@ TEST_CASE("What waits is never more than one report may have, and its newest val
     CHECK(merged.values.contains(name(i)));
 }
 
-TEST_CASE("Nothing more is sent once a report has failed") {
+TEST_CASE("No more reports are sent once one has failed") {
   Reporting reporting;
   reporting.add(1, {{"loss", 1}});
   reporting.add(2, {{"loss", 2}});

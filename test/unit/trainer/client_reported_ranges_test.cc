@@ -7,7 +7,7 @@ namespace psd::client_reported_ranges_test {
 
 using Ends = std::map<uint64_t, uint64_t>;
 
-TEST_CASE("ranges that touch are one, in whatever order they are reported") {
+TEST_CASE("adjacent ranges are merged, in any order of reports") {
   ReportedRanges ranges;
   CHECK(ranges.add(10, 5));
   CHECK(ranges.add(20, 5));
@@ -19,7 +19,7 @@ TEST_CASE("ranges that touch are one, in whatever order they are reported") {
   CHECK(ranges.ends() == Ends{{0, 25}});
 }
 
-TEST_CASE("an element that is reported again is told of, and changes nothing") {
+TEST_CASE("an element that is reported twice is an error, and changes nothing") {
   ReportedRanges ranges;
   CHECK(ranges.add(10, 10));
   for (const auto& [begin, count] : Ends{{10, 10}, {5, 6}, {19, 1}, {12, 2}, {0, 100}}) {

@@ -17,7 +17,7 @@ bool isBroken(kj::Promise<Place> promise, kj::WaitScope& scope) {
       .wait(scope);
 }
 
-TEST_CASE("the places of a ring lie behind each other, and the one given back last is taken first") {
+TEST_CASE("the places of a ring are consecutive, and the one returned last is taken first") {
   RingPlaces places(256, 64, 3);
   Place first = places.take(), second = places.take(), third = places.take();
   CHECK(first.at() == 256);
@@ -31,7 +31,7 @@ TEST_CASE("the places of a ring lie behind each other, and the one given back la
   third.giveBack();
 }
 
-TEST_CASE("who waits for a place gets one in turn, and who has gone is passed over") {
+TEST_CASE("waiters for a place are served in order, and cancelled ones are skipped") {
   auto io = kj::setupAsyncIo();
   RingPlaces places(0, 64, 1);
   Place only = places.take();
@@ -49,7 +49,7 @@ TEST_CASE("who waits for a place gets one in turn, and who has gone is passed ov
   last.giveBack();
 }
 
-TEST_CASE("a place of which no answer came is never taken again, nor any other of its ring") {
+TEST_CASE("a place without an answer is never taken again, nor any other of its ring") {
   auto io = kj::setupAsyncIo();
   RingPlaces places(0, 64, 2);
   std::optional<Place> asked(places.take());

@@ -50,7 +50,7 @@ std::map<std::tuple<uint32_t, uint32_t, uint64_t>, int> rowsOf(const std::vector
 
 }  // namespace
 
-TEST_CASE("blocks of a ring do not overlap, begin at multiples of 64 and are used again") {
+TEST_CASE("blocks of a ring do not overlap, start at multiples of 64 and are reused") {
   const auto ring = ringOf(128, 1024);
   std::vector<std::shared_ptr<float>> blocks;
   for (int i = 0; i < 4; i++) blocks.push_back(ring->take(200));  // each takes 256
@@ -66,21 +66,21 @@ TEST_CASE("blocks of a ring do not overlap, begin at multiples of 64 and are use
   CHECK(ring->take(1024) != nullptr);
 }
 
-TEST_CASE("what lies in a ring is told from what does not") {
+TEST_CASE("memory in a ring is distinguished from other memory") {
   const auto ring = ringOf(128, 1024);
   const auto block = ring->take(1024);
   CHECK(ring->placeOf({block.get(), 256}) == 128);
   CHECK(ring->placeOf({block.get() + 16, 240}) == 192);
-  CHECK_FALSE(ring->placeOf({block.get() + 1, 16}));    // at no multiple of 64
+  CHECK_FALSE(ring->placeOf({block.get() + 1, 16}));    // not a multiple of 64
   CHECK_FALSE(ring->placeOf({block.get(), 257}));       // beyond its end
-  CHECK_FALSE(ring->placeOf({block.get() - 16, 16}));   // before its begin
+  CHECK_FALSE(ring->placeOf({block.get() - 16, 16}));   // before its start
   CHECK_FALSE(ring->placeOf({block.get() + 256, 16}));  // behind it
   const std::vector<float> elsewhere(16);
   CHECK_FALSE(ring->placeOf(elsewhere));
   CHECK_FALSE(ring->placeOf({}));
 }
 
-TEST_CASE("a batch lies in the ring while there is one with room, and its values leave one that is gone") {
+TEST_CASE("a batch is in the ring while there is one with space, and its values leave one that is gone") {
   const auto memory = std::make_shared<RowMemory>();
   RowBatch batch(kTables, 1, memory);
   const std::vector<uint64_t> ids = {1, 2, 3, 4};
@@ -96,7 +96,7 @@ TEST_CASE("a batch lies in the ring while there is one with room, and its values
   first->close();
   batch.leaveLostMemory();
   CHECK_FALSE(first->placeOf(batch.rows(0)));
-  CHECK(std::ranges::count(batch.gradients(2), 3.f) == 4);  // these stay, with what they are
+  CHECK(std::ranges::count(batch.gradients(2), 3.f) == 4);  // these stay, with their values
   const auto second = ringOf(0, 1 << 10);
   memory->use(second);
   batch.make(features);
@@ -107,7 +107,7 @@ TEST_CASE("a batch lies in the ring while there is one with room, and its values
   for (size_t i = 0; i < different.size(); i++) different[i] = i;
   const RowBatch::Feature large[] = {{0, different}};
   batch.make(large);
-  CHECK_FALSE(second->placeOf(batch.rows(0)));  // no room
+  CHECK_FALSE(second->placeOf(batch.rows(0)));  // no space
   CHECK(std::ranges::count(batch.gradients(0), 0.f) == 16'000);
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("slices have every row once, in its shard, whether or not the batch is
       CHECK(slice.values + slice.count * kRowIdFloats + slice.pieces.size() * kRowRunFloats <= 640);
     }
     for (const RowSlice& slice : slices) CHECK(slice.total == firsts[slice.shard.value]);
-    // Each id leads to its row.
+    // Each id maps to its row.
     for (size_t i = 0; i < b.size(); i++) {
       CHECK(batch.ids(0)[static_cast<size_t>(batch.places(2)[i])] == b[i]);
       CHECK(batch.ids(1)[static_cast<size_t>(batch.places(1)[i])] == b[i]);
@@ -143,7 +143,7 @@ TEST_CASE("slices have every row once, in its shard, whether or not the batch is
   }
 }
 
-TEST_CASE("rows of a slice are neighbours where a batch has them in the order of its shards") {
+TEST_CASE("rows of a slice are contiguous if a batch has them in the order of its shards") {
   Random random(6);
   const std::vector<uint64_t> ids = testing::mixedIds(400, random);
   const auto neighbouring = [&](uint32_t batchShards, const std::vector<RowBatch::Feature>& features) {
@@ -161,7 +161,7 @@ TEST_CASE("rows of a slice are neighbours where a batch has them in the order of
   CHECK_FALSE(neighbouring(3, {{0, ids}, {1, ids}}));
 }
 
-TEST_CASE("each of several daemons gets its rows, where they lie in the batch of all") {
+TEST_CASE("each of several daemons gets its rows, in place in the common batch") {
   constexpr uint32_t kDaemons = 3, kShards = 4;
   RowBatch batch(kTables, kShards, nullptr, kDaemons);
   std::vector<uint64_t> ids;

@@ -13,7 +13,7 @@ constexpr uint64_t kElements = 1'000'000;  // eight pieces
 constexpr uint64_t kVersionsAt = kElements * sizeof(float), kVersionStep = 64,
                    kReadableAt = kVersionsAt + 128;
 
-/// Two shards at the versions 5 and 7, each value its place.
+/// Two shards at the versions 5 and 7, each value its position.
 std::shared_ptr<const SharedModel> sharedModel() {
   const auto memory = SharedMemory::create("a-test", kReadableAt + 64, SharedAccess::readOnly);
   PSD_REQUIRE_OK(memory);

@@ -63,7 +63,7 @@ TEST_CASE("slices cover every shard in order, within bounds and on the grain") {
       }
       REQUIRE(offset == shard.count);
       if (pieces > 1) REQUIRE(least == largest);  // only the last may be smaller
-      // No more pieces than a cut into the largest grains that fit would need.
+      // No more pieces than a cut into the largest possible grains would need.
       const uint64_t whole = bound / kGrain * kGrain;
       REQUIRE(pieces == (shard.count + whole - 1) / whole);
     }

@@ -12,8 +12,8 @@ namespace {
 
 using testing::Random;
 
-/// A daemon that answers when told to. No system is behind the event loop: a wait for what never comes fails
-/// at once. Owned by one thread.
+/// A daemon that answers on request. The event loop has no system behind it: a wait for what never happens
+/// fails immediately. Owned by one thread.
 struct ManualDaemon {
   explicit ManualDaemon(size_t slices) : slices(cutIntoSlices(ShardPlan::make(slices * 16, 1), 16)) {}
 
@@ -62,7 +62,7 @@ TEST_CASE("slices are sent in order, each as a place becomes free") {
   PSD_REQUIRE_OK(done.wait(daemon.scope));
 }
 
-TEST_CASE("nothing to send is done at once") {
+TEST_CASE("with nothing to send it is done immediately") {
   ManualDaemon daemon(1);
   daemon.slices.clear();
   PSD_REQUIRE_OK(daemon.begin(4).wait(daemon.scope));
@@ -81,7 +81,7 @@ TEST_CASE("a window of 0 sends one by one") {
   CHECK(daemon.mostOpen == 1);
 }
 
-TEST_CASE("a window larger than the work sends all at once") {
+TEST_CASE("a window larger than the work sends all immediately") {
   ManualDaemon daemon(3);
   auto done = daemon.begin(100);
   daemon.settle();
@@ -130,7 +130,7 @@ TEST_CASE("any order of answers keeps order, bound and count") {
   }
 }
 
-TEST_CASE("many answers that are there at once do not grow the stack") {
+TEST_CASE("many simultaneous answers do not grow the stack") {
   kj::EventLoop loop;
   kj::WaitScope scope(loop);
   const auto slices = cutIntoSlices(ShardPlan::make(200'000 * 16, 1), 16);

@@ -27,7 +27,7 @@ Result<Command> parse(std::vector<const char*> arguments,
       kCores);
 }
 
-/// "train --server tcp://h:1 --data d" and what a test adds.
+/// "train --server tcp://h:1 --data d" and the flags that a test adds.
 Result<Command> parseTrain(const std::vector<const char*>& more,
                            const std::map<std::string, std::string>& variables = {}) {
   std::vector<const char*> arguments{"train", "--server", "tcp://h:1", "--data", "d"};
@@ -67,7 +67,7 @@ TEST_CASE("train's defaults") {
   CHECK(command.metricsFile.empty());
 }
 
-TEST_CASE("every train flag arrives") {
+TEST_CASE("every train flag is parsed") {
   const TrainCommand command = train({"--server",
                                       "unix:///s",
                                       "--rank",
@@ -130,7 +130,7 @@ TEST_CASE("every train flag arrives") {
   CHECK(chosen.batchSize == 48);
 }
 
-TEST_CASE("how values travel is said where one trains") {
+TEST_CASE("transport flags belong to the commands that train") {
   const ClientOptions usual = train({}).common.client,
                       said = train({"--chunk", "64K", "--window", "7"}).common.client;
   CHECK(usual.window == 0);  // which grows
@@ -143,7 +143,7 @@ TEST_CASE("how values travel is said where one trains") {
   }
 }
 
-TEST_CASE("several connections, where one trains or moves values") {
+TEST_CASE("several connections, for commands that train or move values") {
   CHECK(train({"--connections", "3"}).common.client.connections == 3);
   CHECK(train({}).common.client.spin == std::chrono::microseconds(0));
   CHECK(train({"--spin", "50"}).common.client.spin == std::chrono::microseconds(50));
@@ -160,13 +160,13 @@ TEST_CASE("several connections, where one trains or moves values") {
   }
 }
 
-TEST_CASE("the cores are shared among the trainers of a machine") {
+TEST_CASE("the cores are divided among the trainers of a machine") {
   CHECK(train({"--rank", "0", "--world-size", "4"}).common.threads == 2);
   CHECK(train({"--rank", "0", "--world-size", "100"}).common.threads == 1);
   CHECK(train({}, {{"RANK", "3"}, {"WORLD_SIZE", "16"}, {"LOCAL_WORLD_SIZE", "2"}}).common.threads == 4);
 }
 
-TEST_CASE("eval goes on where it is told how often") {
+TEST_CASE("eval repeats with --every") {
   const auto command =
       parse({"eval", "--server", "tcp://h:2", "--data", "d", "--every", "0.25", "--metrics", "m"});
   PSD_REQUIRE_OK(command);
@@ -180,7 +180,7 @@ TEST_CASE("eval goes on where it is told how often") {
              Contains("--every"));
 }
 
-TEST_CASE("bridge reads how to reach both daemons") {
+TEST_CASE("bridge parses the flags of both daemons") {
   const auto command = parse({"bridge", "--local", "unix:///a,unix:///b", "--server", "tcp://h:1", "--rank",
                               "2", "--state", "s", "--transport", "shm", "--retry-timeout", "7"},
                              {{"RANK", "5"}, {"WORLD_SIZE", "9"}});
@@ -208,7 +208,7 @@ TEST_CASE("bridge names what is missing or wrong") {
   CHECK_THAT(refusal({"--local", "nowhere://x"}), StartsWith("--local: address"));
   CHECK_THAT(refusal({"--local", "unix:///x", "--local-token-file", "/nowhere"}),
              StartsWith("--local-token-file: "));
-  CHECK_THAT(refusal({"--local", "unix:///a", "--server", "unix:///a"}), Contains("between two daemons"));
+  CHECK_THAT(refusal({"--local", "unix:///a", "--server", "unix:///a"}), Contains("connects two daemons"));
   CHECK_THAT(refusal({"--local", "tcp://a:1", "--transport", "shm"}), StartsWith("--transport: "));
   CHECK_THAT(refusal({"--local", "unix:///a"}), StartsWith("--rank is missing"));
   CHECK_THAT(refusal({"--local", "unix:///a", "--rank", "auto"}), StartsWith("--rank"));
@@ -216,7 +216,7 @@ TEST_CASE("bridge names what is missing or wrong") {
   CHECK_THAT(refusal({"--local", "unix:///a", "--connect-timeout", "1"}), Contains("--connect-timeout"));
 }
 
-TEST_CASE("simulate reads how many trainers take their turns, and in which order") {
+TEST_CASE("simulate parses the number of trainers and their order") {
   const auto command = parse({"simulate", "--data",       "d",      "--trainers",
                               "30",       "--schedule",   "seed:7", "--steps",
                               "90",       "--time",       "2.5",    "--score-every",
@@ -241,7 +241,7 @@ TEST_CASE("simulate reads how many trainers take their turns, and in which order
   CHECK(simulate.options.client.retryTimeout.count() == 0);
 }
 
-TEST_CASE("what simulate cannot do is told in one line") {
+TEST_CASE("settings that simulate does not support are rejected in one line") {
   const std::vector<std::pair<std::vector<const char*>, const char*>> cases{
       {{}, "--steps is missing"},
       {{"--steps", "0"}, "--steps: '0'"},
@@ -250,7 +250,7 @@ TEST_CASE("what simulate cannot do is told in one line") {
       {{"--steps", "1", "--schedule", "fast"}, "--schedule: 'fast' is not a schedule; expected round_robin"},
       {{"--steps", "1", "--schedule", "seed"}, "--schedule: 'seed' has no seed"},
       {{"--steps", "1", "--schedule", "seed:one"}, "has no seed"},
-      {{"--steps", "1", "--schedule", "straggler:factr=2"}, "'factr' is no option"},
+      {{"--steps", "1", "--schedule", "straggler:factr=2"}, "'factr' is not an option"},
       {{"--steps", "1", "--schedule", "straggler:factor=0.5"}, "factor must be"},
       {{"--steps", "1", "--byzantine", "5"}, "--byzantine: '5' is not a whole number from 0 to 4"},
       {{"--steps", "1", "--byzantine-deviation", "-1"}, "--byzantine-deviation: '-1'"},
@@ -282,7 +282,7 @@ TEST_CASE("eval has no rank, whatever the environment says") {
   CHECK(eval.common.threads == kCores);
 }
 
-TEST_CASE("every command says how values travel") {
+TEST_CASE("every command has the transport flags") {
   const auto transportOf = [](const std::vector<const char*>& arguments) {
     auto command = parse(arguments);
     PSD_REQUIRE_OK(command);
@@ -312,16 +312,17 @@ TEST_CASE("every command says how values travel") {
   }
 }
 
-TEST_CASE("what shared memory cannot do is refused before the daemon hears of it") {
-  CHECK_THAT(parseTrain({"--transport", "shm"}).message(),
-             Contains("--transport: memory is shared over Unix sockets only, so shm does not go with 'tcp:"));
+TEST_CASE("settings that shared memory does not support are rejected before the daemon is contacted") {
+  CHECK_THAT(
+      parseTrain({"--transport", "shm"}).message(),
+      Contains("--transport: memory is shared over Unix sockets only, so shm cannot be used with 'tcp:"));
   const std::vector<const char*> shared = {"train", "--server",    "unix:///s", "--data",
                                            "d",     "--transport", "shm"};
   auto none = shared, int8 = shared;
   none.insert(none.end(), {"--codec", "none"});
   int8.insert(int8.end(), {"--codec", "int8"});
   PSD_REQUIRE_OK(parse(none));
-  CHECK_THAT(parse(int8).message(), Contains("so shm does not go with --codec int8"));
+  CHECK_THAT(parse(int8).message(), Contains("so shm cannot be used with --codec int8"));
 }
 
 TEST_CASE("both --version and --help print") {
@@ -356,7 +357,7 @@ TEST_CASE("bench rows: what is pulled and pushed") {
   }
 }
 
-TEST_CASE("bench refuses flags that the operation has no use for") {
+TEST_CASE("bench rejects flags that the operation does not use") {
   const auto problem = [](const char* operation, const char* flag, const char* value) {
     std::vector<const char*> arguments{"bench", operation, "--server", "tcp://h:1", flag};
     if (value != nullptr) arguments.push_back(value);
@@ -364,7 +365,7 @@ TEST_CASE("bench refuses flags that the operation has no use for") {
   };
   struct Case {
     const char *flag, *value;
-    std::vector<const char*> operations;  // that take it
+    std::vector<const char*> operations;  // that accept it
   };
   const std::vector<Case> cases = {
       {"--transport", "rpc", {"pull", "push", "pushpull", "train", "rows"}},
@@ -399,7 +400,7 @@ TEST_CASE("bench refuses flags that the operation has no use for") {
       INFO("bench " << operation << " " << flag);
       const bool takes = std::count(operations.begin(), operations.end(), operation) > 0;
       CHECK(problem(operation.c_str(), flag, value) ==
-            (takes ? "" : std::string(flag) + ": goes with bench " + text + ", not with " + operation));
+            (takes ? "" : std::string(flag) + ": is for bench " + text + ", not for " + operation));
     }
   }
   CHECK_THAT(problem("pul", "--batch-size", "8"), StartsWith("bench: 'pul' is not an operation"));

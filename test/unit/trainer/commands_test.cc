@@ -33,7 +33,7 @@ Connect connectAs(FakeDaemon& daemon) {
 
 Connect connectTo(FakeDaemon& daemon) { return connectAs<FakeClient>(daemon); }
 
-/// Fails the test: wrong input has to be found before the daemon is bothered.
+/// Fails the test: wrong input must be found before the daemon is contacted.
 Result<std::unique_ptr<Client>> mustNotConnect(const ClientOptions&) {
   FAIL("connected");
   return Error{};
@@ -80,7 +80,7 @@ TEST_CASE("train learns, leaves, and rank 0 scores the test set, and eval agrees
   CHECK(report["versions"] == nlohmann::json{26});
 }
 
-TEST_CASE("eval --every goes on until a signal, and each score is on the screen and in the file") {
+TEST_CASE("eval --every continues until a signal, and each score is on the screen and in the file") {
   FakeDaemon daemon;
   std::ostringstream out;
   PSD_REQUIRE_OK(runTrain(trainMlp(), connectTo(daemon), out, false));
@@ -101,7 +101,7 @@ TEST_CASE("eval --every goes on until a signal, and each score is on the screen 
   PSD_REQUIRE_OK(signal);
   CHECK(*signal == SIGTERM);
   CHECK_THAT(human.str(), Contains("s  version 26  loss ") && Contains("% on 100 synthetic images\n"));
-  CHECK(std::ranges::count(human.str(), '\n') == 2);  // the third was given up
+  CHECK(std::ranges::count(human.str(), '\n') == 2);  // the third was abandoned
 
   std::istringstream written(testing::readFile(command.metricsFile));
   double before = -1;
@@ -117,7 +117,7 @@ TEST_CASE("eval --every goes on until a signal, and each score is on the screen 
   CHECK(lines == 2);
 }
 
-TEST_CASE("eval --every is done when the daemon that it has scored is gone, and other errors are errors") {
+TEST_CASE("eval --every ends when the daemon that it has scored is gone, and other errors are errors") {
   FakeDaemon daemon;
   std::ostringstream trained;
   PSD_REQUIRE_OK(runTrain(trainMlp(), connectTo(daemon), trained, false));
@@ -145,14 +145,14 @@ TEST_CASE("eval --every is done when the daemon that it has scored is gone, and 
   CHECK(run(2, ErrorCode::modelMismatch).message() == "over");
 }
 
-TEST_CASE("another rank reports its loss and leaves the test set alone") {
+TEST_CASE("another rank reports its loss and does not read the test set") {
   FakeDaemon daemon;
   std::ostringstream out;
   PSD_REQUIRE_OK(runTrain(trainMlp(1, 2), connectTo(daemon), out, false));
   CHECK_THAT(out.str(), Contains("rank 1  done after 14 steps, 400 samples") && !Contains("test"));
 }
 
-TEST_CASE("metrics land in the file that --metrics names") {
+TEST_CASE("metrics are written to the file that --metrics names") {
   FakeDaemon daemon;
   const testing::TempDir folder;
   TrainCommand command = trainMlp();
@@ -163,7 +163,7 @@ TEST_CASE("metrics land in the file that --metrics names") {
   CHECK(std::count(written.begin(), written.end(), '\n') == 26);
 }
 
-TEST_CASE("a trainer that a refusal ends says goodbye, but none whose daemon ends") {
+TEST_CASE("a trainer ended by a rejection says goodbye, but not one whose daemon ends") {
   for (const auto& [code, goodbyes] : {std::pair{ErrorCode::nonFinite, 1},
                                        {ErrorCode::deadlineExceeded, 1},
                                        {ErrorCode::unavailable, 0},
@@ -218,7 +218,7 @@ TEST_CASE("a signal ends the wait for the final parameters like that for any oth
   CHECK_THAT(out.str(), Contains("stopped after 26 steps") && !Contains("test"));
 }
 
-TEST_CASE("a signal that comes with the goodbye leaves the test set alone") {
+TEST_CASE("a signal during the goodbye skips the test set") {
   FakeDaemon daemon;
   struct Interrupting : FakeClient {
     using FakeClient::FakeClient;
@@ -236,8 +236,8 @@ TEST_CASE("a signal that comes with the goodbye leaves the test set alone") {
 
 TEST_CASE("while the model is scored a signal ends the process") {
   struct sigaction before {};
-  sigaction(SIGTERM, nullptr, &before);  // Catch2 has a handler of its own
-  // Compares what SIGTERM does when the summary is written, just before the score.
+  sigaction(SIGTERM, nullptr, &before);  // Catch2 installs its own handler
+  // Checks the action of SIGTERM when the summary is written, just before the score.
   struct Watching : std::stringbuf {
     explicit Watching(void (*handler)(int)) : before(handler) {}
     int sync() override {
@@ -287,7 +287,7 @@ TEST_CASE("a failing trainer does not say goodbye as if it were done") {
   CHECK(daemon.left == 0);
 }
 
-TEST_CASE("wrong input is found before the daemon is bothered, and names the flag") {
+TEST_CASE("wrong input is found before the daemon is contacted, and names the flag") {
   TrainCommand command = trainMlp();
   std::string expected;
   SECTION("data") {
@@ -301,7 +301,7 @@ TEST_CASE("wrong input is found before the daemon is bothered, and names the fla
     command.common.data = folder.path();
     expected = "--data: ";
   }
-  SECTION("data that the model does not take") {
+  SECTION("data that the model does not accept") {
     command.common.model = "lstm_lm:embedding=2,hidden=2,vocabulary=9";
     expected =
         "column 'tokens' is not there; expected i64[any] below 9: the data (400 synthetic images) has image "
@@ -309,7 +309,7 @@ TEST_CASE("wrong input is found before the daemon is bothered, and names the fla
   }
   SECTION("an option of the model") {
     command.common.model = "lstm_lm:hiden=2";
-    expected = "--model: model 'lstm_lm': 'hiden' is no option of it; expected embedding, hidden";
+    expected = "--model: model 'lstm_lm': 'hiden' is not an option; expected embedding, hidden";
   }
   SECTION("model") {
     command.common.model = "mlpp";
@@ -334,7 +334,7 @@ TEST_CASE("wrong input is found before the daemon is bothered, and names the fla
   CHECK(out.str().empty());
 }
 
-TEST_CASE("signals are remembered and told of only while asked for") {
+TEST_CASE("signals are remembered and reported only while requested") {
   std::promise<int> told;
   std::promise<void> impatient;
   {

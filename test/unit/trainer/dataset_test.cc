@@ -18,7 +18,7 @@ using testing::idxBytes;
 using testing::TempDir;
 using testing::writeFile;
 
-/// A tiny valid set in a fresh folder, in which a test spoils one file.
+/// A tiny valid set in a fresh folder, of which a test damages one file.
 struct MnistFolder {
   MnistFolder() { testing::writeTinyMnist(folder, 12, 3); }
   std::string images() const { return folder.file("train-images-idx3-ubyte"); }
@@ -48,7 +48,7 @@ std::string pixelsOf(uint32_t images) { return std::string(images * 28 * 28, '\1
 
 }  // namespace
 
-TEST_CASE("a data set normalises pixels and keeps the order asked for") {
+TEST_CASE("a data set normalises pixels and keeps the requested order") {
   const MnistFolder mnist;
   const auto train = openMnist(mnist.folder.path(), Split::train);
   PSD_REQUIRE_OK(train);
@@ -85,14 +85,14 @@ TEST_CASE("gzip files read like plain ones") {
   CHECK(labelsOf(batch)[0] == 7);
 }
 
-TEST_CASE("a cut-off gzip file is named") {
+TEST_CASE("a truncated gzip file is named") {
   const MnistFolder mnist;
   testing::writeGzip(mnist.images() + ".gz", testing::readFile(mnist.images()));
   std::filesystem::remove(mnist.images());
   const std::string whole = testing::readFile(mnist.images() + ".gz");
   for (const size_t missing : {1, 10, 40}) {
     writeFile(mnist.images() + ".gz", whole.substr(0, whole.size() - missing));
-    CHECK_THAT(mnist.problem(), Contains("train-images-idx3-ubyte.gz") && Contains("cut-off gzip"));
+    CHECK_THAT(mnist.problem(), Contains("train-images-idx3-ubyte.gz") && Contains("truncated gzip"));
   }
 }
 
@@ -122,9 +122,9 @@ TEST_CASE("every malformed MNIST file gets one line that names it") {
     writeFile(mnist.images(), idxBytes({12, 28, 28}, pixelsOf(11)));
     CHECK_THAT(mnist.problem(), Contains("ends after 8624 of 9408 data bytes") && Contains("truncated"));
   }
-  SECTION("data beyond the announced end") {
+  SECTION("data beyond the declared end") {
     writeFile(mnist.images(), idxBytes({12, 28, 28}, pixelsOf(12) + "x"));
-    CHECK_THAT(mnist.problem(), Contains("goes on after the 9408 data bytes"));
+    CHECK_THAT(mnist.problem(), Contains("continues after the 9408 data bytes"));
   }
   SECTION("foreign magic") {
     writeFile(mnist.images(), "\x89PNG\r\n and so on, more than sixteen bytes");
@@ -134,7 +134,7 @@ TEST_CASE("every malformed MNIST file gets one line that names it") {
     writeFile(mnist.images(), testing::readFile(mnist.labels()));
     CHECK_THAT(mnist.problem(), Contains("begins with 0x00000801; expected 0x00000803"));
   }
-  SECTION("a header that lies about its size") {
+  SECTION("a header with a wrong size") {
     writeFile(mnist.images(), idxBytes({0xffffffff, 0xffffffff, 0xffffffff}, "x"));
     CHECK_THAT(mnist.problem(), Contains("announces more than 4294967296 bytes"));
   }
@@ -155,7 +155,7 @@ TEST_CASE("every malformed MNIST file gets one line that names it") {
     writeFile(mnist.labels(), idxBytes({12}, std::string(11, '\1') + '\x0a'));
     CHECK_THAT(mnist.problem(), Contains("label 10 at index 11; expected 0 to 9"));
   }
-  SECTION("a folder in place of a file") {
+  SECTION("a folder instead of a file") {
     std::filesystem::remove(mnist.images());
     std::filesystem::create_directory(mnist.images());
     CHECK_THAT(mnist.problem(), Contains("neither train-images-idx3-ubyte nor"));
@@ -175,7 +175,7 @@ TEST_CASE("the synthetic set is a pure function of its arguments") {
   CHECK(imagesOf(first) != imagesOf(second));
 }
 
-TEST_CASE("synthetic images lie nearest to their own class's mean, in both splits") {
+TEST_CASE("synthetic images are nearest to their own class's mean, in both splits") {
   const auto train = makeSynthetic(2000, Split::train, 3);
   const auto test = makeSynthetic(2000, Split::test, 3);
   REQUIRE(test->sampleCount() == 500);

@@ -1,4 +1,4 @@
-// What a user's own model declares, and types of columns as texts.
+// Declarations of a user's own model, and types of columns as texts.
 #include "trainer/task/declaration.h"
 
 #include "test/support/catch.h"
@@ -19,7 +19,7 @@ std::string problemOf(const std::string& json) {
 
 }  // namespace
 
-TEST_CASE("a column's type is read as it is written") {
+TEST_CASE("a column's type is parsed as printed") {
   for (const std::string text : {"f32", "f64[3]", "i32[any,2]", "i64 below 10", "u8[1,28,28] below 255",
                                  "i64[any] below 9223372036854775807"}) {
     const auto column = readColumn("x", text);
@@ -30,7 +30,7 @@ TEST_CASE("a column's type is read as it is written") {
                                  "i64 below 0", "i64 below", "i64 below 9223372036854775808", "i64below 3",
                                  "f32[3]x", "f32[4294967296]", "f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"}) {
     INFO(text);
-    CHECK_THAT(readColumn("x", text).message(), Contains("is no type of a column; expected f32"));
+    CHECK_THAT(readColumn("x", text).message(), Contains("is not a column type; expected f32"));
   }
 }
 
@@ -58,8 +58,7 @@ TEST_CASE("a declaration has columns, tables with the inputs of their rows, and 
   CHECK(read->metrics[4].kind == MetricKind::root);
 }
 
-TEST_CASE(
-    "a declaration says what a trainer computes of outputs, cross-entropy of the label if it does not") {
+TEST_CASE("a declaration states what a trainer computes of outputs, by default cross-entropy of the label") {
   const auto read = readDeclaration(
       R"({"columns": {"user": "i64", "rating": "f32"},
           "output_loss": {"kind": "squared_error", "output": "guess", "target": "rating", "penalty": "decay"}})",
@@ -79,23 +78,23 @@ TEST_CASE(
              Contains("output_loss.target: must be one of the columns, not 'y'"));
   CHECK_THAT(wrong(R"({"target": "x"})"), Contains("output_loss: cross_entropy has as its target x f32"));
   CHECK_THAT(wrong(R"({"kind": "binary_cross_entropy"})"), Contains("label i64; expected i64 below 2"));
-  CHECK_THAT(wrong(R"({"penalty": "p"})"), Contains("output_loss: the penalty 'p' goes with the name"));
+  CHECK_THAT(wrong(R"({"penalty": "p"})"), Contains("output_loss: the penalty 'p' requires the name"));
   CHECK_THAT(wrong(R"({"weight": 1})"), Contains("output_loss.weight: unknown key"));
 }
 
-TEST_CASE("what is wrong with a declaration is named by its place") {
+TEST_CASE("an error in a declaration is named by its place") {
   CHECK_THAT(problemOf("{"), Contains("line 1"));
   CHECK_THAT(problemOf("{}"), Contains("columns: must be an object"));
   CHECK_THAT(problemOf(R"({"columns": {}})"), Contains("columns: must name at least one column"));
   CHECK_THAT(problemOf(R"({"columns": {"x": "float"}, "metrics": {"m": "mean"}})"),
-             Contains("columns.x: 'float' is no type of a column"));
+             Contains("columns.x: 'float' is not a column type"));
   CHECK_THAT(problemOf(R"({"columns": {"x": 3}})"), Contains("columns.x"));
   CHECK_THAT(problemOf(R"({"columns": {"x": "f32"}, "colums": {}})"), Contains("colums: unknown key"));
   CHECK_THAT(problemOf(R"({"columns": {"x": "f32"}, "metrics": {"m": "sum"}})"),
              Contains("metrics.m") && Contains("mean"));
   for (const std::string name : {"loss", "samples", "a b", ""}) {
     CHECK_THAT(problemOf(R"({"columns": {"x": "f32"}, "metrics": {")" + name + R"(": "mean"}})"),
-               Contains("is no name of a metric"));
+               Contains("is not a metric name"));
   }
   const auto withTable = [](const std::string& table) {
     return R"({"columns": {"id": "i64", "x": "f32"}, "tables": {"t": )" + table + "}}";

@@ -49,7 +49,7 @@ TEST_CASE("torchrun's variables place a trainer") {
   CHECK(placement->localWorldSize == 4);
 }
 
-TEST_CASE("Slurm's variables place a trainer, torchrun's go before them") {
+TEST_CASE("Slurm's variables place a trainer, torchrun's take precedence") {
   auto placement = place({}, {}, {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "3"}});
   PSD_REQUIRE_OK(placement);
   CHECK(placement->rank == Rank{2});
@@ -87,7 +87,7 @@ TEST_CASE("an empty variable counts as not set") {
   CHECK(place({}, {}, {{"RANK", ""}, {"WORLD_SIZE", ""}})->worldSize == 1);
 }
 
-TEST_CASE("bad places name the flag or variable") {
+TEST_CASE("bad ranks name the flag or variable") {
   CHECK_THAT(place("2", "2", {}).message(),
              Contains("--rank: rank 2 is not below the world size 2 (--world-size)"));
   CHECK_THAT(place({}, {}, {{"RANK", "9"}, {"SLURM_NTASKS", "4"}}).message(),
@@ -119,8 +119,8 @@ TEST_CASE("bad addresses name the flag or variable") {
   CHECK_THAT(servers({}, {{"PSD_SERVER", "tcp://a:1,http://b"}}).message(),
              Contains("PSD_SERVER: ") && Contains("http://b"));
   CHECK_THAT(servers({","}, {}).message(), Contains("--server: address ','"));
-  CHECK_THAT(servers({"tcp://a:0"}, {}).message(), Contains("only good for listening"));
-  CHECK_THAT(servers({"tcp://*:5500"}, {}).message(), Contains("only good for listening"));
+  CHECK_THAT(servers({"tcp://a:0"}, {}).message(), Contains("an address to listen on"));
+  CHECK_THAT(servers({"tcp://*:5500"}, {}).message(), Contains("an address to listen on"));
 }
 
 }  // namespace psd::environment_test

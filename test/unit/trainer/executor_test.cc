@@ -1,4 +1,4 @@
-// The order of an executor's calls, its configuration, and what a trainer computes of its outputs.
+// The order of an executor's calls, its configuration, and what a trainer computes from its outputs.
 
 #include <algorithm>
 #include <cmath>
@@ -37,18 +37,17 @@ void add(Queue& queue, std::string name, int8_t priority, CallKind kind, int64_t
   queue.add({priority, kind, kStart + milliseconds(at), 0, std::move(name)});
 }
 
-/// The names in the order in which the calls are taken at that time; the queue is empty then.
+/// The names in the order in which the calls are taken at that time; empties the queue.
 std::string takeAll(Queue& queue, int64_t at = 0) {
   std::string order;
   for (const auto* call : queue.inOrder(kStart + milliseconds(at))) order += call->payload;
   std::string taken;
   while (!queue.empty()) taken += queue.take(kStart + milliseconds(at)).payload;
-  CHECK(taken == order);  // what the status shows is what happens
+  CHECK(taken == order);  // the status shows the actual order
   return taken;
 }
 
-TEST_CASE(
-    "A step of several contexts is from the oldest parameters of each shard, where all saw the same cut") {
+TEST_CASE("A step of several contexts is from the oldest parameters of each shard, if all saw the same cut") {
   const std::vector<Version> one{Version{5}, Version{2}}, two{Version{4}, Version{3}}, moved{Version{1}};
   const auto oldest = oldestOf({&one, &two});
   PSD_REQUIRE_OK(oldest);
@@ -60,7 +59,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Calls are taken by priority, then backward before forward, then as they came") {
+TEST_CASE("Calls are taken by priority, then backward before forward, then in order of arrival") {
   Queue queue(milliseconds(100));
   add(queue, "a", 0, CallKind::forward);
   add(queue, "b", 0, CallKind::backward);
@@ -71,7 +70,7 @@ TEST_CASE("Calls are taken by priority, then backward before forward, then as th
   CHECK(takeAll(queue) == "cbfade");
 }
 
-TEST_CASE("A call that waits rises by one for each `age`, so that none waits for ever") {
+TEST_CASE("A waiting call rises by one for each `age`, so that none starves") {
   Queue queue(milliseconds(100));
   add(queue, "old", -2, CallKind::forward, 0);
   add(queue, "new", 0, CallKind::backward, 250);
@@ -79,7 +78,7 @@ TEST_CASE("A call that waits rises by one for each `age`, so that none waits for
   add(queue, "old", -2, CallKind::forward, 0);
   add(queue, "new", 0, CallKind::backward, 250);
   CHECK(takeAll(queue, 300) == "oldnew");
-  // The most urgent calls without end do not hold up the least urgent one for ever.
+  // A continuous stream of the most urgent calls does not starve the least urgent one.
   add(queue, "low", -128, CallKind::forward, 0);
   int64_t now = 0;
   for (;; now += 100) {
@@ -92,7 +91,7 @@ TEST_CASE("A call that waits rises by one for each `age`, so that none waits for
 
 Result<ExecutorConfig> read(Json json) { return readExecutorConfig(json); }
 
-TEST_CASE("An executor's configuration has defaults for all, and is complete once it was read") {
+TEST_CASE("An executor's configuration has defaults for all keys, and is complete once it was read") {
   Json json = Json::object();
   const auto config = readExecutorConfig(json);
   PSD_REQUIRE_OK(config);
@@ -117,7 +116,7 @@ TEST_CASE("An executor's configuration has defaults for all, and is complete onc
   CHECK(read({{"server", {"unix:///a.sock", "tcp://b:1"}}})->servers.size() == 2);
 }
 
-/// The devices of a configuration's stages on a machine with so many CUDA devices; else the error.
+/// The devices of a configuration's stages on a machine with `cudaDevices` CUDA devices; else the error.
 std::string placesOn(int cudaDevices, Json json) {
   const auto config = read(std::move(json));
   PSD_REQUIRE_OK(config);
@@ -135,7 +134,7 @@ std::string placesOn(int cudaDevices, Json json) {
   return places;
 }
 
-TEST_CASE("Each stage is where it says, or where the module is, and auto is the CPU for live weights") {
+TEST_CASE("Each stage is on its configured device, or its module's, and auto is the CPU for live weights") {
   const Json second = {{"layer", "fc2"}, {"device", "cuda:1"}};
   const Json stages = Json::array({"fc1", second});
   CHECK(placesOn(0, Json::object()) == "cpu");
@@ -153,7 +152,7 @@ TEST_CASE("Each stage is where it says, or where the module is, and auto is the 
   CHECK(json["stages"] == Json::array({Json{{"layer", "fc1"}, {"device", "cpu"}}, second}));
 }
 
-TEST_CASE("A wrong configuration of an executor is refused by one line with the key") {
+TEST_CASE("A wrong configuration of an executor is rejected by one line with the key") {
   const auto [json, words] = GENERATE(table<Json, std::string>({
       {Json{{"wokers", 2}}, "wokers: unknown key; did you mean 'workers'?"},
       {Json{{"workers", 0}}, "workers"},
@@ -194,18 +193,17 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
   CHECK(config.message().find(words) != std::string::npos);
 }
 
-TEST_CASE(
-    "What an executor tells Prometheus has a line of help for each metric, and labels that are escaped") {
+TEST_CASE("An executor's exposition for Prometheus has a help line for each metric, and escapes labels") {
   ExecutorStatus status;
   status.module = "a\"b\\c";
   status.weights = "live";
   status.devices = {"cuda:0", "cpu"};
   status.trainers.push_back(
       {.rank = 3, .peer = "p", .contexts = 2, .forwards = 7, .steps = 5, .staleness = 1, .rows = 40});
-  // The connection of rank 3 from before is still there.
+  // Rank 3's previous connection still exists.
   status.trainers.push_back(
       {.rank = 3, .peer = "q", .contexts = 1, .forwards = 2, .steps = 2, .staleness = 0, .rows = 2});
-  status.trainers.push_back({.joined = false, .peer = "r"});  // the daemon is to say which rank it is
+  status.trainers.push_back({.joined = false, .peer = "r"});  // the daemon assigns its rank
   status.passes.waiting.push_back({{.kind = CallKind::backward}, 0.25});
   auto& backward = status.passes.kinds[1];
   backward.waited.add(0.0007);
@@ -231,7 +229,7 @@ TEST_CASE(
   CHECK(text.find(R"({rank="0"})") == std::string::npos);
 }
 
-TEST_CASE("Arrays that nobody holds give their bytes back, though their versions are remembered") {
+TEST_CASE("Unreferenced arrays free their bytes, though their versions are remembered") {
   constexpr uint64_t kElements = 1024, kBytes = kElements * sizeof(float);
   const auto budget = ByteBudget::make(4 * kBytes);
   FloatArrays arrays(kElements, budget);
@@ -255,7 +253,7 @@ TEST_CASE("Arrays that nobody holds give their bytes back, though their versions
     }
     CHECK(!arrays.take().ok());
   }
-  CHECK(budget->used() == 4 * kBytes);  // arrays that wait to be used again count
+  CHECK(budget->used() == 4 * kBytes);  // arrays kept for reuse count
   PSD_REQUIRE_OK(arrays.lease(3 * kBytes, "inputs"));
   CHECK(budget->used() == kBytes);
   const auto never = arrays.lease(4 * kBytes + 1, "inputs");
@@ -266,7 +264,7 @@ TEST_CASE("Arrays that nobody holds give their bytes back, though their versions
   CHECK(tooMuch.message().find("inputs take another 12") != std::string::npos);
 }
 
-TEST_CASE("The models that are listed as executable are those of the list that give outputs") {
+TEST_CASE("The models listed as executable are those of the list that have outputs") {
   std::vector<std::string_view> executable;
   for (const ModelEntry& entry : modelList()) {
     const auto choice = chooseModel(entry.name);
@@ -321,7 +319,7 @@ TEST_CASE("Cross-entropy and its gradient are those of the softmax, of logits an
   CHECK(std::abs(score->loss() - ((std::log(sum) - 3) + 1000) / 2) < 1e-6);
 }
 
-TEST_CASE("Cross-entropy refuses what are no scores of classes") {
+TEST_CASE("Cross-entropy rejects outputs that are not scores of classes") {
   const auto refused = [labels = labelled({0, 1})](const std::vector<NamedTensor>& outputs) {
     return !computeLoss({}, outputs, labels).ok();
   };
@@ -355,13 +353,13 @@ TEST_CASE("The squared error, its gradient and its root are those of the numbers
   CHECK(score->loss() == result->loss);
   CHECK(score->value("rmse") == std::sqrt(2.5));
 
-  CHECK(!computeLoss(loss, {outputs[0]}, truth).ok());  // the penalty is not there
+  CHECK(!computeLoss(loss, {outputs[0]}, truth).ok());  // the penalty is missing
   CHECK(!computeLoss(loss, {outputs[0], named("penalty", {1})}, truth).ok());
   CHECK(!computeLoss(loss, {named("guess", {1, 2, 3}), outputs[1]}, truth).ok());
   CHECK(!computeLoss(loss, outputs, labelled({1, 2})).ok());
 }
 
-TEST_CASE("The cross-entropy of 0 and 1, its gradient and the AUC are those of the odds, however large") {
+TEST_CASE("The cross-entropy of 0 and 1, its gradient and the AUC are those of the odds, at any magnitude") {
   const LossSpec loss{LossKind::binaryCrossEntropy, "logits", {"label", ElementType::i64, {}, 2}, ""};
   const std::vector<NamedTensor> outputs{named("logits", {0.5f, -1000, 1000, 0})};
   const auto result = computeLoss(loss, outputs, labelled({1, 0, 0, 1}));
@@ -380,7 +378,7 @@ TEST_CASE("The cross-entropy of 0 and 1, its gradient and the AUC are those of t
   CHECK(!computeLoss(loss, {named("scores", {1, 2, 3, 4})}, labelled({1, 0, 0, 1})).ok());
 }
 
-TEST_CASE("The hinge loss, its gradient and who is right are those of the margins") {
+TEST_CASE("The hinge loss, its gradient and accuracy are those of the margins") {
   const LossSpec loss{LossKind::hinge, "margin", {"label", ElementType::i64, {}, 2}, ""};
   const std::vector<NamedTensor> outputs{named("margin", {2, 0.5f, -0.25f, -3})};
   const NamedTensor labels = labelled({1, 1, 1, 0});
@@ -400,7 +398,8 @@ TEST_CASE("The hinge loss, its gradient and who is right are those of the margin
   CHECK(!computeLoss(loss, outputs, labelled({1, 1, 2, 0})).ok());
 }
 
-TEST_CASE("The loss of a sequence is the mean over all tokens but the first of each, which nobody predicts") {
+TEST_CASE(
+    "The loss of a sequence is the mean over all tokens except the first of each, which is not predicted") {
   const LossSpec loss{LossKind::nextToken, "logits", {"tokens", ElementType::i64, {ColumnSpec::kAny}, 3}, ""};
   NamedTensor logits = named("logits", {1, 0, 0, /**/ 0, 2, 0, /**/ 0, 0, 0, /**/ 0, 0, 3});
   logits.shape = {2, 2, 3};
@@ -433,7 +432,7 @@ TEST_CASE("The loss of a sequence is the mean over all tokens but the first of e
   CHECK_FALSE(computeLoss(loss, {logits}, tokens).ok());
 }
 
-TEST_CASE("A loss compares with what its kind can, and names what it is of beside a penalty") {
+TEST_CASE("A loss compares with the columns its kind allows, and states what it is of besides a penalty") {
   const ColumnSpec number{"y", ElementType::f32, {}, 0}, label{"y", ElementType::i64, {}, 2},
       sequence{"y", ElementType::i64, {ColumnSpec::kAny}, 2};
   for (const LossEntry& entry : lossList()) {
@@ -450,7 +449,7 @@ TEST_CASE("A loss compares with what its kind can, and names what it is of besid
   CHECK(!checkLoss({LossKind::crossEntropy, "penalty", label, "penalty"}).ok());
 }
 
-TEST_CASE("A loss goes over the wire, and none that was told is the default, one of a newer version none") {
+TEST_CASE("A loss survives the wire, an absent one is the default, one of a newer version is rejected") {
   capnp::MallocMessageBuilder message;
   auto out = message.initRoot<schema::Loss>();
   const auto read = [&] { return wire::readLoss(out.asReader()); };

@@ -11,15 +11,15 @@
 
 namespace psd::testing {
 
-/// Matrix factorisation written out by hand: a Model with embedding tables, without LibTorch. A rating is a
-/// mean, which is dense, and the product of a row of "user" and a row of "item". Owned by one thread.
+/// Matrix factorisation without LibTorch: a Model with embedding tables. A rating is a mean, which is dense,
+/// plus the product of a row of "user" and a row of "item". Owned by one thread.
 class FactorModel : public Model {
  public:
   static constexpr uint32_t kUser = 0, kItem = 1, kDim = 6;
 
-  /// From this call of computeGradients() on (from 1) a row's gradient holds infinity; 0: never.
+  /// From this call of computeGradients() on (counted from 1) a row's gradient holds infinity; 0: never.
   uint64_t infiniteFromCall = 0;
-  /// Of every batch that was trained on: where its rows lie.
+  /// Of every batch that was trained on: the address of its rows.
   std::vector<const float*> blocks;
 
   const ModelSpec& spec() const override { return spec_; }

@@ -13,7 +13,7 @@
 
 namespace psd::testing {
 
-/// A Pending that is already done.
+/// A Pending that is done from the start.
 template <class T>
 Pending<T> ready(Result<T> result) {
   class Ready : public Pending<T>::Impl {
@@ -28,7 +28,7 @@ Pending<T> ready(Result<T> result) {
   return Pending<T>(std::make_unique<Ready>(std::move(result)));
 }
 
-/// One that is done only when it is waited for; counts itself in `open` until then.
+/// A Pending that is done only when it is waited for; counts itself in `open` until then.
 template <class T>
 Pending<T> slow(Result<T> result, int& open) {
   class Slow : public Pending<T>::Impl {
@@ -69,13 +69,15 @@ struct FakeDaemon {
   std::vector<uint64_t> steps;                                       ///< of every push, in order
   std::vector<uint32_t> samples;                                     ///< of every push, in order
   std::vector<uint32_t> localSteps;                                  ///< of every push, in order
-  std::deque<std::optional<RoundDue>> dues;  ///< what the next calls of roundDue() say; nothing: not done yet
+  std::deque<std::optional<RoundDue>> dues;  ///< results of the next calls of roundDue(); nothing: not done
+                                             ///< yet
   std::vector<uint64_t> staleness;           ///< of every push, in order
-  /// What becomes of the next pushes; of more: applied. While one is dropped, other trainers make a version.
+  /// Outcomes of the next pushes; of later ones: applied. While one is dropped, other trainers make a
+  /// version.
   std::deque<PushOutcome> outcomes;
   int left = 0;
-  LocalSteps local;             ///< what trainers are told
-  Rank freeRank;                ///< for those that take any
+  LocalSteps local;             ///< sent to trainers
+  Rank freeRank;                ///< for trainers without a rank
   uint64_t failPushAtStep = 0;  ///< 0: never
   Error failure{};
   bool isSlow = false;  ///< no call is done before it is waited for
@@ -86,7 +88,7 @@ struct FakeDaemon {
   std::vector<const float*> destinations;  ///< of every pull, in order
   std::vector<uint64_t> pulledRows;        ///< of every pull, in order
 
-  /// What a row is now.
+  /// The current value of a row.
   std::vector<float> row(uint32_t table, uint64_t id) const {
     const auto known = rows.find({table, id});
     if (known != rows.end()) return known->second;
@@ -94,7 +96,7 @@ struct FakeDaemon {
     tables[table].initial.fill(id, values);
     return values;
   }
-  std::deque<DealtSamples> deal;         ///< what is still to be dealt; then all is finished
+  std::deque<DealtSamples> deal;         ///< the remaining assignments; after them the run is finished
   std::vector<SamplesRequest> requests;  ///< in order
 };
 

@@ -1,4 +1,4 @@
-// Data sets that lie in files of one's own.
+// Data sets from a user's own files.
 #include <cstring>
 #include <set>
 #include <string>
@@ -87,12 +87,12 @@ TEST_CASE("tensors of a safetensors file are columns") {
   CHECK(describeColumns(open(train + ":test=" + test)->columns()) == "b u8 below 2, x f32[2], y i64");
 }
 
-TEST_CASE("arrays of numpy are columns by their files' names") {
+TEST_CASE("numpy arrays are columns named after their files") {
   const TempDir folder;
   writeFile(folder.file("x.npy"), npy("<f8", "20, 2, 1", bytesOf(std::vector<double>(40, 1.5))));
   std::vector<int32_t> numbers(20);
   for (int32_t i = 0; i < 20; ++i) numbers[static_cast<size_t>(i)] = i;
-  writeFile(folder.file("n.npy"), npy("<i4", "20L,", bytesOf(numbers), "True"));  // as Python 2 wrote it
+  writeFile(folder.file("n.npy"), npy("<i4", "20L,", bytesOf(numbers), "True"));  // in Python 2's format
   const std::string files = folder.file("x.npy") + "," + folder.file("n.npy");
   const auto train = open(files), test = open(files, Split::test);
   CHECK(describeColumns(train->columns()) == "n i32 below 20, x f64[2,1]");
@@ -107,7 +107,7 @@ TEST_CASE("arrays of numpy are columns by their files' names") {
   CHECK(valuesOf<double>(*train, "x", {3}) == std::vector<double>{1.5, 1.5});
 }
 
-TEST_CASE("a file of numbers with commas has the columns of its first line") {
+TEST_CASE("a file of comma-separated numbers has the columns of its first line") {
   const TempDir folder;
   const std::string path = folder.file("a.csv");
   writeFile(path, "\xef\xbb\xbfn,\"x\", whole f32 ,big i64\r\n1,2,3,9007199254740993\r\n2,0.5,-4,1\r\n");
@@ -130,19 +130,19 @@ TEST_CASE("numbers and lines are read as programs write them") {
   CHECK(describeColumns(data->columns()) == "a, \"b\" f32, y i64");
   CHECK(valuesOf<float>(*data, "a, \"b\"", {0, 1, 2}) == std::vector<float>{0.5, 0, 0});
   CHECK(valuesOf<int64_t>(*data, "y", {0, 1, 2}) == std::vector<int64_t>{-1, 2, 3});
-  CHECK(data->whyUnread("text") == path + ":2:14: 'one?two, \"three\"' is no number that f32 holds");
+  CHECK(data->whyUnread("text") == path + ":2:14: 'one?two, \"three\"' is not a number that f32 can hold");
   CHECK(data->whyUnread("y").empty());
 }
 
-TEST_CASE("a column that cannot be read is passed over, and why is known") {
+TEST_CASE("a column that cannot be read is skipped, and the reason is known") {
   const TempDir folder;
   const std::string path = folder.file("a.csv");
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {"a,b\n1,2\n3,x\n", ":3:3: 'x' is no number that f32 holds"},
-           {"a,b\n1,2\n3,\n", ":3:3: '' is no number that f32 holds"},
-           {"b,a\nnan,2\n", ":2:1: 'nan' is no number that f32 holds"},
-           {"b,a\n1e39,2\n", ":2:1: '1e39' is no number that f32 holds"},
-           {"b i64,a\n1.5,2\n", ":2:1: '1.5' is no whole number, of which column 'b' is"},
+           {"a,b\n1,2\n3,x\n", ":3:3: 'x' is not a number that f32 can hold"},
+           {"a,b\n1,2\n3,\n", ":3:3: '' is not a number that f32 can hold"},
+           {"b,a\nnan,2\n", ":2:1: 'nan' is not a number that f32 can hold"},
+           {"b,a\n1e39,2\n", ":2:1: '1e39' is not a number that f32 can hold"},
+           {"b i64,a\n1.5,2\n", ":2:1: '1.5' is not a whole number; column 'b' is i64"},
            {"b,a,b\n1,2,3\n", ":1:5: 'b' is the name of two columns"}}) {
     INFO(text);
     writeFile(path, text);
@@ -153,21 +153,21 @@ TEST_CASE("a column that cannot be read is passed over, and why is known") {
   }
 }
 
-TEST_CASE("what is wrong with a file of numbers is named by line and column") {
+TEST_CASE("an error in a file of numbers is named by line and column") {
   const TempDir folder;
   const std::string path = folder.file("a.csv");
   for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
-           {"a,b\n1\n", ":2:1: 1 fields; expected 2, as the names are"},
+           {"a,b\n1\n", ":2:1: 1 fields; expected 2, the number of names"},
            {"a,b\n1,2,3\n", ":2:5: more than 2 fields"},
            {"a,b\n", "no rows"},
            {"", ":1:1: no rows"},
            {"\n\n", ":1:1: no rows"},
            {"a,a\n1,2\n", ":1:3: 'a' is the name of two columns"},
-           {"a\n1e99\n", ":2:1: '1e99' is no number that f32 holds"},
+           {"a\n1e99\n", ":2:1: '1e99' is not a number that f32 can hold"},
            {"a,b\n1,2\n\n3,4\n", ":3:1: 1 fields"},
-           {"a\n1\n\n2\n", ":3:1: '' is no number"},
-           {"a,b\n1,\"2\n3,4\n", ":2:3: a quote begins a field, and none ends it"},
-           {"a,b\n\"1\"2,3\n", ":2:1: a quote ends a field, and more follows"}}) {
+           {"a\n1\n\n2\n", ":3:1: '' is not a number"},
+           {"a,b\n1,\"2\n3,4\n", ":2:3: a quoted field has no closing quote"},
+           {"a,b\n\"1\"2,3\n", ":2:1: text follows a closing quote"}}) {
     INFO(text);
     writeFile(path, text);
     CHECK_THAT(problemOf(path), Contains(path + words) || Contains(words));
@@ -175,7 +175,7 @@ TEST_CASE("what is wrong with a file of numbers is named by line and column") {
   CHECK_THAT(problemOf(folder.file("none.csv")), Contains("none.csv") && Contains("No such file"));
 }
 
-TEST_CASE("what is wrong with a safetensors file is named") {
+TEST_CASE("an error in a safetensors file is named") {
   const TempDir folder;
   const std::string path = folder.file("a.safetensors");
   const auto problemWith = [&](const std::string& header) {
@@ -183,7 +183,7 @@ TEST_CASE("what is wrong with a safetensors file is named") {
     return problemOf(path);
   };
   writeFile(path, "short");
-  CHECK_THAT(problemOf(path), Contains(path + ": no safetensors file of columns: shorter than 8 bytes"));
+  CHECK_THAT(problemOf(path), Contains(path + ": not a safetensors file of columns: shorter than 8 bytes"));
   writeFile(path, bytesOf(std::vector<uint64_t>{1ull << 40}));
   CHECK_THAT(problemOf(path), Contains("its header length does not fit the file"));
   const std::pair<const char*, const char*> wrong[] = {
@@ -200,7 +200,7 @@ TEST_CASE("what is wrong with a safetensors file is named") {
       {R"({"x":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,24]}})",
        "data_offsets do not match its shape"},
       {R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})",
-       "its header is not of the safetensors form"},
+       "its header is not a valid safetensors header"},
   };
   for (const auto& [header, problem] : wrong) {
     INFO(header);
@@ -208,7 +208,7 @@ TEST_CASE("what is wrong with a safetensors file is named") {
   }
 }
 
-TEST_CASE("tensors that are no columns beside others are passed over, and why is known") {
+TEST_CASE("tensors that cannot be columns beside others are skipped, and the reason is known") {
   const TempDir folder;
   const std::string path = folder.file("a.safetensors");
   writeFile(path, safetensors(R"({"x":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},)"
@@ -227,7 +227,7 @@ TEST_CASE("tensors that are no columns beside others are passed over, and why is
   CHECK(data->whyUnread("mean") == "it has 2 rows, but most columns have 3");
 }
 
-TEST_CASE("columns that the files of the two splits have otherwise are passed over, and why is known") {
+TEST_CASE("columns that differ between the files of the two splits are skipped, and the reason is known") {
   const TempDir folder;
   const std::string train = folder.file("train.csv"), test = folder.file("test.csv");
   writeFile(train, "x,mine,kind,text\n1,2,3,a\n2,3,4,b\n");
@@ -238,21 +238,21 @@ TEST_CASE("columns that the files of the two splits have otherwise are passed ov
   CHECK(data->whyUnread("mine") == "there is none to test");
   CHECK(tests->whyUnread("yours") == "there is none to train on");
   CHECK(data->whyUnread("kind") == "it is i64 to train on, but f32 to test");
-  CHECK(tests->whyUnread("text") == train + ":2:7: 'a' is no number that f32 holds");
+  CHECK(tests->whyUnread("text") == train + ":2:7: 'a' is not a number that f32 can hold");
 }
 
-TEST_CASE("what is wrong with an array, or with two files together, is named") {
+TEST_CASE("an error in an array, or in the combination of two files, is named") {
   const TempDir folder;
   const std::string a = folder.file("a.npy"), b = folder.file("b.npy");
   const auto problemWith = [&](const std::string& bytes) {
     writeFile(a, bytes);
     return problemOf(a);
   };
-  CHECK_THAT(problemWith("no array at all"), Contains(a + ": no file of numpy.save()"));
+  CHECK_THAT(problemWith("no array at all"), Contains(a + ": not a numpy.save() file"));
   CHECK_THAT(problemWith(std::string("\x93NUMPY\x01\0\xff\xff", 10)), Contains("header is damaged"));
   CHECK_THAT(problemWith(npy("<f4", "x,", "")), Contains("header is damaged"));
   CHECK_THAT(problemWith(npy("<f4", "2, 2", std::string(16, '\0'), "True")),
-             Contains("its order is Fortran's"));
+             Contains("Fortran order; expected C order"));
   CHECK_THAT(problemWith(npy(">f4", "2,", std::string(8, '\0'))),
              Contains("a.npy: the array is of >f4; expected f32"));
   CHECK_THAT(problemWith(npy("<f4", "2,", std::string(7, '\0'))),
@@ -261,11 +261,12 @@ TEST_CASE("what is wrong with an array, or with two files together, is named") {
   writeFile(a, npy("<f4", "2,", std::string(8, '\0')));
   CHECK_THAT(problemOf(a, Split::test), Contains("a.npy: none of its 2 rows is to test; expected more rows"));
   CHECK_THAT(problemOf(a + "," + a), Contains("a second column 'a'"));
-  CHECK_THAT(problemOf(a + "," + folder.file("b.csv") + "," + a), Contains("b.csv' is no file of samples"));
+  CHECK_THAT(problemOf(a + "," + folder.file("b.csv") + "," + a),
+             Contains("b.csv' is not a file of samples"));
   writeFile(b, npy("<f4", "2, 3", std::string(24, '\0')));
   CHECK(problemOf(a + ":test=" + b) ==
         a + " and " + b + " have no column in common: 'a': there is none to test");
-  CHECK_THAT(problemOf("files:"), Contains("is no file of samples; expected FILE.safetensors"));
+  CHECK_THAT(problemOf("files:"), Contains("is not a file of samples; expected FILE.safetensors"));
 }
 
 }  // namespace psd::file_samples_test

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// The members of a group, each with its maker, in one process.
+/// The members of a group, each with its factory, in one process.
 struct Members {
   explicit Members(size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -25,7 +25,7 @@ struct Members {
     }
   }
 
-  /// Every member of a group makes it, and does `work` in it, on a thread of its own.
+  /// Every member of a group creates it and runs `work` in it, on its own thread.
   template <class Work>
   void run(uint64_t generation, milliseconds timeout, Work work) {
     std::vector<std::jthread> threads;
@@ -46,7 +46,7 @@ struct Members {
 
 }  // namespace
 
-TEST_CASE("gloo: three members have the same sum, and what the first one hands on") {
+TEST_CASE("gloo: three members have the same sum, and what the first one broadcasts") {
   Members members(3);
   for (const uint64_t generation : {5, 6}) {
     std::array<std::vector<float>, 3> values;
@@ -67,7 +67,7 @@ TEST_CASE("gloo: three members have the same sum, and what the first one hands o
   }
 }
 
-TEST_CASE("gloo: a group without one of its members fails within its timeout, and says with whom") {
+TEST_CASE("gloo: a group without one of its members fails within its timeout, and names the member") {
   Members members(2);
   members.makers.pop_back();
   members.group.index = 0;
@@ -78,7 +78,7 @@ TEST_CASE("gloo: a group without one of its members fails within its timeout, an
   CHECK(made.message().find("a group of 2 trainers at 127.0.0.1:") == 0);
 }
 
-TEST_CASE("gloo: a host that is not this machine is refused") {
+TEST_CASE("gloo: a host that is not this machine is rejected") {
   const auto made = makeGlooGroups("192.0.2.1");
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().code == ErrorCode::invalidArgument);

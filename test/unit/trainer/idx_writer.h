@@ -31,7 +31,7 @@ inline void writeGzip(const std::string& path, const std::string& bytes) {
   REQUIRE(gzclose(file) == Z_OK);
 }
 
-/// Writes a valid little MNIST set: image i is all pixels i, its label i mod 10.
+/// Writes a valid small MNIST set: every pixel of image i is i, its label is i mod 10.
 inline void writeTinyMnist(const TempDir& folder, uint32_t trainImages, uint32_t testImages) {
   for (const auto& [prefix, count] : {std::pair<std::string, uint32_t>{"train", trainImages},
                                       std::pair<std::string, uint32_t>{"t10k", testImages}}) {

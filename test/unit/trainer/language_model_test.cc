@@ -1,4 +1,4 @@
-// lstm_lm, seen through the Model interface.
+// lstm_lm, tested through the Model interface.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -37,8 +37,8 @@ Batch tokens(size_t size, uint64_t length, uint32_t vocabulary, uint64_t seed = 
 constexpr uint32_t kWords = 7;
 constexpr double kSurprise = 0.1;
 
-/// Words of which each is, but for some, the successor of the one before the last: the last one alone tells
-/// nothing of the next.
+/// Each word is, with some exceptions, the successor of the one before the last: the last one alone says
+/// nothing about the next.
 std::string interleavedText(size_t words) {
   Random random(11);
   std::vector<uint32_t> numbers{0, 3};
@@ -73,7 +73,7 @@ class Adam {
 
 }  // namespace
 
-TEST_CASE("the language model has PyTorch's tensors, as large as the options say") {
+TEST_CASE("the language model has PyTorch's tensors, of the sizes that the options set") {
   CHECK(lstm("")->spec().parameterCount() == 9'266'960);
   const auto small = lstm(":embedding=3,hidden=5,vocabulary=11");
   CHECK(small->spec().name == "lstm_lm");
@@ -89,8 +89,8 @@ TEST_CASE("the language model has PyTorch's tensors, as large as the options say
 TEST_CASE("wrong options of a model are named") {
   CHECK_THAT(chooseModel("lstm_lm:hidden=0").message(),
              Contains("model 'lstm_lm': hidden must be a whole number from 1"));
-  CHECK_THAT(chooseModel("lstm_lm:layers=2").message(), Contains("'layers' is no option of it; expected"));
-  CHECK(chooseModel("mlp:hidden=3").message() == "model 'mlp': 'hidden' is no option of it; it has none");
+  CHECK_THAT(chooseModel("lstm_lm:layers=2").message(), Contains("'layers' is not an option; expected"));
+  CHECK(chooseModel("mlp:hidden=3").message() == "model 'mlp': 'hidden' is not an option; there are none");
   CHECK(chooseModel("lstm_lm:hidden=8")->spec ==
         "lstm_lm:embedding=256,hidden=8,vocabulary=10000,dropout=0,candidates=0");
 }
@@ -105,7 +105,7 @@ TEST_CASE("perplexity is that of the softmax over the whole vocabulary") {
   CHECK(std::abs(score->loss() - std::log(50.0)) < 1e-6);
   CHECK(std::abs(score->value("perplexity") - 50) < 1e-4);
 
-  // The output's bias makes word 7 the likelier one: e : 1 for each of the others.
+  // The output's bias makes word 7 likelier: e : 1 for each of the others.
   const TensorPlace bias = ModelLayout(model->spec()).places().back();
   model->parameters()[bias.begin + 7] = 1;
   score = model->score(batch);
@@ -163,7 +163,7 @@ TEST_CASE("scores of parts of a batch add up to that of the whole, which is scor
   CHECK(sum.value("perplexity") == std::exp(sum.loss()));
 }
 
-TEST_CASE("dropout is there in training where it is asked for") {
+TEST_CASE("dropout is applied in training if requested") {
   const Batch batch = tokens(2, 9, 13);
   const auto differs = [&](const std::string& dropout) {
     const auto model = lstm(":embedding=5,hidden=7,vocabulary=13,dropout=" + dropout);
@@ -173,7 +173,7 @@ TEST_CASE("dropout is there in training where it is asked for") {
   CHECK_FALSE(differs("0"));
 }
 
-TEST_CASE("the language model learns what only a memory can tell") {
+TEST_CASE("the language model learns what requires memory") {
   const testing::TempDir folder;
   testing::writeFile(folder.file("text"), interleavedText(6000));
   const auto train = openText(folder.file("text") + ":length=20", Split::train);
@@ -188,7 +188,7 @@ TEST_CASE("the language model learns what only a memory can tell") {
     (*test)->fill(indices, batch);
     return model->score(batch)->loss();
   };
-  // Of the words by themselves, and given the last one: they are equally likely.
+  // Of the words alone, and given the last one: they are equally likely.
   const double unigramEntropy = std::log(double{kWords});
   CHECK(testLoss() > 0.95 * unigramEntropy);
 
@@ -202,7 +202,7 @@ TEST_CASE("the language model learns what only a memory can tell") {
     PSD_REQUIRE_OK(model->computeGradients(batch));
     adam.step(model->parameters(), model->gradients());
   }
-  // Who knows the rule comes to 0.45, and to 0.52 with a sample's first word, which follows from nothing.
+  // With the rule known the entropy is 0.45, and 0.52 with a sample's first word, which follows from nothing.
   CHECK(testLoss() < 0.4 * unigramEntropy);
 }
 

@@ -1,4 +1,4 @@
-// The LibTorch models, seen through the Model interface.
+// The LibTorch models, tested through the Model interface.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -34,7 +34,7 @@ Batch imagesBatch(uint32_t size) {
   return batch;
 }
 
-/// Rows for a batch, as they begin.
+/// Rows for a batch with their initial values.
 struct Rows {
   Rows(Model& model, Batch& batch, Purpose purpose) : batch(model.spec().tables) {
     this->batch.make(featuresOf(batch.rows().lookups = model.lookUp(batch, purpose)));
@@ -50,7 +50,7 @@ struct Rows {
   RowBatch batch;
 };
 
-/// Values that are made up, for any model.
+/// Synthetic values for any model.
 Batch batchFor(const Model& model, size_t size) {
   std::vector<ColumnSpec> columns = model.inputs();
   for (ColumnSpec& column : columns) {
@@ -69,14 +69,14 @@ Batch batchFor(const Model& model, size_t size) {
   return batch;
 }
 
-/// A model of the list, small where it can be: each is made and run often.
+/// A model of the list, small if possible: each is created and run often.
 std::unique_ptr<Model> makeSmall(std::string_view name) {
   if (name == "resnet20") return make("resnet20:width=4");
   if (name == "gpt") return make("gpt:layers=2,width=8,heads=2,context=8,vocabulary=16");
   return make(name);
 }
 
-/// Part of a flat array that one tensor takes.
+/// The part of a flat array that one tensor takes.
 template <class T>
 std::span<T> tensor(const Model& model, std::span<T> flat, const std::string& name) {
   const ModelLayout layout(model.spec());
@@ -120,10 +120,10 @@ TEST_CASE("the residual net and the transformer have the sizes of their papers")
   CHECK(gpt->spec().parameterCount() == 842'496);
   CHECK(gpt->spec().tensors.size() == 2 + 4 * 12 + 2);
   CHECK_THAT(makeModel(*chooseModel("gpt:width=10"), {1, Rank{0}, Device{}, 1}).message(),
-             Contains("gpt: heads is 4, by which width, 10, cannot be divided"));
+             Contains("gpt: width 10 is not a multiple of heads, 4"));
 }
 
-TEST_CASE("the transformer looks at no token before it is there, and at no more than its context") {
+TEST_CASE("the transformer attends to no later token, and to no more than its context") {
   const auto gpt = make("gpt:layers=2,width=8,heads=2,context=4,vocabulary=16");
   const auto scoreOf = [&](std::vector<int64_t> tokens) {
     Batch batch;
@@ -132,18 +132,19 @@ TEST_CASE("the transformer looks at no token before it is there, and at no more 
     return gpt->score(batch);
   };
   const auto sumOf = [&](std::vector<int64_t> tokens) { return scoreOf(std::move(tokens))->metrics[0].sum; };
-  // Who sees one token more thinks the same of those before it: what is left are the chances of the last one.
+  // One more token does not change the predictions before it: the difference is the probabilities of the last
+  // one.
   double chances = 0;
   for (int64_t last = 0; last < 16; ++last) {
     chances += std::exp(sumOf({3, 1, 4, 2}) - sumOf({3, 1, 4, 2, last}));
   }
   CHECK(close(chances, 1, 1e-4));
-  CHECK(std::abs(sumOf({3, 1, 4, 2}) - sumOf({1, 3, 4, 2})) > 1e-4);  // but what is before counts
+  CHECK(std::abs(sumOf({3, 1, 4, 2}) - sumOf({1, 3, 4, 2})) > 1e-4);  // but earlier tokens count
   CHECK_THAT(scoreOf({1, 2, 3, 4, 5, 6}).message(),
-             Contains("the model gpt sees 4 tokens, but samples are of 5"));
+             Contains("the context of gpt is 4 tokens, but samples have 5"));
 }
 
-TEST_CASE("the flat arrays are aligned and as long as the layout") {
+TEST_CASE("the flat arrays are aligned and have the length of the layout") {
   for (const ModelEntry& entry : modelList()) {
     const auto model = makeSmall(entry.name);
     CHECK(model->parameters().size() == ModelLayout(model->spec()).totalElements());
@@ -153,7 +154,7 @@ TEST_CASE("the flat arrays are aligned and as long as the layout") {
   }
 }
 
-TEST_CASE("what is written to the flat parameters is what the model computes with") {
+TEST_CASE("the model computes with what is written to the flat parameters") {
   const auto mlp = make("mlp");
   const Batch batch = imagesBatch(20);
   std::fill(mlp->parameters().begin(), mlp->parameters().end(), 0.f);
@@ -201,7 +202,8 @@ TEST_CASE("the flat gradients point downhill in every tensor") {
       const double norm =
           std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
       REQUIRE(norm > 0);
-      // Not far: who knows nothing but a mean is near the bottom soon. But so far that float32 shows it.
+      // A small step, since a model that predicts a mean is near the minimum soon; large enough to show in
+      // float32.
       const auto step = static_cast<float>(std::clamp(0.1 * norm, 0.003, 0.02) / norm);
       for (size_t i = 0; i < values.size(); ++i) values[i] -= step * gradient[i];
       CHECK(model->score(batch)->loss() < before);
@@ -209,7 +211,7 @@ TEST_CASE("the flat gradients point downhill in every tensor") {
   }
 }
 
-TEST_CASE("padding stays zero through computing") {
+TEST_CASE("padding stays zero during computation") {
   const auto model = make("mlp");
   PSD_REQUIRE_OK(model->computeGradients(imagesBatch(4)));
   const ModelLayout layout(model->spec());
@@ -246,7 +248,7 @@ TEST_CASE("gradients are reported once, when they are final, and before the pass
   }
 }
 
-TEST_CASE("arrays that take turns give the same gradients and keep the earlier ones") {
+TEST_CASE("alternating arrays give the same gradients and keep the earlier ones") {
   const Batch first = imagesBatch(8);
   const auto plain = make("mlp"), turning = make("mlp");
   PSD_REQUIRE_OK(turning->reserve(2, true));
@@ -255,7 +257,7 @@ TEST_CASE("arrays that take turns give the same gradients and keep the earlier o
   std::vector<float> expectedBefore;
   for (int step = 0; step < 4; ++step) {
     INFO("step " << step);
-    // Parameters that differ from step to step, put into the spare array of the one model.
+    // Parameters that differ from step to step, copied into the spare array of the one model.
     plain->parameters()[step] += 0.5f;
     std::copy(plain->parameters().begin(), plain->parameters().end(), turning->spareParameters().begin());
     const float* spare = turning->spareParameters().data();
@@ -272,7 +274,7 @@ TEST_CASE("arrays that take turns give the same gradients and keep the earlier o
   }
 }
 
-TEST_CASE("the seed alone decides the initial values") {
+TEST_CASE("only the seed determines the initial values") {
   const auto first = make("mnist_cnn", 7, 0);
   const std::vector<float> values = copy(first->parameters());
   PSD_REQUIRE_OK(first->computeGradients(imagesBatch(4)));  // uses the generator
@@ -295,7 +297,7 @@ TEST_CASE("dropout differs between ranks, repeats with the seed, and scoring has
   CHECK(model->score(batch)->loss() == model->score(batch)->loss());
 }
 
-TEST_CASE("LibTorch's complaints become one line") {
+TEST_CASE("LibTorch's errors become one line") {
   const auto model = make("mlp");
   Batch batch = imagesBatch(4);
   batch.values<int64_t>("label")[2] = 10;
@@ -305,7 +307,7 @@ TEST_CASE("LibTorch's complaints become one line") {
   CHECK(loss.message().find('\n') == std::string::npos);
 }
 
-TEST_CASE("an unknown model is answered with the list and the nearest") {
+TEST_CASE("an unknown model gets an error with the list and the nearest name") {
   const auto unknown = chooseModel("mnist_cn");
   REQUIRE_FALSE(unknown.ok());
   CHECK(unknown.message() ==
@@ -315,7 +317,7 @@ TEST_CASE("an unknown model is answered with the list and the nearest") {
         "ends with .pt or .pt2. Did you mean mnist_cnn?");
 }
 
-TEST_CASE("a device is chosen from what is there") {
+TEST_CASE("a device is chosen from those available") {
   CHECK(selectDevice("cpu", 3, 4)->isCpu());
   CHECK(selectDevice("auto", 3, 0)->isCpu());
   CHECK(selectDevice("auto", 3, 2)->cuda == 1);

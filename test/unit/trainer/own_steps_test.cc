@@ -1,4 +1,4 @@
-// Steps that trainers take by themselves, held to the algorithms in plain code.
+// Local steps of trainers, compared with the algorithms in plain code.
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ using testing::FakeDaemon;
 using testing::largestDifference;
 using testing::SoftmaxModel;
 
-constexpr uint32_t kBatch = 16, kSamples = 128;  // 8 steps an epoch
+constexpr uint32_t kBatch = 16, kSamples = 128;  // 8 steps per epoch
 constexpr double kRate = 0.05;
 
 LoopOptions steps(uint64_t count) { return {{Rank{0}, 1}, kBatch, 1, count, 1}; }
@@ -35,7 +35,7 @@ TrainingSummary train(FakeDaemon& daemon, uint64_t count, const std::vector<Loop
   return *summary;
 }
 
-/// The inner optimizer's rate in each of so many steps.
+/// The inner optimizer's rate in each of `count` steps.
 std::vector<double> ratesOf(FakeDaemon& daemon, uint64_t count) {
   struct Rates : LoopObserver {
     void onStep(const StepReport& report) override { all.push_back(*report.rate); }
@@ -51,7 +51,7 @@ std::vector<double> ratesAt(const FakeDaemon& daemon, const std::vector<uint64_t
   return rates;
 }
 
-/// One step of plain SGD after the other, on the batches that a lone trainer gets.
+/// Consecutive steps of plain SGD on the batches of a lone trainer.
 class PlainSteps {
  public:
   explicit PlainSteps(const std::vector<float>& start) {
@@ -125,12 +125,12 @@ TEST_CASE("EASGD moves the trainer and the centre by the same difference") {
 TEST_CASE("the rate of an inner optimizer follows the rounds of the run, not the learner's own steps") {
   FakeDaemon daemon;
   daemon.local = {.period = 4, .inner = InnerOptimizer{.rate = 0.5, .warmupSteps = 100, .totalSteps = 200}};
-  daemon.version = 11;  // rounds before this learner came
+  daemon.version = 11;  // rounds before this learner joined
   CHECK(ratesOf(daemon, 6) == ratesAt(daemon, {45, 46, 47, 48, 49, 50}));
   CHECK(daemon.localSteps == std::vector<uint32_t>{4, 2});
 }
 
-TEST_CASE("where several pushes are a round of the run, the rate goes by so many versions") {
+TEST_CASE("if several pushes make a round of the run, the rate follows that many versions") {
   FakeDaemon daemon;
   daemon.local = {.period = 6, .inner = InnerOptimizer{.rate = 0.5, .warmupSteps = 1000}, .arrivals = 4};
   daemon.version = 11;
@@ -138,8 +138,7 @@ TEST_CASE("where several pushes are a round of the run, the rate goes by so many
   CHECK(ratesOf(daemon, 8) == ratesAt(daemon, {17, 18, 19, 20, 21, 22, 19, 20}));
 }
 
-TEST_CASE(
-    "where the round is about to close a learner pushes what it has, and drops it where it has closed") {
+TEST_CASE("when the round is about to close a learner pushes what it has, and drops it if it has closed") {
   FakeDaemon daemon;
   daemon.local = {.period = 4, .inner = InnerOptimizer{.rate = kRate}, .endsEarly = true};
   daemon.learningRate = 1;
@@ -151,13 +150,13 @@ TEST_CASE(
   PSD_REQUIRE_OK(loop.join());
   const auto summary = loop.run({}, [] { return false; });
   PSD_REQUIRE_OK(summary);
-  // One step that was called for, a whole period, one step in vain, and what is left of eight steps.
+  // One step on request, a whole period, one discarded step, and the rest of eight steps.
   CHECK(daemon.localSteps == std::vector<uint32_t>{1, 4, 2});
   CHECK(daemon.samples == std::vector<uint32_t>{kBatch, 4 * kBatch, 2 * kBatch});
   CHECK(summary->late == 1);
 }
 
-TEST_CASE("steps by itself do not overlap with transfers") {
+TEST_CASE("local steps do not overlap with transfers") {
   FakeDaemon daemon;
   daemon.local = {4, kRate, 0};
   FakeClient client(daemon);
@@ -172,12 +171,12 @@ TEST_CASE("steps by itself do not overlap with transfers") {
     REQUIRE_FALSE(joined.ok());
     CHECK(joined.error().code == ErrorCode::invalidArgument);
     CHECK(joined.message() ==
-          "--inflight and --prefetch do not go with policy fake, under which trainers take steps by "
-          "themselves");
+          "--inflight and --prefetch do not go with policy fake, under which trainers take local "
+          "steps");
   }
 }
 
-TEST_CASE("an exchange that is refused ends the run and names its step") {
+TEST_CASE("an exchange that is rejected ends the run and names its step") {
   FakeDaemon daemon;
   daemon.local = {2, kRate, 0};
   daemon.failPushAtStep = 3;

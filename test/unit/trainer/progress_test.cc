@@ -40,7 +40,7 @@ StepReport report(uint64_t step, uint64_t totalSteps, bool endsEpoch = false) {
   return report;
 }
 
-/// Runs `steps` steps of `secondsPerStep` each on a hand-driven clock, and returns what was shown.
+/// Runs `steps` steps of `secondsPerStep` each on a manual clock, and returns the output.
 std::string show(bool terminal, int steps, double secondsPerStep) {
   std::ostringstream out;
   double now = 100;
@@ -62,7 +62,7 @@ std::vector<std::string> lines(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("durations read as people write them") {
+TEST_CASE("durations are human-readable") {
   CHECK(formatDuration(0) == "0:00");
   CHECK(formatDuration(7.4) == "0:07");
   CHECK(formatDuration(59.6) == "1:00");
@@ -119,7 +119,7 @@ TEST_CASE("the rate follows a change of pace within seconds") {
   CHECK_THAT(lines(out.str()).back(), Contains("160 samples/s"));
 }
 
-TEST_CASE("the summary tells a finished run from a stopped one") {
+TEST_CASE("the summary distinguishes a finished run from a stopped one") {
   TrainingSummary summary{10, 320, 2.0, 0.25, 0.5, 3, false};
   CHECK(formatSummary(Rank{2}, summary) ==
         "rank 2  done after 10 steps, 320 samples in 2.0 s (160 samples/s), loss 0.2500, staleness "
@@ -180,7 +180,7 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
   CHECK(nlohmann::json::parse(written[1])["loss"].is_null());
 }
 
-TEST_CASE("a trainer that is started again adds to the metrics of the one before") {
+TEST_CASE("a trainer that is restarted appends to the metrics of the previous one") {
   const testing::TempDir folder;
   const std::string path = folder.file("metrics.jsonl");
   testing::writeFile(path, "{\"step\": 1}\n{\"step\": 2, \"lo");  // killed while it wrote
@@ -204,14 +204,14 @@ TEST_CASE("a metrics file that cannot be written is named") {
   CHECK_THAT(writer.message(), Contains("/nowhere/metrics.jsonl: cannot be written: No such file"));
 }
 
-TEST_CASE("metrics that did not reach the disk are an error in the end") {
+TEST_CASE("metrics that did not reach the disk are an error at the end") {
   auto writer = MetricsWriter::create("/dev/full");
   PSD_REQUIRE_OK(writer);
   (*writer)->onStep(report(1, 1));
   CHECK_THAT((*writer)->finish().message(), Contains("/dev/full: not every line"));
 }
 
-TEST_CASE("scores read as people and programs expect") {
+TEST_CASE("scores are formatted for humans and for programs") {
   const Score score{
       1000,
       {Metric::of("loss", MetricKind::mean, 50, 1000), Metric::of("accuracy", MetricKind::share, 975, 1000)}};

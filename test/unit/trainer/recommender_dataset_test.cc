@@ -1,4 +1,4 @@
-// Ratings, clicks and documents, read and made up.
+// Ratings, clicks and documents, from files and synthetic.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -41,7 +41,7 @@ std::vector<T> column(const Batch& batch, const char* name) {
 
 const std::string kHeader = "userId,movieId,rating,timestamp\n";
 
-/// The error of a ratings.csv that holds this, without the folder before it.
+/// The error for a ratings.csv with this content, without the folder prefix.
 std::string problemOf(const std::string& text) {
   const TempDir folder;
   writeFile(folder.file("ratings.csv"), text);
@@ -54,7 +54,7 @@ std::string problemOf(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("MovieLens's ratings are read, a tenth of them to test") {
+TEST_CASE("MovieLens's ratings are read, with a tenth of them as test set") {
   const TempDir folder;
   std::string text = kHeader;
   for (int i = 0; i < 1000; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("MovieLens's ratings are read, a tenth of them to test") {
   CHECK(items.size() == 1000);
 }
 
-TEST_CASE("what is wrong in a file of ratings is named by line and column") {
+TEST_CASE("an error in a file of ratings is named by line and column") {
   const std::string good = kHeader + "1,1,4.0,964982703\n";
   const std::string first = "; expected a line with userId,movieId,rating first";
   CHECK(problemOf("") == "ratings.csv:1:1: no column 'userId'" + first);
@@ -91,20 +91,22 @@ TEST_CASE("what is wrong in a file of ratings is named by line and column") {
   CHECK(problemOf("userId,movieId,rating,userId\n") ==
         "ratings.csv:1:23: 'userId' is the name of two columns");
   CHECK_THAT(problemOf(kHeader), Contains("0 ratings to train on; expected 1 to"));
-  CHECK(problemOf(good + "1,3,4.0\n") == "ratings.csv:3:5: fewer than 4 fields, as the names are");
-  CHECK(problemOf(good + "1,3,4.0,9,\n2,2,2,2") == "ratings.csv:3:11: more than 4 fields, as the names are");
+  CHECK(problemOf(good + "1,3,4.0\n") == "ratings.csv:3:5: fewer than 4 fields, the number of names");
+  CHECK(problemOf(good + "1,3,4.0,9,\n2,2,2,2") ==
+        "ratings.csv:3:11: more than 4 fields, the number of names");
   CHECK(problemOf(good + "\n" + good) ==
-        "ratings.csv:3:1: '' is no whole number from 0 to 9223372036854775807");
+        "ratings.csv:3:1: '' is not a whole number from 0 to 9223372036854775807");
   CHECK(problemOf(good + "x,3,4.0,9\n") ==
-        "ratings.csv:3:1: 'x' is no whole number from 0 to 9223372036854775807");
-  CHECK_THAT(problemOf(good + "1,-3,4.0,9\n"), Contains("ratings.csv:3:3: '-3' is no whole number"));
+        "ratings.csv:3:1: 'x' is not a whole number from 0 to 9223372036854775807");
+  CHECK_THAT(problemOf(good + "1,-3,4.0,9\n"), Contains("ratings.csv:3:3: '-3' is not a whole number"));
   CHECK_THAT(problemOf(good + "1,9223372036854775808,4.0,9\n"), Contains("ratings.csv:3:3: '92233"));
-  CHECK_THAT(problemOf(good + "1,3 3,4.0,9\n"), Contains("ratings.csv:3:3: '3 3' is no whole number"));
-  CHECK(problemOf(good + "1,3,good,9\n") == "ratings.csv:3:5: 'good' is no rating; expected a number");
-  CHECK_THAT(problemOf(good + "1,3,,9\n"), Contains("ratings.csv:3:5: '' is no rating"));
-  CHECK_THAT(problemOf(good + "1,3,nan,9\n"), Contains("ratings.csv:3:5: 'nan' is no rating"));
-  CHECK_THAT(problemOf(good + "1,3,1e99,9\n"), Contains("ratings.csv:3:5: '1e99' is no rating"));
-  CHECK_THAT(problemOf(good + "1,\x1b[2J,4.0,9\n"), Contains("ratings.csv:3:3: '?[2J' is no whole number"));
+  CHECK_THAT(problemOf(good + "1,3 3,4.0,9\n"), Contains("ratings.csv:3:3: '3 3' is not a whole number"));
+  CHECK(problemOf(good + "1,3,good,9\n") == "ratings.csv:3:5: 'good' is not a rating; expected a number");
+  CHECK_THAT(problemOf(good + "1,3,,9\n"), Contains("ratings.csv:3:5: '' is not a rating"));
+  CHECK_THAT(problemOf(good + "1,3,nan,9\n"), Contains("ratings.csv:3:5: 'nan' is not a rating"));
+  CHECK_THAT(problemOf(good + "1,3,1e99,9\n"), Contains("ratings.csv:3:5: '1e99' is not a rating"));
+  CHECK_THAT(problemOf(good + "1,\x1b[2J,4.0,9\n"),
+             Contains("ratings.csv:3:3: '?[2J' is not a whole number"));
   CHECK_THAT(openDataset("movielens:/nowhere", Split::train, 1).message(),
              Contains("/nowhere/ratings.csv: No such file"));
   CHECK_THAT(openDataset("movielens", Split::train, 1).message(), Contains("expected movielens:DIR"));
@@ -130,7 +132,7 @@ TEST_CASE("ratings are read as programs write them") {
   CHECK(column<float>(batch, "rating") == column<float>(expected, "rating"));
 }
 
-TEST_CASE("made-up ratings are a function of the seed, and users and items have ids of any size") {
+TEST_CASE("synthetic ratings are a function of the seed, and users and items have ids of any size") {
   const std::string data = "ratings:samples=9000,users=50,items=20,noise=0.5";
   const Batch batch = all(*open(data)), test = all(*open(data, Split::test));
   CHECK(batch.size() == 9000);
@@ -159,11 +161,11 @@ TEST_CASE("made-up ratings are a function of the seed, and users and items have 
   CHECK(std::abs(std::sqrt(squares / freedom) - 0.5) < 0.02);
 }
 
-TEST_CASE("wrong options of made-up sets are named") {
+TEST_CASE("wrong options of synthetic sets are named") {
   for (const auto& [data, words] :
        {std::pair<const char*, const char*>{"ratings:samples=8", "samples must be"},
         {"ratings:noise=-1", "noise must be a number from 0"},
-        {"ratings:films=3", "'films' is no option of it; expected samples"},
+        {"ratings:films=3", "'films' is not an option; expected samples"},
         {"clicks:samples=ten", "samples must be a whole number from 10"},
         {"clicks:scale=0", "scale must be a whole number from 1"},
         {"documents:length=0", "length must be a whole number from 1"},
@@ -172,9 +174,9 @@ TEST_CASE("wrong options of made-up sets are named") {
   }
 }
 
-TEST_CASE("made-up clicks are a function of seed and number, whoever asks for them") {
+TEST_CASE("synthetic clicks are a function of seed and number for every reader") {
   const auto data = open("clicks:samples=400,scale=1000"), same = open("clicks:samples=400,scale=1000");
-  CHECK(data->describe() == "400 made-up clicks");
+  CHECK(data->describe() == "400 synthetic clicks");
   CHECK(describeColumns(data->columns()) ==
         "numbers f32[13], categories i64[26], label i64 below 2, probability f32");
   Batch one, whole = all(*data);
@@ -191,7 +193,7 @@ TEST_CASE("made-up clicks are a function of seed and number, whoever asks for th
   CHECK(row(all(*open("clicks:samples=400,scale=1000", Split::train, 2)), 7) != row(whole, 7));
 }
 
-TEST_CASE("clicks come as often as the teacher says, and a few ids make up most of a category") {
+TEST_CASE("clicks are as frequent as the teacher says, and a few ids make up most of a category") {
   const Batch batch = all(*open("clicks:samples=20000"));
   const auto labels = column<int64_t>(batch, "label");
   const auto probabilities = column<float>(batch, "probability");
@@ -209,8 +211,8 @@ TEST_CASE("clicks come as often as the teacher says, and a few ids make up most 
   CHECK(teacher.value() > 0.8);
   CHECK(teacher.value() < 0.95);
 
-  // Category 2 has 101,312 ids. By k^-1.05 the commonest would have a share of 0.11 and the 16 commonest
-  // 0.34; by octaves they have 0.08 and 0.30.
+  // Category 2 has 101,312 ids. With k^-1.05 the most frequent would have a share of 0.11 and the 16 most
+  // frequent 0.34; by octaves they have 0.08 and 0.30.
   std::map<int64_t, int> counts;
   for (size_t i = 0; i < labels.size(); ++i) ++counts[batch.values<int64_t>("categories")[i * 26 + 2]];
   std::vector<int> ordered;
@@ -225,10 +227,10 @@ TEST_CASE("clicks come as often as the teacher says, and a few ids make up most 
   CHECK(few.size() == 2);
 }
 
-TEST_CASE("made-up documents are unit vectors of few common words, of two kinds, whoever asks for them") {
+TEST_CASE("synthetic documents are unit vectors of few common words, of two classes, for every reader") {
   const std::string some = "documents:samples=2000,words=1000,length=20";
   const auto data = open(some), same = open(some);
-  CHECK(data->describe() == "2000 made-up documents");
+  CHECK(data->describe() == "2000 synthetic documents");
   const Batch whole = all(*data);
   Batch backwards;
   std::vector<uint32_t> indices{1999, 7, 0};

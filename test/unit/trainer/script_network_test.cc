@@ -1,4 +1,4 @@
-// Models of a user's own, as TorchScript files, seen through the Model interface.
+// A user's own models, as TorchScript files, tested through the Model interface.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -24,7 +24,7 @@ using Catch::Matchers::Contains;
 
 constexpr const char* kColumns =
     R"({"columns": {"x": "f32[2]", "y": "f32"}, "metrics": {"rmse": "root", "auc": "auc"}})";
-/// A line through what it is given.
+/// A linear function of its input.
 constexpr const char* kLinear = R"(
 def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
     guess = torch.mv(batch["x"], self.weight) + self.shift
@@ -33,7 +33,7 @@ def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
             "auc": torch.stack([guess, (batch["y"] > 0).float()], 1)}
 )";
 
-/// A module that is being written, and its file.
+/// A module under construction, and its file.
 struct Written {
   explicit Written(const std::string& forward, const std::string& json = kColumns) : json(json) {
     module.register_parameter("weight", torch::tensor({1.f, 2.f}), false);
@@ -77,7 +77,7 @@ Batch batchOf(const std::vector<float>& xs, const std::vector<float>& ys) {
   return batch;
 }
 
-/// Of loading it.
+/// The error of loading it.
 std::string faultOf(Written&& written) {
   const auto model = load(written.save());
   REQUIRE_FALSE(model.ok());
@@ -87,7 +87,7 @@ std::string faultOf(Written&& written) {
   return model.message();
 }
 
-/// Of training a step with it.
+/// The error of training a step with it.
 std::string complaintOf(Written&& written) {
   const auto model = make(written.save());
   const auto loss = model->computeGradients(batchOf({1, 1, 2, 0}, {3, -1}));
@@ -97,8 +97,8 @@ std::string complaintOf(Written&& written) {
   return loss.message();
 }
 
-/// Gives gradients without autograd, as a compiled step does: 3 of each element of `a`, 4 of `b`, and of each
-/// row its place among the ids.
+/// Computes gradients without autograd, like a compiled step: 3 for each element of `a`, 4 for `b`, and for
+/// each row its position among the ids.
 class OwnGradients : public Network {
  public:
   std::vector<std::pair<std::string, torch::Tensor>> trained() const override {
@@ -141,7 +141,7 @@ TEST_CASE("a file's parameters are the model, with its values, loss, gradients a
   CHECK(model->parameters()[16] == 0.5);
   CHECK(describeColumns(model->inputs()) == "x f32[2], y f32");
 
-  // Guesses 3.5 and 2.5, errors 0.5 and 3.5.
+  // Predicts 3.5 and 2.5, errors 0.5 and 3.5.
   const Batch batch = batchOf({1, 1, 2, 0}, {3, -1});
   for (int repeat = 0; repeat < 2; ++repeat) {
     CHECK(model->computeGradients(batch).value() == Approx(6.25));
@@ -155,12 +155,12 @@ TEST_CASE("a file's parameters are the model, with its values, loss, gradients a
   CHECK(score->loss() == Approx(6.25));
   CHECK(score->value("rmse") == Approx(2.5));
   CHECK(score->value("auc") == 1);
-  // It computes with what is pulled.
+  // It computes with the pulled values.
   std::ranges::fill(model->parameters(), 0.f);
   CHECK(model->score(batch)->loss() == Approx(5));
 }
 
-TEST_CASE("a loss may be the mean over something else than samples") {
+TEST_CASE("a loss may be the mean over something other than samples") {
   Written written(returning(R"({"loss": out.mean(), "loss.weight": torch.tensor(6)})"),
                   R"({"columns": {"x": "f32[2]"}})");
   const auto model = make(written.save());
@@ -170,7 +170,7 @@ TEST_CASE("a loss may be the mean over something else than samples") {
   CHECK(score.loss() == Approx((3.5 + 6.5 / 3) / 2));
 }
 
-TEST_CASE("a module knows whether it trains") {
+TEST_CASE("a module knows whether it is training") {
   Written written(returning(R"({"loss": out.mean() * (2 if self.training else 1)})"),
                   R"({"columns": {"x": "f32[2]"}})");
   const auto model = make(written.save());
@@ -180,7 +180,7 @@ TEST_CASE("a module knows whether it trains") {
   CHECK(model->score(batch)->loss() == Approx(3.5));
 }
 
-TEST_CASE("parameters that are one memory stay one, and frozen ones are the file's") {
+TEST_CASE("parameters that share memory stay shared, and frozen ones are the file's") {
   Written written(returning(R"({"loss": (out * self.twin.sum() + self.frozen).mean()})"),
                   R"({"columns": {"x": "f32[2]"}})");
   written.module.register_parameter("twin", written.module.attr("weight").toTensor(), false);
@@ -189,12 +189,12 @@ TEST_CASE("parameters that are one memory stay one, and frozen ones are the file
   CHECK(model->spec().tensors.size() == 2);
   const Batch batch = batchOf({1, 1}, {0});
   CHECK(model->computeGradients(batch).value() == Approx(3.5 * 3 + 4));
-  CHECK(model->gradients()[0] == Approx(3 + 3.5));  // by both of its names
+  CHECK(model->gradients()[0] == Approx(3 + 3.5));  // under both of its names
   model->parameters()[0] = 0;
   CHECK(model->score(batch)->loss() == Approx(2.5 * 2 + 4));
 }
 
-TEST_CASE("rows of tables come in the shape of their ids, and their gradients go back") {
+TEST_CASE("rows of tables have the shape of their ids, and their gradients are returned") {
   Written written(
       R"(
 def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
@@ -221,7 +221,8 @@ def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
   CHECK(rows.gradients(0)[3 * (1 - seven)] == Approx(0.5 / 2));
 }
 
-TEST_CASE("gradients that a network gives by itself are put where they belong, once, and told of in order") {
+TEST_CASE(
+    "gradients that a network computes itself are placed in their tensors, once, and reported in order") {
   auto model =
       makeModel({"own", "own", [] { return std::make_shared<OwnGradients>(); }}, {1, Rank{0}, Device{}, 1})
           .value();
@@ -250,17 +251,17 @@ TEST_CASE("gradients that a network gives by itself are put where they belong, o
   const size_t five = rows.ids(0)[0] == 5 ? 0 : 1;
   CHECK(rows.gradients(0)[2 * five] == 0 + 2);
   CHECK(rows.gradients(0)[2 * (1 - five)] == 1);
-  // It computes with the parameters whose turn it is.
+  // It computes with the current one of the alternating arrays.
   std::ranges::fill(model->spareParameters(), 2.f);
   model->swapParameters();
   CHECK(model->computeGradients(batch).value() == 6);
 }
 
-TEST_CASE("what a file lacks is told before anything is trained") {
+TEST_CASE("what a file lacks is reported before training starts") {
   testing::TempDir folder;
   CHECK_THAT(load(folder.file("none.pt")).message(), Contains("none.pt': No such file or directory"));
   testing::writeFile(folder.file("text.pt"), "no archive");
-  CHECK_THAT(load(folder.file("text.pt")).message(), Contains("text.pt' is no TorchScript file"));
+  CHECK_THAT(load(folder.file("text.pt")).message(), Contains("text.pt' is not a TorchScript file"));
   CHECK_THAT(faultOf(Written(kLinear, "")), Contains("holds no psd.json"));
   CHECK_THAT(faultOf(Written(kLinear, "{}")), Contains("psd.json: columns: must be an object"));
   CHECK_THAT(faultOf(Written("def loss(self, x: Tensor) -> Tensor:\n    return x\n")),
@@ -293,7 +294,7 @@ TEST_CASE("what a file lacks is told before anything is trained") {
   }
 }
 
-TEST_CASE("what forward does wrong is told in one line") {
+TEST_CASE("an error in forward is reported in one line") {
   const std::string x = R"({"columns": {"x": "f32[2]"}})";
   CHECK_THAT(complaintOf(Written("def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:\n"
                                  "    assert batch[\"x\"].dim() == 7, \"no good\"\n    return batch\n",
@@ -309,10 +310,10 @@ TEST_CASE("what forward does wrong is told in one line") {
   CHECK_THAT(complaintOf(Written(returning(R"({"loss": (out - 100).sum().log()})"), x)),
              Contains("forward returned 'loss' as NaN; is the data finite"));
   CHECK_THAT(complaintOf(Written(returning(R"({"loss": batch["x"].mean()})"), x)),
-             Contains("a 'loss' that no parameter has a part in"));
+             Contains("a 'loss' that does not depend on any parameter"));
 }
 
-TEST_CASE("what is no parameter may be read, and not changed") {
+TEST_CASE("what is not a parameter may be read, but not changed") {
   const std::string x = R"({"columns": {"x": "f32[2]"}})";
   Written reader(returning(R"({"loss": out.mean() + self.mask})"), x);
   reader.module.register_buffer("mask", torch::full({}, 3.f));
@@ -360,7 +361,7 @@ TEST_CASE("nor may what is in a list, a dict or a tuple be changed") {
   CHECK(make(reads.save())->computeGradients(batchOf({1, 1}, {0})).ok());
 }
 
-TEST_CASE("metrics are those that were declared, as sums") {
+TEST_CASE("metrics are the declared ones, as sums") {
   const auto scoreWith = [](const std::string& dict) {
     Written written(returning(dict), R"({"columns": {"x": "f32[2]"}, "metrics": {"m": "mean", "a": "auc"}})");
     return make(written.save())->score(batchOf({1, 1, 2, 0}, {3, -1})).message();
@@ -419,14 +420,14 @@ def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
          "    return {\"guess\": guess}\n";
 }
 
-/// An execution model of a module whose outputs do this as well, in `written`.
+/// An execution model of the module in `written`, whose outputs also run this code.
 Result<std::unique_ptr<ExecutionModel>> executing(Written& written) {
   const auto choice = chooseModel(written.save());
   PSD_REQUIRE_OK(choice);
   return makeExecutionModel(*choice, 1);
 }
 
-TEST_CASE("Outputs that write to a parameter are refused, however it is named there") {
+TEST_CASE("Outputs that write to a parameter are rejected, under any name") {
   const std::string writes = GENERATE(
       as<std::string>(), "    self.weight.mul_(0.5)\n", "    self.weight += 1\n",
       "    self.weight.detach()[0:1].zero_()\n",
@@ -437,7 +438,7 @@ TEST_CASE("Outputs that write to a parameter are refused, however it is named th
       "    kept: List[Tensor] = []\n    kept.append(self.weight)\n    kept[0].relu_().add_(1)\n",
       "    named: Dict[str, Tensor] = {}\n    named[\"w\"] = self.weight\n    named[\"w\"].neg_()\n",
       "    torch.add(self.weight, 1, out=self.weight)\n",
-      // Of which no number changes, as none is large.
+      // No number changes, as none is large.
       "    torch.embedding_renorm_(self.weight.unsqueeze(1).detach(), torch.tensor([0]), 9.0, 2.0)\n",
       "    w = self.weight\n    if guess.size(0) > 100:\n        w = guess\n    w.copy_(w + 1)\n",
       "    pair = (self.weight, self.shift)\n    pair[0].detach().fill_(3)\n",
@@ -458,7 +459,7 @@ TEST_CASE("Outputs that write to a parameter are refused, however it is named th
   CHECK(refused.message().find('\n') == std::string::npos);
 }
 
-/// Memory that ends the process when it is written to, as that of a daemon does.
+/// Memory that ends the process when it is written to, like a daemon's.
 Weights readOnly(const Weights& weights, size_t count) {
   const size_t bytes = count * sizeof(float);
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -498,7 +499,7 @@ TEST_CASE("A pass that writes to a parameter for its inputs fails, and changes n
   }
 }
 
-TEST_CASE("An operation that asks for a parameter to write to, and reads it, is none that writes") {
+TEST_CASE("An operation that takes a parameter as writable, and only reads it, is not rejected as a write") {
   Written written(std::string(kLinear) + R"(
 def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
     guess = torch.mv(batch["x"], self.weight) + self.shift
@@ -525,7 +526,7 @@ def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
   }
 }
 
-TEST_CASE("A module that writes to a parameter while it is trained or scored is told so") {
+TEST_CASE("A module that writes to a parameter while it is trained or scored gets an error that says so") {
   const std::string write =
       "    torch.embedding_renorm_(self.weight.unsqueeze(1).detach(), torch.tensor([0]), 0.5, 2.0)\n";
   const std::string text = std::string(kLinear).insert(std::string(kLinear).find("    guess"), write);
@@ -536,7 +537,7 @@ TEST_CASE("A module that writes to a parameter while it is trained or scored is 
   CHECK_THAT(scored.message(), Contains("forward wrote to parameter 'weight'"));
 }
 
-TEST_CASE("Outputs that write to tensors of their own are none that write to parameters") {
+TEST_CASE("Outputs that write to their own tensors are not rejected as writes to parameters") {
   Written written(std::string(kLinear) + R"(
 def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
     guess = torch.mv(batch["x"], self.weight) + self.shift

@@ -35,14 +35,14 @@ TEST_CASE("the order depends on seed and epoch, and on nothing else") {
   CHECK(sharder.part(0) == Sharder(3, 1000, Rank{0}, 2).part(0));
   CHECK(sharder.part(0) != sharder.part(1));
   CHECK(sharder.part(0) != Sharder(4, 1000, Rank{0}, 2).part(0));
-  // A neighbouring seed is not the same order one epoch later.
+  // A neighbouring seed does not give the same order one epoch later.
   CHECK(sharder.part(1) != Sharder(4, 1000, Rank{0}, 2).part(0));
   auto sorted = sharder.part(0);
   CHECK_FALSE(std::is_sorted(sorted.begin(), sorted.end()));
 }
 
-TEST_CASE("every sample gets to every place: the shuffle is even") {
-  // Where sample 0 of 10 lands over 10,000 epochs; each place expects 1000, standard deviation 30.
+TEST_CASE("every sample reaches every position: the shuffle is uniform") {
+  // The position of sample 0 of 10 over 10,000 epochs; each position expects 1000, standard deviation 30.
   std::vector<int> places(10);
   const Sharder sharder(1, 10, Rank{0}, 1);
   for (uint64_t epoch = 0; epoch < 10'000; ++epoch) {

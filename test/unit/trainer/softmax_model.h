@@ -12,7 +12,7 @@
 
 namespace psd::testing {
 
-/// Softmax regression on 28 × 28 images written out by hand: a Model without LibTorch. Owned by one thread.
+/// Softmax regression on 28 × 28 images: a Model without LibTorch. Owned by one thread.
 class SoftmaxModel : public Model {
  public:
   SoftmaxModel()
@@ -21,10 +21,10 @@ class SoftmaxModel : public Model {
         parameters_(1, std::vector<float>(layout_.totalElements())),
         gradients_(1, std::vector<float>(layout_.totalElements())) {}
 
-  /// From this call of computeGradients() on (from 1) the bias's gradient holds a NaN; 0: never.
+  /// From this call of computeGradients() on (counted from 1) the bias's gradient holds a NaN; 0: never.
   uint64_t nanFromCall = 0;
 
-  /// What becomeRank() said; -1: nothing.
+  /// The argument of becomeRank(); -1: not called.
   int64_t rank = -1;
 
   const ModelSpec& spec() const override { return spec_; }

@@ -1,4 +1,4 @@
-// The stages of a model: which parameters belong to each, where they are computed over, and what fails there.
+// The stages of a model: the parameters of each, the memory that they compute with, and their failures.
 
 #include "trainer/model/stage_devices.h"
 
@@ -26,7 +26,7 @@ std::shared_ptr<Network> makeNetwork(const std::string& name) {
   return choice->makeNetwork();
 }
 
-/// Of each parameter whether what these layers make of `x` depends on it; `x` becomes that.
+/// For each parameter whether the output of these layers for `x` depends on it; `x` becomes that output.
 std::vector<bool> partsOf(const Network& network, const std::vector<Layer>& layers, size_t begin, size_t end,
                           torch::Tensor& x) {
   for (size_t i = begin; i < end; i++) x = layers[i].run(x);
@@ -42,7 +42,7 @@ std::vector<bool> partsOf(const Network& network, const std::vector<Layer>& laye
   return parts;
 }
 
-TEST_CASE("The parameters of a stage are those that its layers compute with") {
+TEST_CASE("The parameters of a stage are those that its layers use") {
   const auto [name, begins] = GENERATE(table<std::string, std::vector<std::string>>({
       {"mlp", {"fc2"}},
       {"mnist_cnn", {"conv2", "fc1", "fc2"}},
@@ -66,7 +66,7 @@ TEST_CASE("The parameters of a stage are those that its layers compute with") {
   }
 }
 
-TEST_CASE("On the CPU a stage computes over the weights themselves") {
+TEST_CASE("On the CPU a stage computes with the weights themselves") {
   const auto values = std::make_shared<std::vector<float>>(64, 1.0f);
   const Weights weights(values, values->data());
   StageWeights stage(torch::kCPU, 16, 32);
@@ -76,7 +76,8 @@ TEST_CASE("On the CPU a stage computes over the weights themselves") {
   CHECK(values.use_count() == 3);
 }
 
-TEST_CASE("A pass for which a device has no memory may be tried again, what else a network says may not") {
+TEST_CASE(
+    "A pass that failed for lack of device memory may be retried, other failures of a network may not") {
   StageDevices devices({Device(), Device()});
   CHECK(devices.toString() == "cpu, cpu");
   const auto codeOf = [&](const std::string& what) { return devices.errorOf(NetworkError(what)).code; };

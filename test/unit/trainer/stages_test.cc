@@ -1,4 +1,4 @@
-// A model that is cut into stages: the same outputs and gradients, and the order of what a stage does.
+// A model cut into stages: equal outputs and gradients, and the order of a stage's work.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Way = StagePipeline::Way;
 
-/// With stages that begin with these layers, all on the CPU.
+/// With stages that start at these layers, all on the CPU.
 Result<std::unique_ptr<ExecutionModel>> makeModel(const std::string& name,
                                                   const std::vector<std::string>& begins = {},
                                                   uint32_t microBatches = 1) {
@@ -52,7 +52,7 @@ Weights scaled(const ExecutionModel& model, float factor) {
   return {values, values->data()};
 }
 
-// These two are called on several threads, where Catch's macros may not be.
+// These two are called on several threads, where Catch's macros are not allowed.
 
 std::unique_ptr<ForwardPass> forward(ExecutionModel& model, Weights weights, uint64_t samples,
                                      bool training = true) {
@@ -87,7 +87,7 @@ std::span<const float> valuesOf(const NamedTensor& tensor) {
   return {reinterpret_cast<const float*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(float)};
 }
 
-TEST_CASE("Outputs and gradients of a model in stages are those of the whole, to the order of summation") {
+TEST_CASE("Outputs and gradients of a model in stages are those of the whole, up to the order of summation") {
   const auto [name, begins] = GENERATE(table<std::string, std::vector<std::string>>({
       {"mlp", {"fc2"}},
       {"resnet20:width=4", {"block0"}},
@@ -106,7 +106,7 @@ TEST_CASE("Outputs and gradients of a model in stages are those of the whole, to
   }
 }
 
-TEST_CASE("A model with dropout can be cut, and gives in use what the whole one does") {
+TEST_CASE("A model with dropout can be cut, and its outputs equal those of the whole one") {
   const auto whole = makeModel("mnist_cnn"), cut = makeModel("mnist_cnn", {"conv2", "fc1", "fc2"}, 2);
   PSD_REQUIRE_OK(whole);
   PSD_REQUIRE_OK(cut);
@@ -116,7 +116,7 @@ TEST_CASE("A model with dropout can be cut, and gives in use what the whole one 
   backward(**cut, *forward(**cut, (*cut)->initialValues(), 5));
 }
 
-TEST_CASE("Passes that go through the stages at once keep the weights that each saw") {
+TEST_CASE("Concurrent passes through the stages keep the weights that each saw") {
   const auto whole = makeModel("mlp"), cut = makeModel("mlp", {"fc2"}, 4);
   PSD_REQUIRE_OK(whole);
   PSD_REQUIRE_OK(cut);
@@ -127,7 +127,7 @@ TEST_CASE("Passes that go through the stages at once keep the weights that each 
       for (int times = 0; times < 5; times++) {
         const auto first = forward(**cut, scaled(**cut, static_cast<float>(i)), 8);
         const auto second =
-            forward(**cut, scaled(**cut, 10), 8);  // other weights, before the first's way back
+            forward(**cut, scaled(**cut, 10), 8);  // other weights, before the first's backward pass
         last = backward(**cut, *first);
         backward(**cut, *second);
       }
@@ -140,7 +140,7 @@ TEST_CASE("Passes that go through the stages at once keep the weights that each 
   }
 }
 
-TEST_CASE("Stages that cannot be are refused by one line") {
+TEST_CASE("Invalid stages are rejected by one line") {
   const auto [name, begins, words] = GENERATE(table<std::string, std::vector<std::string>, std::string>({
       {"mlp", {"fc3"}, "stages[0]: no layer 'fc3' follows there; expected one of fc2"},
       {"mlp", {"fc1"}, "stages[0]: no layer 'fc1' follows there; expected one of fc2"},
@@ -153,7 +153,7 @@ TEST_CASE("Stages that cannot be are refused by one line") {
   CHECK_THAT(model.message(), Contains(words));
 }
 
-TEST_CASE("Inputs that a layer does not take fail the pass, and no other") {
+TEST_CASE("Inputs that a layer does not accept fail the pass, and no other") {
   const auto cut = makeModel("mlp", {"fc2"}, 2);
   PSD_REQUIRE_OK(cut);
   std::vector<NamedTensor> wrong = images(4);
@@ -164,10 +164,10 @@ TEST_CASE("Inputs that a layer does not take fail the pass, and no other") {
   backward(**cut, *forward(**cut, (*cut)->initialValues(), 4));
 }
 
-TEST_CASE("A stage does what goes backward first, and a part that throws ends its run alone") {
+TEST_CASE("A stage runs backward parts first, and a part that throws ends only its run") {
   StagePipeline pipeline(2, [] {});
   std::promise<void> gate, begun;
-  std::vector<std::string> order;  // at stage 1, whose thread alone writes it
+  std::vector<std::string> order;  // at stage 1, written by its thread only
   const auto start = [&](Way way, size_t parts, StagePipeline::Work work) {
     return std::async(std::launch::async, [&pipeline, way, parts, work] { pipeline.run(way, parts, work); });
   };

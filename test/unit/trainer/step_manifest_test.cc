@@ -1,4 +1,4 @@
-// What a compiled training step says of itself.
+// The manifest of a compiled training step.
 #include "trainer/task/step_manifest.h"
 
 #include "test/support/catch.h"
@@ -34,11 +34,11 @@ TEST_CASE("a compiled step's manifest has shapes in order, outputs and checksums
   CHECK(manifest->checksums.at("extra/psd.json") == 4294967295);
 }
 
-TEST_CASE("a manifest that is not as it has to be is told by its place") {
+TEST_CASE("an invalid manifest is reported with the place of the error") {
   CHECK_THAT(problemOf("{"), Contains("psd_step.json"));
   CHECK_THAT(problemOf("[]"), Contains("must be an object"));
   CHECK_THAT(problemOf("{}"), Contains("format: is missing; expected 1"));
-  CHECK_THAT(problemOf(R"({"format": 2, "more": {}})"), Contains("format 2 is of a later psd; expected 1"));
+  CHECK_THAT(problemOf(R"({"format": 2, "more": {}})"), Contains("format 2 is from a later psd; expected 1"));
   CHECK_THAT(problemOf(R"({"format": 1})"), Contains("parameters: must name at least one, with its shape"));
   CHECK_THAT(problemOf(R"({"format": 1, "parameters": {"a": [0]}})"),
              Contains("parameters.a: must be a shape"));
@@ -49,7 +49,7 @@ TEST_CASE("a manifest that is not as it has to be is told by its place") {
              Contains("crc32.b"));
 }
 
-TEST_CASE("code runs where its LibTorch and its kind of processor are") {
+TEST_CASE("code runs only with its LibTorch version and its kind of processor") {
   const StepManifest manifest = readStepManifest(kWhole, "m").value();
   PSD_REQUIRE_OK(manifest.checkRunsOn("2.11.0", {"x86_64", {"fma", "sse2", "avx2"}}));
   CHECK_THAT(manifest.checkRunsOn("2.12.0", {"x86_64", {"avx2", "fma"}}).message(),
@@ -57,7 +57,7 @@ TEST_CASE("code runs where its LibTorch and its kind of processor are") {
   CHECK_THAT(manifest.checkRunsOn("2.11.0", {"aarch64", {"avx2", "fma"}}).message(),
              Contains("was compiled for x86_64, and this machine is aarch64"));
   CHECK_THAT(manifest.checkRunsOn("2.11.0", {"x86_64", {"sse2"}}).message(),
-             Contains("was compiled for a CPU with avx2, fma, which this one has not"));
+             Contains("was compiled for a CPU with avx2, fma, which this one lacks"));
   const Processor here = Processor::here();
   CHECK_FALSE(here.machine.empty());
   CHECK_FALSE(here.features.empty());

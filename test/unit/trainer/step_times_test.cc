@@ -14,13 +14,13 @@ StepTimes scheduleOf(const std::string& text, uint32_t trainers = 3) {
   return *std::move(schedule);
 }
 
-TEST_CASE("in turn every step takes as long") {
+TEST_CASE("in round-robin order every step takes equally long") {
   StepTimes schedule = scheduleOf("round_robin");
   for (uint32_t rank : {2u, 0u, 0u, 1u}) CHECK(schedule.next(Rank{rank}) == 1);
   CHECK(schedule.spec() == "round_robin");
 }
 
-TEST_CASE("times of a rank are the seed's, whatever others do") {
+TEST_CASE("times of a rank depend on the seed alone, not on other ranks") {
   StepTimes one = scheduleOf("seed:7"), other = scheduleOf("seed:7", 9), third = scheduleOf("seed:8");
   double sum = 0;
   constexpr int kDraws = 20'000;

@@ -1,4 +1,4 @@
-// The models with embedding tables, seen through the Model interface.
+// The models with embedding tables, tested through the Model interface.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -27,7 +27,7 @@ std::unique_ptr<Model> make(const std::string& spec, uint32_t rank = 0) {
   return std::move(*model);
 }
 
-/// A table of all rows that were ever asked for, in this process.
+/// A table of all rows that were ever requested, in this process.
 class Rows {
  public:
   explicit Rows(const ModelSpec& model) : tables_(model.tables), batch_(model.tables) {}
@@ -40,20 +40,21 @@ class Rows {
     }
     return place->second;
   }
-  /// Takes the rows of a batch for it.
+  /// Takes the rows of a batch for the model.
   void bring(Model& model, Batch& batch, Purpose purpose) {
     batch.rows().lookups = model.lookUp(batch, purpose);
     batch_.make(featuresOf(batch.rows().lookups));
     refresh();
     showRows(batch_, 0, batch);
   }
-  /// The batch's rows once more, as they are now.
+  /// The batch's rows again, with their current values.
   void refresh() {
     visit([&](uint32_t table, uint64_t id, size_t begin) {
       std::ranges::copy(row(table, id), batch_.rows(table).begin() + static_cast<ptrdiff_t>(begin));
     });
   }
-  /// Calls `take(table, id, begin)` for each row of the batch; `begin`: of its values in the table's block.
+  /// Calls `take(table, id, begin)` for each row of the batch; `begin`: the offset of its values in the
+  /// table's block.
   template <class Take>
   void visit(const Take& take) {
     for (uint32_t table = 0; table < batch_.tableCount(); ++table) {
@@ -87,7 +88,7 @@ Batch tokens(size_t size, uint64_t length, uint32_t vocabulary) {
   return batch;
 }
 
-/// A batch for each model with tables, in which some rows come more than once.
+/// A batch for each model with tables, in which some rows are repeated.
 struct Case {
   std::string model;
   Batch batch;
@@ -103,7 +104,7 @@ std::vector<Case> cases() {
 
 }  // namespace
 
-TEST_CASE("tables are part of the model, with a seed each that --seed leaves alone") {
+TEST_CASE("tables are part of the model, each with a seed that --seed does not change") {
   const auto tablesOf = [](const std::string& model) {
     const auto made = make(model);
     std::string text;
@@ -158,7 +159,7 @@ TEST_CASE("gradients of rows are the slopes of the loss in every table") {
   }
 }
 
-TEST_CASE("gradients of rows are added to what is there, and those of the arena replaced") {
+TEST_CASE("gradients of rows are added to existing ones, and those of the arena replaced") {
   for (Case& each : cases()) {
     INFO(each.model);
     const auto model = make(each.model);
@@ -175,7 +176,7 @@ TEST_CASE("gradients of rows are added to what is there, and those of the arena 
   }
 }
 
-TEST_CASE("mf's loss and score are what the formula says") {
+TEST_CASE("mf's loss and score match the formula") {
   Batch batch = firstSamples("ratings:users=6,items=5,samples=100", 30);
   const auto model = make("mf:dim=3,decay=0.1");
   model->parameters()[0] = 3.5f;
@@ -198,7 +199,7 @@ TEST_CASE("mf's loss and score are what the formula says") {
   CHECK(std::abs(score->value("rmse") - std::sqrt(squares / 30)) < 1e-5);
 }
 
-TEST_CASE("svm's score is the hinge loss and the share on the right side, as worked out by hand") {
+TEST_CASE("svm's score is the hinge loss and the share on the right side, calculated manually") {
   Batch batch;
   batch.reshape({{"words", ElementType::i64, {2}},
                  {"weights", ElementType::f32, {2}},
@@ -231,14 +232,14 @@ TEST_CASE("dlrm's score is the cross-entropy and the area under the curve of its
   const auto clicks = static_cast<size_t>(std::accumulate(labels.begin(), labels.end(), int64_t{0}));
   CHECK(score->metrics.at(1).positives.size() == clicks);
   CHECK(score->metrics.at(1).negatives.size() == 100 - clicks);
-  CHECK(std::abs(score->value("auc") - 0.5) < 0.2);  // it has learned nothing
+  CHECK(std::abs(score->value("auc") - 0.5) < 0.2);  // it is untrained
   double loss = 0;
   for (const float logit : score->metrics[1].positives) loss += std::log1p(std::exp(-logit)) / 100;
   for (const float logit : score->metrics[1].negatives) loss += std::log1p(std::exp(logit)) / 100;
   CHECK(std::abs(score->loss() - loss) < 1e-5);
 }
 
-TEST_CASE("the sampled softmax draws common tokens more often, each once, and others in another rank") {
+TEST_CASE("the sampled softmax draws frequent tokens more often, each once, and others in another rank") {
   const Batch batch = tokens(2, 5, 1000);
   const auto candidatesOf = [&](Model& model) { return model.lookUp(batch, Purpose::training).at(2).ids; };
   const std::string spec = "lstm_lm:embedding=2,hidden=3,vocabulary=1000,candidates=100";
@@ -263,7 +264,7 @@ TEST_CASE("the sampled softmax draws common tokens more often, each once, and ot
 }
 
 TEST_CASE("with every token a candidate, and each as likely, the sampled loss is that of the whole softmax") {
-  // So many draws that all 5 tokens are candidates and the corrections vanish.
+  // Enough draws that all 5 tokens are candidates and the corrections vanish.
   const auto model = make("lstm_lm:embedding=3,hidden=4,vocabulary=5,candidates=1000");
   Batch batch = tokens(6, 8, 5);
   Rows rows(model->spec());
@@ -275,16 +276,16 @@ TEST_CASE("with every token a candidate, and each as likely, the sampled loss is
   CHECK(std::abs(model->score(batch)->loss() - sampled) < 1e-5);
 }
 
-TEST_CASE("the corrected logits make the sampled softmax right on the average") {
-  // exp(logit) / expected count, over the candidates, has the sum of exp(logit) over the vocabulary as its
-  // mean.
+TEST_CASE("the corrected logits make the sampled softmax right on average") {
+  // The sum of exp(logit) / expected count over the candidates has the sum of exp(logit) over the vocabulary
+  // as its mean.
   const auto model = make("lstm_lm:embedding=2,hidden=3,vocabulary=60,candidates=12");
   Batch batch = tokens(1, 1, 60);
   const uint64_t target = static_cast<uint64_t>(batch.values<int64_t>("tokens")[1]);
   Rows rows(model->spec());
   for (uint64_t id = 0; id < 60; ++id) {
     std::vector<float>& row = rows.row(1, id);
-    std::ranges::fill(row, 0.f);  // whatever the memory
+    std::ranges::fill(row, 0.f);  // regardless of the memory
     row.back() = static_cast<float>(id % 7) / 3;
   }
   const auto chanceOf = [](uint64_t id) {
@@ -298,14 +299,14 @@ TEST_CASE("the corrected logits make the sampled softmax right on the average") 
   constexpr int kDraws = 3000;
   for (int i = 0; i < kDraws; ++i) {
     rows.bring(*model, batch, Purpose::training);
-    // loss = log((wanted + others) / wanted), the wanted one corrected as well
+    // loss = log((target + others) / target), the target corrected as well
     const double wanted = weightOf(target) / chanceOf(target);
     mean += (std::exp(model->computeGradients(batch).value()) - 1) * wanted / kDraws;
   }
   CHECK(std::abs(mean / partition - 1) < 0.05);
 }
 
-TEST_CASE("the language model with tables scores as the dense one with the same values") {
+TEST_CASE("the language model with tables has the score of the dense one with the same values") {
   const auto dense = make("lstm_lm:embedding=4,hidden=6,vocabulary=30");
   const auto tables = make("lstm_lm:embedding=4,hidden=6,vocabulary=30,candidates=10");
   Rows rows(tables->spec());

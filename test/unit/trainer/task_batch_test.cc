@@ -30,20 +30,20 @@ TEST_CASE("a batch has a tensor of every type for each column, and keeps its mem
   CHECK(constant.values<float>("a")[17] == 17.f);
 }
 
-TEST_CASE("a column that is not there, or of another type, has no values") {
+TEST_CASE("a missing column, or one of another type, has no values") {
   Batch batch;
   batch.reshape({{"a", ElementType::i64, {}}}, 2);
   CHECK(batch.values<int64_t>("b").empty());
   CHECK(batch.values<float>("a").empty());
 }
 
-TEST_CASE("columns read as people expect") {
+TEST_CASE("columns are human-readable") {
   const std::vector<ColumnSpec> columns{{"image", ElementType::f32, {1, 28, 28}},
                                         {"tokens", ElementType::i64, {ColumnSpec::kAny}, 10'000}};
   CHECK(describeColumns(columns) == "image f32[1,28,28], tokens i64[any] below 10000");
 }
 
-TEST_CASE("an input takes a column of its name, type and shape whose numbers are not too large") {
+TEST_CASE("an input accepts a column of its name, type and shape whose numbers are not too large") {
   const ColumnSpec any{"tokens", ElementType::i64, {ColumnSpec::kAny}, 100};
   CHECK(any.takes({"tokens", ElementType::i64, {33}, 100}));
   CHECK(any.takes({"tokens", ElementType::i64, {1}, 3}));

@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-TEST_CASE("each kind of metric comes from its sums") {
+TEST_CASE("each kind of metric is computed from its sums") {
   CHECK(Metric::of("loss", MetricKind::mean, 6, 4).value() == 1.5);
   CHECK(Metric::of("accuracy", MetricKind::share, 3, 4).value() == 0.75);
   CHECK(Metric::of("perplexity", MetricKind::exponential, 6, 4).value() == std::exp(1.5));
@@ -17,7 +17,7 @@ TEST_CASE("each kind of metric comes from its sums") {
   CHECK(std::isnan(Metric::of("loss", MetricKind::mean, 0, 0).value()));
 }
 
-TEST_CASE("scores of parts add up to that of the whole, whatever the order of their metrics") {
+TEST_CASE("scores of parts add up to that of the whole, in any order of their metrics") {
   const auto scoreOf = [](double loss, double squares, double weight) {
     return Score{static_cast<uint64_t>(weight),
                  {Metric::of("loss", MetricKind::mean, loss, weight),
@@ -35,7 +35,7 @@ TEST_CASE("scores of parts add up to that of the whole, whatever the order of th
   CHECK(std::isnan(all.value("accuracy")));
 }
 
-TEST_CASE("the area under the curve is how often a positive is above a negative") {
+TEST_CASE("the area under the curve is the frequency with which a positive ranks above a negative") {
   Metric auc = Metric::auc("auc");
   CHECK(std::isnan(auc.value()));
   auc.count(0.9f, true);
@@ -48,13 +48,13 @@ TEST_CASE("the area under the curve is how often a positive is above a negative"
   CHECK(auc.value() == 0.5);
   auc.count(-7, true);  // only the order counts
   CHECK(auc.value() == 0.25);
-  auc.count(std::nextafter(0.9f, 1.f), true);  // however near
+  auc.count(std::nextafter(0.9f, 1.f), true);  // however close
   CHECK(auc.value() == 3.5 / 9);
   auc.count(std::nanf(""), false);
   CHECK(std::isnan(auc.value()));
 }
 
-TEST_CASE("an area under the curve of parts is that of all pairs, many of them equal") {
+TEST_CASE("the area under the curve of merged parts is that of all pairs, with many ties") {
   Random random(5);
   std::vector<std::pair<float, bool>> samples;
   Score all;
@@ -81,7 +81,7 @@ TEST_CASE("an area under the curve of parts is that of all pairs, many of them e
   CHECK(std::abs(all.value("auc") - wins / pairs) < 1e-12);
 }
 
-TEST_CASE("metrics read as people expect") {
+TEST_CASE("metrics are human-readable") {
   CHECK(Metric::of("loss", MetricKind::mean, 1, 3).toString() == "loss 0.3333");
   CHECK(Metric::of("accuracy", MetricKind::share, 39, 40).toString() == "accuracy 97.50 %");
   CHECK(Metric::of("perplexity", MetricKind::exponential, 0, 1).toString() == "perplexity 1.00");

@@ -40,7 +40,7 @@ Error problemOf(const std::string& argument, Split split = Split::train) {
 
 }  // namespace
 
-TEST_CASE("a text is cut into words in lower case, marks and ends of lines") {
+TEST_CASE("a text is split into words in lower case, punctuation and ends of lines") {
   CHECK(cut("Don't STOP, now!\n\n2nd line", TextLevel::word) ==
         Words{"don't", "stop", ",", "now", "!", "\n", "\n", "2nd", "line"});
   CHECK(cut("a\t b\r\nc", TextLevel::word) == Words{"a", "b", "\n", "c"});
@@ -49,25 +49,25 @@ TEST_CASE("a text is cut into words in lower case, marks and ends of lines") {
   CHECK(cut("", TextLevel::word).empty());
 }
 
-TEST_CASE("a text is cut into characters as they are") {
+TEST_CASE("a text is split into characters unchanged") {
   CHECK(cut("Aä\n 😀", TextLevel::character) == Words{"A", "ä", "\n", " ", "😀"});
 }
 
-TEST_CASE("bytes that are no UTF-8 are named") {
+TEST_CASE("invalid UTF-8 is named") {
   for (const auto& [text, place] : {std::pair<std::string, int>{"ab\xff", 2},
-                                    {"\xc3", 0},              // cut off
+                                    {"\xc3", 0},              // truncated
                                     {"a\xc3(", 1},            // no continuation
-                                    {"ok\xc0\x80", 2},        // longer than need be
-                                    {"\xe0\x80\x80", 0},      // likewise
+                                    {"ok\xc0\x80", 2},        // overlong
+                                    {"\xe0\x80\x80", 0},      // overlong
                                     {"\xed\xa0\x80", 0},      // a surrogate
                                     {"\xf4\x90\x80\x80", 0},  // beyond the last code point
                                     {"x\x80", 1}}) {
     std::string copy = text;
-    CHECK(cutText(copy, TextLevel::word).message() == "byte " + std::to_string(place) + " is no UTF-8");
+    CHECK(cutText(copy, TextLevel::word).message() == "byte " + std::to_string(place) + " is not UTF-8");
   }
 }
 
-TEST_CASE("the commonest tokens have numbers, of equally common ones the lesser first") {
+TEST_CASE("the most frequent tokens have numbers, with ties in lexicographic order") {
   const std::vector<std::string_view> tokens{"b", "c", "a", "c", "b", "d", "c"};
   const Vocabulary all(tokens, 100);
   CHECK(all.size() == 5);
@@ -82,7 +82,7 @@ TEST_CASE("the commonest tokens have numbers, of equally common ones the lesser 
   CHECK(few.numberOf("a") == Vocabulary::kUnknown);
 }
 
-TEST_CASE("samples are successive tokens that overlap by one, and the last tenth is the test part") {
+TEST_CASE("samples are consecutive tokens that overlap by one, and the last tenth is the test part") {
   const TempDir folder;
   std::string text;
   for (int i = 0; i < 45; ++i) text += "x y ";
@@ -102,7 +102,7 @@ TEST_CASE("samples are successive tokens that overlap by one, and the last tenth
   PSD_REQUIRE_OK(test);
   CHECK((*test)->sampleCount() == 1);
   CHECK((*test)->columns() == (*train)->columns());
-  CHECK(tokensOf(**test, {0}) == std::vector<int64_t>{0, 0, 0, 0, 0, 2, 0, 0, 1});  // z is in no training
+  CHECK(tokensOf(**test, {0}) == std::vector<int64_t>{0, 0, 0, 0, 0, 2, 0, 0, 1});  // z is untrained
 }
 
 TEST_CASE("options choose the level, the vocabulary and the length") {
@@ -120,13 +120,13 @@ TEST_CASE("options choose the level, the vocabulary and the length") {
   CHECK(describeColumns(open(":length=2")->columns()) == "tokens i64[3] below 2");
 }
 
-TEST_CASE("every text that cannot be used gets one line that names it") {
+TEST_CASE("every unusable text gets one line that names it") {
   const TempDir folder;
   const std::string path = folder.file("t");
   writeFile(path, "one two three four five six seven eight nine ten");
   CHECK(problemOf(folder.file("none")).message == folder.file("none") + ": No such file or directory");
   CHECK_THAT(problemOf(folder.path()).message, Contains(folder.path() + ": "));
-  CHECK(problemOf("").message == "text: the file is missing; expected text:FILE");
+  CHECK(problemOf("").message == "text: missing file; expected text:FILE");
   CHECK(problemOf(path).message ==
         path + ": its training part has 9 tokens; expected more than a sample's length, 32");
   CHECK(problemOf(path + ":length=1", Split::test).message ==
@@ -135,10 +135,10 @@ TEST_CASE("every text that cannot be used gets one line that names it") {
         "data set 'text': length must be a whole number from 1 to 1048576, not '0'");
   CHECK(problemOf(path + ":level=line").message == "data set 'text': level must be word or char, not 'line'");
   CHECK(problemOf(path + ":words=3").message ==
-        "data set 'text': 'words' is no option of it; expected level, vocabulary, length");
+        "data set 'text': 'words' is not an option; expected level, vocabulary, length");
   CHECK(problemOf(path + ":words=3").code == ErrorCode::invalidArgument);
   writeFile(path, "one two \xff");
-  CHECK(problemOf(path).message == path + ": byte 8 is no UTF-8");
+  CHECK(problemOf(path).message == path + ": byte 8 is not UTF-8");
   CHECK(problemOf(path).code == ErrorCode::io);
   writeFile(path, "");
   CHECK_THAT(problemOf(path).message, Contains("has 0 tokens"));

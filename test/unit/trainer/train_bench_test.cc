@@ -16,7 +16,7 @@ using testing::FakeClient;
 using testing::FakeDaemon;
 using testing::SoftmaxModel;
 
-constexpr uint64_t kBlock = 5;  // steps in turns with and without the daemon
+constexpr uint64_t kBlock = 5;  // steps of alternating blocks with and without the daemon
 
 /// Fails from its second block on.
 struct FailingModel : SoftmaxModel {
@@ -27,7 +27,7 @@ struct FailingModel : SoftmaxModel {
   uint64_t calls = 0;
 };
 
-/// A bench on a daemon of its own, with 64 samples.
+/// A bench on its own daemon, with 64 samples.
 struct Bench {
   Result<TrainBenchReport> run(Model& alone, LoopOptions loop = {.batchSize = 8}) {
     const auto data = makeSynthetic(64, Split::train, 1);
@@ -86,7 +86,7 @@ TEST_CASE("bench train ends with the first failure, of the daemon or of the mode
   CHECK(bench.daemon.steps.size() == 2 * kBlock);
 }
 
-TEST_CASE("a report of bench train in both forms") {
+TEST_CASE("a report of bench train in both formats") {
   TrainBenchReport report;
   report.steps = 40;
   report.server = 0.003;

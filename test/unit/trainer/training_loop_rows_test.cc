@@ -1,4 +1,4 @@
-// The training loop and the scoring of a model with embedding tables.
+// Training and scoring of a model with embedding tables.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -72,7 +72,7 @@ TEST_CASE("rows are learned, and the scoring of the model agrees") {
     CHECK(daemon.steps.size() == 3600);
     CHECK(daemon.openPushes == 0);
     CHECK(daemon.openPulls == 0);
-    // The ratings are made of four factors and two biases, which six factors can be.
+    // The ratings are generated from four factors and two biases, which six factors can represent.
     FactorModel scored;
     const auto test = ratings(3600, Split::test);
     const auto report = evaluateServer(trainer.client, scored, *test);
@@ -86,8 +86,8 @@ TEST_CASE("rows are learned, and the scoring of the model agrees") {
     CHECK(last.knownRows == last.rows);
     CHECK(trainer.recorder.reports.front().knownRows == 0);
     CHECK(last.gradientBytes == (last.rows * FactorModel::kDim + 16) * sizeof(float));
-    // The memory of a push that may be unanswered is not that of a later step; nor is there more than it
-    // takes.
+    // The memory of a push that may be unanswered is not reused by a later step; nor is more allocated than
+    // needed.
     const auto& blocks = trainer.model.blocks;
     for (size_t step = 1; step < blocks.size(); ++step) {
       const size_t first = step - std::min<size_t>(step, inflight);
@@ -99,9 +99,8 @@ TEST_CASE("rows are learned, and the scoring of the model agrees") {
   }
 }
 
-TEST_CASE("what overlaps is a step of its own: rows of a push under way stay as they are") {
-  // Plain SGD, answered late: the same steps one after the other, each from what the daemon had when it
-  // began.
+TEST_CASE("an overlapping step is independent: rows of a push in flight stay as they are") {
+  // Plain SGD, answered late: the same steps in sequence, each from what the daemon had when it started.
   const auto trained = [](uint32_t inflight, bool prefetch) {
     FakeDaemon daemon;
     daemon.isSlow = true;
@@ -118,20 +117,20 @@ TEST_CASE("what overlaps is a step of its own: rows of a push under way stay as 
   CHECK(trained(0, false) != trained(0, true));
 }
 
-TEST_CASE("prefetched rows are those of the next batch, as they are before this one's push") {
+TEST_CASE("prefetched rows are those of the next batch, with the values from before this one's push") {
   FakeDaemon daemon;
   LoopOptions options = alone(100, 1);
   options.prefetch = true;
   Trainer trainer(daemon, options, 400);
   PSD_REQUIRE_OK(trainer.run());
-  REQUIRE(daemon.pulledRows.size() == 4);  // none for a step that does not come
+  REQUIRE(daemon.pulledRows.size() == 4);  // none for a step that does not follow
   for (size_t i = 0; i < 4; ++i) CHECK(daemon.pulledRows[i] == trainer.recorder.reports[i].rows);
-  // The second step's were pulled before anything was pushed.
+  // The second step's rows were pulled before any push.
   CHECK(trainer.recorder.reports[1].knownRows == 0);
   CHECK(trainer.recorder.reports[2].knownRows > 0);
 }
 
-TEST_CASE("a scoring pulls the rows of its samples alone, each once") {
+TEST_CASE("a scoring pulls only the rows of its samples, each once") {
   FakeDaemon daemon;
   Trainer trainer(daemon, alone(100, 1));
   PSD_REQUIRE_OK(trainer.run());
@@ -151,7 +150,7 @@ TEST_CASE("a scoring pulls the rows of its samples alone, each once") {
   const auto score = evaluation.score();
   PSD_REQUIRE_OK(score);
 
-  // The score by hand, sample by sample.
+  // The score calculated manually, sample by sample.
   double squares = 0;
   for (uint32_t i = 0; i < test->sampleCount(); ++i) {
     Batch batch;
@@ -165,7 +164,7 @@ TEST_CASE("a scoring pulls the rows of its samples alone, each once") {
   CHECK(std::abs(score->loss() - squares / 400) < 1e-5);
 }
 
-TEST_CASE("a refused gradient of a row is explained by its table and id") {
+TEST_CASE("a rejected gradient of a row is explained by its table and id") {
   FakeDaemon daemon;
   Trainer trainer(daemon, alone(20, 1));
   trainer.model.infiniteFromCall = 2;
@@ -176,7 +175,7 @@ TEST_CASE("a refused gradient of a row is explained by its table and id") {
              Contains("step 2 (epoch 1): the gradient of item holds infinity in the row of id "));
 }
 
-TEST_CASE("where the daemon sizes batches, gradients of rows are weighed as it says") {
+TEST_CASE("if the daemon sizes batches, gradients of rows are weighted by it") {
   const auto trained = [](std::vector<uint32_t> tables) {
     FakeDaemon daemon;
     DealtSamples dealt{.what = DealtSamples::What::range, .count = 30};
@@ -201,14 +200,13 @@ TEST_CASE("where the daemon sizes batches, gradients of rows are weighed as it s
   }
 }
 
-TEST_CASE("with dealt samples a prefetch that finds none is made up for") {
+TEST_CASE("with assigned samples a prefetch that finds none is repeated later") {
   FakeDaemon daemon;
   const auto deal = [](DealtSamples::What what, uint64_t begin) {
     return DealtSamples{.what = what, .begin = begin, .count = 20};
   };
   using What = DealtSamples::What;
-  // Asked for step 3 while step 2 computes, the daemon has nothing now; asked again, and told to wait, it
-  // has.
+  // Asked for step 3 while step 2 computes, the daemon has nothing now; asked again, with a wait, it has.
   daemon.deal = {deal(What::range, 0), deal(What::range, 20), deal(What::nothingNow, 0),
                  deal(What::nothingNow, 0), deal(What::range, 40)};
   LoopOptions options = alone(20, 1);
@@ -221,20 +219,19 @@ TEST_CASE("with dealt samples a prefetch that finds none is made up for") {
   CHECK(waits == std::vector<bool>{false, false, false, false, true, false, false});
 }
 
-TEST_CASE("tables do not go with policies of local steps") {
+TEST_CASE("tables are not supported by policies of local steps") {
   FakeDaemon daemon;
   daemon.local.period = 2;
   FakeClient client(daemon);
   FactorModel model;
   const auto train = ratings(400);
   TrainingLoop loop(client, model, *train, alone(20, 1));
-  CHECK(
-      loop.join().message() ==
-      "the embedding tables of model factors do not go with policy fake, under which trainers take steps by "
-      "themselves");
+  CHECK(loop.join().message() ==
+        "the embedding tables of model factors do not go with policy fake, under which trainers take local "
+        "steps");
 }
 
-TEST_CASE("batches of rows are used again when nobody holds them") {
+TEST_CASE("batches of rows are reused once they are unreferenced") {
   FakeDaemon daemon;
   FakeClient client(daemon);
   RowBatchPool pool;

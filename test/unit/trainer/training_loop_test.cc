@@ -48,7 +48,7 @@ LoopOptions alone(uint32_t batchSize, uint64_t epochs, uint64_t steps = 0) {
   return {{Rank{0}, 1}, batchSize, epochs, steps, 1};
 }
 
-/// Two epochs whose transfers run beside the computation.
+/// Two epochs whose transfers overlap with the computation.
 LoopOptions overlapped() {
   LoopOptions options = alone(64, 2);
   options.inflight = 2;
@@ -64,7 +64,7 @@ TEST_CASE("the loop learns the synthetic set") {
   Trainer trainer(daemon, alone(16, 4), 400);
   const auto summary = trainer.loop.run({&trainer.recorder}, never);
   PSD_REQUIRE_OK(summary);
-  CHECK(trainer.recorder.reports.front().loss > 2.0);  // ln 10 = 2.3: it knows nothing
+  CHECK(trainer.recorder.reports.front().loss > 2.0);  // ln 10 = 2.3: untrained
   CHECK(summary->loss < 0.6);
   CHECK(summary->steps == 100);
   CHECK(summary->samples == 1600);
@@ -79,7 +79,7 @@ TEST_CASE("the loop learns the synthetic set") {
   CHECK(report->versions == std::vector<Version>{Version{100}});
 }
 
-TEST_CASE("a model becomes that of the rank that the daemon gives") {
+TEST_CASE("a model takes the rank that the daemon assigns") {
   FakeDaemon daemon;
   daemon.freeRank = Rank{3};
   CHECK(Trainer(daemon, alone(16, 1)).model.rank == -1);
@@ -104,7 +104,7 @@ TEST_CASE("steps, epochs and sample counts are numbered and add up") {
   CHECK(reports[7].totalEpochs == 2);
 }
 
-TEST_CASE("training with --steps stops in the middle of an epoch or goes past several") {
+TEST_CASE("training with --steps stops in the middle of an epoch or continues over several") {
   FakeDaemon daemon;
   Trainer trainer(daemon, alone(64, 1, 6));
   const auto summary = trainer.loop.run({&trainer.recorder}, never);
@@ -115,7 +115,7 @@ TEST_CASE("training with --steps stops in the middle of an epoch or goes past se
   CHECK(trainer.recorder.reports.back().endsEpoch);
 }
 
-TEST_CASE("only the first trainer brings its values") {
+TEST_CASE("only the first trainer initializes the model") {
   FakeDaemon daemon;
   SoftmaxModel first, second;
   first.parameters()[0] = 1.f;
@@ -137,7 +137,7 @@ TEST_CASE("a request to stop ends the loop between two steps") {
   CHECK(summary->interrupted);
   CHECK(summary->steps == 3);
   CHECK(daemon.steps.size() == 3);
-  CHECK(daemon.left == 0);  // leaving is the caller's
+  CHECK(daemon.left == 0);  // leaving is up to the caller
 }
 
 TEST_CASE("an error from the server names step and epoch") {
@@ -151,7 +151,7 @@ TEST_CASE("an error from the server names step and epoch") {
   CHECK(summary.message() == "step 5 (epoch 2): the server is shutting down: psd stop");
 }
 
-TEST_CASE("a refused gradient is explained by the tensor that is not finite") {
+TEST_CASE("a rejected gradient is explained by the tensor that is not finite") {
   FakeDaemon daemon;
   Trainer trainer(daemon, alone(64, 1));
   trainer.model.nanFromCall = 2;
@@ -197,7 +197,7 @@ TEST_CASE("prefetched parameters alternate between two arrays and miss the last 
   Trainer trainer(daemon, options);
   const auto summary = trainer.loop.run({&trainer.recorder}, never);
   PSD_REQUIRE_OK(summary);
-  REQUIRE(daemon.destinations.size() == 6);  // none for a step that does not come
+  REQUIRE(daemon.destinations.size() == 6);  // none for a step that does not follow
   for (size_t i = 2; i < 6; i++) {
     CHECK(daemon.destinations[i] == daemon.destinations[i - 2]);
     CHECK(daemon.destinations[i] != daemon.destinations[i - 1]);
@@ -209,7 +209,7 @@ TEST_CASE("prefetched parameters alternate between two arrays and miss the last 
   CHECK(summary->stalenessMean == 5.0 / 6.0);
 }
 
-TEST_CASE("a stop waits for what is under way") {
+TEST_CASE("a stop waits for calls in flight") {
   FakeDaemon daemon;
   daemon.isSlow = true;
   Trainer trainer(daemon, overlapped());
@@ -220,7 +220,7 @@ TEST_CASE("a stop waits for what is under way") {
   CHECK(daemon.openPulls == 0);
 }
 
-TEST_CASE("a push that fails late is reported with its own step, and nothing is left under way") {
+TEST_CASE("a push that fails late is reported with its own step, and nothing is left in flight") {
   FakeDaemon daemon;
   daemon.isSlow = true;
   Trainer trainer(daemon, overlapped());
@@ -228,7 +228,7 @@ TEST_CASE("a push that fails late is reported with its own step, and nothing is 
   const auto summary = trainer.loop.run({&trainer.recorder}, never);
   REQUIRE_FALSE(summary.ok());
   CHECK_THAT(summary.message(), Contains("step 3 (epoch 1): the gradient of bias holds nan"));
-  CHECK(trainer.recorder.reports.back().step == 4);  // it was found while step 5 ran
+  CHECK(trainer.recorder.reports.back().step == 4);  // it was detected while step 5 ran
   CHECK(daemon.openPushes == 0);
   CHECK(daemon.openPulls == 0);
 }
@@ -258,7 +258,7 @@ TEST_CASE("a run whose last pushes were interrupted is not done") {
   CHECK(summary->interrupted);
 }
 
-TEST_CASE("a refusal that cannot be explained here is passed on") {
+TEST_CASE("a rejection that cannot be explained here is passed through") {
   FakeDaemon daemon;
   daemon.failPushAtStep = 1;
   daemon.failure = {ErrorCode::nonFinite, "shard 3 got infinity"};
@@ -266,7 +266,7 @@ TEST_CASE("a refusal that cannot be explained here is passed on") {
   CHECK_THAT(trainer.loop.run({}, never).message(), Contains("shard 3 got infinity"));
 }
 
-TEST_CASE("values that are not finite are found in every tensor, padding aside") {
+TEST_CASE("values that are not finite are found in every tensor, except in padding") {
   const SoftmaxModel model;
   const ModelLayout layout(model.spec());
   std::vector<float> flat(layout.totalElements());
@@ -275,7 +275,7 @@ TEST_CASE("values that are not finite are found in every tensor, padding aside")
   CHECK(describeNonFinite(model.spec(), flat) == "weight holds infinity at element 17 of 7840");
 }
 
-TEST_CASE("a model that does not fit the data is refused with the columns of both") {
+TEST_CASE("a model that does not match the data is rejected with the columns of both") {
   struct Other : SoftmaxModel {
     explicit Other(std::vector<ColumnSpec> inputs) : columns(std::move(inputs)) {}
     std::vector<ColumnSpec> inputs() const override { return columns; }
@@ -300,7 +300,7 @@ TEST_CASE("a model that does not fit the data is refused with the columns of bot
   CHECK(checkFit(Other({{"x", ElementType::i64, {}}}), **files).ok());
   CHECK(checkFit(Other({{"name", ElementType::f32, {}}}), **files).message() ==
         "column 'name' cannot be read: " + folder.file("a.csv") +
-            ":2:3: 'one' is no number that f32 holds; the model softmax takes name f32");
+            ":2:3: 'one' is not a number that f32 can hold; the model softmax takes name f32");
 }
 
 TEST_CASE("parameters that are not finite are named, not evaluated") {
@@ -316,7 +316,7 @@ TEST_CASE("parameters that are not finite are named, not evaluated") {
   CHECK_THAT(report.message(), Contains("weight holds nan at element 3 of 7840"));
 }
 
-TEST_CASE("a loss that is not finite, of parameters that are, is no score") {
+TEST_CASE("a loss that is not finite, of finite parameters, is not a score") {
   FakeDaemon daemon;
   daemon.learningRate = 0.01f;
   Trainer trainer(daemon, alone(16, 1), 16);
@@ -329,7 +329,7 @@ TEST_CASE("a loss that is not finite, of parameters that are, is no score") {
   CHECK_THAT(report.message(), Contains("the loss on 2 synthetic images is not finite"));
 }
 
-TEST_CASE("evaluating before the model has values says so") {
+TEST_CASE("evaluation before the model is initialized says so") {
   FakeDaemon daemon;
   FakeClient client(daemon);
   SoftmaxModel model;

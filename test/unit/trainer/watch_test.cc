@@ -16,7 +16,7 @@ using testing::FakeClient;
 using testing::FakeDaemon;
 using testing::SoftmaxModel;
 
-/// A watch that does not wait, and what it told.
+/// A watch that does not wait, and its reports.
 struct Watcher {
   Status run(std::chrono::milliseconds every = 1h) {
     return Watch(client, model, *data)
@@ -53,7 +53,7 @@ void giveModel(FakeDaemon& daemon) { daemon.values.assign(SoftmaxModel().paramet
 
 }  // namespace
 
-TEST_CASE("a watch scores what the daemon has by then, until it is told to end") {
+TEST_CASE("a watch scores what the daemon has at the time, until it is stopped") {
   Watcher watcher;
   giveModel(watcher.daemon);
   watcher.onPause = [&] {
@@ -82,7 +82,7 @@ TEST_CASE("a watch waits for a model and says so once") {
   CHECK(watcher.reports.size() == 2);
 }
 
-TEST_CASE("a watch that is told to end while it scores gives no half a score") {
+TEST_CASE("a watch that is stopped while it scores gives no partial score") {
   Watcher watcher;
   giveModel(watcher.daemon);
   watcher.stopsWhileScoring = true;
@@ -91,7 +91,7 @@ TEST_CASE("a watch that is told to end while it scores gives no half a score") {
   CHECK(watcher.pauses.empty());
 }
 
-TEST_CASE("errors end a watch: the daemon's, and of whoever takes the reports") {
+TEST_CASE("a watch ends with errors: of the daemon, and of the receiver of the reports") {
   struct Ending : FakeClient {
     using FakeClient::FakeClient;
     Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {

@@ -9,18 +9,17 @@
 
 namespace psd {
 
-/// Bounds the bytes of answers that all pulls of a connection have asked for and not got, so that the daemon,
-/// which holds them meanwhile, never refuses one. Calls begin in the order in which they come; one that is
-/// larger than the room begins when nothing else is under way. Belongs to one event loop; calls may outlive
-/// it.
+/// Limits the bytes of outstanding answers to all pulls of a connection, so that the daemon, which buffers
+/// them, never refuses one. Calls start in FIFO order; a call above the limit starts when nothing else is
+/// outstanding. Belongs to one event loop; calls may outlive it.
 class AnswerRoom {
  public:
-  /// 0: no bound. Holds from the next call on.
+  /// 0: no limit. Applies from the next call on.
   void setBytes(uint64_t bytes) { state_->most = bytes; }
   uint64_t underWay() const { return state_->underWay; }
 
-  /// What `send()` promises, called when there is room for an answer of so many bytes: at once where there is
-  /// now and nobody waits.
+  /// Runs `send()` when an answer of `bytes` fits the limit, immediately if it does now and no call waits,
+  /// and returns its promise.
   template <class Send>
   auto call(uint64_t bytes, Send send) -> decltype(send()) {
     bytes += kEnvelopeBytes;
@@ -36,7 +35,7 @@ class AnswerRoom {
   }
 
  private:
-  static constexpr uint64_t kEnvelopeBytes = 512;  // of an answer, around its values
+  static constexpr uint64_t kEnvelopeBytes = 512;  // of an answer, in addition to its values
 
   struct State;
   struct Lease {
@@ -62,7 +61,7 @@ class AnswerRoom {
         if (waiting.front().turn->isWaiting() && !has(waiting.front().bytes)) return;
         Waiter next = std::move(waiting.front());
         waiting.pop_front();
-        // One that was given up meanwhile takes nothing.
+        // Skips a waiter that was cancelled.
         if (next.turn->isWaiting()) next.turn->fulfill(kj::heap<Lease>(shared_from_this(), next.bytes));
       }
     }

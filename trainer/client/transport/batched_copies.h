@@ -9,8 +9,9 @@
 
 namespace psd {
 
-/// Copies by a device's copier that end together: one wait for all that were begun before the event loop had
-/// nothing else to do. Each wait costs this process a turn at the device. Belongs to that event loop.
+/// Batches copies on a device's stream: one synchronization covers all copies that were started before the
+/// event loop became idle. Each synchronization costs this process a time slice on the device. Belongs to
+/// that event loop.
 class BatchedCopies {
  public:
   /// `copier` outlives this object.
@@ -19,16 +20,16 @@ class BatchedCopies {
   BatchedCopies(const BatchedCopies&) = delete;
   BatchedCopies& operator=(const BatchedCopies&) = delete;
 
-  /// Copies from one address to another, each in memory of the host or of a device. Resolves when that is
-  /// done, in the order of the calls. Both arrays stay until then, or until end().
+  /// Copies from one address to another, each in host or device memory. Resolves when the copy is complete,
+  /// in the order of the calls. Both arrays must stay valid until then, or until end().
   kj::Promise<Status> copy(void* to, const void* from, size_t bytes);
-  /// Waits at once for what was begun.
+  /// Blocks until all started copies are complete.
   void end();
 
  private:
   DeviceCopier& copier_;
-  kj::Maybe<kj::ForkedPromise<Status>> ending_;  // what begun copies come to; of a batch that may be over
-  bool open_ = false;                            // a batch that may still grow
+  kj::Maybe<kj::ForkedPromise<Status>> ending_;  // outcome of the newest batch, which may be complete
+  bool open_ = false;                            // the batch accepts more copies
 };
 
 }  // namespace psd

@@ -8,11 +8,11 @@
 
 namespace psd {
 
-/// Values of a CUDA device's memory by transports of host memory, with a copy in between. Belongs to the
-/// connection's event loop.
+/// Transfers values in a CUDA device's memory over transports for host memory, with a copy in between.
+/// Belongs to the connection's event loop.
 class ByWayOfHost final : public SliceTransport {
  public:
-  /// What pushes and what pulls; both outlive it.
+  /// Transports for pushes and for pulls; both outlive this object.
   ByWayOfHost(SliceTransport& pushes, SliceTransport& pulls, std::unique_ptr<DeviceCopier> copier)
       : pushes_(pushes), pulls_(pulls), copier_(std::move(copier)) {}
 

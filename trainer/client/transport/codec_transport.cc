@@ -15,10 +15,10 @@ kj::Promise<SlicePushed> CodecTransport::push(const PushRequest& push, const Sli
       });
 }
 
-// What is not taken goes into the next push. A push that carries the most urgent of many steps is more than
-// one step's gradient, so it is not dropped as that would be. A shard decides with the answer to its last
-// slice, or the step's last slice tells of all. Where there is no answer, the slice may be sent again, or the
-// client is at its end.
+// What is not taken goes into the next push. With error feedback a push carries the largest values of many
+// steps, not only one gradient, so a dropped push must not be lost. A shard's outcome comes with the answer
+// to its last slice, or with the step's last slice for all shards. Without an answer, the slice may be sent
+// again, or the client has ended.
 void CodecTransport::noteAnswer(const PushRequest& push, const Slice& slice, const SlicePushed& answer) {
   auto& undecided = undecided_[push.step][slice.shard];
   if (!answer.dropped.empty()) {

@@ -9,10 +9,11 @@
 
 namespace psd {
 
-/// Messages with values in fewer bytes: what a codec makes of them. Belongs to the connection's event loop.
+/// Messages with values encoded by a codec. Belongs to the connection's event loop.
 class CodecTransport final : public SliceTransport {
  public:
-  /// Pushes through `encoder` and pulls through `pullCodec`; null: does not. `messages` outlives it.
+  /// `encoder` and `pullCodec`: for pushes and for pulls; null: not supported. `messages` outlives this
+  /// object.
   CodecTransport(MessageTransport& messages, std::shared_ptr<EncodedPushes> encoder,
                  std::shared_ptr<const Codec> pullCodec)
       : messages_(messages), encoder_(std::move(encoder)), pullCodec_(std::move(pullCodec)) {}
@@ -26,13 +27,13 @@ class CodecTransport final : public SliceTransport {
   void conclude(Step step, const std::vector<ShardId>& dropped) override;
 
  private:
-  /// Notes what the answer to a slice says of it, and of others.
+  /// Records what the answer says about its slice, and about earlier ones.
   void noteAnswer(const PushRequest& push, const Slice& slice, const SlicePushed& answer);
 
   MessageTransport& messages_;
   const std::shared_ptr<EncodedPushes> encoder_;
   const std::shared_ptr<const Codec> pullCodec_;
-  /// By push and shard, slices of which no answer told yet whether the shard drops the gradient.
+  /// By push and shard, the slices for which no answer has said yet whether the shard drops the gradient.
   std::map<Step, std::map<ShardId, std::vector<Slice>>> undecided_;
 };
 

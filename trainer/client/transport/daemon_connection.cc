@@ -12,7 +12,7 @@ namespace {
 
 // The daemon's slices are far smaller; a larger message is not from a psd daemon.
 constexpr uint64_t kMessageBytesMax = 64u << 20;
-constexpr kj::uint kDescriptorsPerMessage = 1;  // the memory of the parameters, or of the ring
+constexpr kj::uint kDescriptorsPerMessage = 1;  // memory of the parameters, or of the ring
 
 }  // namespace
 

@@ -16,19 +16,19 @@
 
 namespace psd {
 
-/// True for an error of a daemon that is away or silent, or has given this trainer up, and not for what the
-/// daemon answered itself. What became of what was sent is open then, so that it may be sent again.
+/// True for an error that means that the daemon is down or unresponsive, or counts this trainer as lost;
+/// false for a daemon's answer. The outcome of what was sent is then unknown, so that it may be sent again.
 inline bool isLost(const Error& error) {
   return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded ||
          error.code == ErrorCode::standby;
 }
 
-/// One connection to a daemon, what can be called over it, and its end. Whatever the RPC library throws is
-/// turned into an Error; by the time such an Error is out, the connection is torn down and references no
-/// memory of the caller any more. Belongs to one event loop.
+/// One connection to a daemon: its capabilities, and its end. Exceptions of the RPC library are turned into
+/// Errors; when such an Error is returned, the connection is torn down and references no memory of the
+/// caller. Belongs to one event loop.
 class DaemonConnection {
  public:
-  /// `takeDescriptors`: whether the daemon may pass memory along.
+  /// `takeDescriptors`: whether the daemon may pass memory files.
   DaemonConnection(kj::AsyncIoContext& io, wire::Socket socket, std::string server,
                    std::chrono::microseconds spin, bool takeDescriptors);
   ~DaemonConnection() { tearDown(); }
@@ -39,14 +39,14 @@ class DaemonConnection {
   schema::Login::Client& login() { return KJ_ASSERT_NONNULL(login_); }
   /// After setRoles().
   schema::Reading::Client& reading() { return KJ_ASSERT_NONNULL(reading_); }
-  /// After setRoles(); null where the daemon does not let this program train.
+  /// After setRoles(); null where the daemon does not allow this program to train.
   kj::Maybe<schema::Training::Client>& training() { return training_; }
   schema::Reader::Client& reader() { return KJ_ASSERT_NONNULL(reader_); }
   schema::Trainer::Client& trainer() { return KJ_ASSERT_NONNULL(trainer_); }
-  /// Whether there are parameters to pull here, or also a session to push in.
+  /// Whether this connection has parameters to pull, and a session to push in.
   bool canPull() const { return reader_ != nullptr; }
   bool canPush() const { return trainer_ != nullptr; }
-  /// What the daemon lets this program do.
+  /// Stores what the daemon allows this program to do.
   void setRoles(schema::Reading::Client reading, kj::Maybe<schema::Training::Client> training,
                 Error mayNotTrain) {
     reading_ = kj::mv(reading);
@@ -57,27 +57,27 @@ class DaemonConnection {
   const Error& mayNotTrain() const { return mayNotTrain_; }
   void setReader(schema::Reader::Client reader) { reader_ = kj::mv(reader); }
   void setTrainer(schema::Trainer::Client session);
-  /// Who names the memory that large values are to be read into.
+  /// Sets the callback that chooses the memory into which large values are read.
   void setPlacer(wire::Placer placer) { placer_ = std::move(placer); }
 
-  /// Why nothing can be called any more.
+  /// Why no call is possible any more.
   const std::optional<Error>& ended() const { return ended_; }
-  /// Has all calls from now on fail with `why`; the first reason stands.
+  /// Makes all calls fail with `why` from now on; the first reason stays.
   void end(Error why);
-  /// Calls `tell`, and nobody else any more, once, when the connection has ended; at once where it has. Null:
-  /// nobody.
+  /// Registers `tell`, in place of an earlier one, to be called once when the connection has ended;
+  /// immediately if it has. Null: none.
   void whenEnded(std::function<void(const Error&)> tell);
   /// Called once, right before the connection is torn down.
   void beforeTearDown(std::function<void()> letGo) { letGo_ = std::move(letGo); }
   void tearDown();
-  /// The daemon is about to hang up, for this reason, and is let go; calls in flight fail with it. Tells
-  /// nobody before they do.
+  /// The daemon is about to close the connection for this reason: closes this side. Calls in progress fail
+  /// with `why`; the whenEnded() callback is not called before they do.
   void foretell(Error why);
-  /// Ends when the daemon has hung up, or the connection broke.
+  /// Resolves when the daemon has closed the connection, or it broke.
   kj::Promise<void> whenDisconnected();
 
-  /// What `work()` promises, a Status or a Result; why the connection ended where it has, and what the
-  /// library throws as an Error, once the connection is torn down.
+  /// Runs `work()`, whose promise is of a Status or a Result. Returns why the connection has ended if it has;
+  /// an exception of the library becomes an Error once the connection is torn down.
   template <class Work>
   auto call(Work work) -> decltype(work()) {
     using Answer = decltype(answerOf(work()));

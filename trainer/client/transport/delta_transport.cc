@@ -15,7 +15,7 @@ kj::Promise<Result<SlicePulled>> DeltaTransport::pull(uint64_t pull, const Slice
                                                       std::span<float> into) {
   Held& held = held_[slice.arena];
   if (held.asked || (held.view != 0 && held.values.size() != into.size())) {
-    // Two at once would each add to what the other one has.
+    // Two concurrent pulls would each add a difference to the other's values.
     return messages_.pullDelta(pull, slice, {},
                                [this, into](const auto& pulled) { return take(pulled, nullptr, into); });
   }

@@ -10,12 +10,12 @@
 
 namespace psd {
 
-/// Pulls in messages of what has changed since the pull before, in few bits. Holds a copy of what it has
-/// pulled, to which the daemon's differences are added; all trainers hold the same. Begins anew with each
-/// connection. Belongs to its event loop.
+/// Pulls, in messages, what has changed since the previous pull, encoded in few bits. Keeps a copy of the
+/// pulled values, to which the daemon's differences are added; all trainers have the same copy. Each
+/// connection starts with an empty one. Belongs to its event loop.
 class DeltaTransport final : public SliceTransport {
  public:
-  /// `codec`: of the differences. `messages` outlives it.
+  /// `codec`: of the differences. `messages` outlives this object.
   DeltaTransport(MessageTransport& messages, const Codec& codec) : messages_(messages), codec_(codec) {}
 
   const char* name() const override { return messages_.name(); }
@@ -30,16 +30,16 @@ class DeltaTransport final : public SliceTransport {
     uint64_t view = 0;  // 0: none
     Version version;
     std::vector<float> values;
-    bool asked = false;  // a pull of the slice is under way, which alone changes this
+    bool asked = false;  // a pull of the slice is in progress, which alone changes this
   };
-  /// What came of a pull, to `into`. `held`: to be brought up to date; null: it is not the slice's first
-  /// pull.
+  /// Writes the result of a pull to `into`. `held`: to be updated; null: another pull of the slice is in
+  /// progress.
   Result<SlicePulled> take(const MessageTransport::PulledDelta& pulled, Held* held,
                            std::span<float> into) const;
 
   MessageTransport& messages_;
   const Codec& codec_;
-  std::map<uint64_t, Held> held_;  // by where the slice begins in the arena
+  std::map<uint64_t, Held> held_;  // by the slice's begin in the arena
 };
 
 }  // namespace psd

@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-// Numbers of the CUDA Runtime API, the same in all its versions.
+// Constants of the CUDA Runtime API, the same in all its versions.
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kMemcpyDefault = 4;
 constexpr unsigned kIpcLazyEnablePeerAccess = 1;
@@ -23,9 +23,9 @@ bool find(Function*& function, const char* name) {
 
 }  // namespace
 
-/// The functions that are used, as cuda_runtime_api.h declares them but for the types of handles and errors.
+/// The functions in use, as cuda_runtime_api.h declares them except for the types of handles and errors.
 struct DeviceCopier::Runtime {
-  struct IpcMemHandle {  // cudaIpcMemHandle_t, which goes by value
+  struct IpcMemHandle {  // cudaIpcMemHandle_t, passed by value
     char reserved[64];
   };
 
@@ -73,7 +73,7 @@ DeviceCopier::~DeviceCopier() {
 
 Status DeviceCopier::check(const char* call, int error) const {
   if (error == kSuccess) return {};
-  runtime_->getLastError();  // else whoever asks next takes it for its own
+  runtime_->getLastError();  // clears the error for later callers
   return {ErrorCode::internal,
           "cuda:" + std::to_string(device_) + ": " + call + ": " + runtime_->getErrorString(error)};
 }

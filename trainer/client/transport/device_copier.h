@@ -8,12 +8,13 @@
 
 namespace psd {
 
-/// Copies from and to the memory of one CUDA device, through the CUDA runtime that the program has: this
-/// library is built without one and looks for its functions when it runs. Where CUDA fails the error is
-/// ErrorCode::internal, as no other connection would be any better. Used by one thread at a time.
+/// Copies to and from the memory of one CUDA device, with the CUDA runtime of the program: this library is
+/// built without CUDA and resolves the functions at run time. CUDA failures are ErrorCode::internal, since a
+/// reconnect would not help. Used by one thread at a time.
 class DeviceCopier {
  public:
-  /// Memory that another process shares, in this process's device; unmapped with it. The copier outlives it.
+  /// Memory shared by another process, mapped in this process; the destructor unmaps it. The copier outlives
+  /// it.
   class Mapping {
    public:
     Mapping(DeviceCopier& copier, std::byte* data) : copier_(copier), data_(data) {}
@@ -27,14 +28,14 @@ class DeviceCopier {
     std::byte* const data_;
   };
 
-  /// Floats in the device's memory; freed with it. The copier outlives it.
+  /// Floats in the device's memory; freed by the destructor. The copier outlives it.
   class Array {
    public:
     Array(DeviceCopier& copier, float* data, size_t count) : copier_(copier), data_(data), count_(count) {}
     ~Array();
     Array(const Array&) = delete;
     Array& operator=(const Array&) = delete;
-    /// Not for the host to read.
+    /// Device pointers; the host must not dereference them.
     std::span<float> span() const { return {data_, count_}; }
 
    private:
@@ -43,27 +44,27 @@ class DeviceCopier {
     const size_t count_;
   };
 
-  /// Fails where the program has no CUDA runtime, or that has no such device.
+  /// Fails if the program has no CUDA runtime, or the runtime has no such device.
   static Result<std::unique_ptr<DeviceCopier>> make(int device);
   ~DeviceCopier();
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;
 
-  /// `handle`: a cudaIpcMemHandle_t of another process. Fails when the device cannot reach that memory;
-  /// ErrorCode::protocolMismatch when it has another size.
+  /// `handle`: a cudaIpcMemHandle_t of another process. Fails if the device cannot access that memory;
+  /// ErrorCode::protocolMismatch if the handle has another size.
   Result<std::unique_ptr<Mapping>> map(std::span<const std::byte> handle);
-  /// An array of what `values`, of host memory, are.
+  /// An array with a copy of `values`, which are in host memory.
   Result<std::unique_ptr<Array>> allocate(std::span<const float> values);
-  /// Copies from one address to another, each in memory of the host or of a device, after what was begun
-  /// before and what stream() waits for; returns when that is done.
+  /// Copies from one address to another, each in host or device memory, after earlier begin() calls and all
+  /// work that stream() waits for. Returns when the copy is complete.
   Status copy(void* to, const void* from, size_t bytes);
-  /// Queues such a copy; it is done when synchronize() returns.
+  /// Queues such a copy; it is complete when synchronize() returns.
   Status begin(void* to, const void* from, size_t bytes);
-  /// A cudaStream_t of this copier alone, for others to have it wait for work of theirs. Thread-safe.
+  /// A cudaStream_t used by this copier only; others may make it wait for their work. Thread-safe.
   void* stream() const { return stream_; }
-  /// Waits for all that was begun, and for what stream() waits for.
+  /// Waits for all queued copies, and for what stream() waits for.
   Status synchronize();
-  /// Whether synchronize() would return at once.
+  /// Whether synchronize() would return immediately.
   Result<bool> idle();
 
  private:

@@ -66,7 +66,7 @@ kj::Promise<SlicePushed> DeviceRings::push(const PushRequest& push, const Slice&
 kj::Promise<Result<SlicePulled>> DeviceRings::pull(uint64_t pull, const Slice& slice, std::span<float> into) {
   Status fits = ringOf(slice).pulls.checkSlice(into.size_bytes());
   if (!fits.ok()) return Result<SlicePulled>(fits.error());
-  // Several pulls may be under way, each with a window of its own.
+  // Several pulls may be in progress, each with its own window.
   return ringOf(slice).pulls.takeWhenFree().then([this, pull, slice, into](RingPlaces::Place place) {
     return pullThrough(std::move(place), pull, slice, into);
   });

@@ -15,15 +15,15 @@
 
 namespace psd {
 
-/// Values of a CUDA device's memory, both ways through memory of the daemon's devices that have shards.
-/// Belongs to the connection's event loop.
+/// Transfers values in a CUDA device's memory, both ways, through rings in the memory of the daemon's devices
+/// that hold shards. Belongs to the connection's event loop.
 class DeviceRings final : public SliceTransport {
  public:
   using Opened = Result<std::unique_ptr<DeviceRings>>;
 
-  /// Has the daemon make a ring on each device that has shards, and maps them; half of a ring's places are
-  /// for either direction. `deviceOfShard`: as the daemon numbers its devices. Where one cannot be had, those
-  /// that are open stay the session's, unused.
+  /// Requests a ring on each device that holds shards, and maps it; each direction uses half of a ring's
+  /// places. `deviceOfShard`: device numbers of the daemon. If one ring fails, those already open stay with
+  /// the session, unused.
   static kj::Promise<Opened> open(DaemonConnection& connection, std::unique_ptr<DeviceCopier> copier,
                                   std::vector<uint32_t> deviceOfShard, RingSizes sizes);
   DeviceRings(DaemonConnection& connection, std::unique_ptr<DeviceCopier> copier,
@@ -36,12 +36,11 @@ class DeviceRings final : public SliceTransport {
   kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
                                 const SliceValues& values) override;
   kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
-  /// Waits for copies and unmaps the rings before the daemon learns that the session is over, which lets it
-  /// free them.
+  /// Waits for copies and unmaps the rings before the daemon learns that the session is over and frees them.
   void close(const Error& why) override;
 
  private:
-  /// Memory of one device. All its books are here, also once it is unmapped.
+  /// Memory of one device. The allocation state is kept here, also once the memory is unmapped.
   struct Ring {
     Ring(std::unique_ptr<DeviceCopier::Mapping> mapping, const RingSizes& sizes)
         : mapping(std::move(mapping)),
@@ -63,7 +62,7 @@ class DeviceRings final : public SliceTransport {
   const std::vector<uint32_t> deviceOfShard_;
   const RingSizes sizes_;
   std::map<uint32_t, std::unique_ptr<Ring>> rings_;
-  BatchedCopies copies_;  // ends before the rings go
+  BatchedCopies copies_;  // destroyed before the rings
   std::optional<Error> closed_;
 };
 

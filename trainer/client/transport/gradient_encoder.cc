@@ -12,7 +12,7 @@ constexpr uint64_t kReadablePastEnd = 8;
 
 }  // namespace
 
-/// Memory for encoded slices, used again; it may be given back on any thread, also after the encoder's end.
+/// Reusable memory for encoded slices; may be returned on any thread, also after the encoder was destroyed.
 struct GradientEncoder::Buffers {
   using Buffer = std::vector<uint64_t>;  // 8-byte aligned
   std::mutex mutex;
@@ -65,7 +65,7 @@ Result<GradientEncoder::Encoded> GradientEncoder::encode(Step step, uint64_t beg
   Status status = codec_->encode(values, seed, out);
   if (status.ok() && !allFinite(values)) status = {ErrorCode::nonFinite, "the sum of gradients is infinite"};
   if (!status.ok()) {
-    // Whoever goes on begins anew: a residual that cannot be sent would be in the way of every push.
+    // Reset: a residual that cannot be sent would fail every later push.
     std::fill(memory.residual.begin(), memory.residual.end(), 0.f);
     std::fill(memory.velocity.begin(), memory.velocity.end(), 0.f);
     return status.error();

@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-constexpr double kRoom = 2;  // of what is under way
+constexpr double kRoom = 2;  // headroom over the bandwidth-delay product
 constexpr double kSecondsMin = 1e-9;
 
 }  // namespace
@@ -31,7 +31,7 @@ void GrowingWindow::answered(const Sent& slice, TimePoint now) {
   answered_++;
   const double seconds = std::max(std::chrono::duration<double>(now - slice.when).count(), kSecondsMin);
   newest_.shortest = std::min(newest_.shortest, seconds);
-  // So many were answered in the round trip of this one.
+  // Slices answered during the round trip of this one.
   const double perRoundTrip = static_cast<double>(answered_ - slice.answeredBefore);
   const double shortest = std::min(newest_.shortest, before_.shortest);
   newest_.underWay = std::max(newest_.underWay, perRoundTrip * shortest / seconds);

@@ -20,7 +20,7 @@ kj::Promise<Result<std::shared_ptr<SharedMemory>>> openRing(DaemonConnection& co
             .then([bytes, residentBytes](kj::Maybe<int> fd) -> Opened {
               return SharedMemory::open(fd.orDefault(-1), bytes, SharedAccess::readWrite, residentBytes);
             })
-            .attach(kj::mv(memory));  // the descriptor is its
+            .attach(kj::mv(memory));  // owns the descriptor
       });
 }
 
@@ -29,7 +29,7 @@ kj::Promise<SlicePushed> HostRing::push(const PushRequest& push, const Slice& sl
   const auto bytes = values.values.size_bytes();
   if (Status fits = places_.checkSlice(bytes); !fits.ok()) return SlicePushed{.status = std::move(fits)};
   RingPlaces::Place place = places_.take();
-  // Plain stores: the daemon reads the place soon, out of a cache that the two share.
+  // Plain stores: the daemon reads the place soon, from a cache that both share.
   std::memcpy(memory_->data() + place.at(), values.values.data(), bytes);
   return pushAt(std::move(place), connection_.trainer().pushSharedRequest(kPushCall), push, slice);
 }

@@ -10,16 +10,16 @@
 
 namespace psd {
 
-/// Has the daemon make the session's ring of so many bytes, and maps it: `residentBytes` from its begin on at
-/// once, the rest as it is touched.
+/// Requests the session's ring of `bytes` from the daemon, and maps it: the first `residentBytes`
+/// immediately, the rest on first access.
 kj::Promise<Result<std::shared_ptr<SharedMemory>>> openRing(DaemonConnection& connection, uint64_t bytes,
                                                             uint64_t residentBytes);
 
-/// Pushes through host memory shared with the daemon, in places of one slice each. All its books are here;
-/// the daemon only reads where it is told to. Belongs to the connection's event loop.
+/// Pushes through host memory shared with the daemon, in places of one slice each. The allocation state is
+/// kept here; the daemon only reads at the places it receives. Belongs to the connection's event loop.
 class HostRing final : public SliceTransport {
  public:
-  /// `sizes`: from the begin of `memory` on.
+  /// `sizes`: from the start of `memory`.
   HostRing(DaemonConnection& connection, std::shared_ptr<SharedMemory> memory, RingSizes sizes)
       : connection_(connection), memory_(std::move(memory)), places_(0, sizes.placeBytes, sizes.places) {}
 

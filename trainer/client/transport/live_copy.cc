@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-// Below this what was copied may well be used out of the cache.
+// Smaller copies are likely to be used from the cache.
 constexpr uint64_t kStreamElementsMin = (4u << 20) / sizeof(float);
 
 void copyPlain(uint64_t count, const float* from, float* to) { std::memcpy(to, from, count * sizeof *to); }
@@ -25,9 +25,9 @@ uint64_t untilLine(const float* to, uint64_t count) {
   return std::min(count, bytes / sizeof(float));
 }
 
-// Stores past the caches ("non-temporal"): a line that is written whole need not be read first. The
-// processor's own prefetching ends at the end of a page, and the daemon's memory is mostly in pages of 4 KiB:
-// asking two pages ahead hides some of the walks through the page tables. Beyond the end it is no error.
+// Non-temporal stores bypass the caches: a line that is written whole need not be read first. Hardware
+// prefetching stops at a page boundary, and the daemon's memory is mostly in 4 KiB pages: prefetching two
+// pages ahead hides some of the page table walks. Prefetching past the end is harmless.
 constexpr uint64_t kAheadElements = (8u << 10) / sizeof(float);
 
 void prefetchAhead(const float* from) { __builtin_prefetch(from + kAheadElements); }
@@ -42,7 +42,7 @@ __attribute__((target("avx2"))) void copyAvx2(uint64_t count, const float* from,
     _mm256_stream_ps(to + i, low);
     _mm256_stream_ps(to + i + 8, high);
   }
-  _mm_sfence();  // such stores are not ordered with the ones that tell of them
+  _mm_sfence();  // non-temporal stores are not ordered with later stores that publish them
   copyPlain(count - i, from + i, to + i);
 }
 

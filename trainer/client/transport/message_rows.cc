@@ -9,14 +9,14 @@
 namespace psd {
 namespace {
 
-/// A codec may write a little past what it says, and messages are written in whole words.
+/// A codec may write slightly past the encoded size, and messages are written in whole words.
 constexpr uint64_t kRowsReadablePastEnd = 8;
 
 std::shared_ptr<const Codec> forRows(const std::shared_ptr<const Codec>& codec) {
   return codec && codec->suitsParameters() ? codec : nullptr;
 }
 
-/// The values where a message can hold them as they lie; else nothing.
+/// The values if a message can reference them in place; else empty.
 template <class Values>
 Values ifAligned(Values values) {
   return reinterpret_cast<uintptr_t>(values.data()) % sizeof(capnp::word) == 0 ? values : Values();
@@ -45,7 +45,7 @@ Status takeValues(std::span<const std::byte> bytes, const RowSlice& slice, RowBa
   const auto* const values = reinterpret_cast<const float*>(bytes.data());
   const auto& first = slice.pieces.front();
   const auto place = batch.rows(first.table).subspan(size_t{first.begin} * batch.dim(first.table));
-  // Large slices were read straight into their place.
+  // Large slices were read directly into their place.
   if (values != place.data()) placeValues({values, slice.values}, slice, batch);
   return {};
 }

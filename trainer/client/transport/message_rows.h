@@ -8,18 +8,17 @@
 
 namespace psd {
 
-/// Rows in messages, as float32 or through codecs. Where the rows of a slice are neighbours in the batch,
-/// pushes reference them where they lie, and large answers are read straight to their place. Belongs to the
-/// connection's event loop.
+/// Rows in messages, as float32 or encoded. If the rows of a slice are contiguous in the batch, pushes
+/// reference them in place, and large answers are read directly into the batch. Belongs to the connection's
+/// event loop.
 class MessageRows final : public RowTransport {
  public:
-  /// Both outlive it.
+  /// Both outlive this object.
   MessageRows(DaemonConnection& connection, MessageTransport& messages)
       : connection_(connection), messages_(messages) {}
 
-  /// From now on gradients and values go through these codecs; null, or one that leaves values out: as
-  /// float32. Such codecs keep what they leave out for the next push, and are not for rows, which come and
-  /// go.
+  /// Sets the codecs of gradients and values. Null, or a codec that leaves values out: float32. Such codecs
+  /// keep a residual for the next push, which does not suit rows, as they differ from step to step.
   void useCodecs(const std::shared_ptr<const Codec>& pushes, const std::shared_ptr<const Codec>& pulls);
 
   const char* name() const override { return "rpc"; }

@@ -15,7 +15,7 @@ MessageTransport::MessageTransport(DaemonConnection& connection) : connection_(c
 
 kj::ArrayPtr<capnp::word> MessageTransport::placeFor(capnp::rpc::Message::Reader envelope, size_t words) {
   if (!envelope.isReturn() || !envelope.getReturn().isResults()) return nullptr;
-  // A RowsResult begins as a PullResult does.
+  // A RowsResult starts with the same fields as a PullResult.
   auto result = envelope.getReturn().getResults().getContent().getAs<schema::PullResult>();
   if (!result.isSlice()) return nullptr;
   auto slice = result.getSlice();
@@ -67,7 +67,7 @@ kj::Promise<Result<SlicePulled>> MessageTransport::pull(uint64_t pull, const Sli
                                  fmt::format("the daemon sent {} bytes for a slice of {} elements",
                                              bytes.size(), into.size())};
                        }
-                       // Large slices were read straight into their place.
+                       // Large slices were read directly into their place.
                        if (static_cast<const void*>(bytes.data()) != into.data()) {
                          std::memcpy(into.data(), bytes.data(), bytes.size());
                        }

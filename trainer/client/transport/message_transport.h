@@ -12,8 +12,8 @@
 
 namespace psd {
 
-/// Values in messages: pushes reference them where they lie, and large ones are read straight into the
-/// destination of a pull. Belongs to the connection's event loop.
+/// Values in messages: pushes reference them in place, and large ones are read directly into the destination
+/// of a pull. Belongs to the connection's event loop.
 class MessageTransport final : public SliceTransport {
  public:
   explicit MessageTransport(DaemonConnection& connection);
@@ -25,31 +25,31 @@ class MessageTransport final : public SliceTransport {
                                 const SliceValues& values) override;
   kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
 
-  /// Where the float32 values of a slice of a pull are to be read to, dense or of rows, while what this gives
-  /// is kept. Empty: into any memory.
+  /// Sets the destination of the float32 values of a slice of a pull, of tensors or rows, while the returned
+  /// object is kept. Empty: any memory.
   std::shared_ptr<const void> expect(uint64_t pull, ShardId shard, uint64_t offset, std::span<float> into);
 
-  /// push() and pull() of what the codec of this name makes of the values.
+  /// push() and pull() of values encoded with the codec of this name.
   kj::Promise<SlicePushed> pushEncoded(const PushRequest& push, const Slice& slice, std::string_view codec,
                                        std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
   using Take = std::function<Status(std::span<const std::byte>)>;
   kj::Promise<Result<SlicePulled>> pullEncoded(uint64_t pull, const Slice& slice, std::string_view codec,
                                                Take take);
 
-  /// What a daemon answered to a pull of differences.
+  /// A daemon's answer to a pull of differences.
   struct PulledDelta {
     enum class What { values, delta, same };
     What what = What::values;
-    uint64_t view = 0;  ///< that it is of; 0: of none, and not to be held
+    uint64_t view = 0;  ///< the view it belongs to; 0: none, must not be kept
     Version version;
-    std::span<const std::byte> bytes;  ///< until take() ends
+    std::span<const std::byte> bytes;  ///< valid until take() returns
   };
-  /// The view and the version of what the caller has; 0: nothing.
+  /// View and version of the caller's values; 0: none.
   struct Held {
     uint64_t view = 0;
     Version version;
   };
-  /// pull() of differences to what is held.
+  /// pull() of the difference to `held`.
   using TakeDelta = std::function<Result<SlicePulled>(const PulledDelta&)>;
   kj::Promise<Result<SlicePulled>> pullDelta(uint64_t pull, const Slice& slice, const Held& held,
                                              TakeDelta take);

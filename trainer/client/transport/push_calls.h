@@ -10,10 +10,10 @@
 
 namespace psd {
 
-/// Words of a push without its gradient, so that the message is one segment.
+/// Words of a push without its gradient, so that the message has one segment.
 inline constexpr capnp::MessageSize kPushCall{25, 0};
 
-/// Sets what a push says besides where its gradient is.
+/// Sets the fields of a push other than the place of its gradient.
 inline void describe(schema::PushHead::Builder head, const PushRequest& push, const Slice& slice) {
   const size_t shard = slice.shard.value;
   head.setStep(push.step.value);
@@ -35,7 +35,7 @@ inline PushOutcome outcomeOf(schema::PushOutcome outcome) {
   }
 }
 
-/// The answer to a slice that travelled as so many bytes.
+/// Parses the answer to a slice that was sent as `bytes` bytes.
 inline SlicePushed readAnswer(schema::PushResult::Reader answer, uint64_t bytes) {
   SlicePushed pushed;
   for (const uint32_t shard : answer.getDropped()) pushed.dropped.push_back(ShardId{shard});
@@ -51,7 +51,7 @@ inline SlicePushed readAnswer(schema::PushResult::Reader answer, uint64_t bytes)
   return pushed;
 }
 
-/// Pushes a slice whose values lie at `place` of a ring, which has the place back with the answer.
+/// Pushes a slice whose values are at `place` of a ring; the answer frees the place.
 template <class Request>
 kj::Promise<SlicePushed> pushAt(RingPlaces::Place place, Request request, const PushRequest& push,
                                 const Slice& slice) {

@@ -57,8 +57,6 @@ void RingPlaces::lose() {
   for (auto& waiting : std::exchange(waiting_, {})) waiting->reject(broken());
 }
 
-kj::Exception RingPlaces::broken() {
-  return KJ_EXCEPTION(DISCONNECTED, "the connection broke that the ring was of");
-}
+kj::Exception RingPlaces::broken() { return KJ_EXCEPTION(DISCONNECTED, "the connection of the ring broke"); }
 
 }  // namespace psd

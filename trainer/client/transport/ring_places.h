@@ -14,20 +14,20 @@ namespace psd {
 
 /// How a ring is divided.
 struct RingSizes {
-  /// Places for the largest of these slices, in `bytesMax` at most; `window` of them at most.
+  /// Up to `window` places, each for the largest of these slices, in at most `bytesMax`.
   static RingSizes of(const std::vector<Slice>& slices, uint64_t bytesMax, uint32_t window);
 
   uint64_t placeBytes = 0;
   uint32_t places = 0;
 };
 
-/// Which places of a ring, of one slice each, are taken. A place of which the daemon was told is taken until
-/// it answers: where the connection broke, it may come to read or write it still. Belongs to the channel's
-/// event loop.
+/// Allocates the places of a ring, of one slice each. A place that was announced to the daemon stays taken
+/// until the daemon answers: after the connection broke, the daemon may still read or write it. Belongs to
+/// the channel's event loop.
 class RingPlaces {
  public:
-  /// A place that is taken. The ring's places outlive it. Dropped without giveBack(), it is lost, and with it
-  /// the ring: who waits for a place, or takes one, is told that the connection broke.
+  /// A taken place. The RingPlaces outlives it. Destroyed without giveBack(), the place is lost, and with it
+  /// the ring: pending and later requests for a place fail as on a broken connection.
   class Place {
    public:
     Place(RingPlaces& places, uint32_t index) : places_(&places), index_(index) {}
@@ -36,9 +36,9 @@ class RingPlaces {
     ~Place() {
       if (places_ != nullptr) places_->lose();
     }
-    /// Byte of the ring at which it begins.
+    /// Byte offset of the place in the ring.
     uint64_t at() const { return places_->begin_ + index_ * places_->bytes_; }
-    /// The daemon has answered, and what was to be read of it has been. Once.
+    /// The daemon has answered, and the place has been read if needed. Called once.
     void giveBack() { std::exchange(places_, nullptr)->giveBack(index_); }
 
    private:
@@ -46,17 +46,17 @@ class RingPlaces {
     uint32_t index_;
   };
 
-  /// `count` places of so many bytes, from byte `begin` of the ring on.
+  /// `count` places of `bytes` each, from byte `begin` of the ring.
   RingPlaces(uint64_t begin, uint64_t bytes, uint32_t count);
 
   uint32_t count() const { return count_; }
-  /// ErrorCode::badSlice for one that has no room in a place.
+  /// ErrorCode::badSlice if the slice is larger than a place.
   Status checkSlice(uint64_t bytes) const;
-  /// Whether a slice of so many bytes may take() a place now.
+  /// Whether take() is possible now for a slice of `bytes`.
   bool hasRoom(uint64_t bytes) const { return bytes <= bytes_ && (lost_ || !free_.empty()); }
   /// Takes a place: one must be free, or the ring lost.
   Place take();
-  /// Takes a place once one is free, after those who waited before.
+  /// Takes a place once one is free, in FIFO order.
   kj::Promise<Place> takeWhenFree();
 
  private:
@@ -66,7 +66,7 @@ class RingPlaces {
 
   const uint64_t begin_, bytes_;
   const uint32_t count_;
-  std::vector<uint32_t> free_;  // the last given back is taken first: it may still be in a cache
+  std::vector<uint32_t> free_;  // LIFO: the last place freed may still be in a cache
   std::deque<kj::Own<kj::PromiseFulfiller<Place>>> waiting_;
   bool lost_ = false;
 };

@@ -31,7 +31,7 @@ kj::Promise<SlicePushed> RingRows::push(const PushRequest& push, const RowSlice&
   const RowBatch& batch = *push.rows;
   const auto lie = neighbours(slice, batch, [&](uint32_t table) { return batch.gradients(table); });
   if (const auto at = blocks_->placeOf(lie)) return pushAt(*at, push, slice);
-  // None waits for a place: slices of a later step may not overtake it.
+  // Does not wait for a place: slices of a later step must not overtake this one.
   if (!pushes_.hasRoom(slice.values * sizeof(float))) return messages_.push(push, slice);
   RingPlaces::Place place = pushes_.take();
   collectGradients(slice, batch, floatsAt(place.at(), slice.values));

@@ -10,32 +10,32 @@
 
 namespace psd {
 
-/// What of a ring is for rows.
+/// The part of a ring that is used for rows.
 struct RowRingSizes {
-  RingSizes places;         ///< of slices, for either direction
-  uint64_t blockBytes = 0;  ///< for batches to lie in
+  RingSizes places;         ///< for slices, in each direction
+  uint64_t blockBytes = 0;  ///< for batches
 
-  /// Places for slices of so many values, `window` of them either way at most, and all of `bytesMax` that is
-  /// left then for blocks. Nothing at all where there is no room for a place either way, or 0 values.
+  /// Up to `window` places in each direction for slices of `valuesMax` values, and the rest of `bytesMax` for
+  /// blocks. All zero if a place for each direction does not fit, or `valuesMax` is 0.
   static RowRingSizes of(uint64_t valuesMax, uint64_t bytesMax, uint32_t window);
   uint64_t bytes() const { return 2 * places.places * places.placeBytes + blockBytes; }
 };
 
-/// Rows through host memory shared with the daemon: from and to the batch itself where that lies in the ring
-/// and has the rows of the slice as neighbours, else by way of a place of one slice. A slice without rows,
-/// one that is larger than a place, and one that finds no place free go in messages. Belongs to the
-/// connection's event loop.
+/// Rows through host memory shared with the daemon: directly from and to the batch if it is in the ring and
+/// the slice's rows are contiguous there, else copied through a place of one slice. A slice without rows, one
+/// larger than a place, and one for which no place is free go in messages. Belongs to the connection's event
+/// loop.
 class RingRows final : public RowTransport {
  public:
-  /// `sizes`: from byte `begin` of the ring on. `connection` and `messages` outlive it.
+  /// `sizes`: from byte `begin` of the ring. `connection` and `messages` outlive this object.
   RingRows(DaemonConnection& connection, RowTransport& messages, std::shared_ptr<SharedMemory> memory,
            uint64_t begin, const RowRingSizes& sizes);
   ~RingRows() override { blocks_->close(); }
 
   const char* name() const override { return "shm"; }
-  /// For batches to lie in.
+  /// For batches.
   const std::shared_ptr<RingBlocks>& blocks() const { return blocks_; }
-  /// The connection is about to go.
+  /// The connection is about to end.
   void close() { blocks_->close(); }
 
   kj::Promise<SlicePushed> push(const PushRequest& push, const RowSlice& slice) override;

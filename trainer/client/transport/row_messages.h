@@ -1,6 +1,6 @@
 #pragma once
 
-// What calls that name rows have in common, whichever way the values go.
+// Common parts of calls that name rows, independent of how the values travel.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace psd {
 
-/// Words of a message segment that holds a call about the slice and `valueBytes` of values.
+/// Size, in words, of a single-segment message with a call about the slice and `valueBytes` of values.
 inline capnp::MessageSize rowCallSize(const RowSlice& slice, uint64_t valueBytes) {
-  constexpr uint64_t kCallWords = 40;  // beside runs, ids and values
+  constexpr uint64_t kCallWords = 40;  // in addition to runs, ids and values
   return {kCallWords + slice.count + slice.pieces.size() + (valueBytes + 7) / 8, 0};
 }
 
-/// What describe() says of a push of the slice.
+/// The slice as describe() needs it for a push.
 inline Slice headOf(const RowSlice& slice) {
   return {.shard = slice.shard, .offset = slice.first, .count = slice.count, .total = slice.total};
 }
 
-/// Writes which rows a call is about; `batch` may be null where it is about none.
+/// Writes the rows that a call is about; `batch` may be null if there are none.
 template <class Request>
 void nameRows(Request& request, const RowSlice& slice, const RowBatch* batch) {
   const std::vector<RowRun> runs = runsOf(slice);

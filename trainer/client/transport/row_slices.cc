@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-/// Whether the shards are those that the batch has its rows in the order of.
+/// Whether the batch has its rows in the order of these shards.
 bool sameShards(const RowBatch& batch, const std::vector<RowShardTerms>& shards,
                 const std::vector<size_t>& holders) {
   const std::vector<ShardRange> planned = planRowShards(batch.shards());
@@ -18,7 +18,7 @@ bool sameShards(const RowBatch& batch, const std::vector<RowShardTerms>& shards,
       [](const ShardRange& range) { return range.begin << 32; });
 }
 
-/// Row by row, each to the shard that holds it.
+/// Assigns row by row to the shard that holds it.
 void divideByHash(uint32_t table, std::span<const uint64_t> ids, const std::vector<RowShardTerms>& shards,
                   const std::vector<size_t>& holders, std::vector<RowSlice>& whole) {
   for (uint32_t row = 0; row < ids.size(); row++) {
@@ -35,7 +35,7 @@ void divideByHash(uint32_t table, std::span<const uint64_t> ids, const std::vect
   }
 }
 
-/// The pieces of each shard's rows, whole.
+/// The pieces of each shard's rows, not yet cut.
 std::vector<RowSlice> divide(const RowBatch& batch, const std::vector<RowShardTerms>& shards) {
   std::vector<RowSlice> whole = noRows(shards);
   for (uint32_t table = 0; table < batch.tableCount(); table++) {
@@ -61,7 +61,7 @@ std::vector<RowSlice> divide(const RowBatch& batch, const std::vector<RowShardTe
   return whole;
 }
 
-/// The floats of a piece among a table's.
+/// The floats of a piece among those of its table.
 template <class Values>
 Values floatsOf(Values values, const RowSlice::Piece& piece, uint32_t dim) {
   return values.subspan(size_t{piece.begin} * dim, size_t{piece.count} * dim);

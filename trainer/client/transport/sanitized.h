@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// A daemon's words, fit to be printed. Pure.
+/// A daemon's error text made safe to print. Pure.
 inline Error sanitized(const Error& error) { return {error.code, printable(error.message, 500)}; }
 inline Status sanitized(const Status& status) {
   return status.ok() ? status : Status(sanitized(status.error()));

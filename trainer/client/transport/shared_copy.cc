@@ -15,10 +15,10 @@ kj::Promise<Result<PullInfo>> copyPieces(std::shared_ptr<SharedCopy> copy, Daemo
   bool taken = true;
   for (int i = 0; i < kPiecesPerTurn && taken; i++) taken = copy->copyPiece();
   if (copy->done()) return Result<PullInfo>(copy->info());
-  // Another thread has the last piece, for some microseconds; a timer would wait for a millisecond.
+  // Another thread copies the last piece, for some microseconds; a timer would wait for a millisecond.
   if (!taken) std::this_thread::yield();
-  // By way of the timer, which lets the loop see to its sockets: the lease of a large model's trainer would
-  // run out during the copy.
+  // Through the timer, so that the loop serves its sockets: else the lease of a large model's trainer would
+  // expire during the copy.
   return connection.timer()
       .afterDelay(0 * kj::NANOSECONDS)
       .then([&connection, copy = std::move(copy)]() mutable {
@@ -29,7 +29,7 @@ kj::Promise<Result<PullInfo>> copyPieces(std::shared_ptr<SharedCopy> copy, Daemo
 }  // namespace
 
 kj::Promise<Result<PullInfo>> copyOnLoop(std::shared_ptr<SharedCopy> copy, DaemonConnection& connection) {
-  // Later, so that what the socket has to say of the connection's end is heard first.
+  // Deferred, so that the end of the connection is read from the socket first.
   return kj::evalLater(
       [&connection, copy = std::move(copy)]() mutable { return copyPieces(std::move(copy), connection); });
 }

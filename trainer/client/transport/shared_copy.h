@@ -15,19 +15,19 @@
 
 namespace psd {
 
-/// A pull out of the daemon's memory, which every thread that has nothing else to do helps with: each copies
-/// one piece after another that nobody has taken. Thread-safe. Nobody writes to the destination once done(),
-/// nor, after stop(), once those who copy a piece have copied it.
+/// A pull from the daemon's memory, in which all otherwise idle threads share: each copies pieces that no
+/// other thread has taken. Thread-safe. No thread writes to the destination after done(), or after stop()
+/// once the pieces being copied are complete.
 class SharedCopy {
  public:
   SharedCopy(std::shared_ptr<const SharedModel> model, std::span<float> destination)
       : model_(std::move(model)),
         destination_(destination),
         began_(std::chrono::steady_clock::now()),
-        // Before the values: updates that land in between make them newer than this says, never older.
+        // Read before the values: concurrent updates make the values newer than this, never older.
         versions_(model_->versions()) {}
 
-  /// False: all pieces are taken.
+  /// Copies one piece; false if all pieces are taken.
   bool copyPiece() {
     const uint64_t begin = next_.fetch_add(kPieceElements, std::memory_order_relaxed);
     if (begin >= destination_.size()) return false;
@@ -36,11 +36,11 @@ class SharedCopy {
     copied_.fetch_add(count, std::memory_order_release);
     return true;
   }
-  /// Has no more pieces taken: the copy will not be done.
+  /// No more pieces are taken: the copy will not complete.
   void stop() { next_.store(destination_.size(), std::memory_order_relaxed); }
   bool done() const { return copied_.load(std::memory_order_acquire) == destination_.size(); }
 
-  /// What a copy that is done has pulled.
+  /// Result of a complete copy.
   PullInfo info() const {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began_;
     return {versions_, taken.count(), destination_.size_bytes()};
@@ -56,7 +56,7 @@ class SharedCopy {
   std::atomic<uint64_t> next_{0}, copied_{0};  // elements
 };
 
-/// Helps with a copy on the connection's event loop, while the connection stands, until it is done.
+/// Helps with a copy on the connection's event loop until it is done or the connection ends.
 kj::Promise<Result<PullInfo>> copyOnLoop(std::shared_ptr<SharedCopy> copy, DaemonConnection& connection);
 
 }  // namespace psd

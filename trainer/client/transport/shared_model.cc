@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// Just past `count` items of `size` bytes at `at`, `step` bytes apart; UINT64_MAX when that is no number.
+/// End of `count` items of `size` bytes at `at`, `step` bytes apart; UINT64_MAX on overflow.
 uint64_t endOf(uint64_t at, uint64_t count, uint64_t step, uint64_t size) {
   uint64_t end = 0;
   bool overflow = __builtin_mul_overflow(count - 1, step, &end);
@@ -31,7 +31,7 @@ Result<std::unique_ptr<SharedModel>> SharedModel::open(int fd, const Places& pla
   const uint64_t bytes = std::max({values, versions, readable});
   auto access = SharedAccess::readWrite;
   auto file = SharedMemory::open(fd, bytes, access);
-  if (!file.ok()) {  // a seal makes the system refuse it
+  if (!file.ok()) {  // a sealed file cannot be mapped for writing
     access = SharedAccess::readOnly;
     file = SharedMemory::open(fd, bytes, access);
   }

@@ -11,11 +11,11 @@
 
 namespace psd {
 
-/// The daemon's parameters, mapped into this process to be read while they change. Immutable but for what
-/// the daemon writes, and those it lets write; thread-safe.
+/// The daemon's live parameters, mapped into this process. Immutable except for the daemon's writes and those
+/// of trainers that it allows; thread-safe.
 class SharedModel {
  public:
-  /// Where things lie in the file, bytes; as schema/psd.capnp's SharedModel says.
+  /// Byte offsets in the file; see schema/psd.capnp's SharedModel.
   struct Places {
     uint64_t valuesAt = 0;
     uint64_t versionsAt = 0;
@@ -23,19 +23,19 @@ class SharedModel {
     uint64_t readableAt = 0;
   };
 
-  /// Maps the file, for writing too if the daemon lets us; the descriptor stays the caller's.
-  /// ErrorCode::protocolMismatch when the places are not in it.
+  /// Maps the file, writable if the daemon allows it; the caller keeps the descriptor.
+  /// ErrorCode::protocolMismatch if the places are outside the file.
   static Result<std::unique_ptr<SharedModel>> open(int fd, const Places& places, const ShardPlan& plan);
 
-  /// Whether the daemon lets the parameters be read here now.
+  /// Whether the daemon currently allows the parameters to be read here.
   bool readable() const;
   /// The whole arena.
   std::span<const float> values() const;
-  /// The whole arena, to be written; empty where the daemon lets nobody write it.
+  /// The whole arena, writable; empty if the daemon does not allow writes.
   std::span<float> writableValues() const;
-  /// Per shard, the version that values which are copied from now on have at least.
+  /// Per shard, the minimum version of values that are copied from now on.
   std::vector<Version> versions() const;
-  /// Copies the arena from `begin` on. `whole`: elements of the copy that this is a part of.
+  /// Copies the arena from `begin`. `whole`: size, in elements, of the copy that this is a part of.
   void copy(uint64_t begin, std::span<float> destination, uint64_t whole) const;
 
  private:

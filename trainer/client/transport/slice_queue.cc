@@ -39,7 +39,7 @@ size_t SliceQueue::slicesOf(Step step) {
 
 void SliceQueue::stopAll(const Error& why) {
   for (Place push = pushes_.begin(); push != pushes_.end();) {
-    const Place next = std::next(push);  // finishing erases
+    const Place next = std::next(push);  // finishing erases the push
     stop(*push, why);
     finishIfDone(push);
     push = next;

@@ -7,21 +7,22 @@
 
 namespace psd {
 
-/// One piece of one shard, as a call carries it. Elements; `offset` from the shard's begin.
+/// A piece of one shard, as a call carries it. In elements; `offset` is relative to the shard.
 struct Slice {
   ShardId shard;
   uint64_t offset = 0;
   uint64_t count = 0;
-  uint64_t arena = 0;  ///< where it begins in the flat arena
+  uint64_t arena = 0;  ///< its begin in the arena
   uint64_t total = 0;  ///< of the whole shard
 
   bool operator==(const Slice&) const = default;
 };
 
-/// Which of so many connections of a trainer carries a shard's slices: all of a shard go over one, in order.
+/// Which of a trainer's `links` connections carries a shard: all slices of a shard use the same one, in
+/// order.
 inline uint32_t linkOf(ShardId shard, uint32_t links) { return shard.value % links; }
 
-/// The slices of a model, and over which connection each goes. Immutable.
+/// The slices of a model, and the connection of each. Immutable.
 struct DividedSlices {
   /// `index`: among the slices of that connection.
   struct Place {
@@ -36,13 +37,13 @@ struct DividedSlices {
   uint32_t links = 1;
 };
 
-/// Cuts every shard into pieces of at most `elementsMax` (at least the layout's grain), near equal
-/// within a shard, in arena order. A pure function.
+/// Cuts every shard into pieces of at most `elementsMax` (at least the layout's grain), nearly equal within a
+/// shard, in arena order. A pure function.
 std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax);
 
-/// How many of these slices may be unanswered at once where `window` of `elementsMax` may: more of small
-/// ones, so that a long way is not gone once for each few of them, but never more than 64, and never more
-/// elements. A pure function.
+/// How many of these slices may be unanswered at once if `window` slices of `elementsMax` may: more if they
+/// are small, so that a long round trip is not paid for every few of them, but at most 64, and no more
+/// elements in total. A pure function.
 uint32_t slicesInFlight(const std::vector<Slice>& slices, uint32_t window, uint64_t elementsMax);
 
 }  // namespace psd

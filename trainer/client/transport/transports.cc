@@ -41,7 +41,7 @@ Result<Transports::Choice> Transports::choose(bool onDevice) {
 }
 
 bool Transports::shouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const {
-  // Steps that a trainer takes by itself are taken in host memory, and codecs work there.
+  // Local steps are computed in host memory, and codecs work there.
   return wanted_ != Transport::rpc && cudaDevice_ >= 0 && connection_.canPush() && !terms.codec &&
          !terms.pullCodec && terms.localSteps.period == 0 && !offer.deviceOfShard.empty() &&
          !terms.slices.empty();
@@ -80,7 +80,7 @@ kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, con
   const auto sizes = RingSizes::of(terms.slices, offer.ringBytesMax / 2, window);
   if (sizes.places == 0) {
     return doWithout({ErrorCode::invalidArgument,
-                      fmt::format("a ring of {} bytes, the daemon's most, holds no two slices of {}",
+                      fmt::format("a ring of {} bytes, the daemon's limit, does not hold two slices of {}",
                                   offer.ringBytesMax, sizes.placeBytes)});
   }
   return DeviceRings::open(connection_, std::move(*copier), offer.deviceOfShard, sizes)
@@ -93,16 +93,16 @@ kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, con
 
 kj::Promise<Status> Transports::openHostRing(const TransportOffer& offer, const SessionTerms& terms,
                                              uint32_t window) {
-  if (terms.codec) {  // bytes cost little there, encoding does not
+  if (terms.codec) {  // through shared memory bytes are cheap, encoding is not
     return doWithout({ErrorCode::invalidArgument,
-                      "gradients go in messages where a codec is used, here " + terms.codec->spec()});
+                      "gradients travel in messages when a codec is used: " + terms.codec->spec()});
   }
   RingSizes dense;
   if (!terms.slices.empty()) {
     dense = RingSizes::of(terms.slices, offer.ringBytesMax, window);
     if (dense.places == 0) {
       return doWithout({ErrorCode::invalidArgument,
-                        fmt::format("a ring of {} bytes, the daemon's most, holds no slice of {}",
+                        fmt::format("a ring of {} bytes, the daemon's limit, does not hold a slice of {}",
                                     offer.ringBytesMax, dense.placeBytes)});
     }
   }
@@ -111,7 +111,8 @@ kj::Promise<Status> Transports::openHostRing(const TransportOffer& offer, const 
   if (rows.bytes() == 0) {
     if (dense.places > 0) return openHostRing(dense, rows);
     return doWithout({ErrorCode::invalidArgument,
-                      fmt::format("a ring of {} bytes, the daemon's most, holds no two slices of {} values",
+                      fmt::format("a ring of {} bytes, the daemon's limit, does not hold two slices of {} "
+                                  "values",
                                   offer.ringBytesMax, terms.rowValuesMax)});
   }
   return openHostRing(dense, rows);
@@ -123,7 +124,7 @@ kj::Promise<Status> Transports::openHostRing(const RingSizes& dense, const RowRi
       .then([this, dense, rows,
              denseBytes](Result<std::shared_ptr<SharedMemory>> memory) -> kj::Promise<Status> {
         if (!memory.ok() && memory.error().code == ErrorCode::overloaded && rows.blockBytes > 0) {
-          return openHostRing(dense, {rows.places, 0});  // all rings together have become too large
+          return openHostRing(dense, {rows.places, 0});  // too large for limits.all_rings_bytes
         }
         if (!memory.ok()) return doWithout(memory.error());
         if (dense.places > 0) prefer(std::make_unique<HostRing>(connection_, *memory, dense));
@@ -144,7 +145,7 @@ kj::Promise<Status> Transports::openSharedModel(TransportOffer& offer, const Ses
       return {};
     });
   }
-  if (terms.slices.empty()) return Status();  // a model of tables alone
+  if (terms.slices.empty()) return Status();  // a model with tables only
   return doWithout(
       {ErrorCode::invalidArgument, offer.notShared.empty() ? "the daemon offers none" : offer.notShared});
 }

@@ -16,54 +16,54 @@
 
 namespace psd {
 
-/// What a daemon offers beside messages, as schema/psd.capnp's ModelAccess says.
+/// What a daemon offers besides messages; see ModelAccess in schema/psd.capnp.
 struct TransportOffer {
   kj::Maybe<schema::SharedMemory::Client> model;
   SharedModel::Places places;  ///< with `model`
-  std::string notShared;       ///< without
+  std::string notShared;       ///< why `model` is null; human-readable
   uint64_t ringBytesMax = 0;
   std::vector<uint32_t> deviceOfShard;  ///< empty: no rings on devices
 };
 
-/// What there is to choose from: the transports of one connection. Belongs to its event loop.
+/// The transports of one connection, and the choice between them. Belongs to its event loop.
 class Transports {
  public:
-  /// Messages alone. `wanted` and `cudaDevice`: see ClientOptions.
+  /// Starts with messages only. `wanted` and `cudaDevice`: see ClientOptions.
   Transports(DaemonConnection& connection, Transport wanted, int cudaDevice);
 
-  /// Whether values are to travel in memory of the daemon's CUDA devices; open() goes on without where that
-  /// cannot be had.
+  /// Whether values should travel in memory of the daemon's CUDA devices; open() falls back to other
+  /// transports if that is not available.
   bool shouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const;
-  /// Once there is something to pull, or also to push: opens what the daemon offers, the client wants and can
-  /// be had. Fails where the client must have shared memory and there is none. `terms` outlive the promise.
+  /// After observing or joining: opens the transports that the daemon offers and the client wants. Fails if
+  /// the client requires shared memory and there is none. `terms` outlive the promise.
   kj::Promise<Status> open(TransportOffer offer, const SessionTerms& terms, uint32_t window);
-  /// From now on values of host memory go through codecs, as CodecTransport has it.
+  /// From now on values in host memory use these codecs, see CodecTransport.
   void useCodecs(std::shared_ptr<EncodedPushes> encoder, std::shared_ptr<const Codec> pullCodec);
 
-  /// From now on pulls to host memory are of differences in this codec, as DeltaTransport has it.
+  /// From now on pulls to host memory transfer differences in this codec, see DeltaTransport.
   void useDeltas(const Codec& codec);
 
-  /// Where pushes and pulls go.
+  /// The transports of pushes and of pulls.
   struct Choice {
     SliceTransport* push;
     SliceTransport* pull;
   };
-  /// For values in host memory, or in the client's CUDA device: an error where that cannot be used.
+  /// For values in host memory, or in the client's CUDA device; an error if that device cannot be used.
   Result<Choice> choose(bool onDevice);
 
-  /// The daemon's parameters in this process; null where they are to be pulled.
+  /// The daemon's parameters in this process; null if they must be pulled.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
-  /// From now on rows in messages go through these codecs, as MessageRows has it.
+  /// From now on rows in messages use these codecs, see MessageRows.
   void useRowCodecs(const std::shared_ptr<const Codec>& pushes, const std::shared_ptr<const Codec>& pulls) {
     messageRows_.useCodecs(pushes, pulls);
   }
-  /// Where rows of embedding tables go.
+  /// The transport of rows of embedding tables.
   RowTransport& rows() { return ringRows_ ? static_cast<RowTransport&>(*ringRows_) : messageRows_; }
-  /// For batches of rows to lie in; null where rows go in messages.
+  /// Memory for batches of rows; null where rows go in messages.
   std::shared_ptr<RingBlocks> rowBlocks() const { return ringRows_ ? ringRows_->blocks() : nullptr; }
   const char* rowName() const { return ringRows_ ? ringRows_->name() : messageRows_.name(); }
 
-  /// What people call the way of pulls and of pushes.
+  /// Human-readable names of the transports of pulls and of pushes.
   std::string pullName() const { return rings_ ? rings_->name() : shared_ ? "shm" : host_.pull->name(); }
   std::string pushName() const { return rings_ ? rings_->name() : host_.push->name(); }
 
@@ -75,12 +75,12 @@ class Transports {
   kj::Promise<Status> openDeviceRings(const TransportOffer& offer, const SessionTerms& terms,
                                       uint32_t window);
   kj::Promise<Status> openHostRing(const TransportOffer& offer, const SessionTerms& terms, uint32_t window);
-  /// Has the daemon make a ring that is divided so.
+  /// Requests a ring from the daemon that is divided like this.
   kj::Promise<Status> openHostRing(const RingSizes& dense, const RowRingSizes& rows);
   kj::Promise<Status> openSharedModel(TransportOffer& offer, const SessionTerms& terms);
-  /// What opening comes to that failed for this reason: messages do as well, if they may.
+  /// Outcome of a transport that could not be opened: OK if messages may replace it, else an error.
   Status doWithout(const Error& why) const;
-  /// Has values of host memory go by this one, as far as it can.
+  /// Makes this the transport of values in host memory, for what it supports.
   void prefer(std::unique_ptr<SliceTransport> transport);
 
   DaemonConnection& connection_;
@@ -92,8 +92,8 @@ class Transports {
   std::vector<std::unique_ptr<SliceTransport>> others_;
   Choice host_;
   std::unique_ptr<SliceTransport> rings_;      // of devices; null where the daemon shares none
-  std::unique_ptr<SliceTransport> byHost_;     // made when it is first needed
-  std::shared_ptr<const SharedModel> shared_;  // null: values come slice by slice
+  std::unique_ptr<SliceTransport> byHost_;     // created on first use
+  std::shared_ptr<const SharedModel> shared_;  // null: values are pulled slice by slice
 };
 
 }  // namespace psd

@@ -1,4 +1,4 @@
-"""Two spirals told apart by a small network in JAX:
+"""Classifies the points of two spirals with a small network in JAX:
 
     psd --set 'optimizer={"type":"adam","lr":0.01}' --set policy.type=locked
     python jax_example.py --server tcp://localhost:5500 --rank 0 --world-size 1
@@ -30,7 +30,7 @@ def loss(parameters: Any, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def spirals(key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Points of two arms, and −1 or 1 for which."""
+    """Points of two arms, labelled −1 and 1."""
     turn, arm = jax.random.split(key)
     radius, y = jax.random.uniform(turn, (count,), minval=0.1), jax.random.rademacher(arm, (count,), jnp.float32)
     angle = 6 * radius + jnp.pi * (y > 0)
@@ -39,9 +39,9 @@ def spirals(key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", help="of the daemon; default: the environment's PSD_SERVER")
-    parser.add_argument("--rank", type=int, help="default: the environment's RANK, else the lowest that is free")
-    parser.add_argument("--world-size", type=int, help="default: the environment's WORLD_SIZE, else as the daemon says")
+    parser.add_argument("--server", help="address of the daemon; default: the environment's PSD_SERVER")
+    parser.add_argument("--rank", type=int, help="default: the environment's RANK, or else the lowest free rank")
+    parser.add_argument("--world-size", type=int, help="default: the environment's WORLD_SIZE, or else as configured at the daemon")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch-size", type=int, default=128)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Handwritten digits with PyTorch, any number of trainers that may come and go:
+"""Handwritten digits with PyTorch, by any number of trainers, which can join and leave at any time:
 
     psd --set optimizer.lr=0.03 --set 'world_size={"min":1,"max":8}'
     python mnist.py --data .data/mnist_5k --server tcp://localhost:5500      # in as many terminals as you like
@@ -22,7 +22,7 @@ def network() -> nn.Module:
 
 
 def images(folder: pathlib.Path, part: str) -> tuple[Tensor, Tensor]:
-    """Of the IDX files that MNIST comes in."""
+    """Images and labels from MNIST's IDX files."""
     pixels = np.fromfile(folder / f"{part}-images-idx3-ubyte", np.uint8)[16:].reshape(-1, 1, 28, 28)
     labels = np.fromfile(folder / f"{part}-labels-idx1-ubyte", np.uint8)[8:]
     return (torch.from_numpy(pixels).float() / 255 - 0.1307) / 0.3081, torch.from_numpy(labels).long()
@@ -38,11 +38,11 @@ def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of MNIST's IDX files")
-    parser.add_argument("--server", help="of the daemon; default: the environment's PSD_SERVER")
-    parser.add_argument("--epochs", type=int, default=2, help="of all trainers together")
+    parser.add_argument("--server", help="address of the daemon; default: the environment's PSD_SERVER")
+    parser.add_argument("--epochs", type=int, default=2, help="passes over the data, by all trainers together")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--overlap", action="store_true", help="gradients leave while others are computed")
+    parser.add_argument("--overlap", action="store_true", help="send gradients while others are computed")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     psd.torch.keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Who rates what how: users and films as rows of tables that the daemon holds, by the ids of MovieLens' ratings.csv:
+"""Predicts ratings: users and films are rows of tables at the daemon, by the ids of MovieLens' ratings.csv:
 
     psd --set 'optimizer={"type":"adagrad","lr":0.1}' --set policy.type=locked
     torchrun --nproc-per-node 2 movielens.py ratings.csv --server tcp://localhost:5500
@@ -16,7 +16,8 @@ import psd.torch
 
 
 class Ratings(nn.Module):
-    """A mean, a bias of the user and of the film, and how well their tastes meet: the last of `dim` values is the bias."""
+    """A mean, the biases of user and film, and the inner product of their factors. The last value of a row is the
+    bias."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -32,12 +33,12 @@ class Ratings(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ratings", type=pathlib.Path, help="lines of userId,movieId,rating,… below a head")
-    parser.add_argument("--server", help="of the daemon; default: the environment's PSD_SERVER")
+    parser.add_argument("ratings", type=pathlib.Path, help="lines of userId,movieId,rating,… after a header")
+    parser.add_argument("--server", help="address of the daemon; default: the environment's PSD_SERVER")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--dim", type=int, default=8)
-    parser.add_argument("--decay", type=float, default=0.02, help="of tastes and biases")
+    parser.add_argument("--decay", type=float, default=0.02, help="weight decay of factors and biases")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     psd.torch.keep_freed_memory()

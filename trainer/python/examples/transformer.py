@@ -1,4 +1,4 @@
-"""A small transformer that learns to write like a text, character by character:
+"""A small character-level transformer, trained on a text:
 
     psd --set 'optimizer={"type":"adam","lr":0.003}' --set policy.type=sync
     torchrun --nproc-per-node 2 transformer.py shakespeare.txt --server tcp://localhost:5500
@@ -20,7 +20,7 @@ class Transformer(nn.Module):
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, characters, bias=False)
-        self.out.weight = self.characters.weight  # tied: the daemon holds it once
+        self.out.weight = self.characters.weight  # tied: the daemon stores it once
         nn.init.normal_(self.characters.weight, std=0.02)
         nn.init.normal_(self.places.weight, std=0.02)
 
@@ -35,10 +35,10 @@ class Transformer(nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=pathlib.Path)
-    parser.add_argument("--server", help="of the daemon; default: the environment's PSD_SERVER")
+    parser.add_argument("--server", help="address of the daemon; default: the environment's PSD_SERVER")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--length", type=int, default=64, help="characters that are seen at a time")
+    parser.add_argument("--length", type=int, default=64, help="characters of context")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     arguments = parser.parse_args()
@@ -51,7 +51,7 @@ def main() -> None:
     codes = torch.tensor([alphabet[character] for character in text])
     model = Transformer(len(alphabet), arguments.length, arguments.width, arguments.layers)
     with psd.torch.Optimizer(model, arguments.server) as optimizer:
-        torch.manual_seed(1000 + optimizer.rank)  # each trainer draws pieces of its own
+        torch.manual_seed(1000 + optimizer.rank)  # each trainer draws different pieces
         for step in range(1, arguments.steps + 1):
             begins = torch.randint(len(codes) - arguments.length, (arguments.batch_size, 1))
             pieces = codes[begins + torch.arange(arguments.length + 1)]

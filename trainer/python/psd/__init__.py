@@ -1,6 +1,6 @@
 """Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch, psd.jax for JAX."""
 
-__distribution__ = "psd-server"  # which psd this is
+__distribution__ = "psd-server"  # identifies this package; see _install.py
 
 from . import _install  # noqa: F401, before all else
 from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows

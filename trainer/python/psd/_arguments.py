@@ -1,4 +1,4 @@
-"""What arguments must be, said in one line that names them."""
+"""Checks of arguments. An error is one line that names the argument and what is expected."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ _OF_OPTIMIZERS = frozenset(("lr", "weight_decay", "momentum", "dampening", "nest
 
 
 def options(given: Iterable[str], known: Collection[str]) -> None:
-    """Checks names of arguments that are passed on to psd.Client. The error of a local optimizer's argument says where it is set."""
+    """Checks the names of options for psd.Client. For an argument of a local optimizer the error says where it is
+    configured."""
     for name in given:
         if name in known:
             continue
         if name in _OF_OPTIMIZERS:
-            raise InvalidArgument(f"{name} is no argument here: the optimizer runs at the daemon, whose configuration says it, as in "
-                                  "\"optimizer\": {\"type\": \"sgd\", \"lr\": 0.1} (psd.torch.DiLoCo has an optimizer of its own as well, "
-                                  "which is made with its own numbers)")
+            raise InvalidArgument(f"{name} is no argument here: the optimizer runs at the daemon, whose configuration sets it, as in "
+                                  "\"optimizer\": {\"type\": \"sgd\", \"lr\": 0.1} (psd.torch.DiLoCo also has a local optimizer, which is "
+                                  "made with its own arguments)")
         close = difflib.get_close_matches(name, known, 1)
         raise TypeError(f"psd.Client has no option {name!r}; " + (f"did you mean {close[0]!r}?" if close else
                                                                  f"there are {', '.join(sorted(known))}"))
 
 
 def integer(name: str, value: Any, least: int = 0, most: int = _MOST) -> int:
-    """A whole number of any library's."""
+    """An integer, from any library's integer type."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -81,6 +82,6 @@ def function(name: str, value: Any) -> Callable[..., Any]:
 
 
 def shown(value: Any) -> str:
-    """A value in a message."""
+    """A value for a message, shortened to its type if it is long."""
     text_of = repr(value)
     return text_of if len(text_of) <= 40 and "\n" not in text_of else f"a {type(value).__name__}"

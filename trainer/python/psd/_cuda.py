@@ -1,5 +1,5 @@
-"""What psd.Client's `device` needs of CUDA: the runtime's functions, which the client library looks up by name among those of
-the process, and arrays that wait for what is under way on them."""
+"""CUDA support for psd.Client's `device`: finds the runtime, whose functions the client library looks up by name in the
+process, and makes the client's stream wait for pending work on arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 from .errors import InvalidArgument
 
-_FUNCTION = "cudaIpcOpenMemHandle"  # as good as all of the others
+_FUNCTION = "cudaIpcOpenMemHandle"  # stands for all functions that are needed
 _VERSIONS = (13, 12, 11)
 
 
 def index_of(device: object) -> int:
-    """Of "cuda:N", or what says so of itself, as a torch.device does."""
+    """The index N of "cuda:N", or of an object with that string, such as a torch.device."""
     kind, _, index = str(device).partition(":")
     if kind != "cuda" or not index.isascii() or not index.isdecimal():
         raise InvalidArgument(f'device is "cuda:N", or None for host memory, not {str(device)!r}')
@@ -26,8 +26,8 @@ def index_of(device: object) -> int:
 
 
 def has_runtime() -> bool:
-    """Whether the process has a CUDA runtime that the client library finds. PyTorch brings one with CUDA; what another package
-    has loaded for itself is made known to all."""
+    """Whether the process has a CUDA runtime that the client library finds. PyTorch with CUDA includes one; a runtime
+    that another package has loaded with local visibility is made globally visible."""
     if _is_known():
         return True
     for path in _libraries():
@@ -47,10 +47,11 @@ def load_runtime(device: int) -> None:
 
 
 def hand_over(array: Any, stream: int) -> Any:
-    """The array as a DLPack capsule. Its library has `stream` wait for what the array's current stream has under way."""
+    """The array as a DLPack capsule. Its library makes `stream` wait for the pending work of the array's current
+    stream."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        with torch.cuda.device(array.device):  # whose current stream PyTorch takes
+        with torch.cuda.device(array.device):  # PyTorch takes the current stream of this device
             return array.__dlpack__(stream=stream)
     return array.__dlpack__(stream=stream)
 
@@ -60,7 +61,7 @@ def _is_known() -> bool:
 
 
 def _libraries() -> Iterator[str]:
-    """Those that are loaded already, then where others may be."""
+    """Paths of loaded libraries first, then candidates to load."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         yield from sorted({line.split(maxsplit=5)[5].strip() for line in maps if "/libcudart.so" in line})
     yield from (f"libcudart.so.{version}" for version in _VERSIONS)

@@ -30,7 +30,7 @@ _TOKENS_MAX = 1 << 40
 
 
 class _Told(NamedTuple):
-    """What a learner in fragments tells once it is closed, and its exchanges are with it."""
+    """The state of a learner with fragments after close(), when its exchanges are closed, too."""
 
     progress: int
     late: int
@@ -47,12 +47,13 @@ def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
 
 
 def _stepping(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer whose step() calls hooks: `optimizer`, or the one that it wraps, as wrappers of accelerate and Lightning do."""
+    """The optimizer whose step() calls hooks: `optimizer`, or the one that it wraps, as accelerate's and Lightning's
+    wrappers do."""
     outermost, seen = optimizer, [optimizer]
     while "_optimizer_step_pre_hooks" not in vars(optimizer) or not getattr(type(optimizer).step, "hooked", False):
         inner = {id(value): value for value in vars(optimizer).values() if isinstance(value, torch.optim.Optimizer)}
         if len(inner) != 1 or (optimizer := next(iter(inner.values()))) in seen:
-            raise InvalidArgument(f"inner_optimizer is a {type(outermost).__name__}, whose step() calls no hooks of torch.optim.Optimizer: give "
+            raise InvalidArgument(f"inner_optimizer is a {type(outermost).__name__}, whose step() calls no hooks of torch.optim.Optimizer: pass "
                                   "the optimizer that it wraps")
         seen.append(optimizer)
     if any(isinstance(getattr(hook, "__self__", None), DiLoCo) for hook in optimizer._optimizer_step_pre_hooks.values()):
@@ -61,32 +62,34 @@ def _stepping(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 class DiLoCo(Training):
-    """Training with little communication under the daemon's policy `diloco`: `inner_optimizer`, any of torch.optim, takes
-    `sync_every` steps; then what they came to goes to the daemon, which makes one outer step of what all learners of the
-    round came to, and the model goes on from there. Under `async_diloco` the outer step is of this learner's alone, and it
-    waits for nobody. The training loop stays as it is: the optimizer's step() does it.
+    """Training with little communication under the daemon's policy `diloco`: `inner_optimizer`, any of torch.optim,
+    takes `sync_every` steps; then the difference that they made is pushed to the daemon, which makes one outer step
+    from the differences of all learners of the round, and the learner continues from the result. Under `async_diloco`
+    the daemon makes an outer step from each learner's difference, and learners do not wait for each other. The training
+    loop does not change: the optimizer's step() does all this.
 
-    Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
-    must be float32. The first learner's become the model's; the others take over what is there, and the logger "psd" says so. What the
-    parameters are at an exchange is what goes to the daemon, whoever changed them since the one before: clipping of weights and
-    constraints on them count as trained, which the logger says once. Until close() the module's load_state_dict() of served
-    parameters is refused, and steps and exchanges are where a parameter was frozen, unfrozen, replaced, or has another type or shape.
-    Buffers and the state of the inner optimizer stay each learner's own, over all rounds. The daemon's `policy.inner` is for psd-trainer
-    and means nothing here.
+    The parameters of `model` that require a gradient at construction are the daemon's model, by name and shape; they
+    must be float32. The first learner's values initialize the model; later learners adopt the model's values, which the
+    logger "psd" reports. An exchange pushes the parameters as they are, even if something else than the optimizer has
+    changed them: clipping of weights and constraints count as trained, which the logger reports once. Until close() the
+    module's load_state_dict() is rejected for served parameters, and so are steps and exchanges after a parameter was
+    frozen, unfrozen, replaced, or has got another type or shape. Buffers and the inner optimizer's state stay local to
+    each learner, across rounds. The daemon's `policy.inner` is for psd-trainer and has no effect here.
     """
 
     def __init__(self, model: torch.nn.Module, inner_optimizer: torch.optim.Optimizer, server: str | None = None, *,
                  sync_every: int | None = None, rank: int | None = None, world_size: int | None = None,
                  name: str | None = None, samples: int = 1, tokens: int | None = None,
                  lr_lambda: Callable[[int], float] | None = None, **options: Unpack[ClientOptions]):
-        """`server`, `rank`, `world_size`: as psd.Client has them, from the environment of torchrun where None. `sync_every`:
-        steps between two exchanges; the daemon's `policy.period` says it, and another number is refused. `samples`: examples
-        (or tokens) behind each step, by which rounds weigh it. `tokens`: behind each step, for people alone, who are told how
-        many samples, and tokens where this is given, are trained on in a second. `lr_lambda`: each step's learning rate is that with which the
-        inner optimizer was made times lr_lambda(progress); unlike with LambdaLR that is the run's progress, so that who comes
-        late or comes back has the rate of the others; a rate that is set otherwise is then refused. `inner_optimizer`: a wrapper of one,
-        as accelerate makes it, stands for the optimizer that it wraps. Each of its steps counts once, however step() is overridden; one
-        that a GradScaler skips does not. `options`: of psd.Client. Where this fails, model and optimizer are as they were."""
+        """`server`, `rank`, `world_size`: see psd.Client; from torchrun's environment if None. `sync_every`: steps
+        between two exchanges; it must be equal to the daemon's `policy.period`, which is the default. `samples`:
+        examples (or tokens) per step, by which rounds weigh the learner. `tokens`: tokens per step, only for the
+        reported rates: samples per second, and tokens per second if this is given. `lr_lambda`: each step's learning
+        rate is the inner optimizer's initial rate times lr_lambda(progress). Unlike LambdaLR this is the progress of
+        the run, so that a learner that joins late or rejoins has the same rate as the others; a rate that is set
+        otherwise is then rejected. `inner_optimizer`: a wrapper, such as accelerate's, stands for the optimizer that it
+        wraps. Each of its steps counts once, however step() is overridden; a step that a GradScaler skips does not
+        count. `options`: of psd.Client. If construction fails, model and optimizer are unchanged."""
         _check_kinds(model, inner_optimizer, lr_lambda)
         self.inner_optimizer = inner_optimizer = _stepping(inner_optimizer)
         self._module = model
@@ -110,16 +113,16 @@ class DiLoCo(Training):
         self._rates: list[Any] = []  # the newest ones of lr_lambda
         self._steps = self._samples = 0  # since the last exchange
         self._due: _psd.PendingRoundDue | None = None
-        self._fragments: _psd.FragmentExchange | None = None  # where the policy has fragments, or a delay
-        self._told: _Told | None = None  # of these, as of the newest exchange
+        self._fragments: _psd.FragmentExchange | None = None  # if the policy has fragments or a delay
+        self._told: _Told | None = None  # with fragments: the state after the last exchange
         self._closed = False
         self._hooks: list[Any] = []
-        self._call: types.FrameType | None = None  # of the optimizer's step(), while it is under way
-        self._versions: list[int] = []  # of the parameters, after the newest step or exchange
+        self._call: types.FrameType | None = None  # of the optimizer's step(), while it runs
+        self._versions: list[int] = []  # of the parameters, after the last step or exchange
         self._told_of_changes = False
         self.model = Model.of(name or type(model).__name__, self._parameters)
-        # Where the round began, which is also what to bring to a daemon that lost its model; what the steps came to. In
-        # fragments: where this learner is, as of the newest exchange; what is spare.
+        # _start: the parameters at the start of the round, with which a daemon that lost its model is initialized. _difference: what
+        # the steps have changed. With fragments: the learner's parameters as of the last exchange, and a spare array.
         self._start, self._difference = self.model.zeros(), self.model.zeros()
         self._start_of, self._difference_of = self._views(self._start), self._views(self._difference)
         for key, parameter in self._parameters.items():
@@ -140,7 +143,7 @@ class DiLoCo(Training):
 
     @property
     def samples(self) -> int:
-        """Examples (or tokens) behind each step from now on."""
+        """Examples (or tokens) of each step from now on."""
         return self._samples_of_step
 
     @samples.setter
@@ -149,7 +152,7 @@ class DiLoCo(Training):
 
     @property
     def tokens(self) -> int | None:
-        """Tokens behind each step from now on, as the daemon is told; None: it is not."""
+        """Tokens of each step from now on, for the reported rate; None: no rate is reported."""
         return self._tokens_of_step
 
     @tokens.setter
@@ -162,38 +165,38 @@ class DiLoCo(Training):
 
     @property
     def late(self) -> int:
-        """Times that what this learner came to was dropped, since its round had closed."""
+        """How often this learner's difference was discarded because its round had closed."""
         told = self._of_fragments()
         return self._late if told is None else told.late
 
     @property
     def last_push(self) -> _psd.PushInfo | None:
-        """What became of the newest exchange that was answered: a psd.PushInfo."""
+        """The outcome of the last exchange that was answered: a psd.PushInfo."""
         told = self._of_fragments()
         return self._last_push if told is None else told.last_push
 
     @property
     def sync_every(self) -> int:
-        """Steps between two exchanges, as the daemon says."""
+        """Steps between two exchanges, from the daemon's configuration."""
         return self._info.local_period
 
     @property
     def rounds(self) -> int:
-        """Rounds of the run, of all learners, before the one that this learner computes for. Under `async_diloco` as many
-        exchanges of learners as the daemon's `policy.learners`, or its `optimizer.delay`, says are one."""
+        """Rounds of the run, of all learners, before the round that this learner computes for. Under `async_diloco` one
+        round is as many exchanges as the daemon's `policy.learners`, or its `optimizer.delay`, says."""
         if (told := self._of_fragments()) is not None:
             return told.progress // self.sync_every
         return self.client.versions[0] // self._info.local_arrivals
 
     @property
     def progress(self) -> int:
-        """Inner steps that the run has behind it: those of its rounds, and of this learner since."""
+        """Inner steps of the run so far: those of its rounds, and this learner's since."""
         if (told := self._of_fragments()) is not None:
             return told.progress
         return self.client.versions[0] * self.sync_every // self._info.local_arrivals + self._steps
 
     def sync(self) -> None:
-        """Exchanges now what the steps since the last exchange came to; nothing where there were none. Waits for the round."""
+        """Exchanges now, unless there were no steps since the last exchange. Waits for the round."""
         if self._closed:
             return
         if self._fragments is not None:
@@ -213,7 +216,7 @@ class DiLoCo(Training):
         self._begin_round()
 
     def close(self) -> None:
-        """Exchanges what is left, says goodbye and closes the connection. The model keeps the parameters that it then has."""
+        """Exchanges the remaining steps, leaves and closes the connection. The model keeps its parameters."""
         try:
             self.sync()
         finally:
@@ -226,7 +229,7 @@ class DiLoCo(Training):
         super().__exit__(kind)
 
     def _let_go(self) -> None:
-        """From now on the optimizer's steps are its own, and it may go with another DiLoCo."""
+        """Detaches from the optimizer and the parameters, so that they can be used with another DiLoCo."""
         if self._closed:
             return
         self._closed = True
@@ -285,7 +288,7 @@ class DiLoCo(Training):
         check_shapes(self._parameters, self.model.shapes)
 
     def _check_module(self) -> None:
-        """What is checked before an exchange: the parameters, and that they are still the module's."""
+        """Checks before an exchange: the parameters, and that they still belong to the module."""
         self._check_parameters()
         there = {id(parameter) for parameter in self._module.parameters()}
         for key, parameter in self._parameters.items():
@@ -302,8 +305,8 @@ class DiLoCo(Training):
         for (key, parameter), version in zip(self._parameters.items(), self._versions):
             if parameter._version != version:
                 self._told_of_changes = True
-                _log.warning("parameter '%s' was changed outside the inner optimizer's steps: what this learner exchanges includes that, as "
-                             "clipping of weights should; values from elsewhere go into the model before the learner is made", key)
+                _log.warning("parameter '%s' was changed outside the inner optimizer's steps: this learner's exchanges include the change, as "
+                             "intended for clipping of weights; load other values before the learner is made", key)
                 return
 
     def _exchange_fragments(self, last: bool) -> None:
@@ -331,12 +334,12 @@ class DiLoCo(Training):
         self._due = self.client.round_due() if self._info.ends_early else None
 
     def _round_due(self) -> str | None:
-        """How the round stands: "closing", "closed", or None while it is open."""
+        """The state of the round: "closing", "closed", or None while it is open."""
         if self._due is None or not self._due.done:
             return None
         try:
             return self._due.wait()
-        except Error:  # the connection broke, which shows in the next exchange
+        except Error:  # the connection broke, which the next exchange reports
             self._due = self.client.round_due()
             return None
 
@@ -344,15 +347,15 @@ class DiLoCo(Training):
         assert self._lr_lambda is not None
         groups = self.inner_optimizer.param_groups
         if self._rates and any(group["lr"] != rate for group, rate in zip(groups, self._rates)):
-            raise InvalidArgument("the inner optimizer's lr was set while lr_lambda gives it: leave out the scheduler, or lr_lambda")
+            raise InvalidArgument("the inner optimizer's lr was set while lr_lambda gives it: remove the scheduler or lr_lambda")
         factor = self._lr_lambda(self.progress)
         self._rates = [group.setdefault("initial_lr", group["lr"]) * factor for group in groups]
         for group, rate in zip(groups, self._rates):
             group["lr"] = rate
 
     def _is_nested(self) -> bool:
-        """Whether the step() whose hooks are running was called by another step() of the same optimizer, as by super().step():
-        PyTorch runs the hooks of both."""
+        """Whether the step() whose hooks are running was called by another step() of the same optimizer, as by
+        super().step(): PyTorch runs the hooks of both."""
         frame = sys._getframe(2).f_back
         while frame is not None and frame is not self._call:
             frame = frame.f_back
@@ -371,7 +374,7 @@ class DiLoCo(Training):
         if self._call is not None and self._is_nested():
             return
         self._call = None
-        found = getattr(optimizer, "found_inf", None)  # of a GradScaler, for an optimizer that skips the step by itself
+        found = getattr(optimizer, "found_inf", None)  # of a GradScaler, for an optimizer that skips the step itself
         if found is None or not bool(found):
             self._stepped()
         self._note_versions()

@@ -1,4 +1,4 @@
-"""psd.torch.Embedding, and the rows of a table that a step uses."""
+"""psd.torch.Embedding, and the table rows that a step uses."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def eager(function: _Function) -> _Function:
 
 
 class Embedding(torch.nn.Module):
-    """Rows of an embedding table of the daemon, by any 64-bit ids: nn.Embedding without the table. Each forward pass pulls
-    the rows it uses; step() of the psd.torch.Optimizer of its model pushes their gradients. It works once that optimizer is made,
-    until it is closed. Modules of one name share a table.
+    """Like nn.Embedding, but the table is at the daemon, and ids are any 64-bit integers. Each forward pass pulls the
+    rows it uses; step() of the model's psd.torch.Optimizer pushes their gradients. Usable while that optimizer exists
+    and is not closed. Modules with the same name share a table.
 
-    Its parameter `rows` has the rows of a step and their gradients, from the first backward pass on until step() or zero_grad();
-    otherwise it is empty. So clipping, a GradScaler, and a loop over model.parameters() treat rows as they treat any parameter. A
-    state_dict() has no rows."""
+    The parameter `rows` holds the rows of a step and their gradients, from the first backward pass until step() or
+    zero_grad(); otherwise it is empty. So clipping, a GradScaler, or a loop over model.parameters() treats rows like
+    any other parameter. A state_dict() does not include rows."""
 
     def __init__(self, name: str, dim: int, *, initial: str = "uniform", scale: float = 0.01, seed: int = 1):
-        """`initial`, `scale`, `seed`: what a row begins with, see psd.Table."""
+        """`initial`, `scale`, `seed`: the initial values of rows, see psd.Table."""
         super().__init__()
         self.table = Table(name, _arguments.count("dim", dim), initial, scale, seed)
         self.rows = torch.nn.Parameter(torch.empty(0, dim))
         self._source: weakref.ref[TableRows] | None = None
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """The rows of an int64 tensor of ids of any shape: [*ids.shape, dim]. A negative id is the unsigned one of the same
-        bits."""
+        """The rows for an int64 tensor of ids of any shape, as [*ids.shape, dim]. A negative id stands for the unsigned
+        number with the same bits."""
         source = self._source() if self._source is not None else None
         if source is None:
             raise InvalidArgument(f"embedding '{self.table.name}' has no daemon: make a psd.torch.Optimizer of the model first")
@@ -54,12 +54,12 @@ class Embedding(torch.nn.Module):
         return f"{self.table.name!r}, dim={self.table.dim}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the connection, and without the rows of a step."""
+        """The state without the connection and without the rows of the current step."""
         rows = torch.nn.Parameter(torch.empty(0, self.table.dim), self.rows.requires_grad)
         return {**self.__dict__, "_source": None, "_parameters": {**self._parameters, "rows": rows}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Embedding:
-        """A copy reads the same table; its gradients are no optimizer's."""
+        """A copy reads the same table; its gradients are discarded."""
         copied = self.__class__.__new__(self.__class__)
         memo[id(self)] = copied
         copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ class Embedding(torch.nn.Module):
         missing_keys += [key for key in missing if key != prefix + "rows"]
 
 
-Embedding.__module__ = "psd.torch"  # under which it is imported, and pickled
+Embedding.__module__ = "psd.torch"  # its public name, for imports and pickles
 
 
 class Rows(NamedTuple):
@@ -89,7 +89,7 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class _Seen:
-    """Rows as a forward pass read them: each id once."""
+    """The rows that a forward pass has read, each id once."""
     ids: np.ndarray
     values: torch.Tensor
     versions: list[int]
@@ -100,7 +100,7 @@ class _Seen:
         return np.argsort(self.ids)
 
     def places_of(self, ids: np.ndarray) -> np.ndarray:
-        """Where these rows are; −1: not here."""
+        """The index of each id; −1: not found."""
         if not len(self.ids):
             return np.full(len(ids), -1)
         order = self._order
@@ -110,9 +110,9 @@ class _Seen:
 
 
 class TableRows:
-    """The rows of one table that a step uses. All passes of a step read one version of a row, also those that activation
-    checkpointing computes again; a pass that no backward pass goes through leaves nothing behind. Used by the thread that makes the
-    steps, and by autograd's while that waits for a backward pass."""
+    """The rows of one table that a step uses. All passes of a step read the same version of a row, including passes
+    that activation checkpointing recomputes; a pass without a backward pass leaves no state. Used by the thread that
+    makes the steps, and by autograd's thread while the former waits for a backward pass."""
 
     def __init__(self, table: Table, modules: list[Embedding]):
         self.table, self.name, self.dim = table, table.name, table.dim
@@ -120,10 +120,10 @@ class TableRows:
         self._before = [(module, module.rows, module._source) for module in modules]
         self.parameter = modules[0].rows
         self._client: Client | None = None
-        self._passes: list[weakref.ref[_Seen]] = []  # of this step; the graph of each keeps it
-        self._summed: _Seen | None = None  # the rows of the parameter, while that has gradients
+        self._passes: list[weakref.ref[_Seen]] = []  # of this step; kept alive by their autograd graphs
+        self._summed: _Seen | None = None  # the rows of the parameter, while it has gradients
         self._step = 0
-        self._noted = 0  # the version of these gradients that the newest backward pass left
+        self._noted = 0  # the version of these gradients after the last backward pass
         self._version = self.parameter._version
         self._handle: torch.utils.hooks.RemovableHandle | None = None
 
@@ -131,7 +131,7 @@ class TableRows:
         self._client = client
         needs_gradient = self.parameter.requires_grad
         self.parameter.requires_grad_()
-        self._handle = self.parameter.register_hook(functools.partial(_refuse_loss, self.name))  # which keeps no client alive
+        self._handle = self.parameter.register_hook(functools.partial(_refuse_loss, self.name))  # no reference to self or the client
         weakref.finalize(self, self._handle.remove).atexit = False
         self.parameter.requires_grad_(needs_gradient)
         for module in self._modules:
@@ -140,7 +140,7 @@ class TableRows:
         self.end_step()
 
     def detach(self) -> None:
-        """Ends the connection to the daemon: no more rows are served."""
+        """Detaches from the daemon: no more rows can be read."""
         if self._client is not None:
             self.end_step()
         self._client = None
@@ -153,21 +153,22 @@ class TableRows:
             module.rows, module._source = rows, source
 
     def end_step(self) -> None:
-        """Ends the step: the next read belongs to a new one."""
+        """Ends the step: the next read starts a new one."""
         self._step += 1
         self._passes.clear()
         self.clear()
 
     @torch.no_grad()
     def clear(self) -> None:
-        """Forgets the gradients."""
+        """Discards the gradients."""
         self._summed = None
         self.parameter.grad = None
         self.parameter.data = torch.empty(0, self.dim, device=self.parameter.device)
 
     @eager
     def look_up(self, ids: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """The rows of `ids`, for a module with this parameter: that of this table, or a copy's, whose gradients go nowhere."""
+        """The rows of `ids`, for a module with this parameter: the table's own, or that of a copy, whose gradients are
+        discarded."""
         _arguments.instance(f"ids of table '{self.name}'", ids, torch.Tensor, "a tensor of integers")
         if ids.dtype.is_floating_point or ids.dtype.is_complex:
             raise TypeError(f"ids of table '{self.name}' are integers, not {ids.dtype}")
@@ -188,11 +189,11 @@ class TableRows:
         return torch.nn.functional.embedding(places, leaf).view(*ids.shape, self.dim)
 
     def take(self) -> Rows | None:
-        """The gradients of the step's rows; None: there are none."""
+        """The rows of the step with their gradients; None if there are none."""
         if self.parameter._version != self._version:
             self._version = self.parameter._version
             raise InvalidArgument(f"rows of table '{self.name}' were changed in place (weight clipping, an init function, another "
-                                  "optimizer): the daemon has them, and knows nothing of that; only their gradients may be changed")
+                                  "optimizer), which the daemon, which holds them, cannot see; only their gradients may be changed")
         gradients = self._gradients()
         if gradients is None:
             return None
@@ -201,7 +202,7 @@ class TableRows:
 
     @torch.no_grad()
     def _read(self, rows: _psd.Rows, device: torch.device) -> _Seen:
-        """Values of this step where it has read the row, else the daemon's."""
+        """Reads rows: from this step's earlier passes if they have read them, otherwise from the daemon."""
         assert self._client is not None
         ids = rows.ids(self.name)
         known, left, versions = [], np.arange(len(ids)), [0]
@@ -220,14 +221,14 @@ class TableRows:
         return _Seen(ids, values, versions, self._step)
 
     def _held(self) -> list[_Seen]:
-        """The rows that this step has read and that a backward pass went through or still can."""
+        """The rows that this step has read and that a backward pass has used or still can use."""
         held = [seen for each in self._passes if (seen := each()) is not None]
         self._passes = [weakref.ref(seen) for seen in held]
         summed = self._summed
         return held if summed is None or summed.step != self._step or self.parameter.grad is None else [summed, *held]
 
     def _gradients(self) -> torch.Tensor | None:
-        """The parameter's gradients; None if something that walks over parameters has cleared them."""
+        """The parameter's gradients; None if they were cleared, as by a loop over all parameters."""
         gradients = self.parameter.grad
         if self._summed is None or gradients is None or len(gradients) != len(self._summed.ids):
             return None
@@ -237,14 +238,14 @@ class TableRows:
 
     @eager
     def _accumulate(self, seen: _Seen, leaf: torch.Tensor) -> None:
-        """A backward pass has made the gradients of the rows that a forward pass read."""
+        """Called after a backward pass: adds the gradients of the rows that a forward pass has read."""
         gradients, leaf.grad = leaf.grad, None
-        if self._client is None or gradients is None or not self.parameter.requires_grad:  # as autograd looks only now
+        if self._client is None or gradients is None or not self.parameter.requires_grad:  # checked only here, like in autograd
             return
         parameter: Any = self.parameter
         if len(parameter._backward_hooks or ()) > 1 or parameter._post_accumulate_grad_hooks:
-            raise InvalidArgument(f"a hook is registered on the parameter of table '{self.name}', whose rows are others in each step: "
-                                  "register it on what the embedding returns")
+            raise InvalidArgument(f"a hook is registered on the parameter of table '{self.name}', whose rows differ from step to step: "
+                                  "register it on the output of the embedding")
         total = self._gradients()
         if total is None:
             self._hold(seen, gradients)
@@ -271,14 +272,16 @@ class TableRows:
         self._noted = gradients._version
 
     def _check_recomputation(self) -> None:
-        """Refuses a forward pass inside the backward() of a function: it recomputes one that ran without a graph, whose rows were not kept."""
+        """Rejects a forward pass inside backward() of an autograd function: it recomputes a pass without a graph, whose
+        rows were not kept."""
         if isinstance(torch._C._current_autograd_node(), torch.autograd.function.BackwardCFunction):
             raise InvalidArgument(f"embedding '{self.name}' is read again in a backward pass, by activation checkpointing with "
-                                  "use_reentrant=True, which keeps nothing of what the forward pass read: use_reentrant=False does")
+                                  "use_reentrant=True, which does not keep the rows that the forward pass read: use_reentrant=False does")
 
 
 class IgnoredByDdp:
-    """Makes DistributedDataParallel ignore the rows of a model's tables, whose number differs from process to process; until remove()."""
+    """Until remove(), makes DistributedDataParallel ignore the rows of a model's tables, whose number differs between
+    processes."""
 
     _NAME = "_ddp_params_and_buffers_to_ignore"
 
@@ -296,8 +299,8 @@ class IgnoredByDdp:
 
 
 def _refuse_loss(name: str, _: torch.Tensor) -> None:
-    raise InvalidArgument(f"the parameter of table '{name}' is in a loss (a penalty on model.parameters(), perhaps), which a table outside "
-                          "of this process cannot be: take a penalty on what the embedding returns")
+    raise InvalidArgument(f"the parameter of table '{name}' is in a loss (a penalty on model.parameters(), perhaps), but the table is not in "
+                          "this process: apply the penalty to the output of the embedding")
 
 
 def tables_of(model: torch.nn.Module) -> list[TableRows]:
@@ -308,12 +311,12 @@ def tables_of(model: torch.nn.Module) -> list[TableRows]:
             modules[module.table.name].append(module)
     for name, same in modules.items():
         if any(module.table != same[0].table for module in same):
-            raise InvalidArgument(f"two embeddings of table '{name}' differ in what its rows are")
+            raise InvalidArgument(f"two embeddings of table '{name}' differ in dim or in the initial values of rows")
     return [TableRows(same[0].table, same) for same in modules.values()]
 
 
 def _oldest(one: list[int], other: list[int]) -> list[int]:
-    """The older version of each shard; 0 stands for none."""
+    """The older version of each shard; 0 means none."""
     shards = max(len(one), len(other))
     pairs = zip(one + [0] * (shards - len(one)), other + [0] * (shards - len(other)))
     return [min(filter(None, pair), default=0) for pair in pairs]

@@ -1,6 +1,6 @@
-"""Refuses to import where files of another distribution that is named psd lie in this package's folder.
+"""Raises ImportError if this package's folder also has files of another distribution, which is named psd.
 
-Each module that a program imports by name imports this one first: the package's __init__.py may be the other distribution's.
+Every public module imports this one first, since the package's __init__.py may be that of the other distribution.
 """
 
 import pathlib

@@ -1,4 +1,5 @@
-"""The numbers of an optimizer (learning rate, momentum, …): the daemon has them, and psd.torch.Optimizer none of its own."""
+"""Hyperparameters of an optimizer (learning rate, momentum, …): they are configured at the daemon; psd.torch.Optimizer
+has none."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ from .errors import InvalidArgument
 
 
 def refuse(key: object) -> NoReturn:
-    """Raises the error of each read and write of a number of the optimizer."""
-    raise InvalidArgument(f"a psd.torch.Optimizer has no {key!r}: the daemon's configuration says it, \"optimizer\" of the parameters' "
+    """Raises the error for a read or write of a hyperparameter."""
+    raise InvalidArgument(f"a psd.torch.Optimizer has no {key!r}: the daemon's configuration sets it, in \"optimizer\" of the parameter "
                           "group, whose \"schedule\" replaces a scheduler; `psd set optimizer.lr=…` changes it while the daemon runs")
 
 
 def _refuse_parameters() -> NoReturn:
     raise InvalidArgument("the parameters of a psd.torch.Optimizer are those of the daemon's model: make a psd.torch.Optimizer "
-                          "of the whole model in place of changing param_groups")
+                          "of the whole model instead of changing param_groups")
 
 
 class Group(dict[str, Any]):
-    """A parameter group: it has parameters, and none of the numbers."""
+    """An entry of param_groups: it has parameters, but no hyperparameters."""
 
     def __missing__(self, key: str) -> NoReturn:
         refuse(key)
@@ -65,7 +66,8 @@ class Group(dict[str, Any]):
 
 
 class Defaults(dict[str, Any]):
-    """An optimizer's defaults: there are none, and each read or write raises the error that says where they are set."""
+    """An optimizer's defaults: there are none; each read or write raises an error that says where they are
+    configured."""
 
     def __missing__(self, key: str) -> NoReturn:
         refuse(key)

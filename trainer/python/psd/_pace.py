@@ -1,4 +1,4 @@
-"""How fast a trainer that steps by itself goes, told to the daemon for people."""
+"""The rate at which a trainer with local steps trains, reported to the daemon."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _TELL_EVERY_S = 0.5
 
 
 class Pace:
-    """Reports samples per second, and tokens per second where they are told, twice a second at most, each the mean since the
-    report before: with what exchanges took. Used by one thread, the client's."""
+    """Reports samples per second, and tokens per second if they are known, at most twice a second. Each is the mean
+    since the previous report, including the time of exchanges. Used by one thread, the client's."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -20,8 +20,8 @@ class Pace:
         self._tokens: int | None = None
 
     def stepped(self, samples: int, tokens: int | None, progress: int) -> None:
-        """One step of so many samples is done; `tokens` None: they are not known. `progress`: steps that there were, which number
-        the reports."""
+        """Counts a step of `samples` samples and `tokens` tokens; None: unknown. `progress`: the run's steps, the step
+        of the report."""
         self._samples += samples
         if tokens is not None:
             self._tokens = (self._tokens or 0) + tokens

@@ -1,4 +1,4 @@
-"""What the parameters of a PyTorch model must be, and stay, while a daemon has them."""
+"""Checks of a PyTorch model's parameters, when a daemon starts to serve them and afterwards."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from .errors import InvalidArgument
 
 
 class TrainsServed(Protocol):
-    """What trains a model whose parameters a daemon serves."""
+    """A trainer of a model whose parameters a daemon serves."""
 
     _parameters: dict[str, torch.nn.Parameter]
-    """Those that are served."""
+    """The served parameters."""
     _unserved: dict[str, torch.nn.Parameter]
-    """Those that were frozen when this was made."""
+    """The parameters that were frozen at construction."""
 
 
 def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.nn.Parameter]]:
-    """The model's parameters by name: those that require a gradient, which are served, and the others. Rows of tables are in neither."""
+    """The model's parameters by name: those that require a gradient, which are served, and the others. Neither includes
+    rows of tables."""
     rows = {id(module.rows) for module in model.modules() if isinstance(module, Embedding)}
     named = {key: value for key, value in model.named_parameters() if id(value) not in rows}
     return ({key: value for key, value in named.items() if value.requires_grad},
@@ -30,7 +31,7 @@ def parameters_of(model: torch.nn.Module) -> tuple[dict[str, torch.nn.Parameter]
 
 
 def check_kinds(parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    """Refuses parameters that cannot be served at all."""
+    """Rejects parameters that cannot be served."""
     for key, parameter in parameters.items():
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise InvalidArgument(f"parameter '{key}' has no shape yet (a lazy module's): run one forward pass first")
@@ -50,7 +51,8 @@ def check_dtypes(parameters: Mapping[str, torch.nn.Parameter]) -> None:
 
 
 def check_shapes(parameters: Mapping[str, torch.nn.Parameter], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Finds a parameter whose `data` was replaced by a tensor of another shape after the join. `shapes`: by the same names."""
+    """Rejects parameters whose `data` was replaced by a tensor of another shape after the join. `shapes`: by the same
+    names."""
     if [parameter.shape for parameter in parameters.values()] == list(shapes.values()):
         return
     for key, parameter in parameters.items():
@@ -60,8 +62,8 @@ def check_shapes(parameters: Mapping[str, torch.nn.Parameter], shapes: Mapping[s
 
 
 def check_requires_grad(trainer: TrainsServed) -> None:
-    """A parameter that was frozen after `trainer` was made would be pushed as one that does not move, and one that was unfrozen would
-    get nothing of what others came to."""
+    """Rejects parameters that were frozen or unfrozen after `trainer` was made: a frozen one would be pushed as
+    unchanged, and an unfrozen one would not be shared with other trainers."""
     made = f"before the psd.torch.{type(trainer).__name__} is made, at a daemon that has no model yet, or set requires_grad back"
     for key, parameter in trainer._parameters.items():
         if not parameter.requires_grad:
@@ -72,8 +74,9 @@ def check_requires_grad(trainer: TrainsServed) -> None:
 
 
 class LoadRefused:
-    """A hook of a module's load_state_dict() that refuses values of parameters that are served: the daemon knows nothing of them. In
-    a copied or unpickled module, which is not served, the hook refuses nothing. `consequence`: what would become of the values."""
+    """A hook of a module's load_state_dict() that rejects values for served parameters, since the daemon would not get
+    them. In a copied or unpickled module, which is not served, it accepts everything. `consequence`: what would happen
+    to the values."""
 
     def __init__(self, trainer: TrainsServed | None = None, consequence: str = ""):
         self._trainer = weakref.ref(trainer) if trainer is not None else None

@@ -1,4 +1,5 @@
-"""Which parameters of PyTorch an optimizer or learner of this process serves, and the hooks on their modules."""
+"""Registry of the PyTorch parameters that an optimizer or learner of this process serves, and hooks on their
+modules."""
 
 from __future__ import annotations
 
@@ -18,14 +19,15 @@ _trainers: Any = WeakIdKeyDictionary()  # by parameter: the process that serves 
 
 
 def trainer_of(parameter: torch.nn.Parameter) -> Any:
-    """The optimizer or learner that serves it; None: this process has none."""
+    """The optimizer or learner of this process that serves the parameter; None if there is none."""
     process, reference = _trainers.get(parameter, (None, None))
     return reference() if process == os.getpid() else None  # after a fork the parent's trainer is not the child's
 
 
 def check_free(parameters: Mapping[str, torch.nn.Parameter], others: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Refuses parameters that another optimizer or learner serves, since the two would undo each other's pulls and pushes, and parameters
-    that share memory with each other or with `others`: the frozen parameters and buffers of a model whose served ones get new memory."""
+    """Rejects parameters that another optimizer or learner serves, since the two would undo each other's pulls and
+    pushes, and parameters that share memory with each other or with `others`: the frozen parameters and buffers of a
+    model whose served parameters move to new memory."""
     for key, served in parameters.items():
         if (trainer := trainer_of(served)) is not None:
             raise InvalidArgument(f"parameter '{key}' is served by a psd.torch.{type(trainer).__name__} already: close() that first")
@@ -39,7 +41,7 @@ def check_free(parameters: Mapping[str, torch.nn.Parameter], others: Mapping[str
     ends.sort()
     for (_, end, key), (begin, _, other) in zip(ends, ends[1:]):
         if begin < end and (key in parameters or other in parameters):
-            raise InvalidArgument(f"parameters '{key}' and '{other}' share memory, and the daemon would have two values for it: tie them by "
+            raise InvalidArgument(f"parameters '{key}' and '{other}' share memory, and the daemon would have two values for it: tie them with "
                                   "one torch.nn.Parameter, as in decoder.weight = encoder.weight")
 
 
@@ -55,7 +57,8 @@ def release(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
 
 
 class _HooksOfHere(collections.OrderedDict[int, Any]):
-    """A module's hooks. Copies and pickles leave out the hooks of psd: a copy serves no parameter, and torch.load() reads it without psd."""
+    """A module's hooks. Copies and pickles omit psd's hooks: a copy is not served, and torch.load() reads it without
+    psd."""
 
     def __reduce__(self) -> Any:
         others = [(key, hook) for key, hook in self.items() if not isinstance(getattr(hook, "hook", hook), LoadRefused)]
@@ -63,7 +66,8 @@ class _HooksOfHere(collections.OrderedDict[int, Any]):
 
 
 def refuse_loading(model: torch.nn.Module, refused: LoadRefused) -> list[Any]:
-    """Has load_state_dict() of the model and its modules call `refused` first. Returns the hooks, for the caller to remove."""
+    """Makes load_state_dict() of the model and its modules call `refused` first. Returns the hooks, for the caller to
+    remove."""
     for module in model.modules():
         hooks = module._load_state_dict_pre_hooks
         if not isinstance(hooks, _HooksOfHere):

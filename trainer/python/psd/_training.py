@@ -1,4 +1,4 @@
-"""What the trainers of each framework have in common: how they begin with a daemon, and how they end."""
+"""The base class of the trainers for each framework: policy check, leave and close."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _Self = TypeVar("_Self", bound="Training")
 
 
 class Training:
-    """Something that trains through `client`. With `with`, it says goodbye at the end of the block; where that is left
-    by an exception, the daemon counts the trainer as lost."""
+    """A trainer that uses `client`. In a `with` statement it leaves at the end of the block; if the block ends with an
+    exception, the daemon counts the trainer as lost."""
 
     client: Client
 
     def close(self) -> None:
-        """Says goodbye and closes the connection. The parameters keep their values."""
+        """Leaves and closes the connection. The parameters keep their values."""
         try:
             self.client.leave()
         finally:
@@ -36,6 +36,6 @@ class Training:
     def _check_policy(self, info: _psd.JoinInfo) -> None:
         if info.local_period != 0:
             self.client.leave()
-            raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take steps by themselves; "
+            raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take local steps; "
                                   f"{type(self).__module__}.{type(self).__name__} pushes every gradient: choose hogwild, "
                                   "locked, bounded_staleness or sync (psd.torch.DiLoCo is for diloco)")

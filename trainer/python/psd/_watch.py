@@ -1,4 +1,4 @@
-"""Finds parameters that something other than a pull has written."""
+"""Detects parameters that something other than a pull has written."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 import torch
 
 _WHOLE = 16384  # models up to this many elements are compared whole
-_WINDOW = 1024  # smallest window of a larger model, in elements: adjacent ones, compared in one step
+_WINDOW = 1024  # smallest window of a larger model: adjacent elements that are compared in one step
 _PARTS = 2048  # the window is at least 1 / _PARTS of the model
 _SPREAD = 512  # elements per step that are sampled from all parameters together
-_OF_EACH = 64  # of these, at most from one parameter
-_ROWS = 8  # parameters with memory of their own that are compared in a step, one row of each
+_OF_EACH = 64  # at most this many of them from one parameter
+_ROWS = 8  # parameters with memory of their own that are compared per step, one row of each
 
 
 class Watch:
-    """The values of the served parameters after the newest pull. Versions count what PyTorch writes, except writes through `.data`. To find
-    those, values are compared: all of a small model, else some of each parameter and a window that moves with each step. Used by the
-    thread that makes the steps."""
+    """Compares the served parameters with their values after the last pull. PyTorch's version counters count writes,
+    except writes through `.data`. To detect those, values are compared: all of a small model, otherwise some of each
+    parameter and a window that moves with each step. Used by the thread that makes the steps."""
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter], flat: np.ndarray | torch.Tensor, value_of: Mapping[str, torch.Tensor],
                  places: Mapping[str, slice]):
-        """`flat`: the array of the newest pull, `value_of` its views, `places` where they are."""
+        """`flat`: the array of the last pull; `value_of`: its views, by parameter; `places`: their slices of `flat`."""
         self._parameters, self._value_of = parameters, value_of
         self._values: np.ndarray | torch.Tensor = flat
         self._names = list(parameters)
@@ -36,19 +36,19 @@ class Watch:
         self._versions: list[int] = []
         self._flat_memory = [value.data_ptr() for value in value_of.values()]
         self._memory: list[int] = []
-        self._own: list[str] = []  # those in memory of their own that no other process writes
+        self._own: list[str] = []  # parameters with memory of their own that no other process writes
         self.elsewhere: list[str] = []
-        """Parameters with memory of their own, to which pulls are copied."""
+        """Parameters with memory of their own, into which pulls are copied."""
         self._look()
 
     def note(self) -> None:
-        """Notes that the parameters hold the values of a pull."""
+        """Records that the parameters hold the values of a pull."""
         self._step += 1
         self._kept = self._sample()
         self._versions = [parameter._version for parameter in self._parameters.values()]
 
     def changed(self) -> str | None:
-        """The name of a parameter whose compared values differ from those after the pull; None: none does."""
+        """The name of a parameter whose compared values differ from those after the pull; None if there is none."""
         if (now := self._sample()) != self._kept:
             place = int(np.flatnonzero(np.frombuffer(now, np.int32) != np.frombuffer(self._kept, np.int32))[0])
             begin, end = self._span()
@@ -66,7 +66,7 @@ class Watch:
         return None
 
     def written(self) -> list[str]:
-        """The names of parameters that PyTorch has written since, whether or not their values changed."""
+        """The names of parameters that PyTorch has written since the pull, whether or not their values changed."""
         versions = [parameter._version for parameter in self._parameters.values()]
         if versions == self._versions:
             return []
@@ -79,7 +79,7 @@ class Watch:
         return torch.equal(parameter, values) or bool(((parameter == values) | (parameter.isnan() & values.isnan())).all())
 
     def _look(self) -> list[str]:
-        """Notes where the parameters' memory is; the names of those whose memory was replaced."""
+        """Records the parameters' memory addresses; returns the names of those whose memory was replaced."""
         memory = [parameter.data_ptr() for parameter in self._parameters.values()]
         if memory == self._memory:
             return []
@@ -98,7 +98,7 @@ class Watch:
         return begin, min(begin + self._window, size)
 
     def _sample(self) -> bytes:
-        """The values of the span, and some of each parameter where that is not all."""
+        """The values of the span and, unless that is the whole model, some of each parameter."""
         begin, end = self._span()
         parts = [self._values[begin:end]]
         if len(parts[0]) < len(self._values):
@@ -115,5 +115,5 @@ class Watch:
 
 
 def is_shared(parameter: torch.Tensor) -> bool:
-    """Whether other processes can write it too."""
+    """Whether other processes can write the parameter."""
     return parameter.device.type == "cpu" and parameter.is_shared()

@@ -1,4 +1,4 @@
-"""The client for numpy arrays, and whatever gives its memory by DLPack or the buffer protocol."""
+"""The client for arrays of numpy and of any library with DLPack or the buffer protocol."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _WINDOW_MAX = 1024  # slices
 _CONNECTIONS_MAX = 64
 _CHUNK_BYTES = (4096, 64 << 20)
 _Flat = TypeVar("_Flat")
-_open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # each lives as long as the calls that it has under way
+_open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # a call in progress keeps its client alive
 
 
 @atexit.register
 def _close_all() -> None:
-    """While Python can still be called by a client's thread."""
+    """Closes all clients at exit, while their threads can still call Python."""
     for client in list(_open):
         client.close()
 
@@ -42,13 +42,13 @@ class Table:
     name: str
     dim: int
     initial: str = "uniform"
-    """What a row begins with: "zero", "uniform" (−scale … scale) or "normal" (of deviation scale)."""
+    """The initial values of a row: "zero", "uniform" (−scale … scale) or "normal" (of standard deviation scale)."""
     scale: float = 0.01
     seed: int = 1
 
 
 class Model:
-    """Names and shapes of what a daemon holds. Its tensors lie in one flat float32 array, at `places`."""
+    """The names and shapes of a daemon's model. Its tensors are slices of one flat float32 array, given by `places`."""
 
     def __init__(self, name: str, tensors: Mapping[str, Sequence[int]] | None = None, tables: Iterable[Table] = ()):
         self.name = _arguments.text("the name of a model", name)
@@ -65,27 +65,27 @@ class Model:
                                  _arguments.integer("seed", table.seed))
         self._spec.check()
         self.size, places = self._spec.layout()
-        """Elements of a flat array, padding included."""
+        """The number of elements of a flat array, including padding."""
         self.places = {tensor: slice(begin, begin + count) for tensor, (begin, count) in zip(self.shapes, places)}
 
     @classmethod
     def of(cls, name: str, arrays: Mapping[str, Any], tables: Iterable[Table] = ()) -> Model:
-        """The model of these arrays."""
+        """The model with the names and shapes of these arrays."""
         return cls(name, {tensor: np.shape(array) for tensor, array in arrays.items()}, tables)
 
     @property
     def signature(self) -> int:
-        """Two models with the same signature may share a daemon."""
+        """A hash of the model; trainers of one daemon must have models with the same signature."""
         return self._spec.signature()
 
     def zeros(self) -> np.ndarray:
-        """A flat array for values or gradients, which begins at a multiple of 64 bytes."""
+        """A flat array of zeros for values or gradients, aligned to 64 bytes."""
         array = np.zeros(self.size + _ALIGNED, np.float32)
         begin = -(array.ctypes.data // array.itemsize) % _ALIGNED
         return array[begin:begin + self.size]
 
     def views(self, flat: _Flat) -> dict[str, _Flat]:
-        """The tensors in a flat array of any library, without a copy."""
+        """Views of the tensors in a flat array of any library, without a copy."""
         array = cast(Any, flat)
         return {tensor: array[place].reshape(self.shapes[tensor]) for tensor, place in self.places.items()}
 
@@ -96,7 +96,8 @@ class Model:
     def flatten(self, arrays: Mapping[str, Any], into: _Flat) -> _Flat: ...
 
     def flatten(self, arrays: Mapping[str, Any], into: Any = None) -> Any:
-        """Copies the tensors into a flat array; None: one of zeros(). Each has its shape in the model."""
+        """Copies the tensors into a flat array, by default a new one from zeros(). Each must have its shape in the
+        model."""
         for tensor, shape in self.shapes.items():
             if tensor not in arrays:
                 raise InvalidArgument(f"there is no array of tensor '{tensor}'")
@@ -126,14 +127,14 @@ def _tell(what: str, line: str) -> None:
 
 
 def tell_replaced(what: str, versions: Sequence[int]) -> None:
-    """Logs that the daemon's model, of these versions, has replaced the values of a script."""
+    """Logs that the daemon's model, of these versions, has replaced the values of the program."""
     newest = max(versions, default=0)
     _log.log(logging.WARNING if newest else logging.INFO, "the daemon has a model already, at version %d: its values replace those of %s",
              newest, what)
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options that psd.torch and psd.jax pass on to psd.Client, which documents them."""
+    """The options that psd.torch and psd.jax pass to psd.Client, which documents them."""
     connect_timeout: float
     retry_timeout: float
     transport: str
@@ -153,9 +154,9 @@ class ClientOptions(TypedDict, total=False):
 
 
 class Client:
-    """A trainer's connection to a daemon, or an observer's. Calls may come from any thread, one at a time; a signal whose
-    handler raises, Ctrl-C for one, ends the wait for a call, which goes on and keeps its arrays until it has ended. With
-    `with`, it leaves at the end of the block."""
+    """The connection of a trainer, or of a reader, to a daemon. Calls can be made from any thread, one at a time. A
+    signal whose handler raises, such as Ctrl-C, ends the wait for a call; the call continues and keeps its arrays alive
+    until it has ended. In a `with` statement the client leaves at the end of the block."""
 
     def __new__(cls, *_: object, **options: object) -> Client:
         if cls.__init__ is Client.__init__:
@@ -169,16 +170,17 @@ class Client:
                  token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
                  tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None,
                  device: object = None):
-        """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path"; None: the
-        environment's PSD_SERVER. `token`, or the file that holds it, tells the daemon who this is; None: PSD_TOKEN_FILE,
-        PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
-        format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a client whose
-        connection broke, a trainer's or an observer's, tries to come back. `window`: slices of `chunk` bytes (None: 1 MiB) in flight at a time on each of the
-        `connections`; None: 4, and over a network as many as fill the way to the daemon, but 4 of rows of tables, of pushes with
-        rows and of initial values. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when it is "back";
-        None: the logger "psd" is. `device`: where the arrays of values and gradients are that calls are given: "cuda:N", or a
-        torch.device; None: in host memory. The call waits for what is under way on such an array in the current stream
-        of its library; what it fills is there for all streams when the call has ended."""
+        """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path";
+        None: the environment variable PSD_SERVER. `token`, or `token_file` with it, authenticates the client; None:
+        PSD_TOKEN_FILE, PSD_TOKEN. `tls_ca`: the authorities trusted at tls://; `tls_cert` and `tls_key`: the client's
+        certificate; all files are in PEM format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times are in seconds.
+        `retry_timeout`: how long a client whose connection broke tries to reconnect. `window`: slices of `chunk` bytes
+        (None: 1 MiB) in flight on each of the `connections`; None: 4, or over a network as many as fill the path to the
+        daemon, except for rows of tables, pushes with rows and initial values, where it is 4. `on_event(what, line)` is
+        called when a fault delays the client (what: "waits", "broke") and when it has recovered ("back"); None: the
+        logger "psd" gets the line. `device`: the device of the arrays of values and gradients that are passed to calls:
+        "cuda:N" or a torch.device; None: host memory. A call waits for pending work on such an array in the current
+        stream of its library; an array that a call fills is ready for all streams when the call returns."""
         if servers is None:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
@@ -202,17 +204,18 @@ class Client:
         self.model: Model | None = None
         self.info: _psd.JoinInfo | None = None
         self.versions: list[int] = []
-        """That the newest pull read, of each shard: what gradients are said to be computed from."""
+        """The version of each shard in the last pull: by default the basis of gradients."""
         self._trains = False
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
         self._of_trainers = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
                              "go_on_without_rows": bool(go_on_without_rows)}
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
-        """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the first.
-        It is kept, like the array of each pull: the newest is what this trainer brings to a daemon that came back
-        without a model. `rank` None: the environment's RANK (torchrun sets it), else the lowest that is free;
-        `world_size` None: WORLD_SIZE, else as the daemon's configuration or the trainers that are in say, else, without a rank, 1."""
+        """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the
+        first trainer. The client keeps a reference to it, and to the array of each pull: the last one initializes a
+        daemon that has lost its model. `rank` None: the environment variable RANK (set by torchrun), or else the lowest
+        free rank. `world_size` None: WORLD_SIZE, or else that of the daemon's configuration or of the joined trainers,
+        or else, without a rank, 1."""
         rank = _from_environment("RANK") if rank is None else rank
         world_size = _from_environment("WORLD_SIZE") if world_size is None else world_size
         spec = _arguments.instance("model", model, Model, "a psd.Model")._spec
@@ -222,12 +225,12 @@ class Client:
         return self.info
 
     def observe(self, model: Model) -> _psd.JoinInfo:
-        """Reads without being a trainer, in float32; fails (NotReady) while the model has no values. When the connection breaks, a
-        pull tries for `retry_timeout` to come back. Refused (InvalidArgument) where the client was made with what only trainers use:
-        `codec`, `pull_codec`, `connections` and `go_on_without_rows`."""
+        """Reads without joining as a trainer, in float32; fails (NotReady) while the model has no values. When the
+        connection breaks, a pull tries for `retry_timeout` to reconnect. InvalidArgument if the client was made with
+        options that only trainers use: `codec`, `pull_codec`, `connections` and `go_on_without_rows`."""
         for option, given in self._of_trainers.items():
             if given:
-                raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: leave it out, observers pull "
+                raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: omit it, since readers pull "
                                       "float32 over one connection")
         self.info = self._client.observe(_arguments.instance("model", model, Model, "a psd.Model")._spec)
         self.model = model
@@ -241,54 +244,59 @@ class Client:
         return info
 
     def begin_pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PendingPull:
-        """Begins a pull. What its answer says in `versions` is the basis of gradients that are computed from it."""
+        """Starts a pull. The `versions` in its result are the basis of gradients that are computed from the pulled
+        values."""
         self._check_model("a pull")
         return self._client.begin_pull(into, _rows(rows))
 
     def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
              rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PushInfo:
-        """Pushes one gradient, of `samples` examples, and waits for what becomes of it. `basis`: the versions it was computed
-        from; None: those of the newest pull(). `local_steps`: under a policy of local steps, how many the difference is of."""
+        """Pushes one gradient, of `samples` examples, and waits for the outcome. `basis`: the versions that it was
+        computed from; None: those of the last pull(). `local_steps`: under a policy with local steps, the number of
+        steps in the difference."""
         self._check_model("a push")
         return self._client.push(gradient, *self._push_terms(samples, basis, rows, local_steps))
 
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                    rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PendingPush:
-        """Begins a push; the arrays stay as they are until its answer is there."""
+        """Starts a push; the caller must not change the arrays until it has been answered."""
         self._check_model("a push")
         return self._client.begin_push(gradient, *self._push_terms(samples, basis, rows, local_steps))
 
     def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
                      rows: _psd.Rows | None = None) -> _psd.PartialPush:
-        """Begins a push of a gradient that is still being computed: ready(begin, count) says which elements are final, each
-        once, padding included; finish() ends it."""
+        """Starts a push of a gradient that is still being computed: ready(begin, count) marks elements as final, each
+        once, including padding; finish() ends the push."""
         self._check_model("a push")
         return self._client.partial_push(gradient, _arguments.count("samples", samples), self._basis(basis), _rows(rows))
 
     def round_due(self) -> _psd.PendingRoundDue:
-        """Under a policy whose rounds close after a grace (info.ends_early): is done when the round that began with the newest
-        pull is about to close without this trainer ("closing"), or has closed ("closed"). An error: ask again."""
+        """Under a policy whose rounds close after a grace period (info.ends_early): a call that is done when the round
+        that started with the last pull is about to close without this trainer ("closing"), or has closed ("closed").
+        After an error call this again."""
         if not self.versions:
-            raise InvalidArgument("round_due() before the first pull(): the round is the one that begins with it")
+            raise InvalidArgument("round_due() before the first pull(): the round is the one that starts with it")
         return self._client.round_due(self.versions[0])
 
     def fragments(self, parameters: np.ndarray, spare: np.ndarray) -> _psd.FragmentExchange:
-        """Under a policy that exchanges a model in fragments, or with a delay (info.streams), after join(): this trainer's
-        exchanges. begin() brings `parameters`, the array that was joined with; stepped(samples) tells of a step, and whether
-        exchange(last) has to be called, which reads and writes `parameters`. `spare` is another such array, of model.zeros()."""
+        """The exchanges of this trainer under a policy with fragments or a delay (info.streams), after join(). begin()
+        fills `parameters`, the array that was passed to join(). stepped(samples) counts a step and returns whether
+        exchange(last) must be called, which reads and writes `parameters`. `spare` is another such array, from
+        model.zeros()."""
         self._check_model("fragments()")
         return self._client.fragments(parameters, spare)
 
     def rows(self) -> _psd.Rows:
-        """An empty batch of rows of the model's tables: make([(table, ids), …]) says which, before a pull."""
+        """An empty batch of rows of the model's tables; make([(table, ids), …]) sets its rows before a pull."""
         self._check_model("rows()")
         return self._client.rows()
 
     def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True, *, ahead: int = 0,
                      first_epoch: int = 0) -> _psd.DealtSamples:
-        """Samples that the daemon deals for the next push, or the one after `ahead` others: at most `count` of the `samples`
-        of each of so many epochs. The same samples when asked again. `wait`: where others have what is left, until it comes
-        back or is done; only when no push is under way. `first_epoch`: where a daemon without a plan begins."""
+        """The samples that the daemon assigns to the next push, or to the one after `ahead` others: at most `count` of
+        an epoch's `samples`, for `epochs` epochs. A repeated call returns the same samples. `wait`: if other trainers
+        have the remaining samples, waits until these become available again or are done; only while no push is in
+        progress. `first_epoch`: the epoch at which a daemon without saved assignments starts."""
         self._check_model("take_samples()")
         integer = _arguments.integer
         return self._client.take_samples(self.step + 1 + integer("ahead", ahead), _arguments.count("count", count),
@@ -296,54 +304,55 @@ class Client:
                                          integer("first_epoch", first_epoch), bool(wait))
 
     def report(self, values: dict[str, float], step: int | None = None) -> None:
-        """Tells the daemon, for people, how training goes: at most 16 values, as {"loss": 0.3}. `step`: after which step; None: after
-        the newest push. The daemon's page draws the first report of each step. Does not wait; what comes while a report is on its
-        way goes after it, as one report with the newest value of each name."""
+        """Reports training metrics to the daemon, for display only: at most 16 values, such as {"loss": 0.3}. `step`:
+        the step of the values; None: that of the last push. The daemon's page plots the first report of each step. Does
+        not wait; values reported while another report is in flight are sent afterwards, as one report with the latest
+        value of each name."""
         self._check_model("report()")
         after = self.step if step is None else _arguments.integer("step", step)
         self._client.report(after, {_arguments.text("the name of a value", name): _arguments.number(f"'{name}'", value)
                                     for name, value in values.items()})
 
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
-        """Seconds of so many empty calls."""
+        """The duration in seconds of each of `calls` empty calls, `outstanding` at a time."""
         return self._client.ping(_arguments.integer("calls", calls), _arguments.count("outstanding", outstanding))
 
     @property
     def step(self) -> int:
-        """Of the newest push that was begun, also where a signal has ended the call."""
+        """The step of the last push that was started, even if a signal has ended the call."""
         return self._client.step
 
     @property
     def bytes_pulled(self) -> int:
-        """Of parameters, as they travelled."""
+        """Bytes of parameters received, as encoded."""
         return self._client.bytes_pulled
 
     @property
     def bytes_pushed(self) -> int:
-        """Of gradients, as they travelled."""
+        """Bytes of gradients sent, as encoded."""
         return self._client.bytes_pushed
 
     def leave(self) -> None:
-        """Says goodbye: the daemon counts this trainer as done."""
+        """Leaves: the daemon counts this trainer as done."""
         if self._trains:
             self._trains = False
             self._client.leave()
 
     def _abandon(self) -> None:
-        """Leaves if possible, and closes: for a constructor that fails and already has an error to raise."""
+        """Leaves if possible, and closes; for a constructor that is about to raise another error."""
         try:
             self.leave()
         except Error as error:
-            _log.debug("no goodbye: %s", error)
+            _log.debug("could not leave: %s", error)
         finally:
             self.close()
 
     def interrupt(self) -> None:
-        """Ends every call under way (Interrupted) and says goodbye in their midst. From any thread."""
+        """Ends every call in progress (Interrupted) and leaves without waiting for them. From any thread."""
         self._client.interrupt()
 
     def close(self) -> None:
-        """Drops the connection; without leave(), the daemon counts a trainer as lost."""
+        """Closes the connection; without leave(), the daemon counts the trainer as lost."""
         self._client.close()
 
     def __enter__(self) -> Client:
@@ -373,8 +382,8 @@ class Client:
 
     def _check_model(self, what: str) -> None:
         if self.info is None:
-            raise InvalidArgument(f"{what} before join(): a trainer joins with its model first, client.join(model, values), and who "
-                                  "only reads calls observe(model)")
+            raise InvalidArgument(f"{what} before join(): a trainer joins with its model first, client.join(model, values), and a "
+                                  "reader calls observe(model)")
 
 
 _OPTIONS = tuple(inspect.signature(Client.__init__).parameters)[1:]

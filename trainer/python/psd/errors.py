@@ -1,4 +1,4 @@
-"""What goes wrong, one class per code of the daemon's protocol."""
+"""Exceptions, one class per error code of the daemon's protocol."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from . import _install  # noqa: F401, before all else
 
 
 class Error(RuntimeError):
-    """A call that failed. The message is one line that names the place and what would be right."""
+    """A call failed. The message is one line that names the place and what is expected."""
 
     code: str = "internal error"
-    """The code in the protocol's terms, such as "rank taken"."""
+    """The protocol's name of the code, such as "rank taken"."""
 
     retryable: bool = False
-    """Whether the same may succeed later without anybody changing anything."""
+    """Whether the same call may succeed later without any other change."""
 
     def __init__(self, message: str, retryable: bool = False):
         super().__init__(message)
@@ -20,7 +20,7 @@ class Error(RuntimeError):
 
 
 class InvalidArgument(Error, ValueError):
-    """An argument, or a request, that can never be right."""
+    """An argument or request is invalid."""
     code = "invalid argument"
 
 
@@ -30,12 +30,12 @@ class InputOutputError(Error, OSError):
 
 
 class Unavailable(Error, ConnectionError):
-    """Nobody answers at the address, or the connection broke."""
+    """The daemon is unreachable, or the connection broke."""
     code = "unavailable"
 
 
 class DeadlineExceeded(Error, TimeoutError):
-    """A wait ran out."""
+    """A wait timed out."""
     code = "deadline exceeded"
 
 
@@ -50,7 +50,7 @@ class ModelMismatch(Error):
 
 
 class WorldSizeMismatch(Error):
-    """Trainers disagree on how many they are."""
+    """Trainers disagree on the world size."""
     code = "world size mismatch"
 
 
@@ -60,7 +60,7 @@ class RankTaken(Error):
 
 
 class BadSlice(Error):
-    """A part of a gradient that does not fit the model."""
+    """A slice of a gradient does not fit the model."""
     code = "bad slice"
 
 
@@ -80,37 +80,37 @@ class Overloaded(Error):
 
 
 class ShuttingDown(Error):
-    """The daemon is about to end."""
+    """The daemon is shutting down."""
     code = "shutting down"
 
 
 class Internal(Error):
-    """A defect of psd."""
+    """A bug in psd."""
     code = "internal error"
 
 
 class SessionEnded(Error):
-    """The daemon counts this trainer as gone, or another has its place."""
+    """The daemon has ended this trainer's session, or another trainer has replaced it."""
     code = "session ended"
 
 
 class Interrupted(Error):
-    """This client was told to stop waiting."""
+    """The call was ended by interrupt() or close()."""
     code = "interrupted"
 
 
 class Unauthenticated(Error, PermissionError):
-    """The daemon does not know who this is, or this end does not trust the daemon."""
+    """The daemon could not authenticate this client, or this client does not trust the daemon."""
     code = "unauthenticated"
 
 
 class Forbidden(Error, PermissionError):
-    """The role that this program has does not allow it."""
+    """This client's role does not permit the call."""
     code = "forbidden"
 
 
 class Standby(Error, ConnectionError):
-    """The daemon serves nobody: it follows another one."""
+    """The daemon is a standby, which serves no clients."""
     code = "standby"
 
 

@@ -24,35 +24,36 @@ __all__ = ["Trainer"]
 
 
 class Trainer(Training):
-    """A trainer whose parameters are a pytree: its leaves, float32 arrays, are the daemon's model, named by their paths.
+    """A trainer whose parameters are a pytree. Its leaves, float32 arrays, are the tensors of the daemon's model, named
+    by paths.
 
         with psd.jax.Trainer(parameters) as trainer:
             for batch in batches:
                 parameters = trainer.pull()
                 trainer.push(gradients_of(parameters, batch), samples=len(batch))
 
-    Which optimizer runs, at which rate and by which policy, the daemon's configuration says. Calls may come from any
+    The daemon's configuration determines the optimizer, its learning rate and the policy. Calls can be made from any
     thread, one at a time.
     """
 
     def __init__(self, parameters: Any, server: str | None = None, *, rank: int | None = None,
                  world_size: int | None = None, name: str = "jax", **options: Unpack[ClientOptions]):
-        """Joins, and waits until the model has values: those of `parameters`, if this is the first trainer. `server`,
-        `rank`, `world_size`: as psd.Client has them, from the environment where None; `options`: of psd.Client. Where the daemon has
-        other values already, the logger "psd" says so, and pull() gives those."""
+        """Joins, and waits until the model has values: those of `parameters` if this is the first trainer. `server`,
+        `rank`, `world_size`: see psd.Client; from the environment if None. `options`: of psd.Client. If the daemon has
+        other values already, the logger "psd" reports it, and pull() returns those."""
         leaves, tree = jax.tree_util.tree_flatten_with_path(parameters)
         self._tree: Any = tree
         self._names = [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path, _ in leaves]
         self._check_type([leaf for _, leaf in leaves])
         if len(set(self._names)) != len(leaves):
-            raise InvalidArgument(f"two leaves have one name among {', '.join(sorted(self._names))}")
+            raise InvalidArgument(f"two leaves have the same name, of {', '.join(sorted(self._names))}")
         arrays = {name: np.asarray(leaf) for name, (_, leaf) in zip(self._names, leaves)}
         self.model = Model.of(name, arrays)
         self._values = self.model.flatten(arrays)
         self._gradients = self.model.zeros()
         self._gradient_of = self.model.views(self._gradients)
         self.last_push: _psd.PushInfo | None = None
-        """What became of the newest gradient."""
+        """The outcome of the last push."""
         self.client = Client(server, **options)
         try:
             info = self._info = self.client.join(self.model, self._values, rank, world_size)
@@ -71,14 +72,14 @@ class Trainer(Training):
         return self._info.rank
 
     def pull(self) -> Any:
-        """The parameters as they are now: arrays of their own, which stay as they are."""
+        """The current parameters, as new arrays, which later pulls do not change."""
         self.client.pull(self._values)
         views = self.model.views(self._values)
         return jax.tree_util.tree_unflatten(self._tree, [jnp.array(views[name], copy=True) for name in self._names])
 
     def push(self, gradients: Any, samples: int = 1) -> _psd.PushInfo:
-        """Pushes a pytree of gradients like the parameters, of `samples` examples, computed from the newest pull(); waits for
-        what becomes of it."""
+        """Pushes gradients, a pytree like the parameters, of `samples` examples and computed from the last pull().
+        Waits for the outcome."""
         leaves, structure = jax.tree_util.tree_flatten(gradients)
         if structure != self._tree:
             raise InvalidArgument(f"the gradients are {structure}; the parameters are {self._tree}")
@@ -93,11 +94,11 @@ class Trainer(Training):
 
     def _check_type(self, leaves: list[Any]) -> None:
         if not leaves:
-            raise InvalidArgument("the parameters have no leaf: a pytree of float32 arrays is needed")
+            raise InvalidArgument("the parameters have no leaf: expected a pytree of float32 arrays")
         for name, leaf in zip(self._names, leaves):
             if isinstance(leaf, jax.core.Tracer):
-                raise InvalidArgument(f"leaf '{name}' has no value while a function is traced: what goes to the daemon is "
-                                      "computed first, outside jax.jit and jax.grad")
+                raise InvalidArgument(f"leaf '{name}' has no value while a function is traced: compute what goes to the daemon "
+                                      "outside jax.jit and jax.grad")
             kind = getattr(leaf, "dtype", type(leaf).__name__)
             if kind != np.float32:
                 raise InvalidArgument(f"leaf '{name}' is {kind}; the daemon's parameters are float32 arrays")

@@ -1,4 +1,4 @@
-"""PyTorch: psd.torch.Optimizer stands where a local optimizer stood."""
+"""PyTorch: psd.torch.Optimizer replaces a local optimizer."""
 
 from __future__ import annotations
 
@@ -37,41 +37,43 @@ _Flat = np.ndarray | torch.Tensor
 
 @dataclasses.dataclass
 class _Exchange:
-    """The state that changes from step to step. Wrappers that copy an optimizer's attributes, such as Lightning's, share it."""
+    """The state that changes from step to step, in one object so that wrappers that copy attributes, such as
+    Lightning's, share it."""
     samples: int
     sampler: DealtSampler | None = None
     last_push: _psd.PushInfo | None = None
-    push: _psd.PartialPush | None = None  # that is under way while backward passes run
-    push_samples: int = 0  # of it
-    sent: dict[str, int] = dataclasses.field(default_factory=dict)  # of it, by name: the version of the gradient that was sent
+    push: _psd.PartialPush | None = None  # with overlap: the push that runs during backward passes
+    push_samples: int = 0  # its samples
+    sent: dict[str, int] = dataclasses.field(default_factory=dict)  # by name: the version of each gradient that it has sent
 
 
 class Optimizer(Training, torch.optim.Optimizer):
-    """Pushes gradients to a daemon and pulls what became of the parameters. Which optimizer runs there, at which rate and by
-    which policy, its configuration says.
+    """Pushes gradients to a daemon and pulls the updated parameters. The daemon's configuration determines the
+    optimizer, its learning rate and the policy.
 
-    Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
-    must be float32. On the CPU, or all on one GPU, they become views of one flat array, and so do their gradients: nothing is
-    copied here. A GPU's travel through memory of the daemon's GPUs where it shares that; on several devices they go by way
-    of host memory. Parameters that are in shared memory, or laid out as channels_last, stay where they are, and pulls are copied to
-    them. The first trainer's parameters become the model's; the others take over what is there, and the logger "psd" says so. Buffers,
-    such as BatchNorm's running means, stay each trainer's own.
+    The parameters of `model` that require a gradient at construction are the daemon's model, by name and shape; they
+    must be float32. On the CPU, or all on one GPU, they become views of one flat array, and so do their gradients, so
+    nothing is copied. Parameters on one GPU are transferred through memory of the daemon's GPUs if the daemon shares
+    it; parameters on several devices are copied through host memory. Parameters in shared memory, or in format
+    channels_last, keep their memory, and pulls are copied to them. The first trainer's values initialize the model;
+    later trainers adopt the model's values, which the logger "psd" reports. Buffers, such as BatchNorm's running means,
+    stay local to each trainer.
 
-    Parameters change by pulls alone: step() refuses values that something else has written since the newest one, and brings the
-    daemon's back.
+    Only pulls change parameters: step() rejects values that something else has written since the last pull, and
+    restores the daemon's.
     """
 
     def __init__(self, model: torch.nn.Module, server: str | None = None, *, rank: int | None = None,
                  world_size: int | None = None, name: str | None = None, samples: int = 1, overlap: bool = False,
                  **options: Unpack[ClientOptions]):
-        """`server`, `rank`, `world_size`: as psd.Client has them, from the environment of torchrun where None. `samples`:
-        examples behind a gradient, by which rounds weigh it. `overlap`: each gradient leaves when the backward pass has
-        made it, so that nothing may change it afterwards: no second backward pass before step(), no clipping.
-        `options`: of psd.Client; its `device` is that of the parameters, and None has those of a GPU go by way of host memory. Where
-        this fails, the model is as it was, and the trainer has left the daemon."""
+        """`server`, `rank`, `world_size`: see psd.Client; from torchrun's environment if None. `samples`: examples per
+        gradient, by which rounds weigh it. `overlap`: each gradient is sent as soon as the backward pass has computed
+        it, so it must not change afterwards: no second backward pass before step(), no clipping. `options`: of
+        psd.Client; `device` defaults to that of the parameters, and None makes parameters on a GPU be copied through
+        host memory. If construction fails, the model is unchanged, and the trainer has left the daemon."""
         if not isinstance(model, torch.nn.Module):
             raise InvalidArgument(f"psd.torch.Optimizer is made of a module, whose parameters have names, not of a {type(model).__name__}: "
-                                  "give the model itself in place of model.parameters()")
+                                  "pass the model itself instead of model.parameters()")
         self._exchange = _Exchange(_arguments.count("samples", samples))
         self._parameters, self._unserved = parameters_of(model)
         self._lookups = tables_of(model)
@@ -82,7 +84,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._grouped = [id(parameter) for parameter in parameters]
         self.param_groups: list[dict[str, Any]] = list(self._groups)
         self.defaults = Defaults()
-        self._step_supports_amp_scaling = overlap  # then a GradScaler shows itself to step(), which refuses it
+        self._step_supports_amp_scaling = overlap  # makes a GradScaler visible to step(), which rejects it
         self.model = Model.of(name or type(model).__name__, self._parameters, [table.table for table in self._lookups])
         self._device = options.setdefault("device", _cuda_device_of(self._parameters))
         self._values, self._gradients = self._zeros(self._device), self._zeros(self._device)
@@ -92,7 +94,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         for key, parameter in self._parameters.items():
             self._value_of[key].copy_(parameter.detach())
         self._hooks: list[Any] = []
-        self._before: list[tuple[torch.nn.Parameter, torch.Tensor, torch.Tensor | None]] = []  # while this is made
+        self._before: list[tuple[torch.nn.Parameter, torch.Tensor, torch.Tensor | None]] = []  # during construction
         self.client = Client(server, **options)
         try:
             self._info = self.client.join(self.model, self._values, rank, world_size)
@@ -114,7 +116,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     @property
     def samples(self) -> int:
-        """Examples behind a gradient from now on."""
+        """Examples of each gradient from now on."""
         return self._exchange.samples
 
     @samples.setter
@@ -123,11 +125,12 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     @property
     def last_push(self) -> _psd.PushInfo | None:
-        """What became of the newest gradient: a psd.PushInfo."""
+        """The outcome of the last push: a psd.PushInfo."""
         return self._exchange.last_push
 
     def close(self) -> None:
-        """Says goodbye and closes the connection. The parameters keep their values, and backward passes send nothing more."""
+        """Leaves and closes the connection. The parameters keep their values, and backward passes send nothing any
+        more."""
         self._let_go()
         super().close()
 
@@ -138,9 +141,9 @@ class Optimizer(Training, torch.optim.Optimizer):
     @eager
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
-        """Pushes the gradients, waits for what becomes of them, and pulls the parameters. A parameter without a gradient
-        counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
-        the optimizer was made with."""
+        """Pushes the gradients, waits for the outcome, and pulls the parameters. A parameter without a gradient counts
+        as one with a zero gradient. `samples`: examples of this step; None: those of the DealtSampler's batch, or else
+        `self.samples`."""
         self._check_exchange()
         loss = None
         if closure is not None:
@@ -156,7 +159,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             basis, batch = self._batch_of(rows)
             exchange.last_push = self.client.push(self._gradients, count, basis=basis, rows=batch)
         elif samples is not None and samples != exchange.push_samples:
-            raise InvalidArgument(f"a gradient of {exchange.push_samples} samples has left already, and step() says {samples}: with "
+            raise InvalidArgument(f"a gradient of {exchange.push_samples} samples was sent already, and step() says {samples}: with "
                                   "overlap=True set optimizer.samples before the backward pass")
         else:
             exchange.last_push = self._finish(exchange.push)
@@ -168,8 +171,8 @@ class Optimizer(Training, torch.optim.Optimizer):
     @eager
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Sets the gradients to zero; they stay where they are, whatever `set_to_none` says. What a backward pass has begun to
-        send is given up."""
+        """Sets the gradients to zero; they keep their memory, whatever `set_to_none` is. Abandons a push that a
+        backward pass has started."""
         self._give_up()
         if self._exchange.sampler is not None:
             self._exchange.sampler._clearing()
@@ -181,24 +184,24 @@ class Optimizer(Training, torch.optim.Optimizer):
             table.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing of value: the optimizer's state is the daemon's, which keeps it as its `durability` says."""
+        """Empty: the daemon has the optimizer's state and saves it as its `durability` says."""
         return {"state": {}, "param_groups": []}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict.get("state"):
-            raise InvalidArgument("a psd.torch.Optimizer has no state: the daemon has it, and brings it back from what "
+            raise InvalidArgument("a psd.torch.Optimizer has no state: the daemon has it, and restores it from what "
                                   "its configuration's \"durability\" keeps")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "model"):
-            raise InvalidArgument("the daemon's model stays as it is: make a psd.torch.Optimizer of the whole model")
+            raise InvalidArgument("the daemon's model cannot be extended: make a psd.torch.Optimizer of the whole model")
         super().add_param_group(param_group)
 
     def __reduce__(self) -> Any:
         raise TypeError("a psd.torch.Optimizer cannot be pickled: it is a connection; make one in each process")
 
     def _check(self, model: torch.nn.Module, overlap: bool) -> None:
-        """Before anything is joined."""
+        """Checks before the join."""
         if not self._parameters and not self._lookups:
             raise InvalidArgument("the model has no parameter that requires a gradient")
         if overlap and self._lookups:
@@ -208,26 +211,26 @@ class Optimizer(Training, torch.optim.Optimizer):
         for module in model.modules():
             if self._lookups and isinstance(module, torch.nn.parallel.DistributedDataParallel):
                 raise InvalidArgument("the model is in DistributedDataParallel already, which would wait for gradients of psd.torch.Embedding: "
-                                      "make the psd.torch.Optimizer of the module first (psd combines gradients by itself, too)")
+                                      "make the psd.torch.Optimizer of the module first (psd also combines gradients)")
 
     def _check_exchange(self) -> None:
-        """Checks what may have changed since the newest step."""
+        """Checks what may have changed since the last step."""
         check_dtypes(self._parameters)
         check_shapes(self._parameters, self.model.shapes)
         check_requires_grad(self)
         if ([id(group) for group in self.param_groups] != [id(group) for group in self._groups]
                 or [id(parameter) for group in self._groups for parameter in group["params"]] != self._grouped):
-            raise InvalidArgument("param_groups was replaced, or its parameters are others, of which the daemon knows nothing: make a "
+            raise InvalidArgument("param_groups was replaced, or its parameters are others, which the daemon does not have: make a "
                                   "psd.torch.Optimizer of the whole model")
-        if "grad_scale" in self.__dict__:  # a GradScaler's, which takes both back only where this returns
+        if "grad_scale" in self.__dict__:  # set by a GradScaler, which removes both attributes only if step() returns
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
             self._give_up()
-            raise InvalidArgument("gradients have left as the backward pass made them, with the GradScaler's scale: a scaler "
+            raise InvalidArgument("gradients were sent during the backward pass, multiplied by the GradScaler's scale: a scaler "
                                   "needs overlap=False")
 
     def _check_values(self) -> None:
-        """Refuses parameters that something other than a pull has changed."""
+        """Rejects parameters that something other than a pull has changed."""
         key = self._watch.changed() or self._rewritten(self._watch.written())
         if key is None:
             return
@@ -239,8 +242,8 @@ class Optimizer(Training, torch.optim.Optimizer):
                               "close()")
 
     def _rewritten(self, keys: list[str]) -> str | None:
-        """Of `keys`, parameters that PyTorch has written, one whose values differ from the daemon's. DistributedDataParallel and others write
-        values that are there already."""
+        """The first of `keys`, parameters that PyTorch has written, whose values differ from the daemon's.
+        DistributedDataParallel and others write unchanged values."""
         if not keys:
             return None
         before, newest = list(self.client.versions), self._zeros(self._device)
@@ -248,7 +251,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         moved, self.client.versions = self.client.versions != before, before
         values = self._views(newest)
         changed = next((key for key in keys if not self._watch.holds(key, values[key])), None)
-        # Where others have pushed meanwhile, all parameters at once are written by DistributedDataParallel when it is made.
+        # If others have pushed meanwhile, a write of all parameters at once is that of DistributedDataParallel's construction.
         if changed is None or moved and len(keys) == len(self._parameters) and not any(map(is_shared, self._parameters.values())):
             self._watch.note()
             return None
@@ -268,7 +271,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         _served.release(self, self._parameters)
 
     def _restore(self) -> None:
-        """Undoes what _attach() has done to the model."""
+        """Undoes the changes of _attach() to the model."""
         self._let_go()
         for table in self._lookups:
             table.restore()
@@ -279,7 +282,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         return self.model.zeros() if device is None else torch.zeros(self.model.size, device=f"cuda:{_cuda.index_of(device)}")
 
     def _views(self, flat: _Flat) -> dict[str, torch.Tensor]:
-        """Each a tensor of its own to PyTorch, which counts its changes."""
+        """Views as separate tensors, each with its own version counter."""
         if isinstance(flat, torch.Tensor):
             return {key: view.data for key, view in self.model.views(flat).items()}
         return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
@@ -293,7 +296,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         return any(not torch.isfinite(parameter.grad).all() for parameter in self._groups[0]["params"] if parameter.grad is not None)
 
     def _batch_of(self, taken: list[tuple[str, Rows]]) -> tuple[list[int], _psd.Rows | None]:
-        """Rows with their gradients, and the versions that all gradients were computed from."""
+        """The versions that all gradients were computed from, and the rows with their gradients."""
         basis = list(self.client.versions)
         if not taken:
             return basis, None
@@ -312,14 +315,14 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._note()
 
     def _note(self) -> None:
-        """Notes that the parameters hold the newest pull, which counts as a write for autograd."""
+        """Records that the parameters hold the last pull, which counts as a write for autograd."""
         for key in self._watch.elsewhere:
             self._parameters[key].data.copy_(self._value_of[key])
         torch.autograd.graph.increment_version(list(self._parameters.values()))
         self._watch.note()
 
     def _attach(self, model: torch.nn.Module, overlap: bool) -> None:
-        """Makes the model's parameters those of the daemon's model."""
+        """Binds the model's parameters and gradients to the flat arrays."""
         _served.claim(self, self._parameters)
         for table in self._lookups:
             table.attach(self.client)
@@ -332,23 +335,23 @@ class Optimizer(Training, torch.optim.Optimizer):
             self._attach_gradient(key, parameter)
         for layer in model.modules():
             if isinstance(layer, torch.nn.RNNBase):
-                layer.flatten_parameters()  # cuDNN wants memory of its own on a GPU, which pulls are then copied to
+                layer.flatten_parameters()  # on a GPU cuDNN needs its own memory, to which pulls are then copied
         self._watch = Watch(self._parameters, self._values, self._value_of, self.model.places)
         self._note()
         if overlap:
             self._hooks += [parameter.register_post_accumulate_grad_hook(lambda _, key=key: self._send(key))
                             for key, parameter in self._parameters.items()]
-        refused = LoadRefused(self, "the daemon has its values, and the next step would bring them back")
+        refused = LoadRefused(self, "the daemon has its values, and the next step would restore them")
         self._hooks += _served.refuse_loading(model, refused)
 
     def _attach_gradient(self, key: str, parameter: torch.nn.Parameter) -> None:
         if parameter.device != self._gradient_of[key].device or not parameter.is_contiguous():
-            parameter.grad = None  # autograd makes one of the parameter's layout
+            parameter.grad = None  # autograd makes one in the parameter's layout
         elif parameter.grad is None or parameter.grad.data_ptr() != self._gradient_of[key].data_ptr():
-            parameter.grad = self._gradient_of[key].detach()  # another tensor, which Module.double() may make what it likes
+            parameter.grad = self._gradient_of[key].detach()  # a separate tensor, which Module.double() may convert
 
     def _gather(self, key: str) -> None:
-        """Brings a parameter's gradient to its place in the flat array."""
+        """Copies a parameter's gradient to its place in the flat array."""
         gradient, place = self._parameters[key].grad, self._gradient_of[key]
         if gradient is None:
             place.zero_()
@@ -358,17 +361,17 @@ class Optimizer(Training, torch.optim.Optimizer):
             place.copy_(gradient)
 
     def _give_up(self) -> None:
-        """Sends nothing more of what a backward pass has made."""
+        """Abandons the push that a backward pass has started."""
         self._exchange.push, self._exchange.sent = None, {}
 
     @eager
     @torch.no_grad()
     def _send(self, key: str) -> None:
-        """The backward pass has made the gradient of a parameter."""
+        """Called when the backward pass has computed the gradient of a parameter."""
         exchange = self._exchange
         if key in exchange.sent:
-            raise Error(f"the gradient of '{key}' was sent when the backward pass before had made it; gradients that add up "
-                        "over several backward passes need overlap=False, and one that is to be forgotten zero_grad() of the optimizer")
+            raise Error(f"the gradient of '{key}' was sent already, after the previous backward pass; to accumulate gradients over "
+                        "several backward passes use overlap=False, and to discard one use zero_grad() of the optimizer")
         if exchange.push is None:
             exchange.push_samples = self._samples_of_step(None)
             exchange.push = self.client.partial_push(self._gradients, exchange.push_samples)
@@ -393,11 +396,12 @@ class Optimizer(Training, torch.optim.Optimizer):
 
 
 def _cuda_device_of(parameters: dict[str, torch.nn.Parameter]) -> torch.device | None:
-    """That all of them are on; None: they are on the CPU, on several devices, or CUDA is out of the client's reach."""
+    """The GPU that all parameters are on; None: they are on the CPU or on several devices, or the client cannot find
+    CUDA."""
     devices = {parameter.device for parameter in parameters.values()}
     if len(devices) != 1 or (device := devices.pop()).type != "cuda":
         return None
     if _cuda.has_runtime():
         return device
-    _log.warning("parameters on %s go by way of host memory: no libcudart is found in this process", device)
+    _log.warning("parameters on %s are copied through host memory: no libcudart was found in this process", device)
     return None

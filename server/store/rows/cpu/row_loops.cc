@@ -1,10 +1,9 @@
-// The races of embedding rows: every other data race of psd is in server/store/cpu/racy_loops.cc, which says
-// why plain loops do what is wanted, and why this file too is compiled with -ffp-contract=off and without
-// memcpy in place of a loop.
+// The data races on embedding rows. Those on dense parameters are in server/store/cpu/racy_loops.cc, which
+// explains why plain loops behave as intended and why this file too is compiled with -ffp-contract=off and
+// without memcpy in place of loops.
 //
-// Under Hogwild! a row may be read and updated by several threads at a time. Each element is read and written
-// whole, and nothing but values comes of what is read: which rows there are, and where, is known to the
-// caller.
+// Under Hogwild! several threads may read and update a row concurrently. Each element is read and written
+// whole, and only values depend on the values read: the caller determines which rows exist, and where.
 
 #include "server/store/rows/cpu/row_loops.h"
 
@@ -23,7 +22,7 @@
 namespace psd {
 namespace {
 
-/// What a call of racyApplyRows() works on.
+/// Arguments of racyApplyRows().
 struct Job {
   const Optimizer& optimizer;
   const RowUpdate& update;
@@ -34,7 +33,7 @@ struct Job {
   std::span<const uint32_t> next;
 };
 
-/// Asks memory for the first floats of a row; beyond kPrefetchFloats the processor foresees what comes.
+/// Prefetches the first floats of a row; beyond kPrefetchFloats the hardware prefetcher takes over.
 PSD_ROWS_INLINE void prefetchRow(const RowArena::Places& places, uint32_t floats, uint32_t row) {
   constexpr uint32_t kPrefetchFloats = 16 * RowLayout::kLineFloats;
   if (row == kNoRow) return;
@@ -73,7 +72,7 @@ PSD_ROWS_INLINE float squareSum(uint32_t n, const Of& of) {
   return sums[0];
 }
 
-/// What a RowChange makes of the gradient of a row.
+/// Applies a RowChange to the gradient of a row.
 PSD_ROWS_INLINE void changeRow(const RowChange& change, uint32_t n, const float* __restrict from,
                                float* __restrict to) {
   const ElementChange element{change.scale, change.limit, 0};
@@ -86,12 +85,12 @@ PSD_ROWS_INLINE void changeRow(const RowChange& change, uint32_t n, const float*
   for (uint32_t i = 0; i < n; ++i) to[i] *= factor;
 }
 
-/// One step of a row; the pointers do not overlap.
+/// One step for a row; the pointers must not overlap.
 template <class Step, class... Slots>
 PSD_ROWS_INLINE void stepRow(const Step& step, uint32_t dim, float* __restrict w, const float* __restrict g,
                              Slots* __restrict... slots) {
   for (uint32_t i = 0; i < dim; ++i) {
-    float values[] = {slots[i]..., 0.f};  // the last one only so that it is never empty
+    float values[] = {slots[i]..., 0.f};  // the last element only keeps the array non-empty
     float weight = w[i];
     step(weight, g[i], values);
     w[i] = weight;
@@ -100,15 +99,15 @@ PSD_ROWS_INLINE void stepRow(const Step& step, uint32_t dim, float* __restrict w
   }
 }
 
-/// The slots lie behind the values.
+/// The slots follow the values.
 template <class Step, size_t... kSlots>
 PSD_ROWS_INLINE void stepRowAt(const Step step, uint32_t dim, float* row, const float* g,
                                std::index_sequence<kSlots...>) {
   stepRow(step, dim, row, g, row + (1 + kSlots) * dim...);
 }
 
-/// The step functors of the last few update numbers: rows that have had equally many updates share one, and
-/// Adam's takes two powers to make.
+/// Cache of the step functors of recent update numbers: rows with the same number of updates share a functor,
+/// and computing Adam's takes two powers.
 template <class Step>
 class Steps {
  public:
@@ -135,16 +134,16 @@ class Steps {
 
   const Optimizer& optimizer_;
   const UpdateScalars& update_;
-  std::array<uint64_t, kKept> numbers_{};  // 0 is no number
+  std::array<uint64_t, kKept> numbers_{};  // 0 is not a valid number
   std::array<Step, kKept> steps_;
 };
 
-/// Where the slot is that has one float per row.
+/// Address of the row's slot with one float per row.
 PSD_ROWS_INLINE float* rowSlotOf(const Job& job, uint32_t row) {
   return job.places.chunk(row) + job.layout.planeBegin(1) + job.places.inChunk(row);
 }
 
-/// Calls apply(i, row, its gradient) for each row that is there, in order.
+/// Calls apply(i, row, gradient) for each existing row, in order.
 template <class Apply>
 PSD_ROWS_INLINE void eachRow(const Job& job, const Apply& apply) {
   const uint32_t dim = job.layout.dim();
@@ -197,7 +196,7 @@ PSD_ROWS_INLINE void applyRowStepLoop(const Job& job, const Step& step) {
   });
 }
 
-// Each loop for each instruction set, as in racy_loops.cc.
+// Each loop is compiled for each instruction set, as in racy_loops.cc.
 #define PSD_ROW_LOOPS(Name, ...)                                                               \
   struct Name {                                                                                \
     PSD_ROWS_RACY __VA_ARGS__ static void gather(const RowArena::Places& places, uint32_t dim, \

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kCpuBatchRows = 32;
 
-/// Rows in host memory. Thread-safe as RowStorage demands.
+/// Rows in host memory. Thread-safe as RowStorage requires.
 class CpuRowStorage : public RowStorage {
  public:
   CpuRowStorage(uint32_t dim, const Optimizer& optimizer)

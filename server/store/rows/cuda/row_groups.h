@@ -6,30 +6,30 @@
 
 namespace psd {
 
-/// Puts gradients of the same row behind each other, so that one group of a device's threads can make a row's
-/// steps in their order. Used again from batch to batch; owned by one thread at a time.
+/// Groups gradients by row, so that one group of device threads can apply a row's steps in order. Reused from
+/// batch to batch; owned by one thread at a time.
 class RowGroups {
  public:
-  /// Takes the rows of some gradients; kNoRow is passed over.
+  /// Groups the gradients of these rows; kNoRow is skipped.
   void make(std::span<const uint32_t> rows);
 
-  /// Each row once, in the order in which they first come.
+  /// Each distinct row, in order of first occurrence.
   std::span<const uint32_t> rows() const { return rows_; }
-  /// By row, how many gradients are those of it and of the rows before.
+  /// Per row, the number of gradients of this row and of the rows before it.
   std::span<const uint32_t> ends() const { return ends_; }
-  /// Which of the gradients given come one after the other: a row's own together, in their order.
+  /// Indices of the gradients in grouped order: those of one row are adjacent and in their given order.
   std::span<const uint32_t> order() const { return order_; }
 
  private:
-  /// A place in the hash table; of another batch if it has another stamp.
+  /// A slot of the hash table; free if its stamp is not the current batch's.
   struct Place {
     uint32_t stamp = 0, row = 0, group = 0;
   };
 
-  /// The row's index in rows_, into which it goes if it is not there.
+  /// The row's index in rows_; appends the row if it is missing.
   uint32_t groupOf(uint32_t row);
 
-  std::vector<Place> places_;  // a power of two of them, at most half of them used
+  std::vector<Place> places_;  // a power of two in size, at most half full
   uint32_t stamp_ = 0;
   std::vector<uint32_t> rows_, ends_, order_, groups_;
 };

@@ -15,10 +15,10 @@
 namespace psd {
 namespace {
 
-/// Rows of which a block adds up squares at a time, by kSquareLanes threads each.
+/// Rows per block whose squares are summed at a time, by kSquareLanes threads each.
 constexpr uint32_t kRowsPerBlock = kThreadsPerBlock / kSquareLanes;
 
-/// Calls visit(row, float of it) for each float of the rows, which are less than 2^32.
+/// Calls visit(row, index) for each float of the rows, of which there are less than 2^32.
 template <class Visit>
 __device__ void eachFloat(uint32_t rows, uint32_t width, const Visit& visit) {
   const uint32_t stride = gridDim.x * blockDim.x, all = rows * width;
@@ -42,7 +42,7 @@ __global__ void fillRowsKernel(const DevicePlane plane, float value) {
             [&](uint32_t row, uint32_t i) { plane.places[row][plane.offset + i] = value; });
 }
 
-/// Initial value `index` of a row, as RowInitial::fill() has it.
+/// Initial value `index` of a row, equal to RowInitial::fill().
 __device__ float initialRowValue(const RowInitial& initial, RowKey key, uint32_t index) {
   if (initial.kind == RowInitial::Kind::zero) return 0.f;
   if (initial.kind == RowInitial::Kind::normal) {
@@ -57,12 +57,12 @@ __global__ void initialRowsKernel(const DevicePlane plane, const uint64_t* ids, 
   });
 }
 
-/// gradients = what the change makes of them. kSquareLanes threads have a row; all of a block go the same
-/// way, since they wait for each other.
+/// Applies the change to the gradients. kSquareLanes threads share a row. All threads of a block take the
+/// same branches, because they synchronize.
 __global__ void changeRowsKernel(const RowChange change, float* gradients, uint32_t count, uint32_t dim) {
   __shared__ float sums[kThreadsPerBlock];
   __shared__ float factors[kRowsPerBlock];
-  constexpr float kAsItIs = -1;  // no factor
+  constexpr float kAsItIs = -1;  // no scaling
   const ElementChange element{change.scale, change.limit, 0};
   const bool bounded = change.rowNorm != std::numeric_limits<float>::infinity();
   const uint32_t lane = threadIdx.x % kSquareLanes, own = threadIdx.x / kSquareLanes;
@@ -91,7 +91,7 @@ __global__ void changeRowsKernel(const RowChange change, float* gradients, uint3
   }
 }
 
-/// Of the update's gradients the first that is the row's.
+/// Index of the row's first gradient.
 __device__ uint32_t beginOf(const DeviceUpdate& update, uint32_t row) {
   return row == 0 ? 0 : update.ends[row - 1];
 }
@@ -102,7 +102,7 @@ __device__ const Step& stepOf(const DeviceUpdate& update, uint32_t gradient) {
   return static_cast<const Step*>(update.steps)[index];
 }
 
-/// A thread makes all steps of four weights, or of one where rows are not made of fours.
+/// Each thread performs all steps of four weights, or of one if `dim` is not a multiple of four.
 template <class Step, size_t... kSlots>
 __global__ void stepRowsKernel(const DeviceUpdate update, const Step*, std::index_sequence<kSlots...>) {
   const uint32_t dim = update.dim;
@@ -122,8 +122,8 @@ __global__ void stepRowsKernel(const DeviceUpdate update, const Step*, std::inde
   });
 }
 
-/// Steps of whole rows: kSquareLanes threads have a row. All of a block make as many turns, since they wait
-/// for each other.
+/// Steps of whole rows: kSquareLanes threads share a row. All threads of a block perform the same number of
+/// turns, because they synchronize.
 template <class Step>
 __global__ void stepWholeRowsKernel(const DeviceUpdate update, const Step*) {
   __shared__ float sums[kThreadsPerBlock];
@@ -168,7 +168,7 @@ __global__ void stepWholeRowsKernel(const DeviceUpdate update, const Step*) {
   }
 }
 
-/// Writes functors of one type to memory; those of numbers that came lately are not written again.
+/// Writes functors of one type to memory; functors of recent numbers are reused.
 template <class Step>
 class StepWriter {
  public:
@@ -177,7 +177,7 @@ class StepWriter {
     static_assert(std::is_trivially_copyable_v<Step> && sizeof(Step) <= StagedSteps::kStepBytesMax);
   }
 
-  /// Which of the functors is that of the update number.
+  /// Index of the functor of the update number.
   uint32_t of(uint64_t number) {
     const size_t place = number % kKept;
     if (numbers_[place] == number) return indices_[place];
@@ -200,14 +200,14 @@ class StepWriter {
   const UpdateScalars& scalars_;
   std::byte* const steps_;
   uint32_t count_ = 0;
-  std::array<uint64_t, kKept> numbers_{};  // 0 is no number
+  std::array<uint64_t, kKept> numbers_{};  // 0 is not a valid number
   std::array<uint32_t, kKept> indices_{};
 };
 
 }  // namespace
 
 cudaError_t gatherOnDevice(const DevicePlane& plane, float* out, cudaStream_t stream) {
-  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  cudaGetLastError();  // clears the error of an earlier call
   gatherRowsKernel<<<blocksFor(uint64_t{plane.count} * plane.width), kThreadsPerBlock, 0, stream>>>(plane,
                                                                                                     out);
   return cudaGetLastError();

@@ -12,17 +12,17 @@
 
 namespace psd {
 
-// What is done with rows of a table in the memory of the current device. All pointers are to that memory;
-// rows begin at multiples of 16 bytes. Each function queues one kernel or two.
+// Operations on rows of a table in the memory of the current device. All pointers are to that memory; rows
+// start at multiples of 16 bytes. Each function queues one or two kernels.
 
-/// Where a plane's floats are, of `count` rows, `width` of each.
+/// Location of the floats of a plane: `width` floats for each of `count` rows.
 struct DevicePlane {
   float* const* places;
-  uint64_t offset;  ///< of the first float, from its place on
+  uint64_t offset;  ///< of the first float, relative to its place
   uint32_t count, width;
 };
 
-/// out[i · width …] = row i of the plane, and the other way round.
+/// out[i · width …] = row i of the plane, and the inverse.
 cudaError_t gatherOnDevice(const DevicePlane& plane, float* out, cudaStream_t stream);
 cudaError_t scatterOnDevice(const DevicePlane& plane, const float* values, cudaStream_t stream);
 /// Fills all rows of the plane.
@@ -31,32 +31,32 @@ cudaError_t fillPlaneOnDevice(const DevicePlane& plane, float value, cudaStream_
 cudaError_t fillInitialOnDevice(const DevicePlane& plane, const uint64_t* ids, const RowInitial& initial,
                                 cudaStream_t stream);
 
-/// `count` different rows, and the gradients of each, one after the other.
+/// `count` distinct rows, and the gradients of each, grouped by row.
 struct DeviceUpdate {
-  float* const* rows;      ///< the slots that have a float per value lie behind the values
-  float* const* rowSlots;  ///< of each row the slot that is one float; null if the optimizer has none
-  const uint32_t* ends;    ///< as RowGroups::ends()
+  float* const* rows;      ///< slots with one float per value follow the values
+  float* const* rowSlots;  ///< the per-row slot of each row; null if the optimizer has none
+  const uint32_t* ends;    ///< RowGroups::ends()
   uint32_t count, dim;
-  float* gradients;  ///< `gradientCount` times `dim`, 16-byte aligned; changed by what `change` says
+  float* gradients;  ///< `gradientCount` times `dim`, 16-byte aligned; modified in place by `change`
   uint32_t gradientCount;
-  const void* steps;       ///< of StagedSteps
-  const uint32_t* stepOf;  ///< by gradient, of `steps`; null: the first
+  const void* steps;       ///< from StagedSteps
+  const uint32_t* stepOf;  ///< index into `steps` per gradient; null: the first for all
 };
 
-/// The step functors of some gradients, to be copied to a device.
+/// The step functors of a set of gradients, to be copied to a device.
 class StagedSteps {
  public:
   static constexpr uint64_t kStepBytesMax = 64;
 
-  /// Writes the functors of the gradients update.numbers[order[k]] to `steps`, which has kStepBytesMax bytes
-  /// for each, and to stepOf[k] which of them is whose; without numbers one functor, and nothing to stepOf.
-  /// Gives the bytes that they take.
+  /// Writes the functors of gradients update.numbers[order[k]] to `steps`, which has space for kStepBytesMax
+  /// bytes each, and the index of each gradient's functor to stepOf[k]; without numbers, writes one functor
+  /// and nothing to stepOf. Returns the number of bytes written.
   static uint64_t write(const Optimizer& optimizer, const RowUpdate& update, std::span<const uint32_t> order,
                         std::byte* steps, uint32_t* stepOf);
 };
 
-/// For each row one step for each of its gradients, in their order, with what `change` makes of them. The
-/// same bits as racyApplyRows().
+/// For each row, one step per gradient in order, with `change` applied to the gradients. Bit-identical to
+/// racyApplyRows().
 cudaError_t applyRowsOnDevice(const Optimizer& optimizer, const UpdateScalars& scalars,
                               const RowChange& change, const DeviceUpdate& update, cudaStream_t stream);
 

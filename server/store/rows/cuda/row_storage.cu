@@ -11,14 +11,14 @@
 namespace psd {
 namespace {
 
-/// An array in a buffer, as the host sees it and as the device does.
+/// An array in a buffer, as host and device addresses.
 template <class T>
 struct BufferArray {
   T* host;
   T* device;
 };
 
-/// Cuts arrays out of a buffer, one behind the other, each at a multiple of 16 bytes.
+/// Allocates consecutive arrays in a buffer, each at a multiple of 16 bytes.
 class BufferCut {
  public:
   static constexpr uint64_t kAligned = 16;
@@ -31,7 +31,7 @@ class BufferCut {
     end_ = (at + count * sizeof(T) + kAligned - 1) / kAligned * kAligned;
     return {reinterpret_cast<T*>(buffer_.host + at), reinterpret_cast<T*>(buffer_.device + at)};
   }
-  /// Bytes from the buffer's begin to the end of what was taken.
+  /// Bytes from the start of the buffer to the end of the last array.
   uint64_t end() const { return end_; }
 
  private:
@@ -39,7 +39,7 @@ class BufferCut {
   uint64_t end_ = 0;
 };
 
-/// How many things of so many bytes fit into a buffer in a few arrays.
+/// Number of items of `bytesEach` bytes that fit into a buffer, split over a few arrays.
 uint64_t mostOf(uint64_t bytesEach) {
   constexpr uint64_t kArraysMax = 8;
   return (RowStream::kBufferBytes - kArraysMax * BufferCut::kAligned) / bytesEach;
@@ -63,10 +63,10 @@ Status CudaRowStorage::open(uint32_t chunk, bool /*touched*/) {
   if (layout_.chunkBytes() + freeBytesMin_ > freeBytes) {
     return notEnoughMemory(cudaDeviceName(device_), layout_.chunkBytes(),
                            std::to_string(freeBytes) + " bytes are free, and " +
-                               std::to_string(freeBytesMin_) + " have to stay so");
+                               std::to_string(freeBytesMin_) + " of them are reserved");
   }
   PSD_ASSIGN_OR_RETURN(auto floats, DeviceFloats::allocate(device_, layout_.chunkBytes() / sizeof(float)));
-  // Zeroed on the default stream, for which others do not wait.
+  // Zeroed on the default stream, for which other streams do not wait.
   PSD_RETURN_IF_ERROR(check("cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
   chunks_.set(chunk, floats->data());
   open_[chunk] = std::move(floats);
@@ -97,7 +97,7 @@ void CudaRowStorage::readPlane(uint32_t plane, Rows rows, std::span<float> out) 
 
 Status CudaRowStorage::gatherOn(RowStream& stream, uint32_t plane, Rows rows, std::span<float> out) const {
   const uint32_t width = layout_.width(plane);
-  std::vector<uint32_t> there;  // indices of the rows that are there
+  std::vector<uint32_t> there;  // indices of existing rows
   there.reserve(rows.size());
   for (uint32_t i = 0; i < rows.size(); ++i) {
     if (rows[i] != kNoRow) there.push_back(i);
@@ -157,7 +157,7 @@ Status CudaRowStorage::createOn(RowStream& stream, Rows rows, std::span<const ui
     const auto begins = cut.take<float*>(some);
     const auto staged = cut.take<uint64_t>(some);
     const auto rowSlots = cut.take<float*>(layout_.hasRowSlots() ? some : 0);
-    // The first slot of a float per row; others follow it at the same distance in each chunk.
+    // The first per-row slot; the others follow it at the same distance in each chunk.
     uint32_t firstRowSlot = 0;
     for (uint32_t plane = layout_.planeCount(); --plane > 0;) {
       if (layout_.slots()[plane - 1].perRow) firstRowSlot = plane;
@@ -231,7 +231,7 @@ Status CudaRowStorage::queueApply(RowStream& stream, Rows rows, const float* gra
   const uint64_t stepBytes =
       StagedSteps::write(optimizer_, update, order, buffer.host + stepsAt, stepOf.host);
   PSD_RETURN_IF_ERROR(stream.copyIn(buffer, 0, stepsAt + stepBytes));
-  // A row step is the same whatever the number.
+  // A row step does not depend on the number.
   const bool numbered = !update.numbers.empty() && !optimizer_.forRowsAlone();
   const DeviceUpdate job{begins.device,
                          rowSlots ? slots.device : nullptr,

@@ -13,23 +13,23 @@
 
 namespace psd {
 
-/// Rows in the memory of a CUDA device, in chunks that are taken and given back whole. The host knows where
-/// the chunks are: row numbers become addresses on their way into pinned memory, which goes to the device
-/// with what belongs to the rows, so that no kernel reads a list that somebody else changes. Thread-safe as
-/// RowStorage demands.
+/// Rows in the memory of a CUDA device, in chunks that are allocated and freed whole. The host keeps the
+/// chunk table: row numbers are translated to addresses while they are copied to pinned memory, which is
+/// transferred together with the rows' data, so kernels read no table that another thread changes.
+/// Thread-safe as RowStorage requires.
 ///
-/// A call borrows a stream of the device, queues its copies and kernels there, and waits for their end before
-/// it returns. So what happened before a call on the host, on whichever thread and stream, has happened on
-/// the device too, and no stream ever waits for another one: rows that a lock guards are changed by one
-/// kernel after the other; a row is written before the index leads readers to it; and a chunk is given back
-/// when no reader's guard, which is held across the call, can know its rows. Under Hogwild! kernels of
-/// several streams work on the same rows; each float is read and written whole, as part of an aligned access.
-/// Of a row that comes several times in a call one thread makes all steps, in their order.
+/// A call borrows a stream, queues its copies and kernels there, and waits for them before it returns.
+/// Therefore whatever preceded a call on the host, on any thread and stream, has also completed on the
+/// device, and streams never wait for each other: rows guarded by a lock are changed by one kernel after the
+/// other; a row is written before the index exposes it to readers; and a chunk is freed only when no reader's
+/// guard, which is held across the call, can know its rows. Under Hogwild! kernels of several streams access
+/// the same rows; each float is read and written whole, as part of an aligned access. If a row occurs several
+/// times in a call, one thread performs all its steps in order.
 class CudaRowStorage final : public RowStorage {
  public:
-  static constexpr uint64_t kChunkBytes = uint64_t{8} << 20;  ///< the rows of a chunk take at most so much
+  static constexpr uint64_t kChunkBytes = uint64_t{8} << 20;  ///< maximum size of the rows of a chunk
 
-  /// So many bytes of the device stay free when a chunk is taken. `streams` are prepared.
+  /// Keeps `freeBytesMin` bytes of device memory free when it allocates a chunk. `streams` must be prepared.
   CudaRowStorage(int device, uint64_t freeBytesMin, uint32_t dim, const Optimizer& optimizer,
                  std::shared_ptr<RowStreams> streams);
 
@@ -55,10 +55,10 @@ class CudaRowStorage final : public RowStorage {
   Status applyOn(RowStream& stream, Rows rows, std::span<const float> gradients,
                  const RowUpdate& update) const;
   Status writeOn(RowStream& stream, uint32_t plane, Rows rows, std::span<const float> values) const;
-  /// Fills a buffer with a piece of apply(), and queues it.
+  /// Fills a buffer with a piece of apply() and queues it.
   Status queueApply(RowStream& stream, Rows rows, const float* gradients, const RowUpdate& update,
                     const RowStream::Buffer& buffer) const;
-  /// Where a row of a plane is in the device's memory; null for kNoRow.
+  /// Device address of a row of a plane; null for kNoRow.
   float* placeOf(uint32_t plane, uint32_t row) const;
   Status check(const char* kernel, cudaError_t error) const { return cudaStatus(device_, kernel, error); }
 
@@ -67,8 +67,8 @@ class CudaRowStorage final : public RowStorage {
   const RowLayout layout_;
   Optimizer optimizer_;
   const std::shared_ptr<RowStreams> streams_;
-  PointerList<float> chunks_;                               // null: not open
-  std::map<uint32_t, std::shared_ptr<DeviceFloats>> open_;  // their memory
+  PointerList<float> chunks_;                               // null: closed
+  std::map<uint32_t, std::shared_ptr<DeviceFloats>> open_;  // owns the memory of chunks_
 };
 
 }  // namespace psd

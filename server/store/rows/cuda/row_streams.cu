@@ -10,16 +10,16 @@ namespace psd {
 Result<std::unique_ptr<RowStream>> RowStream::make(int device) {
   std::unique_ptr<RowStream> stream(new RowStream(device));
   PSD_RETURN_IF_ERROR(stream->setUp());
-  return std::move(stream);  // nvcc does not move by itself into a Result
+  return std::move(stream);  // nvcc does not move into a Result implicitly
 }
 
 Status RowStream::setUp() {
   constexpr uint64_t kBytes = kBuffers * kBufferBytes;
   const auto taken = [this](const char* call, cudaError_t error) -> Status {
     if (error == cudaSuccess) return {};
-    cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
+    cudaGetLastError();  // clears the error, which the next kernel launch would report
     if (error != cudaErrorMemoryAllocation) return cudaStatus(device_, call, error);
-    return notEnoughMemory(cudaDeviceName(device_), kBytes, std::string(call) + " gave none");
+    return notEnoughMemory(cudaDeviceName(device_), kBytes, std::string(call) + " failed");
   };
   PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaSetDevice", cudaSetDevice(device_)));
   PSD_RETURN_IF_ERROR(taken("cudaMalloc", cudaMalloc(&onDevice_, kBytes)));
@@ -96,7 +96,7 @@ RowStream* RowStreams::take() {
       return streams_.back().get();
     }
   }
-  // Without memory for another one a call waits for another call's.
+  // At the limit, or without memory for another stream, the call waits for another call's stream.
   returned_.wait(lock, [this] { return !idle_.empty(); });
   RowStream* const stream = idle_.back();
   idle_.pop_back();

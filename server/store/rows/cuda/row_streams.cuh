@@ -18,22 +18,20 @@
 
 namespace psd {
 
-/// A stream of a device and memory for what goes through it: buffers that are pinned, and as many in the
-/// device's memory. All of it is taken when it is made, so that no call finds none. Used by one thread at a
-/// time.
+/// A stream of a device with pinned transfer buffers and as many buffers in device memory. All memory is
+/// allocated at construction, so that calls cannot run out of it. Used by one thread at a time.
 class RowStream {
  public:
   static constexpr uint64_t kBufferBytes = uint64_t{1} << 20;
-  static constexpr uint32_t kBuffers = 3;  ///< what goes in, what is at work, and what goes out
+  static constexpr uint32_t kBuffers = 3;  ///< one each for input, execution and output
 
-  /// Pinned memory of the host and as much of the device's, each a copy of the other once a transfer has
-  /// ended.
+  /// A pinned host buffer and its counterpart in device memory; a transfer makes them equal.
   struct Buffer {
     std::byte* host = nullptr;
     std::byte* device = nullptr;
   };
 
-  /// ErrorCode::overloaded, naming the bytes, where device or system have no room.
+  /// ErrorCode::overloaded, naming the bytes, if the device or the system is out of memory.
   static Result<std::unique_ptr<RowStream>> make(int device);
   ~RowStream();
   RowStream(const RowStream&) = delete;
@@ -42,18 +40,18 @@ class RowStream {
   cudaStream_t stream() const { return stream_; }
   RowGroups& groups() { return groups_; }
 
-  /// Goes through `count` things, at most `most` at a time: `queue(at, some, buffer)` fills a buffer and
-  /// queues the work, and `finish(at, some, buffer)` is called when that has ended, while the next is at
-  /// work. All has ended when this returns.
+  /// Processes `count` items, at most `most` at a time: `queue(at, some, buffer)` fills a buffer and queues
+  /// the work, and `finish(at, some, buffer)` is called once that has completed, while later pieces are in
+  /// progress. All work has completed when this returns.
   template <class Queue, class Finish>
   Status run(uint64_t count, uint64_t most, const Queue& queue, const Finish& finish);
-  /// run() of work that leaves the host nothing to do at its end.
+  /// run() without a finish step.
   template <class Queue>
   Status run(uint64_t count, uint64_t most, const Queue& queue) {
     return run(count, most, queue, [](uint64_t, uint64_t, const Buffer&) {});
   }
 
-  /// Queues the copy of `bytes` of a buffer, from `at` of it on.
+  /// Queues the copy of `bytes` bytes of a buffer, starting at `at`.
   Status copyIn(const Buffer& buffer, uint64_t at, uint64_t bytes);
   Status copyOut(const Buffer& buffer, uint64_t at, uint64_t bytes);
 
@@ -69,23 +67,23 @@ class RowStream {
   void* pinned_ = nullptr;
   void* onDevice_ = nullptr;
   std::array<Buffer, kBuffers> buffers_;
-  std::array<cudaEvent_t, kBuffers> ended_{};  // the work on each buffer
+  std::array<cudaEvent_t, kBuffers> ended_{};  // completion of the work on each buffer
   RowGroups groups_;
 };
 
-/// The streams of a device for calls of row storages: lent to one call after the other, and made until there
-/// are as many as calls at a time. Thread-safe.
+/// A pool of streams of a device for calls of row storages; grows to the number of concurrent calls.
+/// Thread-safe.
 class RowStreams {
  public:
-  static constexpr size_t kStreamsMax = 16;  ///< a call beyond waits for another one
+  static constexpr size_t kStreamsMax = 16;  ///< further calls wait for a stream
 
   explicit RowStreams(int device) : device_(device) {}
 
-  /// Sees to it that there is one. ErrorCode::overloaded, naming the bytes.
+  /// Ensures that there is at least one stream. ErrorCode::overloaded, naming the bytes.
   Status prepare();
 
-  /// Calls `work(stream)`, the device being current, with a stream that nobody else uses, and keeps its
-  /// error. Does nothing once there is one: a device that fails fails for good. After prepare().
+  /// Makes the device current, calls `work(stream)` with exclusive use of a stream, and records its error.
+  /// Does nothing after the first error: a device failure is permanent. Requires prepare().
   template <class Work>
   void use(const Work& work) {
     if (failed_.load(std::memory_order_acquire)) return;
@@ -116,7 +114,7 @@ class RowStreams {
   void keep(const Error& error);
 
   const int device_;
-  mutable std::mutex mutex_;  // guards all below but failed_
+  mutable std::mutex mutex_;  // guards all below except failed_
   std::condition_variable returned_;
   std::vector<std::unique_ptr<RowStream>> streams_;
   std::vector<RowStream*> idle_;
@@ -145,7 +143,7 @@ Status RowStream::run(uint64_t count, uint64_t most, const Queue& queue, const F
     return {};
   };
   Status status = all();
-  if (!status.ok()) static_cast<void>(awaitAll());  // nothing may be at work on the buffers
+  if (!status.ok()) static_cast<void>(awaitAll());  // no work may still use the buffers
   return status;
 }
 

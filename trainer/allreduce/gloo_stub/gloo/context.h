@@ -1,7 +1,7 @@
 #pragma once
-// What torch's ProcessGroupGloo.hpp needs to be read, since the PyPI wheel has gloo inside libtorch_cpu.so
-// but not its headers. Nothing here is called or laid out by us: pointers to these are all that c10d's
-// classes hold.
+// Declarations that torch's ProcessGroupGloo.hpp needs to compile: the PyPI wheel contains gloo in
+// libtorch_cpu.so but not its headers. psd neither calls these functions nor depends on the layout of these
+// classes: c10d's classes hold pointers to them only.
 #include <chrono>
 #include <memory>
 #include <string>
