@@ -12,10 +12,10 @@ using import "status.capnp".Error;
 struct ReplicateResult {
   daemon @0 :UInt64;   # random number that this daemon drew when it started; set in every outcome
   union {
-    following @1 :UInt64;   # the term
+    term @1 :UInt64;   # the term
     error @2 :Error;
   }
-  folderEpoch @3 :UInt64; # term of the state in the daemon's data folder (durability.path) when it started; 0: none, or
+  folderTerm @3 :UInt64; # term of the state in the daemon's data folder (durability.path) when it started; 0: none, or
                           # unknown
 }
 
@@ -41,10 +41,10 @@ interface ReplicaSink @0x9060436634d7a15e {
   # More bytes of the log record stream (docs/log_format.md). Answered when the standby holds them; later when too many
   # records are not yet applied.
 
-  beat @3 () -> FollowerAnswer;
+  heartbeat @3 () -> FollowerAnswer;
   # Heartbeat, sent when there is nothing else to send.
 
-  planChanged @4 () -> (status :Acknowledgement);
+  clusterDocumentChanged @4 () -> (status :Acknowledgement);
   # The cluster document now names this daemon as standby or as primary, so the standby holds everything it needs: it
   # reads the cluster document again.
 
@@ -52,7 +52,7 @@ interface ReplicaSink @0x9060436634d7a15e {
   # The run has ended, as after Admin.stop: the standby exits and does not take over.
 }
 
-struct BeginMoveResult {
+struct StartMoveResult {
   union {
     leaving @0 :LeavingModel;
     error @1 :Error;
@@ -96,24 +96,24 @@ interface LeavingModel {
   # A model that is about to move away. When the capability is dropped before commit(), or the connection breaks,
   # trainers continue at this daemon.
 
-  quiet @0 () -> QuietResult;
+  quiesced @0 () -> QuiescedResult;
   # Parked until every trainer is quiesced. Nothing changes from then until the end of the move.
 
   give @1 (begin :UInt64, count :UInt64, sink :ReplicaSink) -> (status :Acknowledgement);
-  # Sends a checkpoint through image() and imageDone() of `sink`: what elements [begin, begin + count) of this daemon's
-  # layout need, and all rows. Requires quiet().
+  # Sends a checkpoint through image() and imageDone() of `sink`: encoding elements [begin, begin + count) of this daemon's
+  # layout need, and all rows. Requires quiesced().
 
   commit @2 () -> (status :Acknowledgement);
   # The targets hold everything. In the lead this call makes the move count. The daemon notifies its trainers and exits.
 
-  beat @3 ();
-  # Heartbeat of the caller, due every two seconds from the start. A caller that announced heartbeats (`beats`) and
+  heartbeat @3 ();
+  # Heartbeat of the caller, due every two seconds from the start. A caller that announced heartbeats (`heartbeats`) and
   # sends none for about ten seconds counts as lost.
 }
 
-struct QuietResult {
+struct QuiescedResult {
   union {
-    quiet :group {
+    quiesced :group {
       worldSize @0 :UInt32;
       departed @1 :List(UInt32);  # ranks of trainers that have left
       ranks @2 :List(UInt32);     # of the quiesced trainers
@@ -124,13 +124,13 @@ struct QuietResult {
 }
 
 interface ArrivingModel {
-  # A model that arrives from other daemons. When the capability is dropped before settle() was answered, the daemon
+  # A model that arrives from other daemons. When the capability is dropped before install() was answered, the daemon
   # discards the model. When it is dropped later, the daemon asks the lead source for the outcome of the move.
 
   sink @0 (part :UInt32) -> (sink :ReplicaSink);
   # Receives the checkpoint of one source.
 
-  settle @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32)) -> SettleResult;
+  install @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32)) -> InstallResult;
   # All parts have arrived: installs this daemon's partition, and writes it to disk if `durability` is configured. Until
   # commit(), or until a trainer joins that knows of the move, every join is rejected.
 
@@ -138,18 +138,18 @@ interface ArrivingModel {
   # The move is complete: trainers are admitted.
 
   check @3 (terms :MoveTerms, model :ModelSpec) -> (status :Acknowledgement);
-  # Whether training of `model` (the whole model) can continue here under `terms`. Must precede settle(), which is
+  # Whether training of `model` (the whole model) can continue here under `terms`. Must precede install(), which is
   # refused otherwise. invalidArgument names each key that prevents it, with both values.
 
   giveUp @4 () -> (status :Acknowledgement);
   # The move does not count and never will: the caller has not sent commit() to the lead, or the lead refused it. The
   # daemon discards the model.
 
-  beat @5 ();
+  heartbeat @5 ();
   # As in LeavingModel.
 }
 
-struct SettleResult {
+struct InstallResult {
   union {
     rows @0 :UInt64;   # of all tables in this daemon's partition
     error @1 :Error;

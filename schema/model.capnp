@@ -38,7 +38,7 @@ struct ModelSpec {
   tensors @1 :List(TensorSpec);   # in arena order
   signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
   tables @3 :List(TableSpec);
-  partition @4 :UInt32;    # when several daemons serve the model: index of this partition; docs/protocol.md says what it
+  partition @4 :UInt32;    # when several daemons serve the model: index of this partition; docs/protocol.md says encoding it
                            # holds
   partitions @5 :UInt32;   # number of partitions; 0 and 1: the model is whole
   whole @6 :List(TensorSpec);   # of a partition: the tensors of the whole model. Empty: unknown; a daemon with
@@ -95,7 +95,7 @@ struct LocalSteps {
   rate @1 :Float64;    # learning rate of the local steps
   alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD
   # DiLoCo: the optimizer of the local steps; `rate` is then ignored. Step s (from 1) after a pull of version v of the
-  # first shard is step v * period / arrivals + s of the run, which determines the learning rate.
+  # first shard is step v * period / updatesPerRound + s of the run, which determines the learning rate.
   inner @3 :InnerOptimizer;
   endsEarly @4 :Bool;   # rounds close after a grace: Trainer.roundDue notifies the trainer, which pushes the steps taken so
                         # far
@@ -105,11 +105,11 @@ struct LocalSteps {
   # trainer pushes that fragment. A trainer's current slot is the first whose fragment it has not pushed, by the
   # versions of all fragments; when several daemons serve a fragment, the first one that has a part of it decides.
   fragments @5 :UInt32;
-  ofGroups @10 :Bool;   # fragments are the parameter groups of the daemon's configuration, not derived from the model's
+  fragmentPerGroup @10 :Bool;   # fragments are the parameter groups of the daemon's configuration, not derived from the model's
                         # tensors
   delay @6 :UInt32;     # local steps between a push and adopting its result
   blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * pulled values; in [0, 1)
-  arrivals @9 :UInt32;  # updates per round of the run; 0 and 1: one. More where each push is an update of its own
+  updatesPerRound @9 :UInt32;  # updates per round of the run; 0 and 1: one. More where each push is an update of its own
   deltas @8 :Text;      # codec of the differences that Reader.pull can return in place of values; empty: none
 }
 

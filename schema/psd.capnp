@@ -10,7 +10,7 @@ using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
 using import "daemons.capnp".ArriveResult;
-using import "daemons.capnp".BeginMoveResult;
+using import "daemons.capnp".StartMoveResult;
 using import "daemons.capnp".MoveOutcome;
 using import "daemons.capnp".MoveTermsResult;
 using import "daemons.capnp".ReplicaSink;
@@ -24,7 +24,7 @@ using import "model.capnp".ShardRange;
 using import "session.capnp".GroupResult;
 using import "session.capnp".ProgressResult;
 using import "session.capnp".RoundDueResult;
-using import "session.capnp".StepAsideResult;
+using import "session.capnp".QuiesceResult;
 using import "status.capnp".Acknowledgement;
 using import "status.capnp".Error;
 
@@ -43,7 +43,7 @@ struct ModelAccess {
   localSteps @7 :LocalSteps;     # null: trainers push the gradient of every step
   deviceOfShard @8 :List(UInt32);  # per shard, the device number for Trainer.openDeviceRing; empty: no device ring
   rowShards @9 :List(RowShard);    # numbered after `shards`
-  # When several daemons serve the model: `rules` has what all must agree on, one line "KEY: VALUE" for each key of the
+  # When several daemons serve the model: `rules` has encoding all must agree on, one line "KEY: VALUE" for each key of the
   # configuration; `emptyGroups` lists the parameter groups (indices into `groups`) that match nothing in this
   # partition. Trainers check that all daemons agree, and that every parameter group matches something in some
   # partition.
@@ -76,7 +76,7 @@ interface Login {
   # The bootstrap capability of a connection: the only one that a peer has before login() returns more.
 
   login @0 (protocolVersion :UInt32, peer :Text, token :Text) -> LoginResult;
-  # Returns what the caller may do. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). A protocolVersion
+  # Returns encoding the caller may do. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). A protocolVersion
   # other than the daemon's is refused with protocolMismatch. `token` authenticates the caller; empty where a client
   # certificate or the user of a Unix socket does. A daemon without authentication ignores it. unauthenticated: the
   # token is unknown or missing. That answer is delayed, and after several of them the connection ends. A second login()
@@ -127,7 +127,7 @@ interface Reading {
   # The most-updated rows of each embedding table, as JSON. docs/operations.md lists the fields. The daemon scans all
   # rows for it. notReady: a scan is running.
 
-  takeover @4 (known :UInt64, primary :UInt64) -> (epoch :UInt64);
+  takeover @4 (known :UInt64, primary :UInt64) -> (term :UInt64);
   # Parked until the daemon serves as the primary of a term above `known`, having followed the daemon `primary`; 0: any.
   # Trainers call it at the standby to learn when to connect there. A connection may have one such call outstanding;
   # another one fails.
@@ -205,13 +205,13 @@ struct HeldSamples {
 
 struct SamplesResult {
   union {
-    dealt :group {
+    assigned :group {
       # `count` samples, at the places from `begin` on in the order of `epoch` (from 0). Only the trainers know which
       # sample is at a place.
       epoch @0 :UInt64;
       begin @1 :UInt64;
       count @2 :UInt32;
-      unweighted @6 :List(Bool);  # with `nominal`, per shard: its policy applies every gradient separately, so the
+      scaledByTrainer @6 :List(Bool);  # with `nominal`, per shard: its policy applies every gradient separately, so the
                                   # trainer multiplies the gradient of n samples by n / nominal there before it pushes
       mixed @7 :Bool;             # true for some parameter groups of the configuration only
     }
@@ -235,8 +235,8 @@ struct JoinResult {
       rank @9 :UInt32;           # assigned rank
       worldSize @10 :UInt32;     # ranks are below it
       attachment @11 :UInt32;    # number of this join, for Training.attach; rises with every join of the session
-      epoch @13 :UInt64;         # term of this primary, see Reading.takeover; 0: it can have no standby
-      goesOn @12 :Bool;          # the daemon resumed from the state that a previous daemon saved. Else the rows of
+      term @13  :UInt64;         # term of this primary, see Reading.takeover; 0: it can have no standby
+      resumedState @12 :Bool;          # the daemon resumed from the state that a previous daemon saved. Else the rows of
                                  # embedding tables that trainers had at another daemon are lost.
     }
     error @3 :Error;
@@ -263,7 +263,7 @@ interface Reader {
   # where the policy promises whole shards (locked), all slices of a shard in one pull show one version. Numbers rise; a
   # new number ends the previous pull. `codec`: empty for float32, else the name of the codec agreed in join().
   # `deltas`: where LocalSteps.deltas is set, pull differences. The answer takes the caller to the view, the newest
-  # values that all delta-pulling trainers share. `view` and `held` name what the caller holds of exactly this slice:
+  # values that all delta-pulling trainers share. `view` and `held` name encoding the caller holds of exactly this slice:
   # view and version of the previous answer; 0: nothing.
 
   pullRows @1 (pull :UInt64, shard :UInt32, first :UInt64, runs :List(RowRun), ids :Data, codec :Text) -> RowsResult;
@@ -295,7 +295,7 @@ struct PullResult {
       values @4 :Data;      # count × float32, little-endian, or bytes of the requested codec
       view @6 :UInt64;      # with `deltas`: the view of these values and of later differences to them. 0: none; the caller
                             # must not hold them
-      what @7 :PulledValues;
+      encoding @7 :PulledValues;
     }
     error @5 :Error;
   }
@@ -372,15 +372,15 @@ interface Trainer extends(Reader) {
   # The trainer is done. Answered when the departure is durable; at once where nothing is durable. Pushes still in
   # flight may be applied after it or not.
 
-  notice @5 (move :UInt64) -> (shuttingDown :Bool, reason :Text, comesBack :Bool, revoked :Error, move :UInt64, moveDaemons :UInt32);
+  notice @5 (move :UInt64) -> (shuttingDown :Bool, reason :Text, restarting :Bool, revoked :Error, move :UInt64, moveDaemons :UInt32);
   # Parked until the daemon is about to end. A session may have one such call outstanding; a second one is answered at
   # once, without `shuttingDown`. The trainer disconnects, for which the daemon waits up to limits.drain_ms.
-  # `comesBack`: a daemon will resume the model. The trainer then reconnects as after a broken connection and resends
-  # what was not answered. `revoked`, if set: the caller may not train any more (unauthenticated, forbidden), and the
+  # `restarting`: a daemon will resume the model. The trainer then reconnects as after a broken connection and resends
+  # encoding was not answered. `revoked`, if set: the caller may not train any more (unauthenticated, forbidden), and the
   # daemon ends the connection; it does not itself end. `move`: the model is about to move to `moveDaemons` other
-  # daemons, and the daemon waits for stepAside(); the trainer calls notice() again with this number. 0: none.
+  # daemons, and the daemon waits for quiesce(); the trainer calls notice() again with this number. 0: none.
 
-  stepAside @19 (move :UInt64, cannot :Text) -> StepAsideResult;
+  quiesce @19 (move :UInt64, cannot :Text) -> QuiesceResult;
   # Quiesces the trainer: it makes no call until this is answered, and all that it has sent, at all daemons, is answered
   # before it calls. The daemon waits for this call of all trainers before it sends its state to the targets; meanwhile
   # no other trainer waits for this one. Parked until the move is over. A trainer calls it at all daemons for the move that the
@@ -444,10 +444,10 @@ interface Trainer extends(Reader) {
   # policy with rounds reports closed rounds only, and any other policy answers invalidArgument. A session has one such
   # call outstanding for each fragment: a newer one ends the previous one. badSlice: no such shard. notReady: a newer
   # call superseded this one, or another policy has taken over, which may be called.
-  # Where ModelAccess.allReduce is set: parked until a trainer waits in formGroup() while an averaging group is active
+  # Where ModelAccess.allReduce is set: parked until a trainer waits in formAveragingGroup() while an averaging group is active
   # (`closing`), or a new group is formed (`closed`). `version` is then ignored.
 
-  formGroup @18 (after :UInt64, host :Text, port :UInt32) -> GroupResult;
+  formAveragingGroup @18 (after :UInt64, host :Text, port :UInt32) -> GroupResult;
   # Where ModelAccess.allReduce is set; else invalidArgument. Enters the trainer for the next averaging group and takes
   # it out of group `after` (0: it was in none). Parked until the group is formed: from all trainers that wait here,
   # when no joined trainer is missing, or AllReduce.timeoutMs / 2 after the first member of the previous group called.
@@ -542,7 +542,7 @@ interface Admin {
   newestCheckpoint @9 () -> NewestCheckpoint;
   # The newest checkpoint of this daemon. notReady: there is none. invalidArgument: as for checkpoint().
 
-  keepWhole @10 (document :Text) -> (status :Acknowledgement);
+  recordWhole @10 (document :Text) -> (status :Acknowledgement);
   # Records a checkpoint of the whole model, of all daemons that serve it: `document` is the text of whole.json
   # (docs/checkpoint_format.md). Answered when it is on disk; the checkpoint of this daemon that it names is kept until
   # another document replaces it. In the lead this call makes it count. invalidArgument: the document is malformed or
@@ -559,13 +559,13 @@ interface Admin {
 
   checkChange @14 (assignment :Text) -> (status :Acknowledgement, change :Text);
   # Dry run of set(), or of reload() if `assignment` is empty: whether it would be accepted now. `change` describes,
-  # human-readable, what would differ; nothing changes. For callers that change several daemons or none.
+  # human-readable, encoding would differ; nothing changes. For callers that change several daemons or none.
 
   events @5 (after :UInt64, wait :Bool) -> (json :Text);
   # Events after the event numbered `after`, among the 256 newest, as JSON. docs/operations.md lists the fields. With
   # `wait` the call is parked until there is one. A connection may have one such call outstanding; another one fails.
 
-  replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink, records :UInt32, folderEpoch :UInt64)
+  replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink, records :UInt32, folderTerm :UInt64)
       -> ReplicateResult;
   # The daemon `follower` becomes the standby of this one: `sink` receives the model, and from then on every update,
   # until it or the connection is dropped. `primary`: the number of the daemon that is meant. `name` (human-readable)
@@ -573,7 +573,7 @@ interface Admin {
   # unknown, from a psd older than PSDLOG2.
   # invalidArgument: no engine is configured here, or the caller does not read this daemon's records. standby: this
   # daemon is not the primary, or is another one. notReady: it has no values yet, or another standby. unavailable: it is
-  # about to end. `follower` 0 asks for `daemon` only, and gets notReady. `folderEpoch`: of the caller, as in
+  # about to end. `follower` 0 asks for `daemon` only, and gets notReady. `folderTerm`: of the caller, as in
   # ReplicateResult: two daemons that wait for a dead primary learn which has the newer state.
 
   switchOver @7 () -> (status :Acknowledgement);
@@ -584,19 +584,19 @@ interface Admin {
   # A daemon that waits for a dead primary takes its place, at the risk of lost updates. invalidArgument: the primary is
   # alive, or this daemon is not waiting. notReady: it has not read the cluster document.
 
-  beginMove @11 (move :UInt64, to :List(List(Text)), mostMs :UInt64, lead :UInt64, beats :Bool) -> BeginMoveResult;
+  startMove @11 (move :UInt64, to :List(List(Text)), timeoutMs :UInt64, lead :UInt64, heartbeats :Bool) -> StartMoveResult;
   # Starts a move of the model to the daemons `to`; this daemon notifies each trainer. `move`: a random number, the same
-  # at all sources; the lead is called last. A move that is not complete within `mostMs` is cancelled. `lead`: the
+  # at all sources; the lead is called last. A move that is not complete within `timeoutMs` is cancelled. `lead`: the
   # number of the lead's process (MoveTerms); a source that is not the lead asks the lead for the outcome when the
-  # caller is lost. `beats`: the caller calls LeavingModel.beat(). notReady: it has no values, or a move is under way.
+  # caller is lost. `heartbeats`: the caller calls LeavingModel.beat(). notReady: it has no values, or a move is under way.
   # standby: it is not the primary of its replica set.
 
   moveTerms @13 () -> MoveTermsResult;
   # The requirements for the targets of a move from this daemon.
 
-  arrive @12 (move :UInt64, parts :UInt32, beats :Bool) -> ArriveResult;
+  arrive @12 (move :UInt64, parts :UInt32, heartbeats :Bool) -> ArriveResult;
   # This daemon is a target of a move from `parts` source daemons. 0: the model is already here and the move may have
-  # counted. `beats`: the caller calls ArrivingModel.beat(). invalidArgument: the daemon has a model, or had one that
+  # counted. `heartbeats`: the caller calls ArrivingModel.beat(). invalidArgument: the daemon has a model, or had one that
   # moved away. standby: it is not the primary of its replica set. overloaded (of the data sent later): more than
   # limits.arriving_bytes.
 

@@ -86,7 +86,7 @@ is shown."""
             self.programs.trainer(primary.address["tcp"], "push", seconds=1, **bench)
             if wait:
                 start(config)
-                until("the standby is in sync", lambda: bool(primary.status()["group"]["standby"]))
+                until("the standby is in sync", lambda: bool(primary.status()["replica_set"]["standby"]))
             report = self.programs.trainer(primary.address["tcp"], "push", **bench)
             return report["bytes"] / report["median_s"]
 

@@ -66,7 +66,7 @@ def running_etcd(client, peer, within=()):
 
 
 def group_of(daemon):
-    return daemon.status()["group"]
+    return daemon.status()["replica_set"]
 
 
 def serves(daemon):
@@ -156,7 +156,7 @@ class Pair:
         self.end(fault)
         if changes or serves(self.daemons[self.standby]):
             self.primary, self.standby = self.standby, self.primary
-        self.ledger.look()
+        self.ledger.read_new_lines()
         return (self.ledgers.longest_wait if fault in WAITS else self.ledgers.longest_gap)([self.ledger], begin, end)
 
     def begin(self, fault):
@@ -189,7 +189,7 @@ class Pair:
             self.daemons[self.primary].process.send_signal(signal.SIGCONT)
         elif fault in CUTS:
             for place in "ab":
-                self.network.mend(place)
+                self.network.restore(place)
 
     def check(self):
         """Ends the trainer; every answered push is in the model once."""

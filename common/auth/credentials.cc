@@ -15,17 +15,17 @@ constexpr uint64_t kTokenFileBytesMax = 64u << 10;
 using Getter = std::function<const char*(const char*)>;
 
 /// A value and where it was given.
-struct Said {
+struct SourcedValue {
   std::string source, text;
 };
 
 /// The flag, else the environment variable; an empty variable counts as unset.
-std::optional<Said> said(const std::string& flag, const std::optional<std::string>& value,
-                         const char* variable, const Getter& environment) {
-  if (value) return Said{flag, *value};
+std::optional<SourcedValue> lookUp(const std::string& flag, const std::optional<std::string>& value,
+                                   const char* variable, const Getter& environment) {
+  if (value) return SourcedValue{flag, *value};
   const char* text = environment(variable);
   if (text == nullptr || *text == '\0') return {};
-  return Said{variable, text};
+  return SourcedValue{variable, text};
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -43,7 +43,7 @@ Result<std::string> checkToken(const std::string& source, std::string_view token
                                                " visible characters; `psd token new` creates one"};
 }
 
-Result<std::string> readTokenFile(const Said& file) {
+Result<std::string> readTokenFile(const SourcedValue& file) {
   const auto failed = [&](const std::string& why) {
     return Error{ErrorCode::invalidArgument, file.source + ": " + why};
   };
@@ -64,7 +64,7 @@ Result<std::string> readToken(const CredentialFlags& flags, const Getter& enviro
     if (!flags.tokenFile) return checkToken("token", *flags.token);
     return Error{ErrorCode::invalidArgument, "token and token_file are both given; give only one"};
   }
-  if (const auto file = said(flags.tokenFileFlag, flags.tokenFile, "PSD_TOKEN_FILE", environment)) {
+  if (const auto file = lookUp(flags.tokenFileFlag, flags.tokenFile, "PSD_TOKEN_FILE", environment)) {
     return readTokenFile(*file);
   }
   const char* token = environment("PSD_TOKEN");
@@ -77,7 +77,7 @@ Result<Credentials> readCredentials(const CredentialFlags& flags, const Getter& 
   Credentials credentials;
   PSD_ASSIGN_OR_RETURN(credentials.token, readToken(flags, environment));
   const auto file = [&](const char* flag, const std::optional<std::string>& value, const char* variable) {
-    const auto found = said(flag, value, variable, environment);
+    const auto found = lookUp(flag, value, variable, environment);
     return found ? found->text : std::string();
   };
   credentials.tls.ca = file("--tls-ca", flags.tlsCa, "PSD_TLS_CA");

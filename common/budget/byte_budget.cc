@@ -31,10 +31,10 @@ kj::Promise<ByteBudget::Lease> ByteBudget::take(uint64_t bytes) {
     waiting_++;
   }
   serve();  // for bytes that were returned before this waiter was counted
-  return pair.promise.attach(kj::defer([self = shared_from_this(), turn] { self->forget(turn); }));
+  return pair.promise.attach(kj::defer([self = shared_from_this(), turn] { self->cancel(turn); }));
 }
 
-void ByteBudget::forget(uint64_t turn) {
+void ByteBudget::cancel(uint64_t turn) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(waiters_.begin(), waiters_.end(),
@@ -51,7 +51,7 @@ void ByteBudget::setBytesMax(uint64_t bytes) {
   if (waiting() > 0) serve();
 }
 
-void ByteBudget::giveBack(uint64_t bytes) {
+void ByteBudget::release(uint64_t bytes) {
   used_.fetch_sub(bytes);
   if (waiting() > 0) serve();
 }

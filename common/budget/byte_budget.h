@@ -28,7 +28,7 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
       return *this;
     }
     ~Lease() {
-      if (budget_) budget_->giveBack(bytes_);
+      if (budget_) budget_->release(bytes_);
     }
 
    private:
@@ -63,11 +63,11 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
 
   explicit ByteBudget(uint64_t bytesMax) : bytesMax_(bytesMax) {}
   bool takeNow(uint64_t bytes);
-  void giveBack(uint64_t bytes);
+  void release(uint64_t bytes);
   /// Assigns the available bytes to the waiters, in order.
   void serve();
   /// Drops the waiter of `turn`, if it still waits, so that it does not block others.
-  void forget(uint64_t turn);
+  void cancel(uint64_t turn);
 
   std::atomic<uint64_t> bytesMax_;
   std::atomic<uint64_t> used_{0};

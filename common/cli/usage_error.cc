@@ -27,7 +27,7 @@ void collect(const CLI::App& command, std::vector<const CLI::App*>& commands) {
   for (const CLI::App* below : command.get_subcommands({})) collect(*below, commands);
 }
 
-std::string goesWith(const CLI::App& app, const std::string& option, const CLI::App& command) {
+std::string optionOf(const CLI::App& app, const std::string& option, const CLI::App& command) {
   return option + ": is an option of '" + nameOf(app, command) + "', not of '" + nameOf(app, chosenOf(app)) +
          "'";
 }
@@ -50,7 +50,7 @@ std::string wrongOption(const std::string& word, const CLI::App& app, const std:
   collect(app, commands);
   for (const CLI::App* other : commands) {
     if (other == &chosen || other->get_option_no_throw(name) == nullptr) continue;
-    return goesWith(app, name, *other);
+    return optionOf(app, name, *other);
   }
   std::vector<std::string> names;
   for (const CLI::Option* option : chosen.get_options()) {
@@ -121,7 +121,7 @@ Status checkOptionsPlaced(const CLI::App& app) {
     if (option->count() == 0) continue;
     const std::string name = option->get_name();
     if (chosen.get_option_no_throw(name) == nullptr) {
-      return {ErrorCode::invalidArgument, goesWith(app, name, app)};
+      return {ErrorCode::invalidArgument, optionOf(app, name, app)};
     }
     return {ErrorCode::invalidArgument, belongsAfter(app, name)};
   }

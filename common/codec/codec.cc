@@ -43,8 +43,10 @@ void Codec::addDecoded(Bytes bytes, std::span<float> to, float factor) const {
 }
 
 void Codec::settle(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, -1); }
-void Codec::takeBack(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, 1); }
-void Codec::undoTakeBack(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, -1); }
+void Codec::restoreResidual(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, 1); }
+void Codec::undoRestoreResidual(Bytes bytes, CodecMemory memory) const {
+  addDecoded(bytes, memory.residual, -1);
+}
 
 Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec) {
   const size_t colon = spec.find(':');

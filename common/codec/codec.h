@@ -76,9 +76,9 @@ class Codec {
   /// residual -= the decoded bytes, or the codec's equivalent.
   virtual void settle(Bytes bytes, CodecMemory memory) const;
   /// residual += the decoded bytes, after their push failed.
-  void takeBack(Bytes bytes, CodecMemory memory) const;
-  /// residual -= the decoded bytes, reverting takeBack(): the push arrived after all.
-  void undoTakeBack(Bytes bytes, CodecMemory memory) const;
+  void restoreResidual(Bytes bytes, CodecMemory memory) const;
+  /// residual -= the decoded bytes, reverting restoreResidual(): the push arrived after all.
+  void undoRestoreResidual(Bytes bytes, CodecMemory memory) const;
 
  private:
   friend Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec);

@@ -10,7 +10,7 @@ namespace psd {
 /// Adds the decoded bytes to `values`. Daemon and trainers share this function, so that both have
 /// bit-identical results.
 inline void addDelta(const Codec& codec, Codec::Bytes bytes, std::span<float> values) {
-  codec.takeBack(bytes, {.residual = values, .velocity = {}});
+  codec.restoreResidual(bytes, {.residual = values, .velocity = {}});
 }
 
 }  // namespace psd

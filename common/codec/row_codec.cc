@@ -7,7 +7,9 @@ namespace psd {
 namespace {
 
 /// Whether values take the same bytes separately as together, so that they share nothing.
-bool writesEachByItself(const Codec& codec) { return codec.encodedBytes(2) == 2 * codec.encodedBytes(1); }
+bool encodesValuesSeparately(const Codec& codec) {
+  return codec.encodedBytes(2) == 2 * codec.encodedBytes(1);
+}
 
 uint64_t valuesOf(std::span<const RowBlock> blocks) {
   uint64_t values = 0;
@@ -37,7 +39,7 @@ Status eachRow(const Codec& codec, std::span<const RowBlock> blocks, const Visit
 }  // namespace
 
 uint64_t encodedRowBytes(const Codec& codec, std::span<const RowBlock> blocks) {
-  if (writesEachByItself(codec)) return codec.encodedBytes(valuesOf(blocks));
+  if (encodesValuesSeparately(codec)) return codec.encodedBytes(valuesOf(blocks));
   uint64_t bytes = 0;
   for (const RowBlock& block : blocks) bytes += block.rows * stepOf(codec, block.dim);
   return bytes;
@@ -45,7 +47,7 @@ uint64_t encodedRowBytes(const Codec& codec, std::span<const RowBlock> blocks) {
 
 Status encodeRows(const Codec& codec, std::span<const RowBlock> blocks, std::span<const float> values,
                   std::byte* out) {
-  if (writesEachByItself(codec)) return codec.encode(values, 0, out);
+  if (encodesValuesSeparately(codec)) return codec.encode(values, 0, out);
   return eachRow(codec, blocks, [&](uint32_t dim, uint64_t value, uint64_t byte) {
     const uint64_t bytes = codec.encodedBytes(dim);
     std::memset(out + byte + bytes, 0, stepOf(codec, dim) - bytes);
@@ -54,7 +56,7 @@ Status encodeRows(const Codec& codec, std::span<const RowBlock> blocks, std::spa
 }
 
 Status checkRowBytes(const Codec& codec, std::span<const RowBlock> blocks, Codec::Bytes bytes) {
-  if (writesEachByItself(codec)) return codec.check(bytes, valuesOf(blocks));
+  if (encodesValuesSeparately(codec)) return codec.check(bytes, valuesOf(blocks));
   const uint64_t expected = encodedRowBytes(codec, blocks);
   if (bytes.size() != expected) {
     return {ErrorCode::badSlice, std::string(codec.name()) + ": " + std::to_string(bytes.size()) +
@@ -67,7 +69,7 @@ Status checkRowBytes(const Codec& codec, std::span<const RowBlock> blocks, Codec
 
 void decodeRows(const Codec& codec, std::span<const RowBlock> blocks, Codec::Bytes bytes,
                 std::span<float> out) {
-  if (writesEachByItself(codec)) return codec.decode(bytes, out.size(), 0, out);
+  if (encodesValuesSeparately(codec)) return codec.decode(bytes, out.size(), 0, out);
   static_cast<void>(eachRow(codec, blocks, [&](uint32_t dim, uint64_t value, uint64_t byte) {
     codec.decode(bytes.subspan(byte, codec.encodedBytes(dim)), dim, 0, out.subspan(value, dim));
     return Status();

@@ -96,7 +96,7 @@ void HttpListener::admit(kj::Own<kj::AsyncIoStream> stream, bool tls) {
     peer.where = peerOf(*fd);
     peer.user = userOf(*fd);
   }
-  auto served = tls ? meet(kj::mv(stream), std::move(peer)) : serve(kj::mv(stream), std::move(peer));
+  auto served = tls ? serveTls(kj::mv(stream), std::move(peer)) : serve(kj::mv(stream), std::move(peer));
   connections_.add(served.attach(kj::defer([this] { options_.counted(--open_); })));
 }
 
@@ -104,7 +104,7 @@ kj::Promise<void> HttpListener::serve(kj::Own<kj::AsyncIoStream> stream, HttpPee
   return server_.listenHttp(kj::heap<HttpStream>(kj::mv(stream), std::move(peer)));
 }
 
-kj::Promise<void> HttpListener::meet(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer) {
+kj::Promise<void> HttpListener::serveTls(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer) {
   // A reload may have removed the key; the address stays.
   auto context = options_.tls();
   if (context == nullptr) {

@@ -49,7 +49,7 @@ class HttpListener final : private kj::TaskSet::ErrorHandler, private kj::HttpSe
   void admit(kj::Own<kj::AsyncIoStream> stream, bool tls);
   kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
   /// Performs the TLS handshake within the timeout, then serves.
-  kj::Promise<void> meet(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
+  kj::Promise<void> serveTls(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
   void taskFailed(kj::Exception&& exception) override;
   /// Handles requests that kj-http cannot parse, and answers that broke off.
   kj::Promise<void> handleApplicationError(kj::Exception exception,

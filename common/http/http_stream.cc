@@ -12,12 +12,12 @@ kj::Promise<size_t> HttpStream::tryRead(void* buffer, size_t minBytes, size_t ma
   auto read = below_->tryRead(buffer, minBytes, maxBytes);
   if (lineRead_) return read;
   return read.then([this, begin = static_cast<const char*>(buffer)](size_t size) {
-    look({begin, size});
+    detectVersion({begin, size});
     return size;
   });
 }
 
-void HttpStream::look(std::string_view bytes) {
+void HttpStream::detectVersion(std::string_view bytes) {
   for (const char c : bytes) {
     if (lineRead_) return;
     if (c == '\r') continue;

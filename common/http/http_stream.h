@@ -20,7 +20,7 @@ class HttpStream final : public kj::AsyncIoStream {
 
   const HttpPeer& peer() const { return peer_; }
   /// The peer speaks HTTP/1.0 and reads an answer until the connection closes.
-  bool speaksOldHttp() const { return old_; }
+  bool isHttp10() const { return old_; }
 
   /// From now on reads return the end of the stream.
   void end() { ended_ = true; }
@@ -39,7 +39,7 @@ class HttpStream final : public kj::AsyncIoStream {
   }
 
  private:
-  void look(std::string_view bytes);
+  void detectVersion(std::string_view bytes);
 
   kj::Own<kj::AsyncIoStream> below_;
   const HttpPeer peer_;

@@ -8,18 +8,18 @@ namespace psd {
 /// to an event loop.
 class LastAnswer final : public kj::HttpServerCallbacks {
  public:
-  bool shouldClose() override { return begins_; }
+  bool shouldClose() override { return closesAfter_; }
 
   /// Starts an answer with `send()`; `last`: it is the connection's last one.
   template <class Send>
   auto begin(bool last, Send send) {
-    begins_ = last;
-    KJ_DEFER(begins_ = false);
+    closesAfter_ = last;
+    KJ_DEFER(closesAfter_ = false);
     return send();
   }
 
  private:
-  bool begins_ = false;
+  bool closesAfter_ = false;
 };
 
 }  // namespace psd

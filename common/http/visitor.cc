@@ -40,7 +40,7 @@ class Visitor::Answering final : public Response {
 kj::Promise<void> Visitor::request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
                                    kj::AsyncInputStream& body, Response& response) {
   if (stream_.ended()) return KJ_EXCEPTION(DISCONNECTED, "a request after the connection's last one");
-  bool last = stream_.speaksOldHttp();
+  bool last = stream_.isHttp10();
   KJ_IF_MAYBE (value, headers.get(kj::HttpHeaderId::CONNECTION)) {
     last = last || listsWord({value->begin(), value->size()}, "close");
   }

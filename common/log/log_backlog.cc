@@ -5,7 +5,7 @@
 namespace psd {
 namespace {
 
-size_t roomFor(spdlog::level::level_enum level) {
+size_t capacityFor(spdlog::level::level_enum level) {
   if (level >= spdlog::level::err) return LogBacklog::kBytesMax;
   if (level == spdlog::level::warn) return LogBacklog::kBytesMax / 4 * 3;
   return LogBacklog::kBytesMax / 2;
@@ -14,7 +14,7 @@ size_t roomFor(spdlog::level::level_enum level) {
 }  // namespace
 
 bool LogBacklog::push(spdlog::level::level_enum level, std::string line) {
-  if (queued_ + taken_ + line.size() > roomFor(level)) {
+  if (queued_ + taken_ + line.size() > capacityFor(level)) {
     dropped_++;
     return false;
   }

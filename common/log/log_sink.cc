@@ -26,8 +26,8 @@ namespace level = spdlog::level;
 using Clock = LogLimit::Clock;
 
 constexpr size_t kBatchBytes = 64 << 10;
-constexpr std::chrono::seconds kTurn{5};            // for the thread to be scheduled on a busy machine
-constexpr std::chrono::milliseconds kLookAgain{5};  // interval at which `inTargetSince` is checked
+constexpr std::chrono::seconds kScheduleWaitMax{5};    // for the thread to be scheduled on a busy machine
+constexpr std::chrono::milliseconds kPollInterval{5};  // interval at which `inTargetSince` is checked
 
 /// The severity of syslog(3).
 char priorityOf(level::level_enum severity) {
@@ -66,7 +66,7 @@ struct LogSink::Shared {
   void push(level::level_enum severity, std::string line);
   /// Waits for `condition`, and returns whether it holds. Gives up after the thread has been in one call of
   /// the target for `most`. While it is not in a call, because the machine is too busy to run it, gives up
-  /// after kTurn.
+  /// after kScheduleWaitMax.
   bool await(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
              const std::function<bool()>& condition);
 
@@ -91,11 +91,11 @@ struct LogSink::Shared {
 bool LogSink::Shared::await(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds most,
                             const std::function<bool()>& condition) {
   const Clock::time_point start = Clock::now(),
-                          last = start + std::max<std::chrono::milliseconds>(most, kTurn);
+                          last = start + std::max<std::chrono::milliseconds>(most, kScheduleWaitMax);
   while (!condition()) {
     const Clock::time_point until = inTargetSince ? std::min(start, *inTargetSince) + most : last;
     if (Clock::now() >= until) return false;
-    done.wait_until(lock, std::min(until, Clock::now() + kLookAgain));
+    done.wait_until(lock, std::min(until, Clock::now() + kPollInterval));
   }
   return true;
 }

@@ -26,14 +26,14 @@ Error systemError(const std::string& path, const char* what) {
 }
 
 /// Whether the error means that the path does not exist, as opposed to an unknown state.
-bool saysMissing(int error) { return error == ENOENT || error == ENOTDIR; }
+bool isMissing(int error) { return error == ENOENT || error == ENOTDIR; }
 
 /// Whether a path refers to an open file.
-Result<bool> standsFor(const std::string& path, int fd) {
+Result<bool> refersTo(const std::string& path, int fd) {
   struct stat named {
   }, opened{};
   if (::stat(path.c_str(), &named) != 0) {
-    if (saysMissing(errno)) return false;
+    if (isMissing(errno)) return false;
     return systemError(path, "cannot stat");
   }
   if (::fstat(fd, &opened) != 0) return systemError(path, "cannot stat the open file");
@@ -42,7 +42,7 @@ Result<bool> standsFor(const std::string& path, int fd) {
 
 /// Copies permissions to a file that only its owner can access, without the group's if this process cannot
 /// set the group: another group would get them.
-void takePermissions(int fd, const struct stat& from) {
+void copyPermissions(int fd, const struct stat& from) {
   mode_t mode = from.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
   const bool taken =
       ::fchown(fd, from.st_uid, from.st_gid) == 0 || ::fchown(fd, static_cast<uid_t>(-1), from.st_gid) == 0;
@@ -73,7 +73,7 @@ class PosixWritableFile final : public WritableFile {
     return ::close(fd) == 0 ? Status() : Status(systemError(path_, "cannot close"));
   }
   Status inPlace() const override {
-    PSD_ASSIGN_OR_RETURN(const bool there, standsFor(path_, fd_));
+    PSD_ASSIGN_OR_RETURN(const bool there, refersTo(path_, fd_));
     if (there) return {};
     return {ErrorCode::io, quotedPath(path_) + ": no longer exists"};
   }
@@ -154,7 +154,7 @@ class PosixFileLock final : public FileLock {
     if (folder_ >= 0) ::close(folder_);
   }
   bool inPlace() const override {
-    const auto there = standsFor(path_, fd_);
+    const auto there = refersTo(path_, fd_);
     return !there.ok() || *there;
   }
 
@@ -177,7 +177,7 @@ class PosixEnv final : public Env {
     ::unlink(path.c_str());  // left by a process that died during a write
     int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
     if (fd < 0) return systemError(path, "cannot create");
-    takePermissions(fd, info);
+    copyPermissions(fd, info);
     return std::unique_ptr<WritableFile>(new PosixWritableFile(path, fd));
   }
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
@@ -234,7 +234,7 @@ class PosixEnv final : public Env {
   }
   Result<bool> exists(const std::string& path) override {
     if (::access(path.c_str(), F_OK) == 0) return true;
-    if (saysMissing(errno)) return false;
+    if (isMissing(errno)) return false;
     return systemError(path, "cannot stat");
   }
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {

@@ -13,7 +13,7 @@
 namespace psd {
 namespace {
 
-constexpr time_t kTellSecondsMost = 1;
+constexpr time_t kSendSecondsMax = 1;
 
 Error unusable(std::string_view name, const std::string& why) {
   return {ErrorCode::io, "'" + printable(name) + "' " + why};
@@ -34,7 +34,7 @@ Result<NotifySocket> NotifySocket::open(std::string_view name) {
   std::memcpy(address.sun_path, name.data(), name.size());
   if (name[0] == '@') address.sun_path[0] = 0;
   OwnFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const timeval most{.tv_sec = kTellSecondsMost, .tv_usec = 0};
+  const timeval most{.tv_sec = kSendSecondsMax, .tv_usec = 0};
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
   if (fd.get() < 0 || setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) != 0 ||
       connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {

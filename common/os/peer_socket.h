@@ -43,7 +43,7 @@ inline std::optional<uid_t> userOf(int fd) {
 }
 
 /// Bytes written to a socket and not acknowledged by the peer's system.
-inline uint64_t bytesNotTaken(int fd) {
+inline uint64_t unacknowledgedBytes(int fd) {
   int bytes = 0;
   return ioctl(fd, TIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
 }

@@ -159,7 +159,7 @@ std::optional<FileIdentity> fileAt(const std::string& path) {
 }
 
 /// What is at the path if it is not a socket; empty otherwise.
-std::string otherThan(const sockaddr_un& name) {
+std::string nonSocketAt(const sockaddr_un& name) {
   struct stat info {};
   if (lstat(name.sun_path, &info) != 0 || S_ISSOCK(info.st_mode)) return "";
   return S_ISDIR(info.st_mode) ? "a folder" : S_ISLNK(info.st_mode) ? "a symbolic link" : "a file";
@@ -183,7 +183,7 @@ Result<ListenSockets> listenOn(const Address& address) {
     auto* generic = reinterpret_cast<sockaddr*>(&name);
     int fd = listenSocket(AF_UNIX, generic, sizeof name, false);
     if (fd < 0 && errno == EADDRINUSE) {
-      if (const std::string other = otherThan(name); !other.empty()) {
+      if (const std::string other = nonSocketAt(name); !other.empty()) {
         return Error{ErrorCode::io, address.toString() + ": cannot listen: there is " + other +
                                         " that is not a socket; remove it or choose another path"};
       }
@@ -227,7 +227,7 @@ Result<AcceptedSocket> acceptFrom(int listening) {
   return accepted;
 }
 
-void endWhenVanished(int fd, milliseconds silence) {
+void enableKeepAlive(int fd, milliseconds silence) {
   constexpr int kProbes = 2;
   constexpr int64_t kSecondsMax = 32'767;  // the system's limit
   const auto quarter = std::chrono::ceil<std::chrono::seconds>(silence / 4).count();
@@ -238,12 +238,12 @@ void endWhenVanished(int fd, milliseconds silence) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
 }
 
-bool hasHungUp(int fd) {
+bool hasDisconnected(int fd) {
   pollfd look{fd, POLLRDHUP, 0};
   return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-uint64_t bytesToRead(int fd) {
+uint64_t unreadBytes(int fd) {
   int bytes = 0;
   return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
 }

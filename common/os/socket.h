@@ -82,11 +82,11 @@ Result<AcceptedSocket> acceptFrom(int listening);
 
 /// Makes the system end a connection whose peer machine has been unreachable for about `silence`. The end of
 /// a Unix socket's peer is noticed at once.
-void endWhenVanished(int fd, std::chrono::milliseconds silence);
+void enableKeepAlive(int fd, std::chrono::milliseconds silence);
 /// Whether the peer has closed its side, or the connection has failed, even if unread bytes remain.
-bool hasHungUp(int fd);
+bool hasDisconnected(int fd);
 /// Received bytes that have not been read.
-uint64_t bytesToRead(int fd);
+uint64_t unreadBytes(int fd);
 
 /// Connects, trying each resolved address with its share of `timeout`. Returns a non-blocking socket.
 /// ErrorCode::unavailable if nothing listens, deadlineExceeded after `timeout`. Blocks; name resolution may

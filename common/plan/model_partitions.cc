@@ -16,7 +16,7 @@ namespace psd {
 namespace {
 
 /// Fraction of an even share by which a cut may move to fall between two tensors.
-constexpr uint64_t kNearEnough = 20;  // 1 / 20 of the share
+constexpr uint64_t kMaxShiftDivisor = 20;  // 1 / 20 of the share
 
 /// Rows [begin, end) of a tensor, in its first dimension; the whole tensor if it is not cut.
 struct TensorPart {
@@ -41,7 +41,7 @@ class Cuts {
  public:
   /// Cuts go between two tensors if the distance is at most a fraction of an even share for `daemons`.
   Cuts(const ModelSpec& model, uint32_t daemons)
-      : model_(model), layout_(model), nearEnough_(total() / daemons / kNearEnough) {}
+      : model_(model), layout_(model), maxShift_(total() / daemons / kMaxShiftDivisor) {}
 
   uint64_t total() const { return layout_.totalElements(); }
 
@@ -50,7 +50,7 @@ class Cuts {
     const Tensor tensor = at(ideal);
     const uint64_t boundary =
         distance(tensor.begin, ideal) <= distance(tensor.end, ideal) ? tensor.begin : tensor.end;
-    return distance(boundary, ideal) <= nearEnough_
+    return distance(boundary, ideal) <= maxShift_
                ? boundary
                : tensor.cut((ideal - tensor.begin + tensor.step / 2) / tensor.step);
   }
@@ -85,7 +85,7 @@ class Cuts {
 
   const ModelSpec& model_;
   const ModelLayout layout_;
-  const uint64_t nearEnough_;
+  const uint64_t maxShift_;
 };
 
 /// Where each partition ends. Without tables, each partition holds part of a tensor if possible.
@@ -159,11 +159,11 @@ Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
     whole.back().name = part->tensor;
     return {};
   }
-  const bool goesOn =
+  const bool continues =
       !whole.empty() && whole.back().name == part->tensor && !whole.back().shape.empty() &&
       whole.back().shape.front() == part->begin &&
       std::ranges::equal(std::span(whole.back().shape).subspan(1), std::span(tensor.shape).subspan(1));
-  if (!goesOn) {
+  if (!continues) {
     return mismatch(
         fmt::format("'{}' does not continue where the previous partition ends", printable(tensor.name)));
   }

@@ -29,7 +29,7 @@ std::string shown(const std::string& line) {
 
 }  // namespace
 
-Status checkSameRules(const RulesOf& one, const RulesOf& other) {
+Status checkSameRules(const NamedRules& one, const NamedRules& other) {
   if (one.text == other.text) return {};
   const auto [first, second] = firstDifference(one.text, other.text);
   return {

@@ -27,7 +27,7 @@ void cut(const GroupRun& run, uint64_t count, std::vector<ShardRange>& shards) {
 }
 
 /// The number of shards of each run: one, and the rest one by one to the run with the largest shards.
-std::vector<uint64_t> shareOut(std::span<const GroupRun> runs, uint32_t shardCount) {
+std::vector<uint64_t> distributeShards(std::span<const GroupRun> runs, uint32_t shardCount) {
   struct Claim {
     uint64_t grains, shards;
     size_t run;
@@ -58,7 +58,7 @@ ShardPlan ShardPlan::make(uint64_t totalElements, uint32_t shardCount) {
 }
 
 ShardPlan ShardPlan::make(std::span<const GroupRun> runs, uint32_t shardCount) {
-  const std::vector<uint64_t> shares = shareOut(runs, shardCount);
+  const std::vector<uint64_t> shares = distributeShards(runs, shardCount);
   ShardPlan plan;
   for (size_t i = 0; i < runs.size(); i++) cut(runs[i], shares[i], plan.shards);
   return plan;

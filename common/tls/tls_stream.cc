@@ -107,7 +107,7 @@ kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::accept(kj::Own<kj::AsyncIoStr
   auto stream = kj::heap<TlsStream>(kj::mv(below), std::move(context));
   stream->openSsl_.SSL_set_accept_state(stream->ssl_);
   TlsStream& self = *stream;
-  return self.shakeHands(kj::mv(stream));
+  return self.handshake(kj::mv(stream));
 }
 
 kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::connect(kj::Own<kj::AsyncIoStream> below,
@@ -125,10 +125,10 @@ kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::connect(kj::Own<kj::AsyncIoSt
     std::string name = host;
     openSsl.SSL_ctrl(self.ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data());
   }
-  return self.shakeHands(kj::mv(stream));
+  return self.handshake(kj::mv(stream));
 }
 
-kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::shakeHands(kj::Own<TlsStream> self) {
+kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::handshake(kj::Own<TlsStream> self) {
   using Answer = Result<kj::Own<TlsStream>>;
   openSsl_.ERR_clear_error();
   const int done = openSsl_.SSL_do_handshake(ssl_);
@@ -138,7 +138,7 @@ kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::shakeHands(kj::Own<TlsStream>
     if (error == SSL_ERROR_NONE) return Answer(kj::mv(self));
     return fill().then([this, self = kj::mv(self)](bool more) mutable -> kj::Promise<Answer> {
       if (!more) return Answer(ErrorCode::unavailable, "the peer disconnected during the TLS handshake");
-      return shakeHands(kj::mv(self));
+      return handshake(kj::mv(self));
     });
   });
 }
@@ -303,7 +303,7 @@ void TlsStream::shutdownWrite() {
   // The close notification is short and is sent if the socket accepts it at once; the end of the lower stream
   // means the same.
   if (sending_.size() > 0 || out_.size() == 0) return below_->shutdownWrite();
-  farewell_ = flush().then([this] { below_->shutdownWrite(); }).eagerlyEvaluate([](kj::Exception&&) {});
+  closeNotify_ = flush().then([this] { below_->shutdownWrite(); }).eagerlyEvaluate([](kj::Exception&&) {});
 }
 
 }  // namespace psd

@@ -51,7 +51,7 @@ class TlsStream final : public kj::AsyncIoStream {
   };
   struct Bio;  // callbacks for OpenSSL's I/O
 
-  kj::Promise<Result<kj::Own<TlsStream>>> shakeHands(kj::Own<TlsStream> self);
+  kj::Promise<Result<kj::Own<TlsStream>>> handshake(kj::Own<TlsStream> self);
   kj::Promise<Result<kj::Own<TlsStream>>> refuse(kj::Own<TlsStream> self);
   kj::Promise<size_t> readOn(kj::byte* buffer, size_t minBytes, size_t maxBytes, size_t done);
   kj::Promise<void> writeOn(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces, size_t offset);
@@ -73,7 +73,7 @@ class TlsStream final : public kj::AsyncIoStream {
   size_t smallFills_ = 0, smallFlushes_ = 0;  // consecutive
   bool ended_ = false;                        // the peer has ended its direction
   bool shutDown_ = false;                     // this end has ended its direction
-  kj::Promise<void> farewell_ = kj::READY_NOW;
+  kj::Promise<void> closeNotify_ = kj::READY_NOW;
 };
 
 }  // namespace psd

@@ -26,7 +26,7 @@ struct AveragingMember {
 };
 
 /// The longest host that an AveragingMember may have.
-inline constexpr size_t kGroupHostBytesMax = 255;
+inline constexpr size_t kAveragingHostBytesMax = 255;
 
 /// An averaging group, as seen by one of its members. A value type.
 struct FormedGroup {

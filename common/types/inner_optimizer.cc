@@ -32,7 +32,7 @@ std::string InnerOptimizer::describe() const {
   return text;
 }
 
-bool InnerOptimizer::makesSense() const {
+bool InnerOptimizer::isValid() const {
   const auto isNumber = [](double value) { return std::isfinite(value) && value >= 0; };
   const auto isShare = [](double value) { return value >= 0 && value < 1; };
   return isNumber(rate) && isNumber(weightDecay) && isShare(momentum) && (!nesterov || momentum > 0) &&

@@ -29,7 +29,7 @@ struct InnerOptimizer {
   /// "adamw lr=0.001 weight_decay=0.1, cosine warmup_steps=100 total_steps=20000"
   std::string describe() const;
   /// Whether every number is in its range.
-  bool makesSense() const;
+  bool isValid() const;
 };
 
 /// "sgd", "adam", "adamw".

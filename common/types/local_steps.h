@@ -23,16 +23,17 @@ struct LocalSteps {
   /// of each slot; slot k (from 0) belongs to fragment k % fragments and ends with step slotEnd(k) of the
   /// run.
   uint32_t fragments = 1;
-  bool ofGroups = false;  ///< each fragment is a parameter group of the daemon's configuration, not planned
-  uint32_t delay = 0;     ///< steps taken while a push is in flight; below the steps of any slot
-  double blend = 0;  ///< share of the trainer's own parameters in those that it continues from after a push
+  bool fragmentPerGroup =
+      false;           ///< each fragment is a parameter group of the daemon's configuration, not planned
+  uint32_t delay = 0;  ///< steps taken while a push is in flight; below the steps of any slot
+  double blend = 0;    ///< share of the trainer's own parameters in those that it continues from after a push
   std::string deltas = {};  ///< codec of pulled differences; empty: pulls are not differences
 
-  uint32_t arrivals = 1;  ///< updates per round: more than 1 where each push is an update
+  uint32_t updatesPerRound = 1;  ///< updates per round: more than 1 where each push is an update
 
   /// Steps of the run, counted as those of one learner, that version v of the parameters contains.
   uint64_t stepsBefore(uint64_t version) const {
-    return version / arrivals * period + version % arrivals * period / arrivals;
+    return version / updatesPerRound * period + version % updatesPerRound * period / updatesPerRound;
   }
   /// Whether pushes cover fragments, or steps continue while a push is in flight.
   bool streams() const { return fragments > 1 || delay > 0; }

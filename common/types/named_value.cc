@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-bool mayNameReported(std::string_view name) {
+bool isValidReportName(std::string_view name) {
   if (name.empty() || name.size() > kReportedNameBytesMax) return false;
   for (const char c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 &&
@@ -22,15 +22,15 @@ bool mayNameReported(std::string_view name) {
 
 }  // namespace
 
-Status checkReported(std::span<const NamedValue> values) {
-  if (values.size() > kReportedNamesMax) {
-    return {ErrorCode::invalidArgument, "a report has at most " + std::to_string(kReportedNamesMax) +
+Status validateReport(std::span<const NamedValue> values) {
+  if (values.size() > kReportedValuesMax) {
+    return {ErrorCode::invalidArgument, "a report has at most " + std::to_string(kReportedValuesMax) +
                                             " values, not " + std::to_string(values.size())};
   }
   std::set<std::string_view> names;
   for (const NamedValue& each : values) {
     const std::string shown = printable(each.name, kReportedNameBytesMax);
-    if (!mayNameReported(each.name)) {
+    if (!isValidReportName(each.name)) {
       return {ErrorCode::invalidArgument,
               "'" + shown + "' is not a valid name in a report: a name has 1 to " +
                   std::to_string(kReportedNameBytesMax) + " letters, digits, or . _ - /"};

@@ -13,10 +13,10 @@ struct NamedValue {
   double value = 0;  ///< may be infinite or NaN
 };
 
-inline constexpr size_t kReportedNamesMax = 16;      ///< per trainer
+inline constexpr size_t kReportedValuesMax = 16;     ///< per trainer
 inline constexpr size_t kReportedNameBytesMax = 64;  ///< of letters, digits, and . _ - /
 
 /// Whether a trainer may report these values; the Error names the one that it may not.
-Status checkReported(std::span<const NamedValue> values);
+Status validateReport(std::span<const NamedValue> values);
 
 }  // namespace psd

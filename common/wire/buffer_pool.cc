@@ -47,7 +47,7 @@ BufferPool::Buffer& BufferPool::Buffer::operator=(Buffer&& other) noexcept {
 }
 
 BufferPool::Buffer::~Buffer() {
-  if (data_ != nullptr) pool_->giveBack(data_, capacity_);
+  if (data_ != nullptr) pool_->returnBuffer(data_, capacity_);
 }
 
 std::shared_ptr<BufferPool> BufferPool::make(size_t heldBytesMax) {
@@ -83,7 +83,7 @@ size_t BufferPool::memoryOf(size_t bytes) {
   return capacity >= kHugePageBytes ? capacity : bytes;
 }
 
-void BufferPool::giveBack(std::byte* data, size_t capacity) {
+void BufferPool::returnBuffer(std::byte* data, size_t capacity) {
   if (heldBytes_ + capacity > heldBytesMax_) {
     release(data, capacity);
     return;

@@ -42,7 +42,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
  private:
   explicit BufferPool(size_t heldBytesMax) : heldBytesMax_(heldBytesMax) {}
-  void giveBack(std::byte* data, size_t capacity);
+  void returnBuffer(std::byte* data, size_t capacity);
 
   size_t heldBytesMax_;
   size_t heldBytes_ = 0;

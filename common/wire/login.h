@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
-#include "common/types/daemon_places.h"
+#include "common/types/daemon_addresses.h"
 #include "common/types/model_spec.h"
 #include "common/wire/convert.h"
 
@@ -27,7 +27,8 @@ inline void writeLogin(std::string_view program, const std::string& token,
 inline constexpr const char* kRevoked = "revoked: ";
 
 /// Why the daemon at `server` granted no capability: the role that it requires, and the caller's role.
-inline Error mayNot(const std::string& server, std::string_view needed, schema::LoginResult::Reader answer) {
+inline Error forbiddenError(const std::string& server, std::string_view needed,
+                            schema::LoginResult::Reader answer) {
   return {ErrorCode::forbidden,
           fmt::format("{}: this requires role {}; '{}' has role {}", server, needed,
                       printable(textIn(answer.getCaller()), 80), printable(textIn(answer.getRole()), 20))};
@@ -35,9 +36,9 @@ inline Error mayNot(const std::string& server, std::string_view needed, schema::
 
 /// The addresses of daemons, by partition, in an answer of the daemon at `server`.
 /// ErrorCode::protocolMismatch if they exceed the limits.
-inline Result<DaemonPlaces> readPlaces(const std::string& server,
-                                       capnp::List<capnp::List<capnp::Text>>::Reader in) {
-  DaemonPlaces daemons;
+inline Result<DaemonAddresses> readDaemonAddresses(const std::string& server,
+                                                   capnp::List<capnp::List<capnp::Text>>::Reader in) {
+  DaemonAddresses daemons;
   for (const auto addresses : in) {
     if (daemons.size() == kPartitionsMax || addresses.size() > kDaemonAddressesMax) {
       return Error{ErrorCode::protocolMismatch,
@@ -49,8 +50,9 @@ inline Result<DaemonPlaces> readPlaces(const std::string& server,
   return daemons;
 }
 
-/// Writes the list that readPlaces() reads.
-inline void writePlaces(const DaemonPlaces& daemons, capnp::List<capnp::List<capnp::Text>>::Builder out) {
+/// Writes the list that readDaemonAddresses() reads.
+inline void writeDaemonAddresses(const DaemonAddresses& daemons,
+                                 capnp::List<capnp::List<capnp::Text>>::Builder out) {
   for (kj::uint i = 0; i < out.size(); i++) {
     auto list = out.init(i, static_cast<kj::uint>(daemons[i].size()));
     for (kj::uint k = 0; k < list.size(); k++) list.set(k, daemons[i][k].c_str());
@@ -59,8 +61,8 @@ inline void writePlaces(const DaemonPlaces& daemons, capnp::List<capnp::List<cap
 
 /// The addresses of each daemon that serves the model together with the one at `server`, by partition; empty
 /// if that one serves the whole model.
-inline Result<DaemonPlaces> readDaemons(const std::string& server, schema::LoginResult::Reader answer) {
-  return readPlaces(server, answer.getDaemons());
+inline Result<DaemonAddresses> readDaemons(const std::string& server, schema::LoginResult::Reader answer) {
+  return readDaemonAddresses(server, answer.getDaemons());
 }
 
 }  // namespace psd::wire

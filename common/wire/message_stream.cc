@@ -80,7 +80,7 @@ MessageStream::MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPo
       options_(std::move(options)),
       writer_(stream, options_.descriptors, timer, kj::systemPreciseMonotonicClock(),
               [this] { ended_ = true; }),
-      ahead_(kj::heapArray<std::byte>(kReadAheadBytes)) {}
+      readAhead_(kj::heapArray<std::byte>(kReadAheadBytes)) {}
 
 void MessageStream::refuse(kj::StringPtr reason) {
   if (options_.onRefused) options_.onRefused(reason);
@@ -88,9 +88,9 @@ void MessageStream::refuse(kj::StringPtr reason) {
 }
 
 size_t MessageStream::takeBuffered(std::byte* into, size_t bytes) {
-  size_t taken = std::min(bytes, aheadEnd_ - aheadBegin_);
-  std::memcpy(into, ahead_.begin() + aheadBegin_, taken);
-  aheadBegin_ += taken;
+  size_t taken = std::min(bytes, readAheadEnd_ - readAheadBegin_);
+  std::memcpy(into, readAhead_.begin() + readAheadBegin_, taken);
+  readAheadBegin_ += taken;
   return taken;
 }
 
@@ -99,18 +99,18 @@ kj::Promise<void> MessageStream::readInto(std::byte* into, size_t bytes) {
   into += taken;
   bytes -= taken;
   if (bytes == 0) return kj::READY_NOW;
-  bool direct = bytes >= ahead_.size();
+  bool direct = bytes >= readAhead_.size();
   // Answers must not wait for a slow operation: receiving a large message, and then processing it.
   if (direct) writer_.flush();
-  auto read = direct ? receive(into, bytes) : receive(ahead_.begin(), ahead_.size());
+  auto read = direct ? receive(into, bytes) : receive(readAhead_.begin(), readAhead_.size());
   return read.then([this, into, bytes, direct](size_t got) -> kj::Promise<void> {
     if (got == 0) {
       kj::throwFatalException(KJ_EXCEPTION(DISCONNECTED, "the connection ended within a message"));
     }
     receivedBytes_ += got;
     if (direct) return got == bytes ? kj::READY_NOW : readInto(into + got, bytes - got);
-    aheadBegin_ = 0;
-    aheadEnd_ = got;
+    readAheadBegin_ = 0;
+    readAheadEnd_ = got;
     return readInto(into, bytes);
   });
 }
@@ -130,7 +130,7 @@ kj::Promise<size_t> MessageStream::receive(std::byte* into, size_t bytes) {
 }
 
 kj::ArrayPtr<kj::AutoCloseFd> MessageStream::takeDescriptors(kj::ArrayPtr<kj::AutoCloseFd> space) {
-  const uint64_t consumed = receivedBytes_ - (aheadEnd_ - aheadBegin_);
+  const uint64_t consumed = receivedBytes_ - (readAheadEnd_ - readAheadBegin_);
   size_t taken = 0;
   for (; !received_.empty() && received_.front().end <= consumed; received_.pop_front()) {
     if (taken < space.size()) space[taken++] = kj::mv(received_.front().fd);
@@ -154,13 +154,13 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
     });
   }
   return kj::evalNow([&]() -> kj::Promise<Read> {
-           if (aheadBegin_ != aheadEnd_) return readNext(fdSpace, options);
+           if (readAheadBegin_ != readAheadEnd_) return readNext(fdSpace, options);
            // No deadline for this read: an idle connection is not an error.
-           return receive(ahead_.begin(), ahead_.size())
+           return receive(readAhead_.begin(), readAhead_.size())
                .then([this, fdSpace, options](size_t got) -> kj::Promise<Read> {
                  receivedBytes_ += got;
-                 aheadBegin_ = 0;
-                 aheadEnd_ = got;
+                 readAheadBegin_ = 0;
+                 readAheadEnd_ = got;
                  if (got > 0) return readNext(fdSpace, options);
                  ended_ = true;
                  return Read(nullptr);
@@ -196,8 +196,8 @@ MessageStream::Read MessageStream::handOver(kj::Own<Incoming> message,
 }
 
 bool MessageStream::takeWhole(Incoming& message) {
-  const std::byte* at = ahead_.begin() + aheadBegin_;
-  const size_t there = aheadEnd_ - aheadBegin_;
+  const std::byte* at = readAhead_.begin() + readAheadBegin_;
+  const size_t there = readAheadEnd_ - readAheadBegin_;
   if (there < sizeof message.head) return false;
   std::memcpy(message.head, at, sizeof message.head);
   if (message.head[0] >= kSegmentsMax) return false;  // readTable() refuses it
@@ -209,7 +209,7 @@ bool MessageStream::takeWhole(Incoming& message) {
   if (message.countWords() > left / sizeof(word)) return false;
   message.totalWords = message.countWords();
   if (!takeBudget(message)) return false;
-  aheadBegin_ += sizeof message.head + tableBytes;
+  readAheadBegin_ += sizeof message.head + tableBytes;
   measure(message);
   message.laidOut = kj::heapArray<kj::ArrayPtr<const word>>(message.segmentCount());
   message.buffer = pool_->take(message.totalWords * sizeof(word));

@@ -134,9 +134,9 @@ class MessageStream final : public capnp::MessageStream {
   kj::Timer& timer_;
   MessageStreamOptions options_;
   MessageWriter writer_;
-  kj::Array<std::byte> ahead_;  // bytes [aheadBegin_, aheadEnd_) are read but not consumed
-  size_t aheadBegin_ = 0;
-  size_t aheadEnd_ = 0;
+  kj::Array<std::byte> readAhead_;  // bytes [readAheadBegin_, readAheadEnd_) are read but not consumed
+  size_t readAheadBegin_ = 0;
+  size_t readAheadEnd_ = 0;
   bool ended_ = false;
   uint64_t unfinishedCalls_ = 0;
   const std::shared_ptr<ByteBudget> unbudgeted_ = ByteBudget::make(kUnbudgetedBytes);

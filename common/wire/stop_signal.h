@@ -20,7 +20,7 @@ class StopSignal {
       KJ_IF_MAYBE (waiting, waiting_) (*waiting)->fulfill();
       waiting_ = nullptr;
     }
-    told_.notify_one();
+    condition_.notify_one();
   }
   bool stopped() const {
     const std::lock_guard hold(mutex_);
@@ -29,7 +29,7 @@ class StopSignal {
   /// Waits for `time` or until stop(). Returns false if stop() was called.
   bool pause(std::chrono::milliseconds time) {
     std::unique_lock hold(mutex_);
-    return !told_.wait_for(hold, time, [this] { return stopped_; });
+    return !condition_.wait_for(hold, time, [this] { return stopped_; });
   }
 
   /// The signal in an event loop of the thread to stop, one at a time. Promises wrapped by it fail with
@@ -71,7 +71,7 @@ class StopSignal {
 
  private:
   mutable std::mutex mutex_;  // guards the fields below
-  std::condition_variable told_;
+  std::condition_variable condition_;
   bool stopped_ = false;
   kj::Maybe<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> waiting_;  // of the loop that the thread is in
 };

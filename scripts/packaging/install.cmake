@@ -59,10 +59,10 @@ set(PSD_PUBLIC_HEADERS
   trainer/client/ring_blocks.h
   trainer/client/row_batch.h
   trainer/client/row_memory.h
-  trainer/remote/executor_connection.h
-  trainer/remote/loss_list.h
-  trainer/remote/loss_result.h
-  trainer/remote/remote_steps.h
+  trainer/executor/remote/executor_connection.h
+  trainer/executor/remote/loss_list.h
+  trainer/executor/remote/loss_result.h
+  trainer/executor/remote/remote_steps.h
   trainer/task/batch.h
   trainer/task/batch_rows.h
   trainer/task/loss_spec.h

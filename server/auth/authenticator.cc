@@ -80,7 +80,7 @@ Result<Access> AuthRules::byPeer(const Peer& peer) const {
   return unknown(std::move(what));
 }
 
-Result<Identity> AuthRules::lookAgain(const Access& access, const Peer& peer) const {
+Result<Identity> AuthRules::recheck(const Access& access, const Peer& peer) const {
   if (config_ && access.token) {
     const KnownToken* const known = find(*access.token);
     if (known == nullptr) return unknown("the token of '" + access.identity.name + "' is no longer valid");
@@ -137,7 +137,7 @@ std::string Authenticator::adopt(std::shared_ptr<const AuthRules> rules) {
 
 Result<Access> Authenticator::logIn(std::string_view token, const Peer& peer) const {
   const auto now = rules();
-  return token.empty() || !now->asked() ? now->byPeer(peer) : now->byToken(token);
+  return token.empty() || !now->authenticationRequired() ? now->byPeer(peer) : now->byToken(token);
 }
 
 Result<Identity> Authenticator::byToken(std::string_view token) const {
@@ -146,18 +146,18 @@ Result<Identity> Authenticator::byToken(std::string_view token) const {
 }
 
 Status Authenticator::stillHolds(const Access& access, const Peer& peer) const {
-  PSD_ASSIGN_OR_RETURN(const Identity now, rules()->lookAgain(access, peer));
+  PSD_ASSIGN_OR_RETURN(const Identity now, rules()->recheck(access, peer));
   if (includes(now.role, access.identity.role)) return {};
   return {ErrorCode::forbidden, fmt::format("'{}' has role {} now, and had {}", now.name, roleName(now.role),
                                             roleName(access.identity.role))};
 }
 
-std::shared_ptr<const void> Authenticator::holdBack() {
-  if (heldBack_->fetch_add(1) >= kHeldBackMax) {
-    heldBack_->fetch_sub(1);
+std::shared_ptr<const void> Authenticator::delayReply() {
+  if (delayedReplies_->fetch_add(1) >= kDelayedRepliesMax) {
+    delayedReplies_->fetch_sub(1);
     return nullptr;
   }
-  return {heldBack_.get(), [held = heldBack_](const void*) { held->fetch_sub(1); }};
+  return {delayedReplies_.get(), [held = delayedReplies_](const void*) { held->fetch_sub(1); }};
 }
 
 }  // namespace psd

@@ -17,11 +17,10 @@ namespace psd {
 
 /// Properties of a connection that identify its peer. A value type.
 struct Peer {
-  std::string where;            ///< human-readable, such as "127.0.0.1:53211"
-  std::optional<uid_t> user{};  ///< on a Unix socket: the user of the peer's process
-  std::vector<std::string>
-      certificateNames{};  ///< of the verified client certificate; common name first
-  bool reserved = false;   ///< accepted beyond limits.connections, only for operators
+  std::string where;                            ///< human-readable, such as "127.0.0.1:53211"
+  std::optional<uid_t> user{};                  ///< on a Unix socket: the user of the peer's process
+  std::vector<std::string> certificateNames{};  ///< of the verified client certificate; common name first
+  bool reserved = false;                        ///< accepted beyond limits.connections, only for operators
 
   /// Whether the peer is a process of the daemon's own user, or of root.
   bool ownUser() const;
@@ -49,12 +48,12 @@ class AuthRules {
   static Result<std::shared_ptr<const AuthRules>> read(const std::optional<AuthConfig>& config);
 
   /// Whether callers must authenticate.
-  bool asked() const { return config_.has_value(); }
+  bool authenticationRequired() const { return config_.has_value(); }
   Result<Access> byToken(std::string_view token) const;
   /// By properties of the connection: a certificate's name, or the user of a Unix socket.
   Result<Access> byPeer(const Peer& peer) const;
   /// The identity under these rules of a caller authenticated earlier.
-  Result<Identity> lookAgain(const Access& access, const Peer& peer) const;
+  Result<Identity> recheck(const Access& access, const Peer& peer) const;
   /// Human-readable: tokens added, removed, or with a changed role since `before`; empty if there are none.
   std::string changesFrom(const AuthRules& before) const;
 
@@ -76,7 +75,7 @@ class Authenticator {
   /// Replaces the rules. Holders of an Access must recheck it. Returns the changes, human-readable.
   std::string adopt(std::shared_ptr<const AuthRules> rules);
 
-  bool asks() const { return rules()->asked(); }
+  bool authenticationRequired() const { return rules()->authenticationRequired(); }
   /// If there is a token, only the token counts; otherwise the properties of the connection. The Error,
   /// unauthenticated, is suitable to be sent to the caller.
   Result<Access> logIn(std::string_view token, const Peer& peer) const;
@@ -88,16 +87,16 @@ class Authenticator {
   // Replies to failed logins are delayed, to slow down guessing; the number of delayed replies is bounded, so
   // that guesses cannot exhaust memory.
 
-  static constexpr size_t kHeldBackMax = 64;
+  static constexpr size_t kDelayedRepliesMax = 64;
   /// Counts one delayed reply until the result is destroyed; null if there are too many.
-  std::shared_ptr<const void> holdBack();
+  std::shared_ptr<const void> delayReply();
 
  private:
   std::shared_ptr<const AuthRules> rules() const;
 
   mutable std::mutex mutex_;                // guards the members below
   std::shared_ptr<const AuthRules> rules_;  // never null
-  std::shared_ptr<std::atomic<size_t>> heldBack_ = std::make_shared<std::atomic<size_t>>(0);
+  std::shared_ptr<std::atomic<size_t>> delayedReplies_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
 }  // namespace psd

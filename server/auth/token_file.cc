@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kFileBytesMax = 4u << 20;
 constexpr size_t kNameBytesMax = 64;
 constexpr std::string_view kHashName = "sha256:";
-constexpr std::string_view kTokenBegin = "psd_";  // prefix that makes a leaked token recognizable
+constexpr std::string_view kTokenPrefix = "psd_";  // prefix that makes a leaked token recognizable
 
 std::vector<std::string_view> wordsOf(std::string_view line) {
   constexpr std::string_view kSpace = " \t\r";
@@ -93,12 +93,12 @@ Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
   return tokens;
 }
 
-Result<std::string> drawToken() {
+Result<std::string> generateToken() {
   Sha256 random{};
   if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
     return Error{ErrorCode::io, std::string("cannot get random bytes: ") + std::strerror(errno)};
   }
-  return std::string(kTokenBegin) + hexOf(random);
+  return std::string(kTokenPrefix) + hexOf(random);
 }
 
 }  // namespace psd

@@ -32,6 +32,6 @@ inline constexpr size_t kTokensMax = 10'000;
 Result<std::vector<KnownToken>> readTokenFile(const std::string& path);
 
 /// A new random token.
-Result<std::string> drawToken();
+Result<std::string> generateToken();
 
 }  // namespace psd

@@ -96,30 +96,30 @@ Result<std::string> readManifestText(Env& env, const std::string& path) {
 }
 
 /// A checkpoint whose bytes were all read.
-struct Looked {
+struct Verified {
   Checkpoint checkpoint;
   std::optional<Error> damage;  ///< nullopt: it is intact
 };
 
 /// Verifies one checkpoint without its bases. `crc`: expected checksum of its manifest, if known.
-Result<Looked> lookAtOne(Env& env, const std::string& path, std::optional<uint32_t> crc = {}) {
-  Looked looked{{path, {}}, {}};
+Result<Verified> verifyOne(Env& env, const std::string& path, std::optional<uint32_t> crc = {}) {
+  Verified verified{{path, {}}, {}};
   PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));
   if (crc && crc32c(std::as_bytes(std::span(text))) != *crc) {
-    looked.damage = Error{ErrorCode::io, "'" + manifestPath(path) + "' is not the one that was recorded"};
-    return looked;
+    verified.damage = Error{ErrorCode::io, "'" + manifestPath(path) + "' is not the one that was recorded"};
+    return verified;
   }
   auto manifest = parseManifest(text, manifestPath(path));
   if (!manifest.ok()) {
-    looked.damage = manifest.error();
-    return looked;
+    verified.damage = manifest.error();
+    return verified;
   }
-  looked.checkpoint.manifest = *std::move(manifest);
-  for (const ManifestFile* file : filesOf(looked.checkpoint.manifest)) {
-    PSD_ASSIGN_OR_RETURN(looked.damage, damageOf(env, path + "/" + file->file, *file));
-    if (looked.damage) break;
+  verified.checkpoint.manifest = *std::move(manifest);
+  for (const ManifestFile* file : filesOf(verified.checkpoint.manifest)) {
+    PSD_ASSIGN_OR_RETURN(verified.damage, damageOf(env, path + "/" + file->file, *file));
+    if (verified.damage) break;
   }
-  return looked;
+  return verified;
 }
 
 /// Whether each row shard of `base` can be the base of the same one in `manifest`.
@@ -132,23 +132,23 @@ bool fitsBase(const Manifest& manifest, const Manifest& base) {
 }
 
 /// Verifies a checkpoint with its bases. An Error if part of it cannot be read: it may or may not be damaged.
-Result<Looked> lookAt(Env& env, const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(Looked looked, lookAtOne(env, path));
-  std::vector<Checkpoint>& bases = looked.checkpoint.bases;  // newest first, until all are read
-  while (!looked.damage) {
-    const Checkpoint& newer = bases.empty() ? looked.checkpoint : bases.back();
+Result<Verified> verify(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(Verified verified, verifyOne(env, path));
+  std::vector<Checkpoint>& bases = verified.checkpoint.bases;  // newest first, until all are read
+  while (!verified.damage) {
+    const Checkpoint& newer = bases.empty() ? verified.checkpoint : bases.back();
     if (!newer.manifest.base) break;
     const auto [number, crc] = *newer.manifest.base;
     const std::string from = checkpointPath(folderOf(newer.path), number);
     const auto bad = [&](const std::string& why) {
-      looked.damage = Error{ErrorCode::io, "'" + path + "' is based on '" + from + "', " + why};
+      verified.damage = Error{ErrorCode::io, "'" + path + "' is based on '" + from + "', " + why};
     };
     PSD_ASSIGN_OR_RETURN(const bool there, env.exists(manifestPath(from)));
     if (!there) {
       bad("which does not exist");
       break;
     }
-    PSD_ASSIGN_OR_RETURN(Looked base, lookAtOne(env, from, crc));
+    PSD_ASSIGN_OR_RETURN(Verified base, verifyOne(env, from, crc));
     if (base.damage) {
       bad("which cannot be used: " + base.damage->message);
     } else if (!fitsBase(newer.manifest, base.checkpoint.manifest)) {
@@ -158,7 +158,7 @@ Result<Looked> lookAt(Env& env, const std::string& path) {
     }
   }
   std::ranges::reverse(bases);
-  return looked;
+  return verified;
 }
 
 /// These checkpoints and their bases.
@@ -187,7 +187,7 @@ std::vector<std::string> rowPlaneNames(const Optimizer& optimizer) {
 
 std::string rowsPrefix(std::string_view table, size_t piece) { return fmt::format("{}/{}/", table, piece); }
 
-Status makeLastingFolder(Env& env, const std::string& folder) {
+Status createFolderDurably(Env& env, const std::string& folder) {
   std::vector<std::string> parents;  // those that get a new entry
   for (std::string path = folder; folderOf(path) != path; path = folderOf(path)) {
     PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
@@ -273,7 +273,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& fo
   }
   PSD_ASSIGN_OR_RETURN(const bool there, env.exists(writer.path_));
   if (there) return Error{ErrorCode::io, "'" + writer.path_ + "' already exists"};
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env, writer.path_));
+  PSD_RETURN_IF_ERROR(createFolderDurably(env, writer.path_));
   return writer;
 }
 
@@ -306,7 +306,7 @@ Status CheckpointWriter::addShard(ManifestShard& shard, std::span<const Plane> p
 }
 
 Status CheckpointWriter::addRows(ManifestRowShard& shard, const ModelSpec& model, const Optimizer& optimizer,
-                                 std::span<const RowPiece> pieces, std::span<const BesideRows> besides) {
+                                 std::span<const RowPiece> pieces, std::span<const TableExtras> besides) {
   ManifestFile entry;
   entry.file = fmt::format("rows-{:05}-{:06}.safetensors", shard.range.id.value, shard.files.size());
   ModelSpec content;
@@ -331,7 +331,7 @@ Status CheckpointWriter::addRows(ManifestRowShard& shard, const ModelSpec& model
     content.tensors.push_back({name, DType::u64, {words.size()}});
     planes.push_back(std::as_bytes(words));
   };
-  for (const BesideRows& beside : besides) {
+  for (const TableExtras& beside : besides) {
     const std::string& table = model.tables[beside.table].name;
     addWords(table + std::string(kEvictedTensor), beside.evicted);
     addWords(table + std::string(kCountsTensor), beside.counts);
@@ -387,9 +387,9 @@ Result<uint32_t> manifestCrc(Env& env, const std::string& path) {
 }
 
 Result<Checkpoint> openCheckpoint(Env& env, const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(Looked looked, lookAt(env, path));
-  if (looked.damage) return *std::move(looked.damage);
-  return std::move(looked.checkpoint);
+  PSD_ASSIGN_OR_RETURN(Verified verified, verify(env, path));
+  if (verified.damage) return *std::move(verified.damage);
+  return std::move(verified.checkpoint);
 }
 
 Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder) {
@@ -398,18 +398,18 @@ Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder) {
   if (!there) return newest;
   PSD_ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, listCheckpoints(env, folder, true));
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
-    auto looked = lookAt(env, checkpointPath(folder, *number));
-    if (!looked.ok()) {
-      return Error{looked.error().code,
-                   looked.message() +
+    auto verified = verify(env, checkpointPath(folder, *number));
+    if (!verified.ok()) {
+      return Error{verified.error().code,
+                   verified.message() +
                        "; the checkpoint may be intact, so no older one replaces it: try again when "
                        "it can be read, or name the one to take"};
     }
-    if (!looked->damage) {
-      newest.checkpoint = std::move(looked->checkpoint);
+    if (!verified->damage) {
+      newest.checkpoint = std::move(verified->checkpoint);
       break;
     }
-    newest.damaged.push_back({*number, *std::move(looked->damage)});
+    newest.damaged.push_back({*number, *std::move(verified->damage)});
   }
   return newest;
 }

@@ -18,7 +18,7 @@ namespace psd {
 /// manifest is an unfinished or half-removed checkpoint and is not counted as one.
 
 /// Creates a folder and its missing parents durably: they survive a crash.
-Status makeLastingFolder(Env& env, const std::string& folder);
+Status createFolderDurably(Env& env, const std::string& folder);
 
 /// "FOLDER/checkpoint-0000000012"
 std::string checkpointPath(const std::string& folder, uint64_t number);
@@ -60,7 +60,7 @@ class CheckpointWriter {
   /// Writes one more file of a row shard and adds it to `shard.files`. The file holds the rows of `pieces`,
   /// which are ordered by table, and the tables' other row state, `besides`.
   Status addRows(ManifestRowShard& shard, const ModelSpec& model, const Optimizer& optimizer,
-                 std::span<const RowPiece> pieces, std::span<const BesideRows> besides = {});
+                 std::span<const RowPiece> pieces, std::span<const TableExtras> besides = {});
   /// Writes the manifest, which completes the checkpoint. Sets `manifest.number`.
   Status finish(Manifest manifest);
 

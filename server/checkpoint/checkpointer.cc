@@ -63,29 +63,29 @@ Checkpointer::~Checkpointer() {
 
 Status Checkpointer::takeNow() {
   std::unique_lock hold(mutex_);
-  const uint64_t ticket = ++asked_;
+  const uint64_t ticket = ++requested_;
   wake_.notify_one();
   taken_.wait(hold, [this, ticket] { return served_ >= ticket || ending_; });
   if (served_ < ticket) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   return outcome_;
 }
 
-void Checkpointer::takeSoon() {
+void Checkpointer::requestCheckpoint() {
   const std::lock_guard hold(mutex_);
-  asked_++;
+  requested_++;
   wake_.notify_one();
 }
 
 Status Checkpointer::finish() {
   {
     std::lock_guard hold(mutex_);
-    if (!ending_) lastOne_ = true;
+    if (!ending_) finalRequested_ = true;
     ending_ = true;
   }
   wake_.notify_one();
   taken_.notify_all();
   if (thread_.joinable()) thread_.join();
-  return lastOne_ ? lastOutcome_ : Status();
+  return finalRequested_ ? finalOutcome_ : Status();
 }
 
 void Checkpointer::follow(const DurabilityConfig& config) {
@@ -109,7 +109,7 @@ void Checkpointer::measure() {
   const DiskUse disk = diskUse(env_, config_.path);
   const std::lock_guard hold(mutex_);
   disk_ = disk;
-  loggedAtLook_ = logged;
+  loggedAtMeasure_ = logged;
 }
 
 bool Checkpointer::due() const {
@@ -122,9 +122,9 @@ void Checkpointer::run() {
   measure();
   std::unique_lock hold(mutex_);
   while (!ending_) {
-    wake_.wait_for(hold, kPoll, [this] { return ending_ || asked_ != served_; });
-    if (ending_ || (asked_ == served_ && !due())) continue;
-    const uint64_t serving = asked_;  // later requests need a later checkpoint
+    wake_.wait_for(hold, kPoll, [this] { return ending_ || requested_ != served_; });
+    if (ending_ || (requested_ == served_ && !due())) continue;
+    const uint64_t serving = requested_;  // later requests need a later checkpoint
     hold.unlock();
     const Status status = take();
     hold.lock();
@@ -133,17 +133,17 @@ void Checkpointer::run() {
     taken_.notify_all();
   }
   // A requested checkpoint that was not taken yet may be the first one.
-  const bool owed = asked_ != served_;
-  if (!lastOne_ || (!owed && !schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
+  const bool owed = requested_ != served_;
+  if (!finalRequested_ || (!owed && !schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
   hold.unlock();
   const Status status = take();
   hold.lock();
-  lastOutcome_ = status;
+  finalOutcome_ = status;
 }
 
 Status Checkpointer::take() {
   std::unique_lock<std::mutex> alone;
-  if (source_.oneAtATime) alone = std::unique_lock(*source_.oneAtATime);
+  if (source_.checkpointMutex) alone = std::unique_lock(*source_.checkpointMutex);
   auto written = write(nextNumber_++);
   while (written.ok() && !*written) {
     base_.reset();
@@ -192,7 +192,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   }
   Report report;
   report.progress.logged = progress().logged;
-  PSD_ASSIGN_OR_RETURN(const bool withLog, mayBeginLog());
+  PSD_ASSIGN_OR_RETURN(const bool withLog, mayStartLog());
   if (withLog) {
     // Rotate before the first shard is copied, so that every copy holds all updates of older segments.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
@@ -204,10 +204,10 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   KJ_DEFER(if (source_.samples) source_.samples->lockExclusive()->endSaving());
   const Lanes lanes = store.makeLanes();
   report.path = writer.path();
-  const bool goesOn = mayGoOn();
+  const bool incremental = mayBeIncremental();
   for (const Span& span : spans) {
     std::vector<std::unique_ptr<RowsCopy>> rows;
-    PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, rows, goesOn, report.pauseSeconds));
+    PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, rows, incremental, report.pauseSeconds));
     for (size_t i = span.first; i < span.last; i++) {
       report.progress.updates += blockOf(manifest, i).version.value;
       if (i >= manifest.shards.size()) continue;
@@ -217,17 +217,17 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   }
   // Take the samples before the log is synced, so that the log has every push of samples that are done.
   manifest.samples = samples();
-  PSD_RETURN_IF_ERROR(endLog(manifest));
+  PSD_RETURN_IF_ERROR(finishLog(manifest));
   if (source_.groups() != groups) return std::optional<Report>();
   manifest.consistency = consistencyOf(manifest, groups);
-  const bool anyGoesOn = std::ranges::any_of(
+  const bool anyIncremental = std::ranges::any_of(
       manifest.rowShards, [](const ManifestRowShard& shard) { return shard.since.has_value(); });
-  if (anyGoesOn) manifest.base = base_->name;
+  if (anyIncremental) manifest.base = base_->name;
   PSD_RETURN_IF_ERROR(writer.finish(manifest));
-  if (source_.beforeTold) PSD_RETURN_IF_ERROR(source_.beforeTold());
+  if (source_.beforeAnnounce) PSD_RETURN_IF_ERROR(source_.beforeAnnounce());
   base_ = baseAfter(manifest, writer, groups);
   savedSamples_ = std::move(manifest.samples);
-  if (manifest.logSegment != 0) source_.log->based();
+  if (manifest.logSegment != 0) source_.log->setBased();
   if (Status pruned = prune(); !pruned.ok()) spdlog::warn("cannot remove old files: {}", pruned.message());
   report.bytes = writer.bytesWritten();
   report.finishedAt = now();
@@ -235,7 +235,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   return std::optional(std::move(report));
 }
 
-bool Checkpointer::mayGoOn() const {
+bool Checkpointer::mayBeIncremental() const {
   if (!base_ || base_->length >= config_.fullEvery) return false;
   // If the base was removed, the next checkpoint must hold all rows.
   const auto there =
@@ -253,11 +253,11 @@ Checkpointer::Base Checkpointer::baseAfter(const Manifest& manifest, const Check
 }
 
 std::unique_ptr<RowsCopy> Checkpointer::beginRows(RowShard& shard, size_t index, Manifest& manifest,
-                                                  bool live, bool goesOn) const {
+                                                  bool live, bool incremental) const {
   if (config_.fullEvery == 1) return std::make_unique<RowsCopy>(shard, live);
   auto evicted = shard.turnover().takeEvicted();
-  if (!goesOn || !evicted) return std::make_unique<RowsCopy>(shard, live);
-  const EarlierRows& before = base_->rowShards[index];
+  if (!incremental || !evicted) return std::make_unique<RowsCopy>(shard, live);
+  const BaseSnapshot& before = base_->rowShards[index];
   manifest.rowShards[index].since = before.version;
   return std::make_unique<RowsCopy>(shard, live, before, *std::move(evicted));
 }
@@ -279,13 +279,13 @@ Status Checkpointer::writeRows(const Span& span, std::vector<std::unique_ptr<Row
   return {};
 }
 
-Result<bool> Checkpointer::mayBeginLog() const {
+Result<bool> Checkpointer::mayStartLog() const {
   if (!source_.log || !source_.log->broken()) return source_.log != nullptr;
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> finished, listCheckpoints(env_, config_.path, true));
   return !finished.empty();
 }
 
-Status Checkpointer::endLog(Manifest& manifest) {
+Status Checkpointer::finishLog(Manifest& manifest) {
   if (manifest.logSegment == 0) return {};
   // No copy may hold more than a reader of the log finds in the log.
   const Status whole = source_.log->flush();
@@ -361,7 +361,7 @@ Status Checkpointer::makeImages(std::vector<Span> spans) {
 
 Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
                               const std::vector<CheckpointSource::Group>& groups, const Lanes& lanes,
-                              std::vector<std::unique_ptr<RowsCopy>>& rows, bool goesOn,
+                              std::vector<std::unique_ptr<RowsCopy>>& rows, bool incremental,
                               double& pauseSeconds) {
   kj::EventLoop loop;  // locks are awaited as promises; this thread may block
   kj::WaitScope scope(loop);
@@ -376,14 +376,15 @@ Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
       RowShard& shard = source_.store->rowShard(i - manifest.shards.size());
       const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
       beginShard(shard, entry, !group.live);
-      rows.push_back(beginRows(shard, i - manifest.shards.size(), manifest, group.live, goesOn));
+      rows.push_back(beginRows(shard, i - manifest.shards.size(), manifest, group.live, incremental));
       continue;
     }
     Shard& shard = source_.store->shard(i);
     PSD_RETURN_IF_ERROR(copyShard(shard, entry, group.live, images_[i - span.first], *lanes[shard.device()],
                                   scope, pauseSeconds));
   }
-  for (const auto& [group, guard] : together) pauseSeconds = std::max(pauseSeconds, seconds(guard.delays()));
+  for (const auto& [group, guard] : together)
+    pauseSeconds = std::max(pauseSeconds, seconds(guard.nextWaiterDelay()));
   return {};
 }
 
@@ -404,7 +405,7 @@ Status Checkpointer::copyShard(Shard& shard, ManifestBlock& entry, bool live, Sh
   const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
   beginShard(shard, entry, true);
   Status status = image.copy(shard, lane);
-  pauseSeconds = std::max(pauseSeconds, seconds(guard.delays()));
+  pauseSeconds = std::max(pauseSeconds, seconds(guard.nextWaiterDelay()));
   return status;
 }
 
@@ -439,7 +440,8 @@ DurabilityStatus Checkpointer::status() const {
   out.checkpointDiskBytes = disk_.checkpoints;
   if (source_.log) {
     out.log = source_.log->status();
-    out.log->diskBytes = disk_.log + out.log->writtenBytes - std::min(loggedAtLook_, out.log->writtenBytes);
+    out.log->diskBytes =
+        disk_.log + out.log->writtenBytes - std::min(loggedAtMeasure_, out.log->writtenBytes);
   }
   return out;
 }

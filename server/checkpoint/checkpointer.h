@@ -15,7 +15,7 @@
 #include "server/checkpoint/checkpoint_schedule.h"
 #include "server/checkpoint/disk_use.h"
 #include "server/checkpoint/durability_config.h"
-#include "server/checkpoint/held_folder.h"
+#include "server/checkpoint/locked_folder.h"
 #include "server/checkpoint/log_writer.h"
 #include "server/checkpoint/rows_copy.h"
 #include "server/checkpoint/store_state.h"
@@ -39,12 +39,12 @@ struct CheckpointSource {
   std::shared_ptr<LogWriter> log;           ///< null: there is no log
   uint64_t logBytesBefore = 0;              ///< bytes of the previous daemon's log that no checkpoint covers
   std::shared_ptr<GuardedSamples> samples;  ///< the sample plan; null: there is none
-  std::shared_ptr<HeldFolder> folder;       ///< the folder it is saved in; null: it need not be held
+  std::shared_ptr<LockedFolder> folder;     ///< the folder it is saved in; null: it need not be held
   std::set<uint64_t> damaged;               ///< checkpoints there that are unusable
   std::shared_ptr<std::mutex>
-      oneAtATime;  ///< held while a checkpoint of the store is written; null: no others are
-  std::function<Status()> beforeTold =
-      nullptr;  ///< see Durability::beforeCheckpointTold(); may be null
+      checkpointMutex;  ///< held while a checkpoint of the store is written; null: no others are
+  std::function<Status()> beforeAnnounce =
+      nullptr;  ///< see Durability::beforeCheckpointAnnounced(); may be null
 };
 
 /// Takes checkpoints of a store during training, on its own thread. Copies each shard under its lock into
@@ -62,7 +62,7 @@ class Checkpointer {
   /// first.
   Status takeNow();
   /// Requests a checkpoint now, without waiting for it.
-  void takeSoon();
+  void requestCheckpoint();
   /// Takes a final checkpoint if anything changed since the previous one, and stops the thread. Blocks.
   /// Idempotent.
   Status finish();
@@ -94,10 +94,10 @@ class Checkpointer {
   /// already. Otherwise a daemon that dies before it finishes the next checkpoint leaves updates that no
   /// checkpoint leads to, and its successor cannot distinguish them from updates whose checkpoint was
   /// removed.
-  Result<bool> mayBeginLog() const;
+  Result<bool> mayStartLog() const;
   /// Syncs the log once the copies are made, so that they hold no more than the log. If the sync fails and no
   /// durability was promised for the log yet, abandons the log, and the manifest names none.
-  Status endLog(Manifest& manifest);
+  Status finishLog(Manifest& manifest);
   /// Checkpoints here that belong to a checkpoint of the whole model: the newest one and the previous one.
   Result<std::set<uint64_t>> partsOfWhole() const;
   /// Removes checkpoints beyond `keep`.
@@ -110,18 +110,18 @@ class Checkpointer {
   /// The newest checkpoint, as a base for the next one.
   struct Base {
     ManifestBase name;
-    std::vector<EarlierRows> rowShards;
+    std::vector<BaseSnapshot> rowShards;
     uint64_t length = 1;  ///< length of the chain of checkpoints that ends with it
   };
   /// Whether the next checkpoint may omit the rows that have not changed since base_.
-  bool mayGoOn() const;
+  bool mayBeIncremental() const;
   /// The base for the next checkpoint, now that this one is finished.
   Base baseAfter(const Manifest& manifest, const CheckpointWriter& writer,
                  const std::vector<CheckpointSource::Group>& groups) const;
-  /// Starts the copy of a row shard, whose lock is held. `index`: its index in the manifest. `goesOn`: copy
-  /// only the rows changed since base_.
+  /// Starts the copy of a row shard, whose lock is held. `index`: its index in the manifest. `incremental`:
+  /// copy only the rows changed since base_.
   std::unique_ptr<RowsCopy> beginRows(RowShard& shard, size_t index, Manifest& manifest, bool live,
-                                      bool goesOn) const;
+                                      bool incremental) const;
   /// Cuts the shards into spans: one shard each, except that shards updated together share a span.
   static std::vector<Span> spansOf(const Manifest& manifest,
                                    const std::vector<CheckpointSource::Group>& groups);
@@ -129,7 +129,7 @@ class Checkpointer {
   Status makeImages(std::vector<Span> spans);
   /// Copies the shards of a span, starts the copies of its row shards, and updates the longest pause.
   Status copySpan(const Span& span, Manifest& manifest, const std::vector<CheckpointSource::Group>& groups,
-                  const Lanes& lanes, std::vector<std::unique_ptr<RowsCopy>>& rows, bool goesOn,
+                  const Lanes& lanes, std::vector<std::unique_ptr<RowsCopy>>& rows, bool incremental,
                   double& pauseSeconds);
   /// Writes the rows of a span's row shards.
   Status writeRows(const Span& span, std::vector<std::unique_ptr<RowsCopy>>& rows, Manifest& manifest,
@@ -160,16 +160,16 @@ class Checkpointer {
 
   mutable std::mutex mutex_;  // guards the members below
   CheckpointSchedule schedule_;
-  DiskUse disk_;               // as of the newest measure()
-  uint64_t loggedAtLook_ = 0;  // bytes written to the log at that time
+  DiskUse disk_;                  // as of the newest measure()
+  uint64_t loggedAtMeasure_ = 0;  // bytes written to the log at that time
   std::condition_variable wake_;
   std::condition_variable taken_;
   bool ending_ = false;
-  uint64_t asked_ = 0;   // calls of takeNow()
-  uint64_t served_ = 0;  // of these, the calls before the start of the newest ended checkpoint
-  bool lastOne_ = false;
-  Status outcome_;      // of the newest attempt
-  Status lastOutcome_;  // of the final checkpoint that finish() takes
+  uint64_t requested_ = 0;  // calls of takeNow()
+  uint64_t served_ = 0;     // of these, the calls before the start of the newest ended checkpoint
+  bool finalRequested_ = false;
+  Status outcome_;       // of the newest attempt
+  Status finalOutcome_;  // of the final checkpoint that finish() takes
   std::optional<Report> report_;
   double pauseSecondsMax_ = 0;
   uint64_t copyBytes_ = 0;  // memory that the images take

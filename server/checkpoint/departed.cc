@@ -68,7 +68,7 @@ Result<std::optional<Departed>> readDeparted(Env& env, const std::string& folder
 }
 
 Status writeDeparted(Env& env, const std::string& folder, const Departed& departed) {
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
+  PSD_RETURN_IF_ERROR(createFolderDurably(env, folder));
   return writeTextAtomically(env, departedPath(folder), formatDeparted(departed));
 }
 

@@ -32,7 +32,7 @@ Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityC
   std::unique_ptr<Durability> durability(new Durability(env, config, std::move(pending), syncSeconds));
   if (!config.enabled()) return durability;
   const std::string& folder = config.path;
-  PSD_ASSIGN_OR_RETURN(durability->folder_, HeldFolder::take(env, folder));
+  PSD_ASSIGN_OR_RETURN(durability->folder_, LockedFolder::take(env, folder));
   PSD_RETURN_IF_ERROR(syncFound(env, folder));
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, false));
   if (!numbers.empty()) durability->nextNumber_ = numbers.back() + 1;
@@ -42,7 +42,7 @@ Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityC
 Result<std::optional<Checkpoint>> Durability::find() {
   if (!config_.enabled()) return std::optional<Checkpoint>();
   if (config_.resume == "none") {
-    PSD_RETURN_IF_ERROR(noteReplaced());
+    PSD_RETURN_IF_ERROR(warnIgnoredContents());
     return std::optional<Checkpoint>();
   }
   const bool automatic = config_.resume == "auto";
@@ -62,7 +62,7 @@ Result<std::optional<Checkpoint>> Durability::find() {
     const bool hasLog = newest.checkpoint->manifest.logSegment != 0;
     if (automatic) PSD_RETURN_IF_ERROR(env_.syncFolder(newest.checkpoint->path));
     if (automatic && (hasLog || damagedMayHaveLog()))
-      PSD_RETURN_IF_ERROR(checkNothingIsNewer(*newest.checkpoint));
+      PSD_RETURN_IF_ERROR(checkNoNewerUpdates(*newest.checkpoint));
     return std::move(newest.checkpoint);
   }
   if (!newest.damaged.empty()) {
@@ -90,7 +90,7 @@ Result<std::optional<Checkpoint>> Durability::find() {
   return std::optional<Checkpoint>();
 }
 
-Status Durability::noteReplaced() const {
+Status Durability::warnIgnoredContents() const {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> checkpoints, listCheckpoints(env_, config_.path, true));
   PSD_ASSIGN_OR_RETURN(const LogFiles log, findLog(env_, config_.path));
   if (checkpoints.empty() && log.segments == 0) return {};
@@ -108,10 +108,10 @@ bool Durability::damagedMayHaveLog() const {
   });
 }
 
-Status Durability::checkNothingIsNewer(const Checkpoint& checkpoint) const {
+Status Durability::checkNoNewerUpdates(const Checkpoint& checkpoint) const {
   const Manifest& manifest = checkpoint.manifest;
   PSD_ASSIGN_OR_RETURN(const auto other,
-                       findOtherHistory(env_, config_.path, manifest.logHistory, manifest.logSegment));
+                       findForeignHistory(env_, config_.path, manifest.logHistory, manifest.logSegment));
   if (!other) return {};
   if (damaged_.empty()) {
     // A daemon died before it finished the checkpoint that they continue from. Until then the log counts as
@@ -211,16 +211,16 @@ std::shared_ptr<Checkpointer> Durability::setCheckpointer(std::shared_ptr<Checkp
 }
 
 Status Durability::begin(CheckpointSource source) {
-  const std::lock_guard one(beginning_);
+  const std::lock_guard one(lifecycleMutex_);
   const bool needsBase = beginWith(std::move(source));
   return needsBase ? checkpointer()->takeNow() : Status();
 }
 
-void Durability::beginSoon(CheckpointSource source) {
-  const std::lock_guard one(beginning_);
+void Durability::beginAsync(CheckpointSource source) {
+  const std::lock_guard one(lifecycleMutex_);
   if (saves(*source.store)) return;
   static_cast<void>(beginWith(std::move(source)));
-  if (const auto saving = checkpointer()) saving->takeSoon();
+  if (const auto saving = checkpointer()) saving->requestCheckpoint();
 }
 
 bool Durability::saves(const ParameterStore& store) const {
@@ -229,7 +229,7 @@ bool Durability::saves(const ParameterStore& store) const {
 }
 
 void Durability::stop() {
-  const std::lock_guard one(beginning_);
+  const std::lock_guard one(lifecycleMutex_);
   setCheckpointer(nullptr);
   if (replicated_) replicated_->setDisk(nullptr);
   const std::lock_guard hold(mutex_);
@@ -248,9 +248,9 @@ Status Durability::flushLog() {
 
 bool Durability::beginWith(CheckpointSource source) {
   source.samples = samples_;
-  source.oneAtATime = oneAtATime_;
+  source.checkpointMutex = checkpointMutex_;
   if (replicated_) {
-    replicated_->beginAnew();
+    replicated_->resetFollowers();
     const std::lock_guard hold(mutex_);
     source_ = source;
   }
@@ -262,11 +262,11 @@ bool Durability::beginWith(CheckpointSource source) {
     source.logBytesBefore = logEnd_ ? logEnd_->bytes : 0;
     source.log = openLog(*source.store);
     // The store may keep the log for longer than this object holds the folder.
-    source.log->whileHeld([folder = std::weak_ptr(folder_)] {
+    source.log->setFolderCheck([folder = std::weak_ptr(folder_)] {
       const auto held = folder.lock();
       return held ? held->keep() : Status();
     });
-    if (!needsBase) source.log->based();
+    if (!needsBase) source.log->setBased();
     logEnd_.reset();
     const std::lock_guard hold(mutex_);
     log_ = source.log;
@@ -280,12 +280,12 @@ bool Durability::beginWith(CheckpointSource source) {
   if (!config_.enabled()) return false;
   source.folder = folder_;
   source.damaged = damaged_;
-  source.beforeTold = beforeTold_;
+  source.beforeAnnounce = beforeAnnounce_;
   // If the folder cannot be read now, a later attempt skips numbers that exist already.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
   const std::lock_guard hold(mutex_);
-  checkpointer_ = std::make_shared<Checkpointer>(env_, now_, std::move(source), nextNumber_);
+  checkpointer_ = std::make_shared<Checkpointer>(env_, currentConfig_, std::move(source), nextNumber_);
   return needsBase;
 }
 
@@ -305,7 +305,7 @@ Result<std::string> Durability::copyTo(Env& env, const std::string& folder, Chec
   once.path = folder;
   once.everySeconds = 0;
   source.samples = samples_;
-  source.oneAtATime = oneAtATime_;
+  source.checkpointMutex = checkpointMutex_;
   Checkpointer copier(env, once, std::move(source), 1);
   PSD_RETURN_IF_ERROR(copier.takeNow());
   const DurabilityStatus status = copier.status();
@@ -313,20 +313,20 @@ Result<std::string> Durability::copyTo(Env& env, const std::string& folder, Chec
   return status.lastCheckpoint->path;
 }
 
-uint64_t Durability::dealt(const LoggedDeal& deal) const {
-  if (replicated_) return replicated_->append(deal);
+uint64_t Durability::assigned(const LoggedAssignment& assignment) const {
+  if (replicated_) return replicated_->append(assignment);
   const std::lock_guard hold(mutex_);
-  return log_ ? log_->append(deal) : 0;
+  return log_ ? log_->append(assignment) : 0;
 }
 
-kj::Promise<void> Durability::whenKept(uint64_t deal) const {
-  if (replicated_) return replicated_->whenDurable(deal);
+kj::Promise<void> Durability::whenAssignmentDurable(uint64_t assignment) const {
+  if (replicated_) return replicated_->whenDurable(assignment);
   const std::lock_guard hold(mutex_);
-  return log_ ? log_->whenDurable(deal) : kj::Promise<void>(kj::READY_NOW);
+  return log_ ? log_->whenDurable(assignment) : kj::Promise<void>(kj::READY_NOW);
 }
 
 Status Durability::finish() {
-  const std::lock_guard one(beginning_);
+  const std::lock_guard one(lifecycleMutex_);
   const auto saving = checkpointer();
   return saving ? saving->finish() : Status();
 }
@@ -341,11 +341,11 @@ Result<std::optional<Departed>> Durability::departed() const {
   return std::optional<Departed>();
 }
 
-Status Durability::keepFinishedRanks(const Departed& departed) {
+Status Durability::saveDepartedRanks(const Departed& departed) {
   return config_.enabled() ? writeDeparted(env_, config_.path, departed) : Status();
 }
 
-Status Durability::forgetFinishedRanks() {
+Status Durability::clearDepartedRanks() {
   return config_.enabled() ? removeDeparted(env_, config_.path) : Status();
 }
 
@@ -359,7 +359,7 @@ Result<std::string> Durability::checkpointNow() {
 }
 
 Result<NewestPart> Durability::newestPart() {
-  const std::lock_guard alone(*oneAtATime_);  // none is removed meanwhile
+  const std::lock_guard alone(*checkpointMutex_);  // none is removed meanwhile
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env_, config_.path, true));
   if (numbers.empty()) return Error{ErrorCode::notReady, "there is no checkpoint yet"};
   const std::string path = checkpointPath(config_.path, numbers.back());
@@ -371,8 +371,8 @@ Result<NewestPart> Durability::newestPart() {
   return newest;
 }
 
-Status Durability::keepWhole(const WholeCheckpoint& whole) {
-  const std::lock_guard alone(*oneAtATime_);  // none is removed meanwhile
+Status Durability::recordWhole(const WholeCheckpoint& whole) {
+  const std::lock_guard alone(*checkpointMutex_);  // none is removed meanwhile
   const auto bad = [](std::string why) { return Status(ErrorCode::invalidArgument, std::move(why)); };
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env_, config_.path, true));
   if (numbers.empty()) return bad("there is no checkpoint yet");
@@ -387,14 +387,13 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
   const std::string path = checkpointPath(config_.path, part.number);
   const bool there = std::ranges::binary_search(numbers, part.number);
   if (!there) {
-    return {ErrorCode::unavailable,
-            fmt::format("checkpoint {} no longer exists; a larger durability.keep keeps it longer",
-                        part.number)};
+    return {
+        ErrorCode::unavailable,
+        fmt::format("checkpoint {} no longer exists; a larger durability.keep keeps it longer", part.number)};
   }
   PSD_ASSIGN_OR_RETURN(const uint32_t crc, manifestCrc(env_, path));
   if (crc != part.crc) {
-    return {ErrorCode::unavailable,
-            fmt::format("checkpoint {} is not the one that is named", part.number)};
+    return {ErrorCode::unavailable, fmt::format("checkpoint {} is not the one that is named", part.number)};
   }
   PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
   if (manifest.logSegment != 0) return bad("with durability.type log a daemon resumes from the log's end");
@@ -403,10 +402,10 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
 
 void Durability::follow(const DurabilityConfig& config) {
   const std::lock_guard hold(mutex_);
-  now_.everySeconds = config.everySeconds;
-  now_.everyUpdates = config.everyUpdates;
-  now_.everyBytes = config.everyBytes;
-  if (checkpointer_) checkpointer_->follow(now_);
+  currentConfig_.everySeconds = config.everySeconds;
+  currentConfig_.everyUpdates = config.everyUpdates;
+  currentConfig_.everyBytes = config.everyBytes;
+  if (checkpointer_) checkpointer_->follow(currentConfig_);
 }
 
 DurabilityStatus Durability::status() const {

@@ -41,7 +41,7 @@ class Durability {
   void replicateTo(std::shared_ptr<ReplicatedLog> log) { replicated_ = std::move(log); }
   /// Sets a callback that runs after each checkpoint is complete and before it is announced; if it fails, the
   /// checkpoint counts as failed. Call before begin(). `call` is thread-safe.
-  void beforeCheckpointTold(std::function<Status()> call) { beforeTold_ = std::move(call); }
+  void beforeCheckpointAnnounced(std::function<Status()> call) { beforeAnnounce_ = std::move(call); }
   /// Writes a checkpoint of the current model to a folder of `env` for another daemon; returns its path. The
   /// records of replicateTo()'s log from this call on continue from the checkpoint. ErrorCode::notReady
   /// before begin(). Blocks.
@@ -51,10 +51,10 @@ class Durability {
   Result<std::string> copyTo(Env& env, const std::string& folder, CheckpointSource source) const;
   /// Logs an assignment of samples, if there is a log; must precede any push of its gradient. Returns its
   /// LSN.
-  uint64_t dealt(const LoggedDeal& deal) const;
+  uint64_t assigned(const LoggedAssignment& assignment) const;
   /// Resolves, on the calling event loop, when the assignment with that LSN and all records before it are
   /// durable, or the log has failed; immediately without a log.
-  kj::Promise<void> whenKept(uint64_t deal) const;
+  kj::Promise<void> whenAssignmentDurable(uint64_t assignment) const;
 
   /// The model is initialized: saves it from now on, in place of what was saved before. A log without a base
   /// promises durability only after a first checkpoint, which is taken here and retried automatically if it
@@ -62,7 +62,7 @@ class Durability {
   Status begin(CheckpointSource source);
   /// Like begin(), but does not wait for that first checkpoint: until it is done, pushes survive only if this
   /// daemon, just promoted from standby, does not fail too. No-op if this store is saved already.
-  void beginSoon(CheckpointSource source);
+  void beginAsync(CheckpointSource source);
   /// Stops saving the source of begin() and releases its memory. Blocks.
   void stop();
   /// Syncs everything logged so far; an Error if there is no log, or it is broken. Blocks.
@@ -73,17 +73,17 @@ class Durability {
   Result<NewestPart> newestPart();
   /// Records a checkpoint of the whole model, and pins this daemon's part of it. ErrorCode::unavailable if
   /// that part does not exist, ErrorCode::invalidArgument if it has a log. Blocks.
-  Status keepWhole(const WholeCheckpoint& whole);
+  Status recordWhole(const WholeCheckpoint& whole);
   /// Final save of unsaved changes at shutdown; no update may follow. Blocks.
   Status finish();
 
   /// The finished ranks that the previous daemon of this run saved. A damaged file is logged and ignored; a
   /// file that cannot be read is an Error. Blocks.
   Result<std::optional<Departed>> departed() const;
-  /// Saves the finished ranks for the next daemon; no-op after forgetFinishedRanks(). Blocks.
-  Status keepFinishedRanks(const Departed& departed);
+  /// Saves the finished ranks for the next daemon; no-op after clearDepartedRanks(). Blocks.
+  Status saveDepartedRanks(const Departed& departed);
   /// Removes the saved finished ranks: the next daemon starts a new run. Blocks.
-  Status forgetFinishedRanks();
+  Status clearDepartedRanks();
 
   /// Applies the `every_…` keys of this configuration; the others keep their values.
   void follow(const DurabilityConfig& config);
@@ -93,13 +93,17 @@ class Durability {
  private:
   Durability(Env& env, const DurabilityConfig& config, std::shared_ptr<ByteBudget> pending,
              Histogram* syncSeconds)
-      : env_(env), config_(config), pending_(std::move(pending)), syncSeconds_(syncSeconds), now_(config) {}
+      : env_(env),
+        config_(config),
+        pending_(std::move(pending)),
+        syncSeconds_(syncSeconds),
+        currentConfig_(config) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
   /// Logs which contents of the folder are ignored.
-  Status noteReplaced() const;
+  Status warnIgnoredContents() const;
   /// An Error if the log holds updates that this checkpoint does not lead to and that would be lost.
-  Status checkNothingIsNewer(const Checkpoint& checkpoint) const;
+  Status checkNoNewerUpdates(const Checkpoint& checkpoint) const;
   /// Whether one of the damaged checkpoints may have a log.
   bool damagedMayHaveLog() const;
   /// Replays the log over the store. If the log was written with other shards or another optimizer, replays
@@ -119,20 +123,21 @@ class Durability {
   const std::shared_ptr<ByteBudget> pending_;
   Histogram* const syncSeconds_;
   const std::shared_ptr<GuardedSamples> samples_ = std::make_shared<GuardedSamples>();
-  std::shared_ptr<HeldFolder> folder_;
+  std::shared_ptr<LockedFolder> folder_;
   std::set<uint64_t> damaged_;  // checkpoints that find() skipped
   uint64_t nextNumber_ = 1;
   bool ownFolder_ = false;        // find() searched the folder that this daemon saves to
   std::optional<LogEnd> logEnd_;  // where the next log continues
   uint64_t logHistory_ = 0;
 
-  std::function<Status()> beforeTold_;
-  std::shared_ptr<ReplicatedLog> replicated_;                                      // null: no standby
-  const std::shared_ptr<std::mutex> oneAtATime_ = std::make_shared<std::mutex>();  // checkpoints of the store
+  std::function<Status()> beforeAnnounce_;
+  std::shared_ptr<ReplicatedLog> replicated_;  // null: no standby
+  const std::shared_ptr<std::mutex> checkpointMutex_ =
+      std::make_shared<std::mutex>();  // checkpoints of the store
 
-  std::mutex beginning_;                        // serializes begin() and finish()
+  std::mutex lifecycleMutex_;                   // serializes begin() and finish()
   mutable std::mutex mutex_;                    // guards the members below
-  DurabilityConfig now_;                        // config_ with the changes of follow()
+  DurabilityConfig currentConfig_;              // config_ with the changes of follow()
   std::shared_ptr<Checkpointer> checkpointer_;  // null until there is something to save
   std::shared_ptr<LogWriter> log_;              // null without a log, and until there is something to save
   std::optional<CheckpointSource> source_;      // with replication: the source of copies

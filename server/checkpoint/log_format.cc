@@ -17,7 +17,7 @@ constexpr char kMagic[] = "PSDLOG2\n";
 static_assert(kMagic[6] == static_cast<char>('0' + kRecordFormat));
 // Like the current format, except that updates have no shares, sources without a push.
 constexpr char kMagicWithoutShares[] = "PSDLOG1\n";
-constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
+constexpr uint32_t kUpdateRecord = 1, kAssignmentRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
 constexpr uint32_t kDepartedRecord = 5;  // only replicated, never on disk
 constexpr uint32_t kDifferenceRecord = 6;
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
@@ -42,18 +42,18 @@ struct RecordHeader {
 static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
 
 /// A complete record of an assignment. The fields common to all records have their common offsets.
-struct DealBytes {
+struct AssignmentBytes {
   uint32_t crc, type;
   uint64_t bytes, number;
   uint32_t rank, reserved;
   uint64_t incarnation, step;
   uint64_t epoch, begin, count;
   uint64_t firstOfWrite;
-  uint64_t plan, samples, epochs, firstEpoch, deal;
+  uint64_t plan, samples, epochs, firstEpoch, assignment;
 };
-static_assert(sizeof(DealBytes) == kDealRecordBytes);
-static_assert(offsetof(DealBytes, number) == offsetof(RecordHeader, number));
-static_assert(offsetof(DealBytes, firstOfWrite) == offsetof(RecordHeader, firstOfWrite));
+static_assert(sizeof(AssignmentBytes) == kAssignmentRecordBytes);
+static_assert(offsetof(AssignmentBytes, number) == offsetof(RecordHeader, number));
+static_assert(offsetof(AssignmentBytes, firstOfWrite) == offsetof(RecordHeader, firstOfWrite));
 
 struct SourceBytes {
   uint32_t rank, samples;
@@ -110,7 +110,7 @@ uint64_t rowsBytes(const AppliedUpdate& update) {
   if (!update.rows) return 0;
   const uint64_t own =
       sizeof(RowsBytes) + update.rows->runs.size() * sizeof(RunBytes) + update.rows->ids.size_bytes();
-  const RowsBeside& beside = update.beside;
+  const RowSideChanges& beside = update.beside;
   if (beside.empty()) return own;
   return own + sizeof(BesideBytes) + beside.evicted.runs.size() * sizeof(RunBytes) +
          beside.evicted.ids.size_bytes() + beside.counted.size() * sizeof(CountedRunBytes) +
@@ -124,7 +124,7 @@ void appendRuns(std::vector<std::byte>& out, std::span<const RowRun> runs) {
   }
 }
 
-void appendBeside(std::vector<std::byte>& out, const RowsBeside& beside) {
+void appendBeside(std::vector<std::byte>& out, const RowSideChanges& beside) {
   const BesideBytes sizes{beside.evicted.runs.size(), beside.evicted.ids.size(), beside.counted.size(),
                           beside.countedIds.size()};
   append(out, &sizes, sizeof sizes);
@@ -205,7 +205,7 @@ bool readRows(std::span<const std::byte> bytes, LogRecord& record, bool beside) 
 
 /// Whether the record is an update of a shard or a row shard.
 bool isUpdate(uint32_t type) {
-  return (type >= kUpdateRecord && type <= kRowUpdateBesideRecord && type != kDealRecord) ||
+  return (type >= kUpdateRecord && type <= kRowUpdateBesideRecord && type != kAssignmentRecord) ||
          type == kDifferenceRecord;
 }
 
@@ -233,16 +233,16 @@ std::vector<UpdateSource> sourcesIn(std::span<const std::byte> bytes, uint32_t c
   return sources;
 }
 
-LogRecord dealIn(std::span<const std::byte, sizeof(DealBytes)> from) {
-  DealBytes bytes;
+LogRecord parseAssignment(std::span<const std::byte, sizeof(AssignmentBytes)> from) {
+  AssignmentBytes bytes;
   std::memcpy(&bytes, from.data(), sizeof bytes);
   LogRecord record;
   record.number = bytes.number;
   record.firstOfWrite = bytes.firstOfWrite;
-  record.deal = LoggedDeal{{bytes.plan, bytes.samples, bytes.epochs, bytes.firstEpoch},
-                           {{Step{bytes.step}, {bytes.epoch, bytes.begin, bytes.count}},
-                            {Rank{bytes.rank}, bytes.incarnation},
-                            bytes.deal}};
+  record.assignment = LoggedAssignment{{bytes.plan, bytes.samples, bytes.epochs, bytes.firstEpoch},
+                                       {{Step{bytes.step}, {bytes.epoch, bytes.begin, bytes.count}},
+                                        {Rank{bytes.rank}, bytes.incarnation},
+                                        bytes.assignment}};
   return record;
 }
 
@@ -301,7 +301,7 @@ Gradient LogRecord::gradient() const {
 
 RowIds LogRecord::rows() const { return {runs, idsAt(ids)}; }
 
-RowsBeside LogRecord::beside() const {
+RowSideChanges LogRecord::beside() const {
   return {{evictedRuns, idsAt(evictedIds)}, countedRuns, idsAt(countedIds)};
 }
 
@@ -347,23 +347,23 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   pad(out);
 }
 
-void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& logged) {
-  const auto& [plan, deal] = logged;
-  DealBytes bytes{};
-  bytes.type = kDealRecord;
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedAssignment& logged) {
+  const auto& [plan, assignment] = logged;
+  AssignmentBytes bytes{};
+  bytes.type = kAssignmentRecord;
   bytes.bytes = sizeof bytes;
   bytes.number = number;
-  bytes.rank = deal.process.rank.value;
-  bytes.incarnation = deal.process.incarnation;
-  bytes.step = deal.step.value;
-  bytes.epoch = deal.range.epoch;
-  bytes.begin = deal.range.begin;
-  bytes.count = deal.range.count;
+  bytes.rank = assignment.process.rank.value;
+  bytes.incarnation = assignment.process.incarnation;
+  bytes.step = assignment.step.value;
+  bytes.epoch = assignment.range.epoch;
+  bytes.begin = assignment.range.begin;
+  bytes.count = assignment.range.count;
   bytes.plan = plan.number;
   bytes.samples = plan.samples;
   bytes.epochs = plan.epochs;
   bytes.firstEpoch = plan.firstEpoch;
-  bytes.deal = deal.number;
+  bytes.assignment = assignment.number;
   append(out, &bytes, sizeof bytes);
 }
 
@@ -403,7 +403,7 @@ std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixByte
 
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> bytes) {
   const RecordHeader header = headerIn(bytes);
-  const bool known = isUpdate(header.type) || header.type == kDealRecord;
+  const bool known = isUpdate(header.type) || header.type == kAssignmentRecord;
   if (!recordBytes(bytes.first<kRecordPrefixBytes>()) || !known) return {};
   return RecordPlace{header.bytes, header.number, header.firstOfWrite};
 }
@@ -419,9 +419,9 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "record " + std::to_string(header.number) + ": " + why};
   };
-  if (header.type == kDealRecord) {
-    if (bytes.size() != sizeof(DealBytes)) return bad("has the wrong size for an assignment");
-    LogRecord record = dealIn(std::span(bytes).first<sizeof(DealBytes)>());
+  if (header.type == kAssignmentRecord) {
+    if (bytes.size() != sizeof(AssignmentBytes)) return bad("has the wrong size for an assignment");
+    LogRecord record = parseAssignment(std::span(bytes).first<sizeof(AssignmentBytes)>());
     record.bytes = std::move(bytes);
     return std::optional(std::move(record));
   }

@@ -45,17 +45,17 @@ std::string segmentPath(const std::string& folder, uint64_t segment);
 std::optional<uint64_t> segmentOf(std::string_view name);
 
 /// An assignment of samples. A value type.
-struct LoggedDeal {
+struct LoggedAssignment {
   PlanTerms plan;
-  SampleDeal deal;
+  SampleAssignment assignment;
 };
 
 /// A record read from a log: one update of a shard, one assignment, or the finished ranks. Owns its bytes.
 struct LogRecord {
-  uint64_t number = 0;               ///< LSN
-  uint64_t firstOfWrite = 0;         ///< see RecordPlace
-  std::optional<LoggedDeal> deal;    ///< if set, the record holds nothing else
-  std::optional<Departed> departed;  ///< if set, the record holds nothing else
+  uint64_t number = 0;                         ///< LSN
+  uint64_t firstOfWrite = 0;                   ///< see RecordPlace
+  std::optional<LoggedAssignment> assignment;  ///< if set, the record holds nothing else
+  std::optional<Departed> departed;            ///< if set, the record holds nothing else
   ShardId shard;
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
@@ -69,7 +69,7 @@ struct LogRecord {
   /// The rows of a row shard's update; valid while the record lives.
   RowIds rows() const;
   /// Evictions and counts that accompany the update; valid while the record lives.
-  RowsBeside beside() const;
+  RowSideChanges beside() const;
 
   std::vector<std::byte> bytes;  ///< the whole record, 8-byte aligned
   uint64_t gradientAt = 0;       ///< byte offset in the record
@@ -88,13 +88,13 @@ struct LogRecord {
 
 /// Size of the record of an update, in bytes.
 uint64_t recordBytes(const AppliedUpdate& update);
-inline constexpr uint64_t kDealRecordBytes = 120;
+inline constexpr uint64_t kAssignmentRecordBytes = 120;
 uint64_t recordBytes(const Departed& departed);
 /// Upper bound of the bytes in excess of the gradient in the record of an update of one push.
 inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
-void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& deal);
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedAssignment& assignment);
 /// For replication to a standby only: no log on disk holds such a record.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed);
 /// Seals the consecutive records in `bytes`: sets their checksums, and the first record of this write.

@@ -67,8 +67,8 @@ void follow(LastWrite& last, const LogRecord& record, const LastWrite::Place& pl
 
 /// Reads the records of a segment beyond the end of the log so far: a segment that starts with the last write
 /// of the previous one repeats records.
-Result<SegmentContent> readFurther(Env& env, const std::string& path, uint64_t segment, LogEnd& end,
-                                   const RecordVisitor& visit) {
+Result<SegmentContent> readNewRecords(Env& env, const std::string& path, uint64_t segment, LogEnd& end,
+                                      const RecordVisitor& visit) {
   uint64_t at = kSegmentHeaderBytes;
   return readSegment(env, path, [&](LogRecord record) -> Status {
     const LastWrite::Place place{segment, at, record.bytes.size()};
@@ -155,7 +155,7 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
                                           std::to_string(end.wholeBytes) + " is missing, and '" + path +
                                           "' follows it");
     }
-    PSD_ASSIGN_OR_RETURN(const SegmentContent content, readFurther(env, path, segment, end, visit));
+    PSD_ASSIGN_OR_RETURN(const SegmentContent content, readNewRecords(env, path, segment, end, visit));
     if (!content.damage.empty()) return damagedSegment(path, content.damage);
     end.lastSegment = segment;
     end.nextRecord = std::max(end.nextRecord, content.nextRecord);
@@ -172,8 +172,8 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
   return end;
 }
 
-Result<std::optional<uint64_t>> findOtherHistory(Env& env, const std::string& folder, uint64_t history,
-                                                 uint64_t from) {
+Result<std::optional<uint64_t>> findForeignHistory(Env& env, const std::string& folder, uint64_t history,
+                                                   uint64_t from) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, listSegments(env, folder));
   for (uint64_t segment : segments) {
     if (segment < from) continue;

@@ -59,8 +59,8 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
 
 /// The first segment from `from` on that holds updates of a history other than `history`; nullopt if none
 /// does.
-Result<std::optional<uint64_t>> findOtherHistory(Env& env, const std::string& folder, uint64_t history,
-                                                 uint64_t from);
+Result<std::optional<uint64_t>> findForeignHistory(Env& env, const std::string& folder, uint64_t history,
+                                                   uint64_t from);
 
 /// Copies these records to a file, byte for byte. Blocks.
 Status copyRecords(Env& env, const std::string& folder, const LastWrite& from, WritableFile& to);

@@ -13,7 +13,8 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{1};  // interval at which the log's file is checked to be in place
+constexpr std::chrono::seconds kCheckInterval{
+    1};  // interval at which the log's file is checked to be in place
 
 }  // namespace
 
@@ -28,11 +29,11 @@ std::unique_ptr<LogWriter> LogWriter::open(Env& env, const std::string& folder, 
 }
 
 LogWriter::LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax,
-                     std::shared_ptr<ByteBudget> room, Histogram* syncSeconds)
+                     std::shared_ptr<ByteBudget> space, Histogram* syncSeconds)
     : env_(env),
       folder_(std::move(folder)),
       segmentBytesMax_(segmentBytesMax),
-      room_(std::move(room)),
+      room_(std::move(space)),
       syncSeconds_(syncSeconds),
       pendingFrom_(first.firstRecord),
       next_(first.firstRecord),
@@ -47,14 +48,14 @@ LogWriter::~LogWriter() {
   if (thread_.joinable()) thread_.join();
 }
 
-kj::Promise<ByteBudget::Lease> LogWriter::room(uint64_t gradientBytes) {
+kj::Promise<ByteBudget::Lease> LogWriter::space(uint64_t gradientBytes) {
   if (broken()) return ByteBudget::Lease();  // nothing waits, because nothing is written
   const uint64_t bytes = gradientBytes == 0 ? 0 : gradientBytes + kRecordBytesBesides;
   if (auto lease = room_->tryTake(bytes)) return kj::mv(*lease);
   return room_->take(bytes);
 }
 
-uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
+uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) {
   std::lock_guard hold(mutex_);
   if (broken_) {
     // 0 counts as durable immediately; no LSN is used up, as the segment that mends the log starts with the
@@ -63,7 +64,7 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudge
     return 0;
   }
   const uint64_t number = next_++;
-  appendRecord(pending_.place(recordBytes(update), std::move(room)), number, shard, update);
+  appendRecord(pending_.place(recordBytes(update), std::move(space)), number, shard, update);
   pendingUpdates_++;
   records_++;
   due_ = true;
@@ -71,11 +72,11 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudge
   return number;
 }
 
-uint64_t LogWriter::append(const LoggedDeal& deal) {
+uint64_t LogWriter::append(const LoggedAssignment& assignment) {
   std::lock_guard hold(mutex_);
   if (broken_) return 0;  // nothing is lost: the trainer reports its samples when it reconnects
   const uint64_t number = next_++;
-  appendRecord(pending_.place(kDealRecordBytes, {}), number, deal);
+  appendRecord(pending_.place(kAssignmentRecordBytes, {}), number, assignment);
   records_++;
   return number;
 }
@@ -133,13 +134,13 @@ void LogWriter::run() {
   pthread_setname_np(pthread_self(), "psd-log");
   PendingRecords batch;
   std::unique_lock hold(mutex_);
-  auto lookAt = std::chrono::steady_clock::now() + kLookEvery;
+  auto nextCheck = std::chrono::steady_clock::now() + kCheckInterval;
   const auto hasWork = [this] { return ending_ || rotate_ || due_ || abandoned_; };
   while (true) {
-    wake_.wait_until(hold, lookAt, hasWork);
-    if (const auto now = std::chrono::steady_clock::now(); now >= lookAt) {
-      look(hold);
-      lookAt = now + kLookEvery;
+    wake_.wait_until(hold, nextCheck, hasWork);
+    if (const auto now = std::chrono::steady_clock::now(); now >= nextCheck) {
+      checkInPlace(hold);
+      nextCheck = now + kCheckInterval;
     }
     if (!hasWork()) continue;
     if (ending_ && pending_.empty()) break;
@@ -180,18 +181,18 @@ void LogWriter::run() {
 }
 
 void LogWriter::serve(std::unique_lock<std::mutex>& hold) {
-  std::vector<Fulfiller> served = takeServed();
+  std::vector<Fulfiller> served = takeServedWaiters();
   hold.unlock();
   for (Fulfiller& waiter : served) waiter->fulfill();
   hold.lock();
 }
 
-void LogWriter::look(std::unique_lock<std::mutex>& hold) {
+void LogWriter::checkInPlace(std::unique_lock<std::mutex>& hold) {
   if (broken_) return;
-  const std::function<Status()> holdFolder = holdFolder_;
+  const std::function<Status()> folderCheck = folderCheck_;
   hold.unlock();
   Status there = file_->inPlace();
-  if (there.ok() && holdFolder) there = holdFolder();
+  if (there.ok() && folderCheck) there = folderCheck();
   hold.lock();
   if (there.ok()) return;
   fail(there);
@@ -280,11 +281,10 @@ void LogWriter::fail(const Status& status, uint64_t updates) {
   pending_.clear();
   pendingFrom_ = next_;
   logLine(spdlog::level::err, {.event = "failed"},
-          "the log is broken: {}; pushes are not durable until the next checkpoint",
-          error_);
+          "the log is broken: {}; pushes are not durable until the next checkpoint", error_);
 }
 
-std::vector<LogWriter::Fulfiller> LogWriter::takeServed() {
+std::vector<LogWriter::Fulfiller> LogWriter::takeServedWaiters() {
   std::vector<Fulfiller> served;
   for (auto& [number, waiter] : waiters_) {
     if (broken_ || number < durable_) served.push_back(kj::mv(waiter));
@@ -293,7 +293,7 @@ std::vector<LogWriter::Fulfiller> LogWriter::takeServed() {
   return served;
 }
 
-void LogWriter::based() {
+void LogWriter::setBased() {
   std::vector<Fulfiller> served;
   {
     std::lock_guard hold(mutex_);
@@ -324,9 +324,9 @@ bool LogWriter::broken() const {
   return broken_;
 }
 
-void LogWriter::whileHeld(std::function<Status()> holdFolder) {
+void LogWriter::setFolderCheck(std::function<Status()> folderCheck) {
   std::lock_guard hold(mutex_);
-  holdFolder_ = std::move(holdFolder);
+  folderCheck_ = std::move(folderCheck);
 }
 
 uint64_t LogWriter::writtenBytes() const {

@@ -37,11 +37,11 @@ class LogWriter final : public UpdateLog {
   /// Writes what was appended, and stops the thread.
   ~LogWriter() override;
 
-  kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) override;
-  uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room = {}) override;
+  kj::Promise<ByteBudget::Lease> space(uint64_t gradientBytes) override;
+  uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space = {}) override;
   /// Appends an assignment, which goes to disk with the next update at the latest. Returns its LSN, or 0 if
   /// the log has failed.
-  uint64_t append(const LoggedDeal& deal);
+  uint64_t append(const LoggedAssignment& assignment);
   kj::Promise<void> whenDurable(uint64_t number) override;
 
   /// Position from which the log continues.
@@ -56,7 +56,7 @@ class LogWriter final : public UpdateLog {
   Status flush();
   /// Reports that a checkpoint is finished from which the log continues since rotate(): it covers the records
   /// that a broken log dropped. Also called if the log continues from an existing checkpoint.
-  void based();
+  void setBased();
   /// Resolves, on the calling loop, once a finished checkpoint leads to everything appended so far:
   /// immediately, unless the log is broken or has no base yet; then when a checkpoint mends it.
   kj::Promise<void> whenBased();
@@ -70,7 +70,7 @@ class LogWriter final : public UpdateLog {
 
   /// Called once a second on the log's thread: an Error means that this process lost the folder, and breaks
   /// the log.
-  void whileHeld(std::function<Status()> holdFolder);
+  void setFolderCheck(std::function<Status()> folderCheck);
 
   bool broken() const;
   /// Bytes written so far.
@@ -82,12 +82,12 @@ class LogWriter final : public UpdateLog {
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
 
   LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax,
-            std::shared_ptr<ByteBudget> room, Histogram* syncSeconds);
+            std::shared_ptr<ByteBudget> space, Histogram* syncSeconds);
   void run();
-  /// Fulfills the waiters of takeServed() with the mutex released.
+  /// Fulfills the waiters of takeServedWaiters() with the mutex released.
   void serve(std::unique_lock<std::mutex>& hold);
   /// On the log thread: detects that the current segment was removed while the log was idle.
-  void look(std::unique_lock<std::mutex>& hold);
+  void checkInPlace(std::unique_lock<std::mutex>& hold);
   /// On the log thread: writes one batch to the current segment.
   Status write(PendingRecords& batch, uint64_t firstRecord, uint64_t nextRecord);
   Status openSegment(SegmentHeader header);
@@ -97,7 +97,7 @@ class LogWriter final : public UpdateLog {
   void fail(const Status& status, uint64_t updates = 0);
   /// With the mutex held: removes and returns the waiters for LSNs below `durable_`, or all of them if the
   /// log is broken.
-  std::vector<Fulfiller> takeServed();
+  std::vector<Fulfiller> takeServedWaiters();
 
   Env& env_;
   const std::string folder_;
@@ -119,12 +119,12 @@ class LogWriter final : public UpdateLog {
   uint64_t next_;           // LSN of the next record
   uint64_t durable_;        // all records below are on disk
   std::vector<std::pair<uint64_t, Fulfiller>> waiters_;
-  std::vector<Fulfiller> baseWaiters_;  // waiting for based()
+  std::vector<Fulfiller> baseWaiters_;  // waiting for setBased()
   bool broken_ = false;
   bool ending_ = false;
   bool rotate_ = false;
   bool based_ = false;
-  std::function<Status()> holdFolder_;
+  std::function<Status()> folderCheck_;
   std::optional<Status> abandoned_;  // why the history must be abandoned
   Result<Place> place_ = Place();
   uint64_t pendingUpdates_ = 0;  // in pending_

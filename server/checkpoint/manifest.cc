@@ -61,7 +61,7 @@ Json blockJson(const ManifestBlock& block, std::string_view units) {
                 {std::string(units), block.range.count},
                 {"group", block.range.group},
                 {"version", block.version.value},
-                {"state_began", block.stateBegan.value}};
+                {"state_began", block.stateSince.value}};
   if (block.pushed.divided()) {
     entry["ranges"] = rangesJson(block.pushed);
   } else {
@@ -75,11 +75,11 @@ Json samplesJson(const SavedSamples& samples) {
   Json free = Json::array(), underWay = Json::array();
   for (const auto& [begin, end] : samples.free.ends())
     free.push_back({{"begin", begin}, {"count", end - begin}});
-  for (const SavedDeal& deal : samples.underWay) {
-    Json entry = {{"rank", deal.process.rank.value}, {"incarnation", deal.process.incarnation},
-                  {"step", deal.step.value},         {"epoch", deal.range.epoch},
-                  {"begin", deal.range.begin},       {"count", deal.range.count}};
-    if (deal.doubtful != SavedDeal::kAll) entry["doubtful"] = deal.doubtful;
+  for (const SavedAssignment& assignment : samples.underWay) {
+    Json entry = {{"rank", assignment.process.rank.value}, {"incarnation", assignment.process.incarnation},
+                  {"step", assignment.step.value},         {"epoch", assignment.range.epoch},
+                  {"begin", assignment.range.begin},       {"count", assignment.range.count}};
+    if (assignment.doubtful != SavedAssignment::kAll) entry["doubtful"] = assignment.doubtful;
     underWay.push_back(std::move(entry));
   }
   return {{"plan", samples.terms.number},
@@ -87,7 +87,7 @@ Json samplesJson(const SavedSamples& samples) {
           {"epochs", samples.terms.epochs},
           {"first_epoch", samples.terms.firstEpoch},
           {"closed", samples.closed},
-          {"deals", samples.deals},
+          {"deals", samples.assignments},
           {"free", free},
           {"under_way", underWay}};
 }
@@ -221,20 +221,20 @@ SavedSamples readSamples(ManifestReader in) {
   samples.terms = {in.integer("plan"), in.integer("epoch_samples"), in.integer("epochs"),
                    in.integer("first_epoch")};
   samples.closed = in.raw().boolean("closed", false);
-  samples.deals = in.integer("deals");
+  samples.assignments = in.integer("deals");
   for (ManifestReader& piece : in.objects("free")) {
     const uint64_t begin = piece.integer("begin"), count = piece.integer("count", UINT64_MAX - begin);
     if (!samples.free.add(begin, count)) piece.raw().fail("begin", "overlaps another one");
   }
   for (ManifestReader& entry : in.objects("under_way")) {
-    SavedDeal deal;
-    deal.process = {Rank{static_cast<uint32_t>(entry.integer("rank", UINT32_MAX))},
-                    entry.integer("incarnation")};
-    deal.step = {entry.integer("step")};
-    deal.range = {entry.integer("epoch"), entry.integer("begin"), entry.integer("count")};
-    deal.doubtful =
-        static_cast<uint32_t>(entry.raw().integer("doubtful", SavedDeal::kAll, 0, SavedDeal::kAll));
-    samples.underWay.push_back(deal);
+    SavedAssignment assignment;
+    assignment.process = {Rank{static_cast<uint32_t>(entry.integer("rank", UINT32_MAX))},
+                          entry.integer("incarnation")};
+    assignment.step = {entry.integer("step")};
+    assignment.range = {entry.integer("epoch"), entry.integer("begin"), entry.integer("count")};
+    assignment.doubtful = static_cast<uint32_t>(
+        entry.raw().integer("doubtful", SavedAssignment::kAll, 0, SavedAssignment::kAll));
+    samples.underWay.push_back(assignment);
   }
   return samples;
 }
@@ -256,7 +256,7 @@ ManifestBlock readBlock(ManifestReader& in, std::string_view units, size_t numbe
   block.range = {ShardId{static_cast<uint32_t>(number)}, in.integer("begin"), in.integer(units)};
   block.range.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
   block.version = {in.integer("version")};
-  block.stateBegan = {in.raw().integer("state_began", 0, 0, block.version.value)};
+  block.stateSince = {in.raw().integer("state_began", 0, 0, block.version.value)};
   if (!in.raw().has("ranges")) {
     block.pushed = PushedRanges(block.range.count, readPushes(in));
     return block;
@@ -353,11 +353,11 @@ Status readAll(const Json& document, Manifest& manifest) {
     if (manifest.base->number >= manifest.number)
       base.raw().fail("number", "is not that of an earlier checkpoint");
   }
-  const bool goesOn =
+  const bool hasIncremental =
       std::ranges::any_of(manifest.rowShards, [](const auto& shard) { return shard.since.has_value(); });
-  if (goesOn != manifest.base.has_value()) {
-    in.raw().fail("base", goesOn ? "is missing, but row shards refer to it"
-                                 : "is given, but no row shard refers to it");
+  if (hasIncremental != manifest.base.has_value()) {
+    in.raw().fail("base", hasIncremental ? "is missing, but row shards refer to it"
+                                         : "is given, but no row shard refers to it");
   }
   in.text(kManifestChecksum);
   PSD_RETURN_IF_ERROR(in.raw().finish());

@@ -43,7 +43,7 @@ struct ManifestFile {
 struct ManifestBlock {
   ShardRange range;
   Version version;
-  Version stateBegan;  ///< ParameterBlock::stateBegan()
+  Version stateSince;  ///< ParameterBlock::stateSince()
   PushedRanges pushed;
 };
 

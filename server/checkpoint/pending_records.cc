@@ -12,8 +12,8 @@ constexpr uint64_t kSpareBytesMax = uint64_t{16} << 20;
 
 }  // namespace
 
-PendingRecords::Piece& PendingRecords::place(uint64_t bytes, ByteBudget::Lease room) {
-  rooms_.push_back(std::move(room));
+PendingRecords::Piece& PendingRecords::place(uint64_t bytes, ByteBudget::Lease space) {
+  rooms_.push_back(std::move(space));
   if (!pieces_.empty() && pieces_.back().capacity() - pieces_.back().size() >= bytes) return pieces_.back();
   const auto fits = std::find_if(spare_.begin(), spare_.end(),
                                  [&](const Piece& piece) { return piece.capacity() >= bytes; });

@@ -14,9 +14,9 @@ class PendingRecords {
  public:
   using Piece = std::vector<std::byte>;
 
-  /// The piece to which a record of `bytes` bytes must be appended. `room`: the record's share of the budget,
-  /// held until the record is written.
-  Piece& place(uint64_t bytes, ByteBudget::Lease room);
+  /// The piece to which a record of `bytes` bytes must be appended. `space`: the record's share of the
+  /// budget, held until the record is written.
+  Piece& place(uint64_t bytes, ByteBudget::Lease space);
   bool empty() const { return pieces_.empty(); }
   /// The pieces in order; each holds whole records.
   std::vector<Piece>& pieces() { return pieces_; }

@@ -64,7 +64,7 @@ Result<Repartitioned> writeAll(Env& env, SavedPartitions& saved,
                                const std::vector<ModelPartition>& partitions, const std::string& folder) {
   const std::string scratch = folder + "/replayed";
   PSD_RETURN_IF_ERROR(removeAll(env, folder));  // left by a process that died with the same process id
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
+  PSD_RETURN_IF_ERROR(createFolderDurably(env, folder));
   PSD_ASSIGN_OR_RETURN(const SavedPartitions::Outcome outcome, saved.finish(scratch));
   Repartitioned done{{}, outcome.notes};
   for (size_t i = 0; i < partitions.size(); i++) {

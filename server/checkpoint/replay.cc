@@ -55,12 +55,12 @@ Status checkReached(const Status& read, std::optional<Version> until, size_t blo
 }  // namespace
 
 Status Replayer::apply(LogRecord record) {
-  if (record.deal) {
-    const Status dealt = samples_ ? samples_->deal(*record.deal) : Status();
-    return dealt.ok() ? Status() : badRecord(record, dealt.message());
+  if (record.assignment) {
+    const Status assigned = samples_ ? samples_->assign(*record.assignment) : Status();
+    return assigned.ok() ? Status() : badRecord(record, assigned.message());
   }
   PSD_RETURN_IF_ERROR(fits(record));
-  std::vector<LogRecord>& held = heldBack_[store_.block(record.shard.value).group()];
+  std::vector<LogRecord>& held = pendingParts_[store_.block(record.shard.value).group()];
   const auto before = std::find_if(held.begin(), held.end(),
                                    [&](const LogRecord& part) { return part.shard == record.shard; });
   if (before != held.end()) {
@@ -68,12 +68,12 @@ Status Replayer::apply(LogRecord record) {
     // is in the model, as the update failed at the next shard. If this record has the same number, it is not.
     const bool wentOn = record.scalars.number > before->scalars.number;
     std::vector<LogRecord> parts = std::exchange(held, {});
-    if (wentOn) PSD_RETURN_IF_ERROR(runAll(std::move(parts)));
+    if (wentOn) PSD_RETURN_IF_ERROR(applyAll(std::move(parts)));
   }
   const UpdatePart part = record.part;
   if (part == UpdatePart::whole) return run(record);
   held.push_back(std::move(record));
-  return part == UpdatePart::last ? runAll(std::exchange(held, {})) : Status();
+  return part == UpdatePart::last ? applyAll(std::exchange(held, {})) : Status();
 }
 
 Status Replayer::fits(const LogRecord& record) const {
@@ -89,13 +89,13 @@ Status Replayer::fits(const LogRecord& record) const {
   }
   const RowShard& shard = store_.rowShard(number - store_.shardCount());
   if (const Status rows = shard.check(record.rows()); !rows.ok()) return badRecord(record, rows.message());
-  if (const Status beside = shard.checkBeside(record.beside()); !beside.ok())
+  if (const Status beside = shard.checkSideChanges(record.beside()); !beside.ok())
     return badRecord(record, beside.message());
   const bool whole = record.elements == shard.valueCount(record.runs);
   return whole ? Status() : badRecord(record, "does not have a gradient for each of its rows");
 }
 
-Status Replayer::runAll(std::vector<LogRecord> records) {
+Status Replayer::applyAll(std::vector<LogRecord> records) {
   std::optional<ShardLock::Guard> together;
   if (scope_) {
     const uint32_t group = store_.block(records.front().shard.value).group();
@@ -107,7 +107,7 @@ Status Replayer::runAll(std::vector<LogRecord> records) {
 
 uint64_t Replayer::unfinished() const {
   uint64_t count = 0;
-  for (const auto& [group, parts] : heldBack_) count += parts.size();
+  for (const auto& [group, parts] : pendingParts_) count += parts.size();
   return count;
 }
 
@@ -148,7 +148,7 @@ Status Replayer::make(const LogRecord& record) {
   const Gradient gradient = record.gradient();
   UpdateScalars scalars = record.scalars;
   scalars.number = block.version().value + 1;
-  scalars.before = block.stateBegan().value;
+  scalars.before = block.stateSince().value;
   if (record.ofRows) {
     PSD_RETURN_IF_ERROR(
         applyRows(store_.rowShard(record.shard.value - store_.shardCount()), record, scalars));
@@ -206,9 +206,9 @@ Status Replayer::applyRows(RowShard& shard, const LogRecord& record, const Updat
   const StagedRows all{record.rows(), record.gradient().values(), nullptr};
   // Only the update of a single push can be in some rows already.
   const bool divided = shard.divided() && record.part == UpdatePart::whole && record.sources.size() == 1;
-  if (!divided) return shard.repeat(all, record.beside(), scalars);
+  if (!divided) return shard.replay(all, record.beside(), scalars);
   const StagedRows lacking = shard.rowsIn(all, shard.pushed().lacking(record.sources.front()));
-  return shard.repeat(lacking, record.beside(), scalars);
+  return shard.replay(lacking, record.beside(), scalars);
 }
 
 bool sameShape(const Manifest& manifest, const ParameterStore& store) {
@@ -292,7 +292,7 @@ Checkpoint oldestBefore(Env& env, const std::string& folder, Checkpoint newest) 
 
 }  // namespace
 
-Result<OtherModel> rebuildChosen(
+Result<CounterfactualModel> rebuildCounterfactual(
     Env& env, const std::string& folder, std::optional<Version> until, ReplayChoice choice,
     const std::function<ReplayWatcher*(const ParameterStore& store)>& makeWatcher) {
   PSD_ASSIGN_OR_RETURN(Checkpoint newest, checkpointBefore(env, folder, until));
@@ -302,7 +302,7 @@ Result<OtherModel> rebuildChosen(
         "'" + folder + "' has checkpoints without a log; expected the folder of durability.type log"};
   }
   const Checkpoint first = oldestBefore(env, folder, std::move(newest));
-  OtherModel model;
+  CounterfactualModel model;
   model.checkpoint = first.manifest.number;
   model.since = newestIn(first.manifest);
   PSD_ASSIGN_OR_RETURN(model.store, openStore(env, first));

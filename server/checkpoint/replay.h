@@ -82,7 +82,7 @@ class Replayer {
   Status apply(Shard& shard, const LogRecord& record, const Gradient& gradient, const UpdateScalars& scalars);
   /// Applies an update to the rows of the shard that lack it.
   static Status applyRows(RowShard& shard, const LogRecord& record, const UpdateScalars& scalars);
-  Status runAll(std::vector<LogRecord> records);
+  Status applyAll(std::vector<LogRecord> records);
 
   ParameterStore& store_;
   const std::optional<Version> until_;
@@ -94,7 +94,7 @@ class Replayer {
   ReplayWatcher* watcher_ = nullptr;  // null: none
   std::vector<uint64_t> passed_;      // per block, the updates not chosen
   uint64_t leftOut_ = 0;
-  std::map<uint32_t, std::vector<LogRecord>> heldBack_;  // per parameter group, the parts of one update
+  std::map<uint32_t, std::vector<LogRecord>> pendingParts_;  // per parameter group, the parts of one update
   uint64_t applied_ = 0, updates_ = 0;
 };
 
@@ -112,7 +112,7 @@ Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& fol
                                                 std::optional<Version> until);
 
 /// A counterfactual model: what training would have produced without some updates.
-struct OtherModel {
+struct CounterfactualModel {
   std::unique_ptr<ParameterStore> store;
   uint64_t checkpoint = 0;            ///< number of the checkpoint that it starts from
   Version since;                      ///< highest update of any shard that is in that checkpoint
@@ -121,7 +121,7 @@ struct OtherModel {
 /// Rebuilds a model from only the chosen updates. Starts from the oldest checkpoint from which the log
 /// continues without a gap, whose own updates stay; `until` as for rebuild(), in the numbering of the log.
 /// `makeWatcher` returns the observer; may be null. Blocks.
-Result<OtherModel> rebuildChosen(
+Result<CounterfactualModel> rebuildCounterfactual(
     Env& env, const std::string& folder, std::optional<Version> until, ReplayChoice choice,
     const std::function<ReplayWatcher*(const ParameterStore& store)>& makeWatcher);
 

@@ -17,11 +17,11 @@ class ReplicatedLog : public UpdateLog {
  public:
   using UpdateLog::append;
   /// The logged blocks are replaced from now on: a follower of the previous ones cannot continue.
-  virtual void beginAnew() = 0;
+  virtual void resetFollowers() = 0;
   /// Sets the log on disk from now on; null: none.
   virtual void setDisk(std::shared_ptr<LogWriter> disk) = 0;
   /// Appends an assignment of samples; returns its LSN.
-  virtual uint64_t append(const LoggedDeal& deal) = 0;
+  virtual uint64_t append(const LoggedAssignment& assignment) = 0;
   /// Appends the finished ranks so far; returns the LSN. Sent only to the standby.
   virtual uint64_t append(const Departed& departed) = 0;
 };

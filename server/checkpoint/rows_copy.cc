@@ -14,17 +14,17 @@ double underLock(ShardLock& lock, const Work& work) {
   kj::WaitScope scope(loop);
   const ShardLock::Guard guard = lock.acquire().wait(scope);
   work();
-  return std::chrono::duration<double>(guard.delays()).count();
+  return std::chrono::duration<double>(guard.nextWaiterDelay()).count();
 }
 
 }  // namespace
 
-RowsCopy::RowsCopy(RowShard& shard, bool live, std::optional<EarlierRows> since,
+RowsCopy::RowsCopy(RowShard& shard, bool live, std::optional<BaseSnapshot> since,
                    std::vector<std::vector<uint64_t>> evicted)
     : shard_(shard),
       snapshot_(std::make_unique<RowSnapshot>(shard, live, since)),
-      beside_(snapshot_->takeBeside()) {
-  for (size_t i = 0; i < evicted.size(); i++) beside_[i].evicted = std::move(evicted[i]);
+      extras_(snapshot_->takeExtras()) {
+  for (size_t i = 0; i < evicted.size(); i++) extras_[i].evicted = std::move(evicted[i]);
 }
 
 RowsCopy::~RowsCopy() {
@@ -65,7 +65,7 @@ Result<bool> RowsCopy::read(Batch& batch, CheckpointWriter& writer, const Parame
 
 Status RowsCopy::flush(Batch& batch, CheckpointWriter& writer, const ParameterStore& store,
                        ManifestRowShard& entry) {
-  const std::vector<BesideRows> beside = std::exchange(beside_, {});
+  const std::vector<TableExtras> beside = std::exchange(extras_, {});
   if (batch.pieces.empty() && beside.empty()) return {};
   const Status written =
       writer.addRows(entry, store.model(), store.optimizerOf(shard_), batch.pieces, beside);

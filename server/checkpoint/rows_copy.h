@@ -21,7 +21,7 @@ class RowsCopy {
 
   /// Called with the shard's lock held. `live`, `since`: see RowSnapshot. `evicted`: see
   /// RowTurnover::takeEvicted().
-  RowsCopy(RowShard& shard, bool live, std::optional<EarlierRows> since = {},
+  RowsCopy(RowShard& shard, bool live, std::optional<BaseSnapshot> since = {},
            std::vector<std::vector<uint64_t>> evicted = {});
   ~RowsCopy();
 
@@ -43,7 +43,7 @@ class RowsCopy {
 
   RowShard& shard_;
   std::unique_ptr<RowSnapshot> snapshot_;  // created and destroyed with the lock held
-  std::vector<BesideRows> beside_;         // written to the first file
+  std::vector<TableExtras> extras_;        // written to the first file
 };
 
 }  // namespace psd

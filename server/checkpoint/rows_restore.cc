@@ -80,13 +80,13 @@ void keep(SavedRows& rows, const Wanted& wanted) {
 /// How one row shard of a checkpoint contributes to a table's rows.
 struct Filling {
   Source from;
-  bool stateToo = false;  ///< with the optimizer state
-  uint64_t later = 0;     ///< updates by which the new row shard is ahead: preserves the ages of rows
+  bool withState = false;  ///< with the optimizer state
+  uint64_t later = 0;      ///< updates by which the new row shard is ahead: preserves the ages of rows
 };
 
 Status fill(Env& env, const RowShard::Table& table, const Wanted& wanted, const Filling& filling) {
   std::vector<std::string> names = rowPlaneNames(table.rows->optimizer());
-  if (!filling.stateToo) names.resize(1);
+  if (!filling.withState) names.resize(1);
   const Version saved = filling.from.shard().version;
   return forEachRows(
       env, *filling.from.checkpoint, filling.from.number, table.index, names, [&](SavedRows& rows) -> Status {
@@ -94,7 +94,7 @@ Status fill(Env& env, const RowShard::Table& table, const Wanted& wanted, const 
         for (RowMeta& meta : rows.metas) {
           // A live copy may have rows from updates after its recorded version.
           meta = RowMeta::of(std::min(meta.version(), saved.value) + filling.later,
-                             filling.stateToo ? meta.count() : 0);
+                             filling.withState ? meta.count() : 0);
         }
         const std::vector<std::span<const float>> planes(rows.planes.begin(), rows.planes.end());
         return table.rows->restore(rows.ids, rows.metas, planes);
@@ -111,16 +111,16 @@ Status restoreRows(Env& env, std::span<const PlacedCheckpoint> from, const Parti
                    RowShard& shard, std::vector<std::string>& notes) {
   const Optimizer& optimizer = shard.optimizer();
   const ShardRange& range = shard.range();
-  Version version, stateBegan;
+  Version version, stateSince;
   std::vector<PushedRange> pushed;
   for (const Source& source : sourcesOf(from, shard.tables().front().index, range)) {
     if (source.manifest().model.partition != partition) continue;
-    takeOverPushes(source.shard().pushed, source.shard().range.begin, range.begin, range.count, pushed);
+    copyPushes(source.shard().pushed, source.shard().range.begin, range.begin, range.count, pushed);
   }
   for (const RowShard::Table& table : shard.tables()) {
     for (const Source& source : sourcesOf(from, table.index, range)) {
       version = std::max(version, source.shard().version);
-      stateBegan = std::max(stateBegan, source.shard().stateBegan);
+      stateSince = std::max(stateSince, source.shard().stateSince);
     }
   }
   bool fresh = false;
@@ -141,7 +141,7 @@ Status restoreRows(Env& env, std::span<const PlacedCheckpoint> from, const Parti
           fill(env, table, wanted, {source, same, version.value - source.shard().version.value}));
     }
   }
-  shard.restore(version, pushedOf(range.count, std::move(pushed)), fresh ? version : stateBegan);
+  shard.restore(version, pushedOf(range.count, std::move(pushed)), fresh ? version : stateSince);
   shard.turnover().countBytes();
   return {};
 }

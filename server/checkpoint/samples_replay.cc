@@ -8,11 +8,11 @@ namespace {
 
 /// Whether all elements of the shard have the assignment's gradient. Without an incarnation, a trainer's
 /// processes cannot be distinguished.
-bool shardHolds(const ManifestBlock& shard, const SampleDeal& deal) {
-  const auto pushes = pushesOf(shard.pushed, deal.process.rank, deal.process.incarnation);
-  return deal.process.incarnation != 0 && !pushes.empty() &&
+bool shardHolds(const ManifestBlock& shard, const SampleAssignment& assignment) {
+  const auto pushes = pushesOf(shard.pushed, assignment.process.rank, assignment.process.incarnation);
+  return assignment.process.incarnation != 0 && !pushes.empty() &&
          std::all_of(pushes.begin(), pushes.end(),
-                     [&](const AppliedPush& push) { return holds(push, deal.step); });
+                     [&](const AppliedPush& push) { return holds(push, assignment.step); });
 }
 
 }  // namespace
@@ -35,10 +35,10 @@ SamplesReplay::SamplesReplay(const Manifest& manifest, std::shared_ptr<GuardedSa
       }
     }
   }
-  for (const SavedDeal& deal : manifest.samples->underWay) {
+  for (const SavedAssignment& assignment : manifest.samples->underWay) {
     for (const ManifestBlock* block : blocksOf(manifest)) {
-      if (block->range.id.value >= deal.doubtful || shardHolds(*block, deal)) {
-        hold({deal.process, deal.step}, block->range.id);
+      if (block->range.id.value >= assignment.doubtful || shardHolds(*block, assignment)) {
+        hold({assignment.process, assignment.step}, block->range.id);
       }
     }
   }
@@ -54,7 +54,7 @@ void SamplesReplay::hold(const Key& key, ShardId shard) {
   holders_.erase(key);
 }
 
-Status SamplesReplay::deal(const LoggedDeal& logged) {
+Status SamplesReplay::assign(const LoggedAssignment& logged) {
   // Samples left over from an earlier plan are void.
   auto plan = plan_->lockExclusive();
   if (logged.plan.number < plan->terms().number) return {};
@@ -62,7 +62,7 @@ Status SamplesReplay::deal(const LoggedDeal& logged) {
     PSD_RETURN_IF_ERROR(plan->begin(logged.plan));
     holders_.clear();
   }
-  return plan->dealAgain(logged.deal);
+  return plan->replayAssignment(logged.assignment);
 }
 
 void SamplesReplay::update(ShardId shard, std::span<const UpdateSource> sources) {
@@ -94,7 +94,7 @@ SamplePlan SamplesReplay::finish() && {
     if (holders_.contains(key)) {
       plan.doneAway(key);
     } else {
-      plan.giveBackAway(key);
+      plan.returnAway(key);
     }
   }
   return plan;

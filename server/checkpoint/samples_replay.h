@@ -21,7 +21,7 @@ class SamplesReplay {
 
   /// Applies the records of the log that continues from the checkpoint, in order, including updates that its
   /// shards have already.
-  Status deal(const LoggedDeal& logged);
+  Status assign(const LoggedAssignment& logged);
   void update(ShardId shard, std::span<const UpdateSource> sources);
 
   /// The sample plan that matches the model; samples whose outcome is unknown stay away (SamplePlan::away()).

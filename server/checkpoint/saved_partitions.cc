@@ -55,12 +55,12 @@ Result<SavedPartitions> SavedPartitions::take(Env& env, const std::vector<std::s
                                               bool together) {
   SavedPartitions saved(env);
   for (const std::string& folder : folders) PSD_RETURN_IF_ERROR(saved.find(folder));
-  PSD_RETURN_IF_ERROR(saved.putTogether());
-  if (together) PSD_RETURN_IF_ERROR(saved.takeWhole());
+  PSD_RETURN_IF_ERROR(saved.assemble());
+  if (together) PSD_RETURN_IF_ERROR(saved.useWholeCheckpoint());
   return saved;
 }
 
-Status SavedPartitions::takeWhole() {
+Status SavedPartitions::useWholeCheckpoint() {
   const std::string& lead = parts_.front().folder;
   PSD_ASSIGN_OR_RETURN(const std::optional<WholeCheckpoint> whole, readWhole(*env_, lead));
   if (!whole || whole->parts.size() != parts_.size()) {
@@ -135,7 +135,7 @@ Status SavedPartitions::checkRules() const {
   return {};
 }
 
-Status SavedPartitions::putTogether() {
+Status SavedPartitions::assemble() {
   std::ranges::sort(parts_, {}, [](const SavedPartition& part) { return partitionOf(part).index; });
   PSD_RETURN_IF_ERROR(checkNumbers());
   const SavedPartition& lead = parts_.front();
@@ -164,7 +164,7 @@ Status SavedPartitions::putTogether() {
   return checkRules();
 }
 
-Status SavedPartitions::repeatLog(SavedPartition& part, const std::string& scratch) {
+Status SavedPartitions::replayLog(SavedPartition& part, const std::string& scratch) {
   const Manifest& manifest = part.checkpoint.manifest;
   const uint64_t number = manifest.model.partition.index + 1;
   PSD_ASSIGN_OR_RETURN(const auto store, makeStoreOf(part.checkpoint));
@@ -235,14 +235,14 @@ Result<SavedPartitions::Outcome> SavedPartitions::finish(const std::string& scra
   Outcome outcome;
   for (SavedPartition& part : parts_) {
     if (part.checkpoint.manifest.consistency == Consistency::live) outcome.consistency = Consistency::live;
-    if (part.logged) PSD_RETURN_IF_ERROR(repeatLog(part, scratch));
+    if (part.logged) PSD_RETURN_IF_ERROR(replayLog(part, scratch));
   }
   for (const SavedPartition& part : parts_) outcome.checkpoints.push_back({&part.checkpoint, part.begin});
   SamplePlan samples = plan();
   if (const uint64_t underWay = samples.underWayCount(); underWay > 0) {
     outcome.notes.push_back(fmt::format("{} samples of unfinished assignments are assigned again", underWay));
   }
-  samples.giveUpAway();
+  samples.returnAllAway();
   if (samples.begun()) outcome.samples = samples.saved();
   noteUnevenPushes(outcome);
   PSD_RETURN_IF_ERROR(addDeparted(outcome));

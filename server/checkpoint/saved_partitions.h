@@ -53,12 +53,12 @@ class SavedPartitions {
 
   Status find(const std::string& folder);
   /// Checks that these are all partitions of one run; builds the whole model and finds the offset of each.
-  Status putTogether();
+  Status assemble();
   Status checkNumbers() const;
   /// Switches to the parts of the checkpoint of the whole model.
-  Status takeWhole();
+  Status useWholeCheckpoint();
   Status checkRules() const;
-  Status repeatLog(SavedPartition& part, const std::string& scratch);
+  Status replayLog(SavedPartition& part, const std::string& scratch);
   /// The sample plan with which the lead would resume.
   SamplePlan plan() const;
   Status addDeparted(Outcome& outcome) const;

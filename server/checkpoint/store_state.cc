@@ -47,17 +47,17 @@ Result<ReadView> readPlane(Shard& shard, Lane& lane, size_t plane, uint64_t offs
 }
 
 /// A range of elements in the whole model's layout.
-struct Stretch {
+struct ElementRange {
   uint64_t begin = 0, end = 0;
 
   bool empty() const { return begin >= end; }
-  Stretch common(const Stretch& other) const {
+  ElementRange common(const ElementRange& other) const {
     return {std::max(begin, other.begin), std::min(end, other.end)};
   }
 };
 
 /// A shard's elements in the whole model's layout, in which its partition has the offset `begin`.
-Stretch placed(const ShardRange& range, uint64_t begin) {
+ElementRange placed(const ShardRange& range, uint64_t begin) {
   return {begin + range.begin, begin + range.begin + range.count};
 }
 
@@ -65,7 +65,7 @@ Stretch placed(const ShardRange& range, uint64_t begin) {
 struct ShardFile {
   const Manifest& manifest;
   const ManifestShard& shard;
-  Stretch elements;
+  ElementRange elements;
   SafetensorsReader reader;
 
   const Optimizer& optimizer() const { return manifest.groups[shard.range.group].optimizer; }
@@ -73,7 +73,7 @@ struct ShardFile {
 
 /// Opens the files of the shards that overlap `wanted`; other files need not exist.
 Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpoint> from,
-                                         const Stretch& wanted = {0, UINT64_MAX}) {
+                                         const ElementRange& wanted = {0, UINT64_MAX}) {
   std::vector<ShardFile> files;
   for (const auto& [checkpoint, begin] : from) {
     for (const ManifestShard& shard : checkpoint->manifest.shards) {
@@ -94,9 +94,9 @@ Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpo
 }
 
 /// Copies the part of a plane that overlaps `elements`, the range of a shard of the store.
-Status fillPlane(const ShardFile& file, const std::string& name, Shard& shard, const Stretch& elements,
+Status fillPlane(const ShardFile& file, const std::string& name, Shard& shard, const ElementRange& elements,
                  Lane& lane, size_t plane) {
-  const Stretch common = elements.common(file.elements);
+  const ElementRange common = elements.common(file.elements);
   std::vector<float> values;
   for (uint64_t at = common.begin; at < common.end; at += values.size()) {
     values.resize(std::min(kRestorePieceElements, common.end - at));
@@ -120,16 +120,16 @@ uint64_t planeFloats(uint64_t elements) {
 Status restoreShard(const std::vector<ShardFile>& files, const Partition& partition, uint64_t begin,
                     const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
   const std::vector<std::string> names = planeNames(optimizer);
-  const Stretch elements = placed(shard.range(), begin);
-  Version version, stateBegan;
+  const ElementRange elements = placed(shard.range(), begin);
+  Version version, stateSince;
   bool freshState = names.size() > 1;
   std::vector<PushedRange> pushed;
   for (const ShardFile& file : files) {
     if (elements.common(file.elements).empty()) continue;
     version = std::max(version, file.shard.version);
-    stateBegan = std::max(stateBegan, file.shard.stateBegan);
+    stateSince = std::max(stateSince, file.shard.stateSince);
     if (file.manifest.model.partition == partition) {
-      takeOverPushes(file.shard.pushed, file.elements.begin, elements.begin, shard.range().count, pushed);
+      copyPushes(file.shard.pushed, file.elements.begin, elements.begin, shard.range().count, pushed);
     }
     const Optimizer& before = file.optimizer();
     for (size_t plane = 0; plane < names.size(); plane++) {
@@ -149,7 +149,7 @@ Status restoreShard(const std::vector<ShardFile>& files, const Partition& partit
                                    "' keeps none");
     }
   }
-  shard.restore(version, pushedOf(shard.range().count, std::move(pushed)), freshState ? version : stateBegan);
+  shard.restore(version, pushedOf(shard.range().count, std::move(pushed)), freshState ? version : stateSince);
   return {};
 }
 
@@ -211,7 +211,7 @@ Manifest describeStore(const ParameterStore& store, const std::vector<std::strin
   }
   const auto describe = [](const ParameterBlock& block, ManifestBlock& entry) {
     entry.range = block.range();
-    entry.stateBegan = block.stateBegan();
+    entry.stateSince = block.stateSince();
   };
   for (size_t i = 0; i < store.shardCount(); i++) describe(store.shard(i), manifest.shards.emplace_back());
   manifest.rowSteps.resize(store.model().tables.size());
@@ -242,7 +242,7 @@ Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterS
 
 Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
                                   uint64_t begin) {
-  const Stretch whole{begin, begin + ModelLayout(store.model()).totalElements()};
+  const ElementRange whole{begin, begin + ModelLayout(store.model()).totalElements()};
   PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, from, whole));
   const Partition& partition = store.model().partition;
   Lanes lanes = store.makeLanes();
@@ -265,7 +265,7 @@ StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& mo
   groups.rowSteps = first.rowSteps;
   const ModelLayout layout(model);
   for (const TensorPlace& place : layout.places()) {
-    const Stretch tensor{begin + place.begin, begin + place.begin + place.count};
+    const ElementRange tensor{begin + place.begin, begin + place.begin + place.count};
     for (const auto& [checkpoint, at] : from) {
       const auto& shards = checkpoint->manifest.shards;
       const auto holds = std::ranges::find_if(shards, [&, at = at](const ManifestShard& shard) {
@@ -317,7 +317,7 @@ Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::strin
                           const std::function<Status(std::span<const float>)>& sink) -> Status {
     const TensorPlace& place = layout.places()[tensor];
     for (const ShardFile& file : files) {
-      const Stretch common = file.elements.common({place.begin, place.begin + place.count});
+      const ElementRange common = file.elements.common({place.begin, place.begin + place.count});
       for (uint64_t at = common.begin; at < common.end; at += values.size()) {
         values.resize(std::min(kRestorePieceElements, common.end - at));
         PSD_RETURN_IF_ERROR(

@@ -83,7 +83,7 @@ Result<std::optional<WholeCheckpoint>> readWhole(Env& env, const std::string& fo
 }
 
 Status writeWhole(Env& env, const std::string& folder, const WholeCheckpoint& whole) {
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
+  PSD_RETURN_IF_ERROR(createFolderDurably(env, folder));
   return writeTextAtomically(env, pathIn(folder), formatWhole(whole));
 }
 

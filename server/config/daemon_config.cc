@@ -313,7 +313,7 @@ void checkPartitioned(ObjectReader& in, const DaemonConfig& config) {
   for (size_t i = 0; i < config.groups.size(); i++) {
     const PolicyPlan& plan = config.groups[i].policy.plan;
     const std::string path = pathOf(config.groups, i, "policy");
-    if (plan.rounds.endless) {
+    if (plan.rounds.unbounded) {
       in.fail("daemons",
               "each closes its rounds by itself, and after one was away two trainers can come to wait for "
               "each other in the rounds of two daemons: give " +

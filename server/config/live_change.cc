@@ -126,9 +126,10 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
     if (policy.local.inner) {
       return policy.type + " with period " + std::to_string(policy.local.period) + ", inner " +
              policy.local.inner->describe() + earlyText(policy) +
-             (policy.local.arrivals > 1 ? ", learners " + std::to_string(policy.local.arrivals) : "") +
+             (policy.local.updatesPerRound > 1 ? ", learners " + std::to_string(policy.local.updatesPerRound)
+                                               : "") +
              (policy.local.streams()
-                  ? (policy.local.ofGroups ? ", groups " : ", fragments ") +
+                  ? (policy.local.fragmentPerGroup ? ", groups " : ", fragments ") +
                         std::to_string(policy.local.fragments) + ", delay " +
                         std::to_string(policy.local.delay) + ", blend " + numberText(policy.local.blend)
                   : "") +

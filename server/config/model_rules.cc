@@ -33,7 +33,7 @@ Json underRules(const Json& rules, const Json& own) {
   return merged;
 }
 
-std::vector<std::string> limitsBelow(const Json& primarys, const Json& own) {
+std::vector<std::string> lowerLimits(const Json& primarys, const Json& own) {
   std::vector<std::string> below;
   const auto theirs = primarys.find("limits"), mine = own.find("limits");
   if (theirs == primarys.end() || mine == own.end() || !theirs->is_object() || !mine->is_object())

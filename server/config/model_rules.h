@@ -23,7 +23,7 @@ nlohmann::ordered_json underRules(const nlohmann::ordered_json& rules, const nlo
 
 /// The limits of a standby that are below its primary's, by the configurations `own` and `primarys` with all
 /// defaults, as "limits.table_bytes 1048576 (primary: 17179869184)".
-std::vector<std::string> limitsBelow(const nlohmann::ordered_json& primarys,
+std::vector<std::string> lowerLimits(const nlohmann::ordered_json& primarys,
                                      const nlohmann::ordered_json& own);
 
 /// What daemons that serve a model together agree in, of a configuration with its defaults: a line

@@ -62,7 +62,7 @@ void addSteps(const PolicyChoice& policy, Lines& lines) {
     lines.add("policy.deltas", local.deltas.empty() ? "none" : local.deltas);
   } else {
     lines.add("policy.dynamic_period", local.endsEarly);
-    lines.add("policy.learners", local.arrivals);
+    lines.add("policy.learners", local.updatesPerRound);
   }
 }
 

@@ -23,7 +23,7 @@ std::vector<std::string> namesOf(const ModelSpec& model) {
 /// Whether the optimizer of a group is for this tensor.
 Status checkTensor(const TensorSpec& tensor, const std::vector<GroupConfig>& groups, size_t group) {
   const Optimizer& optimizer = groups[group].optimizer;
-  if (!optimizer.forRowsAlone()) return {};
+  if (!optimizer.rowsOnly()) return {};
   return {
       ErrorCode::invalidArgument,
       fmt::format("{}: {} is for embedding tables alone, and '{}' is a tensor; give the tables a group of "
@@ -62,15 +62,15 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
             "{}: policy {} is not for embedding tables, and '{}' is one{}", place, policy.type, table.name,
             policy.plan.local ? "" : "; give it a group with hogwild, locked, bounded_staleness or sync")};
   }
-  if (groups[group].optimizer.forTensorsAlone()) {
+  if (groups[group].optimizer.tensorsOnly()) {
     return {ErrorCode::invalidArgument,
             fmt::format("{}: {} is for tensors alone, and '{}' is an embedding table, whose rows miss the "
                         "updates that do not touch them; give the tables a group of their own",
                         pathOf(groups, group, "optimizer"), groups[group].optimizer.name(), table.name)};
   }
-  if (policy.plan.refusesTables.empty()) return {};
+  if (policy.plan.tablesUnsupported.empty()) return {};
   return {ErrorCode::invalidArgument, fmt::format("{}: table '{}' does not go with it: {}", place, table.name,
-                                                  policy.plan.refusesTables)};
+                                                  policy.plan.tablesUnsupported)};
 }
 
 /// Under allreduce trainers have no version of a tensor but that which they average: it takes all of them.
@@ -106,7 +106,7 @@ Optimizer plainSteps(double rate) { return {Sgd{}, rate, {}}; }
 
 /// The updates that are a round of the run.
 uint32_t arrivalsOf(const LocalPlan& local, const Optimizer& optimizer) {
-  if (local.arrivals != 0) return local.arrivals;
+  if (local.updatesPerRound != 0) return local.updatesPerRound;
   const auto* const delayed = std::get_if<DelayedNesterov>(&optimizer.algorithm);
   return delayed != nullptr ? static_cast<uint32_t>(delayed->delay) : 1;
 }
@@ -135,7 +135,7 @@ void handOver(ObjectReader& in, GroupConfig& group) {
                           .delay = local->delay,
                           .blend = local->blend,
                           .deltas = local->deltas,
-                          .arrivals = arrivalsOf(*local, group.optimizer)};
+                          .updatesPerRound = arrivalsOf(*local, group.optimizer)};
     return;
   }
   const Optimizer plain = plainSteps(group.optimizer.fullLearningRate);
@@ -173,13 +173,13 @@ void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
     in.fail("policy.fragments",
             "does not go with `groups`, each of which is a fragment, as is what they "
             "leave to the top level");
-  } else if (count > fragmentsMost(plan)) {
+  } else if (count > maxFragments(plan)) {
     in.fail("groups",
             fmt::format("and what they leave are {} fragments, and may be at most policy.period ({}) "
                         "and {}: each is pushed once in so many steps",
                         count, plan.period, kFragmentsMax));
   } else if (const std::string fault =
-                 delayFault(plan, count, fmt::format(", of which the groups make {}", count));
+                 delayError(plan, count, fmt::format(", of which the groups make {}", count));
              !fault.empty()) {
     in.fail("policy.delay", fault);
   }
@@ -188,7 +188,7 @@ void exchangeInGroups(ObjectReader& in, std::vector<GroupConfig>& groups) {
   for (uint32_t i = 0; i < count; i++) {
     groups[i].fragment = i;
     groups[i].policy.local.fragments = static_cast<uint32_t>(count);
-    groups[i].policy.local.ofGroups = true;
+    groups[i].policy.local.fragmentPerGroup = true;
     groups[i].policy.local.endsEarly = early;  // of one fragment at least
   }
 }

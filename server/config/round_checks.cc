@@ -12,12 +12,12 @@ Status checkRounds(const DaemonConfig& config, std::span<const std::shared_ptr<B
     if (!compares) continue;
     const uint32_t most = compares(trainers);
     for (const auto& device : devices) {
-      if (most <= device->comparedMax()) continue;
+      if (most <= device->comparedGradientsMax()) continue;
       return {ErrorCode::invalidArgument,
               "with a world size of " + std::to_string(trainers) + " the aggregator of policy '" +
                   group.policy.type + "' sets " + std::to_string(most) +
                   " gradients of a round against one another, and " + device->describe() + " takes " +
-                  std::to_string(device->comparedMax()) +
+                  std::to_string(device->comparedGradientsMax()) +
                   "; use device cpu, aggregator mean or more backup_trainers"};
     }
   }

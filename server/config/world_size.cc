@@ -28,7 +28,7 @@ Status checkTrainersSuffice(const std::vector<GroupConfig>& groups, uint32_t tra
                   " backup_trainers of policy '" + group.policy.type +
                   "': a round would take one gradient and drop the others; expected fewer backup_trainers"};
     }
-    const uint32_t needed = rounds.trainersMin;
+    const uint32_t needed = rounds.minTrainers;
     if (needed <= trainers) continue;
     return {ErrorCode::invalidArgument, std::to_string(trainers) +
                                             " trainers never begin a round of policy '" + group.policy.type +

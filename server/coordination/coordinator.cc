@@ -39,12 +39,12 @@ Coordinator::Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics&
       ranksGivenUp_(ranksPair_.promise.fork()) {}
 
 bool Coordinator::begin(const PriorRun& prior) {
-  goesOn_ = prior.goesOn;
+  continuesRun_ = prior.continuesRun;
   if (prior.hasValues) arrival_.skip();
   const bool hasPlan = samples_.recall(terms_.exitWhenDone);
   const std::optional<Departed>& departed = prior.departed;
-  const bool goesOn = departed && roster_.recall(departed->worldSize, departed->ranks);
-  if (goesOn && !departed->ranks.empty()) {
+  const bool continuesRun = departed && roster_.recall(departed->worldSize, departed->ranks);
+  if (continuesRun && !departed->ranks.empty()) {
     finished_.recall(departed->ranks);
     spdlog::info("{} of {} ranks have departed already", departed->ranks.size(), departed->worldSize);
     endIfDone();
@@ -57,7 +57,7 @@ bool Coordinator::begin(const PriorRun& prior) {
     leases_.disconnected(kPriorRunTrainers);
   }
   roster_.keep(std::move(ranks));
-  return goesOn;
+  return continuesRun;
 }
 
 // --- Joining -----------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
           return join(std::move(candidate), std::move(held), std::move(model));
         });
   }
-  if (const auto away = turnedAway()) return Result<SessionGrant>(*away);
+  if (const auto away = rejectionReason()) return Result<SessionGrant>(*away);
   if (model.empty()) {
     return Result<SessionGrant>(ErrorCode::invalidArgument,
                                 "a trainer's model has at least one tensor or table");
@@ -86,7 +86,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
       return Result<SessionGrant>(fits.error());
     }
   }
-  return hosting_.provide(model).then(
+  return hosting_.provideModel(model).then(
       [this, candidate = std::move(candidate), held = std::move(held),
        model = std::move(model)](Status status) mutable -> kj::Promise<Result<SessionGrant>> {
         // Meanwhile the model may have been dropped, with the last joined trainer.
@@ -103,7 +103,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
             status.ok() ? admit(candidate, held) : Result<SessionGrant>(status.error());
         if (!admitted.ok()) {
           noteRefused(candidate, admitted.error());
-          dropUnclaimed();
+          dropUninitialized();
           return admitted;
         }
         return whenKeptFor(*admitted);
@@ -115,7 +115,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::whenKeptFor(SessionGrant grant) {
   auto hungUp = kj::defer([this, told, session = grant.trainer.session, attachment = grant.attachment] {
     if (!*told) disconnected(session, attachment);
   });
-  return whenFinishedRanksKept()
+  return whenDepartedRanksSaved()
       .then([told, grant = std::move(grant)]() mutable {
         *told = true;
         return Result<SessionGrant>(std::move(grant));
@@ -164,7 +164,7 @@ Result<SessionGrant> Coordinator::admit(Candidate candidate, const std::vector<H
   const auto itself = roster_.holderOf(candidate.rank);
   const bool resumes = itself && candidate.incarnation != 0 &&
                        roster_.sessions().at(*itself).incarnation == candidate.incarnation &&
-                       maySucceed(roster_.sessions().at(*itself).owner, candidate.owner);
+                       mayResume(roster_.sessions().at(*itself).owner, candidate.owner);
   if (const auto why = pause_.refusal(resumes)) return *why;
   if (roster_.needsRoom(candidate)) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
@@ -191,25 +191,25 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   Session& session = sessions_[id];
   session.candidate = candidate;
   const TrainerProcess process{candidate.rank, candidate.incarnation};
-  const bool goesOn = processes_.knows(process);
+  const bool continuesRun = processes_.knows(process);
   session.process = processes_.enter(process);
   leases_.grant(id);
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   hosting_.sessionBegan(session.process.id, trainer);
   if (candidate.bridges) {
     // A bridge has no samples, is unknown to policies, and no run waits for it.
-  } else if (goesOn) {
+  } else if (continuesRun) {
     samples_.rejoin(id, session.process.id, candidate);
   } else {
     samples_.join(id, session.process.id, candidate, held);
   }
-  hosting_.countIn(trainer);
+  hosting_.includeInRounds(trainer);
   metrics_.trainersJoined.add();
-  keepFinishedRanks();  // the rank may have been among the departed ones
+  saveDepartedRanks();  // the rank may have been among the departed ones
   SessionGrant grant = describe(id, arrival_.join(id));
   const std::string of = candidate.bridges ? "" : fmt::format(" of {}", candidate.worldSize);
   const std::string line = fmt::format("{}{} joined (process {} on {}){}", rankText(candidate.rank), of,
-                                       candidate.pid, candidate.host, whatItBrings(grant.role, candidate));
+                                       candidate.pid, candidate.host, initializerText(grant.role, candidate));
   LogFields fields = fieldsOf("joined", candidate);
   fields.by = candidate.asker;
   note(spdlog::level::info, fields, line);
@@ -223,8 +223,8 @@ SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   session.candidate.pullCodec = candidate.pullCodec;
   session.candidate.ownCodec = candidate.ownCodec;
   session.candidate.ownPullCodec = candidate.ownPullCodec;
-  session.epoch->attachment++;
-  pause_.isBack(id);
+  session.fence->attachment++;
+  pause_.resumeTrainer(id);
   leases_.grant(id);
   metrics_.trainersReturned.add();
   const uint64_t step = session.process.counters->step.value();
@@ -241,40 +241,40 @@ Result<SessionGrant> Coordinator::attach(const AttachRequest& request) {
   const auto holder = roster_.holderOf(request.rank);
   const Session* session = holder ? &sessions_.at(*holder) : nullptr;
   if (!session || request.incarnation == 0 || session->candidate.incarnation != request.incarnation ||
-      session->epoch->attachment != request.attachment) {
+      session->fence->attachment != request.attachment) {
     return Error{ErrorCode::sessionEnded,
                  fmt::format("the process that requests another connection for rank {} has not joined",
                              request.rank.value)};
   }
-  if (!maySucceed(roster_.sessions().at(*holder).owner, request.owner)) return noteForeign(request);
+  if (!mayResume(roster_.sessions().at(*holder).owner, request.owner)) return noteForeign(request);
   SessionGrant grant = describe(*holder, arrival_.roleOf(*holder));
   grant.further = true;
   return grant;
 }
 
-SessionGrant Coordinator::describe(SessionId id, ModelStart::Role role) const {
+SessionGrant Coordinator::describe(SessionId id, ModelInitialization::Role role) const {
   const Session& session = sessions_.at(id);
-  session.process.counters->heard();
+  session.process.counters->touch();
   return {.trainer = {id, session.candidate.rank, session.candidate.incarnation},
           .process = session.process.id,
           .role = role,
           .counters = session.process.counters,
-          .epoch = session.epoch,
-          .attachment = session.epoch->attachment,
+          .fence = session.fence,
+          .attachment = session.fence->attachment,
           .worldSize = session.candidate.worldSize,
           .daemonId = daemonId_,
-          .primaryEpoch = epoch_,
-          .goesOn = goesOn_,
+          .primaryTerm = term_,
+          .continuesRun = continuesRun_,
           .codec = session.candidate.codec,
           .pullCodec = session.candidate.pullCodec};
 }
 
 // --- Initialization ----------------------------------------------------------------------------------
 
-kj::Promise<Result<ModelStart::Role>> Coordinator::awaitModel(SessionId session) {
-  if (end_.requested()) return Result<ModelStart::Role>(end_.error());
+kj::Promise<Result<ModelInitialization::Role>> Coordinator::awaitModel(SessionId session) {
+  if (end_.requested()) return Result<ModelInitialization::Role>(end_.error());
   if (!arrival_.ready() && sessions_.count(session) == 0) {
-    return Result<ModelStart::Role>(ErrorCode::notReady, "the session has ended");
+    return Result<ModelInitialization::Role>(ErrorCode::notReady, "the session has ended");
   }
   return arrival_.await(session);
 }
@@ -283,10 +283,10 @@ kj::Promise<Status> Coordinator::initialized(SessionId session, Step step) {
   if (!arrival_.complete(session)) {
     return Status(ErrorCode::invalidArgument, "this trainer is not the initializer");
   }
-  return hosting_.keepValues().then(
+  return hosting_.saveValues().then(
       [this, step, trainer = sessions_.at(session).candidate] {
         arrival_.open();
-        tellOfValues(trainer, step);
+        logInitialized(trainer, step);
         return Status();
       },
       [this](kj::Exception&& exception) -> Status {  // no thread could be started
@@ -295,7 +295,7 @@ kj::Promise<Status> Coordinator::initialized(SessionId session, Step step) {
       });
 }
 
-void Coordinator::tellOfValues(const Candidate& trainer, Step step) {
+void Coordinator::logInitialized(const Candidate& trainer, Step step) {
   if (step.value == 0) {
     return note(spdlog::level::info, fieldsOf("serving", trainer), "the model has its initial values");
   }
@@ -306,17 +306,17 @@ void Coordinator::tellOfValues(const Candidate& trainer, Step step) {
   note(spdlog::level::warn, fieldsOf("serving", trainer, step.value), line);
 }
 
-void Coordinator::dropUnclaimed() {
+void Coordinator::dropUninitialized() {
   // A model that was never initialized constrains no trainer.
   if (!sessions_.empty() || arrival_.complete()) return;
-  if (hosting_.dropUnclaimed()) processes_.endAll();
+  if (hosting_.dropUninitialized()) processes_.endAll();
 }
 
 // --- Lost trainers -----------------------------------------------------------------------------------
 
 void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   auto entry = sessions_.find(session);
-  if (entry == sessions_.end() || entry->second.epoch->attachment != attachment) return;
+  if (entry == sessions_.end() || entry->second.fence->attachment != attachment) return;
   leases_.disconnected(session);
   const Candidate& trainer = entry->second.candidate;
   if (end_.restarting() || handedOver_) {  // the trainer stays joined, so that no round closes without it
@@ -327,14 +327,14 @@ void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   }
   if (end_.requested()) return depart(session, Departure::lost, "its connection closed");
   if (terms_.grace.count() != 0) {
-    const std::string line = fmt::format("{} is disconnected; it has {} to reconnect", named(trainer),
-                                         durationText(terms_.grace));
+    const std::string line =
+        fmt::format("{} is disconnected; it has {} to reconnect", named(trainer), durationText(terms_.grace));
     note(spdlog::level::info, fieldsOf("disconnected", trainer), line);
   }
   endExpired();
 }
 
-std::chrono::milliseconds Coordinator::lookAtLeases(std::chrono::milliseconds now) {
+std::chrono::milliseconds Coordinator::expireLeases(std::chrono::milliseconds now) {
   leases_.advance(now);
   for (auto& [id, session] : sessions_) {
     const uint64_t heardMs = session.process.counters->lastSeenMs.value();
@@ -365,7 +365,7 @@ void Coordinator::endExpired() {
   if (end_.restarting() || handedOver_) return;
   for (SessionId session : leases_.expired()) {
     if (session == kPriorRunTrainers) {
-      giveUpPriorRunTrainers();
+      dropPriorRunTrainers();
       continue;
     }
     depart(session, Departure::lost,
@@ -375,9 +375,9 @@ void Coordinator::endExpired() {
   }
 }
 
-void Coordinator::giveUpPriorRunTrainers() {
+void Coordinator::dropPriorRunTrainers() {
   leases_.release(kPriorRunTrainers);
-  samples_.giveUpPriorRunTrainers();
+  samples_.dropPriorRunTrainers();
   roster_.keep({});
   ranksPair_.fulfiller->fulfill();
 }
@@ -386,16 +386,16 @@ void Coordinator::giveUpPriorRunTrainers() {
 
 kj::Promise<void> Coordinator::leave(SessionId session) {
   depart(session, Departure::left, "left");
-  return whenFinishedRanksKept();
+  return whenDepartedRanksSaved();
 }
 
 void Coordinator::depart(SessionId session, Departure how, const std::string& why, const std::string& by) {
   if (sessions_.count(session) == 0) return;
   forget(session, how, why, by);
-  dropUnclaimed();
+  dropUninitialized();
   // The next trainer starts a new run, unless this run still waits for more trainers.
   if (roster_.trainers() == 0 && !terms_.exitWhenDone) samples_.closeFinished();
-  keepFinishedRanks();
+  saveDepartedRanks();
 }
 
 const std::string* Coordinator::removerOf(const Candidate& candidate) const {
@@ -429,7 +429,7 @@ Status Coordinator::report(SessionId session, uint64_t step, std::span<const Nam
 
 void Coordinator::forget(SessionId session, Departure how, const std::string& why, const std::string& by) {
   auto entry = sessions_.find(session);
-  entry->second.epoch->end(why);
+  entry->second.fence->end(why);
   const TrainerProcesses::Process process = entry->second.process;
   const Candidate gone = entry->second.candidate;
   hosting_.sessionEnded(process.id);
@@ -446,9 +446,9 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
     note(spdlog::level::warn, fields, line);
   }
   sessions_.erase(entry);
-  roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::sentAway : how);
-  hosting_.countOut(session);
-  pause_.isBack(session);
+  roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::daemonExited : how);
+  hosting_.excludeFromRounds(session);
+  pause_.resumeTrainer(session);
   pause_.look();
   if (!gone.bridges) samples_.leave(session);
   // A trainer process that left does not return. A bridge may, and resumes its unfinished push.
@@ -481,27 +481,28 @@ std::set<Rank> Coordinator::ranks() const {
   return all;
 }
 
-void Coordinator::beginMove(const MoveNotice& notice) {
+void Coordinator::startMove(const MoveNotice& notice) {
   pause_.begin(notice);
   samples_.hurry(true);
 }
 
-void Coordinator::endMove(const DaemonPlaces& movedTo) {
+void Coordinator::endMove(const DaemonAddresses& movedTo) {
   samples_.hurry(false);
   pause_.end(movedTo);
 }
 
-kj::Promise<MovePause::Answer> Coordinator::stepAside(SessionId session, uint64_t move,
-                                                      const std::string& cannot) {
+kj::Promise<MoveQuiescence::Answer> Coordinator::quiesce(SessionId session, uint64_t move,
+                                                         const std::string& cannot) {
   const auto entry = sessions_.find(session);
-  if (entry == sessions_.end()) return MovePause::Answer(ErrorCode::sessionEnded, "the session has ended");
+  if (entry == sessions_.end())
+    return MoveQuiescence::Answer(ErrorCode::sessionEnded, "the session has ended");
   const Candidate& trainer = entry->second.candidate;
-  return pause_.stepAside({session, trainer.rank, trainer.incarnation}, move, cannot);
+  return pause_.quiesce({session, trainer.rank, trainer.incarnation}, move, cannot);
 }
 
 // --- The end -----------------------------------------------------------------------------------------
 
-void Coordinator::keepFinishedRanks() {
+void Coordinator::saveDepartedRanks() {
   if (!terms_.exitWhenDone) return;
   if (!terms_.keepsRanks) return endIfDone();
   // The leaving trainer gets its answer before all are notified of the end.

@@ -17,17 +17,17 @@
 #include <spdlog/common.h>
 
 #include "server/coordination/daemon_end.h"
+#include "server/coordination/departed_ranks.h"
 #include "server/coordination/event_log.h"
-#include "server/coordination/finished_ranks.h"
 #include "server/coordination/hosting.h"
-#include "server/coordination/model_arrival.h"
-#include "server/coordination/move_pause.h"
+#include "server/coordination/initialization_gate.h"
+#include "server/coordination/move_quiescence.h"
 #include "server/coordination/report_book.h"
 #include "server/coordination/sample_assigner.h"
 #include "server/coordination/trainer_processes.h"
 #include "server/membership/leases.h"
 #include "server/membership/roster.h"
-#include "server/membership/session_epoch.h"
+#include "server/membership/session_fence.h"
 #include "server/metrics/counters.h"
 #include "server/status/daemon_status.h"
 
@@ -49,7 +49,7 @@ struct RunTerms {
 /// State left by the previous daemon. A value type.
 struct PriorRun {
   bool hasValues = false;            ///< the hosted model is initialized at the start
-  bool goesOn = false;               ///< the values were saved by another daemon
+  bool continuesRun = false;         ///< the values were saved by another daemon
   std::set<Rank> ranks;              ///< ranks whose pushes are in the parameters
   std::optional<Departed> departed;  ///< trainers that have departed
 };
@@ -58,14 +58,14 @@ struct PriorRun {
 struct SessionGrant {
   TrainerRef trainer;
   ProcessId process;
-  ModelStart::Role role = ModelStart::Role::wait;
+  ModelInitialization::Role role = ModelInitialization::Role::wait;
   std::shared_ptr<SessionCounters> counters;
-  std::shared_ptr<const SessionEpoch> epoch;
+  std::shared_ptr<const SessionFence> fence;
   uint32_t attachment = 0;  ///< number of this join
   uint32_t worldSize = 0;
   uint64_t daemonId = 0;
-  uint64_t primaryEpoch = 0;  ///< the daemon's term as primary; 0: no replica set
-  bool goesOn = false;        ///< PriorRun::goesOn
+  uint64_t primaryTerm = 0;   ///< the daemon's term as primary; 0: no replica set
+  bool continuesRun = false;  ///< PriorRun::continuesRun
   bool resumed = false;       ///< an existing session is resumed
   bool further = false;       ///< an additional connection, beside the one that joined
   std::string codec;          ///< agreed for pushes, with its options
@@ -107,16 +107,16 @@ class Coordinator final {
   /// another run and must be discarded.
   bool begin(const PriorRun& prior);
   /// While `door` returns an Error, every join is rejected with it. Call before any trainer joins.
-  void keepDoor(std::function<std::optional<Error>()> door) { door_ = std::move(door); }
+  void setAdmissionCheck(std::function<std::optional<Error>()> door) { door_ = std::move(door); }
   /// Why joins are rejected; nothing if they are admitted.
-  std::optional<Error> turnedAway() const { return door_ ? door_() : std::nullopt; }
+  std::optional<Error> rejectionReason() const { return door_ ? door_() : std::nullopt; }
   /// A join that names the move by which the model arrived here first waits for `moved(move)`.
   void afterMove(std::function<kj::Promise<void>(uint64_t move)> moved) { moved_ = std::move(moved); }
   /// Another daemon serves the run from now on: a trainer that disconnects continues there and is not lost,
   /// and the run does not end here.
   void handOver() { handedOver_ = true; }
   /// Sets the term in which the daemon serves.
-  void setEpoch(uint64_t epoch) { epoch_ = epoch; }
+  void setTerm(uint64_t term) { term_ = term; }
   uint64_t daemonId() const { return daemonId_; }
   /// The trainers that have departed.
   Departed departed() const { return {roster_.worldSize(), roster_.departed()}; }
@@ -131,13 +131,13 @@ class Coordinator final {
   kj::Promise<Result<SessionGrant>> join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model);
   Result<SessionGrant> attach(const AttachRequest& request);
   /// The trainer's role; parked until it is the initializer or the model is initialized.
-  kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
+  kj::Promise<Result<ModelInitialization::Role>> awaitModel(SessionId session);
   /// The trainer has initialized the model, with the values that it had at `step` at a previous daemon; 0:
   /// fresh ones.
   kj::Promise<Status> initialized(SessionId session, Step step);
   /// The trainer leaves; resolves once that is saved for the next daemon.
   kj::Promise<void> leave(SessionId session);
-  /// Values that the trainer reports of its training; `values`: from checkReported().
+  /// Values that the trainer reports of its training; `values`: from validateReport().
   Status report(SessionId session, uint64_t step, std::span<const NamedValue> values);
   /// Ends the session of the rank's trainer, which counts as lost; its process may not join again. Returns a
   /// description of the trainer. `by`: the operator's name for logs and events.
@@ -146,7 +146,7 @@ class Coordinator final {
   void disconnected(SessionId session, uint32_t attachment);
   /// Ends the sessions of trainers whose lease or grace has expired. Returns the time until the next call.
   /// `now`: see Leases::advance().
-  std::chrono::milliseconds lookAtLeases(std::chrono::milliseconds now);
+  std::chrono::milliseconds expireLeases(std::chrono::milliseconds now);
 
   /// Starts the daemon's shutdown, see DaemonEnd::request(), and answers parked calls. `by`: the operator who
   /// requested it; empty: none.
@@ -158,14 +158,14 @@ class Coordinator final {
   bool close();
   DaemonEnd& end() { return end_; }
   /// Resolves once the current set of departed trainers is saved, or saving has failed (logged).
-  kj::Promise<void> whenFinishedRanksKept() { return finished_.whenKept(); }
+  kj::Promise<void> whenDepartedRanksSaved() { return finished_.whenKept(); }
 
   /// The model is about to move to other daemons: quiesces the trainers.
-  void beginMove(const MoveNotice& notice);
+  void startMove(const MoveNotice& notice);
   /// The move is over; `movedTo` empty: it was aborted and trainers resume here.
-  void endMove(const DaemonPlaces& movedTo);
-  kj::Promise<MovePause::Answer> stepAside(SessionId session, uint64_t move, const std::string& cannot);
-  MovePause& pause() { return pause_; }
+  void endMove(const DaemonAddresses& movedTo);
+  kj::Promise<MoveQuiescence::Answer> quiesce(SessionId session, uint64_t move, const std::string& cannot);
+  MoveQuiescence& pause() { return pause_; }
   /// The trainers' progress, for a bridge.
   RunProgress progress() const;
   /// The joined ranks.
@@ -200,7 +200,7 @@ class Coordinator final {
   struct Session {
     Candidate candidate;
     TrainerProcesses::Process process;
-    std::shared_ptr<SessionEpoch> epoch = std::make_shared<SessionEpoch>();
+    std::shared_ptr<SessionFence> fence = std::make_shared<SessionFence>();
     uint64_t heardMs = 0;  // counters->lastSeenMs as of the last check
   };
 
@@ -219,11 +219,11 @@ class Coordinator final {
   Result<SessionGrant> enter(const Candidate& candidate, const std::vector<HeldSamples>& held);
   /// Resumes a trainer's session over its new connection.
   SessionGrant resume(SessionId session, const Candidate& candidate);
-  SessionGrant describe(SessionId session, ModelStart::Role role) const;
+  SessionGrant describe(SessionId session, ModelInitialization::Role role) const;
   /// Logs the initialization, with values that the trainer had at `step` at an earlier daemon (0: fresh).
-  void tellOfValues(const Candidate& trainer, Step step);
+  void logInitialized(const Candidate& trainer, Step step);
   /// Drops the model if no trainer is joined and it was never initialized.
-  void dropUnclaimed();
+  void dropUninitialized();
   /// Ends a session like forget(), and what is then unused: a model without values, a finished sample plan,
   /// the run. `why` completes "rank 3 … is lost after 5 steps: "; `by`: the operator who requested it, if
   /// any.
@@ -233,11 +233,11 @@ class Coordinator final {
   /// Ends a session and frees its rank, without the rest of depart(). `why`: see depart().
   void forget(SessionId session, Departure how, const std::string& why, const std::string& by = {});
   /// Saves the departed trainers if they changed, and requests the end if those are all.
-  void keepFinishedRanks();
+  void saveDepartedRanks();
   /// With exitWhenDone, requests the end if all trainers have departed.
   void endIfDone();
   /// Stops waiting for trainers that were joined when the previous daemon died.
-  void giveUpPriorRunTrainers();
+  void dropPriorRunTrainers();
   /// Frees a rank when all are taken: ends the session of one disconnected trainer.
   void endOneDisconnected();
   void endExpired();
@@ -247,10 +247,10 @@ class Coordinator final {
   DaemonMetrics& metrics_;
   Roster roster_;
   Leases leases_;
-  ModelArrival arrival_;
+  InitializationGate arrival_;
   SampleAssigner samples_;
-  MovePause pause_;
-  FinishedRanks finished_;
+  MoveQuiescence pause_;
+  DepartedRanks finished_;
   TrainerProcesses processes_;
   EventLog events_;
   ReportBook reports_;
@@ -263,9 +263,9 @@ class Coordinator final {
   const uint64_t daemonId_;
   std::function<std::optional<Error>()> door_;
   std::function<kj::Promise<void>(uint64_t)> moved_;
-  uint64_t epoch_ = 0;
+  uint64_t term_ = 0;
   bool handedOver_ = false;
-  bool goesOn_ = false;  // PriorRun::goesOn
+  bool continuesRun_ = false;  // PriorRun::continuesRun
   DaemonEnd end_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> ranksGivenUp_;  // the previous daemon's trainers are no longer awaited

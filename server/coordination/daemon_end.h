@@ -19,7 +19,7 @@ enum class EndOf {
 /// Notifies trainers of the daemon's end.
 struct EndNotice {
   std::string reason;
-  bool comesBack = false;
+  bool restarting = false;
 };
 
 /// Progress of the daemon's shutdown: requested, trainers notified, done. Owned by the control loop's thread.

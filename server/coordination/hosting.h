@@ -26,13 +26,13 @@ class Hosting {
 
   /// Creates the first trainer's model; for later ones, checks that their model equals the hosted one. If the
   /// state changed meanwhile it may do neither: check hosts() and call again.
-  virtual kj::Promise<Status> provide(ModelSpec model) = 0;
+  virtual kj::Promise<Status> provideModel(ModelSpec model) = 0;
   virtual bool hosts(const ModelSpec& model) const = 0;
   virtual bool hasModel() const = 0;
   /// No trainer is joined: drops a model that was never initialized. False if the model stays.
-  virtual bool dropUnclaimed() = 0;
+  virtual bool dropUninitialized() = 0;
   /// A trainer has initialized the model. Resolves when trainers may start.
-  virtual kj::Promise<void> keepValues() = 0;
+  virtual kj::Promise<void> saveValues() = 0;
 
   // --- Trainers ------------------------------------------------------------------------------------------
 
@@ -49,10 +49,10 @@ class Hosting {
   /// The trainer has departed: releases its unfinished gradients.
   virtual void sessionEnded(ProcessId id) = 0;
   /// Rounds wait, or no longer wait, for a trainer's gradients. Both are idempotent.
-  virtual void countIn(const TrainerRef& trainer) = 0;
-  virtual void countOut(SessionId session) = 0;
+  virtual void includeInRounds(const TrainerRef& trainer) = 0;
+  virtual void excludeFromRounds(SessionId session) = 0;
   /// Resolves when no push of the process is being applied.
-  virtual kj::Promise<void> whenLanded(ProcessId id) = 0;
+  virtual kj::Promise<void> whenPushesDrained(ProcessId id) = 0;
   /// The samples of a step were assigned to other trainers: its gradient is dropped if it arrives.
   virtual void drop(ProcessId id, Step step) = 0;
 
@@ -61,12 +61,12 @@ class Hosting {
   /// The plan that assigns samples; saved with the parameters.
   virtual GuardedSamples& samplePlan() = 0;
   /// Logs an assignment of samples, before any push of its gradient.
-  virtual void assigned(const PlanTerms& plan, const SampleDeal& deal) = 0;
+  virtual void assigned(const PlanTerms& plan, const SampleAssignment& assignment) = 0;
   /// Resolves when the assignments so far may be sent to trainers. If other daemons serve the model too,
   /// which do not know the samples, the assignments must first be durable for the next daemon.
   virtual kj::Promise<void> whenAssigned() = 0;
   /// Saves the departed trainers for the next daemon.
-  virtual kj::Promise<Status> keepFinishedRanks(Departed departed) = 0;
+  virtual kj::Promise<Status> saveDepartedRanks(Departed departed) = 0;
 };
 
 }  // namespace psd

@@ -24,7 +24,7 @@ void ReportBook::add(Rank rank, uint64_t step, std::span<const NamedValue> value
   entry.step = step;
   entry.turn = ++turns_;
   for (const NamedValue& each : values) {
-    if (entry.series.size() == kReportedNamesMax && !entry.series.contains(each.name)) continue;
+    if (entry.series.size() == kReportedValuesMax && !entry.series.contains(each.name)) continue;
     entry.series[each.name].add({time, step, each.value});
     const auto known = std::find_if(entry.newest.begin(), entry.newest.end(),
                                     [&](const NamedValue& one) { return one.name == each.name; });

@@ -46,7 +46,7 @@ class ReportBook {
     uint64_t turn = 0;  ///< order of the newest report among those of all ranks
   };
 
-  /// `values`: from checkReported(). Further names of a rank with kReportedNamesMax names are ignored.
+  /// `values`: from validateReport(). Further names of a rank with kReportedValuesMax names are ignored.
   void add(Rank rank, uint64_t step, std::span<const NamedValue> values, double time);
 
   const std::map<Rank, Entry>& ranks() const { return ranks_; }

@@ -14,8 +14,7 @@ constexpr size_t kOpenStepsMost = 128;  // per trainer; more than it leaves unan
 
 void SampleAssigner::taskFailed(kj::Exception&& exception) {
   if (exception.getType() == kj::Exception::Type::DISCONNECTED) return;  // the daemon ends
-  spdlog::error("cannot reassign the samples of a departed trainer: {}",
-                exception.getDescription().cStr());
+  spdlog::error("cannot reassign the samples of a departed trainer: {}", exception.getDescription().cStr());
 }
 
 bool SampleAssigner::recall(bool isWholeRun) {
@@ -28,9 +27,9 @@ bool SampleAssigner::recall(bool isWholeRun) {
   return true;
 }
 
-void SampleAssigner::giveUpPriorRunTrainers() {
-  plan().lockExclusive()->giveUpAway();
-  deal();
+void SampleAssigner::dropPriorRunTrainers() {
+  plan().lockExclusive()->returnAllAway();
+  assign();
 }
 
 void SampleAssigner::closeFinished() {
@@ -50,11 +49,11 @@ void SampleAssigner::join(SessionId session, ProcessId process, const Candidate&
   SamplePlan::Return back;
   {
     auto plan = this->plan().lockExclusive();
-    back = plan->comeBack(process, trainers_[session].process, held);
-    for (const SampleDeal& deal : back.claimed) hosting_.assigned(plan->terms(), deal);
+    back = plan->reclaim(process, trainers_[session].process, held);
+    for (const SampleAssignment& assignment : back.claimed) hosting_.assigned(plan->terms(), assignment);
   }
   for (const Step step : back.lost) hosting_.drop(process, step);
-  if (!back.lost.empty()) deal();
+  if (!back.lost.empty()) assign();
 }
 
 void SampleAssigner::leave(SessionId session) {
@@ -62,12 +61,12 @@ void SampleAssigner::leave(SessionId session) {
   const ProcessId process = trainers_.at(session).id;
   trainers_.erase(session);
   // stepOver() reports the pushes in flight before this promise resolves.
-  tasks_.add(hosting_.whenLanded(process).then([this, process] {
+  tasks_.add(hosting_.whenPushesDrained(process).then([this, process] {
     const bool isBack = std::any_of(trainers_.begin(), trainers_.end(),
                                     [&](const auto& entry) { return entry.second.id == process; });
     if (isBack) return;
     for (Step step : plan().lockExclusive()->leave(process)) hosting_.drop(process, step);
-    deal();
+    assign();
   }));
 }
 
@@ -80,8 +79,8 @@ Status SampleAssigner::agree(SessionId session, const SamplesRequest& request) {
   const PlanTerms& terms = plan->terms();
   const bool same = terms.samples == request.samples && terms.epochs == request.epochs;
   // A trainer joined before the daemon died, or lost since, still belongs to the plan that has ended.
-  const bool goesOn = same && (!plan->closed() || trainer.wasInBefore);
-  if (!goesOn) {
+  const bool continuesRun = same && (!plan->closed() || trainer.wasInBefore);
+  if (!continuesRun) {
     const bool othersTrain = std::any_of(trainers_.begin(), trainers_.end(), [&](const auto& other) {
       return other.first != session && other.second.takes;
     });
@@ -111,9 +110,9 @@ Result<uint32_t> SampleAssigner::countFor(SessionId session, const SamplesReques
 
 std::optional<Samples> SampleAssigner::samplesFor(const Trainer& trainer, const SamplesRequest& request) {
   auto plan = this->plan().lockExclusive();
-  if (const auto deal = plan->take(trainer.id, trainer.process, request.step, request.count)) {
-    hosting_.assigned(plan->terms(), *deal);
-    return Samples{deal->range, false};
+  if (const auto assignment = plan->take(trainer.id, trainer.process, request.step, request.count)) {
+    hosting_.assigned(plan->terms(), *assignment);
+    return Samples{assignment->range, false};
   }
   if (plan->finished()) return Samples{std::nullopt, true};
   return std::nullopt;
@@ -133,9 +132,9 @@ kj::Promise<Result<Samples>> SampleAssigner::find(SessionId session, SamplesRequ
   if (entry == trainers_.end()) return Result<Samples>(ErrorCode::sessionEnded, "the session has ended");
   if (Status agreed = agree(session, request); !agreed.ok()) return Result<Samples>(agreed.error());
   if (plan().lockExclusive()->openSteps(entry->second.id) > kOpenStepsMost) {
-    return Result<Samples>(ErrorCode::overloaded, "samples are assigned to " +
-                                                      std::to_string(kOpenStepsMost) +
-                                                      " steps without a gradient");
+    return Result<Samples>(
+        ErrorCode::overloaded,
+        "samples are assigned to " + std::to_string(kOpenStepsMost) + " steps without a gradient");
   }
   const Result<uint32_t> count = countFor(session, request);
   if (!count.ok()) return Result<Samples>(count.error());
@@ -143,7 +142,7 @@ kj::Promise<Result<Samples>> SampleAssigner::find(SessionId session, SamplesRequ
   if (auto samples = samplesFor(entry->second, request)) return Result<Samples>(*samples);
   if (!request.wait || hurried_) return Result<Samples>(Samples{});
   // A waiting trainer makes no step until others are done, so rounds must not wait for it.
-  if (!entry->second.request) hosting_.countOut(session);
+  if (!entry->second.request) hosting_.excludeFromRounds(session);
   entry->second.request = request;
   auto waiter = kj::newPromiseAndFulfiller<Result<Samples>>();
   entry->second.waiter = kj::mv(waiter.fulfiller);
@@ -157,16 +156,16 @@ void SampleAssigner::stepOver(ProcessId process, Step step, bool applied) {
     if (applied) {
       plan->done(process, step);
     } else {
-      plan->giveBack(process, step);
+      plan->returnSamples(process, step);
     }
     if (!before && plan->finished()) {
       spdlog::info("all epochs are done: {} samples", plan->doneCount());
     }
   }
-  deal();
+  assign();
 }
 
-void SampleAssigner::deal() {
+void SampleAssigner::assign() {
   for (auto& [session, trainer] : trainers_) {
     if (!trainer.request) continue;
     if (auto samples = samplesFor(trainer, *trainer.request)) answer(session, trainer, *samples);
@@ -190,7 +189,7 @@ void SampleAssigner::endWaits(const Error& reason) {
 
 void SampleAssigner::answer(SessionId session, Trainer& trainer, Result<Samples> answer) {
   trainer.request.reset();
-  hosting_.countIn({session, trainer.process.rank, trainer.process.incarnation});
+  hosting_.includeInRounds({session, trainer.process.rank, trainer.process.incarnation});
   KJ_IF_MAYBE (waiter, trainer.waiter) {
     (*waiter)->fulfill(std::move(answer));
   }

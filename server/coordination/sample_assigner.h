@@ -33,7 +33,7 @@ class SampleAssigner final : private kj::TaskSet::ErrorHandler {
   /// `isWholeRun`: a trainer that joins after it is finished gets no samples, instead of a new plan.
   bool recall(bool isWholeRun);
   /// Stops waiting for trainers that were joined at the previous daemon.
-  void giveUpPriorRunTrainers();
+  void dropPriorRunTrainers();
   /// If the plan is finished, the next trainer to ask starts a new one.
   void closeFinished();
 
@@ -76,7 +76,7 @@ class SampleAssigner final : private kj::TaskSet::ErrorHandler {
   /// Assigns at most `request.count` samples now; nothing if the trainer would have to wait.
   std::optional<Samples> samplesFor(const Trainer& trainer, const SamplesRequest& request);
   /// Answers waiting trainers, as far as samples are available.
-  void deal();
+  void assign();
   void answer(SessionId session, Trainer& trainer, Result<Samples> answer);
   GuardedSamples& plan() const { return hosting_.samplePlan(); }
   void taskFailed(kj::Exception&& exception) override;

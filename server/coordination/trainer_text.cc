@@ -24,8 +24,8 @@ LogFields fieldsOf(std::string event, const Candidate& trainer, uint64_t step) {
   return fields;
 }
 
-const char* whatItBrings(ModelStart::Role role, const Candidate& trainer) {
-  if (role != ModelStart::Role::bringValues) return "";
+const char* initializerText(ModelInitialization::Role role, const Candidate& trainer) {
+  if (role != ModelInitialization::Role::initialize) return "";
   return trainer.lastDaemon == 0
              ? " and initializes the model"
              : " and initializes the model with its own parameters: this daemon starts without any";

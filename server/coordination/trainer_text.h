@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/log/log_line.h"
-#include "server/membership/model_start.h"
+#include "server/membership/model_initialization.h"
 #include "server/membership/roster.h"
 
 namespace psd {
@@ -17,6 +17,6 @@ std::string named(const Candidate& trainer);
 LogFields fieldsOf(std::string event, const Candidate& trainer);
 LogFields fieldsOf(std::string event, const Candidate& trainer, uint64_t step);
 /// The text after "joined" for the initializer; else empty.
-const char* whatItBrings(ModelStart::Role role, const Candidate& trainer);
+const char* initializerText(ModelInitialization::Role role, const Candidate& trainer);
 
 }  // namespace psd

@@ -12,8 +12,8 @@
 #include "common/log/log_line.h"
 #include "common/os/text_file.h"
 #include "common/text/text.h"
-#include "server/daemon/group_side.h"
 #include "server/daemon/http_hooks.h"
+#include "server/daemon/replica_set_side.h"
 #include "server/daemon/server.h"
 #include "server/daemon/service_manager.h"
 #include "server/http/http_side.h"
@@ -72,7 +72,7 @@ kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first 
         const bool sigterm = info.si_signo == SIGTERM;
         if (first || (!sigterm && server.coordinator().end().restarting())) {
           server.coordinator().requestStop(sigterm ? "SIGTERM" : "SIGINT",
-                                           sigterm ? server.endedBySigterm() : EndOf::run);
+                                           sigterm ? server.sigtermEnds() : EndOf::run);
         } else {
           server.hurry();
         }
@@ -85,9 +85,9 @@ constexpr size_t kStateBytesMax = 400;
 /// The state line for the service manager.
 std::string stateOf(Server& server) {
   if (server.coordinator().end().requested()) return "shutting down";
-  if (const GroupMember* const member = server.group()) {
-    const GroupStatus group = member->status();
-    const std::string state = group.stateBesidePrimary();
+  if (const ReplicaController* const member = server.group()) {
+    const ReplicaSetStatus group = member->status();
+    const std::string state = group.stateAsReplica();
     if (state == "waiting") return "waiting: " + oneLine(group.waits, kStateBytesMax);
     if (!state.empty()) return state;
   }
@@ -148,7 +148,7 @@ Status saveAll(Env& env, const DaemonConfig& config, Server& server) {
   const bool runIsOver = server.coordinator().close();
   note("the last checkpoint: ", server.host().saveLast());
   note("the model: ", saveFinalModel(env, config, server.host()));
-  if (faults.empty() && runIsOver) note("the finished ranks: ", server.host().forgetFinishedRanks());
+  if (faults.empty() && runIsOver) note("the finished ranks: ", server.host().clearDepartedRanks());
   return faults.empty() ? Status() : Status(ErrorCode::io, "could not save " + faults);
 }
 
@@ -179,10 +179,10 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
 
-  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors, GroupSide::make);
+  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors, ReplicaSetSide::make);
   ServiceManager manager = ServiceManager::ofEnvironment();
   {
-    const auto starting = manager.beginLongWork("starting");
+    const auto starting = manager.startLongWork("starting");
     PSD_RETURN_IF_ERROR(server.start());
   }
   std::optional<HttpSide> http;
@@ -203,7 +203,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto hangups = onHangups(io.unixEventPort, server, manager).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });
-  auto telling = manager.keepTelling(io.provider->getTimer(), [&server] { return stateOf(server); })
+  auto telling = manager.keepNotifying(io.provider->getTimer(), [&server] { return stateOf(server); })
                      .eagerlyEvaluate(nullptr);
   auto ending = server.coordinator()
                     .end()
@@ -211,7 +211,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
                     .then([&manager] { manager.stopping(); })
                     .eagerlyEvaluate(nullptr);
   const auto save = [&] {
-    const auto saving = manager.beginLongWork("saving");
+    const auto saving = manager.startLongWork("saving");
     return saved = saveAll(env, config, server);
   };
   server.run(save).wait(io.waitScope);

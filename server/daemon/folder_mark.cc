@@ -8,7 +8,7 @@
 #include "common/config/object_reader.h"
 #include "common/os/text_file.h"
 #include "server/checkpoint/sealed_json.h"
-#include "server/group/group_text.h"
+#include "server/serving/group_text.h"
 
 namespace psd {
 namespace {
@@ -28,7 +28,7 @@ Result<FolderRecord> readMark(Env& env, const std::string& path) {
   const std::string daemon = in.text("daemon", "");
   FolderRecord mark;
   mark.standby = in.boolean("standby", false);
-  mark.epoch = in.integer("epoch", 0, mark.standby ? 0 : 1, UINT64_MAX);
+  mark.term = in.integer("epoch", 0, mark.standby ? 0 : 1, UINT64_MAX);
   in.text(kMarkChecksum, "");
   const auto [end, error] =
       std::from_chars(daemon.data(), daemon.data() + daemon.size(), mark.daemon.value, 16);
@@ -45,41 +45,41 @@ Result<FolderRecord> readMark(Env& env, const std::string& path) {
 
 std::string FolderMark::path() const { return durability_.path + "/" + std::string(kMarkName); }
 
-void FolderMark::setEpoch(uint64_t epoch) {
+void FolderMark::setTerm(uint64_t term) {
   const std::lock_guard hold(mutex_);
-  epoch_ = epoch;
+  term_ = term;
 }
 
 Status FolderMark::write() {
   const std::lock_guard hold(mutex_);
-  if (!durability_.enabled() || epoch_ == 0 || marked_ == epoch_) return {};
-  PSD_RETURN_IF_ERROR(write({.daemon = me_, .epoch = epoch_}));
-  marked_ = epoch_;
+  if (!durability_.enabled() || term_ == 0 || markedTerm_ == term_) return {};
+  PSD_RETURN_IF_ERROR(write({.daemon = me_, .term = term_}));
+  markedTerm_ = term_;
   return {};
 }
 
 Status FolderMark::renew() {
   {
     const std::lock_guard hold(mutex_);
-    if (marked_ == 0) return {};
+    if (markedTerm_ == 0) return {};
   }
   return write();
 }
 
-Status FolderMark::writeAsStandby(uint64_t epoch) {
+Status FolderMark::writeAsStandby(uint64_t term) {
   const std::lock_guard hold(mutex_);
-  PSD_RETURN_IF_ERROR(write({.daemon = me_, .epoch = epoch, .standby = true}));
-  marked_ = epoch;
+  PSD_RETURN_IF_ERROR(write({.daemon = me_, .term = term, .standby = true}));
+  markedTerm_ = term;
   return {};
 }
 
 void FolderMark::followAnother() {
   const std::lock_guard hold(mutex_);
-  marked_ = 0;
+  markedTerm_ = 0;
 }
 
 Status FolderMark::write(const FolderRecord& mark) const {
-  Json text = {{"format", kMarkFormat}, {"daemon", hex(mark.daemon)}, {"epoch", mark.epoch}};
+  Json text = {{"format", kMarkFormat}, {"daemon", hex(mark.daemon)}, {"epoch", mark.term}};
   if (mark.standby) text["standby"] = true;
   return writeTextAtomically(env_, path(), sealJson(text, kMarkChecksum));
 }

@@ -19,15 +19,15 @@ class FolderMark final {
   FolderMark(Env& env, const DurabilityConfig& durability, DaemonId me)
       : env_(env), durability_(durability), me_(me) {}
 
-  /// From now on this daemon saves as the primary of term `epoch`.
-  void setEpoch(uint64_t epoch);
+  /// From now on this daemon saves as the primary of term `term`.
+  void setTerm(uint64_t term);
   /// Durably marks the folder's content as that of this primary in its term. No-op if it is marked so
-  /// already, before setEpoch(), and without durability. Blocks.
+  /// already, before setTerm(), and without durability. Blocks.
   Status write();
   /// write() if the folder carries a mark of an earlier term. Blocks.
   Status renew();
-  /// Durably marks the folder's content as that of this daemon as a standby in term `epoch`. Blocks.
-  Status writeAsStandby(uint64_t epoch);
+  /// Durably marks the folder's content as that of this daemon as a standby in term `term`. Blocks.
+  Status writeAsStandby(uint64_t term);
   /// The daemon now follows another copy, which is not in the folder yet: renew() ignores the mark that
   /// writeAsStandby() wrote.
   void followAnother();
@@ -41,8 +41,8 @@ class FolderMark final {
   Env& env_;
   const DurabilityConfig durability_;
   const DaemonId me_;
-  std::mutex mutex_;                 // guards the members below and serializes writes
-  uint64_t epoch_ = 0, marked_ = 0;  // the term to write; the term in the file, 0: none
+  std::mutex mutex_;                    // guards the members below and serializes writes
+  uint64_t term_ = 0, markedTerm_ = 0;  // the term to write; the term in the file, 0: none
 };
 
 }  // namespace psd

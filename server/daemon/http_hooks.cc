@@ -25,7 +25,7 @@ std::string jsonOfSeries(const ThinnedSeries& series) {
   return text + "]";
 }
 
-/// Names need no escaping: checkReported().
+/// Names need no escaping: validateReport().
 std::string jsonOfReports(const ReportBook& reports) {
   std::string text = "{";
   for (const auto& [rank, entry] : reports.ranks()) {
@@ -51,7 +51,7 @@ HttpAccess accessOf(Server& server, const HttpCaller& caller) {
   constexpr std::string_view kScheme = "Bearer ";
   const Authenticator& authenticator = server.authenticator();
   const HttpPeer& peer = caller.peer;
-  if (!authenticator.asks()) {
+  if (!authenticator.authenticationRequired()) {
     const Result<Access> access =
         authenticator.logIn({}, {.where = {}, .user = peer.user, .certificateNames = peer.certificateNames});
     return accessOf(access.ok() ? access->identity : Identity{{}, Role::admin}, peer);
@@ -92,13 +92,13 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
   hooks.events = [&server] { return server.coordinator().events().after(0); };
   if (std::shared_ptr<Overview> overview = Overview::make(server, timer)) {
     hooks.daemons = [overview](const DaemonStatus& status) { return overview->rows(status); };
-    hooks.daemonsAsked = [overview] { return overview->rowsAsked(); };
-    hooks.whenDaemonsSeen = [overview] { return overview->whenSeen(); };
-    hooks.daemonsSeen = [overview](const DaemonStatus& status) { return overview->seen(status); };
+    hooks.polledDaemons = [overview] { return overview->refreshedRows(); };
+    hooks.whenDaemonsCached = [overview] { return overview->whenRefreshedOnce(); };
+    hooks.cachedDaemons = [overview](const DaemonStatus& status) { return overview->seen(status); };
   }
   hooks.accessOf = [&server](const HttpCaller& caller) { return accessOf(server, caller); };
-  hooks.roomFor = [&server](uint64_t bytes) { return server.roomForAnswer(bytes); };
-  hooks.tls = [&server] { return server.tlsDoor().context(); };
+  hooks.reserve = [&server](uint64_t bytes) { return server.reserveAnswer(bytes); };
+  hooks.tls = [&server] { return server.tlsAcceptor().context(); };
   hooks.handshakeRefused = [&server](const std::string& why) {
     server.metrics().handshakesRefused.add();
     logLine(spdlog::level::warn, {.event = "handshake_refused", .limited = true},

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "server/rpc/admin_client.h"
+#include "server/client/admin_client.h"
 
 namespace psd {
 namespace {
@@ -31,14 +31,14 @@ Overview::Overview(const Server& server, kj::Timer& timer, Result<Credentials> c
 
 std::vector<PeerBook::Peers> Overview::peers() {
   const DaemonsConfig& daemons = server_.loaded().config.daemons;
-  const GroupMember* const group = server_.group();
+  const ReplicaController* const group = server_.group();
   const std::vector<Address> own = server_.addresses();
   std::vector<PeerBook::Peers> peers;
   for (uint32_t i = 0; i < daemons.addresses.size(); i++) {
     if (i != daemons.index) peers.push_back({.partition = i, .addresses = daemons.addresses[i]});
   }
   if (!group) return peers;
-  PeerBook::Peers pair{.partition = daemons.index, .ownPair = true, .here = group->status().daemon};
+  PeerBook::Peers pair{.partition = daemons.index, .ownReplicaSet = true, .here = group->status().daemon};
   const auto add = [&](const std::vector<Address>& some) {
     for (const Address& address : some) {
       const bool known = std::ranges::find(pair.addresses, address) != pair.addresses.end();
@@ -46,10 +46,10 @@ std::vector<PeerBook::Peers> Overview::peers() {
     }
   };
   // A lost replica is not in the cluster document any more, but is shown until another one replaces it.
-  if (std::vector<Address> others = group->others(); !others.empty()) pair_ = std::move(others);
+  if (std::vector<Address> others = group->others(); !others.empty()) otherReplica_ = std::move(others);
   // First the addresses by which the daemons of other partitions know it.
   if (daemons.several()) add(daemons.addresses[daemons.index]);
-  add(pair_);
+  add(otherReplica_);
   peers.push_back(std::move(pair));
   return peers;
 }
@@ -57,8 +57,9 @@ std::vector<PeerBook::Peers> Overview::peers() {
 Address Overview::ownAddress() const {
   const DaemonsConfig& daemons = server_.loaded().config.daemons;
   const auto listed = daemons.several() ? daemons.addresses[daemons.index] : std::vector<Address>();
-  const GroupMember* const group = server_.group();
-  return addressForOthers(listed, group ? group->addresses() : server_.addresses(), group ? &pair_ : nullptr);
+  const ReplicaController* const group = server_.group();
+  return addressForOthers(listed, group ? group->addresses() : server_.addresses(),
+                          group ? &otherReplica_ : nullptr);
 }
 
 DaemonRows Overview::with(const DaemonStatus& status, std::vector<DaemonRow> others) {
@@ -75,12 +76,12 @@ DaemonRows Overview::rows(const DaemonStatus& status) { return with(status, book
 
 DaemonRows Overview::seen(const DaemonStatus& status) { return with(status, book_.seen()); }
 
-kj::Promise<void> Overview::whenSeen() {
-  return timer_.timeoutAfter(kAskedFor, book_.whenSeen(peers())).catch_([](kj::Exception&&) {});
+kj::Promise<void> Overview::whenRefreshedOnce() {
+  return timer_.timeoutAfter(kAskedFor, book_.whenRefreshedOnce(peers())).catch_([](kj::Exception&&) {});
 }
 
-kj::Promise<DaemonRows> Overview::rowsAsked() {
-  return timer_.timeoutAfter(kAskedFor, book_.whenLooked(peers()))
+kj::Promise<DaemonRows> Overview::refreshedRows() {
+  return timer_.timeoutAfter(kAskedFor, book_.whenRefreshed(peers()))
       .catch_([](kj::Exception&&) {})  // the rows of unreachable daemons say so
       .then([this] { return rows(server_.status()); });
 }

@@ -22,10 +22,10 @@ class Overview {
   /// The last known rows; triggers a refresh and does not wait for it. `status`: this daemon's, current.
   DaemonRows rows(const DaemonStatus& status);
   /// The rows after the other daemons were queried, or their time to answer has passed.
-  kj::Promise<DaemonRows> rowsAsked();
+  kj::Promise<DaemonRows> refreshedRows();
   /// For occasional callers: resolves once seen() is a few seconds old at most, except for daemons that did
   /// not answer the previous query.
-  kj::Promise<void> whenSeen();
+  kj::Promise<void> whenRefreshedOnce();
   /// Like rows(), without triggering a refresh.
   DaemonRows seen(const DaemonStatus& status);
 
@@ -40,7 +40,7 @@ class Overview {
 
   const Server& server_;
   kj::Timer& timer_;
-  std::vector<Address> pair_;  // current or last known addresses of the other replica
+  std::vector<Address> otherReplica_;  // current or last known addresses of the other replica
   PeerBook book_;
 };
 

@@ -48,36 +48,36 @@ PeerBook::~PeerBook() {
   thread_.join();
 }
 
-void PeerBook::want(const std::vector<Peers>& peers) {
+void PeerBook::request(const std::vector<Peers>& peers) {
   peers_ = peers;
-  wanted_ = Clock::now();
-  forgetOld(peers, wanted_);
+  requestedAt_ = Clock::now();
+  discardOld(peers, requestedAt_);
 }
 
-void PeerBook::forgetOld(const std::vector<Peers>& peers, Clock::time_point now) {
-  if (!looking_ && now - looked_ > kOldAfter) rows_ = unasked(peers);
+void PeerBook::discardOld(const std::vector<Peers>& peers, Clock::time_point now) {
+  if (!refreshing_ && now - refreshedAt_ > kOldAfter) rows_ = unasked(peers);
 }
 
-kj::Promise<void> PeerBook::whenLooked(const std::vector<Peers>& peers) {
+kj::Promise<void> PeerBook::whenRefreshed(const std::vector<Peers>& peers) {
   const std::lock_guard hold(mutex_);
-  want(peers);
+  request(peers);
   wake_.notify_one();
-  if (wanted_ - looked_ < kWantedFor) return kj::READY_NOW;
+  if (requestedAt_ - refreshedAt_ < kRefreshFor) return kj::READY_NOW;
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
   waiters_.push_back(kj::mv(waiter.fulfiller));
   return kj::mv(waiter.promise);
 }
 
-kj::Promise<void> PeerBook::whenSeen(const std::vector<Peers>& peers) {
+kj::Promise<void> PeerBook::whenRefreshedOnce(const std::vector<Peers>& peers) {
   const std::lock_guard hold(mutex_);
   const Clock::time_point now = Clock::now();
-  if (now - looked_ < kWantedFor || (looking_ && unsettled_ == 0)) return kj::READY_NOW;
+  if (now - refreshedAt_ < kRefreshFor || (refreshing_ && pendingPartitions_ == 0)) return kj::READY_NOW;
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
-  seers_.push_back(kj::mv(waiter.fulfiller));
-  if (!looking_) {
+  onceWaiters_.push_back(kj::mv(waiter.fulfiller));
+  if (!refreshing_) {
     peers_ = peers;
-    forgetOld(peers, now);
-    once_ = true;
+    discardOld(peers, now);
+    refreshOnce_ = true;
     wake_.notify_one();
   }
   return kj::mv(waiter.promise);
@@ -102,8 +102,8 @@ std::vector<DaemonRow> PeerBook::rows(const std::vector<Peers>& peers) {
   std::vector<DaemonRow> rows;
   {
     const std::lock_guard hold(mutex_);
-    want(peers);
-    rows = rowsAt(wanted_);
+    request(peers);
+    rows = rowsAt(requestedAt_);
   }
   wake_.notify_one();
   return rows;
@@ -113,25 +113,25 @@ void PeerBook::run() {
   pthread_setname_np(pthread_self(), "psd-peers");
   std::unique_lock hold(mutex_);
   while (!ending_) {
-    if (!once_ && Clock::now() - wanted_ > kWantedFor) {
+    if (!refreshOnce_ && Clock::now() - requestedAt_ > kRefreshFor) {
       wake_.wait(hold);
       continue;
     }
-    once_ = false;
-    looking_ = true;
+    refreshOnce_ = false;
+    refreshing_ = true;
     const std::vector<Peers> peers = peers_;
-    unsettled_ = peers.size();
+    pendingPartitions_ = peers.size();
     hold.unlock();
     std::vector<DaemonRow> rows = look(peers);
     hold.lock();
-    looking_ = false;
+    refreshing_ = false;
     rows_ = std::move(rows);
-    looked_ = Clock::now();
-    silent_.clear();
+    refreshedAt_ = Clock::now();
+    unreachable_.clear();
     for (const DaemonRow& row : rows_) {
-      if (row.asked && !row.answers) silent_.insert(row.address);
+      if (row.asked && !row.answers) unreachable_.insert(row.address);
     }
-    for (auto* const some : {&waiters_, &seers_}) {
+    for (auto* const some : {&waiters_, &onceWaiters_}) {
       for (const auto& waiter : std::exchange(*some, {})) waiter->fulfill();
     }
     std::erase_if(answers_, [this](const auto& entry) {
@@ -150,7 +150,7 @@ std::vector<DaemonRow> PeerBook::look(const std::vector<Peers>& peers) {
   std::vector<std::vector<DaemonRow>> found(peers.size());
   std::atomic<size_t> next{0};
   const auto work = [&] {
-    for (size_t i = next++; i < peers.size() && !ends(); i = next++) found[i] = lookAt(peers[i]);
+    for (size_t i = next++; i < peers.size() && !ends(); i = next++) found[i] = queryPartition(peers[i]);
   };
   {
     std::vector<std::jthread> helpers;
@@ -166,23 +166,23 @@ std::vector<DaemonRow> PeerBook::look(const std::vector<Peers>& peers) {
   return rows;
 }
 
-std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
+std::vector<DaemonRow> PeerBook::queryPartition(const Peers& peers) {
   std::vector<DaemonRow> rows;
   std::vector<DaemonRow> silent;
   std::set<std::string> known{peers.here};
-  const std::pair<std::vector<Address>, size_t> turn = inTurn(peers);
+  const std::pair<std::vector<Address>, size_t> turn = orderAddresses(peers);
   const size_t lately = turn.second;
   size_t next = 0;
   KJ_DEFER({
-    if (next <= lately) settle();
+    if (next <= lately) partitionSettled();
   });
   for (const Address& address : turn.first) {
     if (ends()) break;
-    if (next++ == lately) settle();
+    if (next++ == lately) partitionSettled();
     const std::string name = address.toString();
     if (!mayAsk(address)) {
-      silent.push_back(away(peers, name, false,
-                            "not queried: the token would be sent there unencrypted; use tls://"));
+      silent.push_back(unreachableRow(peers, name, false,
+                                      "not queried: the token would be sent there unencrypted; use tls://"));
       continue;
     }
     Result<DaemonRow> row = ask(peers, address);
@@ -190,11 +190,11 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
       // A Unix socket in the list may belong to another machine: a failure there says nothing about the
       // daemon.
       const bool tells = address.kind == Address::Kind::tcp || peers.addresses.size() == 1;
-      if (tells) silent.push_back(away(peers, name, true, row.message()));
+      if (tells) silent.push_back(unreachableRow(peers, name, true, row.message()));
       continue;
     }
     const bool alone = row->daemon.empty();
-    const bool another = alone ? !peers.ownPair : known.insert(row->daemon).second;
+    const bool another = alone ? !peers.ownReplicaSet : known.insert(row->daemon).second;
     if (another) {
       show(*row);
       rows.push_back(*std::move(row));
@@ -205,12 +205,12 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
   return rows;
 }
 
-std::pair<std::vector<Address>, size_t> PeerBook::inTurn(const Peers& peers) {
+std::pair<std::vector<Address>, size_t> PeerBook::orderAddresses(const Peers& peers) {
   std::vector<Address> addresses = peers.addresses;
   const std::lock_guard hold(mutex_);
-  const auto silent =
-      std::stable_partition(addresses.begin(), addresses.end(),
-                            [this](const Address& address) { return !silent_.contains(address.toString()); });
+  const auto silent = std::stable_partition(
+      addresses.begin(), addresses.end(),
+      [this](const Address& address) { return !unreachable_.contains(address.toString()); });
   return {addresses, static_cast<size_t>(silent - addresses.begin())};
 }
 
@@ -222,10 +222,10 @@ void PeerBook::show(const DaemonRow& row) {
   rows_.insert(std::ranges::upper_bound(rows_, placeOf(row), {}, placeOf), row);
 }
 
-void PeerBook::settle() {
+void PeerBook::partitionSettled() {
   const std::lock_guard hold(mutex_);
-  if (--unsettled_ > 0) return;
-  for (const auto& waiter : std::exchange(seers_, {})) waiter->fulfill();
+  if (--pendingPartitions_ > 0) return;
+  for (const auto& waiter : std::exchange(onceWaiters_, {})) waiter->fulfill();
 }
 
 bool PeerBook::mayAsk(const Address& address) const {
@@ -249,7 +249,8 @@ Result<DaemonRow> PeerBook::ask(const Peers& peers, const Address& address) {
   return row;
 }
 
-DaemonRow PeerBook::away(const Peers& peers, const std::string& address, bool asked, const std::string& why) {
+DaemonRow PeerBook::unreachableRow(const Peers& peers, const std::string& address, bool asked,
+                                   const std::string& why) {
   const std::lock_guard hold(mutex_);
   const auto answer = answers_.find(address);
   DaemonRow row = answer == answers_.end() ? DaemonRow() : answer->second.row;

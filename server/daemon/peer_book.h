@@ -31,8 +31,8 @@ class PeerBook {
   struct Peers {
     uint32_t partition = 0;
     std::vector<Address> addresses;
-    bool ownPair = false;  ///< this daemon's own partition: there may be no other daemon
-    std::string here;      ///< this daemon's ID in its replica set; empty: it has none
+    bool ownReplicaSet = false;  ///< this daemon's own partition: there may be no other daemon
+    std::string here;            ///< this daemon's ID in its replica set; empty: it has none
   };
   /// Fetches the status document of the daemon at an address; blocks.
   using Ask = std::function<Result<std::string>(const Address& address, const Credentials& credentials)>;
@@ -45,42 +45,43 @@ class PeerBook {
   /// The last known rows; triggers a refresh. Does not wait for it.
   std::vector<DaemonRow> rows(const std::vector<Peers>& peers);
   /// Resolves, on the calling loop, once rows() is a few seconds old at most.
-  kj::Promise<void> whenLooked(const std::vector<Peers>& peers);
-  /// For occasional callers: like whenLooked(), with one refresh at most, and without waiting for addresses
-  /// that did not answer in the previous one.
-  kj::Promise<void> whenSeen(const std::vector<Peers>& peers);
+  kj::Promise<void> whenRefreshed(const std::vector<Peers>& peers);
+  /// For occasional callers: like whenRefreshed(), with one refresh at most, and without waiting for
+  /// addresses that did not answer in the previous one.
+  kj::Promise<void> whenRefreshedOnce(const std::vector<Peers>& peers);
   /// The last known rows; triggers no refresh.
   std::vector<DaemonRow> seen();
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr size_t kAtOnceMax = 16;              // concurrent queries
-  static constexpr std::chrono::seconds kPause{1};      // between refreshes
-  static constexpr std::chrono::seconds kWantedFor{5};  // refreshing continues after the last caller
-  static constexpr std::chrono::seconds kOldAfter{30};  // age from which rows are not shown any more
+  static constexpr size_t kAtOnceMax = 16;               // concurrent queries
+  static constexpr std::chrono::seconds kPause{1};       // between refreshes
+  static constexpr std::chrono::seconds kRefreshFor{5};  // refreshing continues after the last caller
+  static constexpr std::chrono::seconds kOldAfter{30};   // age from which rows are not shown any more
 
   /// With the mutex held: requests refreshes of `peers`.
-  void want(const std::vector<Peers>& peers);
+  void request(const std::vector<Peers>& peers);
   /// With the mutex held: discards rows older than kOldAfter.
-  void forgetOld(const std::vector<Peers>& peers, Clock::time_point now);
+  void discardOld(const std::vector<Peers>& peers, Clock::time_point now);
   /// With the mutex held: rows_, with the time since the last answer of each daemon that does not answer.
   std::vector<DaemonRow> rowsAt(Clock::time_point now) const;
   void run();
   bool ends();
   /// Queries all daemons, on several threads.
   std::vector<DaemonRow> look(const std::vector<Peers>& peers);
-  std::vector<DaemonRow> lookAt(const Peers& peers);
+  std::vector<DaemonRow> queryPartition(const Peers& peers);
   /// The addresses with those that did not answer in the previous refresh last; and the number of the others.
-  std::pair<std::vector<Address>, size_t> inTurn(const Peers& peers);
+  std::pair<std::vector<Address>, size_t> orderAddresses(const Peers& peers);
   /// Publishes the row of a daemon that answered, while others are still being queried.
   void show(const DaemonRow& row);
   /// One more entry of `peers` has only addresses left that did not answer in the previous refresh. After the
-  /// last entry, whenSeen() resolves.
-  void settle();
+  /// last entry, whenRefreshedOnce() resolves.
+  void partitionSettled();
   Result<DaemonRow> ask(const Peers& peers, const Address& address);
   bool mayAsk(const Address& address) const;
   /// The row for an address that did not answer or may not be queried: its last answer, if there was one.
-  DaemonRow away(const Peers& peers, const std::string& address, bool asked, const std::string& why);
+  DaemonRow unreachableRow(const Peers& peers, const std::string& address, bool asked,
+                           const std::string& why);
 
   const Result<Credentials> credentials_;
   const Ask ask_;
@@ -90,15 +91,15 @@ class PeerBook {
   std::condition_variable wake_;
   bool ending_ = false;
   std::vector<Peers> peers_;
-  Clock::time_point wanted_;
-  std::vector<DaemonRow> rows_;  // of the newest refresh
-  Clock::time_point looked_;     // end of that refresh
+  Clock::time_point requestedAt_;
+  std::vector<DaemonRow> rows_;    // of the newest refresh
+  Clock::time_point refreshedAt_;  // end of that refresh
   std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> waiters_,
-      seers_;          // of whenLooked(), whenSeen()
-  bool once_ = false;  // one refresh is due, independent of wanted_
-  bool looking_ = false;
-  size_t unsettled_ = 0;          // of the current refresh, see settle()
-  std::set<std::string> silent_;  // addresses that did not answer in the last refresh
+      onceWaiters_;           // of whenRefreshed(), whenRefreshedOnce()
+  bool refreshOnce_ = false;  // one refresh is due, independent of requestedAt_
+  bool refreshing_ = false;
+  size_t pendingPartitions_ = 0;       // of the current refresh, see partitionSettled()
+  std::set<std::string> unreachable_;  // addresses that did not answer in the last refresh
   struct Answer {
     DaemonRow row;
     Clock::time_point at;

@@ -37,13 +37,13 @@ DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
   row.page = pageFor(status.pages, address);
   row.asked = row.answers = true;
   row.state = status.state;
-  row.role = status.group ? status.group->role : "primary";
-  if (status.group) {
-    row.daemon = status.group->daemon;
-    row.epoch = status.group->epoch;
-    row.waits = status.group->waits;
-    row.standbyInSync = status.group->role == "primary" && status.group->inSync();
-    row.lagBytes = status.group->lagBytes;
+  row.role = status.replicaSet ? status.replicaSet->role : "primary";
+  if (status.replicaSet) {
+    row.daemon = status.replicaSet->daemon;
+    row.term = status.replicaSet->term;
+    row.waits = status.replicaSet->waits;
+    row.standbyInSync = status.replicaSet->role == "primary" && status.replicaSet->inSync();
+    row.lagBytes = status.replicaSet->lagBytes;
   }
   row.trainers = status.trainers.size();
   row.residentBytes = status.residentBytes;

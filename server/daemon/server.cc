@@ -11,22 +11,22 @@
 #include "common/log/log.h"
 #include "common/os/host.h"
 #include "common/text/text.h"
+#include "server/client/move_outcome_client.h"
 #include "server/daemon/folder_mark.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/login_service.h"
-#include "server/rpc/move_outcome_client.h"
 
 namespace psd {
 namespace {
 
 constexpr auto kSettlePoll = 2 * kj::MILLISECONDS;
-constexpr auto kTick = 20 * kj::MILLISECONDS;         // while a policy has time-driven work
-constexpr std::chrono::milliseconds kAskLead{2'000};  // timeout for the outcome of a move
-constexpr auto kTickIdle = 250 * kj::MILLISECONDS;    // while none has
+constexpr auto kTick = 20 * kj::MILLISECONDS;                // while a policy has time-driven work
+constexpr std::chrono::milliseconds kAskLeadTimeout{2'000};  // timeout for the outcome of a move
+constexpr auto kTickIdle = 250 * kj::MILLISECONDS;           // while none has
 
 Result<MoveOutcome> askLead(const MoveLead& lead, uint64_t move) {
   PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials({.token = ""}, std::getenv));
-  return askMoveOutcome(lead, move, credentials.tls, kAskLead);
+  return askMoveOutcome(lead, move, credentials.tls, kAskLeadTimeout);
 }
 
 }  // namespace
@@ -42,13 +42,13 @@ RunTerms runTermsOf(const DaemonConfig& config) {
 }
 
 Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-               Env& env, Reread reread, DescriptorBudget descriptors, MakeGroup makeGroup)
+               Env& env, Reread reread, DescriptorBudget descriptors, MakeReplicaSet makeReplicaSet)
     : io_(io),
       env_(env),
       loaded_(std::move(loaded)),
       replicator_(loaded_.config.engine ? std::make_shared<Replicator>(loaded_.config.replication) : nullptr),
       reread_(std::move(reread)),
-      makeGroup_(std::move(makeGroup)),
+      makeReplicaSet_(std::move(makeReplicaSet)),
       descriptors_(descriptors),
       budgets_(loaded_.config.limits, descriptors_.connectionsMax()),
       reports_(kj::getCurrentThreadExecutor(), coordinator_),
@@ -76,7 +76,7 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
                 {[this] { return reloading_; },
                  [this]() -> std::optional<Error> {
                    if (!group_ || group_->member().serves() > 0) return {};
-                   return group_->member().turnedAway();
+                   return group_->member().rejectionReason();
                  },
                  [this] { return prepare(); }, askLead},
                 io.provider->getTimer()) {}
@@ -91,19 +91,19 @@ Server::~Server() {
 Status Server::start() {
   PSD_ASSIGN_OR_RETURN(auto rules, AuthRules::read(loaded_.config.auth));
   authenticator_.adopt(std::move(rules));
-  PSD_ASSIGN_OR_RETURN(auto tls, TlsDoor::read(loaded_.config.tls));
-  tlsDoor_.adopt(std::move(tls));
+  PSD_ASSIGN_OR_RETURN(auto tls, TlsAcceptor::read(loaded_.config.tls));
+  tlsAcceptor_.adopt(std::move(tls));
   std::vector<ListenSockets> sockets;
   for (const Address& address : loaded_.config.listen) {
     PSD_ASSIGN_OR_RETURN(ListenSockets bound, listenOn(address));
     addresses_.push_back(bound.address());
     sockets.push_back(std::move(bound));
   }
-  PSD_RETURN_IF_ERROR(host_.mayFollow(loaded_.config, 0, {}));
+  PSD_RETURN_IF_ERROR(host_.checkConfig(loaded_.config, 0, {}));
   PSD_RETURN_IF_ERROR(host_.open());
   if (loaded_.config.engine) {
-    if (!makeGroup_) return {ErrorCode::internal, "engine: this program does not support replica sets"};
-    PSD_ASSIGN_OR_RETURN(group_, makeGroup_(*this, io_, env_));
+    if (!makeReplicaSet_) return {ErrorCode::internal, "engine: this program does not support replica sets"};
+    PSD_ASSIGN_OR_RETURN(group_, makeReplicaSet_(*this, io_, env_));
     PSD_RETURN_IF_ERROR(outgoing_.look());
   } else {
     PSD_RETURN_IF_ERROR(prepareAlone());
@@ -138,7 +138,8 @@ Status Server::start() {
 kj::Promise<void> Server::keepTicking() {
   // During a shutdown no round closes by time: it either continues with the next daemon, or its waits have
   // been ended.
-  const bool serves = !coordinator_.turnedAway() && !coordinator_.end().requested() && !outgoing_.still();
+  const bool serves =
+      !coordinator_.rejectionReason() && !coordinator_.end().requested() && !outgoing_.still();
   const auto interval = serves && host_.models().tick() ? kTick : kTickIdle;
   noteCheckpoints();
   gradientRate_.note(counters_.gradients.value(), steadyMs());
@@ -147,23 +148,23 @@ kj::Promise<void> Server::keepTicking() {
 
 void Server::noteCheckpoints() {
   const DurabilityStatus status = host_.durability();
-  if (status.checkpoints > checkpoints_ && status.lastCheckpoint) {
+  if (status.checkpoints > notedCheckpoints_ && status.lastCheckpoint) {
     coordinator_.events().add("checkpoint", status.lastCheckpoint->path + " is complete");
   }
-  if (status.checkpointFailures > checkpointFailures_) {
+  if (status.checkpointFailures > notedCheckpointFailures_) {
     coordinator_.events().add("failed", "a checkpoint: " + status.error);
   }
-  checkpoints_ = status.checkpoints;
-  checkpointFailures_ = status.checkpointFailures;
+  notedCheckpoints_ = status.checkpoints;
+  notedCheckpointFailures_ = status.checkpointFailures;
 }
 
 Status Server::prepare() {
   PSD_ASSIGN_OR_RETURN(const PriorRun prior, host_.prepare());
-  const bool goesOn = coordinator_.begin(prior);
+  const bool continuesRun = coordinator_.begin(prior);
   host_.beginSaving();
-  if (goesOn) return {};
+  if (continuesRun) return {};
   // The finished ranks of another run must not count for this one.
-  if (Status forgotten = host_.forgetFinishedRanks(); !forgotten.ok()) {
+  if (Status forgotten = host_.clearDepartedRanks(); !forgotten.ok()) {
     spdlog::error("cannot remove the finished ranks of another run: {}", forgotten.message());
   }
   return {};
@@ -178,23 +179,23 @@ Status Server::prepareAlone() {
         "may have newer state; configure engine to start the replica set",
         durability.path);
   }
-  if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(goOn());
-  keepDoor(nullptr);
+  if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(resumeUnlessArriving());
+  setAdmissionCheck(nullptr);
   return {};
 }
 
-Status Server::goOn() {
+Status Server::resumeUnlessArriving() {
   PSD_RETURN_IF_ERROR(incoming_.look());
   return incoming_.waits() ? Status() : prepare();
 }
 
-void Server::keepDoor(std::function<std::optional<Error>()> closed) {
-  coordinator_.keepDoor([this, closed = std::move(closed)]() -> std::optional<Error> {
-    if (const auto moved = outgoing_.turnedAway()) return moved;
+void Server::setAdmissionCheck(std::function<std::optional<Error>()> closed) {
+  coordinator_.setAdmissionCheck([this, closed = std::move(closed)]() -> std::optional<Error> {
+    if (const auto moved = outgoing_.rejectionReason()) return moved;
     if (closed) {
       if (const auto why = closed()) return why;
     }
-    return incoming_.turnedAway();
+    return incoming_.rejectionReason();
   });
   coordinator_.afterMove([this](uint64_t move) { return incoming_.commit(move).ignoreResult(); });
 }
@@ -216,7 +217,7 @@ std::vector<std::string> Server::reachableAt() const {
 }
 
 kj::Promise<void> Server::watchLeases() {
-  const auto next = coordinator_.lookAtLeases(std::chrono::milliseconds(steadyMs()));
+  const auto next = coordinator_.expireLeases(std::chrono::milliseconds(steadyMs()));
   return io_.provider->getTimer().afterDelay(next.count() * kj::MILLISECONDS).then([this] {
     return watchLeases();
   });
@@ -226,13 +227,13 @@ void Server::handOver(AcceptedSocket accepted, bool tls, bool reserved) {
   EventLoopThread& thread = *threads_[nextThread_++ % threads_.size()];
   thread.post([this, accepted = std::move(accepted), tls, reserved](EventLoop& loop) mutable {
     if (tls) {
-      loop.detach(
-          tlsDoor_.meet(loop, std::move(accepted)).then([this, &loop, reserved](kj::Maybe<Entrant> entrant) {
-            KJ_IF_MAYBE (in, entrant) {
-              in->peer.reserved = reserved;
-              serve(loop, kj::mv(*in));
-            }
-          }));
+      loop.detach(tlsAcceptor_.meet(loop, std::move(accepted))
+                      .then([this, &loop, reserved](kj::Maybe<AcceptedPeer> acceptedPeer) {
+                        KJ_IF_MAYBE (in, acceptedPeer) {
+                          in->peer.reserved = reserved;
+                          serve(loop, kj::mv(*in));
+                        }
+                      }));
       return;
     }
     const int fd = accepted.fd.release();
@@ -242,12 +243,12 @@ void Server::handOver(AcceptedSocket accepted, bool tls, bool reserved) {
   });
 }
 
-void Server::serve(EventLoop& loop, Entrant entrant) {
+void Server::serve(EventLoop& loop, AcceptedPeer acceptedPeer) {
   // Peers speak Cap'n Proto.
   const auto bootstrap = [this](std::shared_ptr<Connection> connection) -> capnp::Capability::Client {
     return kj::heap<LoginService>(std::move(connection), controlLoop_, administration_, authenticator_);
   };
-  loop.connections().adopt(std::make_shared<Connection>(loop.shared_from_this(), kj::mv(entrant),
+  loop.connections().adopt(std::make_shared<Connection>(loop.shared_from_this(), kj::mv(acceptedPeer),
                                                         authenticator_, answers_, bootstrap));
 }
 
@@ -261,16 +262,16 @@ kj::Promise<std::vector<std::shared_ptr<EventLoop>>> Server::loops() {
   });
 }
 
-kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
+kj::Promise<void> Server::run(std::function<Status()> whenQuiesced) {
   return coordinator_.end()
       .whenBegun()
       .then([this] {
         outgoing_.endWaits();
-        return leaveGroup();
+        return leaveReplicaSet();
       })
       .then([this] { return drain(); })
       .then([this](bool settled) {
-        warnOfHaste(settled);
+        warnIfUnsettled(settled);
         coordinator_.end().notifyTrainers();
         if (coordinator_.end().restarting()) {
           return settle([](EventLoop& loop) { return loop.atRest() && !loop.connections().hasTrainers(); });
@@ -278,16 +279,16 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
         return settle([](EventLoop& loop) { return loop.quiet() && !loop.connections().hasTrainers(); });
       })
       .then([this](bool settled) {
-        warnOfHaste(settled);
+        warnIfUnsettled(settled);
         environment_.closed = true;
-        // A round that a departure closed is applied on this loop, which whenQuiet() blocks: the checkpoint
-        // would wait forever for a lock that the round holds.
+        // A round that a departure closed is applied on this loop, which whenQuiesced() blocks: the
+        // checkpoint would wait forever for a lock that the round holds.
         return host_.models().quiesce();
       })
-      .then([this] { return coordinator_.whenFinishedRanksKept(); })
-      .then([this, whenQuiet = std::move(whenQuiet)] {
-        const Status saved = whenQuiet();
-        return endGroup().then([this, saved](const Status& told) {
+      .then([this] { return coordinator_.whenDepartedRanksSaved(); })
+      .then([this, whenQuiesced = std::move(whenQuiesced)] {
+        const Status saved = whenQuiesced();
+        return endReplicaSetRun().then([this, saved](const Status& told) {
           if (!told.ok()) spdlog::warn("{}", told.message());
           coordinator_.end().tellOutcome(saved.ok() ? told : saved);
         });
@@ -296,18 +297,18 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
       .then([this](bool) { return stopThreads(); });
 }
 
-kj::Promise<void> Server::leaveGroup() {
+kj::Promise<void> Server::leaveReplicaSet() {
   if (!group_ || !coordinator_.end().restarting()) return kj::READY_NOW;
   return group_->member().leave();
 }
 
-kj::Promise<Status> Server::endGroup() {
+kj::Promise<Status> Server::endReplicaSetRun() {
   if (!group_ || coordinator_.end().restarting()) return Status();
   return group_->member().endRun(coordinator_.end().error().message);
 }
 
-EndOf Server::endedBySigterm() const {
-  if (group_ && group_->goesOnElsewhere()) return EndOf::daemon;
+EndOf Server::sigtermEnds() const {
+  if (group_ && group_->continuesElsewhere()) return EndOf::daemon;
   const DurabilityConfig& durability = loaded_.config.durability;
   return durability.enabled() && durability.resume == "auto" ? EndOf::daemon : EndOf::run;
 }
@@ -323,25 +324,25 @@ kj::Promise<bool> Server::closeGates() {
   });
 }
 
-void Server::tellLoops(std::function<void(EventLoop&)> work) {
-  toLoops_ =
-      toLoops_.then([this, work = std::move(work)] { return onEveryLoop(work); }).eagerlyEvaluate(nullptr);
+void Server::postToLoops(std::function<void(EventLoop&)> work) {
+  posted_ =
+      posted_.then([this, work = std::move(work)] { return onEveryLoop(work); }).eagerlyEvaluate(nullptr);
 }
 
 void Server::openGates() {
-  tellLoops([](EventLoop& loop) { loop.gate().open(); });
+  postToLoops([](EventLoop& loop) { loop.gate().open(); });
 }
 
-void Server::letTrainersGo() {
-  tellLoops([](EventLoop& loop) { loop.connections().letTrainersGo(); });
+void Server::disconnectTrainers() {
+  postToLoops([](EventLoop& loop) { loop.connections().disconnectTrainers(); });
 }
 
-void Server::goBy(LoadedConfig loaded) {
+void Server::replaceConfig(LoadedConfig loaded) {
   loaded_ = std::move(loaded);
   budgets_.follow(loaded_.config.limits);
   coordinator_.follow(runTermsOf(loaded_.config));
   auto config = std::make_shared<const DaemonConfig>(loaded_.config);
-  tellLoops([config](EventLoop& loop) { loop.setConfig(config); });
+  postToLoops([config](EventLoop& loop) { loop.setConfig(config); });
 }
 
 kj::Promise<bool> Server::drain() {
@@ -371,7 +372,7 @@ uint32_t Server::connectionsMax() const {
   return static_cast<uint32_t>(std::min<uint64_t>(wanted, descriptors_.connectionsMax()));
 }
 
-void Server::warnOfHaste(bool settled) const {
+void Server::warnIfUnsettled(bool settled) const {
   if (settled || hurry_) return;
   spdlog::warn("stopping with requests still in flight (limits.drain_ms is {})",
                loaded_.config.limits.drainMs);
@@ -453,13 +454,13 @@ DaemonStatus Server::status() const {
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
   if (group_) {
-    status.group = group_->member().status();
-    status.group->limitsBelow = group_->limitsBelow();
+    status.replicaSet = group_->member().status();
+    status.replicaSet->lowerLimits = group_->lowerLimits();
   }
   status.gradientsPerSecond = gradientRate_.perSecond(counters_.gradients.value(), steadyMs());
   status.movedFrom = incoming_.cameFrom();
-  if (status.group && status.state != "stopping") {
-    if (const std::string state = status.group->stateBesidePrimary(); !state.empty()) status.state = state;
+  if (status.replicaSet && status.state != "stopping") {
+    if (const std::string state = status.replicaSet->stateAsReplica(); !state.empty()) status.state = state;
     if (status.model && status.state == "standby") status.model->ready = true;  // the copy of the primary's
   }
   if (outgoing_.moved()) {
@@ -467,7 +468,7 @@ DaemonStatus Server::status() const {
     for (const auto& addresses : environment_.movedAway.get().to) {
       status.movedTo.push_back(joined(addresses, ","));
     }
-  } else if (incoming_.turnedAway()) {
+  } else if (incoming_.rejectionReason()) {
     status.state = "arriving";
   } else if (outgoing_.underWay() && status.state == "serving") {
     status.state = "moving";

@@ -11,8 +11,8 @@
 #include "server/auth/authenticator.h"
 #include "server/config/daemon_config.h"
 #include "server/daemon/listener.h"
-#include "server/daemon/server_group.h"
-#include "server/daemon/tls_door.h"
+#include "server/daemon/server_replica_set.h"
+#include "server/daemon/tls_acceptor.h"
 #include "server/hosting/parameter_host.h"
 #include "server/limits/descriptor_budget.h"
 #include "server/loop/background.h"
@@ -37,13 +37,13 @@ class Server {
   /// Rereads the configuration. Called on a background thread; may block.
   using Reread = std::function<Result<LoadedConfig>()>;
   /// Creates the server's membership in its replica set, if an engine is configured.
-  using MakeGroup =
-      std::function<Result<std::unique_ptr<ServerGroup>>(Server& server, kj::AsyncIoContext& io, Env& env)>;
+  using MakeReplicaSet = std::function<Result<std::unique_ptr<ServerReplicaSet>>(
+      Server& server, kj::AsyncIoContext& io, Env& env)>;
 
   /// `env` and `io` must outlive the server. `descriptors` limits the connections in addition to
   /// limits.connections.
   Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-         Env& env, Reread reread, DescriptorBudget descriptors = {}, MakeGroup makeGroup = nullptr);
+         Env& env, Reread reread, DescriptorBudget descriptors = {}, MakeReplicaSet makeReplicaSet = nullptr);
   ~Server();
 
   /// Resumes from the state that the previous daemon saved, or creates the model that the configuration
@@ -59,19 +59,19 @@ class Server {
   void setPages(std::vector<std::string> pages) { pages_ = std::move(pages); }
   const std::vector<std::string>& pages() const { return pages_; }
   /// This daemon's membership in its replica set; null: no engine is configured.
-  const GroupMember* group() const { return group_ ? &group_->member() : nullptr; }
+  const ReplicaController* group() const { return group_ ? &group_->member() : nullptr; }
   /// The error that ended the daemon; ok() if there was none.
   const Status& failure() const { return failure_; }
   /// Like prepare(), but a model that arrived by an uncommitted move stays untouched until the move's outcome
   /// is known. Blocks.
-  Status goOn();
+  Status resumeUnlessArriving();
   /// Rejects every join while `closed` (may be null) or a move gives an Error, and answers with it. Called
   /// before any trainer joins.
-  void keepDoor(std::function<std::optional<Error>()> closed);
+  void setAdmissionCheck(std::function<std::optional<Error>()> closed);
   /// A model is arriving here, or has arrived by a move that is not committed.
-  bool moveUnderWay() const { return incoming_.turnedAway().has_value(); }
+  bool moveUnderWay() const { return incoming_.rejectionReason().has_value(); }
   /// The replica set has decided that the model is served by other daemons.
-  void modelMovedAway(MoveMark mark) { outgoing_.adopt(std::move(mark)); }
+  void adoptMove(MoveMark mark) { outgoing_.adopt(std::move(mark)); }
   /// The daemon cannot serve: ends it with this Error.
   void fail(const Status& why);
   Coordinator& coordinator() { return coordinator_; }
@@ -79,7 +79,7 @@ class Server {
   /// Authenticates and authorizes callers, also of other protocols. Thread-safe.
   Authenticator& authenticator() { return authenticator_; }
   /// This daemon's TLS files, also for other listeners. Thread-safe.
-  const TlsDoor& tlsDoor() const { return tlsDoor_; }
+  const TlsAcceptor& tlsAcceptor() const { return tlsAcceptor_; }
   DaemonMetrics& metrics() { return counters_; }
   const LoadedConfig& loaded() const { return loaded_; }
   /// Holds back new gradients. Resolves with true once those in flight are done, with false after
@@ -87,25 +87,25 @@ class Server {
   kj::Promise<bool> closeGates();
   void openGates();
   /// Closes the connections of all trainers.
-  void letTrainersGo();
+  void disconnectTrainers();
   /// Replaces the configuration. Called before any trainer was admitted.
-  void goBy(LoadedConfig loaded);
+  void replaceConfig(LoadedConfig loaded);
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
   Administration& administration() { return administration_; }
   /// Reserves memory for an answer that is sent outside RPC connections, until the result is released; null:
   /// limits.all_outgoing_bytes is reached.
-  std::shared_ptr<const void> roomForAnswer(uint64_t bytes) {
+  std::shared_ptr<const void> reserveAnswer(uint64_t bytes) {
     return answers_.take(bytes, loaded_.config.limits.allOutgoingBytes);
   }
   /// The event loops, for services without a connection; the pointers may outlive the threads.
   kj::Promise<std::vector<std::shared_ptr<EventLoop>>> loops();
 
   /// Serves until a stop is requested. Then it refuses new connections and updates, drains what is in flight
-  /// (limits.drain_ms), notifies trainers, runs `whenQuiet`, reports its outcome to the callers that wait for
-  /// the end, and stops the threads. If another daemon is to continue the run, new updates and those that
+  /// (limits.drain_ms), notifies trainers, runs `whenQuiesced`, reports its outcome to the callers that wait
+  /// for the end, and stops the threads. If another daemon is to continue the run, new updates and those that
   /// wait for other trainers are never answered: trainers send them again to that daemon.
-  kj::Promise<void> run(std::function<Status()> whenQuiet);
+  kj::Promise<void> run(std::function<Status()> whenQuiesced);
   /// Rereads the configuration and applies it: holds back new gradients, drains those in flight
   /// (limits.drain_ms), switches all policies at once, and resumes. Returns a human-readable description of
   /// the change. On an error nothing has changed.
@@ -118,7 +118,7 @@ class Server {
   kj::Promise<Result<std::string>> checkChange(const std::string& assignment);
   /// What SIGTERM ends, which service managers also send to restart a daemon: only the daemon if another one
   /// continues with the model, now or once it is started; else the run.
-  EndOf endedBySigterm() const;
+  EndOf sigtermEnds() const;
   /// Shortens the shutdown in progress: stops waiting for what is in flight.
   void hurry() { hurry_ = true; }
 
@@ -132,33 +132,33 @@ class Server {
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
   kj::Promise<void> onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work);
   /// Like onEveryLoop(), without a result to wait for; calls run in order.
-  void tellLoops(std::function<void(EventLoop&)> work);
+  void postToLoops(std::function<void(EventLoop&)> work);
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
   /// How reload() and set() read the next configuration.
   Reread rereadOfFile() const;
   Result<Reread> rereadWith(const std::string& assignment) const;
   /// Whether a configuration can be applied now.
-  Status mayTakeOver();
+  Status checkReloadable();
   /// Whether the model and its trainers can continue with that configuration.
-  Status mayChangeTo(const LoadedConfig& next) const;
-  kj::Promise<Result<std::string>> takeOver(Reread reread, const std::string& by);
+  Status checkNextConfig(const LoadedConfig& next) const;
+  kj::Promise<Result<std::string>> applyConfig(Reread reread, const std::string& by);
   /// Records an event for a checkpoint that was completed or has failed since the previous call.
   void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
-  kj::Promise<Status> changeAtRest(const LoadedConfig& next);
+  kj::Promise<Status> changeWhileQuiesced(const LoadedConfig& next);
   /// Stops admitting updates; resolves like settle(), when those in flight are done.
   kj::Promise<bool> drain();
   /// If the run continues elsewhere: this daemon leaves its replica set.
-  kj::Promise<void> leaveGroup();
+  kj::Promise<void> leaveReplicaSet();
   /// If the run ends: ends it for the standby too.
-  kj::Promise<Status> endGroup();
+  kj::Promise<Status> endReplicaSetRun();
   /// The effective limits.connections; logs a warning if the system allows fewer.
   uint32_t connectionsMax() const;
-  void warnOfHaste(bool settled) const;
+  void warnIfUnsettled(bool settled) const;
   kj::Promise<void> stopThreads();
   void handOver(AcceptedSocket accepted, bool tls, bool reserved);
   /// Serves an accepted peer.
-  void serve(EventLoop& loop, Entrant entrant);
+  void serve(EventLoop& loop, AcceptedPeer acceptedPeer);
   /// Applies new authorization rules. Returns a human-readable description of the change.
   kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
   /// The addresses at which other daemons reach this one.
@@ -173,7 +173,7 @@ class Server {
   LoadedConfig loaded_;
   const std::shared_ptr<Replicator> replicator_;  // null: no engine is configured
   const Reread reread_;
-  const MakeGroup makeGroup_;
+  const MakeReplicaSet makeReplicaSet_;
   const DescriptorBudget descriptors_;
   const Stopwatch uptime_;
   DaemonMetrics counters_;
@@ -185,12 +185,12 @@ class Server {
   Coordinator coordinator_;
   ControlLoop controlLoop_;
   Authenticator authenticator_;
-  TlsDoor tlsDoor_;
+  TlsAcceptor tlsAcceptor_;
   Administration administration_;
   LoopEnvironment environment_;
   OutgoingMove outgoing_;
   IncomingMove incoming_;
-  std::unique_ptr<ServerGroup> group_;  // null: no engine is configured
+  std::unique_ptr<ServerReplicaSet> group_;  // null: no engine is configured
   std::vector<Address> addresses_;
   std::vector<std::string> pages_;
   Status failure_;
@@ -199,9 +199,9 @@ class Server {
   size_t nextThread_ = 0;
   bool hurry_ = false;
   bool reloading_ = false;
-  uint64_t checkpoints_ = 0, checkpointFailures_ = 0;  // counts up to which events were recorded
+  uint64_t notedCheckpoints_ = 0, notedCheckpointFailures_ = 0;  // counts up to which events were recorded
   Background background_;
-  kj::Promise<void> toLoops_ = kj::READY_NOW;  // the last tellLoops()
+  kj::Promise<void> posted_ = kj::READY_NOW;  // the last postToLoops()
   kj::Promise<void> ticks_ = kj::READY_NOW;
   kj::Promise<void> leaseWatch_ = nullptr;
 };

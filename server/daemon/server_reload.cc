@@ -17,13 +17,13 @@ namespace {
 struct Reading {
   LoadedConfig loaded;
   std::shared_ptr<const AuthRules> rules;
-  TlsDoor::Files tls;
+  TlsAcceptor::Files tls;
 };
 
 Result<Reading> readAgain(const Server::Reread& reread) {
   PSD_ASSIGN_OR_RETURN(LoadedConfig loaded, reread());
   PSD_ASSIGN_OR_RETURN(auto rules, AuthRules::read(loaded.config.auth));
-  PSD_ASSIGN_OR_RETURN(auto tls, TlsDoor::read(loaded.config.tls));
+  PSD_ASSIGN_OR_RETURN(auto tls, TlsAcceptor::read(loaded.config.tls));
   return Reading{std::move(loaded), std::move(rules), std::move(tls)};
 }
 
@@ -31,7 +31,7 @@ Result<Reading> readAgain(const Server::Reread& reread) {
 
 kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) {
   std::string change = authenticator_.adopt(std::move(rules));
-  return onEveryLoop([](EventLoop& loop) { loop.connections().lookAtAccess(); })
+  return onEveryLoop([](EventLoop& loop) { loop.connections().recheckAccess(); })
       .then([change = std::move(change)]() mutable { return std::move(change); });
 }
 
@@ -40,7 +40,7 @@ kj::Promise<Result<std::string>> Server::reload(const std::string& by) {
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the previous file: {}", reopened.message());
   }
-  return takeOver(rereadOfFile(), by);
+  return applyConfig(rereadOfFile(), by);
 }
 
 Server::Reread Server::rereadOfFile() const {
@@ -55,18 +55,18 @@ Server::Reread Server::rereadOfFile() const {
 kj::Promise<Result<std::string>> Server::set(const std::string& assignment, const std::string& by) {
   auto reread = rereadWith(assignment);
   if (!reread.ok()) return Result<std::string>(reread.error());
-  return takeOver(*std::move(reread), by);
+  return applyConfig(*std::move(reread), by);
 }
 
 kj::Promise<Result<std::string>> Server::checkChange(const std::string& assignment) {
   using Outcome = Result<std::string>;
   auto reread = assignment.empty() ? rereadOfFile() : rereadWith(assignment);
   if (!reread.ok()) return Outcome(reread.error());
-  if (Status may = mayTakeOver(); !may.ok()) return Outcome(may.error());
+  if (Status may = checkReloadable(); !may.ok()) return Outcome(may.error());
   return background_.run<Result<Reading>>([reread = *std::move(reread)] { return readAgain(reread); })
       .then([this](const Result<Reading>& next) -> Outcome {
         if (!next.ok()) return next.error();
-        PSD_RETURN_IF_ERROR(mayChangeTo(next->loaded));
+        PSD_RETURN_IF_ERROR(checkNextConfig(next->loaded));
         return describeChange(loaded_, next->loaded);
       });
 }
@@ -88,7 +88,7 @@ Result<Server::Reread> Server::rereadWith(const std::string& assignment) const {
   });
 }
 
-Status Server::mayTakeOver() {
+Status Server::checkReloadable() {
   if (coordinator_.end().requested()) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   if (reloading_) return {ErrorCode::notReady, "another reload is under way"};
   if (outgoing_.underWay() || incoming_.underWay()) {
@@ -97,24 +97,24 @@ Status Server::mayTakeOver() {
   return {};
 }
 
-Status Server::mayChangeTo(const LoadedConfig& next) const {
+Status Server::checkNextConfig(const LoadedConfig& next) const {
   PSD_RETURN_IF_ERROR(checkLiveChange(loaded_, next));
-  return host_.mayFollow(next.config, coordinator_.worldSize(), coordinator_.pushCodecs());
+  return host_.checkConfig(next.config, coordinator_.worldSize(), coordinator_.pushCodecs());
 }
 
-kj::Promise<Result<std::string>> Server::takeOver(Reread reread, const std::string& by) {
+kj::Promise<Result<std::string>> Server::applyConfig(Reread reread, const std::string& by) {
   using Outcome = Result<std::string>;
-  if (Status may = mayTakeOver(); !may.ok()) return Outcome(may.error());
+  if (Status may = checkReloadable(); !may.ok()) return Outcome(may.error());
   reloading_ = true;
   return background_.run<Result<Reading>>([reread = std::move(reread)] { return readAgain(reread); })
       .then([this](Result<Reading> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
-        if (Status may = mayChangeTo(next->loaded); !may.ok()) return Outcome(may.error());
+        if (Status may = checkNextConfig(next->loaded); !may.ok()) return Outcome(may.error());
         return changeTo(std::move(next->loaded))
             .then([this, rules = std::move(next->rules),
                    tls = std::move(next->tls)](Outcome outcome) mutable -> kj::Promise<Outcome> {
               if (!outcome.ok()) return outcome;
-              std::vector<std::string> changes = {*std::move(outcome), tlsDoor_.adopt(std::move(tls))};
+              std::vector<std::string> changes = {*std::move(outcome), tlsAcceptor_.adopt(std::move(tls))};
               return follow(rules).then([changes = std::move(changes)](std::string access) mutable {
                 changes.push_back(std::move(access));
                 std::erase(changes, "");
@@ -146,7 +146,7 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
   if (change.empty()) return Outcome(std::move(change));
   auto target = std::make_shared<const LoadedConfig>(std::move(next));
   return onEveryLoop([](EventLoop& loop) { loop.gate().close(); })
-      .then([this, target] { return changeAtRest(*target); })
+      .then([this, target] { return changeWhileQuiesced(*target); })
       .catch_([](kj::Exception&& exception) {
         return Status(ErrorCode::internal, exception.getDescription().cStr());
       })
@@ -165,7 +165,7 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
       });
 }
 
-kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
+kj::Promise<Status> Server::changeWhileQuiesced(const LoadedConfig& next) {
   return settle([](EventLoop& loop) { return loop.atRest(); })
       .then([this, &next](bool atRest) -> kj::Promise<Status> {
         if (coordinator_.end().requested())
@@ -185,8 +185,8 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
         const std::vector<bool> keep = samePolicies(loaded_, next);
         return host_.models().settle(keep).then([this, &next, keep, otherRules] {
           loaded_ = next;
-          if (group_) group_->keepOwn(loaded_.effective);
-          if (replicator_ && otherRules) replicator_->beginAnew();  // the standby gets a new copy
+          if (group_) group_->setOwnConfig(loaded_.effective);
+          if (replicator_ && otherRules) replicator_->resetFollowers();  // the standby gets a new copy
           budgets_.follow(loaded_.config.limits);
           host_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
           coordinator_.follow(runTermsOf(loaded_.config));

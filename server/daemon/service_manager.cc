@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr microseconds kLookEvery = std::chrono::seconds(1);
+constexpr microseconds kStateInterval = std::chrono::seconds(1);
 constexpr microseconds kExtendEvery = std::chrono::seconds(5), kExtendBy = std::chrono::seconds(30);
 constexpr uint64_t kWatchdogMicrosecondsMax = uint64_t{365} * 24 * 3600 * 1'000'000;
 constexpr uint64_t kPidMax = uint64_t{1} << 31;
@@ -105,7 +105,7 @@ void ServiceManager::tell(const std::string& lines) {
 }
 
 void ServiceManager::ready(const std::string& state) {
-  told_ = state;
+  sentState_ = state;
   tell("READY=1\nSTATUS=" + state);
 }
 
@@ -116,22 +116,22 @@ void ServiceManager::reloading() {
 
 void ServiceManager::stopping() { tell("STOPPING=1"); }
 
-kj::Promise<void> ServiceManager::keepTelling(kj::Timer& timer, std::function<std::string()> state) {
+kj::Promise<void> ServiceManager::keepNotifying(kj::Timer& timer, std::function<std::string()> state) {
   if (!socket_) return kj::NEVER_DONE;
   std::string lines = watchdog_ ? "WATCHDOG=1" : "";
-  if (std::string now = state(); now != told_) {
+  if (std::string now = state(); now != sentState_) {
     lines += (lines.empty() ? "STATUS=" : "\nSTATUS=") + now;
-    told_ = std::move(now);
+    sentState_ = std::move(now);
   }
   if (!lines.empty()) tell(lines);
-  return timer.afterDelay(halfOf(watchdog_, kLookEvery).count() * kj::MICROSECONDS)
+  return timer.afterDelay(halfOf(watchdog_, kStateInterval).count() * kj::MICROSECONDS)
       .then([this, &timer, state = std::move(state)]() mutable {
-        return keepTelling(timer, std::move(state));
+        return keepNotifying(timer, std::move(state));
       });
 }
 
-std::shared_ptr<const void> ServiceManager::beginLongWork(const std::string& state) {
-  told_ = state;
+std::shared_ptr<const void> ServiceManager::startLongWork(const std::string& state) {
+  sentState_ = state;
   tell("STATUS=" + state);
   if (!socket_) return nullptr;
   try {

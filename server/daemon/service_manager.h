@@ -30,12 +30,12 @@ class ServiceManager {
 
   /// Sends `state` when it changes, and watchdog keep-alives from this loop if the manager wants them. Never
   /// resolves.
-  kj::Promise<void> keepTelling(kj::Timer& timer, std::function<std::string()> state);
+  kj::Promise<void> keepNotifying(kj::Timer& timer, std::function<std::string()> state);
 
-  /// While the result of beginLongWork() exists, a background thread keeps asking for more time on behalf of
+  /// While the result of startLongWork() exists, a background thread keeps asking for more time on behalf of
   /// a control loop that is blocked by long work: resuming from saved state, or saving.
   class LongWork;
-  std::shared_ptr<const void> beginLongWork(const std::string& state);
+  std::shared_ptr<const void> startLongWork(const std::string& state);
 
  private:
   /// Sends a message. The first failure logs a warning and disables all further messages.
@@ -43,7 +43,7 @@ class ServiceManager {
 
   std::shared_ptr<const NotifySocket> socket_;
   std::optional<std::chrono::microseconds> watchdog_;  ///< longest time between two keep-alives
-  std::string told_;                                   ///< the last state that was sent
+  std::string sentState_;                              ///< the last state that was sent
 };
 
 }  // namespace psd

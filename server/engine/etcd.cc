@@ -13,11 +13,11 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kAgainMs = 200;               // retry delay after an error
+constexpr uint64_t kRetryMs = 200;               // retry delay after an error
 constexpr uint64_t kPasswordFileMax = 4u << 10;  // bytes
 
 /// Combines the errors of all members: returns first one that waiting does not fix.
-Error together(const std::vector<Error>& errors) {
+Error combineErrors(const std::vector<Error>& errors) {
   for (const Error& error : errors) {
     if (!isRetryable(error.code)) return {error.code, "etcd: " + error.message};
   }
@@ -47,7 +47,7 @@ struct Etcd::Race : public kj::Refcounted {
     waitFor--;
     if (answer.ok()) return fulfiller->fulfill(kj::mv(answer));
     errors.push_back(answer.error());
-    if (waitFor == 0) fulfiller->fulfill(together(errors));
+    if (waitFor == 0) fulfiller->fulfill(combineErrors(errors));
   }
 
   kj::Own<kj::PromiseFulfiller<Result<T>>> fulfiller;  // accepts only the first answer
@@ -136,7 +136,7 @@ kj::Promise<Result<Stored>> Etcd::changed(std::string key, uint64_t knownRevisio
   return range(key).then([this, key, knownRevision](Result<etcd::Range> range) -> kj::Promise<Answer> {
     if (!range.ok()) {
       if (!isRetryable(range.error().code)) return Answer(range.error());
-      return after(kAgainMs).then([this, key, knownRevision] { return changed(key, knownRevision); });
+      return after(kRetryMs).then([this, key, knownRevision] { return changed(key, knownRevision); });
     }
     if (range->stored.revision != knownRevision) return Answer(std::move(range->stored));
     // A partitioned member sees no changes, so watch all members, and also read the key periodically.
@@ -152,38 +152,38 @@ kj::Promise<Result<Stored>> Etcd::poll(std::string key, uint64_t knownRevision) 
   return read(key).then([this, key, knownRevision](Result<Stored> stored) -> kj::Promise<Result<Stored>> {
     const bool is = stored.ok() ? stored->revision != knownRevision : !isRetryable(stored.error().code);
     if (is) return kj::mv(stored);
-    return after(stored.ok() ? options_.pollMs : kAgainMs).then([this, key, knownRevision] {
+    return after(stored.ok() ? options_.pollMs : kRetryMs).then([this, key, knownRevision] {
       return poll(key, knownRevision);
     });
   });
 }
 
 kj::Promise<Result<Stored>> Etcd::follow(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
-                                         uint64_t knownRevision, bool looked) {
+                                         uint64_t knownRevision, bool keyWasRead) {
   return endpoint.watch(key, fromRevision)
       .then([this, &endpoint, key, fromRevision, knownRevision,
-             looked](Result<etcd::WatchLine> line) -> kj::Promise<Result<Stored>> {
+             keyWasRead](Result<etcd::WatchLine> line) -> kj::Promise<Result<Stored>> {
         if (line.ok() && line->changed && line->changed->revision > knownRevision) {
           return Result<Stored>(*std::move(line->changed));
         }
         // The concurrent reads report the errors that waiting does not fix.
         const uint64_t from = line.ok() ? std::max(fromRevision, line->compacted) : fromRevision;
         if (line.ok() && line->deleted) return poll(key, knownRevision);
-        if (!line.ok() && !looked) return afterBreak(endpoint, key, from, knownRevision);
-        return after(kAgainMs).then([this, &endpoint, key, from, knownRevision] {
+        if (!line.ok() && !keyWasRead) return reopenWatch(endpoint, key, from, knownRevision);
+        return after(kRetryMs).then([this, &endpoint, key, from, knownRevision] {
           return follow(endpoint, key, from, knownRevision, true);
         });
       });
 }
 
-kj::Promise<Result<Stored>> Etcd::afterBreak(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
-                                             uint64_t knownRevision) {
-  return after(kAgainMs)
+kj::Promise<Result<Stored>> Etcd::reopenWatch(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
+                                              uint64_t knownRevision) {
+  return after(kRetryMs)
       .then([this, key] { return read(key); })
       .then([this, &endpoint, key, fromRevision,
              knownRevision](Result<Stored> stored) -> kj::Promise<Result<Stored>> {
         if (stored.ok() && stored->revision != knownRevision) return kj::mv(stored);
-        if (!stored.ok()) return afterBreak(endpoint, key, fromRevision, knownRevision);
+        if (!stored.ok()) return reopenWatch(endpoint, key, fromRevision, knownRevision);
         return follow(endpoint, key, fromRevision, knownRevision, true);
       });
 }

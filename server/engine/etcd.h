@@ -41,11 +41,11 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
   kj::Promise<Result<Stored>> poll(std::string key, uint64_t knownRevision);
   /// Resolves once a member reports a change.
   kj::Promise<Result<Stored>> follow(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
-                                     uint64_t knownRevision, bool looked);
-  /// Reads the key before it calls follow() again, because the member may return without its data. `looked`:
-  /// the key was read already.
-  kj::Promise<Result<Stored>> afterBreak(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
-                                         uint64_t knownRevision);
+                                     uint64_t knownRevision, bool keyWasRead);
+  /// Reads the key before it calls follow() again, because the member may return without its data.
+  /// `keyWasRead`: the key was read already.
+  kj::Promise<Result<Stored>> reopenWatch(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
+                                          uint64_t knownRevision);
   kj::Promise<void> after(uint64_t milliseconds);
 
   void taskFailed(kj::Exception&& exception) override;

@@ -170,7 +170,7 @@ kj::Promise<Result<EtcdEndpoint::Answer>> EtcdEndpoint::sendAsUser(std::string p
     return sent.then([this, path = std::move(path), body = std::move(body),
                       again](Answer answer) mutable -> kj::Promise<Sent> {
       const bool ask = answer.status != 200 && !again && !options_.user.empty();
-      if (!ask || !etcd::readRefusal(answer.status, answer.body).loginAgain) return Sent(std::move(answer));
+      if (!ask || !etcd::readRefusal(answer.status, answer.body).needsLogin) return Sent(std::move(answer));
       token_.clear();
       authIsOff_ = false;
       return sendAsUser(std::move(path), std::move(body), true);
@@ -187,12 +187,12 @@ kj::Promise<Result<std::string>> EtcdEndpoint::post(std::string path, std::strin
     if (answer->status == 200) return Body(std::move(answer->body));
     const etcd::Refusal refusal = etcd::readRefusal(answer->status, answer->body);
     if (!refusal.noSuchPath) return Body(named(refusal.error));
-    return explainMissingPath(refusal.error).then([](Error error) { return Body(error); });
+    return diagnoseMissingPath(refusal.error).then([](Error error) { return Body(error); });
   });
   return within<std::string>(options_.answerMs, kj::mv(asked));
 }
 
-kj::Promise<Error> EtcdEndpoint::explainMissingPath(Error refused) {
+kj::Promise<Error> EtcdEndpoint::diagnoseMissingPath(Error refused) {
   return send("/v3beta/kv/range", etcd::rangeRequest("psd"), "").then([this, refused](Answer answer) {
     const bool old = answer.status != 404;
     return named(
@@ -244,7 +244,7 @@ std::optional<Result<etcd::WatchLine>> EtcdEndpoint::takeLines(Stream& stream) {
     if (line.empty()) continue;
     Result<Line> read = etcd::readWatch(line, stream.key);
     if (!read.ok()) {
-      if (etcd::asksForLogin(read.message())) token_.clear();
+      if (etcd::isLoginRequired(read.message())) token_.clear();
       return Result<Line>(named(read.error()));
     }
     if (read->changed || read->compacted != 0) return *std::move(read);

@@ -52,7 +52,7 @@ class EtcdEndpoint {
   /// Parses the lines received so far: nullopt if none is relevant.
   std::optional<Result<etcd::WatchLine>> takeLines(Stream& stream);
   /// Tells a version without /v3/ from a server that is not etcd.
-  kj::Promise<Error> explainMissingPath(Error refused);
+  kj::Promise<Error> diagnoseMissingPath(Error refused);
   void renewClient();
   Error errorOf(const kj::Exception& exception) const;
   template <class T>

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kInvalidArgument = 3, kPermissionDenied = 7, kUnauthenticated = 16;
 constexpr size_t kTokenMax = 4096;  // bytes; a JWT has a few hundred
 
-Error broken(const std::string& what) {
+Error malformed(const std::string& what) {
   return {ErrorCode::unavailable, "its answer is not etcd's: " + what};
 }
 
@@ -29,7 +29,7 @@ std::string encoded(const std::string& bytes) {
 Result<Json> parse(std::string_view answer) {
   Json json = Json::parse(answer.begin(), answer.end(), nullptr, false);
   if (!json.is_object())
-    return broken(answer.empty() ? "it is empty" : "not a JSON object: " + printable(answer, 80));
+    return malformed(answer.empty() ? "it is empty" : "not a JSON object: " + printable(answer, 80));
   return json;
 }
 
@@ -51,7 +51,7 @@ Result<uint64_t> numberIn(const Json& object, const char* name) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error == std::errc() && end == text.data() + text.size()) return number;
   }
-  return broken(std::string(name) + " is " + printable(describeJson(*value), 80) + ", not a number");
+  return malformed(std::string(name) + " is " + printable(describeJson(*value), 80) + ", not a number");
 }
 
 Result<std::string> bytesIn(const Json& object, const char* name) {
@@ -62,25 +62,25 @@ Result<std::string> bytesIn(const Json& object, const char* name) {
     const auto bytes = kj::decodeBase64(kj::arrayPtr(text.data(), text.size()));
     if (!bytes.hadErrors) return std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
   }
-  return broken(std::string(name) + " is not base64");
+  return malformed(std::string(name) + " is not base64");
 }
 
 /// Parses an entry of `kvs`, or of an event.
 Result<Stored> readEntry(const Json& entry, const std::string& key) {
   PSD_ASSIGN_OR_RETURN(const std::string name, bytesIn(entry, "key"));
-  if (name != key) return broken("it has the key '" + printable(name, 80) + "'");
+  if (name != key) return malformed("it has the key '" + printable(name, 80) + "'");
   Stored stored;
   PSD_ASSIGN_OR_RETURN(stored.text, bytesIn(entry, "value"));
   PSD_ASSIGN_OR_RETURN(stored.revision, numberIn(entry, "mod_revision"));
-  if (stored.revision == 0) return broken("a key without mod_revision");
+  if (stored.revision == 0) return malformed("a key without mod_revision");
   return stored;
 }
 
 Result<Stored> readEntries(const Json& range, const std::string& key) {
-  if (!range.is_object() || find(range, "header") == nullptr) return broken("there is no header");
+  if (!range.is_object() || find(range, "header") == nullptr) return malformed("there is no header");
   const Json* const entries = find(range, "kvs");
   if (entries == nullptr) return Stored{};
-  if (!entries->is_array() || entries->size() > 1) return broken("kvs is not a list of one");
+  if (!entries->is_array() || entries->size() > 1) return malformed("kvs is not a list of one");
   return entries->empty() ? Result<Stored>(Stored{}) : readEntry(entries->front(), key);
 }
 
@@ -94,7 +94,7 @@ Result<Json> parseLine(std::string_view line) {
                  said ? oneLine(message->get_ref<const std::string&>(), 200) : "the stream broke"};
   }
   const Json* const result = find(json, "result");
-  if (result == nullptr || !result->is_object()) return broken("a line without result");
+  if (result == nullptr || !result->is_object()) return malformed("a line without result");
   return Json(*result);
 }
 
@@ -137,28 +137,29 @@ Result<Range> readRange(std::string_view answer, const std::string& key) {
   Range range;
   PSD_ASSIGN_OR_RETURN(range.stored, readEntries(json, key));
   PSD_ASSIGN_OR_RETURN(range.asOf, numberIn(json["header"], "revision"));
-  if (range.asOf == 0) return broken("an answer without revision");
-  if (range.asOf < range.stored.revision) return broken("a key with a future revision");
+  if (range.asOf == 0) return malformed("an answer without revision");
+  if (range.asOf < range.stored.revision) return malformed("a key with a future revision");
   return range;
 }
 
 Result<Swapped> readSwap(std::string_view answer, const std::string& key, const std::string& text) {
   PSD_ASSIGN_OR_RETURN(const Json json, parse(answer));
   const Json* const header = find(json, "header");
-  if (header == nullptr) return broken("there is no header");
+  if (header == nullptr) return malformed("there is no header");
   const Json* const succeeded = find(json, "succeeded");
-  if (succeeded != nullptr && !succeeded->is_boolean()) return broken("succeeded is neither true nor false");
+  if (succeeded != nullptr && !succeeded->is_boolean())
+    return malformed("succeeded is neither true nor false");
   if (succeeded != nullptr && succeeded->get<bool>()) {
     PSD_ASSIGN_OR_RETURN(const uint64_t revision, numberIn(*header, "revision"));
-    if (revision == 0) return broken("a swap without revision");
+    if (revision == 0) return malformed("a swap without revision");
     return Swapped{true, {text, revision}};
   }
   const Json* const responses = find(json, "responses");
   if (responses == nullptr || !responses->is_array() || responses->size() != 1) {
-    return broken("responses is not a list of one");
+    return malformed("responses is not a list of one");
   }
   const Json* const range = find(responses->front(), "response_range");
-  if (range == nullptr) return broken("there is no response_range");
+  if (range == nullptr) return malformed("there is no response_range");
   PSD_ASSIGN_OR_RETURN(Stored now, readEntries(*range, key));
   // The same swap was first at another member, or an earlier one whose answer was lost succeeded.
   const bool own = now.revision != 0 && now.text == text;
@@ -174,7 +175,7 @@ Result<WatchLine> readWatch(std::string_view line, const std::string& key) {
   if (canceled != nullptr && *canceled == true) return endedWatch(result);
   const Json* const events = find(result, "events");
   if (events == nullptr) return read;
-  if (!events->is_array()) return broken("events is not a list");
+  if (!events->is_array()) return malformed("events is not a list");
   for (const Json& event : *events) {
     const Json* const type = find(event, "type");
     if (type != nullptr && *type != "PUT") {
@@ -182,7 +183,7 @@ Result<WatchLine> readWatch(std::string_view line, const std::string& key) {
       continue;
     }
     const Json* const entry = find(event, "kv");
-    if (entry == nullptr) return broken("an event without kv");
+    if (entry == nullptr) return malformed("an event without kv");
     PSD_ASSIGN_OR_RETURN(read.changed, readEntry(*entry, key));
   }
   return read;
@@ -191,17 +192,17 @@ Result<WatchLine> readWatch(std::string_view line, const std::string& key) {
 Result<std::string> readToken(std::string_view answer) {
   PSD_ASSIGN_OR_RETURN(const Json json, parse(answer));
   const Json* const token = find(json, "token");
-  if (token == nullptr || !token->is_string()) return broken("there is no token");
+  if (token == nullptr || !token->is_string()) return malformed("there is no token");
   const auto& text = token->get_ref<const std::string&>();
   if (text.empty() || text.size() > kTokenMax)
-    return broken("a token of " + std::to_string(text.size()) + " bytes");
+    return malformed("a token of " + std::to_string(text.size()) + " bytes");
   for (const char c : text) {
-    if (c <= ' ' || c > '~') return broken("a token that is not text");
+    if (c <= ' ' || c > '~') return malformed("a token that is not text");
   }
   return text;
 }
 
-bool asksForLogin(std::string_view message) {
+bool isLoginRequired(std::string_view message) {
   for (const std::string_view words : {"invalid auth token", "auth store is old", "user name is empty"}) {
     if (message.find(words) != std::string_view::npos) return true;
   }
@@ -220,7 +221,7 @@ Refusal readRefusal(unsigned httpStatus, std::string_view answer) {
 
   refusal.noSuchPath = httpStatus == 404 && !says("etcdserver");
   refusal.authIsOff = says("authentication is not enabled");
-  refusal.loginAgain = number == kUnauthenticated || asksForLogin(text);
+  refusal.needsLogin = number == kUnauthenticated || isLoginRequired(text);
   refusal.error.code = ErrorCode::unavailable;
   if (number == kPermissionDenied) refusal.error.code = ErrorCode::forbidden;
   if (number == kInvalidArgument && (says("user name is empty") || says("authentication failed"))) {

@@ -40,13 +40,13 @@ Result<std::string> readToken(std::string_view answer);
 /// Meaning of a response other than 200.
 struct Refusal {
   Error error;
-  bool loginAgain = false;  ///< the token is no longer valid
+  bool needsLogin = false;  ///< the token is no longer valid
   bool noSuchPath = false;  ///< the server does not know the path
   bool authIsOff = false;   ///< authentication is disabled
 };
 Refusal readRefusal(unsigned httpStatus, std::string_view answer);
 
 /// Whether this error message of etcd asks for a new token.
-bool asksForLogin(std::string_view message);
+bool isLoginRequired(std::string_view message);
 
 }  // namespace psd::etcd

@@ -4,8 +4,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "server/checkpoint/filtered_env.h"
 #include "server/checkpoint/samples_replay.h"
-#include "server/checkpoint/wanted_files.h"
 #include "server/config/round_checks.h"
 
 namespace psd {
@@ -35,9 +35,9 @@ Status ParameterHost::open() {
 
 Result<PriorRun> ParameterHost::prepare() {
   PSD_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, durability_->find());
-  PSD_RETURN_IF_ERROR(checkpoint ? models_->goOnFrom(*checkpoint) : models_->load());
+  PSD_RETURN_IF_ERROR(checkpoint ? models_->resumeFrom(*checkpoint) : models_->load());
   PriorRun prior{
-      .hasValues = models_->ready(), .goesOn = checkpoint.has_value(), .ranks = models_->ranksBefore()};
+      .hasValues = models_->ready(), .continuesRun = checkpoint.has_value(), .ranks = models_->savedRanks()};
   if (config_->exitWhenDone) {
     PSD_ASSIGN_OR_RETURN(prior.departed, durability_->departed());
   }
@@ -58,7 +58,7 @@ kj::Promise<Result<std::string>> ParameterHost::giveTo(std::shared_ptr<Env> to,
                                                        std::function<bool(const std::string&)> wanted) {
   return background_.run<Result<std::string>>([this, to = std::move(to), wanted = std::move(wanted),
                                                source = ModelHost::savingSource(models_->model())] {
-    WantedFiles some(*to, wanted);
+    FilteredEnv some(*to, wanted);
     return durability_->copyTo(some, "copy", source);
   });
 }
@@ -79,13 +79,13 @@ kj::Promise<Result<ParameterHost::Arrived>> ParameterHost::makePartition(std::sh
       });
 }
 
-kj::Promise<Status> ParameterHost::takeIn(Arrived arrived, Departed departed) {
+kj::Promise<Status> ParameterHost::installModel(Arrived arrived, Departed departed) {
   *durability_->samples()->lockExclusive() = std::move(arrived.samples);
-  return models_->takeIn(std::move(arrived.model))
+  return models_->installModel(std::move(arrived.model))
       .then([this, departed = std::move(departed)](Status saved) -> kj::Promise<Status> {
         const bool keeps = config_->exitWhenDone && config_->durability.enabled();
         if (!saved.ok() || !keeps) return saved;
-        return keepFinishedRanks(departed);
+        return saveDepartedRanks(departed);
       });
 }
 
@@ -97,12 +97,14 @@ void ParameterHost::showCopy(std::shared_ptr<ServedModel> copy, std::shared_ptr<
 PriorRun ParameterHost::serveCopy(SamplePlan samples, std::optional<Departed> departed) {
   *durability_->samples()->lockExclusive() = std::move(samples);
   models_->takeOver();
-  return {
-      .hasValues = true, .goesOn = true, .ranks = models_->ranksBefore(), .departed = std::move(departed)};
+  return {.hasValues = true,
+          .continuesRun = true,
+          .ranks = models_->savedRanks(),
+          .departed = std::move(departed)};
 }
 
-Status ParameterHost::mayFollow(const DaemonConfig& config, uint32_t trainers,
-                                std::span<const std::pair<Rank, std::string>> pushCodecs) const {
+Status ParameterHost::checkConfig(const DaemonConfig& config, uint32_t trainers,
+                                  std::span<const std::pair<Rank, std::string>> pushCodecs) const {
   for (const auto& [rank, spec] : pushCodecs) {
     PSD_ASSIGN_OR_RETURN(const auto codec, makeCodec(spec));
     if (Status fits = checkPushCodec(*codec, config.groups); !fits.ok()) {
@@ -131,7 +133,7 @@ ParameterHost::Place ParameterHost::placeOf(ProcessId id, const std::shared_ptr<
   if (!process) return {};
   if (!process->pushes) {
     process->pushes = PushServer::make(id, loop, process->model, process->counters,
-                                       models_->savedOf(process->process), outcomes_);
+                                       models_->savedPushesOf(process->process), outcomes_);
     process->pushes->beginSession(process->trainer);
     for (const Step step : process->dropped) process->pushes->drop(step);
     process->dropped.clear();
@@ -187,10 +189,10 @@ void ParameterHost::sessionEnded(ProcessId id) {
   if (Process* process = find(id); process && process->pushes) process->pushes->endSession();
 }
 
-kj::Promise<void> ParameterHost::whenLanded(ProcessId id) {
+kj::Promise<void> ParameterHost::whenPushesDrained(ProcessId id) {
   const Process* process = find(id);
   if (!process || !process->pushes) return kj::READY_NOW;
-  return process->pushes->whenLanded().attach(std::shared_ptr(process->pushes));
+  return process->pushes->whenPushesDrained().attach(std::shared_ptr(process->pushes));
 }
 
 void ParameterHost::drop(ProcessId id, Step step) {
@@ -202,14 +204,14 @@ void ParameterHost::drop(ProcessId id, Step step) {
 
 kj::Promise<void> ParameterHost::whenAssigned() {
   if (!config_->daemons.several()) return kj::READY_NOW;
-  return durability_->whenKept(newestDeal_);
+  return durability_->whenAssignmentDurable(newestDeal_);
 }
 
-kj::Promise<Status> ParameterHost::keepFinishedRanks(Departed departed) {
+kj::Promise<Status> ParameterHost::saveDepartedRanks(Departed departed) {
   const uint64_t number = log_ ? log_->append(departed) : 0;
   return background_
       .run<Status>(
-          [this, departed = std::move(departed)] { return durability_->keepFinishedRanks(departed); })
+          [this, departed = std::move(departed)] { return durability_->saveDepartedRanks(departed); })
       .then([this, number](Status kept) -> kj::Promise<Status> {
         if (!log_) return kept;
         return log_->whenDurable(number).then([kept = std::move(kept)] { return kept; });
@@ -235,9 +237,10 @@ kj::Promise<Result<NewestPart>> ParameterHost::newestPart() {
   return background_.run<Result<NewestPart>>([this] { return durability_->newestPart(); });
 }
 
-kj::Promise<Status> ParameterHost::keepWhole(WholeCheckpoint whole) {
+kj::Promise<Status> ParameterHost::recordWhole(WholeCheckpoint whole) {
   if (Status keeps = checkKeeps(); !keeps.ok()) return keeps;
-  return background_.run<Status>([this, whole = std::move(whole)] { return durability_->keepWhole(whole); });
+  return background_.run<Status>(
+      [this, whole = std::move(whole)] { return durability_->recordWhole(whole); });
 }
 
 void ParameterHost::fillStatus(DaemonStatus& status) const {

@@ -37,12 +37,12 @@ class ParameterHost final : public Hosting {
                 Env& env, DaemonMetrics& metrics, const MemoryBudgets& budgets, StepOutcomes& outcomes,
                 std::shared_ptr<ReplicatedLog> log = nullptr);
 
-  /// Opens and locks the folder. Call before anything except mayFollow().
+  /// Opens and locks the folder. Call before anything except checkConfig().
   Status open();
   /// Sets a function that is called for each complete checkpoint before it is reported; if it fails, so does
   /// the checkpoint. Call after open(), before prepare(); `call` runs on any thread.
-  void beforeCheckpointTold(std::function<Status()> call) {
-    durability_->beforeCheckpointTold(std::move(call));
+  void beforeCheckpointAnnounced(std::function<Status()> call) {
+    durability_->beforeCheckpointAnnounced(std::move(call));
   }
   /// Resumes from a checkpoint, or loads or allocates the configured model. Blocks; call after open().
   Result<PriorRun> prepare();
@@ -70,24 +70,24 @@ class ParameterHost final : public Hosting {
   kj::Promise<Result<std::string>> giveTo(std::shared_ptr<Env> to,
                                           std::function<bool(const std::string&)> wanted);
   /// Builds this daemon's partition of a model from the checkpoints that other daemons sent, at `paths`, in
-  /// the order of their partitions. It is not served before takeIn().
+  /// the order of their partitions. It is not served before installModel().
   struct Arrived {
     std::shared_ptr<ServedModel> model;
     SamplePlan samples;
   };
   kj::Promise<Result<Arrived>> makePartition(std::shared_ptr<Env> files, std::vector<std::string> paths);
   /// Makes `arrived` the served model. With durability, resolves once it and the departed ranks are on disk.
-  kj::Promise<Status> takeIn(Arrived arrived, Departed departed);
+  kj::Promise<Status> installModel(Arrived arrived, Departed departed);
   /// Removes the model.
   void drop() { models_->drop(); }
   /// Stops saving a dropped model. Blocks; on any thread.
   void stopSaving() { models_->stopSaving(); }
   /// Starts to save the model, if it is initialized. Blocks; call once, before any trainer joins.
-  void beginSaving() { models_->beginSavingAtOnce(); }
+  void beginSaving() { models_->startSavingBlocking(); }
   /// Checks whether the devices support the policies of `config` with that number of trainers (0: unknown
   /// yet) and these push codecs.
-  Status mayFollow(const DaemonConfig& config, uint32_t trainers,
-                   std::span<const std::pair<Rank, std::string>> pushCodecs) const;
+  Status checkConfig(const DaemonConfig& config, uint32_t trainers,
+                     std::span<const std::pair<Rank, std::string>> pushCodecs) const;
   /// Applies another configuration; see ModelHost::adopt().
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
 
@@ -104,40 +104,42 @@ class ParameterHost final : public Hosting {
   /// Takes a checkpoint that starts after the call; resolves with its path. ErrorCode::invalidArgument
   /// without durability, notReady before the model is initialized.
   kj::Promise<Result<std::string>> checkpointNow();
-  /// Durability::newestPart() and keepWhole(). ErrorCode::invalidArgument without durability.
+  /// Durability::newestPart() and recordWhole(). ErrorCode::invalidArgument without durability.
   kj::Promise<Result<NewestPart>> newestPart();
-  kj::Promise<Status> keepWhole(WholeCheckpoint whole);
+  kj::Promise<Status> recordWhole(WholeCheckpoint whole);
   /// Saves what `durability` has not saved yet. Blocks; call when no more updates arrive.
   Status saveLast() { return durability_->finish(); }
   /// Forgets the departed ranks, so that the next daemon starts a new run. Blocks.
-  Status forgetFinishedRanks() { return durability_->forgetFinishedRanks(); }
+  Status clearDepartedRanks() { return durability_->clearDepartedRanks(); }
   DurabilityStatus durability() const { return durability_->status(); }
   /// Fills in model, shards and durability.
   void fillStatus(DaemonStatus& status) const;
 
-  kj::Promise<Status> provide(ModelSpec model) override { return models_->provide(std::move(model)); }
+  kj::Promise<Status> provideModel(ModelSpec model) override {
+    return models_->provideModel(std::move(model));
+  }
   bool hosts(const ModelSpec& model) const override { return models_->serves(model); }
   bool hasModel() const override { return models_->model() != nullptr; }
-  bool dropUnclaimed() override { return models_->dropUnclaimed(); }
-  kj::Promise<void> keepValues() override { return models_->keepValues(); }
+  bool dropUninitialized() override { return models_->dropUninitialized(); }
+  kj::Promise<void> saveValues() override { return models_->saveValues(); }
   Status mayTrain(const TrainerProcess& process, uint32_t worldSize) const override;
   void processBegan(ProcessId id, const TrainerProcess& process,
                     std::shared_ptr<SessionCounters> counters) override;
   void processEnded(ProcessId id) override { processes_.erase(id); }
   void sessionBegan(ProcessId id, const TrainerRef& trainer) override;
   void sessionEnded(ProcessId id) override;
-  void countIn(const TrainerRef& trainer) override {
+  void includeInRounds(const TrainerRef& trainer) override {
     if (trainer.rank != kBridgeRank) models_->join(trainer);  // policies ignore a bridge
   }
-  void countOut(SessionId session) override { models_->leave(session); }
-  kj::Promise<void> whenLanded(ProcessId id) override;
+  void excludeFromRounds(SessionId session) override { models_->leave(session); }
+  kj::Promise<void> whenPushesDrained(ProcessId id) override;
   void drop(ProcessId id, Step step) override;
   GuardedSamples& samplePlan() override { return *durability_->samples(); }
-  void assigned(const PlanTerms& plan, const SampleDeal& deal) override {
-    newestDeal_ = durability_->dealt({plan, deal});
+  void assigned(const PlanTerms& plan, const SampleAssignment& assignment) override {
+    newestDeal_ = durability_->assigned({plan, assignment});
   }
   kj::Promise<void> whenAssigned() override;
-  kj::Promise<Status> keepFinishedRanks(Departed departed) override;
+  kj::Promise<Status> saveDepartedRanks(Departed departed) override;
 
  private:
   struct Process {

@@ -48,8 +48,7 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
           status.state == "serving" ? 1 : 0);
   out.one("psd_resident_bytes", Type::gauge, "memory of the process", status.residentBytes);
   out.one("psd_log_lines_dropped_total", Type::counter,
-          "lines of the daemon's log dropped because its target was too slow",
-          status.logLinesDropped);
+          "lines of the daemon's log dropped because its target was too slow", status.logLinesDropped);
   out.one("psd_log_lines_suppressed_total", Type::counter,
           "lines of the daemon's log suppressed because peers without access caused too many",
           status.logLinesSuppressed);
@@ -73,12 +72,11 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
     out.sample(1, {{"index", fmt::to_string(status.partition->index)},
                    {"of", fmt::to_string(status.partition->of)}});
   }
-  out.begin(
-      "psd_daemon_info", Type::gauge,
-      "partition of the daemon and, with an engine, its role and process number; always 1");
+  out.begin("psd_daemon_info", Type::gauge,
+            "partition of the daemon and, with an engine, its role and process number; always 1");
   out.sample(1, {{"partition", fmt::to_string(status.partition ? status.partition->index : 0)},
-                 {"role", status.group ? status.group->role : "primary"},
-                 {"daemon", status.group ? status.group->daemon : ""}});
+                 {"role", status.replicaSet ? status.replicaSet->role : "primary"},
+                 {"daemon", status.replicaSet ? status.replicaSet->daemon : ""}});
   out.one("psd_samples_done_total", Type::counter, "finished samples, of those that the daemon assigns",
           status.samples ? status.samples->done : 0);
 }
@@ -126,8 +124,7 @@ void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
        [](auto& t) { return t.connected ? 1 : 0; });
   each("psd_trainer_reported_step", Type::gauge, "step of the trainer's newest report; 0: none",
        [](auto& t) { return t.reportedStep; });
-  out.begin("psd_trainer_reported", Type::gauge,
-            "values reported by the trainer, such as its loss");
+  out.begin("psd_trainer_reported", Type::gauge, "values reported by the trainer, such as its loss");
   for (const TrainerStatus& trainer : status.trainers) {
     for (const ReportedStatus& each : trainer.reports) {
       if (!each.value) continue;
@@ -176,10 +173,9 @@ void writeRounds(MetricWriter& out, const std::vector<RoundsStatus>& all) {
        [](auto& rounds, auto sample) {
          if (rounds.graceLeftSeconds) sample(*rounds.graceLeftSeconds);
        });
-  each("psd_round_here", Type::gauge, "trainers that have contributed to the open round",
-       [](auto& rounds, auto sample) { sample(static_cast<double>(rounds.here.size())); });
-  ranks("psd_round_contributed", Type::gauge,
-        "whether the trainer contributed to the group's last round",
+  each("psd_round_contributors", Type::gauge, "trainers that have contributed to the open round",
+       [](auto& rounds, auto sample) { sample(static_cast<double>(rounds.contributed.size())); });
+  ranks("psd_round_contributed", Type::gauge, "whether the trainer contributed to the group's last round",
         [](auto& rounds, auto sample) {
           for (const uint32_t rank : rounds.in) sample(rank, 1);
           for (const uint32_t rank : rounds.missing) sample(rank, 0);
@@ -190,8 +186,7 @@ void writeRounds(MetricWriter& out, const std::vector<RoundsStatus>& all) {
           for (const uint32_t rank : rounds.in) sample(rank, std::ranges::count(rounds.late, rank) ? 1 : 0);
         });
   ranks("psd_rounds_left_out_total", Type::counter,
-        "rounds of the group that closed without the joined trainer",
-        [](auto& rounds, auto sample) {
+        "rounds of the group that closed without the joined trainer", [](auto& rounds, auto sample) {
           for (auto& one : rounds.leftOut) sample(one.rank, static_cast<double>(one.rounds));
         });
   ranks("psd_rounds_left_out_running", Type::gauge,
@@ -226,30 +221,30 @@ void writeBlocks(MetricWriter& out, const DaemonStatus& status) {
   each("psd_table_evicted_rows_total", Type::counter, "rows evicted", &TableStatus::evictedRows);
 }
 
-void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
+void writeGroup(MetricWriter& out, const std::optional<ReplicaSetStatus>& group) {
   const auto each = [&](const char* name, const char* help, auto value) {
     out.begin(name, Type::gauge, help);
     if (group) out.sample(value(*group));
   };
-  each("psd_group_waits_for_disk",
+  each("psd_replica_waits_for_disk",
        "whether pushes are answered only once they are in the on-disk logs of both daemons",
        [](auto& g) { return g.wait == "standby_and_disk" ? 1 : 0; });
-  each("psd_group_primary", "whether the daemon is the primary of its replica set; only with an engine",
+  each("psd_replica_primary", "whether the daemon is the primary of its replica set; only with an engine",
        [](auto& g) { return g.role == "primary" ? 1 : 0; });
-  each("psd_group_standby", "whether the daemon is an in-sync standby, able to take over",
+  each("psd_replica_standby", "whether the daemon is an in-sync standby, able to take over",
        [](auto& g) { return g.role == "standby" ? 1 : 0; });
-  each("psd_group_waits", "whether the daemon waits for something before it serves or follows",
+  each("psd_replica_waits", "whether the daemon waits for something before it serves or follows",
        [](auto& g) { return g.waits.empty() ? 0 : 1; });
-  each("psd_group_epoch", "term of the replica set, incremented by each takeover",
-       [](auto& g) { return g.epoch; });
-  each("psd_group_waits_for_standby", "whether pushes are answered only once a standby holds them",
+  each("psd_replica_term", "term of the replica set, incremented by each takeover",
+       [](auto& g) { return g.term; });
+  each("psd_replica_waits_for_standby", "whether pushes are answered only once a standby holds them",
        [](auto& g) { return g.waitsForStandby ? 1 : 0; });
-  each("psd_group_standby_in_sync", "for a primary: whether its standby is in sync",
+  each("psd_replica_standby_in_sync", "for a primary: whether its standby is in sync",
        [](auto& g) { return g.inSync() ? 1 : 0; });
-  each("psd_group_lag_bytes",
+  each("psd_replica_lag_bytes",
        "for a primary: log not yet held by its follower; for a standby: log not yet applied",
        [](auto& g) { return g.lagBytes; });
-  each("psd_group_engine_answers", "whether the engine, which elects the primary, answers",
+  each("psd_replica_engine_answers", "whether the engine, which elects the primary, answers",
        [](auto& g) { return g.engine.empty() ? 1 : 0; });
 }
 
@@ -264,16 +259,15 @@ void writeDaemons(MetricWriter& out, const DaemonRows& all) {
           {{"partition", fmt::to_string(row.partition)}, {"role", row.role}, {"address", row.address}});
     }
   };
-  out.begin(
-      "psd_daemon_up", Type::gauge,
-      "for each daemon that serves the model or stands by: whether it answered the last request");
+  out.begin("psd_daemon_up", Type::gauge,
+            "for each daemon that serves the model or stands by: whether it answered the last request");
   for (const DaemonRow& row : all.daemons) {
     if (!row.asked && !row.here) continue;
     out.sample(row.answers ? 1 : 0,
                {{"partition", fmt::to_string(row.partition)}, {"role", row.role}, {"address", row.address}});
   }
-  each("psd_daemon_epoch", "term of the daemon's replica set, 0 without an engine",
-       [](auto& r) { return r.epoch; });
+  each("psd_daemon_term", "term of the daemon's replica set, 0 without an engine",
+       [](auto& r) { return r.term; });
   each("psd_daemon_standby_in_sync", "for a primary: whether its standby is in sync",
        [](auto& r) { return r.standbyInSync ? 1 : 0; });
   each("psd_daemon_lag_bytes",
@@ -296,7 +290,7 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http, cons
   writeRounds(out, status.rounds);
   writeBlocks(out, status);
   writeDurability(out, status.durability);
-  writeGroup(out, status.group);
+  writeGroup(out, status.replicaSet);
   writeDaemons(out, all);
   return out.text();
 }

@@ -19,11 +19,11 @@ class History {
  public:
   /// The series, in the order of a point's values. Rates are per second.
   static constexpr std::array kSeries = {
-      std::string_view("gradients"),   // per second
-      std::string_view("samples"),     // per second, from the steps and batches of the joined trainers
-      std::string_view("updates"),     // per second
-      std::string_view("pull_bytes"),  // per second
-      std::string_view("push_bytes"),  // per second
+      std::string_view("gradients"),         // per second
+      std::string_view("samples"),           // per second, from the steps and batches of the joined trainers
+      std::string_view("updates"),           // per second
+      std::string_view("pull_bytes"),        // per second
+      std::string_view("push_bytes"),        // per second
       std::string_view("staleness_median"),  // of this second's gradients, like the next three
       std::string_view("staleness_99"),      //
       std::string_view("apply_seconds_median"),

@@ -31,14 +31,14 @@ struct HttpHooks {
   /// All daemons that serve the model, as last polled, and this one from its status; null: it is alone.
   std::function<DaemonRows(const DaemonStatus& status)> daemons;
   /// All daemons that serve the model, after polling each of them or waiting for its timeout.
-  std::function<kj::Promise<DaemonRows>()> daemonsAsked;
-  /// For occasional callers: resolves once daemonsSeen() has answers from the last few seconds; daemons that
-  /// were unreachable before are not waited for. daemonsSeen() is daemons() without polling.
-  std::function<kj::Promise<void>()> whenDaemonsSeen;
-  std::function<DaemonRows(const DaemonStatus& status)> daemonsSeen;
+  std::function<kj::Promise<DaemonRows>()> polledDaemons;
+  /// For occasional callers: resolves once cachedDaemons() has answers from the last few seconds; daemons
+  /// that were unreachable before are not waited for. cachedDaemons() is daemons() without polling.
+  std::function<kj::Promise<void>()> whenDaemonsCached;
+  std::function<DaemonRows(const DaemonStatus& status)> cachedDaemons;
   HttpAccessOf accessOf;
   /// Reserves memory for an answer of `bytes` until the result is destroyed; null if the limit is reached.
-  std::function<std::shared_ptr<const void>(uint64_t bytes)> roomFor;
+  std::function<std::shared_ptr<const void>(uint64_t bytes)> reserve;
   /// The current TLS context of tls:// addresses; null once the daemon ends.
   std::function<std::shared_ptr<const TlsContext>()> tls;
   /// Counts and logs a connection whose TLS handshake failed.

@@ -12,8 +12,7 @@ struct HttpMetrics : MetricRegistry {
   Metric<Counter> timeouts{*this,
                            {"http_timeouts", Unit::none, "requests over HTTP that `http.timeout_ms` ended"}};
   Metric<Gauge> connections{*this, {"http_connections", Unit::none, "open HTTP connections"}};
-  Metric<Gauge> watchers{*this,
-                         {"http_watchers", Unit::none, "open event streams of pages and programs"}};
+  Metric<Gauge> watchers{*this, {"http_watchers", Unit::none, "open event streams of pages and programs"}};
 };
 
 }  // namespace psd

@@ -10,7 +10,7 @@
 namespace psd {
 namespace {
 
-constexpr auto kLookEvery = 1 * kj::SECONDS;
+constexpr auto kSampleInterval = 1 * kj::SECONDS;
 
 HttpListenerOptions listenerOptions(const HttpConfig& config, const HttpHooks& hooks, HttpMetrics& metrics) {
   return {.listen = config.listen,
@@ -29,7 +29,7 @@ HttpSide::HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks h
       status_(hooks.status),
       events_(hooks.events),
       daemons_(hooks.daemons),
-      feeds_(hooks.roomFor),
+      feeds_(hooks.reserve),
       names_(builder_),
       table_(builder_.build()),
       replies_(names_, timer_, config.timeoutMs * kj::MILLISECONDS, [this] { metrics_.timeouts.add(); }),
@@ -41,19 +41,19 @@ HttpSide::~HttpSide() noexcept(false) = default;
 
 Status HttpSide::start() {
   PSD_RETURN_IF_ERROR(listener_.start());
-  look();
-  tasks_.add(keepLooking());
+  sampleStatus();
+  tasks_.add(keepSampling());
   return {};
 }
 
-kj::Promise<void> HttpSide::keepLooking() {
-  return timer_.afterDelay(kLookEvery).then([this] {
-    look();
-    return keepLooking();
+kj::Promise<void> HttpSide::keepSampling() {
+  return timer_.afterDelay(kSampleInterval).then([this] {
+    sampleStatus();
+    return keepSampling();
   });
 }
 
-void HttpSide::look() {
+void HttpSide::sampleStatus() {
   const DaemonStatus status = status_();
   history_.add(unixTimeNow(), status);
   const bool admins = feeds_.ofAdmins.watchers > 0, readers = feeds_.ofReaders.watchers > 0;

@@ -31,8 +31,8 @@ class HttpSide final : private kj::TaskSet::ErrorHandler {
   std::vector<std::string> places() const { return listener_.places(); }
 
  private:
-  kj::Promise<void> keepLooking();
-  void look();
+  kj::Promise<void> keepSampling();
+  void sampleStatus();
   /// The document of the feeds, without events.
   nlohmann::ordered_json documentOf(const DaemonStatus& status) const;
 

@@ -24,9 +24,9 @@ class LiveFeed {
     std::shared_ptr<const std::string> text;
   };
 
-  using RoomFor = std::function<std::shared_ptr<const void>(uint64_t bytes)>;
-  /// `roomFor` reserves memory for a document until its result is destroyed; null if none is free.
-  explicit LiveFeed(RoomFor roomFor) : roomFor_(std::move(roomFor)) {}
+  using Reserve = std::function<std::shared_ptr<const void>(uint64_t bytes)>;
+  /// `reserve` reserves memory for a document until its result is destroyed; null if none is free.
+  explicit LiveFeed(Reserve reserve) : roomFor_(std::move(reserve)) {}
 
   size_t watchers = 0;  ///< open streams; counted by their owner
 
@@ -41,7 +41,7 @@ class LiveFeed {
   std::shared_ptr<const std::string> eventText(std::string_view kind,
                                                const nlohmann::ordered_json& data) const;
 
-  const RoomFor roomFor_;
+  const Reserve roomFor_;
 
   nlohmann::ordered_json now_;
   uint64_t tick_ = 0;
@@ -52,7 +52,7 @@ class LiveFeed {
 
 /// The feed of administrators, and that of readers, which has no events. Owned by one thread.
 struct LiveFeeds {
-  explicit LiveFeeds(const LiveFeed::RoomFor& roomFor) : ofAdmins(roomFor), ofReaders(roomFor) {}
+  explicit LiveFeeds(const LiveFeed::Reserve& reserve) : ofAdmins(reserve), ofReaders(reserve) {}
   LiveFeed& of(HttpRole role) { return role >= HttpRole::admin ? ofAdmins : ofReaders; }
 
   LiveFeed ofAdmins, ofReaders;

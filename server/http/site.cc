@@ -53,16 +53,16 @@ void Site::addPlaces() {
   places_["/readyz"] = {HttpRole::none, [this](Response& response) { return ready(response); }};
   places_["/metrics"] = {
       HttpRole::reader, [this](Response& response) -> kj::Promise<void> {
-        if (!hooks_.whenDaemonsSeen) return metrics(response);
-        return hooks_.whenDaemonsSeen().then([this, &response] { return metrics(response); });
+        if (!hooks_.whenDaemonsCached) return metrics(response);
+        return hooks_.whenDaemonsCached().then([this, &response] { return metrics(response); });
       }};
   places_["/api/status.json"] = {HttpRole::reader, [this](Response& response) {
                                    return document(response, kJson, jsonText(statusJson(hooks_.status())));
                                  }};
   places_["/api/daemons.json"] = {
       HttpRole::reader, [this](Response& response) -> kj::Promise<void> {
-        if (!hooks_.daemonsAsked) return json(response, 200, "OK", statusJson(DaemonRows()));
-        return hooks_.daemonsAsked().then([this, &response](const DaemonRows& rows) {
+        if (!hooks_.polledDaemons) return json(response, 200, "OK", statusJson(DaemonRows()));
+        return hooks_.polledDaemons().then([this, &response](const DaemonRows& rows) {
           return document(response, kJson, jsonText(statusJson(rows)));
         });
       }};
@@ -74,13 +74,13 @@ void Site::addPlaces() {
 
 kj::Promise<void> Site::metrics(Response& response) const {
   const DaemonStatus status = hooks_.status();
-  const DaemonRows rows = hooks_.daemonsSeen ? hooks_.daemonsSeen(status) : DaemonRows();
+  const DaemonRows rows = hooks_.cachedDaemons ? hooks_.cachedDaemons(status) : DaemonRows();
   return document(response, MetricWriter::kContentType, exposition(status, metrics_, rows));
 }
 
 kj::Promise<void> Site::document(Response& response, std::string type, std::string text) const {
   if (type == kJson) text += '\n';
-  auto room = hooks_.roomFor(text.size());
+  auto room = hooks_.reserve(text.size());
   if (room == nullptr) {
     return replies_.text(response, 503, "Service Unavailable",
                          "unread answers have reached limits.all_outgoing_bytes; try again");
@@ -223,7 +223,7 @@ kj::Promise<void> Site::follow(Response& response, HttpCaller caller, HttpRole r
   metrics_.watchers.add();
   LiveFeed& feed = feeds_.of(role);
   feed.watchers++;
-  return followOn(out, who, role, 0)
+  return streamNext(out, who, role, 0)
       .exclusiveJoin(kj::mv(place->displaced))
       .attach(kj::mv(place->held), kj::mv(stream), kj::mv(kept), kj::defer([this, &feed] {
                 metrics_.watchers.subtract();
@@ -231,13 +231,13 @@ kj::Promise<void> Site::follow(Response& response, HttpCaller caller, HttpRole r
               }));
 }
 
-kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, HttpRole role,
-                                 uint64_t tick) {
+kj::Promise<void> Site::streamNext(kj::AsyncOutputStream& stream, const HttpCaller& caller, HttpRole role,
+                                   uint64_t tick) {
   return feeds_.of(role).next(tick).then([this, &stream, &caller,
                                           role](LiveFeed::Document document) -> kj::Promise<void> {
     if (hooks_.accessOf(caller).role < role || document.text == nullptr) return kj::READY_NOW;
     return replies_.write(stream, document.text).then([this, &stream, &caller, role, tick = document.tick] {
-      return followOn(stream, caller, role, tick);
+      return streamNext(stream, caller, role, tick);
     });
   });
 }

@@ -57,8 +57,8 @@ class Site final : public HttpSite, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> ready(Response& response) const;
   kj::Promise<void> follow(Response& response, HttpCaller caller, HttpRole role);
   /// Until the reader disconnects or loses access.
-  kj::Promise<void> followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, HttpRole role,
-                             uint64_t tick);
+  kj::Promise<void> streamNext(kj::AsyncOutputStream& stream, const HttpCaller& caller, HttpRole role,
+                               uint64_t tick);
   void taskFailed(kj::Exception&& exception) override;
 
   const HttpHooks hooks_;

@@ -17,7 +17,7 @@ constexpr uint64_t kPerUnixAddress = 1;
 // A segment of the log and the next one, the files of a checkpoint, their folders and the lock, the
 // parameters' memory files, the configuration and the log file when they are reopened, a name lookup, /proc
 // for the status, a connection accepted to be refused; and the same number again.
-constexpr uint64_t kForItsWork = 32;
+constexpr uint64_t kOwnWork = 32;
 constexpr uint64_t kOpenAtLeast = 3;  // standard input, output and error
 
 uint64_t openDescriptors() {
@@ -55,11 +55,11 @@ Status DescriptorBudget::check() const {
                                       "; raise the limit (ulimit -n, LimitNOFILE of systemd)"};
 }
 
-DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, uint64_t open) {
+DescriptorBudget divideDescriptors(const DaemonConfig& config, uint64_t limit, uint64_t open) {
   DescriptorBudget budget;
   budget.limit = limit;
   const uint64_t loops = config.threads + uint64_t{1};  // plus the control loop
-  budget.kept = open + loops * kPerLoop + kForItsWork + kOperatorConnections;
+  budget.kept = open + loops * kPerLoop + kOwnWork + kOperatorConnections;
   bool atUnixSocket = false;
   for (const Address& address : config.listen) {
     const bool local = address.kind == Address::Kind::unixSocket;
@@ -78,7 +78,7 @@ DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, ui
 DescriptorBudget ownDescriptors(const DaemonConfig& config) {
   rlimit limit{};
   const bool bounded = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return shareDescriptors(config, bounded ? limit.rlim_cur : UINT64_MAX, openDescriptors());
+  return divideDescriptors(config, bounded ? limit.rlim_cur : UINT64_MAX, openDescriptors());
 }
 
 }  // namespace psd

@@ -28,7 +28,7 @@ struct DescriptorBudget {
 
 /// The budget of a daemon with this configuration, if `open` descriptors are open before its event loops and
 /// listeners are created.
-DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, uint64_t open);
+DescriptorBudget divideDescriptors(const DaemonConfig& config, uint64_t limit, uint64_t open);
 
 /// The budget of this process, from its current limit and open descriptors.
 DescriptorBudget ownDescriptors(const DaemonConfig& config);

@@ -33,9 +33,7 @@ void EventLoop::shutDown() {
   requests_.cancel(ended());
 }
 
-kj::Exception EventLoop::ended() {
-  return KJ_EXCEPTION(DISCONNECTED, "the event loop has ended");
-}
+kj::Exception EventLoop::ended() { return KJ_EXCEPTION(DISCONNECTED, "the event loop has ended"); }
 
 void EventLoop::taskFailed(kj::Exception&& exception) {
   spdlog::debug("a background task of an event loop failed: {}", exception.getDescription().cStr());

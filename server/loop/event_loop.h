@@ -15,7 +15,7 @@
 #include "server/loop/models_in_use.h"
 #include "server/loop/moved_away.h"
 #include "server/loop/peer_connections.h"
-#include "server/loop/updates_under_way.h"
+#include "server/loop/updates_in_flight.h"
 #include "server/metrics/counters.h"
 #include "server/policy/served_model.h"
 
@@ -93,7 +93,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// Holds back new gradients.
   Gate& gate() { return gate_; }
   /// The gradients in flight of this loop's trainers.
-  UpdatesUnderWay& underWay() { return underWay_; }
+  UpdatesInFlight& underWay() { return underWay_; }
   bool atRest() const { return underWay_.atRest(); }
   /// No gradient is in flight and no answer is unsent.
   bool quiet() const { return underWay_.open == 0 && connections_.nothingQueued(); }
@@ -108,7 +108,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   std::shared_ptr<wire::BufferPool> pool_;
   ModelsInUse models_;
   std::shared_ptr<const DaemonConfig> config_;
-  UpdatesUnderWay underWay_;
+  UpdatesInFlight underWay_;
   Gate gate_;
   PeerConnections connections_;
   kj::Own<kj::TaskSet> tasks_;

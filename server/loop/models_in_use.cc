@@ -2,11 +2,11 @@
 
 namespace psd {
 
-ModelsInUse::OfModel& ModelsInUse::ofModel(const std::shared_ptr<ServedModel>& model) {
+ModelsInUse::PerModel& ModelsInUse::ofModel(const std::shared_ptr<ServedModel>& model) {
   const auto found = models_.find(model);
   if (found != models_.end()) return found->second;
   std::erase_if(models_, [](const auto& entry) { return entry.first.expired(); });
-  return models_.emplace(model, OfModel{model->store->makeLanes(), {}, 0}).first->second;
+  return models_.emplace(model, PerModel{model->store->makeLanes(), {}, 0}).first->second;
 }
 
 Lane& ModelsInUse::laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard) {
@@ -15,7 +15,7 @@ Lane& ModelsInUse::laneFor(const std::shared_ptr<ServedModel>& model, const Shar
 
 const std::shared_ptr<UpdatePolicy>& ModelsInUse::policyOf(const std::shared_ptr<ServedModel>& model,
                                                            const ParameterBlock& block) {
-  OfModel& mine = ofModel(model);
+  PerModel& mine = ofModel(model);
   if (const uint64_t now = model->generation(); mine.generation != now) {
     mine.policies = model->policies();
     mine.generation = now;

@@ -20,15 +20,15 @@ class ModelsInUse {
   void forgetPolicies();
 
  private:
-  struct OfModel {
+  struct PerModel {
     Lanes lanes;
     Policies policies;
     uint64_t generation = 0;  ///< ServedModel::generation() of `policies`
   };
 
-  OfModel& ofModel(const std::shared_ptr<ServedModel>& model);
+  PerModel& ofModel(const std::shared_ptr<ServedModel>& model);
 
-  std::map<std::weak_ptr<ServedModel>, OfModel, std::owner_less<>> models_;
+  std::map<std::weak_ptr<ServedModel>, PerModel, std::owner_less<>> models_;
 };
 
 }  // namespace psd

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "common/types/daemon_places.h"
+#include "common/types/daemon_addresses.h"
 
 namespace psd {
 
@@ -13,7 +13,7 @@ class MovedAway final {
  public:
   struct Place {
     uint64_t move = 0;  ///< the move's number; 0: the model is here
-    DaemonPlaces to;
+    DaemonAddresses to;
   };
   void set(Place place) {
     const std::lock_guard hold(mutex_);

@@ -29,7 +29,7 @@ class PeerConnection {
   virtual std::optional<std::string> mustEnd() = 0;
 
   /// The authorization rules have changed: a peer that lost a right is notified, and its calls are refused.
-  virtual void lookAtAccess() {}
+  virtual void recheckAccess() {}
 
   /// Human-readable: the peer's address, and its description of itself.
   virtual const std::string& peer() const = 0;

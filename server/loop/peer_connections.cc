@@ -55,7 +55,7 @@ void PeerConnections::drop(PeerConnection& connection, std::string reason) {
   }));
 }
 
-void PeerConnections::letTrainersGo() {
+void PeerConnections::disconnectTrainers() {
   for (auto& [key, connection] : connections_) {
     if (connection->trainers() != 0) drop(*connection, "");
   }
@@ -76,8 +76,8 @@ kj::Promise<void> PeerConnections::sweep() {
   });
 }
 
-void PeerConnections::lookAtAccess() {
-  for (auto& [key, connection] : connections_) connection->lookAtAccess();
+void PeerConnections::recheckAccess() {
+  for (auto& [key, connection] : connections_) connection->recheckAccess();
 }
 
 bool PeerConnections::nothingQueued() const {

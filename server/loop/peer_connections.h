@@ -24,12 +24,12 @@ class PeerConnections final : private kj::TaskSet::ErrorHandler {
   /// i.e. the peer disconnected.
   void drop(PeerConnection& connection, std::string reason);
   /// Drops all connections with trainers, which continue elsewhere; logs nothing.
-  void letTrainersGo();
+  void disconnectTrainers();
   /// Ends all connections immediately, and the sweep. Nothing may be adopted after it.
   void closeAll();
 
-  /// See PeerConnection::lookAtAccess().
-  void lookAtAccess();
+  /// See PeerConnection::recheckAccess().
+  void recheckAccess();
 
   /// No answer is waiting to be read by its peer.
   bool nothingQueued() const;

@@ -79,8 +79,8 @@ class AveragingGroups {
   std::map<SessionId, Rank> live_;
   std::map<SessionId, AveragingMember> waiting_;
   std::vector<std::pair<SessionId, AveragingMember>> members_;  // of the newest group; may have departed
-  std::optional<TimePoint> since_, hurried_;          // the first trainer, the first member, waits
-  std::deque<std::pair<uint64_t, Version>> reached_;  // by earlier groups
+  std::optional<TimePoint> since_, hurried_;                    // the first trainer, the first member, waits
+  std::deque<std::pair<uint64_t, Version>> reached_;            // by earlier groups
 };
 
 }  // namespace psd

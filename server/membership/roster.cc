@@ -35,19 +35,18 @@ Status Roster::place(Candidate& candidate) const {
     candidate.worldSize = awaited().empty() ? 1 : std::max(worldSize_, 1u);
   }
   if (candidate.worldSize == 0) {
-    return {
-        ErrorCode::invalidArgument,
-        fmt::format("rank {} gives no world size, and neither a joined trainer nor the daemon's config "
-                    "(world_size) does; set --world-size of psd-trainer, world_size= of Python, or "
-                    "WORLD_SIZE in the environment",
-                    candidate.rank.value)};
+    return {ErrorCode::invalidArgument,
+            fmt::format("rank {} gives no world size, and neither a joined trainer nor the daemon's config "
+                        "(world_size) does; set --world-size of psd-trainer, world_size= of Python, or "
+                        "WORLD_SIZE in the environment",
+                        candidate.rank.value)};
   }
   if (!candidate.anyRank) return {};
   std::set<Rank> taken;
   if (candidate.lastDaemon == 0) taken = kept_;
   for (const auto& [id, other] : sessions_) {
     if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation &&
-        maySucceed(other.owner, candidate.owner)) {
+        mayResume(other.owner, candidate.owner)) {
       candidate.rank = other.rank;  // the trainer returns
       return {};
     }
@@ -70,7 +69,7 @@ bool Roster::needsRoom(const Candidate& candidate) const {
   return candidate.incarnation == 0 ||
          std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
            return session.second.incarnation == candidate.incarnation &&
-                  maySucceed(session.second.owner, candidate.owner);
+                  mayResume(session.second.owner, candidate.owner);
          });
 }
 
@@ -93,7 +92,7 @@ Status Roster::mayJoin(const Candidate& candidate) const {
   PSD_RETURN_IF_ERROR(fitsWorld(candidate));
   auto last = lastHolders_.find(candidate.rank);
   if (last != lastHolders_.end() && candidate.incarnation != 0 &&
-      last->second.incarnation == candidate.incarnation && !maySucceed(last->second.owner, candidate.owner)) {
+      last->second.incarnation == candidate.incarnation && !mayResume(last->second.owner, candidate.owner)) {
     return Error{ErrorCode::forbidden, "the session of " + named(candidate.rank) +
                                            " belongs to another caller; only the token, certificate or user "
                                            "that began a session may resume it"};
@@ -156,7 +155,7 @@ void Roster::setOwner(SessionId session, const std::string& owner) {
 void Roster::depart(SessionId session, Departure how) {
   const auto trainer = sessions_.find(session);
   if (trainer == sessions_.end()) return;
-  if (how == Departure::sentAway) seen_.erase(trainer->second.rank);
+  if (how == Departure::daemonExited) seen_.erase(trainer->second.rank);
   if (how == Departure::lost && !trainer->second.bridges) lost_++;
   sessions_.erase(trainer);
 }

@@ -34,7 +34,7 @@ struct Candidate {
 
 /// Whether `caller`, which knows a process's incarnation, may resume the process of `owner`. An empty name,
 /// which only a daemon without `auth` has, passes: there the incarnation alone is the secret.
-inline bool maySucceed(const std::string& owner, const std::string& caller) {
+inline bool mayResume(const std::string& owner, const std::string& caller) {
   return owner.empty() || caller.empty() || owner == caller;
 }
 
@@ -42,7 +42,7 @@ inline bool maySucceed(const std::string& owner, const std::string& caller) {
 enum class Departure {
   left,
   lost,
-  sentAway,  ///< the daemon exits: the trainer is not done
+  daemonExited,  ///< the daemon exits: the trainer is not done
 };
 
 /// The departed ranks of a world. A value type.

@@ -27,8 +27,8 @@ Status SamplePlan::begin(const PlanTerms& terms) {
   }
   terms_ = terms;
   closed_ = false;
-  deals_ = 0;
-  dealt_.clear();
+  assignmentCount_ = 0;
+  assigned_.clear();
   away_.clear();
   doneMeanwhile_.clear();
   free_.clear();
@@ -54,71 +54,72 @@ Result<SamplePlan> SamplePlan::restore(const SavedSamples& saved) {
     return contradicts("it has free samples beyond its end");
   }
   RangeSet seen = plan.free_ = saved.free;
-  for (const SampleDeal& deal : saved.underWay) {
-    PSD_RETURN_IF_ERROR(plan.check(deal.range));
-    if (!seen.add(plan.indexOf(deal.range), deal.range.count)) {
-      return contradicts("sample " + std::to_string(deal.range.begin) + " of epoch " +
-                         std::to_string(deal.range.epoch) + ", or one after it, appears twice");
+  for (const SampleAssignment& assignment : saved.underWay) {
+    PSD_RETURN_IF_ERROR(plan.check(assignment.range));
+    if (!seen.add(plan.indexOf(assignment.range), assignment.range.count)) {
+      return contradicts("sample " + std::to_string(assignment.range.begin) + " of epoch " +
+                         std::to_string(assignment.range.epoch) + ", or one after it, appears twice");
     }
     // A step requested again appears twice; the first entry is the one whose gradient was applied.
-    if (!plan.away_.emplace(AwayKey{deal.process, deal.step}, deal.range).second) plan.put(deal.range);
+    if (!plan.away_.emplace(AwayKey{assignment.process, assignment.step}, assignment.range).second)
+      plan.put(assignment.range);
   }
   if (saved.closed && !plan.finished()) return contradicts("it is closed and not finished");
   plan.closed_ = saved.closed;
-  plan.deals_ = saved.deals;
+  plan.assignmentCount_ = saved.assignments;
   return plan;
 }
 
-const SampleDeal& SamplePlan::deal(ProcessId trainer, const TrainerProcess& process,
-                                   const HeldSamples& samples) {
-  return dealt_[{trainer, samples.step}] = {samples, process, ++deals_};
+const SampleAssignment& SamplePlan::assign(ProcessId trainer, const TrainerProcess& process,
+                                           const HeldSamples& samples) {
+  return assigned_[{trainer, samples.step}] = {samples, process, ++assignmentCount_};
 }
 
-std::optional<SampleDeal> SamplePlan::take(ProcessId trainer, const TrainerProcess& process, Step step,
-                                           uint64_t count) {
-  if (auto before = dealt_.find({trainer, step}); before != dealt_.end()) return before->second;
+std::optional<SampleAssignment> SamplePlan::take(ProcessId trainer, const TrainerProcess& process, Step step,
+                                                 uint64_t count) {
+  if (auto before = assigned_.find({trainer, step}); before != assigned_.end()) return before->second;
   if (!hasMore()) return std::nullopt;
   const auto [index, end] = *free_.ends().begin();
   const uint64_t begin = index % terms_.samples;
   const SampleRange range{index / terms_.samples, begin,
                           std::min({count, end - index, terms_.samples - begin})};
   claim(range);
-  return deal(trainer, process, {step, range});
+  return assign(trainer, process, {step, range});
 }
 
 void SamplePlan::done(ProcessId trainer, Step step) {
-  const auto dealt = dealt_.find({trainer, step});
-  if (dealt == dealt_.end()) return;
-  if (shardsBegun_ > 0) doneMeanwhile_.push_back({dealt->second, shardsBegun_});
-  dealt_.erase(dealt);
+  const auto assigned = assigned_.find({trainer, step});
+  if (assigned == assigned_.end()) return;
+  if (shardsBegun_ > 0) doneMeanwhile_.push_back({assigned->second, shardsBegun_});
+  assigned_.erase(assigned);
 }
 
-void SamplePlan::giveBack(ProcessId trainer, Step step) {
-  const auto dealt = dealt_.find({trainer, step});
-  if (dealt == dealt_.end()) return;
-  put(dealt->second.range);
-  dealt_.erase(dealt);
+void SamplePlan::returnSamples(ProcessId trainer, Step step) {
+  const auto assigned = assigned_.find({trainer, step});
+  if (assigned == assigned_.end()) return;
+  put(assigned->second.range);
+  assigned_.erase(assigned);
 }
 
 std::vector<Step> SamplePlan::leave(ProcessId trainer) {
   std::vector<Step> steps;
-  auto dealt = dealt_.lower_bound({trainer, Step{0}});
-  while (dealt != dealt_.end() && dealt->first.first == trainer) {
-    put(dealt->second.range);
-    steps.push_back(dealt->first.second);
-    dealt = dealt_.erase(dealt);
+  auto assigned = assigned_.lower_bound({trainer, Step{0}});
+  while (assigned != assigned_.end() && assigned->first.first == trainer) {
+    put(assigned->second.range);
+    steps.push_back(assigned->first.second);
+    assigned = assigned_.erase(assigned);
   }
   return steps;
 }
 
-SamplePlan::Return SamplePlan::comeBack(ProcessId trainer, const TrainerProcess& process,
-                                        const std::vector<HeldSamples>& held) {
+SamplePlan::Return SamplePlan::reclaim(ProcessId trainer, const TrainerProcess& process,
+                                       const std::vector<HeldSamples>& held) {
   Return result;
   for (auto mine = away_.lower_bound({process, Step{0}});
        mine != away_.end() && mine->first.first == process;) {
     const HeldSamples known{mine->first.second, mine->second};
     if (std::find(held.begin(), held.end(), known) != held.end()) {
-      dealt_[{trainer, known.step}] = {known, process};
+      assigned_[{trainer, known.step}] = {known, process};
     } else {
       // The trainer received the step's answer from a daemon whose state is lost, or it never received the
       // samples and requests some again.
@@ -127,9 +128,9 @@ SamplePlan::Return SamplePlan::comeBack(ProcessId trainer, const TrainerProcess&
     mine = away_.erase(mine);
   }
   for (const HeldSamples& each : held) {
-    if (dealt_.contains({trainer, each.step})) continue;
+    if (assigned_.contains({trainer, each.step})) continue;
     if (begun() && check(each.range).ok() && claim(each.range)) {
-      result.claimed.push_back(deal(trainer, process, each));
+      result.claimed.push_back(assign(trainer, process, each));
     } else {
       result.lost.push_back(each.step);
     }
@@ -137,7 +138,7 @@ SamplePlan::Return SamplePlan::comeBack(ProcessId trainer, const TrainerProcess&
   return result;
 }
 
-void SamplePlan::giveUpAway() {
+void SamplePlan::returnAllAway() {
   for (const auto& [key, range] : away_) put(range);
   away_.clear();
 }
@@ -149,44 +150,44 @@ void SamplePlan::doneAway(const AwayKey& key) {
   away_.erase(away);
 }
 
-void SamplePlan::giveBackAway(const AwayKey& key) {
+void SamplePlan::returnAway(const AwayKey& key) {
   const auto away = away_.find(key);
   if (away == away_.end()) return;
   put(away->second);
   away_.erase(away);
 }
 
-Status SamplePlan::dealAgain(const SampleDeal& deal) {
-  PSD_RETURN_IF_ERROR(check(deal.range));
-  if (deal.number <= deals_) return {};
-  deals_ = deal.number;
-  const uint64_t begin = indexOf(deal.range), end = begin + deal.range.count;
+Status SamplePlan::replayAssignment(const SampleAssignment& assignment) {
+  PSD_RETURN_IF_ERROR(check(assignment.range));
+  if (assignment.number <= assignmentCount_) return {};
+  assignmentCount_ = assignment.number;
+  const uint64_t begin = indexOf(assignment.range), end = begin + assignment.range.count;
   const auto goes = [&](const auto& entry) {
     const uint64_t other = indexOf(entry.second);
-    return entry.first == AwayKey{deal.process, deal.step} ||
+    return entry.first == AwayKey{assignment.process, assignment.step} ||
            (other < end && begin < other + entry.second.count);
   };
   RangeSet open = free_;
   for (const auto& entry : away_) {
     if (goes(entry)) open.add(indexOf(entry.second), entry.second.count);
   }
-  if (!open.remove(begin, deal.range.count)) {
+  if (!open.remove(begin, assignment.range.count)) {
     return contradicts("samples were assigned of which some are done");
   }
   std::erase_if(away_, goes);
   free_ = std::move(open);
-  away_[{deal.process, deal.step}] = deal.range;
+  away_[{assignment.process, assignment.step}] = assignment.range;
   return {};
 }
 
 size_t SamplePlan::openSteps(ProcessId trainer) const {
-  return static_cast<size_t>(std::distance(dealt_.lower_bound({trainer, Step{0}}),
-                                           dealt_.lower_bound({ProcessId{trainer.value + 1}, Step{0}})));
+  return static_cast<size_t>(std::distance(assigned_.lower_bound({trainer, Step{0}}),
+                                           assigned_.lower_bound({ProcessId{trainer.value + 1}, Step{0}})));
 }
 
 uint64_t SamplePlan::underWayCount() const {
   uint64_t count = 0;
-  for (const auto& [key, dealt] : dealt_) count += dealt.range.count;
+  for (const auto& [key, assigned] : assigned_) count += assigned.range.count;
   for (const auto& [key, range] : away_) count += range.count;
   return count;
 }
@@ -196,10 +197,10 @@ uint64_t SamplePlan::doneCount() const {
 }
 
 SavedSamples SamplePlan::saved() const {
-  SavedSamples saved{terms_, closed_, deals_, free_, doneMeanwhile_};
-  for (const auto& [key, dealt] : dealt_) saved.underWay.push_back({dealt});
+  SavedSamples saved{terms_, closed_, assignmentCount_, free_, doneMeanwhile_};
+  for (const auto& [key, assigned] : assigned_) saved.underWay.push_back({assigned});
   for (const auto& [key, range] : away_) saved.underWay.push_back({{{key.second, range}, key.first}});
-  for (SavedDeal& deal : saved.underWay) deal.number = 0;
+  for (SavedAssignment& assignment : saved.underWay) assignment.number = 0;
   if (!saved.underWay.empty()) saved.closed = false;
   return saved;
 }

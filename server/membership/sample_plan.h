@@ -18,10 +18,10 @@
 namespace psd {
 
 /// Samples assigned to a step of a trainer.
-struct SampleDeal : HeldSamples {
+struct SampleAssignment : HeldSamples {
   TrainerProcess process;
   uint64_t number = 0;  ///< rises with each assignment of a plan
-  bool operator==(const SampleDeal&) const = default;
+  bool operator==(const SampleAssignment&) const = default;
 };
 
 /// The parameters of a plan. `number` counts the plans of this daemon and its predecessors.
@@ -33,19 +33,19 @@ struct PlanTerms {
 };
 
 /// Samples whose gradient may be in a saved model.
-struct SavedDeal : SampleDeal {
+struct SavedAssignment : SampleAssignment {
   static constexpr uint32_t kAll = UINT32_MAX;
   uint32_t doubtful = kAll;  ///< the first `doubtful` shards may lack the gradient; the others have it
-  bool operator==(const SavedDeal&) const = default;
+  bool operator==(const SavedAssignment&) const = default;
 };
 
 /// The saved form of a plan. A value type.
 struct SavedSamples {
   PlanTerms terms;
   bool closed = false;
-  uint64_t deals = 0;  ///< number of assignments so far
-  RangeSet free;       ///< not assigned, or returned: index = epoch × samples + place
-  std::vector<SavedDeal>
+  uint64_t assignments = 0;  ///< number of assignments so far
+  RangeSet free;             ///< not assigned, or returned: index = epoch × samples + place
+  std::vector<SavedAssignment>
       underWay;  ///< including those completed while shards were being saved; without numbers
   bool operator==(const SavedSamples&) const = default;
 };
@@ -71,31 +71,33 @@ class SamplePlan {
   const PlanTerms& terms() const { return terms_; }
 
   /// Assigns at most `count` samples to a step, all of one epoch; nothing while there are none. `count` > 0.
-  std::optional<SampleDeal> take(ProcessId trainer, const TrainerProcess& process, Step step, uint64_t count);
+  std::optional<SampleAssignment> take(ProcessId trainer, const TrainerProcess& process, Step step,
+                                       uint64_t count);
   /// The gradient of a step is in the model; unknown steps are ignored.
   void done(ProcessId trainer, Step step);
   /// The gradient of a step was dropped: frees its samples; unknown steps are ignored.
-  void giveBack(ProcessId trainer, Step step);
+  void returnSamples(ProcessId trainer, Step step);
   /// The trainer has departed: frees its samples. Returns the steps concerned.
   std::vector<Step> leave(ProcessId trainer);
 
-  /// Result of comeBack().
+  /// Result of reclaim().
   struct Return {
-    std::vector<SampleDeal> claimed;  ///< unknown to this plan and held by no other trainer: now assigned
-    std::vector<Step> lost;           ///< steps whose samples are done or assigned to other trainers
+    std::vector<SampleAssignment>
+        claimed;             ///< unknown to this plan and held by no other trainer: now assigned
+    std::vector<Step> lost;  ///< steps whose samples are done or assigned to other trainers
   };
   /// A trainer joins that this plan has not assigned to, with samples (`held`) from earlier whose gradients
   /// have no answer.
-  Return comeBack(ProcessId trainer, const TrainerProcess& process, const std::vector<HeldSamples>& held);
+  Return reclaim(ProcessId trainer, const TrainerProcess& process, const std::vector<HeldSamples>& held);
   /// Stops waiting for the trainers that have not returned; frees what is away.
-  void giveUpAway();
+  void returnAllAway();
 
   /// Number of a trainer's unfinished steps.
   size_t openSteps(ProcessId trainer) const;
   /// Whether there are samples to assign.
   bool hasMore() const { return free_.covered() > 0; }
   /// Every sample of every epoch is done.
-  bool finished() const { return begun() && !hasMore() && dealt_.empty() && away_.empty(); }
+  bool finished() const { return begun() && !hasMore() && assigned_.empty() && away_.empty(); }
   /// Number of completed samples, over all epochs. Samples of epochs before the first one count as done.
   uint64_t doneCount() const;
   uint64_t underWayCount() const;
@@ -116,9 +118,9 @@ class SamplePlan {
   /// assignment that this plan contains already is ignored.
   using AwayKey = std::pair<TrainerProcess, Step>;
   const std::map<AwayKey, SampleRange>& away() const { return away_; }
-  Status dealAgain(const SampleDeal& deal);
+  Status replayAssignment(const SampleAssignment& assignment);
   void doneAway(const AwayKey& key);
-  void giveBackAway(const AwayKey& key);
+  void returnAway(const AwayKey& key);
 
  private:
   using Key = std::pair<ProcessId, Step>;
@@ -127,16 +129,17 @@ class SamplePlan {
   uint64_t indexOf(const SampleRange& range) const { return range.epoch * terms_.samples + range.begin; }
   void put(const SampleRange& range) { free_.add(indexOf(range), range.count); }
   bool claim(const SampleRange& range) { return free_.remove(indexOf(range), range.count); }
-  const SampleDeal& deal(ProcessId trainer, const TrainerProcess& process, const HeldSamples& samples);
+  const SampleAssignment& assign(ProcessId trainer, const TrainerProcess& process,
+                                 const HeldSamples& samples);
 
   PlanTerms terms_;
   bool closed_ = false;
-  uint64_t deals_ = 0;
+  uint64_t assignmentCount_ = 0;
   RangeSet free_;
-  std::map<Key, SampleDeal> dealt_;
+  std::map<Key, SampleAssignment> assigned_;
   std::map<AwayKey, SampleRange> away_;
   uint32_t shardsBegun_ = 0;
-  std::vector<SavedDeal> doneMeanwhile_;  // done since the first beginShard()
+  std::vector<SavedAssignment> doneMeanwhile_;  // done since the first beginShard()
 };
 
 /// A plan that one thread assigns from and another one saves.

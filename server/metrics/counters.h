@@ -21,15 +21,13 @@ struct DaemonMetrics : MetricRegistry {
   Count handshakesRefused{
       *this,
       {"handshakes_refused", Unit::none, "connections to tls:// without a complete TLS handshake", true}};
-  Count loginsRefused{
-      *this, {"logins_refused", Unit::none, "failed logins", true}};
-  Count accessRevoked{*this,
-                      {"access_revoked", Unit::none,
-                       "connections whose caller lost permissions on a reload", true}};
+  Count loginsRefused{*this, {"logins_refused", Unit::none, "failed logins", true}};
+  Count accessRevoked{
+      *this, {"access_revoked", Unit::none, "connections whose caller lost permissions on a reload", true}};
   Count trainersJoined{*this, {"trainers_joined", Unit::none, "sessions started"}};
-  Count trainersReturned{*this,
-                         {"trainers_returned", Unit::none,
-                          "sessions resumed by their trainers after a connection broke"}};
+  Count trainersReturned{
+      *this,
+      {"trainers_returned", Unit::none, "sessions resumed by their trainers after a connection broke"}};
   Count joinsRefused{*this, {"joins_refused", Unit::none, "rejected joins", true}};
   Count pullSlices{*this, {"pull_slices", Unit::none, "slices pulled, including by readers"}};
   Count pullBytes{*this, {"pull_bytes", Unit::bytes, "parameters pulled, as encoded on the wire"}};
@@ -39,8 +37,7 @@ struct DaemonMetrics : MetricRegistry {
   Count pushValueBytes{*this, {"push_value_bytes", Unit::bytes, "the same gradients as float32"}};
   Count gradients{*this, {"gradients", Unit::none, "gradients applied in all shards"}};
   Count updates{
-      *this,
-      {"updates", Unit::none, "completed updates of a shard: with 4 shards a whole gradient makes 4"}};
+      *this, {"updates", Unit::none, "completed updates of a shard: with 4 shards a whole gradient makes 4"}};
   Count latePushes{*this, {"late_pushes", Unit::none, "gradients dropped because their round had closed"}};
   Count leftOut{*this, {"left_out", Unit::none, "trainers missing from a round when it closed"}};
   Count lateCounted{
@@ -51,18 +48,16 @@ struct DaemonMetrics : MetricRegistry {
   Count refusedSlices{
       *this,
       {"refused_slices", Unit::none, "slices refused: out of range, misaligned, or of an older step", true}};
-  Count repeatedSlices{
-      *this, {"repeated_slices", Unit::none, "duplicate slices; acknowledged, not applied again"}};
+  Count repeatedSlices{*this,
+                       {"repeated_slices", Unit::none, "duplicate slices; acknowledged, not applied again"}};
   Count refusedOverload{*this,
                         {"refused_overload", Unit::none, "calls refused because a limit was reached", true}};
   Count reloads{*this, {"reloads", Unit::none, "successful configuration reloads"}};
-  Count reloadsRefused{
-      *this,
-      {"reloads_refused", Unit::none, "rejected configuration reloads", true}};
+  Count reloadsRefused{*this, {"reloads_refused", Unit::none, "rejected configuration reloads", true}};
   Count pausedCalls{*this,
                     {"paused_calls", Unit::none, "pauses in reading from a connection for `limits.calls`"}};
-  Count pausedMessages{
-      *this, {"paused_messages", Unit::none, "messages that waited for `limits.in_flight_bytes`"}};
+  Count pausedMessages{*this,
+                       {"paused_messages", Unit::none, "messages that waited for `limits.in_flight_bytes`"}};
 
   Metric<Histogram> staleness{
       *this,
@@ -102,7 +97,7 @@ struct SessionCounters {
   Gauge lastSeenMs;         ///< steady clock, in milliseconds
 
   /// Records a sign of life: the trainer made a call, or the daemon keeps it from making one.
-  void heard() { lastSeenMs.set(steadyMs()); }
+  void touch() { lastSeenMs.set(steadyMs()); }
 };
 
 }  // namespace psd

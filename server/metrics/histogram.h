@@ -52,19 +52,19 @@ struct HistogramValue {
 class Histogram {
  public:
   using Value = HistogramValue;
-  static constexpr size_t kBoundsMost = 31;
+  static constexpr size_t kBoundsMax = 31;
 
-  /// `bounds`: upper bounds of the buckets, ascending, at most kBoundsMost; they outlive the histogram. One
+  /// `bounds`: upper bounds of the buckets, ascending, at most kBoundsMax; they outlive the histogram. One
   /// more bucket takes larger values.
   explicit Histogram(std::span<const double> bounds)
-      : bounds_(bounds.first(std::min(bounds.size(), kBoundsMost))) {}
+      : bounds_(bounds.first(std::min(bounds.size(), kBoundsMax))) {}
 
   void record(double value);
   HistogramValue value() const;
 
  private:
   const std::span<const double> bounds_;
-  std::array<std::atomic<uint64_t>, kBoundsMost + 1> counts_{};
+  std::array<std::atomic<uint64_t>, kBoundsMax + 1> counts_{};
   std::atomic<double> sum_{0}, most_{0};
 };
 

@@ -17,7 +17,7 @@ struct MetricInfo {
   std::string_view name;  ///< in the status document
   Unit unit = Unit::none;
   std::string_view help;   ///< human-readable; repeated in docs/operations.md
-  bool isTrouble = false;  ///< a count that indicates a problem if it is not 0
+  bool isProblem = false;  ///< a count that indicates a problem if it is not 0
 };
 
 class MetricRegistry;
@@ -63,7 +63,7 @@ class MetricRegistry {
   friend class Metric;
 
   template <class Kind>
-  size_t enter(const Metric<Kind>& metric) {
+  size_t registerMetric(const Metric<Kind>& metric) {
     auto& list = std::get<List<Kind>>(lists_);
     list.push_back(&metric);
     return list.size() - 1;
@@ -75,6 +75,6 @@ class MetricRegistry {
 template <class Kind>
 template <class... Bounds>
 Metric<Kind>::Metric(MetricRegistry& registry, MetricInfo info, const Bounds&... bounds)
-    : Kind(bounds...), info_(info), index_(registry.enter(*this)) {}
+    : Kind(bounds...), info_(info), index_(registry.registerMetric(*this)) {}
 
 }  // namespace psd

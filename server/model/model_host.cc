@@ -62,14 +62,14 @@ ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,
       durability_(durability),
       counters_(counters),
       staging_(makeGradientPool(config_->limits.stagedBytes)),
-      snapshots_(std::make_shared<SnapshotRoom>(std::move(snapshots))),
+      snapshots_(std::make_shared<SnapshotBudget>(std::move(snapshots))),
       tasks_(*this) {
-  limitStaged();
+  limitStagedBytes();
 }
 
-void ModelHost::limitStaged() {
+void ModelHost::limitStagedBytes() {
   staging_->setLentBytesMax(config_->limits.stagedBytes);
-  for (const auto& backend : backends_) backend->limitStaged(config_->limits.stagedBytes);
+  for (const auto& backend : backends_) backend->limitStagedBytes(config_->limits.stagedBytes);
 }
 
 void ModelHost::taskFailed(kj::Exception&& exception) {
@@ -91,11 +91,11 @@ Status ModelHost::load() {
   if (!name.empty()) spec.name = name;
   PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec),
                                      [&](ParameterStore& store) { return loadParameters(file, store); }));
-  hasValues_ = ready_ = true;
+  initialized_ = ready_ = true;
   return {};
 }
 
-Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
+Status ModelHost::resumeFrom(const Checkpoint& checkpoint) {
   const ModelSpec& saved = checkpoint.manifest.model;
   if (saved.partition != config_->daemons.partition()) {
     return {
@@ -109,14 +109,15 @@ Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
   PSD_ASSIGN_OR_RETURN(model_,
                        build(*config_, given ? config_->model->spec : saved,
                              [&](ParameterStore& store) { return durability_.restore(checkpoint, store); }));
-  hasValues_ = ready_ = true;
-  for (size_t i = 0; i < model_->store->blockCount(); i++) saved_.push_back(model_->store->block(i).pushed());
+  initialized_ = ready_ = true;
+  for (size_t i = 0; i < model_->store->blockCount(); i++)
+    savedPushes_.push_back(model_->store->block(i).pushed());
   spdlog::info("resuming from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
                checkpoint.manifest.created, saved.name, model_->store->block(0).version().value);
   return {};
 }
 
-void ModelHost::beginSavingAtOnce() {
+void ModelHost::startSavingBlocking() {
   if (ready()) static_cast<void>(durability_.begin(savingSource(model_)));
 }
 
@@ -139,31 +140,31 @@ kj::Promise<void> ModelHost::beginSaving() {
       .ignoreResult();  // a failure is logged and retried
 }
 
-kj::Promise<void> ModelHost::keepValues() {
-  hasValues_ = true;
+kj::Promise<void> ModelHost::saveValues() {
+  initialized_ = true;
   return beginSaving().then([this] { ready_ = true; });
 }
 
-bool ModelHost::dropUnclaimed() {
-  if (hasValues_ || config_->model) return false;
+bool ModelHost::dropUninitialized() {
+  if (initialized_ || config_->model) return false;
   model_ = nullptr;
   return true;
 }
 
-std::vector<std::vector<AppliedPush>> ModelHost::savedOf(const TrainerProcess& process) const {
-  std::vector<std::vector<AppliedPush>> found(saved_.size());
+std::vector<std::vector<AppliedPush>> ModelHost::savedPushesOf(const TrainerProcess& process) const {
+  std::vector<std::vector<AppliedPush>> found(savedPushes_.size());
   if (process.incarnation == 0) return found;
-  for (size_t shard = 0; shard < saved_.size(); shard++) {
-    auto pushes = pushesOf(saved_[shard], process.rank, process.incarnation);
+  for (size_t shard = 0; shard < savedPushes_.size(); shard++) {
+    auto pushes = pushesOf(savedPushes_[shard], process.rank, process.incarnation);
     const bool any = std::ranges::any_of(pushes, [](const AppliedPush& push) { return push.step > Step{0}; });
     if (any) found[shard] = std::move(pushes);
   }
   return found;
 }
 
-std::vector<AppliedPush> ModelHost::allSaved() const {
+std::vector<AppliedPush> ModelHost::allSavedPushes() const {
   std::vector<AppliedPush> all;
-  for (const PushedRanges& pushed : saved_) {
+  for (const PushedRanges& pushed : savedPushes_) {
     for (const PushedRange& range : pushed.ranges()) {
       all.insert(all.end(), range.pushes.begin(), range.pushes.end());
     }
@@ -171,14 +172,14 @@ std::vector<AppliedPush> ModelHost::allSaved() const {
   return all;
 }
 
-std::set<Rank> ModelHost::ranksBefore() const {
+std::set<Rank> ModelHost::savedRanks() const {
   std::set<Rank> ranks;
-  for (const AppliedPush& push : allSaved()) ranks.insert(push.rank);
+  for (const AppliedPush& push : allSavedPushes()) ranks.insert(push.rank);
   return ranks;
 }
 
 bool ModelHost::superseded(const TrainerProcess& process) const {
-  return std::ranges::any_of(allSaved(), [&](const AppliedPush& push) {
+  return std::ranges::any_of(allSavedPushes(), [&](const AppliedPush& push) {
     return push.rank == process.rank &&
            std::ranges::find(push.earlier, process.incarnation) != push.earlier.end();
   });
@@ -220,19 +221,19 @@ Result<std::shared_ptr<ServedModel>> ModelHost::copyFrom(Env& env, const Checkpo
 
 void ModelHost::follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config) {
   config_ = std::move(config);
-  limitStaged();
-  hasValues_ = ready_ = false;
+  limitStagedBytes();
+  initialized_ = ready_ = false;
   model_ = std::move(copy);
 }
 
 void ModelHost::takeOver() {
   ParameterStore& store = *model_->store;
-  model_->beginHere();
+  model_->recordStartVersions();
   model_->setPolicies(makePolicies(*config_, store));  // they start from the current versions
-  saved_.clear();
-  for (size_t i = 0; i < store.blockCount(); i++) saved_.push_back(store.block(i).pushed());
-  hasValues_ = ready_ = true;
-  durability_.beginSoon(savingSource(model_));
+  savedPushes_.clear();
+  for (size_t i = 0; i < store.blockCount(); i++) savedPushes_.push_back(store.block(i).pushed());
+  initialized_ = ready_ = true;
+  durability_.beginAsync(savingSource(model_));
 }
 
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
@@ -247,9 +248,9 @@ std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, 
                                                  counters_.leftOut, counters_.lateCounted}};
   const auto trained = [](const ParameterBlock* block) { return block->version().value > 0; };
   if (std::ranges::any_of(scope.shards(), trained) || std::ranges::any_of(scope.rowShards(), trained)) {
-    scope.goesOn = std::chrono::milliseconds(config.membership.graceMs);
+    scope.resumeWithin = std::chrono::milliseconds(config.membership.graceMs);
     for (const Shard* shard : scope.shards()) {
-      scope.trainersBefore = std::max(scope.trainersBefore, trainersOfNewestVersion(*shard));
+      scope.previousTrainers = std::max(scope.previousTrainers, trainersOfNewestVersion(*shard));
     }
   }
   return config.groups[group].policy.plan.make(scope);
@@ -274,7 +275,7 @@ bool ModelHost::serves(const ModelSpec& model) const {
   return model_ && model_->store->model().signature() == model.signature();
 }
 
-kj::Promise<Status> ModelHost::provide(ModelSpec model) {
+kj::Promise<Status> ModelHost::provideModel(ModelSpec model) {
   if (model.partition != config_->daemons.partition()) {
     return Status(ErrorCode::modelMismatch,
                   fmt::format("this daemon serves {}, but the trainer requests {}",
@@ -283,9 +284,9 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
   KJ_IF_MAYBE (building, building_) {
     // A model is being built for another trainer; retry when it is done.
     return building->addBranch().then(
-        [this, model = std::move(model)](Status) mutable { return provide(std::move(model)); });
+        [this, model = std::move(model)](Status) mutable { return provideModel(std::move(model)); });
   }
-  const bool unclaimed = model_ && trainers_.empty() && !hasValues_ && !config_->model;
+  const bool unclaimed = model_ && trainers_.empty() && !initialized_ && !config_->model;
   if (unclaimed && !serves(model)) model_ = nullptr;  // its trainer has departed or was rejected
   if (model_) {
     const ModelSpec& mine = model_->store->model();
@@ -386,7 +387,7 @@ kj::Promise<void> ModelHost::quiesce() {
 
 void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
   config_ = std::move(config);
-  limitStaged();
+  limitStagedBytes();
   if (!model_) return;
   model_->store->setTableBytesMax(config_->limits.tableBytes);
   ParameterStore& store = *model_->store;

@@ -36,7 +36,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
             Env& env, Durability& durability, DaemonMetrics& counters, std::shared_ptr<ByteBudget> snapshots);
 
   /// Resumes from a checkpoint. Blocks; called before any trainer joins.
-  Status goOnFrom(const Checkpoint& checkpoint);
+  Status resumeFrom(const Checkpoint& checkpoint);
   /// Creates a standby's copy from the primary's checkpoint, with the primary's shards, to which the
   /// primary's updates are then applied. On any thread; blocks.
   Result<std::shared_ptr<ServedModel>> copyFrom(Env& env, const Checkpoint& checkpoint,
@@ -47,7 +47,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Result<std::shared_ptr<ServedModel>> partitionFrom(Env& env, const std::vector<Checkpoint>& parts,
                                                      const DaemonConfig& config) const;
   /// Installs the model of partitionFrom(); resolves when it is saved, if durability is configured.
-  kj::Promise<Status> takeIn(std::shared_ptr<ServedModel> model);
+  kj::Promise<Status> installModel(std::shared_ptr<ServedModel> model);
   /// Drops the model.
   void drop();
   /// See ParameterHost::stopSaving().
@@ -60,26 +60,26 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Status load();
   /// Starts saving the model, if it is initialized. A failure is logged and retried. Blocks; called before
   /// any trainer joins.
-  void beginSavingAtOnce();
+  void startSavingBlocking();
 
   /// Creates the model of the first trainer; for later ones, checks that their model is the served one.
   /// Resolves without having done either if the state changed meanwhile: the caller checks serves() and
   /// retries.
-  kj::Promise<Status> provide(ModelSpec model);
+  kj::Promise<Status> provideModel(ModelSpec model);
   bool serves(const ModelSpec& model) const;
   /// By shard, the pushes of one trainer process that each range contained when this daemon started
   /// (pushesOf()); empty for a shard that contained none.
-  std::vector<std::vector<AppliedPush>> savedOf(const TrainerProcess& process) const;
+  std::vector<std::vector<AppliedPush>> savedPushesOf(const TrainerProcess& process) const;
   /// The ranks whose pushes were in the saved model from which this daemon started.
-  std::set<Rank> ranksBefore() const;
+  std::set<Rank> savedRanks() const;
   /// Whether the checkpoint shows that a newer process of this rank has pushed.
   bool superseded(const TrainerProcess& process) const;
   /// The initializer has sent all values: starts saving the model. Resolves when pushes are durable, or
   /// cannot be made so for now, which is logged; the model is ready() from then on.
-  kj::Promise<void> keepValues();
+  kj::Promise<void> saveValues();
   /// Drops an uninitialized model, unless the configuration names it, so that the next trainer can supply its
   /// own. Returns whether it has no model now.
-  bool dropUnclaimed();
+  bool dropUninitialized();
 
   std::shared_ptr<ServedModel> model() const { return model_; }
   /// The model is initialized, and trainers may train it.
@@ -119,8 +119,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   std::vector<RowShardStatus> rowShardsStatus() const;
   std::vector<WaitingStatus> waitingStatus() const;
   std::vector<RoundsStatus> roundsStatus() const;
-  /// The pushes in saved_, of all shards and ranges.
-  std::vector<AppliedPush> allSaved() const;
+  /// The pushes in savedPushes_, of all shards and ranges.
+  std::vector<AppliedPush> allSavedPushes() const;
   /// Creates the store, initializes it with `fill`, and then creates the policies, which read its versions.
   /// This and reordered() may run on any thread.
   Result<std::shared_ptr<ServedModel>> build(const DaemonConfig& config, ModelSpec model,
@@ -137,7 +137,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
   kj::Promise<void> beginSaving();
   /// Applies limits.staged_bytes, here and on the devices.
-  void limitStaged();
+  void limitStagedBytes();
   void taskFailed(kj::Exception&& exception) override;
 
   std::shared_ptr<const DaemonConfig> config_;
@@ -145,15 +145,15 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Env& env_;
   Durability& durability_;
   DaemonMetrics& counters_;
-  const std::shared_ptr<StagingPool> staging_;     // shared by all policies
-  const std::shared_ptr<SnapshotRoom> snapshots_;  // shared by all policies
+  const std::shared_ptr<StagingPool> staging_;       // shared by all policies
+  const std::shared_ptr<SnapshotBudget> snapshots_;  // shared by all policies
   std::shared_ptr<ServedModel> model_;
-  bool hasValues_ = false;                    // initialized
-  bool ready_ = false;                        // and saved, if durability is configured
-  std::vector<PushedRanges> saved_;           // by shard, the trainers' pushes in the model at the start
-  std::map<SessionId, TrainerRef> trainers_;  // the policies' members
+  bool initialized_ = false;                       // initialized
+  bool ready_ = false;                             // and saved, if durability is configured
+  std::vector<PushedRanges> savedPushes_;          // by shard, the trainers' pushes in the model at the start
+  std::map<SessionId, TrainerRef> trainers_;       // the policies' members
   kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being built
-  bool findsHotRows_ = false;
+  bool findingHotRows_ = false;
   Background background_;
   kj::TaskSet tasks_;  // policies' work after a join, a departure or a tick
 };

@@ -40,7 +40,7 @@ Result<std::vector<ModelPartition>> partitionsOf(const std::vector<Checkpoint>& 
 
 /// Checks that the received files contain as many bytes as a partition of `elements` elements needs, so that
 /// no memory is allocated on the word of a manifest alone.
-Status checkThere(Env& env, const std::vector<Checkpoint>& parts, uint64_t elements) {
+Status checkReceivedBytes(Env& env, const std::vector<Checkpoint>& parts, uint64_t elements) {
   uint64_t bytes = 0;
   for (const Checkpoint& part : parts) {
     for (const ManifestShard& shard : part.manifest.shards) {
@@ -70,7 +70,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const st
   const Partition own = config.daemons.partition();
   PSD_ASSIGN_OR_RETURN(const auto cut, partitionModel(whole, own.of));
   const ModelPartition& mine = cut[own.index];
-  PSD_RETURN_IF_ERROR(checkThere(env, parts, mine.count));
+  PSD_RETURN_IF_ERROR(checkReceivedBytes(env, parts, mine.count));
   const auto fill = [&](ParameterStore& store) -> Status {
     PSD_ASSIGN_OR_RETURN(const Restored restored, restorePartition(env, placed, store, mine.begin));
     if (restored.notes.empty()) return {};
@@ -81,12 +81,12 @@ Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const st
   return std::make_shared<ServedModel>(std::move(store), std::move(policies));
 }
 
-kj::Promise<Status> ModelHost::takeIn(std::shared_ptr<ServedModel> model) {
+kj::Promise<Status> ModelHost::installModel(std::shared_ptr<ServedModel> model) {
   drop();
   model_ = std::move(model);
   const ParameterStore& store = *model_->store;
-  for (size_t i = 0; i < store.blockCount(); i++) saved_.push_back(model_->store->block(i).pushed());
-  hasValues_ = true;
+  for (size_t i = 0; i < store.blockCount(); i++) savedPushes_.push_back(model_->store->block(i).pushed());
+  initialized_ = true;
   const bool takesFirst = config_->durability.type == DurabilityConfig::Type::checkpoint;
   return background_
       .run<Status>([this, takesFirst, source = savingSource(model_)]() -> Status {
@@ -106,8 +106,8 @@ void ModelHost::drop() {
     model_->store->setSharedReadable(false);
   }
   model_ = nullptr;
-  hasValues_ = ready_ = false;
-  saved_.clear();
+  initialized_ = ready_ = false;
+  savedPushes_.clear();
 }
 
 }  // namespace psd

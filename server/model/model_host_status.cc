@@ -107,14 +107,14 @@ std::vector<TableStatus> ModelHost::tablesStatus() const {
 
 kj::Promise<Result<HotRowsStatus>> ModelHost::hotRows() {
   if (!model_) return Result<HotRowsStatus>(HotRowsStatus());
-  if (findsHotRows_) {
+  if (findingHotRows_) {
     return Result<HotRowsStatus>(ErrorCode::notReady,
                                  "another search for the hottest rows is in progress; try again");
   }
-  findsHotRows_ = true;
+  findingHotRows_ = true;
   return background_.run<HotRowsStatus>([model = model_] { return hottestRowsOf(*model->store); })
       .then([](HotRowsStatus status) { return Result<HotRowsStatus>(std::move(status)); })
-      .attach(kj::defer([this] { findsHotRows_ = false; }));
+      .attach(kj::defer([this] { findingHotRows_ = false; }));
 }
 
 std::vector<RowShardStatus> ModelHost::rowShardsStatus() const {

@@ -30,7 +30,7 @@ RoundsStatus roundsStatusOf(const RoundsReport& report, std::string group, std::
   out.late = eachOnce(report.last.late);
   out.openSeconds = report.last.seconds;
   out.graceSeconds = report.last.graceSeconds;
-  out.here = eachOnce(report.here);
+  out.contributed = eachOnce(report.here);
   out.graceLeftSeconds = report.graceLeftSeconds;
   for (const auto& [rank, rounds, running] : report.leftOut) {
     out.leftOut.push_back({rank.value, rounds, running});

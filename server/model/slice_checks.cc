@@ -185,7 +185,7 @@ Status checkRowGradient(const ServedModel& model, uint32_t shard, uint64_t first
           fmt::format("rows of shard {} from row {} on: {}", shard, first, status.message())};
 }
 
-Error notAgreed(std::string_view asked, const Codec* agreed) {
+Error codecNotAgreed(std::string_view asked, const Codec* agreed) {
   return {ErrorCode::invalidArgument, "codec '" + std::string(asked) + "' was not agreed when joining, but " +
                                           (agreed ? "'" + std::string(agreed->name()) + "'" : "none")};
 }

@@ -44,7 +44,7 @@ Status checkRowGradient(const ServedModel& model, uint32_t shard, uint64_t first
                         const Gradient& gradient);
 
 /// The error of a call that names another codec than the one agreed on in join(); `agreed` may be null.
-Error notAgreed(std::string_view asked, const Codec* agreed);
+Error codecNotAgreed(std::string_view asked, const Codec* agreed);
 
 /// Counts a refused slice by its reason, if it is one of those with a counter.
 void countRefusal(DaemonMetrics& counters, const Error& error);

@@ -37,11 +37,11 @@ Status IncomingMove::look() {
   spdlog::warn(
       "the folder's model arrived by a move that is not known to be committed: joins are rejected until the "
       "source's lead, a trainer or psd move confirms it");
-  beginAsking();
+  startPolling();
   return {};
 }
 
-std::optional<Error> IncomingMove::turnedAway() const {
+std::optional<Error> IncomingMove::rejectionReason() const {
   if (receiving_ == 0 && placed_ == 0) return {};
   return Error{ErrorCode::unavailable,
                "the model is being moved here from other daemons, and the move is not known to be committed"};
@@ -174,7 +174,7 @@ kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers 
   return host_.makePartition(std::exchange(files_, nullptr), std::exchange(paths_, {}))
       .then([this, move](Result<ParameterHost::Arrived> arrived) -> kj::Promise<Status> {
         if (!arrived.ok()) return arrived.status();
-        return takeIn(move, *std::move(arrived));
+        return installModel(move, *std::move(arrived));
       })
       .then(
           [this, move](const Status& status) -> kj::Promise<Outcome> {
@@ -190,7 +190,7 @@ Result<uint64_t> IncomingMove::placed(uint64_t move) {
   const bool unasked = std::exchange(work_, Work::none) == Work::placingUnasked;
   receiving_ = 0;
   placed_ = move;
-  if (unasked) beginAsking();
+  if (unasked) startPolling();
   const ParameterStore& store = *host_.models().model()->store;
   uint64_t rows = 0;
   for (size_t i = 0; i < store.rowShardCount(); i++) rows += store.rowShard(i).size().rows;
@@ -217,7 +217,7 @@ kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
   placed_ = receiving_;
   receiving_ = 0;
   return forget(placed_).then([this, why = std::move(why)](const Status& forgotten) -> Result<uint64_t> {
-    if (!forgotten.ok()) beginAsking();
+    if (!forgotten.ok()) startPolling();
     return why;
   });
 }
@@ -243,7 +243,7 @@ kj::Promise<Status> IncomingMove::forget(uint64_t move) {
   });
 }
 
-kj::Promise<Status> IncomingMove::takeIn(uint64_t move, ParameterHost::Arrived arrived) {
+kj::Promise<Status> IncomingMove::installModel(uint64_t move, ParameterHost::Arrived arrived) {
   const auto marked = [this, move, lead = lead_, unread = unread_]() -> Status {
     if (!config_.durability.enabled()) return {};
     PSD_RETURN_IF_ERROR(writeMoveMark(env_, config_.durability.path, kArrivingName, {move, {}, lead}));
@@ -254,7 +254,7 @@ kj::Promise<Status> IncomingMove::takeIn(uint64_t move, ParameterHost::Arrived a
   return background_.run<Status>(marked).then([this, kept](Status status) -> kj::Promise<Status> {
     if (!status.ok()) return status;
     unread_ = false;
-    return host_.takeIn(std::move(*kept), trainers_->departed);
+    return host_.installModel(std::move(*kept), trainers_->departed);
   });
 }
 
@@ -294,7 +294,7 @@ void IncomingMove::open(uint64_t move) {
   placed_ = 0;
   committed_ = move;
   if (trainers_) {
-    PriorRun prior{.hasValues = true, .goesOn = true, .ranks = trainers_->ranks, .departed = {}};
+    PriorRun prior{.hasValues = true, .continuesRun = true, .ranks = trainers_->ranks, .departed = {}};
     if (config_.exitWhenDone) prior.departed = trainers_->departed;
     coordinator_.begin(prior);
   }
@@ -317,7 +317,7 @@ kj::Promise<Status> IncomingMove::giveUp(uint64_t move) {
 
 void IncomingMove::abandon(uint64_t move) {
   if (move == 0) return;
-  if (move == placed_) return beginAsking();
+  if (move == placed_) return startPolling();
   if (move != receiving_) return;
   if (work_ == Work::placing) work_ = Work::placingUnasked;
   if (work_ != Work::none) return;
@@ -328,15 +328,15 @@ void IncomingMove::abandon(uint64_t move) {
 
 // --- Outcome of the move ---------------------------------------------------------------------------------
 
-void IncomingMove::beginAsking() {
+void IncomingMove::startPolling() {
   if (asks_ == placed_ || lead_.daemon == 0) return;
   asks_ = placed_;
-  asking_ = keepAsking(placed_, kAskSoon).eagerlyEvaluate([](kj::Exception&& exception) {
+  asking_ = pollOutcome(placed_, kFirstPollPause).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("polling the outcome of a move failed: {}", exception.getDescription().cStr());
   });
 }
 
-kj::Promise<void> IncomingMove::keepAsking(uint64_t move, kj::Duration pause) {
+kj::Promise<void> IncomingMove::pollOutcome(uint64_t move, kj::Duration pause) {
   return timer_.afterDelay(pause)
       .then([this, move]() -> kj::Promise<bool> {
         if (move != placed_) return true;
@@ -349,7 +349,7 @@ kj::Promise<void> IncomingMove::keepAsking(uint64_t move, kj::Duration pause) {
       })
       .then([this, move, pause](bool known) -> kj::Promise<void> {
         if (known) return kj::READY_NOW;
-        return keepAsking(move, std::min(2 * pause, kAskSeldom));
+        return pollOutcome(move, std::min(2 * pause, kMaxPollPause));
       });
 }
 

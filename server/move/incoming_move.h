@@ -15,7 +15,7 @@
 #include "server/coordination/coordinator.h"
 #include "server/hosting/parameter_host.h"
 #include "server/loop/background.h"
-#include "server/move/move_beats.h"
+#include "server/move/command_heartbeats.h"
 #include "server/move/move_mark.h"
 #include "server/move/move_outcome.h"
 #include "server/move/move_terms.h"
@@ -31,10 +31,10 @@ struct MovedTrainers {
 };
 
 /// Callbacks into the rest of the daemon for an incoming move. Called on the control loop, except `ask`.
-struct ArrivalHelp {
+struct IncomingMoveCallbacks {
   std::function<bool()> reloading;               ///< a configuration reload is in progress
   std::function<std::optional<Error>()> closed;  ///< why this daemon does not serve, apart from moves
-  std::function<Status()> prepare;  ///< resumes from the folder, as at a start; blocks
+  std::function<Status()> prepare;               ///< resumes from the folder, as at a start; blocks
   /// Asks the source's lead for the outcome of a move; an Error if it is unreachable. On any thread; blocks.
   std::function<Result<MoveOutcome>(const MoveLead& lead, uint64_t move)> ask;
 };
@@ -50,7 +50,7 @@ class IncomingMove final {
  public:
   /// All references outlive it.
   IncomingMove(Coordinator& coordinator, ParameterHost& host, Env& env, const DaemonConfig& config,
-               ArrivalHelp help, kj::Timer& timer)
+               IncomingMoveCallbacks help, kj::Timer& timer)
       : coordinator_(coordinator),
         host_(host),
         env_(env),
@@ -65,7 +65,7 @@ class IncomingMove final {
   /// Whether look() has found such a move.
   bool waits() const { return unread_; }
   /// Why joins are rejected; nothing if there is no uncommitted move.
-  std::optional<Error> turnedAway() const;
+  std::optional<Error> rejectionReason() const;
   /// Whether parts are being received or put in place.
   bool underWay() const { return receiving_ != 0; }
 
@@ -101,7 +101,7 @@ class IncomingMove final {
     placingUnasked,  ///< likewise, and the operator's command is gone
     forgetting,      ///< it is being removed
   };
-  kj::Promise<Status> takeIn(uint64_t move, ParameterHost::Arrived arrived);
+  kj::Promise<Status> installModel(uint64_t move, ParameterHost::Arrived arrived);
   Result<uint64_t> placed(uint64_t move);
   /// Removes a partition that failed to be put in place, also from disk; joins are rejected until then.
   kj::Promise<Result<uint64_t>> undo(Error why);
@@ -110,8 +110,8 @@ class IncomingMove final {
   /// Removes from the folder what the move has written.
   kj::Promise<Status> clean();
   /// Polls the lead until the outcome of the move is known.
-  void beginAsking();
-  kj::Promise<void> keepAsking(uint64_t move, kj::Duration pause);
+  void startPolling();
+  kj::Promise<void> pollOutcome(uint64_t move, kj::Duration pause);
   kj::Promise<bool> hear(uint64_t move, const Result<MoveOutcome>& outcome);
   void open(uint64_t move);
   Status checkUnderWay(uint64_t move) const;
@@ -121,7 +121,7 @@ class IncomingMove final {
   ParameterHost& host_;
   Env& env_;
   const DaemonConfig& config_;
-  const ArrivalHelp help_;
+  const IncomingMoveCallbacks help_;
   kj::Timer& timer_;
   uint64_t receiving_ = 0;  // the move whose parts are being received
   uint64_t placed_ = 0,
@@ -129,7 +129,7 @@ class IncomingMove final {
   uint64_t gone_ = 0;       // the newest move that was discarded after its partition was in place
   bool checked_ = false;    // check() has succeeded for receiving_
   Work work_ = Work::none;
-  MoveBeats beats_;           // of receiving_
+  CommandHeartbeats beats_;   // of receiving_
   bool unread_ = false;       // the placed partition exists in the folder only
   MoveLead lead_, nextLead_;  // of placed_ or the one being placed; of receiving_
   uint32_t worldSize_ = 0;    // of the trainers of receiving_

@@ -75,11 +75,10 @@ Result<std::optional<MoveMark>> readMoveMark(Env& env, const std::string& folder
   const auto document = openSealedJson(text, kChecksum);
   auto mark = document.ok() ? parse(*document) : std::nullopt;
   if (mark) return mark;
-  return Error{
-      ErrorCode::io,
-      fmt::format("'{}' is damaged, so it is unknown whether this daemon or others have the model: "
-                  "remove the file to resume with this one",
-                  path)};
+  return Error{ErrorCode::io,
+               fmt::format("'{}' is damaged, so it is unknown whether this daemon or others have the model: "
+                           "remove the file to resume with this one",
+                           path)};
 }
 
 Status writeMoveMark(Env& env, const std::string& folder, std::string_view name, const MoveMark& mark) {
@@ -88,7 +87,7 @@ Status writeMoveMark(Env& env, const std::string& folder, std::string_view name,
     text["daemon"] = fmt::format("{:016x}", mark.lead.daemon);
     text["from"] = mark.lead.addresses;
   }
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
+  PSD_RETURN_IF_ERROR(createFolderDurably(env, folder));
   return writeTextAtomically(env, pathOf(folder, name), sealJson(text, kChecksum));
 }
 

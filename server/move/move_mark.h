@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/os/env.h"
-#include "common/types/daemon_places.h"
+#include "common/types/daemon_addresses.h"
 
 namespace psd {
 
@@ -27,7 +27,7 @@ struct MoveLead {
 /// The record of a move. A value type.
 struct MoveMark {
   uint64_t move = 0;
-  DaemonPlaces to;     ///< moved away: the daemons that serve the model
+  DaemonAddresses to;  ///< moved away: the daemons that serve the model
   MoveLead lead = {};  ///< arrived: the source's lead
 };
 

@@ -15,6 +15,6 @@ enum class MoveOutcome : uint8_t {
 };
 
 /// First and longest pause between polls for an unknown outcome.
-inline constexpr kj::Duration kAskSoon = 100 * kj::MILLISECONDS, kAskSeldom = 10 * kj::SECONDS;
+inline constexpr kj::Duration kFirstPollPause = 100 * kj::MILLISECONDS, kMaxPollPause = 10 * kj::SECONDS;
 
 }  // namespace psd

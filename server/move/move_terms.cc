@@ -56,7 +56,7 @@ Status checkMove(const MoveTerms& terms, const ModelSpec& whole, const Parameter
   PSD_ASSIGN_OR_RETURN(const auto cut, partitionModel(whole, own.of));
   const ModelSpec& mine = cut[own.index].spec;
   PSD_RETURN_IF_ERROR(checkStore(config, mine));
-  PSD_RETURN_IF_ERROR(host.mayFollow(config, terms.worldSize, {}));
+  PSD_RETURN_IF_ERROR(host.checkConfig(config, terms.worldSize, {}));
   PSD_ASSIGN_OR_RETURN(const GroupsOfModel groups, assignGroups(mine, config.groups));
   const uint64_t bytes = bytesOf(mine, config, groups);
   if (bytes <= config.limits.arrivingBytes) return {};

@@ -14,7 +14,7 @@
 namespace psd {
 namespace {
 
-std::string textOf(const DaemonPlaces& places) {
+std::string textOf(const DaemonAddresses& places) {
   return joined(places, " ", [](const auto& addresses) { return joined(addresses, ","); });
 }
 
@@ -39,14 +39,14 @@ Status OutgoingMove::look() {
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kMovedName));
   if (!mark) return {};
   setAway({mark->move, mark->to});
-  spdlog::warn("{}, as '{}/{}' says; {}", turnedAway()->message, durability.path, kMovedName, remedy());
+  spdlog::warn("{}, as '{}/{}' says; {}", rejectionReason()->message, durability.path, kMovedName, remedy());
   return {};
 }
 
 void OutgoingMove::adopt(MoveMark mark) {
   setAway({mark.move, mark.to});
   noteUnmarked(writeMark(mark).status);
-  const std::string line = turnedAway()->message;
+  const std::string line = rejectionReason()->message;
   spdlog::warn("{}, as the cluster document says; {}", line, remedy());
   coordinator_.events().add("moving", line);
 }
@@ -90,18 +90,18 @@ Error OutgoingMove::refusal() const {
   return {ErrorCode::invalidArgument, "a model has moved away from this daemon: " + remedy()};
 }
 
-std::optional<Error> OutgoingMove::turnedAway() const {
+std::optional<Error> OutgoingMove::rejectionReason() const {
   const MovedAway::Place away = away_.get();
   if (away.move == 0) return {};
   return Error{ErrorCode::standby, "the model has moved to " + textOf(away.to)};
 }
 
 Status OutgoingMove::mayBegin() const {
-  if (const auto away = turnedAway()) return *away;
+  if (const auto away = rejectionReason()) return *away;
   if (coordinator_.end().requested()) return coordinator_.end().error();
   if (mark_.move != 0) return {ErrorCode::notReady, "another move of the model is in progress"};
   if (gates_.reloading()) return {ErrorCode::notReady, "a reload is in progress; try again"};
-  if (const auto closed = coordinator_.turnedAway()) return *closed;
+  if (const auto closed = coordinator_.rejectionReason()) return *closed;
   if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
   if (const std::set<Rank> awaited = coordinator_.awaited(); !awaited.empty()) {
     // They could not quiesce, nor could trainers that wait for this daemon.
@@ -131,16 +131,17 @@ MoveOutcome OutgoingMove::outcome(uint64_t move, uint64_t daemon) const {
   return move == mark_.move || move == undecided_ ? MoveOutcome::underWay : MoveOutcome::stays;
 }
 
-Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most, MoveBegun begun) {
+Status OutgoingMove::begin(uint64_t move, DaemonAddresses to, std::chrono::milliseconds most,
+                           MoveStart begun) {
   PSD_RETURN_IF_ERROR(mayBegin());
   if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "not a valid move"};
   const auto daemons = static_cast<uint32_t>(to.size());
   mark_ = {move, std::move(to)};
-  still_ = committing_ = false;
+  quiesced_ = committing_ = false;
   const std::string line = fmt::format("the model is about to move to {}", textOf(mark_.to));
   spdlog::info("{}", line);
   coordinator_.events().add("moving", line);
-  coordinator_.beginMove({move, daemons});
+  coordinator_.startMove({move, daemons});
   deadline_ = timer_.afterDelay(most.count() * kj::MILLISECONDS)
                   .then([this, move, most] { abandon(move, "it took longer than " + durationText(most)); })
                   .eagerlyEvaluate(nullptr);
@@ -153,11 +154,11 @@ void OutgoingMove::heard(uint64_t move) {
   if (move == mark_.move) beats_.heard();
 }
 
-kj::Promise<Result<QuietModel>> OutgoingMove::whenQuiet(uint64_t move) {
-  using Outcome = Result<QuietModel>;
+kj::Promise<Result<QuiescedModel>> OutgoingMove::whenQuiesced(uint64_t move) {
+  using Outcome = Result<QuiescedModel>;
   if (move != mark_.move) return Outcome(ErrorCode::notReady, "this move is not in progress here");
   return coordinator_.pause()
-      .whenAllAside()
+      .whenAllQuiesced()
       .then([this, move](Status aside) -> kj::Promise<Status> {
         if (!aside.ok()) return aside;
         if (move != mark_.move) return Status(ErrorCode::notReady, "the move was aborted");
@@ -172,13 +173,13 @@ kj::Promise<Result<QuietModel>> OutgoingMove::whenQuiet(uint64_t move) {
         if (mark_.move == 0) openGates();  // it was aborted while they closed
         if (!status.ok()) return status.error();
         if (move != mark_.move) return Error{ErrorCode::notReady, "the move was aborted"};
-        still_ = true;
-        return QuietModel{{coordinator_.departed(), coordinator_.ranks()}, ownTerms()};
+        quiesced_ = true;
+        return QuiescedModel{{coordinator_.departed(), coordinator_.ranks()}, ownTerms()};
       });
 }
 
 Status OutgoingMove::checkStill(uint64_t move) const {
-  if (move == mark_.move && still_ && !coordinator_.end().requested()) return {};
+  if (move == mark_.move && quiesced_ && !coordinator_.end().requested()) return {};
   return {ErrorCode::notReady, "the move was aborted, or its trainers are not quiesced yet"};
 }
 
@@ -220,9 +221,9 @@ kj::Promise<Status> OutgoingMove::decide() {
         return markFolder(mark_).then([this, move] { return decided(move, {Mark::written, {}}); });
       }
       // Not `unavailable`, which means that the outcome is unknown.
-      return decided(move, {Mark::notThere,
-                            {ErrorCode::notReady,
-                             counts.ok() ? "another daemon has taken over" : counts.message()}});
+      return decided(
+          move, {Mark::notThere,
+                 {ErrorCode::notReady, counts.ok() ? "another daemon has taken over" : counts.message()}});
     });
   }
   return background_.run<Writing>([this, mark = mark_] { return writeMark(mark); })
@@ -243,8 +244,7 @@ kj::Promise<void> OutgoingMove::markFolder(const MoveMark& mark) {
 
 void OutgoingMove::noteUnmarked(const Status& written) {
   if (written.ok()) return;
-  spdlog::error("the move is recorded in the cluster document but not in the folder: {}",
-                written.message());
+  spdlog::error("the move is recorded in the cluster document but not in the folder: {}", written.message());
 }
 
 OutgoingMove::Writing OutgoingMove::writeMark(const MoveMark& mark) const {
@@ -288,42 +288,43 @@ void OutgoingMove::leave() {
   beats_.end();
   deadline_ = nullptr;
   setAway({mark.move, mark.to});
-  const std::string line = turnedAway()->message;
+  const std::string line = rejectionReason()->message;
   coordinator_.endMove(mark.to);
   if (!coordinator_.end().requested()) coordinator_.requestStop(line);
 }
 
 void OutgoingMove::abandon(uint64_t move, const std::string& why) {
   if (move == 0 || move != mark_.move || committing_) return;
-  const std::string missing = still_ ? std::string() : coordinator_.pause().missing();
-  const std::string line = fmt::format(
-      "the model stays here, the move was aborted: {}{}", why,
-      missing.empty() ? "" : fmt::format("; ranks not quiesced: {}", missing));
+  const std::string missing = quiesced_ ? std::string() : coordinator_.pause().missing();
+  const std::string line =
+      fmt::format("the model stays here, the move was aborted: {}{}", why,
+                  missing.empty() ? "" : fmt::format("; ranks not quiesced: {}", missing));
   spdlog::warn("{}", line);
   coordinator_.events().add("moving", line);
   const MoveMark mark = std::exchange(mark_, {});
-  const bool wasStill = std::exchange(still_, false);
+  const bool wasStill = std::exchange(quiesced_, false);
   beats_.end();
   coordinator_.endMove({});
   openGates();
-  if (wasStill && lead_ != 0 && gates_.ask) beginAsking(mark);
+  if (wasStill && lead_ != 0 && gates_.ask) startPolling(mark);
 }
 
 // --- Outcome of a move that others decide -----------------------------------------------------------------
 
-void OutgoingMove::beginAsking(MoveMark mark) {
+void OutgoingMove::startPolling(MoveMark mark) {
   asked_ = mark.move;
   MoveLead of{lead_, {}};
   for (const Address& address : config_.daemons.addresses.front()) of.addresses.push_back(address.toString());
   for (const auto& addresses : mark.to)
     of.addresses.insert(of.addresses.end(), addresses.begin(), addresses.end());
   asking_ =
-      keepAsking(std::move(mark), std::move(of), kAskSoon).eagerlyEvaluate([](kj::Exception&& exception) {
-        spdlog::error("polling the outcome of a move failed: {}", exception.getDescription().cStr());
-      });
+      pollOutcome(std::move(mark), std::move(of), kFirstPollPause)
+          .eagerlyEvaluate([](kj::Exception&& exception) {
+            spdlog::error("polling the outcome of a move failed: {}", exception.getDescription().cStr());
+          });
 }
 
-kj::Promise<void> OutgoingMove::keepAsking(MoveMark mark, MoveLead of, kj::Duration pause) {
+kj::Promise<void> OutgoingMove::pollOutcome(MoveMark mark, MoveLead of, kj::Duration pause) {
   return timer_.afterDelay(pause)
       .then([this, mark, of]() -> kj::Promise<bool> {
         if (mark.move != asked_) return true;
@@ -337,7 +338,7 @@ kj::Promise<void> OutgoingMove::keepAsking(MoveMark mark, MoveLead of, kj::Durat
       .then(
           [this, mark = std::move(mark), of = std::move(of), pause](bool known) mutable -> kj::Promise<void> {
             if (known) return kj::READY_NOW;
-            return keepAsking(std::move(mark), std::move(of), std::min(2 * pause, kAskSeldom));
+            return pollOutcome(std::move(mark), std::move(of), std::min(2 * pause, kMaxPollPause));
           });
 }
 

@@ -16,8 +16,8 @@
 #include "server/hosting/parameter_host.h"
 #include "server/loop/background.h"
 #include "server/loop/moved_away.h"
+#include "server/move/command_heartbeats.h"
 #include "server/move/incoming_move.h"
-#include "server/move/move_beats.h"
 #include "server/move/move_outcome.h"
 #include "server/move/move_terms.h"
 #include "server/replica/image_stream.h"
@@ -25,7 +25,7 @@
 namespace psd {
 
 /// Callbacks into the rest of the daemon for an outgoing move. Called on the control loop.
-struct MoveGates {
+struct OutgoingMoveCallbacks {
   /// Accepts no more gradients; resolves with true when those in flight are done, with false on timeout.
   std::function<kj::Promise<bool>()> close;
   std::function<void()> open;
@@ -40,13 +40,13 @@ struct MoveGates {
 };
 
 /// What the operator's command announces when it starts a move. A value type.
-struct MoveBegun {
+struct MoveStart {
   uint64_t lead = 0;   ///< the lead's process; 0: not given
   bool beats = false;  ///< it sends heartbeats
 };
 
 /// What is known once all trainers are quiesced. A value type.
-struct QuietModel {
+struct QuiescedModel {
   MovedTrainers trainers;
   MoveTerms terms;
 };
@@ -65,7 +65,7 @@ class OutgoingMove final {
 
   /// All references outlive it.
   OutgoingMove(Coordinator& coordinator, ParameterHost& host, Env& env, const DaemonConfig& config,
-               MovedAway& away, MoveGates gates, kj::Timer& timer)
+               MovedAway& away, OutgoingMoveCallbacks gates, kj::Timer& timer)
       : coordinator_(coordinator),
         host_(host),
         env_(env),
@@ -86,7 +86,7 @@ class OutgoingMove final {
   /// The daemon exits: resolves all calls of whenMoved().
   void endWaits() { tellWaiting({}); }
   /// Why joins are rejected, if the model has moved away.
-  std::optional<Error> turnedAway() const;
+  std::optional<Error> rejectionReason() const;
   /// Why no model can move here after one has moved away, and the remedy.
   Error refusal() const;
 
@@ -94,12 +94,12 @@ class OutgoingMove final {
   Result<MoveTerms> terms() const;
   /// The outcome of a move that was led by the process `daemon`.
   MoveOutcome outcome(uint64_t move, uint64_t daemon) const;
-  /// See Admin.beginMove in the schema.
-  Status begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most, MoveBegun begun = {});
+  /// See Admin.startMove in the schema.
+  Status begin(uint64_t move, DaemonAddresses to, std::chrono::milliseconds most, MoveStart begun = {});
   /// A heartbeat of the operator's command.
   void heard(uint64_t move);
   /// Resolves when all trainers are quiesced and the model no longer changes.
-  kj::Promise<Result<QuietModel>> whenQuiet(uint64_t move);
+  kj::Promise<Result<QuiescedModel>> whenQuiesced(uint64_t move);
   /// Writes a checkpoint of the shards that the range needs, and of all rows; resolves with its path.
   kj::Promise<Result<std::string>> give(uint64_t move, const Range& range, std::shared_ptr<ImageStream> to);
   /// The targets have everything: commits the move. The daemon exits.
@@ -110,7 +110,7 @@ class OutgoingMove final {
   /// Whether trainers are being quiesced, or are quiesced.
   bool underWay() const { return mark_.move != 0; }
   /// Whether all trainers are quiesced, so that nothing may change.
-  bool still() const { return still_; }
+  bool still() const { return quiesced_; }
 
  private:
   /// Result of writing the mark that commits the move.
@@ -134,8 +134,8 @@ class OutgoingMove final {
   void setAway(const MovedAway::Place& place);
   void tellWaiting(const MovedAway::Place& place);
   /// Polls the daemons that take part until the outcome of the move is known.
-  void beginAsking(MoveMark mark);
-  kj::Promise<void> keepAsking(MoveMark mark, MoveLead of, kj::Duration pause);
+  void startPolling(MoveMark mark);
+  kj::Promise<void> pollOutcome(MoveMark mark, MoveLead of, kj::Duration pause);
   kj::Promise<bool> hear(const MoveMark& mark, const Result<MoveOutcome>& outcome);
   /// How an operator makes this daemon serve a model again, human-readable.
   std::string remedy() const;
@@ -145,14 +145,14 @@ class OutgoingMove final {
   Env& env_;
   const DaemonConfig& config_;
   MovedAway& away_;
-  const MoveGates gates_;
+  const OutgoingMoveCallbacks gates_;
   kj::Timer& timer_;
   MoveMark mark_;           // of the move in progress
   uint64_t undecided_ = 0;  // a move of which even this daemon does not know the outcome
-  bool still_ = false, committing_ = false, closed_ = false;
+  bool quiesced_ = false, committing_ = false, closed_ = false;
   kj::Promise<void> deadline_ = nullptr;
-  MoveBeats beats_;
-  uint64_t lead_ = 0;  // the lead's process of the move in progress; 0: this daemon, or unknown
+  CommandHeartbeats beats_;
+  uint64_t lead_ = 0;   // the lead's process of the move in progress; 0: this daemon, or unknown
   uint64_t asked_ = 0;  // the move that asking_ polls
   kj::Promise<void> asking_ = kj::READY_NOW;
   std::vector<kj::Own<kj::PromiseFulfiller<MovedAway::Place>>> waiting_;  // calls of whenMoved()

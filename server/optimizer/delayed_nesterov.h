@@ -15,7 +15,7 @@ namespace psd {
 struct DelayedNesterov {
   static constexpr std::string_view kName = "delayed_nesterov";
   static constexpr double kLearningRate = 0.7;
-  static constexpr bool kForTensorsAlone = true;  // a row misses updates that do not touch it
+  static constexpr bool kTensorsOnly = true;  // a row misses updates that do not touch it
 
   double momentum = 0.9;
   double delay = 1;

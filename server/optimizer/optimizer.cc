@@ -56,12 +56,12 @@ bool Optimizer::zerosChangeNothing() const {
       algorithm);
 }
 
-bool Optimizer::forTensorsAlone() const {
-  return std::visit([]<class Algorithm>(const Algorithm&) { return kForTensorsAlone<Algorithm>; }, algorithm);
+bool Optimizer::tensorsOnly() const {
+  return std::visit([]<class Algorithm>(const Algorithm&) { return kTensorsOnly<Algorithm>; }, algorithm);
 }
 
-bool Optimizer::forRowsAlone() const {
-  return std::visit([]<class Algorithm>(const Algorithm&) { return kForRowsAlone<Algorithm>; }, algorithm);
+bool Optimizer::rowsOnly() const {
+  return std::visit([]<class Algorithm>(const Algorithm&) { return kRowsOnly<Algorithm>; }, algorithm);
 }
 
 std::string Optimizer::describe() const {

@@ -31,29 +31,29 @@ struct Optimizer {
   /// Whether a step with a zero gradient changes neither weight nor state.
   bool zerosChangeNothing() const;
   /// Whether the optimizer supports tensors only, not embedding tables.
-  bool forTensorsAlone() const;
+  bool tensorsOnly() const;
   /// Whether the optimizer supports embedding tables only. Such an optimizer is never used for tensors.
-  bool forRowsAlone() const;
+  bool rowsOnly() const;
   /// Human-readable: "sgd lr=0.03 momentum=0.9"; omits options with default values.
   std::string describe() const;
 
   /// Calls `visitor` with the step functor for one update; see optimizer_list.h. Does nothing if
-  /// forRowsAlone(), except for a difference.
+  /// rowsOnly(), except for a difference.
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
     if (update.difference) return visitor(Sgd::PlainStep{1.f, 0.f});
     std::visit(
         [&]<class Algorithm>(const Algorithm& chosen) {
-          if constexpr (!kForRowsAlone<Algorithm>) chosen.visitStep(update, std::forward<Visitor>(visitor));
+          if constexpr (!kRowsOnly<Algorithm>) chosen.visitStep(update, std::forward<Visitor>(visitor));
         },
         algorithm);
   }
-  /// Calls `visitor` with the step functor for one update of whole rows. Does nothing unless forRowsAlone().
+  /// Calls `visitor` with the step functor for one update of whole rows. Does nothing unless rowsOnly().
   template <class Visitor>
   void visitRowStep(const UpdateScalars& update, Visitor&& visitor) const {
     std::visit(
         [&]<class Algorithm>(const Algorithm& chosen) {
-          if constexpr (kForRowsAlone<Algorithm>) chosen.visitRowStep(update, std::forward<Visitor>(visitor));
+          if constexpr (kRowsOnly<Algorithm>) chosen.visitRowStep(update, std::forward<Visitor>(visitor));
         },
         algorithm);
   }

@@ -126,7 +126,7 @@ Optimizer readOptimizer(ObjectReader& reader, OptimizerUse use) {
       },
       optimizer.algorithm);
   optimizer.schedule = readSchedule(reader.object("schedule"), optimizer.fullLearningRate);
-  if (use == OptimizerUse::tensors && optimizer.forRowsAlone()) {
+  if (use == OptimizerUse::tensors && optimizer.rowsOnly()) {
     reader.fail("type", "'" + std::string(optimizer.name()) +
                             "' supports embedding tables only, not tensors; " + std::string(Adagrad::kName) +
                             " supports both");

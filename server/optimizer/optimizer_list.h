@@ -19,7 +19,7 @@ namespace psd {
 /// functor, whose scalars for this update are computed in double and then rounded once) and, if options can
 /// contradict each other, problem(). A step functor is trivially copyable, has kSlots and `operator()(float&
 /// w, float g, float* slots)`. An optimizer that must not miss updates, as table rows do when a gradient does
-/// not touch them, has kForTensorsAlone.
+/// not touch them, has kTensorsOnly.
 ///
 /// An optimizer for embedding tables only has visitRowStep in place of visitStep. Its functor is trivially
 /// copyable and has kRowSlots, which is 1, `gradient(float w, float g)`, the gradient of a value including
@@ -36,13 +36,13 @@ using AnyOptimizer = std::variant<  //
 
 /// Whether an optimizer supports tensors only.
 template <class Algorithm>
-inline constexpr bool kForTensorsAlone = requires {
-  Algorithm::kForTensorsAlone;
+inline constexpr bool kTensorsOnly = requires {
+  Algorithm::kTensorsOnly;
 };
 
 /// Whether an optimizer supports embedding tables only.
 template <class Algorithm>
-inline constexpr bool kForRowsAlone = requires {
+inline constexpr bool kRowsOnly = requires {
   typename Algorithm::RowStep;
 };
 

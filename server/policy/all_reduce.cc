@@ -23,7 +23,7 @@ RoundOptions roundsOf(const Clip& clip) {
   return options;
 }
 
-PolicyScope quiet(PolicyScope scope) {
+PolicyScope withoutMetrics(PolicyScope scope) {
   scope.roundMetrics.reset();  // no trainer is left out of these rounds
   return scope;
 }
@@ -31,10 +31,10 @@ PolicyScope quiet(PolicyScope scope) {
 }  // namespace
 
 PolicyPlan AllReduce::read(ObjectReader& in) {
-  constexpr std::string_view kNothingStale =
+  constexpr std::string_view kNoStaleness =
       "requires an asynchronous policy; a group averages gradients of the newest parameters";
   const Modifiers modifiers =
-      readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
+      readModifiers(in, {.staleness = kNoStaleness, .delayCompensation = kNoStaleness});
   Options options{.clip = modifiers.clip};
   options.terms.timeout =
       std::chrono::milliseconds(in.integer("timeout_ms", kTimeoutMs, kTimeoutMsMin, kTimeoutMsMax));
@@ -43,7 +43,7 @@ PolicyPlan AllReduce::read(ObjectReader& in) {
   PolicyPlan plan{
       .make = [options](const PolicyScope& scope) { return std::make_unique<AllReduce>(scope, options); },
       .changesGradients = modifiers.changesGradients(),
-      .rounds = {.trainersMin = options.startTrainers}};
+      .rounds = {.minTrainers = options.startTrainers}};
   plan.needsWholeGradient = "trainers push their average to one daemon";
   plan.allReduce = options.terms;
   return plan;
@@ -51,9 +51,9 @@ PolicyPlan AllReduce::read(ObjectReader& in) {
 
 AllReduce::AllReduce(const PolicyScope& scope, const Options& options)
     : first_(scope.shards().empty() ? nullptr : scope.shards().front()),
-      rounds_(quiet(scope), roundsOf(options.clip)),
+      rounds_(withoutMetrics(scope), roundsOf(options.clip)),
       groups_(firstGeneration(), options.terms.timeout / 2,
-              scope.started || scope.goesOn ? 1 : options.startTrainers) {}
+              scope.started || scope.resumeWithin ? 1 : options.startTrainers) {}
 
 kj::Promise<void> AllReduce::join(const TrainerRef& trainer) {
   {
@@ -86,36 +86,36 @@ kj::Promise<void> AllReduce::tick(std::chrono::steady_clock::time_point time) {
   return rounds_.tick(time);
 }
 
-bool AllReduce::admit(ShardPush& push) {
+bool AllReduce::acceptPush(ShardPush& push) {
   const std::lock_guard lock(mutex_);
   if (!groups_.leads(push.trainer.session)) return false;
   push.shares = shares_;
-  underWay_++;
+  inFlight_++;
   return true;
 }
 
-void AllReduce::admittedDone() {
+void AllReduce::pushDone() {
   const std::lock_guard lock(mutex_);
-  underWay_--;
+  inFlight_--;
   settle();
 }
 
 kj::Promise<Result<PushAnswer>> AllReduce::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                                 Gradient gradient) {
-  if (!admit(push)) {
+  if (!acceptPush(push)) {
     push.taken += gradient.size();
     const PushOutcome outcome = push.taken < push.total ? PushOutcome::received : PushOutcome::late;
     return Result<PushAnswer>(PushAnswer{outcome, shard.version(), 0, 0});
   }
   return rounds_.push(shard, lane, push, offset, std::move(gradient)).attach(kj::defer([this] {
-    admittedDone();
+    pushDone();
   }));
 }
 
 void AllReduce::settle() {
   if (ended_) return;
   if (groups_.wanted()) watchers_.answerAll(RoundDue::closing);
-  if (underWay_ > 0 || !groups_.due(clockNow())) return;
+  if (inFlight_ > 0 || !groups_.due(clockNow())) return;
   const auto members = groups_.form(first_ ? first_->version() : Version{});
   FormedGroup formed{.generation = groups_.generation()};
   auto shares = std::make_shared<std::vector<TrainerProcess>>();
@@ -132,8 +132,8 @@ void AllReduce::settle() {
   watchers_.answerAll(RoundDue::closed);
 }
 
-kj::Promise<Result<FormedGroup>> AllReduce::formGroup(SessionId session, uint64_t after,
-                                                      const AveragingMember& where) {
+kj::Promise<Result<FormedGroup>> AllReduce::formAveragingGroup(SessionId session, uint64_t after,
+                                                               const AveragingMember& where) {
   const std::lock_guard lock(mutex_);
   if (!ended_ && !groups_.wait(session, {where.host, where.port, after}, clockNow())) {
     return Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer is no longer joined");

@@ -38,8 +38,8 @@ class AllReduce final : public UpdatePolicy {
     return rounds_.pull(shard, lane, pull, offset, count);
   }
   kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
-  kj::Promise<Result<FormedGroup>> formGroup(SessionId session, uint64_t after,
-                                             const AveragingMember& where) override;
+  kj::Promise<Result<FormedGroup>> formAveragingGroup(SessionId session, uint64_t after,
+                                                      const AveragingMember& where) override;
   bool averages() const override { return true; }
   std::vector<Waiting> waiting() const override;
   std::optional<RoundsReport> rounds() const override;
@@ -54,8 +54,8 @@ class AllReduce final : public UpdatePolicy {
 
  private:
   /// Whether the trainer's push is accepted. If so, counts it as in flight and sets its ShardPush::shares.
-  bool admit(ShardPush& push);
-  void admittedDone();
+  bool acceptPush(ShardPush& push);
+  void pushDone();
   // With mutex_ held: forms the averaging group that is due once no push of the previous one is in flight,
   // and answers the waiting members.
   void settle();
@@ -68,7 +68,7 @@ class AllReduce final : public UpdatePolicy {
   AveragingGroups groups_;
   std::map<SessionId, TrainerProcess> processes_;  // of joined trainers
   SharedAverage shares_;                           // members of the newest averaging group that do not push
-  uint64_t underWay_ = 0;                          // push slices in flight
+  uint64_t inFlight_ = 0;                          // push slices in flight
   ParkedCalls<FormedGroup> waiters_;
   std::map<SessionId, uint64_t> after_;  // a waiter's last known generation
   ParkedCalls<RoundDue> watchers_;       // notified when a new averaging group is wanted

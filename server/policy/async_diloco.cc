@@ -15,7 +15,7 @@ constexpr uint64_t kLearnersMax = 1'000'000;
 PolicyPlan AsyncDiloco::read(ObjectReader& in) {
   LocalPlan local = readLocalPlan(in);
   local.inner = readInnerOptimizer(in.object("inner"));
-  local.arrivals = static_cast<uint32_t>(in.integer("learners", 0, 0, kLearnersMax));
+  local.updatesPerRound = static_cast<uint32_t>(in.integer("learners", 0, 0, kLearnersMax));
   local.endsEarly = in.boolean("dynamic_period", false);
   std::optional<uint64_t> dynamic;
   if (local.endsEarly) dynamic = local.period;

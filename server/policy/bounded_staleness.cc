@@ -18,7 +18,7 @@ PolicyPlan BoundedStaleness::read(ObjectReader& in) {
                 return std::make_unique<BoundedStaleness>(scope, bound, modifiers);
               },
           .changesGradients = modifiers.changesGradients(),
-          .refusesTables = modifiers.refusesTables(),
+          .tablesUnsupported = modifiers.tablesUnsupported(),
           .needsWholeGradient = modifiers.needsWholeGradient()};
 }
 
@@ -115,10 +115,11 @@ kj::Promise<Result<PullAnswer>> BoundedStaleness::pull(Shard& shard, Lane& lane,
     return updates_.pull(shard, lane, pull, offset, count);
   };
   if (!pull.trainer) return read();
-  return mayRead(pull.trainer->session).then([read](Status status) -> kj::Promise<Result<PullAnswer>> {
-    if (!status.ok()) return Result<PullAnswer>(status.error());
-    return read();
-  });
+  return waitUntilWithinBound(pull.trainer->session)
+      .then([read](Status status) -> kj::Promise<Result<PullAnswer>> {
+        if (!status.ok()) return Result<PullAnswer>(status.error());
+        return read();
+      });
 }
 
 kj::Maybe<kj::Promise<Status>> BoundedStaleness::waitToPullRows(const std::optional<TrainerRef>& trainer) {
@@ -129,14 +130,14 @@ kj::Promise<Result<RowsAnswer>> BoundedStaleness::pullRows(RowShard& shard,
                                                            const std::optional<TrainerRef>& trainer,
                                                            RowIds rows, std::span<float> out) {
   if (!trainer) return updates_.pullRows(shard, trainer, rows, out);
-  return mayRead(trainer->session)
+  return waitUntilWithinBound(trainer->session)
       .then([this, &shard, trainer, rows, out](Status status) -> kj::Promise<Result<RowsAnswer>> {
         if (!status.ok()) return Result<RowsAnswer>(status.error());
         return updates_.pullRows(shard, trainer, rows, out);
       });
 }
 
-kj::Promise<Status> BoundedStaleness::mayRead(SessionId session) {
+kj::Promise<Status> BoundedStaleness::waitUntilWithinBound(SessionId session) {
   auto waits = waitToRead(session);
   KJ_IF_MAYBE (wait, waits) return kj::mv(*wait);
   return Status();

@@ -49,8 +49,8 @@ class BoundedStaleness final : public UpdatePolicy {
   /// Notes that one shard has a trainer's gradient of this step.
   void count(SessionId session, Step step);
   /// Resolves when the trainer is within the bound.
-  kj::Promise<Status> mayRead(SessionId session);
-  /// As mayRead() if the trainer must wait; nullptr: it may read now.
+  kj::Promise<Status> waitUntilWithinBound(SessionId session);
+  /// As waitUntilWithinBound() if the trainer must wait; nullptr: it may read now.
   kj::Maybe<kj::Promise<Status>> waitToRead(SessionId session);
   /// With mutex_ held: removes the waits of these trainers; the caller ends them after unlocking.
   Parked take(const StepClocks::Released& released);

@@ -11,7 +11,7 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kGraceMsMax = 86'400'000, kMeasuredMsMost = 2'000;
+constexpr uint64_t kGraceMsMax = 86'400'000, kDefaultGraceMaxMs = 2'000;
 constexpr uint64_t kDelayMax = 1'000'000;
 
 void readGrace(ObjectReader& in, RoundRules& rules) {
@@ -21,7 +21,7 @@ void readGrace(ObjectReader& in, RoundRules& rules) {
   if (rules.graceMeasured) {
     if (in.text("grace_ms", "auto") != "auto")
       in.fail("grace_ms", R"(must be a number of milliseconds or "auto")");
-    rules.grace = std::chrono::milliseconds(in.integer("grace_max_ms", kMeasuredMsMost, 0, kGraceMsMax));
+    rules.grace = std::chrono::milliseconds(in.integer("grace_max_ms", kDefaultGraceMaxMs, 0, kGraceMsMax));
   } else {
     rules.grace = std::chrono::milliseconds(in.integer("grace_ms", 0, 0, kGraceMsMax));
   }
@@ -36,10 +36,10 @@ void readFragments(ObjectReader& in, LocalPlan& local) {
   local.fragments = static_cast<uint32_t>(in.integer("fragments", 1, 1, kFragmentsMax));
   local.delay = static_cast<uint32_t>(in.integer("delay", 0, 0, kDelayMax));
   local.blend = in.number("blend", 0, {.min = 0, .max = 1, .maxExclusive = true});
-  if (local.fragments > fragmentsMost(local)) {
+  if (local.fragments > maxFragments(local)) {
     in.fail("fragments",
             fmt::format("must be at most period ({}): each is pushed once per period", local.period));
-  } else if (const std::string fault = delayFault(local, local.fragments); !fault.empty()) {
+  } else if (const std::string fault = delayError(local, local.fragments); !fault.empty()) {
     in.fail("delay", fault);
   }
   if (local.blend > 0 && local.delay == 0) {
@@ -91,7 +91,7 @@ PolicyPlan planWith(const RoundOptions& options, LocalPlan local) {
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
           .rounds = planOf(options),
-          .needsWholeGradient = wholeGradientFor(*options.aggregator)};
+          .needsWholeGradient = wholeGradientReason(*options.aggregator)};
 }
 
 }  // namespace

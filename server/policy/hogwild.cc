@@ -80,13 +80,13 @@ kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& pu
     gradients = place;
   }
   StagedRows part{slice.rows, gradients, decoded};
-  if (shard.lacks(slice.rows)) return makeAndApplyRows(shard, push, std::move(part), std::move(slice.rows));
+  if (shard.lacks(slice.rows)) return createAndApplyRows(shard, push, std::move(part), std::move(slice.rows));
   const std::vector<size_t> missed =
       shard.applyRacing(part.rows, part.gradients, rowChange(), scalarsOf(shard, push));
   if (missed.empty()) return endRows(shard, push, slice.rows);
   // Rows that were evicted between the check and the update are created again.
   const uint64_t applied = slice.rows.ids.size() - missed.size();
-  return makeAndApplyRows(shard, push, shard.rowsAt(part, missed), std::move(slice.rows), applied);
+  return createAndApplyRows(shard, push, shard.rowsAt(part, missed), std::move(slice.rows), applied);
 }
 
 RowChange Hogwild::rowChange() const { return {.scale = change_.scale, .limit = change_.limit}; }
@@ -95,8 +95,8 @@ UpdateScalars Hogwild::scalarsOf(const ParameterBlock& block, const ShardPush& p
   return block.scalars(push.number, staleness_.factor(push.staleness));
 }
 
-kj::Promise<Result<PushAnswer>> Hogwild::makeAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
-                                                          RowIds slice, uint64_t applied) {
+kj::Promise<Result<PushAnswer>> Hogwild::createAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
+                                                            RowIds slice, uint64_t applied) {
   return shard.lock()
       .acquire()
       .then([this, &shard, &push, part = std::move(part), applied](ShardLock::Guard) -> Status {

@@ -43,8 +43,8 @@ class Hogwild final : public UpdatePolicy {
   UpdateScalars scalarsOf(const ParameterBlock& block, const ShardPush& push) const;
   /// Creates the missing rows of `slice` and applies `part`, a subset of it, under the shard's lock.
   /// `applied`: number of rows of the slice that are already applied.
-  kj::Promise<Result<PushAnswer>> makeAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
-                                                   RowIds slice, uint64_t applied = 0);
+  kj::Promise<Result<PushAnswer>> createAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
+                                                     RowIds slice, uint64_t applied = 0);
   /// Marks the slice as applied. With the last slice of the part, ends the update and evicts the rows that
   /// are due, except those of this slice.
   static kj::Promise<Result<PushAnswer>> endRows(RowShard& shard, ShardPush& push, const RowIds& slice);

@@ -14,7 +14,7 @@ PolicyPlan LocalSgd::read(ObjectReader& in) {
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
           .rounds = planOf(options),
-          .needsWholeGradient = wholeGradientFor(*options.aggregator)};
+          .needsWholeGradient = wholeGradientReason(*options.aggregator)};
 }
 
 }  // namespace psd

@@ -12,7 +12,7 @@ PolicyPlan Locked::read(ObjectReader& in) {
   return {
       .make = [modifiers](const PolicyScope& scope) { return std::make_unique<Locked>(scope, modifiers); },
       .changesGradients = modifiers.changesGradients(),
-      .refusesTables = modifiers.refusesTables(),
+      .tablesUnsupported = modifiers.tablesUnsupported(),
       .needsWholeGradient = modifiers.needsWholeGradient()};
 }
 
@@ -75,16 +75,16 @@ kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole wh
   const uint64_t bytes = whole.part.gradient.bytes().size();
   return turns_.inTurn(
       session, shard, bytes,
-      [this, &shard, &lane, whole = std::move(whole), scale](ByteBudget::Lease room) mutable {
-        return applyInTurn(shard, lane, std::move(whole), scale, std::move(room));
+      [this, &shard, &lane, whole = std::move(whole), scale](ByteBudget::Lease space) mutable {
+        return applyInTurn(shard, lane, std::move(whole), scale, std::move(space));
       });
 }
 
 kj::Promise<Result<PushAnswer>> Locked::applyInTurn(Shard& shard, Lane& lane, Whole whole, double scale,
-                                                    ByteBudget::Lease room) {
+                                                    ByteBudget::Lease space) {
   return shard.lock().acquire().then([this, &shard, &lane, whole = std::move(whole), scale,
-                                      room = std::move(room)](ShardLock::Guard guard) mutable {
-    return applyUnderLock(shard, lane, std::move(whole), scale, std::move(room))
+                                      space = std::move(space)](ShardLock::Guard guard) mutable {
+    return applyUnderLock(shard, lane, std::move(whole), scale, std::move(space))
         .then([guard = kj::mv(guard)](Result<PushAnswer> answer) { return answer; });
   });
 }
@@ -96,12 +96,12 @@ Locked::Admitted Locked::admit(ParameterBlock& block, UpdateSource& source) cons
   }
   auto lacking = block.pushed().lacking(source);
   if (lacking.empty()) return {.refused = PushAnswer{PushOutcome::late, block.version(), staleness}};
-  const uint64_t number = block.beginUpdateAlone();
+  const uint64_t number = block.beginExclusiveUpdate();
   return {block.scalars(number, modifiers_.staleness.factor(staleness)), std::move(lacking), {}};
 }
 
 kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
-                                                       ByteBudget::Lease room) {
+                                                       ByteBudget::Lease space) {
   auto [update, lacking, refused] = admit(shard, whole.part.source);
   if (refused) return Result<PushAnswer>(*refused);
   GradientChange change{.scale = static_cast<float>(scale)};
@@ -114,10 +114,10 @@ kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane,
   }
   return applyTo(shard, lane, whole.part.gradient, change, update, std::move(lacking))
       .then([&shard, whole = std::move(whole), update = update,
-             room = std::move(room)](Status status) mutable -> Result<PushAnswer> {
+             space = std::move(space)](Status status) mutable -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
         const Version made =
-            shard.endUpdate({update, whole.part.gradient, {&whole.part.source, 1}}, std::move(room));
+            shard.endUpdate({update, whole.part.gradient, {&whole.part.source, 1}}, std::move(space));
         return PushAnswer{PushOutcome::applied, made, whole.part.source.staleness, 1, shard.logged()};
       });
 }
@@ -175,7 +175,7 @@ kj::Promise<Result<PushAnswer>> Locked::pushRows(RowShard& shard, ShardPush& pus
                                                  RowGradient slice) {
   if (!push.gatheredRows.empty() || !shard.logs()) return gatherRowsOf(shard, push, first, slice);
   // Backpressure: while gradients wait for a slow disk, no further gradients are gathered.
-  return shard.roomToLog(0).then([this, &shard, &push, first, slice](ByteBudget::Lease) {
+  return shard.reserveLogSpace(0).then([this, &shard, &push, first, slice](ByteBudget::Lease) {
     return gatherRowsOf(shard, push, first, slice);
   });
 }
@@ -184,7 +184,7 @@ kj::Promise<Result<PushAnswer>> Locked::gatherRowsOf(RowShard& shard, ShardPush&
                                                      const RowGradient& slice) {
   const bool together = modifiers_.clip.norm.has_value();
   auto gathered = gatherRows(*staging_, shard, push, first, slice,
-                             together ? TakenRows::copied : TakenRows::whereTheyLie);
+                             together ? RowRetention::copied : RowRetention::inPlace);
   if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
   if (!*gathered) return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
   WholeRows whole = **std::move(gathered);
@@ -198,10 +198,10 @@ kj::Promise<Result<PushAnswer>> Locked::gatherRowsOf(RowShard& shard, ShardPush&
 kj::Promise<Result<PushAnswer>> Locked::applyRows(RowShard& shard, WholeRows whole, double scale) {
   const SessionId session = whole.session;
   const uint64_t bytes = whole.staged.bytes();
-  PushTurns::Apply apply = [this, &shard, whole = std::move(whole), scale](ByteBudget::Lease room) mutable {
+  PushTurns::Apply apply = [this, &shard, whole = std::move(whole), scale](ByteBudget::Lease space) mutable {
     return shard.lock().acquire().then(
-        [this, &shard, whole = std::move(whole), scale, room = std::move(room)](ShardLock::Guard) mutable {
-          return applyRowsUnderLock(shard, std::move(whole), scale, std::move(room));
+        [this, &shard, whole = std::move(whole), scale, space = std::move(space)](ShardLock::Guard) mutable {
+          return applyRowsUnderLock(shard, std::move(whole), scale, std::move(space));
         });
   };
   // Without a log to wait for, joins the lock's queue immediately.
@@ -210,7 +210,7 @@ kj::Promise<Result<PushAnswer>> Locked::applyRows(RowShard& shard, WholeRows who
 }
 
 Result<PushAnswer> Locked::applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,
-                                              ByteBudget::Lease room) {
+                                              ByteBudget::Lease space) {
   // The trainer of a part without rows has not read the shard, so its basis is meaningless.
   if (whole.staged.rows.ids.empty()) whole.source.basis = shard.version();
   const auto [update, lacking, refused] = admit(shard, whole.source);
@@ -228,7 +228,7 @@ Result<PushAnswer> Locked::applyRowsUnderLock(RowShard& shard, WholeRows whole, 
                                         .sources = {&whole.source, 1},
                                         .rows = prepared.part.rows,
                                         .beside = prepared.beside()},
-                                       std::move(room));
+                                       std::move(space));
   return PushAnswer{PushOutcome::applied, made, whole.source.staleness, 1, shard.logged()};
 }
 

@@ -64,19 +64,19 @@ class Locked final : public UpdatePolicy {
   Whole wholeOf(const Shard& shard, WholeShard part);
   /// Applies a gradient under the shard's lock, times `scale`.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
-  /// Acquires the shard's lock, then applies a gradient. `room`: log space reserved for the update.
+  /// Acquires the shard's lock, then applies a gradient. `space`: log space reserved for the update.
   kj::Promise<Result<PushAnswer>> applyInTurn(Shard& shard, Lane& lane, Whole whole, double scale,
-                                              ByteBudget::Lease room);
-  /// Applies a gradient; the caller holds the shard's lock. `room`: log space reserved for the update.
+                                              ByteBudget::Lease space);
+  /// Applies a gradient; the caller holds the shard's lock. `space`: log space reserved for the update.
   kj::Promise<Result<PushAnswer>> applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
-                                                 ByteBudget::Lease room);
+                                                 ByteBudget::Lease space);
   /// Gathers a slice of rows, and applies the part when it is complete.
   kj::Promise<Result<PushAnswer>> gatherRowsOf(RowShard& shard, ShardPush& push, uint64_t first,
                                                const RowGradient& slice);
   /// Applies a part of rows, times `scale`, under the shard's lock.
   kj::Promise<Result<PushAnswer>> applyRows(RowShard& shard, WholeRows whole, double scale);
   Result<PushAnswer> applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,
-                                        ByteBudget::Lease room);
+                                        ByteBudget::Lease space);
   /// Decision on an update by a source, made with the block's lock held: its scalars and the ranges to apply
   /// it to, or the answer if it is refused.
   struct Admitted {
@@ -100,7 +100,7 @@ class Locked final : public UpdatePolicy {
   const size_t blocks_;  // of the parameter group
   PulledWeights pulled_;
   PushTurns turns_;  // used if updates are recorded
-  const std::shared_ptr<SnapshotRoom> snapshots_;
+  const std::shared_ptr<SnapshotBudget> snapshots_;
 
   std::mutex mutex_;                                  // guards the members below; held briefly
   std::map<SessionId, std::map<Step, Parts>> steps_;  // incomplete steps of joined trainers

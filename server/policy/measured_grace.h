@@ -19,12 +19,12 @@ class MeasuredGrace {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
-  explicit MeasuredGrace(Duration most) : most_(most) {}
+  explicit MeasuredGrace(Duration most) : limit_(most) {}
 
   /// A round has reached its quorum without the trainer.
   void missing(SessionId session, TimePoint now) { missing_.try_emplace(session, now); }
   /// A push of the trainer has arrived, late or not.
-  void came(SessionId session, TimePoint now);
+  void gradientArrived(SessionId session, TimePoint now);
   /// The trainer has departed.
   void forget(SessionId session);
   Duration of(SessionId session) const;
@@ -36,7 +36,7 @@ class MeasuredGrace {
 
   static double secondsOf(const Estimate& estimate) { return estimate.mean + 4 * estimate.deviation; }
 
-  const Duration most_;
+  const Duration limit_;
   std::map<SessionId, TimePoint> missing_;   // start of the wait
   std::map<SessionId, Estimate> estimates_;  // of trainers with a measurement
 };

@@ -49,7 +49,7 @@ struct Modifiers {
 
   bool changesGradients() const { return delay.lambda != 0 || clip.norm || clip.value; }
   /// Why the modifiers do not support embedding tables; empty: they do.
-  std::string refusesTables() const {
+  std::string tablesUnsupported() const {
     if (delay.lambda == 0) return {};
     return "delay_compensation needs the values that each trainer pulled, which are not retained for rows";
   }

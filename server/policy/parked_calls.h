@@ -35,9 +35,9 @@ class ParkedCalls {
   template <class Due>
   void answerDue(const Due& due) {
     for (auto call = calls_.begin(); call != calls_.end();) {
-      const std::optional<T> told = due(call->first);
-      if (told) call->second->fulfill(Result<T>(*told));
-      call = told ? calls_.erase(call) : std::next(call);
+      const std::optional<T> answered = due(call->first);
+      if (answered) call->second->fulfill(Result<T>(*answered));
+      call = answered ? calls_.erase(call) : std::next(call);
     }
   }
   /// Fails all parked and future calls with `why`.

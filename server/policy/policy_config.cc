@@ -20,15 +20,15 @@ std::string readType(ObjectReader& in) {
 
 }  // namespace
 
-uint64_t fragmentsMost(const LocalPlan& plan) { return std::min(plan.period, kFragmentsMax); }
+uint64_t maxFragments(const LocalPlan& plan) { return std::min(plan.period, kFragmentsMax); }
 
-std::string delayFault(const LocalPlan& plan, uint64_t fragments, const std::string& whence) {
+std::string delayError(const LocalPlan& plan, uint64_t fragments, const std::string& suffix) {
   const uint64_t slot = plan.period / fragments;
   if (plan.delay < slot) return "";
   return fmt::format(
       "must be below period / fragments ({}){}: the result of a push is applied before the "
       "next push",
-      slot, whence);
+      slot, suffix);
 }
 
 PolicyChoice readPolicy(ObjectReader& in) {

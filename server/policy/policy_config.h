@@ -46,20 +46,20 @@ struct LocalPlan {
   uint32_t delay = 0;
   double blend = 0;
   std::string deltas = {};
-  uint32_t arrivals = 1;  ///< 0: equal to the optimizer's delay
+  uint32_t updatesPerRound = 1;  ///< 0: equal to the optimizer's delay
 };
 
 /// The maximum number of fragments for the plan: each is pushed once per period.
-uint64_t fragmentsMost(const LocalPlan& plan);
-/// Why the plan's delay is too long for this number of fragments; empty: it is not. `whence`: suffix of the
+uint64_t maxFragments(const LocalPlan& plan);
+/// Why the plan's delay is too long for this number of fragments; empty: it is not. `suffix`: suffix of the
 /// text that says where the fragments come from, like ", of which …".
-std::string delayFault(const LocalPlan& plan, uint64_t fragments, const std::string& whence = "");
+std::string delayError(const LocalPlan& plan, uint64_t fragments, const std::string& suffix = "");
 
 /// What the rounds of a policy require of the number of trainers.
 struct RoundPlan {
   uint32_t backupTrainers = 0;  ///< number of trainers that a round closes without
-  uint32_t trainersMin = 1;     ///< no round closes before this many were joined at the same time
-  bool endless = false;         ///< a round stays open as long as one of its gradients is outstanding
+  uint32_t minTrainers = 1;     ///< no round closes before this many were joined at the same time
+  bool unbounded = false;       ///< a round stays open as long as one of its gradients is outstanding
   /// The maximum number of gradients that a round compares, given the number of trainers; null: none.
   std::function<uint32_t(uint32_t)> compares = nullptr;
   /// Tensor-name globs of the aggregator; each must match a tensor of the model.
@@ -76,7 +76,7 @@ struct PolicyPlan {
   /// How trainers average gradients among themselves; unset if the policy does not have them do so.
   std::optional<AllReduceTerms> allReduce = {};
   /// Why these options do not support embedding tables, for a policy that otherwise does; empty: they do.
-  std::string refusesTables = {};
+  std::string tablesUnsupported = {};
   /// Why these options need the parameter group's whole gradient in one daemon; empty: they do not.
   std::string needsWholeGradient = {};
 };

@@ -53,12 +53,12 @@ void PublishedValues::publish(Piece& piece, std::span<const float> newest, Versi
                               const Codec& codec) {
   const bool first = !piece.values;
   if (!first && version <= piece.version) return;  // an older pull
-  const auto asTheyAre = [&] {
+  const auto publishValues = [&] {
     piece.values = std::make_shared<const Values>(newest.begin(), newest.end());
     piece.delta = nullptr;
   };
   if (first) {
-    asTheyAre();
+    publishValues();
   } else {
     Values difference(newest.begin(), newest.end());
     const Values& before = *piece.values;
@@ -75,7 +75,7 @@ void PublishedValues::publish(Piece& piece, std::span<const float> newest, Versi
       piece.deltaBytes = bytes;
       piece.before = piece.version;
     } else {
-      asTheyAre();  // a value changed by more than the codec can represent
+      publishValues();  // a value changed by more than the codec can represent
     }
   }
   piece.version = version;

@@ -17,10 +17,10 @@ void PulledWeights::note(SessionId session, ShardId shard, std::shared_ptr<const
     versions.insert_or_assign(version, Kept{std::move(pulled), ++turn_});
     if (versions.size() > kKept) versions.erase(versions.begin());
   }
-  room_->letGoForThoseWhoWait();
+  budget_->evictForWaiters();
 }
 
-bool PulledWeights::letGoOfOldest() {
+bool PulledWeights::evictOldest() {
   std::shared_ptr<const ShardSnapshot> oldest;  // freed after the mutex is unlocked
   const std::lock_guard lock(mutex_);
   Versions* of = nullptr;

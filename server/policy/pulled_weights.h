@@ -12,13 +12,15 @@ namespace psd {
 /// The weights that trainers pulled and have not pushed for yet, for delay compensation: the newest snapshots
 /// per trainer and shard. Trainers that pulled the same version share its snapshot. If a pull lacks memory
 /// for a snapshot, the oldest ones are evicted. Thread-safe.
-class PulledWeights final : private SnapshotRoom::Keeper {
+class PulledWeights final : private SnapshotBudget::Keeper {
  public:
-  /// `room`: the memory budget of the snapshots.
-  explicit PulledWeights(std::shared_ptr<SnapshotRoom> room) : room_(std::move(room)) { room_->add(*this); }
+  /// `budget`: the memory budget of the snapshots.
+  explicit PulledWeights(std::shared_ptr<SnapshotBudget> budget) : budget_(std::move(budget)) {
+    budget_->add(*this);
+  }
   /// Without a limit on snapshot memory.
-  PulledWeights() : PulledWeights(std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX))) {}
-  ~PulledWeights() override { room_->remove(*this); }
+  PulledWeights() : PulledWeights(std::make_shared<SnapshotBudget>(ByteBudget::make(UINT64_MAX))) {}
+  ~PulledWeights() override { budget_->remove(*this); }
   PulledWeights(const PulledWeights&) = delete;
   PulledWeights& operator=(const PulledWeights&) = delete;
 
@@ -36,7 +38,7 @@ class PulledWeights final : private SnapshotRoom::Keeper {
   void forget(SessionId session);
 
  private:
-  bool letGoOfOldest() override;
+  bool evictOldest() override;
 
   struct Kept {
     std::shared_ptr<const ShardSnapshot> snapshot;
@@ -44,7 +46,7 @@ class PulledWeights final : private SnapshotRoom::Keeper {
   };
   using Versions = std::map<Version, Kept>;
 
-  const std::shared_ptr<SnapshotRoom> room_;
+  const std::shared_ptr<SnapshotBudget> budget_;
   std::mutex mutex_;  // guards the members below; held briefly
   uint64_t turn_ = 0;
   std::map<SessionId, std::map<ShardId, Versions>> trainers_;

@@ -17,7 +17,7 @@ void PushTurns::leave(SessionId session) {
 kj::Promise<Result<PushAnswer>> PushTurns::inTurn(SessionId session, const ParameterBlock& block,
                                                   uint64_t bytes, Apply apply) {
   return next(session, block).then([&block, bytes, apply = kj::mv(apply)](Turn turn) mutable {
-    return block.roomToLog(bytes).then(kj::mv(apply)).attach(kj::mv(turn));
+    return block.reserveLogSpace(bytes).then(kj::mv(apply)).attach(kj::mv(turn));
   });
 }
 

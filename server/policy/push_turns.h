@@ -21,7 +21,7 @@ class PushTurns {
   void join(SessionId session);
   void leave(SessionId session);
 
-  using Apply = kj::Function<kj::Promise<Result<PushAnswer>>(ByteBudget::Lease room)>;
+  using Apply = kj::Function<kj::Promise<Result<PushAnswer>>(ByteBudget::Lease space)>;
   /// Calls `apply` on the calling event loop once the trainer's earlier pushes to the block are done and the
   /// log has space for a gradient of `bytes`. The next push waits until the promise of `apply` resolves.
   /// Pushes of a trainer that is not joined are not ordered.

@@ -31,22 +31,22 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::apply(Shard& shard, Lane& lane,
   const SessionId session = whole.session;
   const uint64_t bytes = whole.gradient.bytes().size();
   return turns_.inTurn(session, shard, bytes,
-                       [this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease room) mutable {
-                         return shareLock(shard, lane, std::move(whole), std::move(room));
+                       [this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease space) mutable {
+                         return shareLock(shard, lane, std::move(whole), std::move(space));
                        });
 }
 
 kj::Promise<Result<PushAnswer>> RecordedHogwild::shareLock(Shard& shard, Lane& lane, WholeShard whole,
-                                                           ByteBudget::Lease room) {
+                                                           ByteBudget::Lease space) {
   return shard.lock().acquireShared().then([this, &shard, &lane, whole = std::move(whole),
-                                            room = std::move(room)](ShardLock::Guard guard) mutable {
-    return applySharing(shard, lane, std::move(whole), std::move(room))
+                                            space = std::move(space)](ShardLock::Guard guard) mutable {
+    return applySharing(shard, lane, std::move(whole), std::move(space))
         .then([guard = kj::mv(guard)](Result<PushAnswer> answer) { return answer; });
   });
 }
 
 kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane& lane, WholeShard whole,
-                                                              ByteBudget::Lease room) {
+                                                              ByteBudget::Lease space) {
   const uint64_t staleness = whole.source.staleness = stalenessOf(shard, whole.source.basis);
   if (staleness_.tooOld(staleness)) {
     return Result<PushAnswer>(PushAnswer{PushOutcome::stale, shard.version(), staleness});
@@ -56,10 +56,10 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane
   const UpdateScalars update = shard.scalars(shard.version().value + 1, staleness_.factor(staleness));
   return applyTo(shard, lane, whole.gradient, {}, update, std::move(lacking))
       .then([&shard, whole = std::move(whole), update,
-             room = std::move(room)](Status status) mutable -> Result<PushAnswer> {
+             space = std::move(space)](Status status) mutable -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
         const auto [made, logged] =
-            shard.endRacingUpdate({update, whole.gradient, {&whole.source, 1}}, std::move(room));
+            shard.endRacingUpdate({update, whole.gradient, {&whole.source, 1}}, std::move(space));
         return PushAnswer{PushOutcome::applied, made, whole.source.staleness, 1, logged};
       });
 }

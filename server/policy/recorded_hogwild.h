@@ -38,10 +38,11 @@ class RecordedHogwild final : public UpdatePolicy {
   /// Applies a gradient after the trainer's earlier pushes.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, WholeShard whole);
   kj::Promise<Result<PushAnswer>> shareLock(Shard& shard, Lane& lane, WholeShard whole,
-                                            ByteBudget::Lease room);
-  /// Applies a gradient; the caller holds the shard's lock shared. `room`: log space reserved for the update.
+                                            ByteBudget::Lease space);
+  /// Applies a gradient; the caller holds the shard's lock shared. `space`: log space reserved for the
+  /// update.
   kj::Promise<Result<PushAnswer>> applySharing(Shard& shard, Lane& lane, WholeShard whole,
-                                               ByteBudget::Lease room);
+                                               ByteBudget::Lease space);
 
   const std::shared_ptr<StagingPool> staging_;
   const StalenessRule staleness_;

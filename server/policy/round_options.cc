@@ -37,10 +37,10 @@ RoundOptions readRounds(ObjectReader& in) {
 
 RoundPlan planOf(const RoundOptions& options) {
   RoundPlan plan{.backupTrainers = options.rules.backupTrainers,
-                 .trainersMin = std::max(options.rules.quorum, options.rules.startTrainers)};
+                 .minTrainers = std::max(options.rules.quorum, options.rules.startTrainers)};
   const auto globs = options.aggregator->globs();
   plan.tensorGlobs.assign(globs.begin(), globs.end());
-  plan.endless = !options.rules.timeout || !options.rules.proceedOnTimeout;
+  plan.unbounded = !options.rules.timeout || !options.rules.proceedOnTimeout;
   if (options.aggregator->compares()) {
     plan.compares = [rules = options.rules](uint32_t trainers) {
       return std::max(rules.quorum, trainers - std::min(trainers, rules.backupTrainers));
@@ -49,7 +49,7 @@ RoundPlan planOf(const RoundOptions& options) {
   return plan;
 }
 
-std::string wholeGradientFor(const Aggregator& aggregator) {
+std::string wholeGradientReason(const Aggregator& aggregator) {
   if (aggregator.byTensor()) return fmt::format("aggregator {} compares whole tensors", aggregator.name());
   if (!aggregator.needsDistances()) return {};
   return fmt::format("aggregator {} compares whole gradients", aggregator.name());

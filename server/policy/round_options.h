@@ -36,6 +36,6 @@ RoundOptions readRounds(ObjectReader& in);
 /// What the rounds require of the trainers.
 RoundPlan planOf(const RoundOptions& options);
 /// PolicyPlan::needsWholeGradient as required by the aggregator.
-std::string wholeGradientFor(const Aggregator& aggregator);
+std::string wholeGradientReason(const Aggregator& aggregator);
 
 }  // namespace psd

@@ -46,7 +46,7 @@ kj::Promise<RoundUpdater::Outcome> RoundUpdater::apply(Round round, std::vector<
   work->first = std::move(first);
   return combine(work).then([this, work](Status status) -> kj::Promise<Outcome> {
     if (!status.ok()) return Outcome{status.error()};
-    return makeRows(work, 0).then([this, work](Status status) -> kj::Promise<Outcome> {
+    return createRows(work, 0).then([this, work](Status status) -> kj::Promise<Outcome> {
       if (!status.ok()) return Outcome{status.error()};
       return applyBlocks(work, 0);
     });
@@ -195,7 +195,7 @@ kj::Promise<Result<double>> RoundUpdater::addSquares(WorkPtr work, double sum, s
 
 // --- New rows ----------------------------------------------------------------------------------------
 
-kj::Promise<Status> RoundUpdater::makeRows(WorkPtr work, size_t next) {
+kj::Promise<Status> RoundUpdater::createRows(WorkPtr work, size_t next) {
   if (next == rowShards_.size()) return Status();
   RowShard& shard = *rowShards_[next];
   using Prepared = Result<PreparedRows>;
@@ -208,21 +208,21 @@ kj::Promise<Status> RoundUpdater::makeRows(WorkPtr work, size_t next) {
       })
       .then([this, work, next](Prepared prepared) -> kj::Promise<Status> {
         if (!prepared.ok()) {
-          return takeBackRows(work).then([status = prepared.status()] { return status; });
+          return removeCreatedRows(work).then([status = prepared.status()] { return status; });
         }
         work->prepared.push_back(*std::move(prepared));
-        return makeRows(work, next + 1);
+        return createRows(work, next + 1);
       });
 }
 
-kj::Promise<void> RoundUpdater::takeBackRows(WorkPtr work) {
+kj::Promise<void> RoundUpdater::removeCreatedRows(WorkPtr work) {
   if (work->prepared.empty()) return kj::READY_NOW;
   RowShard& shard = *rowShards_[work->prepared.size() - 1];
   return shard.lock().acquire().then([this, &shard, work](ShardLock::Guard) {
     // Rows that cannot be removed for lack of memory keep their initial values, which has the same effect.
-    static_cast<void>(shard.turnover().takeBack(work->prepared.back().created));
+    static_cast<void>(shard.turnover().rollBack(work->prepared.back().created));
     work->prepared.pop_back();
-    return takeBackRows(work);
+    return removeCreatedRows(work);
   });
 }
 
@@ -235,14 +235,15 @@ uint64_t RoundUpdater::bytesToLog(const Work& work, size_t index) const {
 
 kj::Promise<RoundUpdater::Outcome> RoundUpdater::applyBlocks(WorkPtr work, size_t next) {
   ParameterBlock& block = *blocks_[next];
-  return block.roomToLog(bytesToLog(*work, next))
-      .then([this, &block, work, next](ByteBudget::Lease room) {
-        return block.lock().acquire().then([this, &block, work, next,
-                                            room = std::move(room)](ShardLock::Guard guard) mutable {
-          return applyBlock(work, next, std::move(room)).then([&block, guard = kj::mv(guard)](Status status) {
-            return status.ok() ? Result<uint64_t>(block.logged()) : Result<uint64_t>(status.error());
-          });
-        });
+  return block.reserveLogSpace(bytesToLog(*work, next))
+      .then([this, &block, work, next](ByteBudget::Lease space) {
+        return block.lock().acquire().then(
+            [this, &block, work, next, space = std::move(space)](ShardLock::Guard guard) mutable {
+              return applyBlock(work, next, std::move(space))
+                  .then([&block, guard = kj::mv(guard)](Status status) {
+                    return status.ok() ? Result<uint64_t>(block.logged()) : Result<uint64_t>(status.error());
+                  });
+            });
       })
       .then([this, work, next](Result<uint64_t> logged) -> kj::Promise<Outcome> {
         if (!logged.ok()) return Outcome{logged.error(), next};
@@ -251,12 +252,12 @@ kj::Promise<RoundUpdater::Outcome> RoundUpdater::applyBlocks(WorkPtr work, size_
       });
 }
 
-kj::Promise<Status> RoundUpdater::applyBlock(WorkPtr work, size_t index, ByteBudget::Lease room) {
+kj::Promise<Status> RoundUpdater::applyBlock(WorkPtr work, size_t index, ByteBudget::Lease space) {
   ParameterBlock& block = *blocks_[index];
-  const UpdateScalars scalars = block.scalars(block.beginUpdateAlone());
-  if (index >= shards_.size()) return updateRowsOf(*work, index, scalars, std::move(room));
+  const UpdateScalars scalars = block.scalars(block.beginExclusiveUpdate());
+  if (index >= shards_.size()) return updateRowsOf(*work, index, scalars, std::move(space));
   if (!block.logs()) return update(work, index, scalars);
-  return updateLogged(work, index, scalars, std::move(room));
+  return updateLogged(work, index, scalars, std::move(space));
 }
 
 kj::Promise<Status> RoundUpdater::update(WorkPtr work, size_t index, const UpdateScalars& scalars) {
@@ -275,7 +276,7 @@ kj::Promise<Status> RoundUpdater::update(WorkPtr work, size_t index, const Updat
 }
 
 kj::Promise<Status> RoundUpdater::updateLogged(WorkPtr work, size_t index, const UpdateScalars& scalars,
-                                               ByteBudget::Lease room) {
+                                               ByteBudget::Lease space) {
   Shard& shard = *shards_[index];
   auto gradients = gradientsOf(*work, index);
   return storePromise<Result<ReadView>>(shard,
@@ -285,7 +286,7 @@ kj::Promise<Status> RoundUpdater::updateLogged(WorkPtr work, size_t index, const
                                                                   std::move(done));
                                         })
       .then([this, &shard, gradients, scalars, work, index,
-             room = std::move(room)](Result<ReadView> combined) mutable -> kj::Promise<Status> {
+             space = std::move(space)](Result<ReadView> combined) mutable -> kj::Promise<Status> {
         if (!combined.ok()) return combined.status();
         const Gradient gradient = combined->values;
         return storePromise<Status>(shard,
@@ -294,15 +295,15 @@ kj::Promise<Status> RoundUpdater::updateLogged(WorkPtr work, size_t index, const
                                                             std::move(done));
                                     })
             .then([this, index, work, scalars, gradient, owner = combined->owner,
-                   room = std::move(room)](Status status) mutable {
-              if (status.ok()) endUpdate(*work, index, {scalars, gradient, {}}, std::move(room));
+                   space = std::move(space)](Status status) mutable {
+              if (status.ok()) endUpdate(*work, index, {scalars, gradient, {}}, std::move(space));
               return status;
             });
       });
 }
 
 Status RoundUpdater::updateRowsOf(Work& work, size_t index, const UpdateScalars& scalars,
-                                  ByteBudget::Lease room) {
+                                  ByteBudget::Lease space) {
   PreparedRows& prepared = work.prepared[index - shards_.size()];
   const RowChange change{.scale = work.combination.change.scale, .limit = work.combination.change.limit};
   RowShard& shard = *rowShards_[index - shards_.size()];
@@ -312,11 +313,11 @@ Status RoundUpdater::updateRowsOf(Work& work, size_t index, const UpdateScalars&
              .gradient = prepared.part.gradients,
              .rows = prepared.part.rows,
              .beside = prepared.beside()},
-            std::move(room));
+            std::move(space));
   return {};
 }
 
-void RoundUpdater::endUpdate(const Work& work, size_t index, AppliedUpdate update, ByteBudget::Lease room) {
+void RoundUpdater::endUpdate(const Work& work, size_t index, AppliedUpdate update, ByteBudget::Lease space) {
   std::vector<UpdateSource> sources;
   for (const auto& part : *work.round) {
     const TrainerRef& trainer = part->trainer;
@@ -328,8 +329,8 @@ void RoundUpdater::endUpdate(const Work& work, size_t index, AppliedUpdate updat
     }
   }
   update.sources = sources;
-  if (blocks_.size() > 1) update.part = index + 1 < blocks_.size() ? UpdatePart::goesOn : UpdatePart::last;
-  blocks_[index]->endUpdate(update, std::move(room));
+  if (blocks_.size() > 1) update.part = index + 1 < blocks_.size() ? UpdatePart::continues : UpdatePart::last;
+  blocks_[index]->endUpdate(update, std::move(space));
 }
 
 }  // namespace psd

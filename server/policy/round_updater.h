@@ -54,7 +54,7 @@ class RoundUpdater {
     Combination combination;
     std::vector<Combination> ofShards;   // by shard, if Aggregator::byTensor(); else empty
     std::vector<StagedRows> rows;        // combined gradient by row shard
-    std::vector<PreparedRows> prepared;  // by row shard, as far as makeRows() got
+    std::vector<PreparedRows> prepared;  // by row shard, as far as createRows() got
   };
   using WorkPtr = std::shared_ptr<Work>;
   /// The part of a tensor that lies in one shard.
@@ -86,23 +86,23 @@ class RoundUpdater {
   kj::Promise<Status> clip(WorkPtr work);
   /// In the row shards from `next` on, evicts the rows that are due and creates new ones. Creates all new
   /// rows of the round, or none.
-  kj::Promise<Status> makeRows(WorkPtr work, size_t next);
+  kj::Promise<Status> createRows(WorkPtr work, size_t next);
   /// Removes the rows created for work->prepared, last row shard first.
-  kj::Promise<void> takeBackRows(WorkPtr work);
+  kj::Promise<void> removeCreatedRows(WorkPtr work);
   /// ‖g‖² of the combined gradient over the shards from `next` on, plus `sum`.
   kj::Promise<Result<double>> addSquares(WorkPtr work, double sum, size_t next);
   /// Applies the round to the blocks from `next` on, sequentially.
   kj::Promise<Outcome> applyBlocks(WorkPtr work, size_t next);
   /// Applies the round to one block, with the block's lock held.
-  kj::Promise<Status> applyBlock(WorkPtr work, size_t index, ByteBudget::Lease room);
+  kj::Promise<Status> applyBlock(WorkPtr work, size_t index, ByteBudget::Lease space);
   kj::Promise<Status> update(WorkPtr work, size_t index, const UpdateScalars& scalars);
   /// Applies the round to one shard and logs it. Applies the same gradient that is logged, so that replay is
   /// bit-exact.
   kj::Promise<Status> updateLogged(WorkPtr work, size_t index, const UpdateScalars& scalars,
-                                   ByteBudget::Lease room);
-  Status updateRowsOf(Work& work, size_t index, const UpdateScalars& scalars, ByteBudget::Lease room);
+                                   ByteBudget::Lease space);
+  Status updateRowsOf(Work& work, size_t index, const UpdateScalars& scalars, ByteBudget::Lease space);
   /// Ends a block's update, with the round's trainers as its sources.
-  void endUpdate(const Work& work, size_t index, AppliedUpdate update, ByteBudget::Lease room);
+  void endUpdate(const Work& work, size_t index, AppliedUpdate update, ByteBudget::Lease space);
   /// Bytes that a block's update takes in the log.
   uint64_t bytesToLog(const Work& work, size_t index) const;
 

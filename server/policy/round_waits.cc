@@ -2,14 +2,14 @@
 
 namespace psd {
 
-kj::Promise<Result<RoundDue>> RoundWaits::add(SessionId session, uint64_t round, const RoundStanding& now) {
+kj::Promise<Result<RoundDue>> RoundWaits::add(SessionId session, uint64_t round, const RoundState& now) {
   if (const auto due = now.of(round)) return Result<RoundDue>(*due);
   const std::lock_guard lock(mutex_);
   rounds_[session] = round;
   return calls_.add(session);
 }
 
-void RoundWaits::tell(const RoundStanding& now) {
+void RoundWaits::notify(const RoundState& now) {
   const std::lock_guard lock(mutex_);
   calls_.answerDue([&](SessionId session) { return now.of(rounds_.at(session)); });
 }

@@ -15,7 +15,7 @@
 namespace psd {
 
 /// The current state of the rounds. A value type.
-struct RoundStanding {
+struct RoundState {
   uint64_t open = 0;     ///< number of the open round
   bool closing = false;  ///< it has its quorum, and its grace period is running
 
@@ -32,9 +32,9 @@ class RoundWaits {
  public:
   /// Answers immediately if the round is closing or closed. Otherwise parks the call; a previous one of the
   /// session fails with ErrorCode::notReady.
-  kj::Promise<Result<RoundDue>> add(SessionId session, uint64_t round, const RoundStanding& now);
+  kj::Promise<Result<RoundDue>> add(SessionId session, uint64_t round, const RoundState& now);
   /// Answers the calls whose round is closing or closed.
-  void tell(const RoundStanding& now);
+  void notify(const RoundState& now);
   /// The trainer has departed: its call is answered with RoundDue::closed.
   void forget(SessionId session);
   /// Fails all parked and future calls with `why`.

@@ -7,17 +7,17 @@
 namespace psd {
 
 Result<std::optional<WholeRows>> gatherRows(StagingPool& pool, const RowShard& shard, ShardPush& push,
-                                            uint64_t first, const RowGradient& slice, TakenRows taken) {
+                                            uint64_t first, const RowGradient& slice, RowRetention taken) {
   if (const Codec* const codec = slice.values.codec()) {
     PSD_ASSIGN_OR_RETURN(const auto room, acquireForGradient(pool, slice.values.size()));
     const std::span<float> values(room.get(), slice.values.size());
     decodeRows(*codec, rowBlocks(shard, slice.rows.runs), slice.values.bytes(), values);
-    return gatherRows(pool, shard, push, first, {slice.rows, values}, TakenRows::copied);
+    return gatherRows(pool, shard, push, first, {slice.rows, values}, RowRetention::copied);
   }
   const uint64_t rows = slice.rows.ids.size();
   const bool alone = rows == push.total;
   const bool stays = !slice.values.inSharedMemory();
-  if (alone && (rows == 0 || (stays && taken == TakenRows::whereTheyLie))) {
+  if (alone && (rows == 0 || (stays && taken == RowRetention::inPlace))) {
     push.taken += rows;
     return std::optional(
         WholeRows{push.trainer.session, sourceOf(push), {slice.rows, slice.values.values(), nullptr}});

@@ -16,11 +16,11 @@ struct WholeRows {
 };
 
 /// Whether a part that arrived in a single slice may be used in place or must be copied.
-enum class TakenRows { whereTheyLie, copied };
+enum class RowRetention { inPlace, copied };
 
 /// Gathers a slice of a row shard's part. Returns the part once it is complete.
 Result<std::optional<WholeRows>> gatherRows(StagingPool& pool, const RowShard& shard, ShardPush& push,
-                                            uint64_t first, const RowGradient& slice, TakenRows taken);
+                                            uint64_t first, const RowGradient& slice, RowRetention taken);
 
 /// The current values of the rows, without taking the shard's lock.
 Result<RowsAnswer> readRows(const RowShard& shard, const RowIds& rows, std::span<float> out);

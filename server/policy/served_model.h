@@ -21,7 +21,7 @@ class ServedModel {
  public:
   ServedModel(std::unique_ptr<ParameterStore> parameters, Policies policies)
       : store(std::move(parameters)), policies_(std::move(policies)) {
-    beginHere();
+    recordStartVersions();
   }
 
   const std::unique_ptr<ParameterStore> store;
@@ -39,13 +39,13 @@ class ServedModel {
   /// Increases when the policies change. Readers that cache the policies compare it without taking a lock.
   uint64_t generation() const { return generation_; }
   /// Records the current versions of the blocks as those that this daemon started with (see began()).
-  void beginHere() {
+  void recordStartVersions() {
     const std::lock_guard lock(mutex_);
     began_.clear();
     for (size_t i = 0; i < store->blockCount(); i++) began_.push_back(store->block(i).version());
   }
-  /// The versions of the blocks at the last beginHere(). If the previous daemon had higher ones, updates are
-  /// lost.
+  /// The versions of the blocks at the last recordStartVersions(). If the previous daemon had higher ones,
+  /// updates are lost.
   std::vector<Version> began() const {
     const std::lock_guard lock(mutex_);
     return began_;

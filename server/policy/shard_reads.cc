@@ -35,7 +35,7 @@ kj::Promise<SnapshotResult> snapshotUnderLock(Shard& shard, Lane& lane, ShardLoc
       });
 }
 
-kj::Promise<SnapshotResult> snapshot(SnapshotRoom& room, Shard& shard, Lane& lane) {
+kj::Promise<SnapshotResult> snapshot(SnapshotBudget& room, Shard& shard, Lane& lane) {
   const uint64_t bytes = shard.range().count * sizeof(float);
   return shard.lock().acquire().then(
       [&shard, &lane, &room, bytes](ShardLock::Guard guard) -> kj::Promise<SnapshotResult> {
@@ -55,7 +55,7 @@ kj::Promise<SnapshotResult> snapshot(SnapshotRoom& room, Shard& shard, Lane& lan
 
 }  // namespace
 
-kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, Lane& lane, ShardPull& pull,
+kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotBudget& room, Shard& shard, Lane& lane, ShardPull& pull,
                                              uint64_t offset, uint64_t count) {
   // All slices of one pull share one promise for the snapshot, including slices that arrive while the first
   // one still waits for the lock.

@@ -8,8 +8,8 @@ namespace psd {
 
 /// Reads one slice of a shard at a single version. All slices of one pull come from one snapshot, taken under
 /// the shard's lock and shared by all pulls of that version. Waits until the snapshot budget has space.
-kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, Lane& lane, ShardPull& pull,
-                                             uint64_t offset, uint64_t count);
+kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotBudget& budget, Shard& shard, Lane& lane,
+                                             ShardPull& pull, uint64_t offset, uint64_t count);
 
 /// The snapshot of the whole shard that an answer of pullSnapshot() refers to.
 inline std::shared_ptr<const ShardSnapshot> snapshotOf(const PullAnswer& answer) {

@@ -8,7 +8,7 @@ namespace psd {
 
 namespace {
 
-bool mayLieWhereItIs(const Shard& shard, const Gradient& gradient) {
+bool canApplyInPlace(const Shard& shard, const Gradient& gradient) {
   return !shard.divided() && !(shard.logs() && gradient.inSharedMemory());
 }
 
@@ -39,14 +39,14 @@ kj::Promise<Result<PushAnswer>> gatherAndApply(StagingPool& pool, const Shard& s
 
 kj::Promise<Result<PushAnswer>> takeSlice(StagingPool& pool, Shard& shard, ShardPush& push, uint64_t offset,
                                           const Gradient& slice, bool copied, ApplyWhole apply) {
-  if (!copied && slice.size() == shard.range().count && mayLieWhereItIs(shard, slice)) {
+  if (!copied && slice.size() == shard.range().count && canApplyInPlace(shard, slice)) {
     return apply({push.trainer.session, sourceOf(push), slice});
   }
   if (!push.gathered.empty() || !shard.logs()) {
     return gatherAndApply(pool, shard, push, offset, slice, apply);
   }
   // Backpressure: while gradients wait for a slow disk, no further gradients are gathered.
-  return shard.roomToLog(0).then(
+  return shard.reserveLogSpace(0).then(
       [&pool, &shard, &push, offset, slice, apply = kj::mv(apply)](ByteBudget::Lease) mutable {
         return gatherAndApply(pool, shard, push, offset, slice, apply);
       });

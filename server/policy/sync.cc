@@ -35,22 +35,22 @@ Error failureOf(const RoundEnd& end, const std::vector<RoundTally::Member>& memb
 
 PolicyPlan Sync::read(ObjectReader& in) {
   RoundOptions options = readRounds(in);
-  constexpr std::string_view kNothingStale =
+  constexpr std::string_view kNoStaleness =
       "requires an asynchronous policy; every gradient of a round is computed from the newest parameters";
   const Modifiers modifiers =
-      readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
+      readModifiers(in, {.staleness = kNoStaleness, .delayCompensation = kNoStaleness});
   options.clip = modifiers.clip;
   PolicyPlan plan{
       .make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
       .changesGradients = modifiers.changesGradients(),
       .rounds = planOf(options)};
   if (options.aggregator->compares()) {
-    plan.refusesTables =
+    plan.tablesUnsupported =
         fmt::format("aggregator {} compares gradients, and few trainers have the same rows; use mean",
                     options.aggregator->name());
   }
   plan.needsWholeGradient = modifiers.needsWholeGradient();
-  if (const std::string why = wholeGradientFor(*options.aggregator); !why.empty()) {
+  if (const std::string why = wholeGradientReason(*options.aggregator); !why.empty()) {
     plan.needsWholeGradient = why;
   }
   return plan;
@@ -62,13 +62,13 @@ Sync::Sync(const PolicyScope& scope, RoundOptions options)
       snapshots_(scope.snapshots),
       updater_(scope, options_),
       metrics_(scope.roundMetrics),
-      goesOn_(scope.goesOn.has_value()),
-      followsOther_(scope.started),
+      resumes_(scope.resumeWithin.has_value()),
+      followsPolicy_(scope.started),
       rounds_(options_.rules) {
   if (scope.started) {
     rounds_.startWithQuorum();
-  } else if (scope.goesOn) {
-    rounds_.startWithin(*scope.goesOn, scope.trainersBefore);
+  } else if (scope.resumeWithin) {
+    rounds_.startWithin(*scope.resumeWithin, scope.previousTrainers);
   }
   for (const ParameterBlock* block : blocks()) first_.push_back(static_cast<int64_t>(block->version().value));
 }
@@ -151,11 +151,11 @@ kj::Promise<Result<RoundDue>> Sync::roundDue(SessionId session, Version version)
   const int64_t round = static_cast<int64_t>(version.value) - first_.front();
   if (round < 0 || !trainers_.contains(session)) return Result<RoundDue>(RoundDue::closed);
   // A version that no round has reached counts for the open round, as for a push.
-  auto due = waits_.add(session, std::min(static_cast<uint64_t>(round), rounds_.number()), standing());
+  auto due = waits_.add(session, std::min(static_cast<uint64_t>(round), rounds_.number()), roundState());
   if (!options_.lateRate) return due;
-  return due.then([](Result<RoundDue> told) {
+  return due.then([](Result<RoundDue> result) {
     // A late push counts in the next round, with a higher weight the earlier it arrives.
-    return told.ok() ? Result<RoundDue>(RoundDue::closing) : told;
+    return result.ok() ? Result<RoundDue>(RoundDue::closing) : result;
   });
 }
 
@@ -163,7 +163,7 @@ std::optional<uint64_t> Sync::roundOf(size_t index, const ShardPush& push) const
   if (push.total == 0) return kAnyRound;
   const auto version = static_cast<int64_t>(push.basis.value);
   if (version >= first_[index]) return static_cast<uint64_t>(version - first_[index]);
-  return followsOther_ ? std::optional<uint64_t>(0) : std::nullopt;
+  return followsPolicy_ ? std::optional<uint64_t>(0) : std::nullopt;
 }
 
 size_t Sync::indexOf(const ParameterBlock& block) const {
@@ -226,7 +226,7 @@ kj::Promise<Result<PushAnswer>> Sync::pushRows(RowShard& shard, ShardPush& push,
   if (push.dropped) {
     push.taken += slice.rows.ids.size();
   } else {
-    auto gathered = gatherRows(*staging_, shard, push, first, slice, TakenRows::copied);
+    auto gathered = gatherRows(*staging_, shard, push, first, slice, RowRetention::copied);
     if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
     if (*gathered) rows = std::move((*gathered)->staged);
   }
@@ -290,7 +290,7 @@ kj::Promise<void> Sync::staged(std::shared_ptr<Contribution> contribution,
 std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contribution>& contribution,
                                                std::optional<Ended>& ended) {
   if (ending_) return Result<PushAnswer>(*ending_);
-  rounds_.came(contribution->trainer.session, now());
+  rounds_.gradientArrived(contribution->trainer.session, now());
   if (contribution->failed) return Result<PushAnswer>(*contribution->failed);
   const SessionId session = contribution->trainer.session;
   const Result<PushAnswer> late(PushAnswer{PushOutcome::late, blocks().back()->version(), 0, 0});
@@ -341,9 +341,9 @@ void Sync::note(const Ended& ended) {
 }
 
 kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
-  waits_.tell([this] {
+  waits_.notify([this] {
     const std::lock_guard lock(mutex_);
-    return standing();
+    return roundState();
   }());
   // No contributions: endWaits() has answered them.
   if (!ended || ended->contributions.empty()) return kj::READY_NOW;

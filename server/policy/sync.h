@@ -42,7 +42,7 @@ class Sync final : public UpdatePolicy {
   kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
   std::vector<Waiting> waiting() const override;
   std::optional<RoundsReport> rounds() const override;
-  bool ticks() const override { return options_.rules.timeout || options_.rules.grace || goesOn_; }
+  bool ticks() const override { return options_.rules.timeout || options_.rules.grace || resumes_; }
   kj::Promise<void> tick(TimePoint now) override;
   bool started() const override;
   ShardLock* groupLock() override { return blocks().size() > 1 ? &applying_ : nullptr; }
@@ -97,7 +97,7 @@ class Sync final : public UpdatePolicy {
   // With mutex_ held: records statistics of a closed round.
   void note(const Ended& ended);
   // With mutex_ held.
-  RoundStanding standing() const { return {rounds_.number(), rounds_.closingUntil().has_value()}; }
+  RoundState roundState() const { return {rounds_.number(), rounds_.closingUntil().has_value()}; }
   /// Applies a closed round and answers its contributors; refuses the contributions of a failed one. Notifies
   /// roundDue() callers.
   kj::Promise<void> finish(std::optional<Ended> ended);
@@ -108,11 +108,11 @@ class Sync final : public UpdatePolicy {
 
   const RoundOptions options_;
   const std::shared_ptr<StagingPool> staging_;
-  const std::shared_ptr<SnapshotRoom> snapshots_;
+  const std::shared_ptr<SnapshotBudget> snapshots_;
   RoundUpdater updater_;                 ///< used with applying_ held
   std::optional<RoundMetrics> metrics_;  ///< nullopt: not recorded
-  const bool goesOn_;                    ///< the run resumes from a previous daemon
-  const bool followsOther_;              ///< gradients computed under the previous policy count for round 0
+  const bool resumes_;                   ///< the run resumes from a previous daemon
+  const bool followsPolicy_;             ///< gradients computed under the previous policy count for round 0
   ShardLock applying_;                   ///< rounds are applied one at a time
   RoundWaits waits_;                     ///< parked roundDue() calls
 

@@ -5,7 +5,7 @@ namespace psd {
 std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
   live_.insert(session);
   if (!opened_) opened_ = now;
-  if (!firstContribution_ || !started_ || !hasQuorum()) admitAll(now);
+  if (!firstContribution_ || !started_ || !hasQuorum()) awaitAll(now);
   if (startWithin_ && !startBy_) startBy_ = now + *startWithin_;
   startWith(startTrainers_, now);
   return settle(now);
@@ -21,14 +21,14 @@ std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
   if (live_.erase(session) == 0) return {};
   awaited_.erase(session);
   measured_.forget(session);
-  if (!hasQuorum()) admitAll(now);
+  if (!hasQuorum()) awaitAll(now);
   const auto ended = settle(now);
   if (live_.empty()) opened_.reset();
   return ended;
 }
 
 SyncRounds::Answer SyncRounds::contribute(SessionId session, uint64_t round, TimePoint now) {
-  if (!live_.contains(session)) return {Contribution::stranger, {}};
+  if (!live_.contains(session)) return {Contribution::notJoined, {}};
   if (round < number_) return {Contribution::late, {}};
   if (round > number_) return {Contribution::ahead, {}};
   if (!contributors_.insert(session).second) return {Contribution::repeated, {}};
@@ -53,7 +53,7 @@ std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   }
   const bool graceOver = closing_ && now >= closing_->until;
   if (graceOver || (rules_.proceedOnTimeout && enough())) return end(RoundEnd::How::closed, now);
-  return end(inReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
+  return end(reachable() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
 }
 
 std::optional<TimePoint> SyncRounds::deadline() const {
@@ -83,7 +83,7 @@ uint32_t SyncRounds::joinsNeeded() const {
                   missing(needed(), contributors_.size() + awaited_.size()));
 }
 
-void SyncRounds::admitAll(TimePoint now) {
+void SyncRounds::awaitAll(TimePoint now) {
   for (SessionId session : live_) {
     if (!contributors_.contains(session)) awaited_.try_emplace(session, now);
   }
@@ -98,8 +98,8 @@ std::optional<RoundEnd> SyncRounds::settle(TimePoint now) {
     if (!closing_) closing_ = closingFrom(now);
     if (now >= closing_->until) return end(RoundEnd::How::closed, now);
   }
-  const bool hopeless = live_.empty() || (started_ && !inReach() && !rules_.timeout);
-  if (hopeless) return end(RoundEnd::How::quorumLost, now);
+  const bool failed = live_.empty() || (started_ && !reachable() && !rules_.timeout);
+  if (failed) return end(RoundEnd::How::quorumLost, now);
   return {};
 }
 
@@ -123,7 +123,7 @@ RoundEnd SyncRounds::end(RoundEnd::How how, TimePoint now) {
   contributors_.clear();
   firstContribution_.reset();
   awaited_.clear();
-  admitAll(now);
+  awaitAll(now);
   return ended;
 }
 

@@ -84,10 +84,10 @@ class SyncRounds {
  public:
   enum class Contribution {
     taken,
-    late,      ///< its round is closed
-    ahead,     ///< its round has not opened: those parameters do not exist yet
-    repeated,  ///< the trainer has already contributed to this round
-    stranger,  ///< the trainer is not joined
+    late,       ///< its round is closed
+    ahead,      ///< its round has not opened: those parameters do not exist yet
+    repeated,   ///< the trainer has already contributed to this round
+    notJoined,  ///< the trainer is not joined
   };
   struct Answer {
     Contribution contribution;
@@ -122,7 +122,7 @@ class SyncRounds {
   /// A trainer has departed; unknown sessions are ignored. Returns the end of the round if this ended it.
   std::optional<RoundEnd> leave(SessionId session, TimePoint now);
   /// A complete gradient of the trainer has arrived, for any round; an input of MeasuredGrace.
-  void came(SessionId session, TimePoint now) { measured_.came(session, now); }
+  void gradientArrived(SessionId session, TimePoint now) { measured_.gradientArrived(session, now); }
   /// The trainer's complete gradient for round `round` has arrived.
   Answer contribute(SessionId session, uint64_t round, TimePoint now);
   /// Closes the open round with the contributions it has; does nothing if it has none.
@@ -145,7 +145,7 @@ class SyncRounds {
     TimePoint since, until;
   };
 
-  void admitAll(TimePoint now);
+  void awaitAll(TimePoint now);
   /// The grace period of the missing trainers, starting now.
   Closing closingFrom(TimePoint now);
   /// Starts the rounds if at least `trainers` are joined.
@@ -159,7 +159,7 @@ class SyncRounds {
     return std::max<size_t>(rules_.least, contributors_.size() + awaited_.size());
   }
   bool enough() const { return contributors_.size() >= needed(); }
-  bool inReach() const { return contributors_.size() + awaited_.size() >= needed(); }
+  bool reachable() const { return contributors_.size() + awaited_.size() >= needed(); }
 
   const RoundRules rules_;
   uint64_t number_ = 0;

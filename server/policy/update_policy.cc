@@ -63,7 +63,8 @@ kj::Promise<Result<Version>> UpdatePolicy::pullTo(Shard& shard, Lane& lane, Shar
       });
 }
 
-kj::Promise<Result<FormedGroup>> UpdatePolicy::formGroup(SessionId, uint64_t, const AveragingMember&) {
+kj::Promise<Result<FormedGroup>> UpdatePolicy::formAveragingGroup(SessionId, uint64_t,
+                                                                  const AveragingMember&) {
   return Result<FormedGroup>(ErrorCode::invalidArgument, "under policy " + std::string(name()) +
                                                              " trainers do not form averaging groups");
 }

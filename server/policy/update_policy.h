@@ -19,7 +19,7 @@
 #include "server/policy/gathered_gradient.h"
 #include "server/policy/gathered_rows.h"
 #include "server/policy/rounds_report.h"
-#include "server/policy/snapshot_room.h"
+#include "server/policy/snapshot_budget.h"
 #include "server/store/parameter_store.h"
 
 namespace psd {
@@ -31,13 +31,13 @@ struct PolicyScope {
   uint32_t group = 0;
   std::shared_ptr<StagingPool> staging;  ///< for gathered gradients
   /// For copies of shards.
-  std::shared_ptr<SnapshotRoom> snapshots = std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX));
+  std::shared_ptr<SnapshotBudget> snapshots = std::make_shared<SnapshotBudget>(ByteBudget::make(UINT64_MAX));
   bool started = false;  ///< training is in progress: rounds do not wait for trainers to start together
   /// The run resumes from a previous daemon, whose trainers are waited for at most this long. nullopt: the
   /// run starts with this daemon.
-  std::optional<std::chrono::milliseconds> goesOn = {};
-  uint32_t trainersBefore = 0;  ///< with goesOn: number of contributors to the newest version
-  bool recorded = false;        ///< updates go to a log, on local disk or at another daemon
+  std::optional<std::chrono::milliseconds> resumeWithin = {};
+  uint32_t previousTrainers = 0;  ///< with resumeWithin: number of contributors to the newest version
+  bool recorded = false;          ///< updates go to a log, on local disk or at another daemon
   /// Metrics of closed rounds; nullopt: not recorded.
   std::optional<RoundMetrics> roundMetrics = {};
 
@@ -195,8 +195,8 @@ class UpdatePolicy {
   /// Resolves with the next averaging group that includes this trainer. `after`: the generation of its
   /// previous group. A newer call of the session ends the previous one. ErrorCode::invalidArgument if
   /// trainers do not average gradients under the policy.
-  virtual kj::Promise<Result<FormedGroup>> formGroup(SessionId session, uint64_t after,
-                                                     const AveragingMember& where);
+  virtual kj::Promise<Result<FormedGroup>> formAveragingGroup(SessionId session, uint64_t after,
+                                                              const AveragingMember& where);
   /// Whether trainers average the gradients of tensors before one of them pushes. Row gradients are pushed by
   /// each trainer.
   virtual bool averages() const { return false; }

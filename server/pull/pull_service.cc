@@ -27,7 +27,7 @@ PullService::PullService(EventLoop& loop, std::shared_ptr<ServedModel> model,
 Result<const Codec*> PullService::agreedCodec(std::string_view name) const {
   if (name.empty()) return nullptr;
   if (codec_ && name == codec_->name()) return codec_;
-  return notAgreed(printable(name), codec_);
+  return codecNotAgreed(printable(name), codec_);
 }
 
 Status PullService::mayRead() const {
@@ -44,7 +44,7 @@ Status PullService::check(const PullRequest& request) const {
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, request.shard, request.offset, request.count));
   const auto found = pulls_.find(request.shard);
   const Reading* const current = found == pulls_.end() ? nullptr : found->second.get();
-  if (!current || current->pull != request.pull || !current->letGo) return {};
+  if (!current || current->pull != request.pull || !current->snapshotDropped) return {};
   return {ErrorCode::deadlineExceeded, "pull " + std::to_string(request.pull) + " of shard " +
                                            std::to_string(request.shard) +
                                            " has been idle for limits.pull_timeout_ms (" +
@@ -62,7 +62,8 @@ std::shared_ptr<PullService::Reading> PullService::reading(const PullRequest& re
   return current;
 }
 
-std::shared_ptr<const void> PullService::asking(uint32_t shard, const std::shared_ptr<Reading>& reading) {
+std::shared_ptr<const void> PullService::markInProgress(uint32_t shard,
+                                                        const std::shared_ptr<Reading>& reading) {
   reading->asked = loop_.now();
   reading->unanswered++;
   return {nullptr, [this, shard, reading](const void*) {
@@ -72,18 +73,18 @@ std::shared_ptr<const void> PullService::asking(uint32_t shard, const std::share
           }};
 }
 
-std::shared_ptr<const void> PullService::countWait() {
+std::shared_ptr<const void> PullService::holdWaitCounter() {
   if (!counters_) return nullptr;
   counters_->waitForParameters.add();
   return {nullptr, [counters = counters_](const void*) { counters->waitForParameters.subtract(); }};
 }
 
-void PullService::letGoOfIdle(kj::TimePoint since) {
+void PullService::dropIdle(kj::TimePoint since) {
   for (auto shard = holding_.begin(); shard != holding_.end();) {
     Reading& reading = *pulls_[*shard];
     const bool idle = reading.unanswered == 0 && reading.asked <= since;
     if (idle) {
-      reading.letGo = true;
+      reading.snapshotDropped = true;
       reading.snapshot = nullptr;
     }
     shard = reading.snapshot == nullptr ? holding_.erase(shard) : std::next(shard);
@@ -95,7 +96,7 @@ kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, c
   auto reading = this->reading(request);
   auto values =
       reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, request.offset, request.count);
-  return values.attach(countWait(), asking(request.shard, reading))
+  return values.attach(holdWaitCounter(), markInProgress(request.shard, reading))
       .then([this, codec](Result<PullAnswer> answer) -> Result<PulledSlice> {
         if (!answer.ok()) return answer.error();
         PSD_ASSIGN_OR_RETURN(SliceEncoder::Encoded sent, encoded(answer->view, codec));
@@ -117,7 +118,7 @@ kj::Promise<Result<PublishedSlice>> PullService::pullDelta(const PullRequest& re
   auto reading = this->reading(request);
   auto values =
       reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, request.offset, request.count);
-  return values.attach(countWait(), asking(request.shard, reading))
+  return values.attach(holdWaitCounter(), markInProgress(request.shard, reading))
       .then([this, request, held, codec](Result<PullAnswer> answer) -> Result<PublishedSlice> {
         if (!answer.ok()) return answer.error();
         const uint64_t ofShard = model_->store->shard(request.shard).range().count;
@@ -150,7 +151,7 @@ uint64_t PullService::valueBytes(const RowPullRequest& request) const {
 kj::Maybe<kj::Promise<Status>> PullService::waitToPull(const RowPullRequest& request) {
   const auto policy = loop_.policyOf(model_, rowShardOf(request));
   auto waits = policy->waitToPullRows(trainer_);
-  KJ_IF_MAYBE (wait, waits) return wait->attach(countWait(), policy);
+  KJ_IF_MAYBE (wait, waits) return wait->attach(holdWaitCounter(), policy);
   return nullptr;
 }
 
@@ -158,7 +159,7 @@ kj::Promise<Result<RowsAnswer>> PullService::readRows(RowPullRequest request, st
   RowShard& shard = rowShardOf(request);
   const auto policy = loop_.policyOf(model_, shard);
   auto read = policy->pullRows(shard, trainer_, request.rows.view(), out);
-  return read.attach(countWait(), std::move(request), policy);
+  return read.attach(holdWaitCounter(), std::move(request), policy);
 }
 
 kj::Promise<Result<RowsAnswer>> PullService::pullRowsTo(RowPullRequest request, std::span<float> place) {
@@ -171,7 +172,7 @@ kj::Promise<Result<RowsAnswer>> PullService::pullRowsTo(RowPullRequest request, 
 
 kj::Promise<Result<PulledRows>> PullService::pullRows(RowPullRequest request, const Codec* codec) {
   const uint64_t bytes = valueBytes(request);
-  auto room = encoder_.room(bytes);
+  auto room = encoder_.allocate(bytes);
   if (!room.ok()) return Result<PulledRows>(room.error());
   const std::span<float> out(room->get(), bytes / sizeof(float));
   auto blocks = rowBlocks(rowShardOf(request), request.rows.runs);
@@ -192,7 +193,7 @@ kj::Promise<Result<Version>> PullService::pullTo(const PullRequest& request, std
   Shard& shard = model_->store->shard(request.shard);
   auto reading = this->reading(request);
   auto values = reading->policy->pullTo(shard, loop_.laneFor(model_, shard), *reading, request.offset, place);
-  return values.attach(countWait(), asking(request.shard, reading))
+  return values.attach(holdWaitCounter(), markInProgress(request.shard, reading))
       .then([this, bytes = place.size_bytes()](Result<Version> version) {
         if (version.ok()) count(bytes, bytes);
         return version;

@@ -57,7 +57,7 @@ class PullService {
               std::shared_ptr<SessionCounters> counters, const Codec* codec);
 
   /// Whether the peer is a reader instead of a trainer.
-  bool ofReader() const { return !trainer_; }
+  bool isReader() const { return !trainer_; }
   /// The codec named by a request; null if `name` is empty. ErrorCode::invalidArgument for one that was not
   /// negotiated.
   Result<const Codec*> agreedCodec(std::string_view name) const;
@@ -86,7 +86,7 @@ class PullService {
   kj::Promise<Result<RowsAnswer>> pullRowsTo(RowPullRequest request, std::span<float> place);
 
   /// Drops the snapshots of pulls that have been idle since `since`; such pulls must be restarted.
-  void letGoOfIdle(kj::TimePoint since);
+  void dropIdle(kj::TimePoint since);
 
  private:
   /// A pull of a shard. It stays under the policy that was current at its start.
@@ -94,7 +94,7 @@ class PullService {
     std::shared_ptr<UpdatePolicy> policy;
     kj::TimePoint asked = kj::origin<kj::TimePoint>();  ///< last request or answer
     size_t unanswered = 0;                              ///< slices in progress
-    bool letGo = false;                                 ///< its snapshot was dropped
+    bool snapshotDropped = false;                       ///< its snapshot was dropped
   };
 
   /// Whether this model may be read now.
@@ -104,9 +104,9 @@ class PullService {
   kj::Promise<Result<RowsAnswer>> readRows(RowPullRequest request, std::span<float> out);
   std::shared_ptr<Reading> reading(const PullRequest& request);
   /// Marks a slice of the pull as in progress until the returned handle, attached to its answer, is dropped.
-  std::shared_ptr<const void> asking(uint32_t shard, const std::shared_ptr<Reading>& reading);
+  std::shared_ptr<const void> markInProgress(uint32_t shard, const std::shared_ptr<Reading>& reading);
   /// Counts the trainer as waiting until the returned handle is dropped.
-  std::shared_ptr<const void> countWait();
+  std::shared_ptr<const void> holdWaitCounter();
   /// Counts an answered slice.
   void count(uint64_t bytes, uint64_t valueBytes);
   /// The bytes to send: the view's own memory, or the codec's output.

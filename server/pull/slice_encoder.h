@@ -22,7 +22,7 @@ class SliceEncoder {
   SliceEncoder();
 
   /// A buffer of `bytes`, with up to 7 readable bytes past its end, for assembling outgoing values.
-  Result<std::shared_ptr<float>> room(uint64_t bytes);
+  Result<std::shared_ptr<float>> allocate(uint64_t bytes);
 
   /// ErrorCode::nonFinite if a value is outside the codec's range, ErrorCode::overloaded if memory is
   /// exhausted.

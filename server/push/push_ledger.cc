@@ -21,7 +21,7 @@ Error badSlice(const SliceHead& slice, std::string_view why) {
 
 }  // namespace
 
-PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, PartsAlone alone)
+PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesInFlight& underWay, PartialGradients alone)
     : groups_(std::move(groups)),
       underWay_(underWay),
       rowShards_(alone.rowShards),
@@ -34,13 +34,13 @@ PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, 
   }
 }
 
-void PushLedger::recall(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes) {
+void PushLedger::restore(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes) {
   const auto byStep = [](const AppliedPush& a, const AppliedPush& b) { return a.step < b.step; };
   const AppliedPush& newest = *std::max_element(saved.begin(), saved.end(), byStep);
   newest_[shard] = completes ? std::min_element(saved.begin(), saved.end(), byStep)->step : newest.step;
   AnsweredPushes<PushAnswer>& answers = ofShards_[shard];
   const uint64_t before =
-      std::min({newest.step.value - 1, AppliedPush::kBefore, uint64_t{answers.kMost - 1}});
+      std::min({newest.step.value - 1, AppliedPush::kRememberedSteps, uint64_t{answers.kMost - 1}});
   for (uint64_t back = before + 1; back-- > 0;) {
     const Step step{newest.step.value - back};
     // Steps before a range's newest push that the range does not hold were dropped and must not be applied
@@ -68,7 +68,7 @@ std::optional<PushAnswer> PushLedger::answerOf(Step step, uint32_t shard) const 
   return answer;
 }
 
-PushLedger::Standing PushLedger::find(const SliceHead& slice) const {
+PushLedger::Lookup PushLedger::find(const SliceHead& slice) const {
   if (const auto answer = answerOf(slice.step, slice.shard)) return {Known::over, *answer, nullptr};
   const std::shared_ptr<StepPush> step = begun(slice.step);
   const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
@@ -76,24 +76,24 @@ PushLedger::Standing PushLedger::find(const SliceHead& slice) const {
   if (!part->push.arrived.contains(slice.offset, slice.count)) return {};
   if (part->refused()) return {Known::refused, *part->outcome, nullptr};
   // For a step of an ended session the outcome of its slices is unknown until no policy is processing it.
-  const bool atWork = part->unanswered > 0 || (step->closed() && step->unanswered > 0);
-  if (atWork) return {Known::atWork, std::nullopt, step};
+  const bool withPolicy = part->unanswered > 0 || (step->closed() && step->unanswered > 0);
+  if (withPolicy) return {Known::withPolicy, std::nullopt, step};
   if (step->complete) return {Known::undecided, std::nullopt, step};
   return {Known::received, part->received(), nullptr};
 }
 
-std::optional<PushLedger::Standing> PushLedger::decided(const StepPush& step, uint32_t shard) const {
-  if (const auto answer = answerOf(step.number, shard)) return Standing{Known::over, *answer, nullptr};
+std::optional<PushLedger::Lookup> PushLedger::decided(const StepPush& step, uint32_t shard) const {
+  if (const auto answer = answerOf(step.number, shard)) return Lookup{Known::over, *answer, nullptr};
   const PartPush* part = step.parts[shard].get();
   if (!part) {
     const Error lost{ErrorCode::sessionEnded, "the trainer was lost before the push was complete"};
-    return Standing{Known::refused, lost, nullptr};
+    return Lookup{Known::refused, lost, nullptr};
   }
-  if (part->refused()) return Standing{Known::refused, *part->outcome, nullptr};
+  if (part->refused()) return Lookup{Known::refused, *part->outcome, nullptr};
   if (step.outcome) {
-    return Standing{step.outcome->ok() ? Known::over : Known::refused, *step.outcome, nullptr};
+    return Lookup{step.outcome->ok() ? Known::over : Known::refused, *step.outcome, nullptr};
   }
-  if (!step.complete) return Standing{Known::received, part->received(), nullptr};
+  if (!step.complete) return Lookup{Known::received, part->received(), nullptr};
   return std::nullopt;
 }
 
@@ -107,7 +107,7 @@ bool PushLedger::begins(Step step) const {
   return !found || found->closed();
 }
 
-std::shared_ptr<StepPush> PushLedger::stillAtWork(Step newest) const {
+std::shared_ptr<StepPush> PushLedger::unfinishedClosedStep(Step newest) const {
   for (const auto& [number, step] : steps_) {
     if (number > newest) break;
     if (step->closed() && step->unanswered > 0) return step;
@@ -157,10 +157,10 @@ Result<std::shared_ptr<StepPush>> PushLedger::stepOf(const SliceHead& slice, boo
     return found;
   }
   const std::optional<uint32_t> group = groupOf(slice);
-  giveUpBefore(number, group);
+  abandonBefore(number, group);
   auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, groups_.size(), group);
   for (uint32_t shard = 0; shard < groups_.size(); shard++) {  // parts applied by an earlier session
-    if (step->isOf(groups_[shard]) && ofShards_[shard].find(number)) step->wholeParts++;
+    if (step->isOf(groups_[shard]) && ofShards_[shard].find(number)) step->completeParts++;
   }
   return steps_[number] = std::move(step);
 }
@@ -171,13 +171,13 @@ std::optional<uint32_t> PushLedger::groupOf(const SliceHead& slice) const {
   return group;
 }
 
-void PushLedger::giveUpBefore(Step number, std::optional<uint32_t> group) {
+void PushLedger::abandonBefore(Step number, std::optional<uint32_t> group) {
   // Skipping ahead is how a trainer asks to drop an incomplete update.
   for (auto older = steps_.begin(); older != steps_.end() && older->first < number;) {
     const std::shared_ptr<StepPush> step = older->second;
-    const bool goesOn = step->complete || (group && !step->isOf(*group));
-    older = goesOn ? std::next(older) : steps_.erase(older);
-    if (goesOn) continue;
+    const bool keep = step->complete || (group && !step->isOf(*group));
+    older = keep ? std::next(older) : steps_.erase(older);
+    if (keep) continue;
     // Later slices of the dropped step must be rejected: a policy already holds some, and would combine
     // another part of the shard with them.
     for (uint32_t shard = 0; shard < groups_.size(); shard++) {
@@ -187,7 +187,7 @@ void PushLedger::giveUpBefore(Step number, std::optional<uint32_t> group) {
   }
 }
 
-size_t PushLedger::decidedBeside(const SliceHead& slice) const {
+size_t PushLedger::decidedSiblings(const SliceHead& slice) const {
   size_t decided = 0;
   for (uint32_t i = 0; i < groups_.size(); i++) {
     if (groups_[i] != groups_[slice.shard]) continue;
@@ -196,7 +196,7 @@ size_t PushLedger::decidedBeside(const SliceHead& slice) const {
   return decided;
 }
 
-Status PushLedger::fits(const SliceHead& slice) const {
+Status PushLedger::checkConsistent(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
   if (slice.step == Step{}) return badSlice(slice, "steps count from 1");
   if (newest > slice.step) return badSlice(slice, fmt::format("step {} has already started", newest.value));
@@ -207,8 +207,8 @@ Status PushLedger::fits(const SliceHead& slice) const {
   if (slice.parts != groups_.size() && !group && !oneKind) {
     const std::string fragment =
         sizes_.empty() ? "" : fmt::format(", or {} for its fragment", sizes_[groups_[slice.shard]]);
-    return badSlice(slice, fmt::format("the gradient has {} parts; expected one per shard, {}{}",
-                                       slice.parts, groups_.size(), fragment));
+    return badSlice(slice, fmt::format("the gradient has {} parts; expected one per shard, {}{}", slice.parts,
+                                       groups_.size(), fragment));
   }
   const auto step = begun(slice.step);
   if (step && step->group != group) {
@@ -233,13 +233,12 @@ Status PushLedger::fits(const SliceHead& slice) const {
     return badSlice(slice, "some of its elements have already arrived in another slice");
   }
   if (part->push.arrived.pieces() < kPiecesMax) return {};
-  return badSlice(slice,
-                  fmt::format("its slices form {} separate pieces; send them in order", kPiecesMax));
+  return badSlice(slice, fmt::format("its slices form {} separate pieces; send them in order", kPiecesMax));
 }
 
 Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayBegin) {
   // All checks come first: a rejected slice must leave no trace.
-  PSD_RETURN_IF_ERROR(fits(slice));
+  PSD_RETURN_IF_ERROR(checkConsistent(slice));
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice, mayBegin));
   std::shared_ptr<PartPush>& part = step->parts[slice.shard];
   if (!part) {
@@ -251,12 +250,12 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
     part->push.localSteps = slice.localSteps;
   }
   newest_[slice.shard] = slice.step;
-  part->push.known = decidedBeside(slice);
+  part->push.known = decidedSiblings(slice);
   part->push.arrived.add(slice.offset, slice.count);
   part->unanswered++;
   step->unanswered++;
-  if (part->whole()) step->wholeParts++;
-  const bool completes = part->whole() && step->wholeParts == step->expected;
+  if (part->whole()) step->completeParts++;
+  const bool completes = part->whole() && step->completeParts == step->expected;
   if (completes) step->completed();
   return Admitted{step, part, completes ? step->completions : 0};
 }
@@ -275,12 +274,12 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
   } else if (part.push.taken == part.push.total) {
     part.outcome = answer.error();
   } else {
-    if (part.whole()) step.wholeParts--;
+    if (part.whole()) step.completeParts--;
     part.push.arrived.remove(slice.offset, slice.count);
-    step.lacksSlices();
+    step.markIncomplete();
     if (sessionEnded_) abandon(step);
   }
-  if (part.abandoned) letGo(step);
+  if (part.abandoned) discardParts(step);
   step.changed();
 }
 
@@ -339,10 +338,10 @@ void PushLedger::abandon(StepPush& step) {
   for (const auto& part : step.parts) {
     if (part) part->abandoned = true;
   }
-  letGo(step);
+  discardParts(step);
 }
 
-void PushLedger::letGo(StepPush& step) {
+void PushLedger::discardParts(StepPush& step) {
   if (step.complete) return;
   for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
     const auto& part = step.parts[shard];
@@ -350,7 +349,7 @@ void PushLedger::letGo(StepPush& step) {
     // Keep what was applied, or is with the policy and will be: repeated slices must find it. Nothing else
     // reaches the model.
     if (ofShards_[shard].find(step.number) || handedOver(step, shard)) continue;
-    if (part->whole()) step.wholeParts--;
+    if (part->whole()) step.completeParts--;
     step.parts[shard] = nullptr;
   }
 }

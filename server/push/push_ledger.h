@@ -25,17 +25,17 @@ class PushLedger {
  public:
   /// What is known of a slice that may have been received earlier.
   enum class Known {
-    nothing,    ///< the slice is new
-    over,       ///< the outcome of the shard's part is known: `answer`
-    received,   ///< the policy has the slice; the step still lacks others: `answer`
-    refused,    ///< the policy rejected the part: `answer`
-    undecided,  ///< the step is complete but its outcome is pending
-    atWork,     ///< the policy has not answered yet
+    nothing,     ///< the slice is new
+    over,        ///< the outcome of the shard's part is known: `answer`
+    received,    ///< the policy has the slice; the step still lacks others: `answer`
+    refused,     ///< the policy rejected the part: `answer`
+    undecided,   ///< the step is complete but its outcome is pending
+    withPolicy,  ///< the policy has not answered yet
   };
-  struct Standing {
+  struct Lookup {
     Known known = Known::nothing;
     std::optional<Result<PushAnswer>> answer;
-    std::shared_ptr<StepPush> step;  ///< set for undecided and atWork
+    std::shared_ptr<StepPush> step;  ///< set for undecided and withPolicy
   };
   /// The result of admit().
   struct Admitted {
@@ -46,18 +46,18 @@ class PushLedger {
   };
 
   /// Subsets of the shards that one gradient may cover.
-  struct PartsAlone {
+  struct PartialGradients {
     bool fragments = false;  ///< the shards of one parameter group
     size_t rowShards = 0;    ///< the last `rowShards` shards alone, or all others alone; 0: neither
   };
 
   /// `groups`: the parameter group of each shard; a policy may process the shards of a group together. A
   /// gradient has one part per shard, or covers one of the subsets in `alone`.
-  PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, PartsAlone alone);
+  PushLedger(std::vector<uint32_t> groups, UpdatesInFlight& underWay, PartialGradients alone);
 
   /// Restores outcomes from `saved`, one entry per range of the shard. `completes`: steps that some ranges
   /// still lack may be pushed again (UpdatePolicy::completesPushes()).
-  void recall(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes);
+  void restore(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes);
 
   /// Slices from now on belong to a live session.
   void beginSession() { sessionEnded_ = false; }
@@ -67,10 +67,10 @@ class PushLedger {
   /// Rejects all slices of the step from now on.
   void drop(Step step) { dropped_.add(step, {PushOutcome::late}); }
 
-  Standing find(const SliceHead& slice) const;
+  Lookup find(const SliceHead& slice) const;
   /// The answer to a slice of an undecided step; nothing while the outcome is pending. `answer` is set as for
-  /// a Standing of over, received or refused.
-  std::optional<Standing> decided(const StepPush& step, uint32_t shard) const;
+  /// a Lookup of over, received or refused.
+  std::optional<Lookup> decided(const StepPush& step, uint32_t shard) const;
   /// The gradient of a step; null if it has not started or is over.
   std::shared_ptr<StepPush> begun(Step step) const;
   /// Whether a slice of `step` starts a gradient, or reopens one that was closed by the end of its session.
@@ -78,9 +78,9 @@ class PushLedger {
   /// A step up to `newest` that was closed when the trainer was lost but is still with a policy; null: none.
   /// Until the policy is done it is unknown which slices must be sent again, and newer steps must not
   /// overtake it.
-  std::shared_ptr<StepPush> stillAtWork(Step newest) const;
-  /// Registers a slice that waits for stillAtWork(), or behind one that does, until the returned handle is
-  /// dropped. The handle must not outlive the ledger.
+  std::shared_ptr<StepPush> unfinishedClosedStep(Step newest) const;
+  /// Registers a slice that waits for unfinishedClosedStep(), or behind one that does, until the returned
+  /// handle is dropped. The handle must not outlive the ledger.
   std::shared_ptr<const void> waits(Step step);
   /// Whether a slice of `step` would overtake a waiting slice of an earlier step.
   bool overtakes(Step step) const { return !waiting_.empty() && *waiting_.begin() < step; }
@@ -107,28 +107,28 @@ class PushLedger {
  private:
   Result<std::shared_ptr<StepPush>> stepOf(const SliceHead& slice, bool mayBegin);
   /// ErrorCode::badSlice if a new slice is inconsistent with earlier ones.
-  Status fits(const SliceHead& slice) const;
+  Status checkConsistent(const SliceHead& slice) const;
   /// The only parameter group that the slice's gradient covers; nothing: it covers all.
   std::optional<uint32_t> groupOf(const SliceHead& slice) const;
   /// Abandons incomplete steps before `number` that share shards with it; no more of their slices are
   /// accepted. `group`: the only group that step `number` covers.
-  void giveUpBefore(Step number, std::optional<uint32_t> group);
+  void abandonBefore(Step number, std::optional<uint32_t> group);
   std::optional<PushAnswer> answerOf(Step step, uint32_t shard) const;
   void abandon(StepPush& step);
   /// Discards the parts of an ended session that will never reach the model, once the policies are done with
   /// them.
-  void letGo(StepPush& step);
+  void discardParts(StepPush& step);
   /// Whether the policy has every part of the shard's parameter group; the gradient is then applied even if
   /// the trainer leaves.
   bool handedOver(const StepPush& step, uint32_t shard) const;
   /// Number of other shards in the slice's group whose parts of this step are decided.
-  size_t decidedBeside(const SliceHead& slice) const;
+  size_t decidedSiblings(const SliceHead& slice) const;
   /// Records the outcomes of all parts and returns the shards that dropped theirs.
   std::vector<uint32_t> enterOutcomes(StepPush& step, const std::vector<uint32_t>& waited);
 
   const std::vector<uint32_t> groups_;  // by shard
-  std::vector<uint32_t> sizes_;  // shards per group; empty: every gradient has a part for each shard
-  UpdatesUnderWay& underWay_;
+  std::vector<uint32_t> sizes_;         // shards per group; empty: every gradient has a part for each shard
+  UpdatesInFlight& underWay_;
   const size_t rowShards_;  // 0: every gradient covers all shards
   bool sessionEnded_ = false;
   std::map<Step, std::shared_ptr<StepPush>> steps_;   // steps that lack slices or answers

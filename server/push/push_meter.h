@@ -22,7 +22,7 @@ class PushMeter {
   void over(const StepPush& step);
   /// A slice waits for its policy, or in the queue before it.
   void waits() { session_.waitForPush.add(); }
-  void waitsNoMore() { session_.waitForPush.subtract(); }
+  void waitEnded() { session_.waitForPush.subtract(); }
 
  private:
   DaemonMetrics& daemon_;

@@ -29,7 +29,7 @@ kj::Promise<void> whenChanged(StepPush& step) {
 
 /// Collects the pending answers from the parts of a step and adds their shards to `waited`. Resolves once
 /// each of these parts has its outcome.
-kj::Promise<void> outcomesOf(StepPush& step, std::vector<uint32_t>& waited) {
+kj::Promise<void> collectOutcomes(StepPush& step, std::vector<uint32_t>& waited) {
   // A policy drops its pending answer when the trainer is lost.
   const auto givenUp = [](kj::Exception&&) {
     return Result<PushAnswer>(ErrorCode::sessionEnded, "the trainer was lost before its push was applied");
@@ -81,24 +81,24 @@ PushServer::PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
     if (saved[shard].empty()) continue;
     const auto policy = model_->policyOf(model_->store->block(shard));
-    ledger_.recall(shard, saved[shard], policy->completesPushes());
+    ledger_.restore(shard, saved[shard], policy->completesPushes());
   }
 }
 
 template <class Work>
-auto PushServer::atHome(Work work) -> decltype(work()) {
+auto PushServer::runAtHome(Work work) -> decltype(work()) {
   if (home_->isHere()) return work();
   return home_->request(std::move(work));
 }
 
 template <class Work>
-void PushServer::postHome(Work work) {
+void PushServer::postToHome(Work work) {
   if (home_->running()) home_->executor().executeAsync(std::move(work)).detach([](kj::Exception&&) {});
 }
 
 kj::Promise<PushReply> PushServer::push(PushSlice slice, const Limits& limits) {
   if (auto status = check(slice, limits); !status.ok()) return refused(status.error());
-  return atHome([self = shared_from_this(), slice = std::move(slice)]() mutable {
+  return runAtHome([self = shared_from_this(), slice = std::move(slice)]() mutable {
     return self->arrive(std::move(slice));
   });
 }
@@ -121,23 +121,23 @@ PushReply PushServer::refused(const Error& error) const {
   return {error};
 }
 
-kj::Promise<void> PushServer::whenLanded() {
-  return atHome([self = shared_from_this()] { return self->whenLandedHere(); });
+kj::Promise<void> PushServer::whenPushesDrained() {
+  return runAtHome([self = shared_from_this()] { return self->whenIdleHere(); });
 }
 
 void PushServer::beginSession(TrainerRef trainer) {
-  postHome([self = shared_from_this(), trainer] {
+  postToHome([self = shared_from_this(), trainer] {
     self->trainer_ = trainer;
     self->ledger_.beginSession();
   });
 }
 
 void PushServer::endSession() {
-  postHome([self = shared_from_this()] { self->ledger_.endSession(); });
+  postToHome([self = shared_from_this()] { self->ledger_.endSession(); });
 }
 
 void PushServer::drop(Step step) {
-  postHome([self = shared_from_this(), step] { self->ledger_.drop(step); });
+  postToHome([self = shared_from_this(), step] { self->ledger_.drop(step); });
 }
 
 // --- Path of a slice ---------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
   if (slice.ring) {
     Shard& shard = model_->store->shard(slice.head.shard);
     const bool toDevice = takesDeviceGradient(slice);
-    return onceCopied(rings_.take(model_, home_->laneFor(model_, shard), toDevice, std::move(slice)));
+    return continueCopied(rings_.take(model_, home_->laneFor(model_, shard), toDevice, std::move(slice)));
   }
   if (ledger_.begins(slice.head.step)) {
     KJ_IF_MAYBE (opened, home_->gate().closed()) {
@@ -159,24 +159,24 @@ kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
 kj::Promise<PushReply> PushServer::waitAtGate(PushSlice slice, kj::Promise<void> opened) {
   underWay();
   return opened.then([this, slice = std::move(slice)]() mutable { return arrive(std::move(slice)); })
-      .attach(kj::defer([self = shared_from_this()] { self->landed(); }));
+      .attach(kj::defer([self = shared_from_this()] { self->endInFlight(); }));
 }
 
-kj::Promise<PushReply> PushServer::onceCopied(kj::Promise<Result<PushSlice>> copied) {
+kj::Promise<PushReply> PushServer::continueCopied(kj::Promise<Result<PushSlice>> copied) {
   underWay();
   return copied
       .then([this](Result<PushSlice> slice) -> kj::Promise<PushReply> {
         if (!slice.ok()) return refused(slice.error());
         return arrive(*std::move(slice));
       })
-      .attach(kj::defer([self = shared_from_this()] { self->landed(); }));
+      .attach(kj::defer([self = shared_from_this()] { self->endInFlight(); }));
 }
 
 kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   if (home_->environment().closed) {
     return refused({ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
-  KJ_IF_MAYBE (again, answerAgain(slice)) {
+  KJ_IF_MAYBE (again, answerRepeated(slice)) {
     return again->attach(shared_from_this());
   }
   // The slice may have waited in flight or at the gate. If its session has ended, nothing would close what it
@@ -187,28 +187,28 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     Shard& shard = model_->store->shard(slice.head.shard);
     auto waits = ledger_.waits(slice.head.step);  // prevents later steps from overtaking it
-    return onceCopied(RingIntake::copy(model_, home_->laneFor(model_, shard), false, std::move(slice)))
+    return continueCopied(RingIntake::copy(model_, home_->laneFor(model_, shard), false, std::move(slice)))
         .attach(kj::mv(waits));
   }
-  const auto step = ledger_.stillAtWork(slice.head.step);
+  const auto step = ledger_.unfinishedClosedStep(slice.head.step);
   if (step || ledger_.overtakes(slice.head.step)) {
     // Slices that this one would overtake, and that are not blocked, are queued before it.
     auto changed = step ? whenChanged(*step) : kj::evalLater([] {});
     auto waits = ledger_.waits(slice.head.step);
-    return lookUpAgain(kj::mv(changed), std::move(slice), std::move(waits)).attach(shared_from_this());
+    return lookUpAfter(kj::mv(changed), std::move(slice), std::move(waits)).attach(shared_from_this());
   }
   return take(std::move(slice));
 }
 
-kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
+kj::Maybe<kj::Promise<PushReply>> PushServer::answerRepeated(PushSlice& slice) {
   using Known = PushLedger::Known;
-  PushLedger::Standing found = ledger_.find(slice.head);
+  PushLedger::Lookup found = ledger_.find(slice.head);
   switch (found.known) {
     case Known::nothing: return nullptr;
     case Known::over:
       // A sample assigner restored from a checkpoint may not know the outcome.
       if (const auto applied = ledger_.appliedBefore(slice.head.step))
-        tellOfSamples(slice.head.step, *applied);
+        reportOutcome(slice.head.step, *applied);
       return repeated(slice.head.shard, *found.answer);
     case Known::received: return repeated(slice.head.shard, *found.answer);
     case Known::refused: return kj::Promise<PushReply>(PushReply{*found.answer});
@@ -216,15 +216,15 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
       slice.turn = nullptr;
       slice.held = nullptr;  // the policy has the slice, and the wait may be long
       return onceDecided(std::move(found.step), slice.head.shard);
-    case Known::atWork: break;
+    case Known::withPolicy: break;
   }
   // Once the policy is done with the slices from before the trainer was lost, they are discarded and this one
   // is taken.
   auto waits = found.step->closed() ? ledger_.waits(slice.head.step) : nullptr;
-  return lookUpAgain(whenChanged(*found.step), std::move(slice), std::move(waits));
+  return lookUpAfter(whenChanged(*found.step), std::move(slice), std::move(waits));
 }
 
-kj::Promise<PushReply> PushServer::lookUpAgain(kj::Promise<void> changed, PushSlice slice,
+kj::Promise<PushReply> PushServer::lookUpAfter(kj::Promise<void> changed, PushSlice slice,
                                                std::shared_ptr<const void> waits) {
   slice.turn = nullptr;
   return changed.then([this, slice = std::move(slice), waits = std::move(waits)]() mutable {
@@ -260,9 +260,9 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
     part->live = !ofBridge() && part->policy->appliesSlices();
   }
   underWay();
-  home_->underWay().slicesAtWork++;
+  home_->underWay().slicesProcessing++;
   return handOver(*part, slice)
-      .attach(kj::defer([home = home_] { home->underWay().slicesAtWork--; }))
+      .attach(kj::defer([home = home_] { home->underWay().slicesProcessing--; }))
       .then([this, step = step, part = part, completion = completion,
              slice = std::move(slice)](Result<PushAnswer> answer) mutable {
         ledger_.answered(*step, slice.head, answer);
@@ -274,7 +274,7 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
         close(step, step->completedBy(completion), reply);
         return whenDurable(shardIndex, std::move(reply));
       })
-      .attach(kj::mv(step), kj::defer([self = shared_from_this()] { self->landed(); }));
+      .attach(kj::mv(step), kj::defer([self = shared_from_this()] { self->endInFlight(); }));
 }
 
 kj::Promise<Result<PushAnswer>> PushServer::handOver(PartPush& part, const PushSlice& slice) {
@@ -302,7 +302,7 @@ kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32
     });
   }
   std::vector<uint32_t> waited;
-  auto outcomes = outcomesOf(*step, waited);
+  auto outcomes = collectOutcomes(*step, waited);
   return outcomes.then([this, step = std::move(step), shard, last = std::move(last),
                         waited = std::move(waited)] { return ledger_.conclude(*step, shard, last, waited); });
 }
@@ -311,7 +311,7 @@ void PushServer::close(const std::shared_ptr<StepPush>& step, bool settles, cons
   if (settles) step->outcome = reply.answer;
   if (ledger_.closeIfOver(step)) {
     meter_.over(*step);
-    tellOfSamples(step->number, ledger_.applied(*step));
+    reportOutcome(step->number, ledger_.applied(*step));
     step->changed();
   }
   meter_.answered(reply.answer);
@@ -334,7 +334,7 @@ bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
   return policy->takesDeviceGradients();
 }
 
-void PushServer::tellOfSamples(Step step, bool applied) {
+void PushServer::reportOutcome(Step step, bool applied) {
   if (outcomes_.wanted() && !ofBridge()) home_->detach(outcomes_.tell(process_, step, applied));
 }
 
@@ -343,17 +343,17 @@ void PushServer::underWay() {
   meter_.waits();
 }
 
-void PushServer::landed() {
-  meter_.waitsNoMore();
+void PushServer::endInFlight() {
+  meter_.waitEnded();
   if (--inFlight_ != 0) return;
-  for (auto& waiting : waitForLanding_) waiting->fulfill();
-  waitForLanding_.clear();
+  for (auto& waiting : idleWaiters_) waiting->fulfill();
+  idleWaiters_.clear();
 }
 
-kj::Promise<void> PushServer::whenLandedHere() {
+kj::Promise<void> PushServer::whenIdleHere() {
   if (inFlight_ == 0) return kj::READY_NOW;
   auto pair = kj::newPromiseAndFulfiller<void>();
-  waitForLanding_.push_back(kj::mv(pair.fulfiller));
+  idleWaiters_.push_back(kj::mv(pair.fulfiller));
   return kj::mv(pair.promise);
 }
 

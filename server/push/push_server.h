@@ -43,7 +43,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   bool isHome() const { return home_->isHere(); }
 
   /// Resolves when no slice is with a policy. Call from any loop.
-  kj::Promise<void> whenLanded();
+  kj::Promise<void> whenPushesDrained();
 
   /// Pushes from now on belong to this session. Call from any thread with an event loop, like endSession().
   void beginSession(TrainerRef trainer);
@@ -57,9 +57,9 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
              std::shared_ptr<SessionCounters> counters, const Saved& saved, StepOutcomes& outcomes);
   template <class Work>
-  auto atHome(Work work) -> decltype(work());
+  auto runAtHome(Work work) -> decltype(work());
   template <class Work>
-  void postHome(Work work);
+  void postToHome(Work work);
 
   Status check(const PushSlice& slice, const Limits& limits) const;
   PushReply refused(const Error& error) const;
@@ -70,13 +70,13 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   kj::Promise<PushReply> arrive(PushSlice slice);
   kj::Promise<PushReply> waitAtGate(PushSlice slice, kj::Promise<void> opened);
   /// Continues with a slice whose gradient was copied.
-  kj::Promise<PushReply> onceCopied(kj::Promise<Result<PushSlice>> copied);
+  kj::Promise<PushReply> continueCopied(kj::Promise<Result<PushSlice>> copied);
   /// Answers a repeated slice, or takes a new one.
   kj::Promise<PushReply> lookUp(PushSlice slice);
   /// The answer to a repeated slice, which it may move from; nothing if the slice is new.
-  kj::Maybe<kj::Promise<PushReply>> answerAgain(PushSlice& slice);
+  kj::Maybe<kj::Promise<PushReply>> answerRepeated(PushSlice& slice);
   /// lookUp() once `changed` resolves. `waits`: see PushLedger::waits().
-  kj::Promise<PushReply> lookUpAgain(kj::Promise<void> changed, PushSlice slice,
+  kj::Promise<PushReply> lookUpAfter(kj::Promise<void> changed, PushSlice slice,
                                      std::shared_ptr<const void> waits);
   /// The reply to a repeated slice, once the outcome of the shard's part is known.
   kj::Promise<PushReply> onceDecided(std::shared_ptr<StepPush> step, uint32_t shard);
@@ -99,11 +99,11 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   bool ofBridge() const { return trainer_.rank == kBridgeRank; }
   bool takesDeviceGradient(const PushSlice& slice) const;
   /// Reports the outcome of a step's samples to the control loop.
-  void tellOfSamples(Step step, bool applied);
-  /// Counts a slice as in flight until landed().
+  void reportOutcome(Step step, bool applied);
+  /// Counts a slice as in flight until endInFlight().
   void underWay();
-  void landed();
-  kj::Promise<void> whenLandedHere();
+  void endInFlight();
+  kj::Promise<void> whenIdleHere();
 
   const ProcessId process_;
   const std::shared_ptr<EventLoop> home_;
@@ -115,7 +115,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   RingIntake rings_;
   TrainerRef trainer_;
   uint64_t inFlight_ = 0;  // slices with a policy, or on their way to it
-  std::vector<kj::Own<kj::PromiseFulfiller<void>>> waitForLanding_;
+  std::vector<kj::Own<kj::PromiseFulfiller<void>>> idleWaiters_;
 };
 
 }  // namespace psd

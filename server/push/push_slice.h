@@ -8,7 +8,7 @@
 
 #include "common/status/status.h"
 #include "common/types/row_ids.h"
-#include "server/membership/session_epoch.h"
+#include "server/membership/session_fence.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/types/stopwatch.h"
-#include "server/loop/updates_under_way.h"
+#include "server/loop/updates_in_flight.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
@@ -56,13 +56,13 @@ struct PartPush {
   }
 };
 
-/// One incoming gradient over all its shards, counted in the loop's UpdatesUnderWay while it is incomplete or
+/// One incoming gradient over all its shards, counted in the loop's UpdatesInFlight while it is incomplete or
 /// pending. Owned by its PushLedger's thread; promises may extend its lifetime.
 class StepPush {
  public:
   /// `expected`: number of parts in the gradient, of a model of `shards` shards. `group`: the only parameter
   /// group that it covers; nothing: all.
-  StepPush(UpdatesUnderWay& underWay, Step number, uint32_t expected, size_t shards,
+  StepPush(UpdatesInFlight& underWay, Step number, uint32_t expected, size_t shards,
            std::optional<uint32_t> group = {})
       : number(number), expected(expected), group(group), parts(shards), underWay_(underWay) {
     underWay_.open++;
@@ -79,7 +79,7 @@ class StepPush {
     if (open_) underWay_.arriving--;
   }
   /// The policy rejected a slice, which may be sent again.
-  void lacksSlices() {
+  void markIncomplete() {
     if (complete && open_) underWay_.arriving++;
     complete = false;
   }
@@ -119,14 +119,14 @@ class StepPush {
   const std::optional<uint32_t> group;  ///< the only parameter group that it covers; nothing: all
   const Stopwatch sinceFirstSlice;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: no slice has arrived
-  size_t wholeParts = 0;                         ///< complete parts, including those of an earlier session
+  size_t completeParts = 0;                      ///< complete parts, including those of an earlier session
   bool complete = false;                         ///< all expected parts are complete
   uint64_t completions = 0;                      ///< times it became complete; rejected slices are sent again
   uint64_t unanswered = 0;                       ///< slices with the policies
   std::optional<Result<PushAnswer>> outcome;     ///< of the whole step, once known
 
  private:
-  UpdatesUnderWay& underWay_;
+  UpdatesInFlight& underWay_;
   bool open_ = true;  // counted in underWay_
   std::vector<std::function<void()>> watchers_;
 };

@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <optional>
 
-#include "server/replica/group_rules.h"
-#include "server/replica/plan_view.h"
+#include "server/replica/cluster_view.h"
+#include "server/replica/replication_rules.h"
 
 namespace psd {
 
 /// The origin of a folder's saved state, as its primary.json says. A value type.
 struct FolderRecord {
-  DaemonId daemon;     ///< the process that saved it; 0: the record is unreadable
-  uint64_t epoch = 0;  ///< its term as primary, or the term that it followed as standby; 0: unknown
+  DaemonId daemon;        ///< the process that saved it; 0: the record is unreadable
+  uint64_t term = 0;      ///< its term as primary, or the term that it followed as standby; 0: unknown
   bool standby = false;   ///< saved as a standby (and later, if it took over, as primary)
   bool complete = false;  ///< contains every answered push
   bool operator==(const FolderRecord&) const = default;
@@ -35,12 +35,12 @@ struct SavedFolder {
 ///  - A folder without state starts the run only if the last primary saved nothing. Otherwise the daemon that
 ///    has the state would follow this run and replace its own.
 ///  - If the document is a guess from a folder, another folder may have more: an operator decides.
-std::optional<std::chrono::nanoseconds> beginsAfter(const EndedRun& run, const SavedFolder& folder,
-                                                    const GroupRules& rules);
+std::optional<std::chrono::nanoseconds> startDelay(const EndedRun& run, const SavedFolder& folder,
+                                                   const ReplicationRules& rules);
 
 /// Whether the run of the document, in which a daemon serves, continues the folder's state, or the folder has
 /// none. Otherwise the run started without that state, and following would replace it.
-bool leadsOn(const PlanView& plan, const SavedFolder& folder);
+bool continuesFolder(const ClusterView& plan, const SavedFolder& folder);
 
 /// What a daemon writes if there is no document, so that no daemon starts without the state of its folder.
 EndedRun asEndedRun(const FolderRecord& record, DaemonId me);
@@ -49,7 +49,7 @@ EndedRun asEndedRun(const FolderRecord& record, DaemonId me);
 bool isNewer(const EndedRun& one, const EndedRun& other);
 
 /// Whether the folder is that of the recorded primary, or of its standby.
-bool isOfPrimary(const FolderRecord& record, DaemonId primary, uint64_t epoch);
-bool isOfStandby(const FolderRecord& record, const std::optional<DaemonId>& standby);
+bool savedByPrimary(const FolderRecord& record, DaemonId primary, uint64_t term);
+bool savedByStandby(const FolderRecord& record, const std::optional<DaemonId>& standby);
 
 }  // namespace psd

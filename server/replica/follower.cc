@@ -285,9 +285,9 @@ Status Follower::apply(Bytes bytes) {
     departed_ = std::move(record->departed);
     return disk_ ? disk_->departed(*departed_) : Status();
   }
-  const std::optional<LoggedDeal> deal = record->deal;
+  const std::optional<LoggedAssignment> assignment = record->assignment;
   PSD_RETURN_IF_ERROR(replayer_->apply(std::move(*record)));
-  if (deal && disk_) disk_->dealt(*deal);
+  if (assignment && disk_) disk_->assigned(*assignment);
   return {};
 }
 
@@ -311,7 +311,7 @@ kj::Promise<void> Follower::end() {
   return kj::mv(waiter.promise);
 }
 
-Result<Followed> Follower::finish() {
+Result<FollowedState> Follower::finish() {
   {
     const std::lock_guard hold(mutex_);
     ending_ = true;
@@ -320,8 +320,8 @@ Result<Followed> Follower::finish() {
   if (thread_.joinable()) thread_.join();
   PSD_RETURN_IF_ERROR(status_);
   if (!restored_) return Error{ErrorCode::notReady, "the primary's model has not been received yet"};
-  if (disk_) disk_->keepOn();
-  return Followed{std::move(*samples_).finish(), std::move(departed_), replayer_->applied(), held_};
+  if (disk_) disk_->keepSaving();
+  return FollowedState{std::move(*samples_).finish(), std::move(departed_), replayer_->applied(), held_};
 }
 
 }  // namespace psd

@@ -31,7 +31,7 @@ struct FollowerProgress {
 };
 
 /// State that a follower has received besides the parameters. A value type.
-struct Followed {
+struct FollowedState {
   SamplePlan samples;                ///< not begun if no samples were assigned
   std::optional<Departed> departed;  ///< as received from the primary; nothing: not received
   uint64_t updates = 0;              ///< number applied
@@ -77,7 +77,7 @@ class Follower final {
   /// The run is over: accepts nothing more. Resolves once nothing is being applied or written to disk.
   kj::Promise<void> end();
   /// Applies what is held and accepts nothing more. Blocks. An Error: the copy is unusable.
-  Result<Followed> finish();
+  Result<FollowedState> finish();
 
  private:
   using StatusFulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Status>>;

@@ -22,7 +22,7 @@ class FollowerLink {
   /// A heartbeat.
   virtual kj::Promise<Result<uint64_t>> beat() = 0;
   /// The cluster document names the follower now, as standby or as primary: makes it read the document.
-  virtual kj::Promise<Status> planChanged() = 0;
+  virtual kj::Promise<Status> documentChanged() = 0;
   /// The run is over: makes the follower exit.
   virtual kj::Promise<Status> runEnded(const std::string& reason) = 0;
 };

@@ -5,7 +5,8 @@
 
 namespace psd {
 
-PrimaryState::PrimaryState(DaemonId me, GroupRules rules, PlanTalk talk, uint64_t number, TimePoint now)
+PrimaryState::PrimaryState(DaemonId me, ReplicationRules rules, DocumentRequests talk, uint64_t number,
+                           TimePoint now)
     : me_(me),
       rules_(rules),
       talk_(std::move(talk)),
@@ -20,18 +21,18 @@ std::optional<DaemonId> PrimaryState::standby() const {
   return standby_ && standby_->connected ? std::optional(standby_->id) : std::nullopt;
 }
 
-void PrimaryState::recordAppended(uint64_t number, TimePoint now, GroupActions& out) {
+void PrimaryState::recordAppended(uint64_t number, TimePoint now, ReplicaActions& out) {
   appended_ = std::max(appended_, number);
   settle(now, out);
 }
 
-void PrimaryState::standbySubscribed(DaemonId id, TimePoint now, GroupActions& out) {
+void PrimaryState::standbySubscribed(DaemonId id, TimePoint now, ReplicaActions& out) {
   if (!is(id)) {
     // The standby that pushes wait for may be in the document: it is not replaced before it is removed. Nor
     // is one that is catching up, or two daemons would displace each other forever.
     const bool taken = waiting_ || (standby_ && standby_->connected && !gone(now, rules_.silence));
     if (taken || id == me_) {
-      out.push_back(group_action::DropStandby{id});
+      out.push_back(replica_action::DropStandby{id});
       return;
     }
     if (standby_ && standby_->connected) drop(out);
@@ -42,12 +43,12 @@ void PrimaryState::standbySubscribed(DaemonId id, TimePoint now, GroupActions& o
   standby_->refuses = standby_->leaves = standby_->told = false;
   if (plan().standby == id) {
     standby_->told = true;
-    out.push_back(group_action::TellInSync{id, plan()});
+    out.push_back(replica_action::NotifyInSync{id, plan()});
   }
   settle(now, out);
 }
 
-void PrimaryState::standbyHolds(DaemonId id, uint64_t number, TimePoint now, GroupActions& out) {
+void PrimaryState::standbyHolds(DaemonId id, uint64_t number, TimePoint now, ReplicaActions& out) {
   if (!is(id) || !standby_->connected) return;
   if (number > appended_) return drop(out);  // no follower can hold a record that does not exist
   standby_->heard = now;
@@ -60,36 +61,36 @@ void PrimaryState::standbyHeard(DaemonId id, TimePoint now) {
   if (is(id) && standby_->connected) standby_->heard = now;
 }
 
-void PrimaryState::standbyConnectionGone(DaemonId id, TimePoint now, GroupActions& out) {
+void PrimaryState::standbyConnectionGone(DaemonId id, TimePoint now, ReplicaActions& out) {
   if (!is(id)) return;
   standby_->connected = false;
   settle(now, out);
 }
 
-void PrimaryState::standbyLeaves(DaemonId id, TimePoint now, GroupActions& out) {
+void PrimaryState::standbyLeaves(DaemonId id, TimePoint now, ReplicaActions& out) {
   if (!is(id)) return;
   standby_->leaves = true;
   settle(now, out);
 }
 
-void PrimaryState::peerRefuses(DaemonId id, TimePoint now, GroupActions& out) {
+void PrimaryState::peerDead(DaemonId id, TimePoint now, ReplicaActions& out) {
   if (!is(id)) return;
   standby_->connected = false;
   standby_->refuses = true;
   settle(now, out);
 }
 
-void PrimaryState::swapAnswered(const PlanView& view, TimePoint now, GroupActions& out) {
+void PrimaryState::swapAnswered(const ClusterView& view, TimePoint now, ReplicaActions& out) {
   talk_.swapAnswered();
   adopt(view, now, out);
 }
 
-void PrimaryState::planRead(const PlanView& view, TimePoint now, GroupActions& out) {
+void PrimaryState::planRead(const ClusterView& view, TimePoint now, ReplicaActions& out) {
   talk_.readAnswered();
   adopt(view, now, out);
 }
 
-void PrimaryState::tick(TimePoint now, GroupActions& out) {
+void PrimaryState::tick(TimePoint now, ReplicaActions& out) {
   const auto gap = now - ticked_;
   ticked_ = now;
   if (gap > rules_.standstill() && standby_) standby_->heard = std::min(now, standby_->heard + gap);
@@ -98,28 +99,28 @@ void PrimaryState::tick(TimePoint now, GroupActions& out) {
   settle(now, out);
 }
 
-void PrimaryState::handOver(TimePoint now, GroupActions& out) {
+void PrimaryState::handOver(TimePoint now, ReplicaActions& out) {
   if (gates_ != Gates::open) return;
   if (!mayHandOver(now)) {
-    out.push_back(group_action::OpenGates{});
+    out.push_back(replica_action::OpenGates{});
     return;
   }
   gates_ = Gates::closing;
   handOverSince_ = now;
-  out.push_back(group_action::CloseGates{});
+  out.push_back(replica_action::CloseGates{});
 }
 
-void PrimaryState::gatesClosed(TimePoint now, GroupActions& out) {
+void PrimaryState::gatesClosed(TimePoint now, ReplicaActions& out) {
   if (gates_ != Gates::closing) return;
   gates_ = Gates::closed;
   settle(now, out);
 }
 
-void PrimaryState::leave(TimePoint now, GroupActions& out) {
+void PrimaryState::leave(TimePoint now, ReplicaActions& out) {
   leaving_ = true;
   if (mayHandOver(now)) return handOver(now, out);
   over_ = true;
-  out.push_back(group_action::Ended{true});
+  out.push_back(replica_action::MayExit{true});
 }
 
 /// Whether the document names the standby, or a pending swap may still add it.
@@ -135,7 +136,7 @@ bool PrimaryState::mayHandOver(TimePoint now) const {
   return standby_ && plan().standby == standby_->id && standby_->connected && !gone(now, rules_.alone);
 }
 
-void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out) {
+void PrimaryState::adopt(const ClusterView& view, TimePoint now, ReplicaActions& out) {
   if (!talk_.learn(view, now)) return settle(now, out);
   if (view.ended && !view.ended->guessed()) return fenced(view, out);
   if (view.vacant()) {
@@ -144,7 +145,7 @@ void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out)
   } else {
     if (view.primary != me_) return fenced(view, out);
     vacantSince_.reset();
-    if (view.epoch != own_.epoch) out.push_back(group_action::Renewed{view.epoch});
+    if (view.term != own_.term) out.push_back(replica_action::TermRenewed{view.term});
     own_ = view;
     if (view.standby) {
       if (!is(*view.standby)) {
@@ -153,7 +154,7 @@ void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out)
       }
       waiting_ = true;
       if (standby_->connected && !std::exchange(standby_->told, true)) {
-        out.push_back(group_action::TellInSync{standby_->id, view});
+        out.push_back(replica_action::NotifyInSync{standby_->id, view});
       }
     } else if (!mayBeNamed()) {
       waiting_ = false;  // removed, or never named: no other daemon can be promoted
@@ -163,18 +164,18 @@ void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out)
   settle(now, out);
 }
 
-void PrimaryState::fenced(const PlanView& view, GroupActions& out) {
+void PrimaryState::fenced(const ClusterView& view, ReplicaActions& out) {
   over_ = true;
   const bool handedOver = gates_ == Gates::closed && is(view.primary) && standby_->held == appended_;
-  if (handedOver) out.push_back(group_action::TellTakeOver{view.primary, view});
+  if (handedOver) out.push_back(replica_action::NotifyTakeover{view.primary, view});
   if (leaving_) {
-    out.push_back(group_action::Ended{false});
+    out.push_back(replica_action::MayExit{false});
   } else {
-    out.push_back(group_action::StepDown{handedOver});
+    out.push_back(replica_action::StepDown{handedOver});
   }
 }
 
-void PrimaryState::settle(TimePoint now, GroupActions& out) {
+void PrimaryState::settle(TimePoint now, ReplicaActions& out) {
   const bool mayBe =
       plan().vacant() || mayBeNamed();  // the standby may have taken over before the document was lost
   if (waiting_ && !mayBe && (!standby_->connected || gone(now, rules_.silence))) waiting_ = false;
@@ -188,14 +189,15 @@ void PrimaryState::settle(TimePoint now, GroupActions& out) {
   if (!plan().standby && gates_ == Gates::open && !leaving_) add(now, out);
 }
 
-void PrimaryState::release(GroupActions& out) {
-  const uint64_t upTo = waiting_ && rules_.wait == GroupRules::Wait::standby ? standby_->held : appended_;
+void PrimaryState::release(ReplicaActions& out) {
+  const uint64_t upTo =
+      waiting_ && rules_.wait == ReplicationRules::Wait::standby ? standby_->held : appended_;
   if (upTo <= released_) return;
   released_ = upTo;
-  out.push_back(group_action::AnswerUpTo{upTo});
+  out.push_back(replica_action::AnswerUpTo{upTo});
 }
 
-void PrimaryState::add(TimePoint now, GroupActions& out) {
+void PrimaryState::add(TimePoint now, ReplicaActions& out) {
   if (!standby_ || !standby_->connected || !standby_->wholeSince || gone(now, rules_.silence)) return;
   if (!waiting_) {
     // Pushes pause while it receives the rest, so the rest should be no more than a beat or two of pushes. If
@@ -209,49 +211,49 @@ void PrimaryState::add(TimePoint now, GroupActions& out) {
   talk_.swap(planWith(standby_->id), out);
 }
 
-void PrimaryState::remove(GroupActions& out) {
+void PrimaryState::remove(ReplicaActions& out) {
   if (standby_->connected && !standby_->leaves) drop(out);
   talk_.swap(planWith(std::nullopt), out);
 }
 
-void PrimaryState::renew(TimePoint now, GroupActions& out) {
+void PrimaryState::renew(TimePoint now, ReplicaActions& out) {
   const bool alone = !waiting_ || !standby_->connected || gone(now, rules_.silence);
   // A silent standby may just have taken over: then it rewrites the document.
   if (waiting_ && alone && now - *vacantSince_ < rules_.absence) return;
   const bool keeps = !alone && own_.standby == standby_->id;
   if (keeps) addedAt_ = plan().revision;
   // The next term may have been that of such a standby.
-  talk_.swap({0, own_.epoch + 2, me_, keeps ? own_.standby : std::nullopt}, out);
+  talk_.swap({0, own_.term + 2, me_, keeps ? own_.standby : std::nullopt}, out);
 }
 
-void PrimaryState::settleHandOver(TimePoint now, GroupActions& out) {
+void PrimaryState::settleHandOver(TimePoint now, ReplicaActions& out) {
   // A standby that learns of its promotion first disconnects first: wait for the answer to the swap.
   const bool inVain = !mayHandOver(now) && !talk_.busy();
   if (inVain || now - handOverSince_ > rules_.alone) {
     gates_ = Gates::open;
     if (leaving_) {
       over_ = true;
-      out.push_back(group_action::Ended{true});
+      out.push_back(replica_action::MayExit{true});
     } else {
-      out.push_back(group_action::OpenGates{});
+      out.push_back(replica_action::OpenGates{});
     }
     return;
   }
   if (gates_ != Gates::closed || standby_->held != appended_ || talk_.busy()) return;
-  PlanView wanted = plan();
-  wanted.epoch++;
+  ClusterView wanted = plan();
+  wanted.term++;
   wanted.primary = standby_->id;
   wanted.standby.reset();
   talk_.swap(wanted, out);
 }
 
-void PrimaryState::drop(GroupActions& out) {
+void PrimaryState::drop(ReplicaActions& out) {
   standby_->connected = false;
-  out.push_back(group_action::DropStandby{standby_->id});
+  out.push_back(replica_action::DropStandby{standby_->id});
 }
 
-PlanView PrimaryState::planWith(std::optional<DaemonId> standby) const {
-  PlanView wanted = plan();
+ClusterView PrimaryState::planWith(std::optional<DaemonId> standby) const {
+  ClusterView wanted = plan();
   wanted.standby = standby;
   return wanted;
 }

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "server/replica/plan_talk.h"
+#include "server/replica/document_requests.h"
 
 namespace psd {
 
@@ -10,31 +10,31 @@ namespace psd {
 /// the cluster document and removed from it, how a switchover works.
 ///
 /// Numbers are of records: the first one is 1, `number` is the last that this daemon has. Pure: no threads,
-/// locks or clocks; GroupState owns it. Times must not decrease.
+/// locks or clocks; ReplicaState owns it. Times must not decrease.
 class PrimaryState {
  public:
   /// `talk` knows the document that names `me` as primary; all records up to `number` count as released.
-  PrimaryState(DaemonId me, GroupRules rules, PlanTalk talk, uint64_t number, TimePoint now);
+  PrimaryState(DaemonId me, ReplicationRules rules, DocumentRequests talk, uint64_t number, TimePoint now);
 
-  void recordAppended(uint64_t number, TimePoint now, GroupActions& out);
-  void standbySubscribed(DaemonId id, TimePoint now, GroupActions& out);
-  void standbyHolds(DaemonId id, uint64_t number, TimePoint now, GroupActions& out);
+  void recordAppended(uint64_t number, TimePoint now, ReplicaActions& out);
+  void standbySubscribed(DaemonId id, TimePoint now, ReplicaActions& out);
+  void standbyHolds(DaemonId id, uint64_t number, TimePoint now, ReplicaActions& out);
   void standbyHeard(DaemonId id, TimePoint now);
-  void standbyConnectionGone(DaemonId id, TimePoint now, GroupActions& out);
-  void standbyLeaves(DaemonId id, TimePoint now, GroupActions& out);
-  void peerRefuses(DaemonId id, TimePoint now, GroupActions& out);
-  void swapAnswered(const PlanView& view, TimePoint now, GroupActions& out);
-  void swapUnknown(GroupActions& out) { talk_.swapUnknown(out); }
-  void planRead(const PlanView& view, TimePoint now, GroupActions& out);
-  void readUnknown(TimePoint now, GroupActions&) { talk_.readUnknown(now); }
-  void tick(TimePoint now, GroupActions& out);
-  void handOver(TimePoint now, GroupActions& out);
-  void gatesClosed(TimePoint now, GroupActions& out);
-  void leave(TimePoint now, GroupActions& out);
+  void standbyConnectionGone(DaemonId id, TimePoint now, ReplicaActions& out);
+  void standbyLeaves(DaemonId id, TimePoint now, ReplicaActions& out);
+  void peerDead(DaemonId id, TimePoint now, ReplicaActions& out);
+  void swapAnswered(const ClusterView& view, TimePoint now, ReplicaActions& out);
+  void swapUnknown(ReplicaActions& out) { talk_.swapUnknown(out); }
+  void planRead(const ClusterView& view, TimePoint now, ReplicaActions& out);
+  void readUnknown(TimePoint now, ReplicaActions&) { talk_.readUnknown(now); }
+  void tick(TimePoint now, ReplicaActions& out);
+  void handOver(TimePoint now, ReplicaActions& out);
+  void gatesClosed(TimePoint now, ReplicaActions& out);
+  void leave(TimePoint now, ReplicaActions& out);
   /// The run is over: requests no further change of the document, which other daemons may change by then.
   void endRun() { over_ = true; }
 
-  const PlanView& plan() const { return talk_.known(); }
+  const ClusterView& plan() const { return talk_.known(); }
   /// Whether it has stepped down or may exit; it must not be called any more.
   bool over() const { return over_; }
   /// Whether a request to the engine is pending or scheduled.
@@ -64,23 +64,23 @@ class PrimaryState {
   bool is(DaemonId id) const { return standby_ && standby_->id == id; }
   bool mayBeNamed() const;
   bool gone(TimePoint now, std::chrono::nanoseconds silence) const;
-  void adopt(const PlanView& view, TimePoint now, GroupActions& out);
-  void fenced(const PlanView& view, GroupActions& out);
+  void adopt(const ClusterView& view, TimePoint now, ReplicaActions& out);
+  void fenced(const ClusterView& view, ReplicaActions& out);
   /// Emits the actions due in the current state.
-  void settle(TimePoint now, GroupActions& out);
-  void release(GroupActions& out);
-  void add(TimePoint now, GroupActions& out);
-  void remove(GroupActions& out);
+  void settle(TimePoint now, ReplicaActions& out);
+  void release(ReplicaActions& out);
+  void add(TimePoint now, ReplicaActions& out);
+  void remove(ReplicaActions& out);
   /// Rewrites a document that is gone.
-  void renew(TimePoint now, GroupActions& out);
-  void settleHandOver(TimePoint now, GroupActions& out);
-  void drop(GroupActions& out);
-  PlanView planWith(std::optional<DaemonId> standby) const;
+  void renew(TimePoint now, ReplicaActions& out);
+  void settleHandOver(TimePoint now, ReplicaActions& out);
+  void drop(ReplicaActions& out);
+  ClusterView planWith(std::optional<DaemonId> standby) const;
 
   const DaemonId me_;
-  const GroupRules rules_;
-  PlanTalk talk_;
-  PlanView own_;  // the newest document that names `me`
+  const ReplicationRules rules_;
+  DocumentRequests talk_;
+  ClusterView own_;  // the newest document that names `me`
   std::optional<TimePoint> vacantSince_;
   bool over_ = false;
   uint64_t appended_;

@@ -36,8 +36,8 @@ class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
   /// Ends run() with this reason.
   void close(const Status& why);
   /// Notify the follower.
-  kj::Promise<Status> tellPlanChanged() { return link_->planChanged(); }
-  kj::Promise<Status> tellRunEnded(const std::string& reason) { return link_->runEnded(reason); }
+  kj::Promise<Status> notifyDocumentChanged() { return link_->documentChanged(); }
+  kj::Promise<Status> notifyRunEnded(const std::string& reason) { return link_->runEnded(reason); }
 
  private:
   static constexpr uint32_t kCallsMax = 4;  // in flight

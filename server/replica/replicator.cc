@@ -15,7 +15,7 @@ void fulfillAll(std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>& ful
 
 }  // namespace
 
-kj::Promise<ByteBudget::Lease> Replicator::room(uint64_t gradientBytes) {
+kj::Promise<ByteBudget::Lease> Replicator::space(uint64_t gradientBytes) {
   std::shared_ptr<LogWriter> disk;
   kj::Promise<void> followed = kj::READY_NOW;
   {
@@ -28,7 +28,7 @@ kj::Promise<ByteBudget::Lease> Replicator::room(uint64_t gradientBytes) {
     }
   }
   if (!disk) return followed.then([] { return ByteBudget::Lease(); });
-  return followed.then([disk, gradientBytes] { return disk->room(gradientBytes); });
+  return followed.then([disk, gradientBytes] { return disk->space(gradientBytes); });
 }
 
 uint64_t Replicator::number(uint64_t diskNumber) {
@@ -61,13 +61,13 @@ uint64_t Replicator::add(const ToDisk& toDisk, uint64_t bytes, const Record&... 
   return own;
 }
 
-uint64_t Replicator::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
-  const auto toDisk = [&](LogWriter& disk) { return disk.append(shard, update, std::move(room)); };
+uint64_t Replicator::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) {
+  const auto toDisk = [&](LogWriter& disk) { return disk.append(shard, update, std::move(space)); };
   return add(toDisk, recordBytes(update), shard, update);
 }
 
-uint64_t Replicator::append(const LoggedDeal& deal) {
-  return add([&](LogWriter& disk) { return disk.append(deal); }, kDealRecordBytes, deal);
+uint64_t Replicator::append(const LoggedAssignment& assignment) {
+  return add([&](LogWriter& disk) { return disk.append(assignment); }, kAssignmentRecordBytes, assignment);
 }
 
 uint64_t Replicator::append(const Departed& departed) {
@@ -131,7 +131,7 @@ void Replicator::close(Stream stream) {
   fulfillAll(wake);
 }
 
-void Replicator::beginAnew() {
+void Replicator::resetFollowers() {
   Fulfillers wake;
   std::unique_lock hold(mutex_);
   if (open_) end(wake);
@@ -205,7 +205,7 @@ void Replicator::waitForStandby(bool waits) {
   fulfillAll(wake);
 }
 
-void Replicator::goOnFrom(uint64_t next) {
+void Replicator::resumeFrom(uint64_t next) {
   const std::lock_guard hold(mutex_);
   next_ = std::max(next_, next);
   held_ = std::max(held_, next_);

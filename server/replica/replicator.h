@@ -24,12 +24,12 @@ class Replicator final : public ReplicatedLog {
       : lagBytes_(config.lagBytes), needsDisk_(config.wait == ReplicationConfig::Wait::standbyAndDisk) {}
   ~Replicator() noexcept override {}
 
-  kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) override;
-  uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) override;
-  uint64_t append(const LoggedDeal& deal) override;
+  kj::Promise<ByteBudget::Lease> space(uint64_t gradientBytes) override;
+  uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) override;
+  uint64_t append(const LoggedAssignment& assignment) override;
   uint64_t append(const Departed& departed) override;
   kj::Promise<void> whenDurable(uint64_t number) override;
-  void beginAnew() override;
+  void resetFollowers() override;
   void setDisk(std::shared_ptr<LogWriter> disk) override;
 
   /// Identifies one follower's stream; rises.
@@ -57,7 +57,7 @@ class Replicator final : public ReplicatedLog {
   void waitForStandby(bool waits);
 
   /// Raises the next record's number to at least `next`.
-  void goOnFrom(uint64_t next);
+  void resumeFrom(uint64_t next);
   /// Number of the next record.
   uint64_t next() const;
   /// The follower holds all records below this number.

@@ -18,7 +18,7 @@ StandbyDisk::StandbyDisk(Durability& durability, CheckpointSource copy, std::fun
 }
 
 StandbyDisk::~StandbyDisk() {
-  if (!goesOn_) durability_.stop();
+  if (!keepSaving_) durability_.stop();
 }
 
 Status StandbyDisk::begin() {
@@ -33,10 +33,12 @@ std::vector<std::shared_ptr<ShardLock>> StandbyDisk::groupLocks() const {
   return locks;
 }
 
-void StandbyDisk::dealt(const LoggedDeal& deal) { static_cast<void>(durability_.dealt(deal)); }
+void StandbyDisk::assigned(const LoggedAssignment& assignment) {
+  static_cast<void>(durability_.assigned(assignment));
+}
 
 Status StandbyDisk::departed(const Departed& departed) {
-  return onTheDisk(durability_.keepFinishedRanks(departed));
+  return onTheDisk(durability_.saveDepartedRanks(departed));
 }
 
 Status StandbyDisk::flush() { return onTheDisk(durability_.flushLog()); }

@@ -16,7 +16,7 @@ class StandbyDisk {
  public:
   /// `copy`: the model to save. `mark` records the origin of the folder's state. Stops the previous saving.
   StandbyDisk(Durability& durability, CheckpointSource copy, std::function<Status()> mark);
-  /// Stops the saving, unless keepOn() was called.
+  /// Stops the saving, unless keepSaving() was called.
   ~StandbyDisk();
 
   /// Writes a checkpoint of the copy, then the mark. Later updates are logged by the copy's blocks.
@@ -25,18 +25,18 @@ class StandbyDisk {
   const std::shared_ptr<GuardedSamples>& samples() const { return durability_.samples(); }
   /// The locks that a checkpoint holds while it copies the shards of a parameter group together; null: none.
   std::vector<std::shared_ptr<ShardLock>> groupLocks() const;
-  void dealt(const LoggedDeal& deal);
+  void assigned(const LoggedAssignment& assignment);
   Status departed(const Departed& departed);
   /// Flushes the log to disk.
   Status flush();
   /// The daemon serves the copy from now on and continues to save it.
-  void keepOn() { goesOn_ = true; }
+  void keepSaving() { keepSaving_ = true; }
 
  private:
   Durability& durability_;
   const CheckpointSource copy_;
   const std::function<Status()> mark_;
-  bool goesOn_ = false;
+  bool keepSaving_ = false;
 };
 
 }  // namespace psd

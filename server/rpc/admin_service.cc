@@ -7,8 +7,8 @@
 #include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
+#include "server/client/refusal.h"
 #include "server/rpc/move_services.h"
-#include "server/rpc/refusal.h"
 #include "server/rpc/sink_link.h"
 #include "server/rpc/status_answer.h"
 #include "server/status/status_json.h"
@@ -17,7 +17,7 @@ namespace psd {
 
 kj::Promise<void> AdminService::reload(ReloadContext context) {
   context.releaseParams();
-  return administration_.reload(asker()).then([context](Result<std::string> change) mutable {
+  return administration_.reload(callerText()).then([context](Result<std::string> change) mutable {
     auto results = context.getResults();
     wire::writeStatus(change.status(), results.initStatus());
     if (change.ok()) results.setChange(change->c_str());
@@ -26,7 +26,7 @@ kj::Promise<void> AdminService::reload(ReloadContext context) {
 
 kj::Promise<void> AdminService::checkpoint(CheckpointContext context) {
   context.releaseParams();
-  return administration_.checkpoint(asker()).then([context](Result<std::string> path) mutable {
+  return administration_.checkpoint(callerText()).then([context](Result<std::string> path) mutable {
     auto results = context.getResults();
     wire::writeStatus(path.status(), results.initStatus());
     if (path.ok()) results.setPath(path->c_str());
@@ -49,7 +49,7 @@ kj::Promise<void> AdminService::newestCheckpoint(NewestCheckpointContext context
   });
 }
 
-kj::Promise<void> AdminService::keepWhole(KeepWholeContext context) {
+kj::Promise<void> AdminService::recordWhole(RecordWholeContext context) {
   const auto text = context.getParams().getDocument();
   auto whole = parseWhole({text.cStr(), text.size()}, std::string(kWholeName));
   context.releaseParams();
@@ -57,23 +57,24 @@ kj::Promise<void> AdminService::keepWhole(KeepWholeContext context) {
     wire::writeStatus({ErrorCode::invalidArgument, whole.message()}, context.getResults().initStatus());
     return kj::READY_NOW;
   }
-  return administration_.keepWhole(*std::move(whole)).then(answering(context));
+  return administration_.recordWhole(*std::move(whole)).then(answering(context));
 }
 
 kj::Promise<void> AdminService::removeTrainer(RemoveTrainerContext context) {
   const Rank rank{context.getParams().getRank()};
   context.releaseParams();
-  return administration_.removeTrainer(rank, asker()).then([context](Result<std::string> removed) mutable {
-    auto results = context.getResults();
-    wire::writeStatus(removed.status(), results.initStatus());
-    if (removed.ok()) results.setRemoved(removed->c_str());
-  });
+  return administration_.removeTrainer(rank, callerText())
+      .then([context](Result<std::string> removed) mutable {
+        auto results = context.getResults();
+        wire::writeStatus(removed.status(), results.initStatus());
+        if (removed.ok()) results.setRemoved(removed->c_str());
+      });
 }
 
 kj::Promise<void> AdminService::set(SetContext context) {
   std::string assignment(wire::textIn(context.getParams().getAssignment()));
   context.releaseParams();
-  return administration_.set(std::move(assignment), asker())
+  return administration_.set(std::move(assignment), callerText())
       .then([context](Result<std::string> change) mutable {
         auto results = context.getResults();
         wire::writeStatus(change.status(), results.initStatus());
@@ -120,7 +121,7 @@ Result<FollowerRequest> readFollower(schema::Admin::ReplicateParams::Reader para
                           printable(wire::textIn(params.getName()), 200),
                           {},
                           params.getRecords(),
-                          params.getFolderEpoch()};
+                          params.getFolderTerm()};
   const auto addresses = params.getAddresses();
   if (addresses.size() > kAddressesMax) {
     return Error{ErrorCode::invalidArgument,
@@ -151,17 +152,18 @@ kj::Promise<void> AdminService::replicate(ReplicateContext context) {
                                                   link = kj::mv(link),
                                                   loop](Administration::ProcessAndFolder here) mutable {
     context.getResults().setDaemon(here.daemon);
-    context.getResults().setFolderEpoch(here.folderEpoch);
+    context.getResults().setFolderTerm(here.folderTerm);
     return administration_.admit(std::move(request), loop)
-        .then([this, context, link = kj::mv(link), loop](Result<GroupMember::Admitted> admitted) mutable {
-          if (!admitted.ok()) return wire::writeError(admitted.error(), context.getResults().initError());
-          context.getResults().setFollowing(admitted->epoch);
-          feed(*std::move(admitted), kj::mv(link), *loop);
-        });
+        .then(
+            [this, context, link = kj::mv(link), loop](Result<ReplicaController::Admitted> admitted) mutable {
+              if (!admitted.ok()) return wire::writeError(admitted.error(), context.getResults().initError());
+              context.getResults().setTerm(admitted->term);
+              feed(*std::move(admitted), kj::mv(link), *loop);
+            });
   });
 }
 
-void AdminService::feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop) {
+void AdminService::feed(ReplicaController::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop) {
   auto feed = kj::heap<ReplicaFeed>(admitted.replication, admitted.replicator, kj::mv(link), loop.timer(),
                                     admitted.feed->sharedState());
   const std::shared_ptr<FeedHandle> handle = admitted.feed;
@@ -179,31 +181,31 @@ void AdminService::feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> li
 
 kj::Promise<void> AdminService::switchOver(SwitchOverContext context) {
   context.releaseParams();
-  return administration_.switchOver(asker()).then(answering(context));
+  return administration_.switchOver(callerText()).then(answering(context));
 }
 
 kj::Promise<void> AdminService::recover(RecoverContext context) {
   context.releaseParams();
-  return administration_.recover(asker()).then(answering(context));
+  return administration_.recover(callerText()).then(answering(context));
 }
 
-kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
+kj::Promise<void> AdminService::startMove(StartMoveContext context) {
   const auto params = context.getParams();
   const uint64_t move = params.getMove();
-  auto to = wire::readPlaces(connection_->peer(), params.getTo());
+  auto to = wire::readDaemonAddresses(connection_->peer(), params.getTo());
   constexpr uint64_t kMostMs = 24 * 3600 * 1000;
-  const std::chrono::milliseconds most(std::min(params.getMostMs(), kMostMs));
-  const MoveBegun said{params.getLead(), params.getBeats()};
+  const std::chrono::milliseconds most(std::min(params.getTimeoutMs(), kMostMs));
+  const MoveStart said{params.getLead(), params.getHeartbeats()};
   context.releaseParams();
   if (!to.ok()) {
     wire::writeError({ErrorCode::invalidArgument, to.message()}, context.getResults().initError());
     return kj::READY_NOW;
   }
   return administration_
-      .inMovesFor(asker(), "a move of the model from here",
-                  [move, to = *std::move(to), most, said](OutgoingMove& outgoing, IncomingMove&) mutable {
-                    return outgoing.begin(move, std::move(to), most, said);
-                  })
+      .withMovesFor(callerText(), "a move of the model from here",
+                    [move, to = *std::move(to), most, said](OutgoingMove& outgoing, IncomingMove&) mutable {
+                      return outgoing.begin(move, std::move(to), most, said);
+                    })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
         context.getResults().setLeaving(kj::heap<LeavingService>(connection_, administration_, move));
@@ -212,7 +214,7 @@ kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
 
 kj::Promise<void> AdminService::moveTerms(MoveTermsContext context) {
   context.releaseParams();
-  return administration_.inMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.terms(); })
+  return administration_.withMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.terms(); })
       .then([context](const Result<MoveTerms>& terms) mutable {
         if (!terms.ok()) return wire::writeError(terms.error(), context.getResults().initError());
         writeTerms(*terms, context.getResults().initTerms());
@@ -222,15 +224,15 @@ kj::Promise<void> AdminService::moveTerms(MoveTermsContext context) {
 kj::Promise<void> AdminService::arrive(ArriveContext context) {
   const uint64_t move = context.getParams().getMove();
   const uint32_t parts = context.getParams().getParts();
-  const bool beats = context.getParams().getBeats();
+  const bool beats = context.getParams().getHeartbeats();
   context.releaseParams();
   return administration_
-      .inMovesFor(asker(), "a move of the model to here",
-                  [move, parts, beats](OutgoingMove& outgoing, IncomingMove& incoming) {
-                    if (!outgoing.moved()) return incoming.begin(move, parts, beats);
-                    // A daemon whose model has moved away would not serve what it receives.
-                    return Status(outgoing.refusal());
-                  })
+      .withMovesFor(callerText(), "a move of the model to here",
+                    [move, parts, beats](OutgoingMove& outgoing, IncomingMove& incoming) {
+                      if (!outgoing.moved()) return incoming.begin(move, parts, beats);
+                      // A daemon whose model has moved away would not serve what it receives.
+                      return Status(outgoing.refusal());
+                    })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
         context.getResults().setRules(connection_->loop().config().daemons.rules.c_str());
@@ -240,11 +242,11 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
 
 kj::Promise<void> AdminService::stop(StopContext context) {
   auto reason = context.getParams().getReason();
-  std::string text = "asked by " + asker();
+  std::string text = "asked by " + callerText();
   if (reason.size() > 0) text += ": " + printable({reason.begin(), reason.size()});
   const bool wait = context.getParams().getWait();
   context.releaseParams();
-  auto done = administration_.stop(text, wait, asker()).then(answering(context));
+  auto done = administration_.stop(text, wait, callerText()).then(answering(context));
   return wait ? connection_->untilOutcome(kj::mv(done)) : kj::mv(done);
 }
 

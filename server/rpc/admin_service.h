@@ -17,7 +17,7 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> reload(ReloadContext context) override;
   kj::Promise<void> checkpoint(CheckpointContext context) override;
   kj::Promise<void> newestCheckpoint(NewestCheckpointContext context) override;
-  kj::Promise<void> keepWhole(KeepWholeContext context) override;
+  kj::Promise<void> recordWhole(RecordWholeContext context) override;
   kj::Promise<void> removeTrainer(RemoveTrainerContext context) override;
   kj::Promise<void> set(SetContext context) override;
   kj::Promise<void> checkChange(CheckChangeContext context) override;
@@ -25,15 +25,15 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> replicate(ReplicateContext context) override;
   kj::Promise<void> switchOver(SwitchOverContext context) override;
   kj::Promise<void> recover(RecoverContext context) override;
-  kj::Promise<void> beginMove(BeginMoveContext context) override;
+  kj::Promise<void> startMove(StartMoveContext context) override;
   kj::Promise<void> arrive(ArriveContext context) override;
   kj::Promise<void> moveTerms(MoveTermsContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:
-  std::string asker() const { return connection_->caller().asker(); }
+  std::string callerText() const { return connection_->caller().callerText(); }
   /// Feeds a follower until either side is gone.
-  void feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop);
+  void feed(ReplicaController::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop);
 
   Administration& administration_;
   bool follows_ = false;  // an events() call is waiting

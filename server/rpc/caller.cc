@@ -9,7 +9,7 @@ constexpr unsigned kFailuresMax = 5;
 // Time for a revoked peer to close the connection itself.
 constexpr kj::Duration kGoodbye = 1 * kj::SECONDS;
 
-Error kept() {
+Error reservedForOperators() {
   return {ErrorCode::unavailable,
           "limits.connections is reached; the remaining connections are reserved for operators"};
 }
@@ -23,7 +23,7 @@ Caller::Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now,
                kj::PromiseFulfillerPair<void> revocation)
     : peer_(std::move(peer)),
       authenticator_(authenticator),
-      cameAt_(now),
+      connectedAt_(now),
       described_(peer_.where),
       revokedAt_(now),
       revoke_(kj::mv(revocation.fulfiller)),
@@ -32,22 +32,22 @@ Caller::Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now,
 Result<Identity> Caller::logIn(std::string_view token, const std::string& program) {
   if (access_) return access_->identity;
   PSD_ASSIGN_OR_RETURN(Access access, authenticator_.logIn(token, peer_));
-  if (peer_.reserved && access.identity.role != Role::admin) return kept();
+  if (peer_.reserved && access.identity.role != Role::admin) return reservedForOperators();
   access_ = std::move(access);
   described_ += " (" + program + ")";
   if (!access_->identity.name.empty()) described_ += " as '" + access_->identity.name + "'";
   return access_->identity;
 }
 
-std::string Caller::asker() const {
+std::string Caller::callerText() const {
   return identity().empty() ? peer_.where : identity() + " at " + peer_.where;
 }
 
-Status Caller::mayTrain() const { return peer_.reserved ? Status(kept()) : Status(); }
+Status Caller::mayTrain() const { return peer_.reserved ? Status(reservedForOperators()) : Status(); }
 
 bool Caller::failedTooOften() { return ++failures_ >= kFailuresMax; }
 
-bool Caller::lookAgain(kj::TimePoint now) {
+bool Caller::recheckAccess(kj::TimePoint now) {
   if (!access_ || revoked_) return false;
   const Status holds = authenticator_.stillHolds(*access_, peer_);
   if (holds.ok()) return false;
@@ -59,8 +59,8 @@ bool Caller::lookAgain(kj::TimePoint now) {
 
 std::optional<std::string> Caller::mustEnd(kj::TimePoint now, std::chrono::milliseconds loginTimeout) const {
   if (revoked_ && now - revokedAt_ >= kGoodbye) return revoked_->message;
-  const bool late = now - cameAt_ >= loginTimeout.count() * kj::MILLISECONDS;
-  if (access_ || !late || (!authenticator_.asks() && !peer_.reserved)) return {};
+  const bool late = now - connectedAt_ >= loginTimeout.count() * kj::MILLISECONDS;
+  if (access_ || !late || (!authenticator_.authenticationRequired() && !peer_.reserved)) return {};
   return "it did not log in within limits.login_timeout_ms (" + std::to_string(loginTimeout.count()) + ")";
 }
 

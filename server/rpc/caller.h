@@ -24,7 +24,7 @@ class Caller {
   /// Identity::caller once logged in; empty if the peer is anonymous.
   const std::string& identity() const { return access_ ? access_->identity.caller : kNobody; }
   /// The caller of a request, for the log: identity() with the peer's address, or only the address.
-  std::string asker() const;
+  std::string callerText() const;
 
   /// Authenticates the peer, by `token` unless it is empty; `program` is the peer's self-description. After a
   /// success it returns the same identity again.
@@ -35,7 +35,7 @@ class Caller {
   bool failedTooOften();
 
   /// Reevaluates access after the rules changed. Whether the peer lost its access by this call.
-  bool lookAgain(kj::TimePoint now);
+  bool recheckAccess(kj::TimePoint now);
   /// Why the peer's access was revoked; nothing while it has access.
   const std::optional<Error>& revoked() const { return revoked_; }
   /// Resolves once revoked() is set.
@@ -53,7 +53,7 @@ class Caller {
 
   const Peer peer_;
   const Authenticator& authenticator_;
-  const kj::TimePoint cameAt_;
+  const kj::TimePoint connectedAt_;
   std::string described_;
   std::optional<Access> access_;  // once logged in
   unsigned failures_ = 0;

@@ -15,33 +15,33 @@ constexpr size_t kPinsMax = 4096;
 // Clients of some languages keep answers for a while; do not disconnect them for a few.
 constexpr uint64_t kUnfinishedCallsMin = 1024;
 // Consecutive looks by mustEnd() without progress on a message whose memory others wait for.
-constexpr unsigned kQuietLooksMax = 3;
+constexpr unsigned kStalledLooksMax = 3;
 // Consecutive looks, two seconds in total, in which a peer may read nothing while others wait for the memory
 // of its answers.
 constexpr unsigned kUnreadLooksMax = 8;
 // Answers up to this size are covered by each connection's base memory.
 constexpr uint64_t kSmallAnswerBytes = 32u << 10;
 // Longer than a peer that reads nothing keeps its connection while others wait.
-constexpr kj::Duration kRoomWait = 5 * kj::SECONDS;
-constexpr kj::Duration kRoomLook = 50 * kj::MILLISECONDS;
-constexpr size_t kRoomWaitersMax = 4;
+constexpr kj::Duration kReserveTimeout = 5 * kj::SECONDS;
+constexpr kj::Duration kReserveRetry = 50 * kj::MILLISECONDS;
+constexpr size_t kReserveWaitersMax = 4;
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
-                       OutgoingAnswers& answers, Bootstrap bootstrap)
+Connection::Connection(std::shared_ptr<EventLoop> loop, AcceptedPeer acceptedPeer,
+                       const Authenticator& authenticator, OutgoingAnswers& answers, Bootstrap bootstrap)
     : loop_(std::move(loop)),
       answers_(answers),
-      caller_(std::move(entrant.peer), authenticator, loop_->now()),
+      caller_(std::move(acceptedPeer.peer), authenticator, loop_->now()),
       bootstrap_(std::move(bootstrap)),
-      heardAt_(loop_->now()),
-      unheardSince_(heardAt_),
-      fd_(entrant.fd),
-      socket_(kj::mv(entrant.socket.stream)) {
-  endWhenVanished(fd_, std::chrono::milliseconds(loop_->config().membership.leaseMs));
-  passesDescriptors_ = entrant.socket.descriptors != nullptr;
+      receivedAt_(loop_->now()),
+      pausedSince_(receivedAt_),
+      fd_(acceptedPeer.fd),
+      socket_(kj::mv(acceptedPeer.socket.stream)) {
+  enableKeepAlive(fd_, std::chrono::milliseconds(loop_->config().membership.leaseMs));
+  passesDescriptors_ = acceptedPeer.socket.descriptors != nullptr;
   wire::MessageStreamOptions options = streamOptions();
-  options.descriptors = entrant.socket.descriptors;
+  options.descriptors = acceptedPeer.socket.descriptors;
   stream_ = kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), std::move(options));
   // The network sends descriptors only if it may also receive them; the stream accepts none.
   const kj::uint descriptors = passesDescriptors_ ? 1 : 0;
@@ -84,7 +84,7 @@ bool Connection::mayRead() {
   const bool paused = calls_ - parkedCalls_ >= most;
   if (paused && !paused_) loop_->environment().counters.pausedCalls.add();
   paused_ = paused;
-  countQueued(queuedBytes() + roomBytes_);
+  countQueued(queuedBytes() + reservedBytes_);
   if (paused || unreadAnswers() >= most) return false;
   const Limits& limits = loop_->config().limits;
   // A peer that has read all its answers is not held up by peers that have not.
@@ -121,70 +121,72 @@ kj::Promise<void> Connection::untilOutcome(kj::Promise<void> call) {
   return call.attach(kj::defer([self = shared_from_this()] { self->outcomeCalls_--; }));
 }
 
-Connection::Room Connection::takeRoom(uint64_t bytes) {
-  const uint64_t own = queuedBytes() + roomBytes_ + promisedBytes_;
+Connection::Reservation Connection::tryReserve(uint64_t bytes) {
+  const uint64_t own = queuedBytes() + reservedBytes_ + promisedBytes_;
   if (own > 0 && own + bytes > loop_->config().limits.outgoingBytes) return nullptr;
-  return takeShare(bytes, false);
+  return tryReserveCopy(bytes, false);
 }
 
-Connection::Room Connection::takeShare(uint64_t bytes, bool ofReader) {
+Connection::Reservation Connection::tryReserveCopy(uint64_t bytes, bool isReader) {
   if (!stream_) return nullptr;
-  const uint64_t own = queuedBytes() + roomBytes_;
+  const uint64_t own = queuedBytes() + reservedBytes_;
   countQueued(own);
   const bool small = own == 0 && bytes <= kSmallAnswerBytes;
   const uint64_t all = loop_->config().limits.allOutgoingBytes;
-  if (!small && !answers_.fits(bytes, ofReader ? all - all / 4 : all)) return nullptr;
-  roomBytes_ += bytes;
+  if (!small && !answers_.fits(bytes, isReader ? all - all / 4 : all)) return nullptr;
+  reservedBytes_ += bytes;
   countQueued(own + bytes);
   // The answer is counted as queued at the next count; until then it remains counted here.
-  return {this, [self = shared_from_this(), bytes](const void*) { self->roomBytes_ -= bytes; }};
+  return {this, [self = shared_from_this(), bytes](const void*) { self->reservedBytes_ -= bytes; }};
 }
 
-kj::Promise<Connection::Room> Connection::awaitShare(uint64_t bytes, bool ofReader) {
-  return loop_->timer().afterDelay(kRoomLook).then(
-      [self = shared_from_this(), bytes, ofReader]() -> kj::Promise<Room> {
-        Room room = self->takeShare(bytes, ofReader);
-        if (!room && self->stream_) return self->awaitShare(bytes, ofReader);
+kj::Promise<Connection::Reservation> Connection::awaitCopy(uint64_t bytes, bool isReader) {
+  return loop_->timer()
+      .afterDelay(kReserveRetry)
+      .then([self = shared_from_this(), bytes, isReader]() -> kj::Promise<Reservation> {
+        Reservation room = self->tryReserveCopy(bytes, isReader);
+        if (!room && self->stream_) return self->awaitCopy(bytes, isReader);
         return room;
       });
 }
 
-Error Connection::noRoom() const {
+Error Connection::reservationFailed() const {
   return {ErrorCode::overloaded,
           "unread answers have reached limits.outgoing_bytes or limits.all_outgoing_bytes; try "
           "again"};
 }
 
-kj::Promise<Result<Connection::Room>> Connection::roomFor(uint64_t bytes) {
-  if (roomWaiters_ == 0) {
-    if (Room room = takeRoom(bytes)) return Result<Room>(std::move(room));
+kj::Promise<Result<Connection::Reservation>> Connection::reserve(uint64_t bytes) {
+  if (reserveWaiters_ == 0) {
+    if (Reservation room = tryReserve(bytes)) return Result<Reservation>(std::move(room));
   }
-  if (!stream_ || roomWaiters_ >= kRoomWaitersMax) {
+  if (!stream_ || reserveWaiters_ >= kReserveWaitersMax) {
     loop_->environment().counters.refusedOverload.add();
-    return Result<Room>(noRoom());
+    return Result<Reservation>(reservationFailed());
   }
-  roomWaiters_++;
-  return awaitRoom(bytes, loop_->now() + kRoomWait).attach(kj::defer([self = shared_from_this()] {
-    self->roomWaiters_--;
-  }));
+  reserveWaiters_++;
+  return awaitReservation(bytes, loop_->now() + kReserveTimeout)
+      .attach(kj::defer([self = shared_from_this()] { self->reserveWaiters_--; }));
 }
 
-kj::Promise<Result<Connection::Room>> Connection::awaitRoom(uint64_t bytes, kj::TimePoint until) {
-  return loop_->timer().afterDelay(kRoomLook).then(
-      [self = shared_from_this(), bytes, until]() -> kj::Promise<Result<Room>> {
-        if (Room room = self->takeRoom(bytes)) return Result<Room>(std::move(room));
-        if (self->stream_ && self->loop_->now() < until) return self->awaitRoom(bytes, until);
+kj::Promise<Result<Connection::Reservation>> Connection::awaitReservation(uint64_t bytes,
+                                                                          kj::TimePoint until) {
+  return loop_->timer()
+      .afterDelay(kReserveRetry)
+      .then([self = shared_from_this(), bytes, until]() -> kj::Promise<Result<Reservation>> {
+        if (Reservation room = self->tryReserve(bytes)) return Result<Reservation>(std::move(room));
+        if (self->stream_ && self->loop_->now() < until) return self->awaitReservation(bytes, until);
         self->loop_->environment().counters.refusedOverload.add();
-        return Result<Room>(self->noRoom());
+        return Result<Reservation>(self->reservationFailed());
       });
 }
 
-bool Connection::mayQueue() {
-  return stream_ && queuedBytes() + promisedBytes_ + roomBytes_ < loop_->config().limits.outgoingBytes &&
+bool Connection::canQueueAnswer() {
+  return stream_ && queuedBytes() + promisedBytes_ + reservedBytes_ < loop_->config().limits.outgoingBytes &&
          stream_->pinCount() < kPinsMax;
 }
 
-kj::Promise<void> Connection::promising(uint64_t bytes, kj::Promise<void> call) {
+kj::Promise<void> Connection::countPromised(uint64_t bytes, kj::Promise<void> call) {
   promisedBytes_ += bytes;
   return call.attach(kj::defer([self = shared_from_this(), bytes] { self->promisedBytes_ -= bytes; }));
 }
@@ -198,32 +200,32 @@ std::optional<std::string> Connection::mustEnd() {
   if (!stream_) return {};
   const uint64_t received = stream_->receivedBytes();
   const kj::TimePoint now = loop_->now();
-  if (received != receivedBytes_) heardAt_ = now;
-  quietLooks_ = received == receivedBytes_ && !stream_->waitsForBudget() ? quietLooks_ + 1 : 0;
+  if (received != receivedBytes_) receivedAt_ = now;
+  stalledLooks_ = received == receivedBytes_ && !stream_->waitsForBudget() ? stalledLooks_ + 1 : 0;
   receivedBytes_ = received;
-  countQueued(queuedBytes() + roomBytes_);
+  countQueued(queuedBytes() + reservedBytes_);
   if (countedBytes_ == 0) {  // the peer may not have seen answers in transit yet
     const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
-    for (IdleKeeper* keeper : keepers_) keeper->letGoOfIdle(now - pullTimeout);
+    for (IdleKeeper* keeper : keepers_) keeper->dropIdle(now - pullTimeout);
   }
   const auto loginTimeout = std::chrono::milliseconds(loop_->config().limits.loginTimeoutMs);
   if (auto reason = caller_.mustEnd(now, loginTimeout)) return reason;
   if (auto reason = unread()) return reason;
-  if (auto reason = readsNothing()) return reason;
-  if (auto reason = standsStill()) return reason;
+  if (auto reason = hasStoppedReading()) return reason;
+  if (auto reason = stalledInMessage()) return reason;
   if (!paused_ && !stream_->waitsForBudget()) {
-    unheardSince_ = now;
+    pausedSince_ = now;
   } else {
-    if (hasHungUp(fd_)) return "";
-    if (livesUnheard()) {
-      for (ConnectedTrainer* trainer : trainers_) trainer->excuseSilence();
+    if (hasDisconnected(fd_)) return "";
+    if (showsActivity()) {
+      for (ConnectedTrainer* trainer : trainers_) trainer->extendLease();
     }
   }
-  return forsaken();
+  return abandonedByTrainers();
 }
 
-void Connection::lookAtAccess() {
-  if (!stream_ || !caller_.lookAgain(loop_->now())) return;
+void Connection::recheckAccess() {
+  if (!stream_ || !caller_.recheckAccess(loop_->now())) return;
   loop_->environment().counters.accessRevoked.add();
   logLine(spdlog::level::warn, {.event = "access", .peer = peer()}, "{}: {}", peer(),
           caller_.revoked()->message);
@@ -236,33 +238,33 @@ std::optional<std::string> Connection::unread() {
   return "it has not read its answers for limits.write_timeout_ms (" + std::to_string(limitMs) + ")";
 }
 
-std::optional<std::string> Connection::readsNothing() {
+std::optional<std::string> Connection::hasStoppedReading() {
   const uint64_t queued = queuedBytes();
-  const auto before = std::exchange(unreadBytes_, {queued, queued == 0 ? 0 : bytesNotTaken(fd_)});
+  const auto before = std::exchange(unreadBytes_, {queued, queued == 0 ? 0 : unacknowledgedBytes(fd_)});
   unreadLooks_ = queued > kSmallAnswerBytes && unreadBytes_ == before ? unreadLooks_ + 1 : 0;
   if (unreadLooks_ < kUnreadLooksMax) return {};
   if (!answers_.isShort()) return {};
   return "it does not read its answers while others wait for limits.all_outgoing_bytes";
 }
 
-std::optional<std::string> Connection::standsStill() {
-  if (quietLooks_ < kQuietLooksMax || !stream_->holdsBudgetForMore()) return {};
+std::optional<std::string> Connection::stalledInMessage() {
+  if (stalledLooks_ < kStalledLooksMax || !stream_->holdsBudgetForMore()) return {};
   if (loop_->environment().budgets.inFlight->waiting() == 0) return {};
   return "it stalled within a message while others wait for limits.in_flight_bytes";
 }
 
 kj::Duration Connection::lease() const { return loop_->config().membership.leaseMs * kj::MILLISECONDS; }
 
-bool Connection::livesUnheard() {
-  const uint64_t before = std::exchange(unheardBytes_, bytesToRead(fd_));
+bool Connection::showsActivity() {
+  const uint64_t before = std::exchange(unreadSocketBytes_, unreadBytes(fd_));
   // The budget is granted in request order, so this wait ends, but the peer cannot shorten it.
-  if (stream_->waitsForBudget() || unheardBytes_ != before) return true;
+  if (stream_->waitsForBudget() || unreadSocketBytes_ != before) return true;
   // With a full socket buffer a peer cannot show activity.
-  return loop_->now() - unheardSince_ < lease();
+  return loop_->now() - pausedSince_ < lease();
 }
 
-std::optional<std::string> Connection::forsaken() {
-  if (trainers_.empty() || loop_->now() - heardAt_ < lease()) return {};
+std::optional<std::string> Connection::abandonedByTrainers() {
+  if (trainers_.empty() || loop_->now() - receivedAt_ < lease()) return {};
   for (const ConnectedTrainer* trainer : trainers_) {
     if (!trainer->lost()) return {};
   }

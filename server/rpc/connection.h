@@ -25,7 +25,7 @@ class ConnectedTrainer {
   /// The connection broke or was dropped.
   virtual void connectionClosed() = 0;
   /// The event loop did not read from the connection; the trainer's lease is extended by that time.
-  virtual void excuseSilence() = 0;
+  virtual void extendLease() = 0;
   /// Whether the trainer was lost, or continues over another connection.
   virtual bool lost() const = 0;
 };
@@ -35,11 +35,11 @@ class IdleKeeper {
  public:
   virtual ~IdleKeeper() = default;
   /// Drops what has not been requested since `since`.
-  virtual void letGoOfIdle(kj::TimePoint since) = 0;
+  virtual void dropIdle(kj::TimePoint since) = 0;
 };
 
 /// An accepted peer: its socket and what is known about it.
-struct Entrant {
+struct AcceptedPeer {
   int fd = -1;          ///< of `socket`, which owns it
   wire::Socket socket;  ///< connected; after the TLS handshake, if any
   Peer peer;
@@ -52,7 +52,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   using Bootstrap = std::function<capnp::Capability::Client(std::shared_ptr<Connection>)>;
 
   /// `authenticator` and `answers` outlive it.
-  Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
+  Connection(std::shared_ptr<EventLoop> loop, AcceptedPeer acceptedPeer, const Authenticator& authenticator,
              OutgoingAnswers& answers, Bootstrap bootstrap);
 
   void open() override;
@@ -64,7 +64,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   const std::string& peer() const override { return caller_.described(); }
 
   Caller& caller() { return caller_; }
-  void lookAtAccess() override;
+  void recheckAccess() override;
 
   /// Whether descriptors can be passed to the peer: it is connected over a Unix socket.
   bool passesDescriptors() const { return passesDescriptors_; }
@@ -96,39 +96,40 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   bool owesOutcome() override { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
 
   /// Memory for an answer, counted as queued until this is destroyed.
-  using Room = std::shared_ptr<const void>;
+  using Reservation = std::shared_ptr<const void>;
   /// Reserves memory for an answer of up to `bytes` (limits.outgoing_bytes, limits.all_outgoing_bytes);
   /// request it before building the answer and keep it as long as the call. If none is free the call waits up
-  /// to kRoomWait, unless kRoomWaitersMax calls of the connection already wait; then ErrorCode::overloaded.
-  kj::Promise<Result<Room>> roomFor(uint64_t bytes);
+  /// to kReserveTimeout, unless kReserveWaitersMax calls of the connection already wait; then
+  /// ErrorCode::overloaded.
+  kj::Promise<Result<Reservation>> reserve(uint64_t bytes);
   /// Answers a call with `make()`, which may return a promise, once memory for `bytes` is reserved, or with
   /// `refuse(error)` if it cannot be.
   template <class Make, class Refuse>
   kj::Promise<void> answerWithin(uint64_t bytes, Make make, Refuse refuse) {
-    return roomFor(bytes).then(
-        [make = kj::mv(make), refuse = kj::mv(refuse)](Result<Room> room) mutable -> kj::Promise<void> {
-          if (!room.ok()) {
-            refuse(room.error());
-            return kj::READY_NOW;
-          }
-          if constexpr (std::is_void_v<decltype(make())>) {
-            make();
-            return kj::Promise<void>(kj::READY_NOW).attach(*std::move(room));
-          } else {
-            return make().attach(*std::move(room));
-          }
-        });
+    return reserve(bytes).then([make = kj::mv(make), refuse = kj::mv(refuse)](
+                                   Result<Reservation> room) mutable -> kj::Promise<void> {
+      if (!room.ok()) {
+        refuse(room.error());
+        return kj::READY_NOW;
+      }
+      if constexpr (std::is_void_v<decltype(make())>) {
+        make();
+        return kj::Promise<void>(kj::READY_NOW).attach(*std::move(room));
+      } else {
+        return make().attach(*std::move(room));
+      }
+    });
   }
 
-  /// Memory for a pull's answer that is a copy, counted like Room (limits.all_outgoing_bytes, of which
-  /// readers' pulls leave a quarter to others). Null if none is free now. awaitShare() waits for it; null if
+  /// Memory for a pull's answer that is a copy, counted like Reservation (limits.all_outgoing_bytes, of which
+  /// readers' pulls leave a quarter to others). Null if none is free now. awaitCopy() waits for it; null if
   /// the connection has ended.
-  Room takeShare(uint64_t bytes, bool ofReader);
-  kj::Promise<Room> awaitShare(uint64_t bytes, bool ofReader);
+  Reservation tryReserveCopy(uint64_t bytes, bool isReader);
+  kj::Promise<Reservation> awaitCopy(uint64_t bytes, bool isReader);
   /// Whether another call with payload in its answer may be accepted (limits.outgoing_bytes).
-  bool mayQueue();
+  bool canQueueAnswer();
   /// Counts a call's answer as queued in advance, until its promise is done or dropped.
-  kj::Promise<void> promising(uint64_t bytes, kj::Promise<void> call);
+  kj::Promise<void> countPromised(uint64_t bytes, kj::Promise<void> call);
   /// Keeps `owner` alive until the answer that references `begin` is written.
   void pin(const void* begin, std::shared_ptr<const void> owner) {
     if (stream_) stream_->pin(begin, std::move(owner));
@@ -139,11 +140,11 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   /// its trainers are renewed.
   std::optional<std::string> mustEnd() override;
 
-  void trainerCame(ConnectedTrainer& trainer) { trainers_.insert(&trainer); }
-  void trainerWent(ConnectedTrainer& trainer) { trainers_.erase(&trainer); }
+  void addTrainer(ConnectedTrainer& trainer) { trainers_.insert(&trainer); }
+  void removeTrainer(ConnectedTrainer& trainer) { trainers_.erase(&trainer); }
   size_t trainers() const override { return trainers_.size(); }
-  void keeperCame(IdleKeeper& keeper) { keepers_.insert(&keeper); }
-  void keeperWent(IdleKeeper& keeper) { keepers_.erase(&keeper); }
+  void addKeeper(IdleKeeper& keeper) { keepers_.insert(&keeper); }
+  void removeKeeper(IdleKeeper& keeper) { keepers_.erase(&keeper); }
 
  private:
   wire::MessageStreamOptions streamOptions();
@@ -151,16 +152,16 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   /// Updates this connection's share of the queued bytes of all connections (limits.all_outgoing_bytes).
   void countQueued(uint64_t bytes);
   /// Memory for an answer; null if none is free now.
-  Room takeRoom(uint64_t bytes);
-  kj::Promise<Result<Room>> awaitRoom(uint64_t bytes, kj::TimePoint until);
-  Error noRoom() const;
+  Reservation tryReserve(uint64_t bytes);
+  kj::Promise<Result<Reservation>> awaitReservation(uint64_t bytes, kj::TimePoint until);
+  Error reservationFailed() const;
   std::optional<std::string> unread();
-  std::optional<std::string> readsNothing();
-  std::optional<std::string> standsStill();
-  std::optional<std::string> forsaken();
+  std::optional<std::string> hasStoppedReading();
+  std::optional<std::string> stalledInMessage();
+  std::optional<std::string> abandonedByTrainers();
   kj::Duration lease() const;
   /// Whether the peer shows activity although the daemon does not read from it.
-  bool livesUnheard();
+  bool showsActivity();
 
   const std::shared_ptr<EventLoop> loop_;
   OutgoingAnswers& answers_;
@@ -173,19 +174,19 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   size_t services_ = 0;
   uint64_t countedBytes_ = 0;   // counted by countQueued()
   uint64_t promisedBytes_ = 0;  // answers of calls in progress
-  uint64_t roomBytes_ = 0;      // reserved by takeRoom(), not in promisedBytes_
-  size_t roomWaiters_ = 0;
+  uint64_t reservedBytes_ = 0;  // reserved by tryReserve(), not in promisedBytes_
+  size_t reserveWaiters_ = 0;
   size_t outcomeCalls_ = 0;
   bool outcomeAsked_ = false;
   bool paused_ = false;
   // As of the last mustEnd():
   uint64_t receivedBytes_ = 0;
-  kj::TimePoint heardAt_;  // last change of receivedBytes_
-  unsigned quietLooks_ = 0;
+  kj::TimePoint receivedAt_;  // last change of receivedBytes_
+  unsigned stalledLooks_ = 0;
   std::pair<uint64_t, uint64_t> unreadBytes_;  // queued; not yet taken by the peer's system
   unsigned unreadLooks_ = 0;                   // consecutive looks at which these were the same
-  uint64_t unheardBytes_ = 0;                  // unread in the socket
-  kj::TimePoint unheardSince_;
+  uint64_t unreadSocketBytes_ = 0;             // unread in the socket
+  kj::TimePoint pausedSince_;
   int fd_;
   kj::Own<kj::AsyncIoStream> socket_;
   kj::Own<wire::MessageStream> stream_;

@@ -14,8 +14,8 @@ namespace {
 
 constexpr kj::Duration kFailureDelay = 500 * kj::MILLISECONDS;
 
-DaemonPlaces placesOf(const DaemonsConfig& daemons) {
-  DaemonPlaces places;
+DaemonAddresses placesOf(const DaemonsConfig& daemons) {
+  DaemonAddresses places;
   for (const auto& addresses : daemons.addresses) {
     auto& of = places.emplace_back();
     for (const Address& address : addresses) of.push_back(address.toString());
@@ -26,8 +26,8 @@ DaemonPlaces placesOf(const DaemonsConfig& daemons) {
 /// Writes the daemons that serve the model.
 void writeDaemons(const DaemonsConfig& daemons, schema::LoginResult::Builder out) {
   if (!daemons.several()) return;
-  const DaemonPlaces places = placesOf(daemons);
-  wire::writePlaces(places, out.initDaemons(static_cast<kj::uint>(places.size())));
+  const DaemonAddresses places = placesOf(daemons);
+  wire::writeDaemonAddresses(places, out.initDaemons(static_cast<kj::uint>(places.size())));
   out.setDaemon(daemons.index);
 }
 
@@ -55,7 +55,7 @@ kj::Promise<void> LoginService::login(LoginContext context) {
   Roles& roles = KJ_ASSERT_NONNULL(roles_);
   writeDaemons(connection_->loop().config().daemons, results);
   if (const auto away = connection_->loop().environment().movedAway.get(); away.move != 0) {
-    wire::writePlaces(away.to, results.initMovedTo(static_cast<kj::uint>(away.to.size())));
+    wire::writeDaemonAddresses(away.to, results.initMovedTo(static_cast<kj::uint>(away.to.size())));
     results.setMove(away.move);
   }
   results.initStatus().setOk();
@@ -71,7 +71,7 @@ kj::Promise<void> LoginService::moveOutcome(MoveOutcomeContext context) {
   const uint64_t move = context.getParams().getMove(), daemon = context.getParams().getDaemon();
   context.releaseParams();
   return administration_
-      .inMoves([move, daemon](OutgoingMove& outgoing, IncomingMove& incoming) {
+      .withMoves([move, daemon](OutgoingMove& outgoing, IncomingMove& incoming) {
         const MoveOutcome away = outgoing.outcome(move, daemon);
         return away == MoveOutcome::unknown ? incoming.outcome(move) : away;
       })
@@ -94,7 +94,7 @@ kj::Promise<void> LoginService::refuse(LoginContext context, const Error& error)
   loop.environment().counters.loginsRefused.add();
   logLine(spdlog::level::warn, {.event = "login_refused", .peer = connection_->peer(), .limited = true},
           "refused the login of {}: {}", connection_->peer(), error.message);
-  auto held = authenticator_.holdBack();
+  auto held = authenticator_.delayReply();
   if (connection_->caller().failedTooOften() || held == nullptr) {
     loop.connections().drop(*connection_, held == nullptr ? "too many failed logins wait for their answers"
                                                           : "too many failed logins");

@@ -94,10 +94,10 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     if (access.local.inner) writeInner(*access.local.inner, steps.initInner());
     steps.setEndsEarly(access.local.endsEarly);
     steps.setFragments(access.local.fragments);
-    steps.setOfGroups(access.local.ofGroups);
+    steps.setFragmentPerGroup(access.local.fragmentPerGroup);
     steps.setDelay(access.local.delay);
     steps.setBlend(access.local.blend);
-    steps.setArrivals(access.local.arrivals);
+    steps.setUpdatesPerRound(access.local.updatesPerRound);
     if (!access.local.deltas.empty()) steps.setDeltas(access.local.deltas.c_str());
   }
   if (access.local.fragments > 1) {

@@ -38,8 +38,8 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
     }
     context.releaseParams();
     return administration_
-        .inMoves([move = move_, part = part_, piece = std::move(piece)](
-                     OutgoingMove&, IncomingMove& incoming) { return incoming.image(move, part, piece); })
+        .withMoves([move = move_, part = part_, piece = std::move(piece)](
+                       OutgoingMove&, IncomingMove& incoming) { return incoming.image(move, part, piece); })
         .then(answering(context));
   }
 
@@ -47,9 +47,10 @@ class PartSink final : public CountedService<schema::ReplicaSink> {
     std::string path(wire::textIn(context.getParams().getPath()));
     context.releaseParams();
     return administration_
-        .inMoves([move = move_, part = part_, path = std::move(path)](OutgoingMove&, IncomingMove& incoming) {
-          return incoming.imageDone(move, part, path);
-        })
+        .withMoves(
+            [move = move_, part = part_, path = std::move(path)](OutgoingMove&, IncomingMove& incoming) {
+              return incoming.imageDone(move, part, path);
+            })
         .then(answering(context));
   }
 
@@ -132,19 +133,19 @@ Result<MoveTerms> readTerms(schema::MoveTerms::Reader in) {
 
 LeavingService::~LeavingService() noexcept(false) {
   if (!connection_->loop().running()) return;
-  connection_->loop().detach(administration_.inMoves(
+  connection_->loop().detach(administration_.withMoves(
       [move = move_](OutgoingMove& outgoing, IncomingMove&) { outgoing.abandon(move, "psd move ended"); }));
 }
 
-kj::Promise<void> LeavingService::quiet(QuietContext context) {
+kj::Promise<void> LeavingService::quiesced(QuiescedContext context) {
   context.releaseParams();
   context.allowCancellation();
-  auto quiet = administration_.inMoves(
-      [move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenQuiet(move); });
-  return connection_->parked(kj::mv(quiet)).then([context](const Result<QuietModel>& quiet) mutable {
+  auto quiet = administration_.withMoves(
+      [move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenQuiesced(move); });
+  return connection_->parked(kj::mv(quiet)).then([context](const Result<QuiescedModel>& quiet) mutable {
     if (!quiet.ok()) return wire::writeError(quiet.error(), context.getResults().initError());
     const MovedTrainers& trainers = quiet->trainers;
-    auto out = context.getResults().initQuiet();
+    auto out = context.getResults().initQuiesced();
     out.setWorldSize(trainers.departed.worldSize);
     writeRanks(trainers.departed.ranks,
                out.initDeparted(static_cast<kj::uint>(trainers.departed.ranks.size())));
@@ -161,7 +162,7 @@ kj::Promise<void> LeavingService::give(GiveContext context) {
   context.allowCancellation();
   auto stream = std::make_shared<ImageStream>(kPartBytes);
   auto given = administration_
-                   .inMoves([move = move_, range, stream](OutgoingMove& outgoing, IncomingMove&) {
+                   .withMoves([move = move_, range, stream](OutgoingMove& outgoing, IncomingMove&) {
                      return outgoing.give(move, range, stream);
                    })
                    .then([stream](Result<std::string> path) {
@@ -190,14 +191,14 @@ kj::Promise<void> LeavingService::commit(CommitContext context) {
   context.releaseParams();
   auto done =
       administration_
-          .inMoves([move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.commit(move); })
+          .withMoves([move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.commit(move); })
           .then(answering(context));
   return connection_->untilOutcome(kj::mv(done));  // the daemon ends after the commit
 }
 
-kj::Promise<void> LeavingService::beat(BeatContext context) {
+kj::Promise<void> LeavingService::heartbeat(HeartbeatContext context) {
   context.releaseParams();
-  return administration_.inMoves(
+  return administration_.withMoves(
       [move = move_](OutgoingMove& outgoing, IncomingMove&) { outgoing.heard(move); });
 }
 
@@ -205,7 +206,7 @@ kj::Promise<void> LeavingService::beat(BeatContext context) {
 
 ArrivingService::~ArrivingService() noexcept(false) {
   if (!connection_->loop().running()) return;
-  connection_->loop().detach(administration_.inMoves(
+  connection_->loop().detach(administration_.withMoves(
       [move = move_](OutgoingMove&, IncomingMove& incoming) { incoming.abandon(move); }));
 }
 
@@ -225,27 +226,28 @@ kj::Promise<void> ArrivingService::check(CheckContext context) {
     return kj::READY_NOW;
   }
   return administration_
-      .inMoves([move = move_, terms = *std::move(terms), whole = *std::move(whole)](
-                   OutgoingMove&, IncomingMove& incoming) { return incoming.check(move, terms, whole); })
+      .withMoves([move = move_, terms = *std::move(terms), whole = *std::move(whole)](
+                     OutgoingMove&, IncomingMove& incoming) { return incoming.check(move, terms, whole); })
       .then(answering(context));
 }
 
 kj::Promise<void> ArrivingService::giveUp(GiveUpContext context) {
   context.releaseParams();
   return administration_
-      .inMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.giveUp(move); })
+      .withMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.giveUp(move); })
       .then(answering(context));
 }
 
-kj::Promise<void> ArrivingService::settle(SettleContext context) {
+kj::Promise<void> ArrivingService::install(InstallContext context) {
   const auto params = context.getParams();
   MovedTrainers trainers{{params.getWorldSize(), readRanks(params.getDeparted())},
                          readRanks(params.getRanks())};
   context.releaseParams();
   return administration_
-      .inMoves([move = move_, trainers = std::move(trainers)](OutgoingMove&, IncomingMove& incoming) mutable {
-        return incoming.settle(move, std::move(trainers));
-      })
+      .withMoves(
+          [move = move_, trainers = std::move(trainers)](OutgoingMove&, IncomingMove& incoming) mutable {
+            return incoming.settle(move, std::move(trainers));
+          })
       .then([context](const Result<uint64_t>& rows) mutable {
         if (!rows.ok()) return wire::writeError(rows.error(), context.getResults().initError());
         context.getResults().setRows(*rows);
@@ -255,13 +257,13 @@ kj::Promise<void> ArrivingService::settle(SettleContext context) {
 kj::Promise<void> ArrivingService::commit(CommitContext context) {
   context.releaseParams();
   return administration_
-      .inMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.commit(move); })
+      .withMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.commit(move); })
       .then(answering(context));
 }
 
-kj::Promise<void> ArrivingService::beat(BeatContext context) {
+kj::Promise<void> ArrivingService::heartbeat(HeartbeatContext context) {
   context.releaseParams();
-  return administration_.inMoves(
+  return administration_.withMoves(
       [move = move_](OutgoingMove&, IncomingMove& incoming) { incoming.heard(move); });
 }
 

@@ -22,10 +22,10 @@ class LeavingService final : public CountedService<schema::LeavingModel> {
   ~LeavingService() noexcept(false);
 
  protected:
-  kj::Promise<void> quiet(QuietContext context) override;
+  kj::Promise<void> quiesced(QuiescedContext context) override;
   kj::Promise<void> give(GiveContext context) override;
   kj::Promise<void> commit(CommitContext context) override;
-  kj::Promise<void> beat(BeatContext context) override;
+  kj::Promise<void> heartbeat(HeartbeatContext context) override;
 
  private:
   Administration& administration_;
@@ -43,11 +43,11 @@ class ArrivingService final : public CountedService<schema::ArrivingModel> {
 
  protected:
   kj::Promise<void> sink(SinkContext context) override;
-  kj::Promise<void> settle(SettleContext context) override;
+  kj::Promise<void> install(InstallContext context) override;
   kj::Promise<void> commit(CommitContext context) override;
   kj::Promise<void> check(CheckContext context) override;
   kj::Promise<void> giveUp(GiveUpContext context) override;
-  kj::Promise<void> beat(BeatContext context) override;
+  kj::Promise<void> heartbeat(HeartbeatContext context) override;
 
  private:
   Administration& administration_;

@@ -7,10 +7,10 @@ namespace psd {
 
 PullCalls::PullCalls(std::shared_ptr<Connection> connection, PullService& service)
     : connection_(std::move(connection)), service_(service) {
-  connection_->keeperCame(*this);
+  connection_->addKeeper(*this);
 }
 
-PullCalls::~PullCalls() { connection_->keeperWent(*this); }
+PullCalls::~PullCalls() { connection_->removeKeeper(*this); }
 
 template <class Call>
 kj::Promise<void> PullCalls::refuse(Call call, const Error& error) {
@@ -21,7 +21,7 @@ kj::Promise<void> PullCalls::refuse(Call call, const Error& error) {
 
 Status PullCalls::mayPull(const Status& checked) const {
   PSD_RETURN_IF_ERROR(checked);
-  if (connection_->mayQueue()) return {};
+  if (connection_->canQueueAnswer()) return {};
   return {ErrorCode::overloaded, "this peer's unread answers have reached limits.outgoing_bytes"};
 }
 
@@ -40,7 +40,7 @@ kj::Promise<void> PullCalls::pull(Context context) {
         if (!slice.ok()) return wire::writeError(slice.error(), context.getResults().initError());
         answer(context, request, *std::move(slice));
       });
-  return connection_->promising(request.count * sizeof(float), kj::mv(answering));
+  return connection_->countPromised(request.count * sizeof(float), kj::mv(answering));
 }
 
 template <class Call, class Go>
@@ -56,20 +56,20 @@ kj::Promise<void> PullCalls::onceReadable(Call context, RowPullRequest request, 
       if (status.ok()) status = mayPull(service_.check(request));
       return status.ok() ? go(std::move(request)) : refuse(context, status.error());
     });
-    return connection_->promising(bytes, going.attach(kj::mv(ids)));
+    return connection_->countPromised(bytes, going.attach(kj::mv(ids)));
   }
   return go(std::move(request));  // the ids lie in the parameters, which stay until the answer is sent
 }
 
 template <class Go>
-kj::Promise<void> PullCalls::onceThereIsRoom(RowsContext context, RowPullRequest request, uint64_t bytes,
-                                             Go go) {
-  if (Connection::Room room = connection_->takeShare(bytes, service_.ofReader())) {
+kj::Promise<void> PullCalls::onceReserved(RowsContext context, RowPullRequest request, uint64_t bytes,
+                                          Go go) {
+  if (Connection::Reservation room = connection_->tryReserveCopy(bytes, service_.isReader())) {
     return go(std::move(request)).attach(std::move(room));
   }
-  return connection_->awaitShare(bytes, service_.ofReader())
+  return connection_->awaitCopy(bytes, service_.isReader())
       .then([this, context, request = std::move(request),
-             go](Connection::Room room) mutable -> kj::Promise<void> {
+             go](Connection::Reservation room) mutable -> kj::Promise<void> {
         const Status status = mayPull(service_.check(request));
         if (!status.ok()) return refuse(context, status.error());
         return go(std::move(request)).attach(std::move(room));
@@ -104,7 +104,7 @@ kj::Promise<void> PullCalls::pullRows(RowsContext context) {
   };
   const auto go = [this, context, answer](RowPullRequest request) mutable {
     const uint64_t bytes = service_.valueBytes(request);
-    return onceThereIsRoom(context, std::move(request), bytes, answer);
+    return onceReserved(context, std::move(request), bytes, answer);
   };
   return onceReadable(context, std::move(request), go);
 }
@@ -139,7 +139,7 @@ kj::Promise<void> PullCalls::pullTo(const std::shared_ptr<DeviceRing>& ring, Dev
     if (!version.ok()) return wire::writeError(version.error(), context.getResults().initError());
     context.getResults(capnp::MessageSize{4, 0}).setVersion(version->value);
   });
-  return connection_->promising(place->size_bytes(), kj::mv(answering));
+  return connection_->countPromised(place->size_bytes(), kj::mv(answering));
 }
 
 kj::Promise<void> PullCalls::pullDelta(Context context, const PullRequest& request, const HeldValues& held) {
@@ -150,12 +150,12 @@ kj::Promise<void> PullCalls::pullDelta(Context context, const PullRequest& reque
         auto out = answer(context, request, {slice->version, slice->bytes, std::move(slice->owner)});
         out.setView(slice->view);
         switch (slice->what) {
-          case PublishedSlice::What::values: out.setWhat(schema::PulledValues::WHOLE); break;
-          case PublishedSlice::What::delta: out.setWhat(schema::PulledValues::DELTA); break;
-          case PublishedSlice::What::same: out.setWhat(schema::PulledValues::SAME); break;
+          case PublishedSlice::What::values: out.setEncoding(schema::PulledValues::WHOLE); break;
+          case PublishedSlice::What::delta: out.setEncoding(schema::PulledValues::DELTA); break;
+          case PublishedSlice::What::same: out.setEncoding(schema::PulledValues::SAME); break;
         }
       });
-  return connection_->promising(request.count * sizeof(float), kj::mv(answering));
+  return connection_->countPromised(request.count * sizeof(float), kj::mv(answering));
 }
 
 schema::PullResult::Slice::Builder PullCalls::answer(Context& context, const PullRequest& request,

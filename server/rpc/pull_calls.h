@@ -34,7 +34,7 @@ class PullCalls final : private IdleKeeper {
   kj::Promise<void> pullTo(const std::shared_ptr<DeviceRing>& ring, DeviceContext context);
 
  private:
-  void letGoOfIdle(kj::TimePoint since) override { service_.letGoOfIdle(since); }
+  void dropIdle(kj::TimePoint since) override { service_.dropIdle(since); }
   template <class Call>
   kj::Promise<void> refuse(Call call, const Error& error);
   /// Calls `go(request)` once the policy no longer makes the rows wait for other trainers.
@@ -43,7 +43,7 @@ class PullCalls final : private IdleKeeper {
   /// Calls `go(request)`, which answers with a copy of `bytes`, once the budget of all connections has space
   /// for it (limits.all_outgoing_bytes).
   template <class Go>
-  kj::Promise<void> onceThereIsRoom(RowsContext context, RowPullRequest request, uint64_t bytes, Go go);
+  kj::Promise<void> onceReserved(RowsContext context, RowPullRequest request, uint64_t bytes, Go go);
   /// `checked`, the result of service_.check(), or ErrorCode::overloaded if no answer may be queued for this
   /// peer.
   Status mayPull(const Status& checked) const;

@@ -5,10 +5,10 @@
 #include "common/config/json_file.h"
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
+#include "server/client/refusal.h"
 #include "server/loop/moved_away.h"
 #include "server/rpc/model_access.h"
 #include "server/rpc/pull_calls.h"
-#include "server/rpc/refusal.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -62,8 +62,8 @@ kj::Promise<void> ReadingService::status(StatusContext context) {
   context.releaseParams();
   context.allowCancellation();
   // Limits the load on the control loop, which builds the status.
-  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a status");
-  asked_ = true;
+  if (waitsForStatus_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a status");
+  waitsForStatus_ = true;
   return administration_.statusBytes()
       .then([this, context](uint64_t bytes) mutable {
         auto make = [this, context]() mutable {
@@ -75,44 +75,44 @@ kj::Promise<void> ReadingService::status(StatusContext context) {
         };
         return connection_->answerWithin(bytes, std::move(make), throwRefusal);
       })
-      .attach(kj::defer([this] { asked_ = false; }));
+      .attach(kj::defer([this] { waitsForStatus_ = false; }));
 }
 
 kj::Promise<void> ReadingService::waiters(WaitersContext context) {
   context.releaseParams();
   context.allowCancellation();
-  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a status");
-  asked_ = true;
+  if (waitsForStatus_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a status");
+  waitsForStatus_ = true;
   return administration_.waiters()
       .then([context](const std::vector<uint32_t>& ranks) mutable {
         context.getResults().setRanks(kj::arrayPtr(ranks.data(), ranks.size()));
       })
-      .attach(kj::defer([this] { asked_ = false; }));
+      .attach(kj::defer([this] { waitsForStatus_ = false; }));
 }
 
 kj::Promise<void> ReadingService::takeover(TakeoverContext context) {
   const uint64_t known = context.getParams().getKnown(), primary = context.getParams().getPrimary();
   context.releaseParams();
   context.allowCancellation();
-  if (waits_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a takeover");
-  waits_ = true;
+  if (waitsForTakeover_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a takeover");
+  waitsForTakeover_ = true;
   return connection_->parked(administration_.whenServing(known, primary))
-      .then([context](uint64_t epoch) mutable { context.getResults().setEpoch(epoch); })
-      .attach(kj::defer([this] { waits_ = false; }));
+      .then([context](uint64_t term) mutable { context.getResults().setTerm(term); })
+      .attach(kj::defer([this] { waitsForTakeover_ = false; }));
 }
 
 kj::Promise<void> ReadingService::moved(MovedContext context) {
   context.releaseParams();
   context.allowCancellation();
-  if (hears_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a move");
-  hears_ = true;
+  if (waitsForMove_) return KJ_EXCEPTION(OVERLOADED, "this connection already waits for a move");
+  waitsForMove_ = true;
   return connection_->parked(administration_.whenMoved())
       .then([context](const MovedAway::Place& place) mutable {
         auto results = context.getResults();
-        wire::writePlaces(place.to, results.initTo(static_cast<kj::uint>(place.to.size())));
+        wire::writeDaemonAddresses(place.to, results.initTo(static_cast<kj::uint>(place.to.size())));
         results.setMove(place.move);
       })
-      .attach(kj::defer([this] { hears_ = false; }));
+      .attach(kj::defer([this] { waitsForMove_ = false; }));
 }
 
 kj::Promise<void> ReadingService::hotRows(HotRowsContext context) {

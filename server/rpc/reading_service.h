@@ -28,9 +28,9 @@ class ReadingService final : public CountedService<schema::Reading> {
  private:
   JoinService joins_;
   Administration& administration_;
-  bool asked_ = false;  // a status() or waiters() call is in progress
-  bool waits_ = false;  // a takeover() call is waiting
-  bool hears_ = false;  // a moved() call is waiting
+  bool waitsForStatus_ = false;    // a status() or waiters() call is in progress
+  bool waitsForTakeover_ = false;  // a takeover() call is waiting
+  bool waitsForMove_ = false;      // a moved() call is waiting
 };
 
 }  // namespace psd

@@ -15,7 +15,7 @@ Status broken(const kj::Exception& exception) {
 
 /// Sends a call that returns a status.
 template <class Request>
-kj::Promise<Status> told(Request&& request) {
+kj::Promise<Status> acknowledged(Request&& request) {
   return request.send().then([](auto&& answer) { return wire::readStatus(answer.getStatus()); },
                              [](kj::Exception&& exception) { return broken(exception); });
 }
@@ -39,13 +39,13 @@ kj::Promise<Status> SinkLink::image(ImagePart part) {
   request.setRenamedTo(part.renamedTo.c_str());
   auto bytes = request.initBytes(part.bytes.size());
   if (!part.bytes.empty()) std::memcpy(bytes.begin(), part.bytes.data(), part.bytes.size());
-  return told(kj::mv(request));
+  return acknowledged(kj::mv(request));
 }
 
 kj::Promise<Status> SinkLink::imageDone(const std::string& path) {
   auto request = sink_.imageDoneRequest();
   request.setPath(path.c_str());
-  return told(kj::mv(request));
+  return acknowledged(kj::mv(request));
 }
 
 kj::Promise<Result<uint64_t>> SinkLink::records(std::span<const std::byte> records) {
@@ -55,14 +55,16 @@ kj::Promise<Result<uint64_t>> SinkLink::records(std::span<const std::byte> recor
   return heldBy(kj::mv(request));
 }
 
-kj::Promise<Result<uint64_t>> SinkLink::beat() { return heldBy(sink_.beatRequest()); }
+kj::Promise<Result<uint64_t>> SinkLink::beat() { return heldBy(sink_.heartbeatRequest()); }
 
-kj::Promise<Status> SinkLink::planChanged() { return told(sink_.planChangedRequest()); }
+kj::Promise<Status> SinkLink::documentChanged() {
+  return acknowledged(sink_.clusterDocumentChangedRequest());
+}
 
 kj::Promise<Status> SinkLink::runEnded(const std::string& reason) {
   auto request = sink_.runEndedRequest();
   request.setReason(reason.c_str());
-  return told(kj::mv(request));
+  return acknowledged(kj::mv(request));
 }
 
 }  // namespace psd

@@ -15,7 +15,7 @@ class SinkLink final : public FollowerLink {
   kj::Promise<Status> imageDone(const std::string& path) override;
   kj::Promise<Result<uint64_t>> records(std::span<const std::byte> bytes) override;
   kj::Promise<Result<uint64_t>> beat() override;
-  kj::Promise<Status> planChanged() override;
+  kj::Promise<Status> documentChanged() override;
   kj::Promise<Status> runEnded(const std::string& reason) override;
 
  private:

@@ -35,10 +35,10 @@ TrainerSession::TrainerSession(std::shared_ptr<Connection> connection,
     : CountedService(std::move(connection)),
       service_(std::move(service)),
       pulls_(connection_, service_->pulls()) {
-  connection_->trainerCame(*this);
+  connection_->addTrainer(*this);
 }
 
-TrainerSession::~TrainerSession() noexcept(false) { connection_->trainerWent(*this); }
+TrainerSession::~TrainerSession() noexcept(false) { connection_->removeTrainer(*this); }
 
 template <class T, class Context>
 kj::Promise<T> TrainerSession::park(Context context, kj::Promise<T> waiting) {
@@ -87,16 +87,17 @@ kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
 }
 
 kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
-  return park(context, service_->awaitModel()).then([context](Result<ModelStart::Role> role) mutable {
-    auto results = context.getResults();
-    if (!role.ok()) {
-      wire::writeError(role.error(), results.initError());
-    } else if (*role == ModelStart::Role::go) {
-      results.setReady();
-    } else {
-      results.setMustInitialize();
-    }
-  });
+  return park(context, service_->awaitModel())
+      .then([context](Result<ModelInitialization::Role> role) mutable {
+        auto results = context.getResults();
+        if (!role.ok()) {
+          wire::writeError(role.error(), results.initError());
+        } else if (*role == ModelInitialization::Role::go) {
+          results.setReady();
+        } else {
+          results.setMustInitialize();
+        }
+      });
 }
 
 kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
@@ -115,14 +116,14 @@ kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
         if (!samples.ok()) {
           wire::writeError(samples.error(), results.initError());
         } else if (samples->range) {
-          auto dealt = results.initDealt();
-          dealt.setEpoch(samples->range->epoch);
-          dealt.setBegin(samples->range->begin);
-          dealt.setCount(static_cast<uint32_t>(samples->range->count));
-          dealt.setMixed(samples->mixed);
-          if (samples->unweighted.empty()) return;
-          auto out = dealt.initUnweighted(static_cast<kj::uint>(samples->unweighted.size()));
-          for (kj::uint i = 0; i < out.size(); i++) out.set(i, samples->unweighted[i]);
+          auto assigned = results.initAssigned();
+          assigned.setEpoch(samples->range->epoch);
+          assigned.setBegin(samples->range->begin);
+          assigned.setCount(static_cast<uint32_t>(samples->range->count));
+          assigned.setMixed(samples->mixed);
+          if (samples->scaledByTrainer.empty()) return;
+          auto out = assigned.initScaledByTrainer(static_cast<kj::uint>(samples->scaledByTrainer.size()));
+          for (kj::uint i = 0; i < out.size(); i++) out.set(i, samples->scaledByTrainer[i]);
         } else if (samples->finished) {
           results.setFinished();
         } else {
@@ -136,7 +137,7 @@ kj::Promise<void> TrainerSession::report(ReportContext context) {
   const uint64_t step = params.getStep();
   std::vector<NamedValue> values;
   for (auto each : params.getValues()) {
-    if (values.size() > kReportedNamesMax) break;  // too many; the service reports the error
+    if (values.size() > kReportedValuesMax) break;  // too many; the service reports the error
     const std::string_view name = wire::textIn(each.getName());
     values.push_back({std::string(name.substr(0, kReportedNameBytesMax + 1)), each.getValue()});
   }
@@ -169,11 +170,11 @@ kj::Promise<void> TrainerSession::progress(ProgressContext context) {
   auto refuse = [context](const Error& error) mutable {
     wire::writeError(error, context.getResults().initError());
   };
-  auto make = [this, context, settled]() mutable { return tellProgress(context, settled); };
+  auto make = [this, context, settled]() mutable { return writeProgress(context, settled); };
   return connection_->answerWithin(service_->progressBytes(), std::move(make), std::move(refuse));
 }
 
-kj::Promise<void> TrainerSession::tellProgress(ProgressContext context, bool settled) {
+kj::Promise<void> TrainerSession::writeProgress(ProgressContext context, bool settled) {
   return service_->progress(settled).then([context](const Result<ProgressHere>& here) mutable {
     auto results = context.getResults();
     if (!here.ok()) return wire::writeError(here.error(), results.initError());
@@ -188,15 +189,16 @@ kj::Promise<void> TrainerSession::tellProgress(ProgressContext context, bool set
   });
 }
 
-kj::Promise<void> TrainerSession::formGroup(FormGroupContext context) {
+kj::Promise<void> TrainerSession::formAveragingGroup(FormAveragingGroupContext context) {
   auto params = context.getParams();
   const uint32_t port = params.getPort();
   // An invalid port becomes 0, which the service rejects; of an overlong host enough is kept to be rejected.
   const std::string_view host = wire::textIn(params.getHost());
-  const AveragingMember where{{},
-                              printable(host.substr(0, kGroupHostBytesMax + 1), kGroupHostBytesMax + 1),
-                              port <= UINT16_MAX ? static_cast<uint16_t>(port) : uint16_t{0}};
-  return park(context, service_->formGroup(params.getAfter(), where))
+  const AveragingMember where{
+      {},
+      printable(host.substr(0, kAveragingHostBytesMax + 1), kAveragingHostBytesMax + 1),
+      port <= UINT16_MAX ? static_cast<uint16_t>(port) : uint16_t{0}};
+  return park(context, service_->formAveragingGroup(params.getAfter(), where))
       .then([this, context](Result<FormedGroup> group) mutable -> kj::Promise<void> {
         auto refuse = [context](const Error& error) mutable {
           wire::writeError(error, context.getResults().initError());
@@ -230,7 +232,7 @@ kj::Promise<void> TrainerSession::notice(NoticeContext context) {
     }
     results.setShuttingDown(true);
     results.setReason(notice->end->reason.c_str());
-    results.setComesBack(notice->end->comesBack);
+    results.setRestarting(notice->end->restarting);
   });
   auto revoked = connection_->caller().whenRevoked().then([this, context]() mutable {
     wire::writeError(*connection_->caller().revoked(), context.getResults().initRevoked());
@@ -238,18 +240,18 @@ kj::Promise<void> TrainerSession::notice(NoticeContext context) {
   return told.exclusiveJoin(kj::mv(revoked));
 }
 
-kj::Promise<void> TrainerSession::stepAside(StepAsideContext context) {
+kj::Promise<void> TrainerSession::quiesce(QuiesceContext context) {
   const uint64_t move = context.getParams().getMove();
   std::string cannot(wire::textIn(context.getParams().getCannot()).substr(0, kReasonBytesMax));
-  return park(context, service_->stepAside(move, std::move(cannot)))
-      .then([context](const MovePause::Answer& answer) mutable {
+  return park(context, service_->quiesce(move, std::move(cannot)))
+      .then([context](const MoveQuiescence::Answer& answer) mutable {
         auto results = context.getResults();
         if (!answer.ok()) {
           wire::writeError(answer.error(), results.initError());
         } else if (answer->empty()) {
-          results.setGoOn();
+          results.setContinueHere();
         } else {
-          wire::writePlaces(*answer, results.initMoved(static_cast<kj::uint>(answer->size())));
+          wire::writeDaemonAddresses(*answer, results.initMoved(static_cast<kj::uint>(answer->size())));
         }
       });
 }

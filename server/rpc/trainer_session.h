@@ -37,17 +37,17 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   kj::Promise<void> report(ReportContext context) override;
   kj::Promise<void> roundDue(RoundDueContext context) override;
   kj::Promise<void> progress(ProgressContext context) override;
-  kj::Promise<void> formGroup(FormGroupContext context) override;
-  kj::Promise<void> stepAside(StepAsideContext context) override;
+  kj::Promise<void> formAveragingGroup(FormAveragingGroupContext context) override;
+  kj::Promise<void> quiesce(QuiesceContext context) override;
 
  private:
   void connectionClosed() override { service_->disconnected(); }
-  void excuseSilence() override { service_->excuseSilence(); }
+  void extendLease() override { service_->extendLease(); }
   bool lost() const override { return service_->lost(); }
   /// Parks a call that may wait for long: releases its message.
   template <class T, class Context>
   kj::Promise<T> park(Context context, kj::Promise<T> waiting);
-  kj::Promise<void> tellProgress(ProgressContext context, bool settled);
+  kj::Promise<void> writeProgress(ProgressContext context, bool settled);
   /// The gradient of a push carried in the message.
   Result<Gradient> gradientIn(schema::Trainer::PushParams::Reader params) const;
   /// The gradient of a row push.

@@ -88,12 +88,12 @@ void TrainingService::answer(JoinContext context, JoinedTrainer joined) {
   writeAccess(*joined.model, *connection_, out.initAccess());
   out.setLeaseMs(connection_->loop().config().membership.leaseMs);
   out.setDaemon(grant.daemonId);
-  out.setGoesOn(grant.goesOn);
-  out.setEpoch(grant.primaryEpoch);
+  out.setResumedState(grant.continuesRun);
+  out.setTerm(grant.primaryTerm);
   out.setResumed(grant.resumed);
   out.setRank(grant.trainer.rank.value);
   out.setWorldSize(grant.worldSize);
-  out.setMustInitialize(grant.role == ModelStart::Role::bringValues);
+  out.setMustInitialize(grant.role == ModelInitialization::Role::initialize);
   out.setAttachment(grant.attachment);
   out.setCodec(grant.codec.c_str());
   out.setPullCodec(grant.pullCodec.c_str());

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "server/group/group_member.h"
 #include "server/move/incoming_move.h"
 #include "server/move/outgoing_move.h"
 #include "server/service/control_loop.h"
+#include "server/serving/replica_controller.h"
 
 namespace psd {
 
@@ -90,9 +90,9 @@ class Administration {
     return control_.run([](Coordinator&, ParameterHost& host) { return host.newestPart(); });
   }
   /// Records a checkpoint of the whole model, of which this daemon has a part.
-  kj::Promise<Status> keepWhole(WholeCheckpoint whole) {
+  kj::Promise<Status> recordWhole(WholeCheckpoint whole) {
     return control_.run([whole = std::move(whole)](Coordinator&, ParameterHost& host) mutable {
-      return host.keepWhole(std::move(whole));
+      return host.recordWhole(std::move(whole));
     });
   }
   /// Ends the session of the trainer with this rank and blocks its process from joining; returns a
@@ -110,12 +110,13 @@ class Administration {
     });
   }
   /// This daemon's replica set; null if it is in none, as before the call. Call before any request.
-  void setGroup(GroupMember* group) { group_ = group; }
+  void setReplicaSet(ReplicaController* group) { group_ = group; }
   /// A daemon asks to follow this one; `loop` is that of its connection.
-  kj::Promise<Result<GroupMember::Admitted>> admit(FollowerRequest request, std::shared_ptr<EventLoop> loop) {
+  kj::Promise<Result<ReplicaController::Admitted>> admit(FollowerRequest request,
+                                                         std::shared_ptr<EventLoop> loop) {
     return control_.run([this, request = std::move(request), loop = std::move(loop)](
-                            Coordinator&, ParameterHost&) mutable -> Result<GroupMember::Admitted> {
-      if (!group_) return noGroup();
+                            Coordinator&, ParameterHost&) mutable -> Result<ReplicaController::Admitted> {
+      if (!group_) return noReplicaSet();
       return group_->admit(request, std::move(loop));
     });
   }
@@ -124,30 +125,30 @@ class Administration {
       if (group_) group_->feedEnded(feed, why);
     });
   }
-  /// See GroupMember::whenServing().
+  /// See ReplicaController::whenServing().
   kj::Promise<uint64_t> whenServing(uint64_t known, uint64_t primary) {
     return control_.run([this, known, primary](Coordinator&, ParameterHost&) -> kj::Promise<uint64_t> {
       if (!group_) return kj::NEVER_DONE;
       return group_->whenServing(known, DaemonId{primary});
     });
   }
-  /// Number of this daemon's process, and GroupMember::folderEpoch().
+  /// Number of this daemon's process, and ReplicaController::folderTerm().
   struct ProcessAndFolder {
     uint64_t daemon = 0;
-    uint64_t folderEpoch = 0;
+    uint64_t folderTerm = 0;
   };
   kj::Promise<ProcessAndFolder> processAndFolder() {
     return control_.run([this](Coordinator& coordinator, ParameterHost&) {
-      return ProcessAndFolder{coordinator.daemonId(), group_ ? group_->folderEpoch() : 0};
+      return ProcessAndFolder{coordinator.daemonId(), group_ ? group_->folderTerm() : 0};
     });
   }
   /// Promotes the standby; this daemon becomes its standby.
   kj::Promise<Status> switchOver(std::string by) {
-    return ofGroup("a switchover", std::move(by), &GroupMember::switchOver);
+    return runGroupAction("a switchover", std::move(by), &ReplicaController::switchOver);
   }
   /// Replaces a dead primary with the state held here, accepting any data loss.
   kj::Promise<Status> recover(std::string by) {
-    return ofGroup("a recovery", std::move(by), &GroupMember::recover);
+    return runGroupAction("a recovery", std::move(by), &ReplicaController::recover);
   }
   /// This daemon's roles as source and target of a move. Call before any request.
   void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
@@ -156,14 +157,14 @@ class Administration {
   }
   /// Runs `work(outgoing, incoming)` on the control loop.
   template <class Work>
-  auto inMoves(Work work) {
+  auto withMoves(Work work) {
     return control_.run([this, work = std::move(work)](Coordinator&, ParameterHost&) mutable {
       return work(*outgoing_, *incoming_);
     });
   }
-  /// inMoves(), logged as a request for `what`.
+  /// withMoves(), logged as a request for `what`.
   template <class Work>
-  auto inMovesFor(std::string by, const char* what, Work work) {
+  auto withMovesFor(std::string by, const char* what, Work work) {
     return control_.run([this, by = std::move(by), what, work = std::move(work)](Coordinator& coordinator,
                                                                                  ParameterHost&) mutable {
       coordinator.noteAsked(what, by);
@@ -172,7 +173,7 @@ class Administration {
   }
   /// Resolves with the target once the model has moved from here; empty if the daemon ends first.
   kj::Promise<MovedAway::Place> whenMoved() {
-    return inMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenMoved(); });
+    return withMoves([](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenMoved(); });
   }
   /// Ends the run; `wait`: resolves with the outcome of the daemon's final work.
   kj::Promise<Status> stop(std::string reason, bool wait, std::string by) {
@@ -197,29 +198,29 @@ class Administration {
     return bytes;
   }
 
-  static Error noGroup() {
+  static Error noReplicaSet() {
     return {ErrorCode::invalidArgument,
             "this daemon is in no replica set: its configuration has no `engine`"};
   }
   /// Runs an action of the replica set that `by` requested, unless the model has moved away.
-  kj::Promise<Status> ofGroup(const char* what, std::string by,
-                              kj::Promise<Status> (GroupMember::*action)()) {
+  kj::Promise<Status> runGroupAction(const char* what, std::string by,
+                                     kj::Promise<Status> (ReplicaController::*action)()) {
     return control_.run([this, what, by = std::move(by), action](Coordinator& coordinator,
                                                                  ParameterHost&) -> kj::Promise<Status> {
       coordinator.noteAsked(what, by);
-      if (Status may = takesPart(); !may.ok()) return may;
+      if (Status may = checkReplicaSet(); !may.ok()) return may;
       return (group_->*action)();
     });
   }
-  Status takesPart() const {
-    if (!group_) return noGroup();
-    const auto away = outgoing_ ? outgoing_->turnedAway() : std::nullopt;
+  Status checkReplicaSet() const {
+    if (!group_) return noReplicaSet();
+    const auto away = outgoing_ ? outgoing_->rejectionReason() : std::nullopt;
     return away ? Status(*away) : Status();
   }
 
   ControlLoop& control_;
   std::atomic<uint64_t> statusBytes_{0};
-  GroupMember* group_ = nullptr;
+  ReplicaController* group_ = nullptr;
   OutgoingMove* outgoing_ = nullptr;
   IncomingMove* incoming_ = nullptr;
   const std::function<DaemonStatus()> status_;

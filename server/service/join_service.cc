@@ -8,23 +8,23 @@ namespace psd {
 namespace {
 
 /// The control loop's answer to a request.
-struct Let {
+struct Admission {
   SessionGrant grant;
   ParameterHost::Place place;
 };
 
-Result<Let> place(const Result<SessionGrant>& grant, ParameterHost& host,
-                  const std::shared_ptr<EventLoop>& loop) {
+Result<Admission> place(const Result<SessionGrant>& grant, ParameterHost& host,
+                        const std::shared_ptr<EventLoop>& loop) {
   if (!grant.ok()) return grant.error();
-  Let let{*grant, host.placeOf(grant->process, loop)};
-  if (let.place.pushes) return let;
+  Admission admission{*grant, host.placeOf(grant->process, loop)};
+  if (admission.place.pushes) return admission;
   return Error{ErrorCode::sessionEnded, "the trainer was lost while it joined"};
 }
 
-Result<JoinedTrainer> serve(Result<Let> let, EventLoop& loop, ControlLoop& control) {
-  if (!let.ok()) return let.error();
-  auto service = std::make_unique<TrainerService>(loop, control, let->grant, let->place);
-  return JoinedTrainer{std::move(let->grant), std::move(let->place.model), std::move(service)};
+Result<JoinedTrainer> serve(Result<Admission> admission, EventLoop& loop, ControlLoop& control) {
+  if (!admission.ok()) return admission.error();
+  auto service = std::make_unique<TrainerService>(loop, control, admission->grant, admission->place);
+  return JoinedTrainer{std::move(admission->grant), std::move(admission->place.model), std::move(service)};
 }
 
 }  // namespace
@@ -59,11 +59,10 @@ Status JoinService::mayBridge(const ModelSpec& model) const {
   }
   for (const GroupConfig& group : loop_->config().groups) {
     if (group.policy.traits.differences) continue;
-    return {
-        ErrorCode::invalidArgument,
-        "policy " + describePolicies(loop_->config().groups) +
-            ": a bridge adds to the parameters between updates, which rounds would count as their own; "
-            "expected hogwild, locked or bounded_staleness in this machine's daemon"};
+    return {ErrorCode::invalidArgument,
+            "policy " + describePolicies(loop_->config().groups) +
+                ": a bridge adds to the parameters between updates, which rounds would count as their own; "
+                "expected hogwild, locked or bounded_staleness in this machine's daemon"};
   }
   return {};
 }
@@ -84,9 +83,9 @@ kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
               return place(grant, host, loop);
             });
       })
-      .then([this](Result<Let> let) -> Answer {
-        if (!let.ok()) return refused(let.error());
-        return serve(std::move(let), *loop_, control_);
+      .then([this](Result<Admission> admission) -> Answer {
+        if (!admission.ok()) return refused(admission.error());
+        return serve(std::move(admission), *loop_, control_);
       });
 }
 
@@ -95,7 +94,7 @@ kj::Promise<Result<JoinedTrainer>> JoinService::attach(const AttachRequest& requ
       .run([request, loop = loop_](Coordinator& coordinator, ParameterHost& host) {
         return place(coordinator.attach(request), host, loop);
       })
-      .then([this](Result<Let> let) { return serve(std::move(let), *loop_, control_); });
+      .then([this](Result<Admission> admission) { return serve(std::move(admission), *loop_, control_); });
 }
 
 kj::Promise<Result<std::shared_ptr<ServedModel>>> JoinService::observe(ModelSpec model) {
@@ -103,7 +102,7 @@ kj::Promise<Result<std::shared_ptr<ServedModel>>> JoinService::observe(ModelSpec
       [model = std::move(model)](Coordinator& coordinator,
                                  ParameterHost& host) -> Result<std::shared_ptr<ServedModel>> {
         if (coordinator.end().requested()) return coordinator.end().error();
-        if (const auto away = coordinator.turnedAway()) return *away;
+        if (const auto away = coordinator.rejectionReason()) return *away;
         return host.observe(model);
       });
 }

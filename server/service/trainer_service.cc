@@ -20,11 +20,11 @@ const Codec* decoderOf(const std::string& spec) {
 }
 
 /// Long waits are limited to one call of each kind per session.
-Error waitsAlready(const std::string& call) {
+Error alreadyWaiting(const std::string& call) {
   return {ErrorCode::invalidArgument, "another " + call + " of this session is already waiting"};
 }
 
-Error notAsked() { return {ErrorCode::invalidArgument, "this trainer is not the initializer"}; }
+Error notInitializer() { return {ErrorCode::invalidArgument, "this trainer is not the initializer"}; }
 
 }  // namespace
 
@@ -35,7 +35,7 @@ TrainerService::TrainerService(EventLoop& loop, ControlLoop& control, const Sess
       session_(grant.trainer.session),
       bridges_(grant.trainer.rank == kBridgeRank),
       counters_(grant.counters),
-      attachment_{grant.epoch, grant.attachment},
+      attachment_{grant.fence, grant.attachment},
       further_(grant.further),
       place_(place),
       codec_(decoderOf(grant.codec)),
@@ -58,20 +58,20 @@ void TrainerService::disconnected() {
       }));
 }
 
-void TrainerService::excuseSilence() {
-  if (attachment_.isCurrent()) counters_->heard();
+void TrainerService::extendLease() {
+  if (attachment_.isCurrent()) counters_->touch();
 }
 
 Status TrainerService::renewLease() {
   Status holds = left_ ? Status() : attachment_.check();
-  if (holds.ok()) counters_->heard();
+  if (holds.ok()) counters_->touch();
   return holds;
 }
 
 Status TrainerService::mayTrain() {
   PSD_RETURN_IF_ERROR(renewLease());
   if (left_) return {ErrorCode::notReady, "this trainer has left"};
-  if (role_ != ModelStart::Role::go) return {ErrorCode::notReady, "the model has no values yet"};
+  if (role_ != ModelInitialization::Role::go) return {ErrorCode::notReady, "the model has no values yet"};
   return {};
 }
 
@@ -86,14 +86,14 @@ kj::Promise<T> TrainerService::park(bool& parked, kj::Promise<T> waiting) {
 kj::Promise<Status> TrainerService::initialize(uint32_t shard, uint64_t offset,
                                                std::span<const float> values) {
   if (Status may = renewLease(); !may.ok()) return may;
-  if (role_ == ModelStart::Role::bringValues) return initialValues_.write(shard, offset, values);
-  countRefusal(loop_.environment().counters, notAsked());
-  return Status(notAsked());
+  if (role_ == ModelInitialization::Role::initialize) return initialValues_.write(shard, offset, values);
+  countRefusal(loop_.environment().counters, notInitializer());
+  return Status(notInitializer());
 }
 
 kj::Promise<Status> TrainerService::initialized(Step step) {
   if (Status may = renewLease(); !may.ok()) return may;
-  if (role_ != ModelStart::Role::bringValues) return Status(notAsked());
+  if (role_ != ModelInitialization::Role::initialize) return Status(notInitializer());
   KJ_IF_MAYBE (written, initialValues_.whenWritten()) {
     return written->then([this, step] { return initialized(step); });
   }
@@ -104,15 +104,15 @@ kj::Promise<Status> TrainerService::initialized(Step step) {
         return coordinator.initialized(session, step);
       })
       .then([this](Status kept) {
-        if (kept.ok()) role_ = ModelStart::Role::go;
+        if (kept.ok()) role_ = ModelInitialization::Role::go;
         return kept;
       });
 }
 
-kj::Promise<Result<ModelStart::Role>> TrainerService::awaitModel() {
-  using Answer = Result<ModelStart::Role>;
+kj::Promise<Result<ModelInitialization::Role>> TrainerService::awaitModel() {
+  using Answer = Result<ModelInitialization::Role>;
   if (Status may = renewLease(); !may.ok()) return Answer(may.error());
-  if (awaitsModel_) return Answer(waitsAlready("awaitModel()"));
+  if (awaitsModel_) return Answer(alreadyWaiting("awaitModel()"));
   counters_->waitForModel.add();
   auto role = control_.run([session = session_](Coordinator& coordinator, ParameterHost&) {
     return coordinator.awaitModel(session);
@@ -129,7 +129,7 @@ kj::Promise<Result<ModelStart::Role>> TrainerService::awaitModel() {
 
 Result<Gradient> TrainerService::gradientOf(std::string_view codec, std::span<const std::byte> bytes,
                                             uint64_t count) const {
-  if (codec_ == nullptr || codec != codec_->name()) return notAgreed(printable(codec), codec_);
+  if (codec_ == nullptr || codec != codec_->name()) return codecNotAgreed(printable(codec), codec_);
   return Gradient(*codec_, bytes, count);
 }
 
@@ -194,23 +194,25 @@ kj::Promise<Result<RoundDue>> TrainerService::roundDue(Version version, uint32_t
   return due.attach(std::move(policy));
 }
 
-kj::Promise<Result<FormedGroup>> TrainerService::formGroup(uint64_t after, const AveragingMember& where) {
+kj::Promise<Result<FormedGroup>> TrainerService::formAveragingGroup(uint64_t after,
+                                                                    const AveragingMember& where) {
   if (Status may = mayTrain(); !may.ok()) return Result<FormedGroup>(may.error());
-  if (where.host.empty() || where.host.size() > kGroupHostBytesMax || where.port == 0) {
-    return Result<FormedGroup>(ErrorCode::invalidArgument,
-                               fmt::format("formGroup(): needs a host of 1 to {} bytes and a port 1 to 65535 "
-                                           "at which others reach the trainer",
-                                           kGroupHostBytesMax));
+  if (where.host.empty() || where.host.size() > kAveragingHostBytesMax || where.port == 0) {
+    return Result<FormedGroup>(
+        ErrorCode::invalidArgument,
+        fmt::format("formAveragingGroup(): needs a host of 1 to {} bytes and a port 1 to 65535 "
+                    "at which others reach the trainer",
+                    kAveragingHostBytesMax));
   }
   auto policy = place_.model->policyOf(place_.model->store->block(0));
-  auto formed = policy->formGroup(session_, after, where);
+  auto formed = policy->formAveragingGroup(session_, after, where);
   return formed.attach(std::move(policy)).then([this](Result<FormedGroup> group) {
-    if (group.ok() && group->index == 0) tellOfGroup(*group);
+    if (group.ok() && group->index == 0) reportAveragingGroup(*group);
     return group;
   });
 }
 
-void TrainerService::tellOfGroup(const FormedGroup& group) {
+void TrainerService::reportAveragingGroup(const FormedGroup& group) {
   const std::string ranks = joined(
       group.members, ", ", [](const AveragingMember& member) { return std::to_string(member.rank.value); });
   const std::string line = fmt::format("allreduce: generation {} of rank{} {}", group.generation,
@@ -254,7 +256,7 @@ kj::Promise<Result<ProgressHere>> TrainerService::progress(bool settled) {
 kj::Promise<Result<SamplesForStep>> TrainerService::takeSamples(const SamplesRequest& request) {
   using Answer = Result<SamplesForStep>;
   if (Status may = mayTrain(); !may.ok()) return Answer(may.error());
-  if (awaitsSamples_) return Answer(waitsAlready("takeSamples()"));
+  if (awaitsSamples_) return Answer(alreadyWaiting("takeSamples()"));
   control_.samplesAreAssigned();
   counters_->waitForSamples.add();
   auto taken = control_.run([session = session_, request](Coordinator& coordinator, ParameterHost&) {
@@ -265,11 +267,11 @@ kj::Promise<Result<SamplesForStep>> TrainerService::takeSamples(const SamplesReq
       .then([this, weighed = request.nominal != 0](const Result<Samples>& samples) -> Answer {
         if (!samples.ok()) return samples.error();
         if (!samples->range || !weighed) return SamplesForStep{*samples, {}};
-        return SamplesForStep{*samples, unweighted(), mixesGroups()};
+        return SamplesForStep{*samples, scaledByTrainer(), mixesGroups()};
       });
 }
 
-std::vector<bool> TrainerService::unweighted() const {
+std::vector<bool> TrainerService::scaledByTrainer() const {
   const ParameterStore& store = *place_.model->store;
   std::vector<bool> out;
   for (size_t i = 0; i < store.blockCount(); i++) {
@@ -288,7 +290,7 @@ bool TrainerService::mixesGroups() const {
 
 kj::Promise<Status> TrainerService::report(uint64_t step, std::vector<NamedValue> values) {
   if (Status may = renewLease(); !may.ok()) return may;
-  if (Status right = checkReported(values); !right.ok()) return right;
+  if (Status right = validateReport(values); !right.ok()) return right;
   if (reports_) {
     loop_.environment().counters.refusedOverload.add();
     return Status(ErrorCode::overloaded, "the previous report is not answered yet");
@@ -313,22 +315,24 @@ kj::Promise<Status> TrainerService::leave() {
 
 kj::Promise<Result<Notice>> TrainerService::notice(uint64_t move) {
   using Answer = Result<Notice>;
-  if (awaitsNotice_) return Answer(waitsAlready("notice()"));
+  if (awaitsNotice_) return Answer(alreadyWaiting("notice()"));
   auto told = control_.run([move](Coordinator& coordinator, ParameterHost&) -> kj::Promise<Notice> {
     auto ends = coordinator.end().whenNotified().then([](EndNotice end) {
       return Notice{std::move(end), {}};
     });
-    auto moves = coordinator.pause().whenAsked(move).then([](MoveNotice asked) { return Notice{{}, asked}; });
+    auto moves = coordinator.pause().whenAnnounced(move).then([](MoveNotice asked) {
+      return Notice{{}, asked};
+    });
     return ends.exclusiveJoin(kj::mv(moves));
   });
   return park(awaitsNotice_, kj::mv(told)).then([](Notice notice) { return Answer(std::move(notice)); });
 }
 
-kj::Promise<MovePause::Answer> TrainerService::stepAside(uint64_t move, std::string cannot) {
-  if (Status may = renewLease(); !may.ok()) return MovePause::Answer(may.error());
+kj::Promise<MoveQuiescence::Answer> TrainerService::quiesce(uint64_t move, std::string cannot) {
+  if (Status may = renewLease(); !may.ok()) return MoveQuiescence::Answer(may.error());
   return control_.run(
       [session = session_, move, cannot = std::move(cannot)](Coordinator& coordinator, ParameterHost&) {
-        return coordinator.stepAside(session, move, cannot);
+        return coordinator.quiesce(session, move, cannot);
       });
 }
 

@@ -19,7 +19,7 @@ namespace psd {
 struct SamplesForStep : Samples {
   /// By shard, whether the trainer itself scales its gradient by the number of samples; empty if the trainer
   /// chose the number.
-  std::vector<bool> unweighted;
+  std::vector<bool> scaledByTrainer;
   bool mixed = false;  ///< some configured groups weigh gradients, others do not
 };
 
@@ -57,7 +57,7 @@ class TrainerService {
   /// The connection is gone or was dropped; the trainer may reconnect.
   void disconnected();
   /// The event loop was stalled; the trainer's lease is extended by that time.
-  void excuseSilence();
+  void extendLease();
   /// Whether the trainer was lost, or continues over another connection.
   bool lost() const { return !left_ && !attachment_.isCurrent(); }
 
@@ -68,7 +68,7 @@ class TrainerService {
   kj::Promise<Status> initialized(Step step);
   /// Whether the trainer must initialize the model; waits until that is decided or the values are complete.
   /// One call at a time.
-  kj::Promise<Result<ModelStart::Role>> awaitModel();
+  kj::Promise<Result<ModelInitialization::Role>> awaitModel();
 
   /// For slices admitted by mayTrain().
   PullService& pulls() { return pulls_; }
@@ -104,8 +104,8 @@ class TrainerService {
   /// previous one.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t shard);
 
-  /// The next averaging group; see UpdatePolicy::formGroup(). May wait.
-  kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
+  /// The next averaging group; see UpdatePolicy::formAveragingGroup(). May wait.
+  kj::Promise<Result<FormedGroup>> formAveragingGroup(uint64_t after, const AveragingMember& where);
 
   /// Upper bound on the size of the answer to progress(), in bytes.
   uint64_t progressBytes() const { return 256 + 2 * sizeof(Version) * place_.model->store->blockCount(); }
@@ -122,8 +122,8 @@ class TrainerService {
   /// Resolves when the daemon ends or the model is about to move, by a move other than number `move`. One
   /// call at a time.
   kj::Promise<Result<Notice>> notice(uint64_t move);
-  /// The trainer makes no call until it resolves; see MovePause::stepAside(). One call at a time.
-  kj::Promise<MovePause::Answer> stepAside(uint64_t move, std::string cannot);
+  /// The trainer makes no call until it resolves; see MoveQuiescence::quiesce(). One call at a time.
+  kj::Promise<MoveQuiescence::Answer> quiesce(uint64_t move, std::string cannot);
 
  private:
   /// Marks a call as waiting until its promise is done or dropped.
@@ -131,10 +131,10 @@ class TrainerService {
   static kj::Promise<T> park(bool& parked, kj::Promise<T> waiting);
   /// Resolves once the block's current updates are on disk or held by a standby.
   kj::Promise<void> whenSettled(size_t index);
-  std::vector<bool> unweighted() const;
+  std::vector<bool> scaledByTrainer() const;
   bool mixesGroups() const;
   /// Adds an event for an averaging group whose first member is this trainer.
-  void tellOfGroup(const FormedGroup& group);
+  void reportAveragingGroup(const FormedGroup& group);
   /// Values in rows that have not been checked; rows of unknown tables count nothing.
   uint64_t valueCount(const RowIds& rows) const;
 
@@ -150,7 +150,7 @@ class TrainerService {
   PullService pulls_;
   TrainerRings rings_;
   InitialValues initialValues_;
-  ModelStart::Role role_;
+  ModelInitialization::Role role_;
   bool left_ = false, reported_ = false;
   bool awaitsModel_ = false, awaitsSamples_ = false, awaitsNotice_ = false, reports_ = false;  // in a call
 };

@@ -21,10 +21,10 @@ struct DaemonRow {
   std::string state;         ///< as in its status; empty: it never answered
   std::string role;          ///< in its replica set; "primary" if no engine is configured
   std::string daemon;        ///< process number; empty without an engine
-  uint64_t epoch = 0;        ///< term; 0 without an engine
-  std::string waits;         ///< as in GroupStatus
+  uint64_t term = 0;         ///< term; 0 without an engine
+  std::string waits;         ///< as in ReplicaSetStatus
   bool standbyInSync = false;
-  uint64_t lagBytes = 0;          ///< as in GroupStatus
+  uint64_t lagBytes = 0;          ///< as in ReplicaSetStatus
   double gradientsPerSecond = 0;  ///< applied, over the last ten seconds
   uint64_t trainers = 0;          ///< joined
   uint64_t residentBytes = 0;
@@ -41,7 +41,7 @@ struct DaemonRow {
     visit("state", self.state);
     visit("role", self.role);
     visit("daemon", self.daemon);
-    visit("epoch", self.epoch);
+    visit("term", self.term);
     visit("waits", self.waits);
     visit("standby_in_sync", self.standbyInSync);
     visit("lag_bytes", self.lagBytes);

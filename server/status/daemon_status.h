@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/metrics/metric_values.h"
-#include "server/status/group_status.h"
+#include "server/status/replica_set_status.h"
 
 namespace psd {
 
@@ -241,7 +241,7 @@ struct RoundsStatus {
   std::vector<uint32_t> late;          ///< those in it whose contribution was computed for an earlier round
   double openSeconds = 0;              ///< duration of the last round
   std::optional<double> graceSeconds;  ///< of it, from the quorum on; nothing: no grace is configured
-  std::vector<uint32_t> here;          ///< ranks that have contributed to the open round
+  std::vector<uint32_t> contributed;   ///< ranks that have contributed to the open round
   std::optional<double> graceLeftSeconds;  ///< nothing: no grace period is running
   std::vector<LeftOutStatus> leftOut;      ///< by rank, of joined trainers
 
@@ -255,7 +255,7 @@ struct RoundsStatus {
     visit("late", self.late);
     visit("open_seconds", self.openSeconds);
     visit("grace_seconds", self.graceSeconds);
-    visit("here", self.here);
+    visit("contributed", self.contributed);
     visit("grace_left_seconds", self.graceLeftSeconds);
     visit("left_out", self.leftOut);
   }
@@ -381,9 +381,8 @@ struct DaemonStatus {
   HeldBytes held;                   ///< its fields are inlined in the document
   HeldLimits limits;
   std::string state;
-  std::vector<std::string> movedTo;  ///< by partition, the addresses to which the model has moved, "A,B"
-  std::vector<std::string>
-      movedFrom;  ///< addresses of the previous lead, if the model has moved here
+  std::vector<std::string> movedTo;    ///< by partition, the addresses to which the model has moved, "A,B"
+  std::vector<std::string> movedFrom;  ///< addresses of the previous lead, if the model has moved here
   std::string policy, optimizer;
   std::optional<ModelStatus> model;
   std::optional<PartitionStatus> partition;  ///< if several daemons serve the model
@@ -398,8 +397,8 @@ struct DaemonStatus {
   std::vector<WaitingStatus> waiting;
   std::vector<RoundsStatus> rounds;  ///< of the policies with rounds
   DurabilityStatus durability;
-  std::optional<GroupStatus> group;  ///< if an engine is configured
-  double gradientsPerSecond = 0;     ///< over the last ten seconds
+  std::optional<ReplicaSetStatus> replicaSet;  ///< if an engine is configured
+  double gradientsPerSecond = 0;               ///< over the last ten seconds
   MetricValues<Counter> counters;
   MetricValues<Gauge> gauges;
   MetricValues<Histogram> histograms;
@@ -439,7 +438,7 @@ struct DaemonStatus {
     visit("waiting", self.waiting);
     visit("rounds", self.rounds);
     visit("durability", self.durability);
-    visit("group", self.group);
+    visit("replica_set", self.replicaSet);
     visit("gradients_per_second", self.gradientsPerSecond);
     visit("counters", self.counters);
     visit("gauges", self.gauges);

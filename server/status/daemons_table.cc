@@ -10,7 +10,7 @@ namespace psd {
 namespace {
 
 /// For a primary, the state of its standby; for others, how far they follow.
-std::string followingText(const DaemonRow& row) {
+std::string replicationText(const DaemonRow& row) {
   if (!row.answers || row.daemon.empty()) return "-";
   const std::string lag = bytesText(row.lagBytes);
   if (row.role == "primary") return row.standbyInSync ? "in sync, " + lag + " behind" : "none in sync";
@@ -24,11 +24,11 @@ std::string daemonsTable(const DaemonRows& rows) {
   std::string lines;
   for (const DaemonRow& row : rows.daemons) {
     cells.push_back({row.address, fmt::to_string(row.partition), row.role.empty() ? "-" : row.role,
-                     fmt::to_string(row.epoch),
+                     fmt::to_string(row.term),
                      row.answers ? row.state
                      : row.asked ? "away"
                                  : "?",
-                     followingText(row)});
+                     replicationText(row)});
     if (!row.asked && !row.answers) {
       lines += labelledLine("", row.address + ": " + row.why);
     } else if (!row.answers) {
@@ -41,8 +41,8 @@ std::string daemonsTable(const DaemonRows& rows) {
   return alignedRows(cells) + lines;
 }
 
-std::string groupLines(const GroupStatus& group) {
-  std::string text = fmt::format("{} of term {}", group.role, group.epoch);
+std::string replicaLines(const ReplicaSetStatus& group) {
+  std::string text = fmt::format("{} of term {}", group.role, group.term);
   if (group.role == "primary") {
     if (group.follower.empty()) {
       text += ", no standby";
@@ -53,18 +53,17 @@ std::string groupLines(const GroupStatus& group) {
     }
   } else if (!group.primary.empty()) {
     text += fmt::format(", primary {}, last contact {} ago, {} to apply", group.primary,
-                        durationText(group.heardSeconds), bytesText(group.lagBytes));
+                        durationText(group.lastContactSeconds), bytesText(group.lagBytes));
   }
   if (group.takeoverSeconds > 0)
     text += fmt::format(", took over in {}", durationText(group.takeoverSeconds));
   std::string out = labelledLine("group", text);
-  if (group.role != "primary" && group.folderEpoch > 0)
-    out += labelledLine(
-        "", fmt::format("its folder held the state of term {} at startup", group.folderEpoch));
+  if (group.role != "primary" && group.folderTerm > 0)
+    out += labelledLine("", fmt::format("its folder held the state of term {} at startup", group.folderTerm));
   if (!group.waits.empty()) out += labelledLine("", "WAITS: " + group.waits);
   if (!group.engine.empty()) out += labelledLine("", "ENGINE: " + group.engine);
-  if (!group.limitsBelow.empty()) {
-    out += labelledLine("", "LOWER LIMITS: " + joined(group.limitsBelow, ", "));
+  if (!group.lowerLimits.empty()) {
+    out += labelledLine("", "LOWER LIMITS: " + joined(group.lowerLimits, ", "));
   }
   return out;
 }

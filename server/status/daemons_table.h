@@ -3,7 +3,7 @@
 #include <string>
 
 #include "server/status/daemon_row.h"
-#include "server/status/group_status.h"
+#include "server/status/replica_set_status.h"
 
 namespace psd {
 
@@ -12,6 +12,6 @@ namespace psd {
 std::string daemonsTable(const DaemonRows& rows);
 
 /// A daemon's role in its replica set, human-readable: one line, and one for each problem.
-std::string groupLines(const GroupStatus& group);
+std::string replicaLines(const ReplicaSetStatus& group);
 
 }  // namespace psd

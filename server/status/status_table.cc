@@ -170,7 +170,7 @@ std::string roundsLine(const RoundsStatus& rounds, bool several) {
             });
   }
   if (rounds.graceLeftSeconds) {
-    text += fmt::format("; open round: ranks {}, grace left {}", ranksText(rounds.here),
+    text += fmt::format("; open round: ranks {}, grace left {}", ranksText(rounds.contributed),
                         durationText(*rounds.graceLeftSeconds));
   }
   return labelledLine("rounds", text);
@@ -261,7 +261,7 @@ std::string metricsLines(const DaemonStatus& status) {
   std::vector<std::string> troubles;
   for (const Metric<Counter>* metric : metrics.all<Counter>()) {
     const uint64_t count = counters[*metric];
-    if (metric->info().isTrouble && count > 0)
+    if (metric->info().isProblem && count > 0)
       troubles.push_back(fmt::format("{} {}", metric->info().name, count));
   }
   return troubles.empty() ? out : out + labelledLine("refused", joined(troubles, " "));
@@ -286,11 +286,11 @@ std::string statusTable(const DaemonStatus& status) {
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting, several);
   for (const RoundsStatus& rounds : status.rounds) out += roundsLine(rounds, several);
   out += durabilityLines(status.durability);
-  if (status.group) out += groupLines(*status.group);
+  if (status.replicaSet) out += replicaLines(*status.replicaSet);
   out += heldLine(status.held, status.limits);
   if (status.logLinesDropped + status.logLinesSuppressed > 0) {
-    out += labelledLine("log lines", fmt::format("{} DROPPED, {} suppressed",
-                                                 status.logLinesDropped, status.logLinesSuppressed));
+    out += labelledLine("log lines", fmt::format("{} DROPPED, {} suppressed", status.logLinesDropped,
+                                                 status.logLinesSuppressed));
   }
   return out + metricsLines(status);
 }

@@ -95,9 +95,9 @@ std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
       fmt::format("{} gradients/s, {} samples/s, {}{} pulled, {} pushed", rateText(rate(metrics.gradients)),
                   rateText(samples), tokens ? rateText(*tokens) + " tokens/s, " : "",
                   byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
-  if (now.group) out += groupLines(*now.group);
-  out += labelledLine("trainers", fmt::format("{} of {} joined, {} lost", now.trainers.size(),
-                                              now.worldSize, now.trainersLost));
+  if (now.replicaSet) out += replicaLines(*now.replicaSet);
+  out += labelledLine("trainers", fmt::format("{} of {} joined, {} lost", now.trainers.size(), now.worldSize,
+                                              now.trainersLost));
   return out + trainers + topWaiting(now);
 }
 

@@ -10,8 +10,8 @@ namespace psd {
 /// The newest applied push of one rank in one shard: its result, and which earlier pushes the shard also
 /// holds. Enough to recognize a repeated push. A value type.
 struct AppliedPush {
-  static constexpr uint64_t kBefore = 64;    ///< remembered steps, the newest excluded
-  static constexpr size_t kEarlierMost = 8;  ///< remembered incarnations
+  static constexpr uint64_t kRememberedSteps = 64;      ///< remembered steps, the newest excluded
+  static constexpr size_t kEarlierIncarnationsMax = 8;  ///< remembered incarnations
 
   Rank rank;
   uint64_t incarnation = 0;  ///< of the trainer process that pushed
@@ -26,10 +26,10 @@ struct AppliedPush {
 /// Records a push in a shard's list, which has one entry per rank, and computes `push.before` and
 /// `push.earlier`. If the step is not greater than the rank's recorded step, the push is from another process
 /// of the trainer or is a repeat.
-void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push);
+void recordPush(std::vector<AppliedPush>& pushes, AppliedPush push);
 
 /// Adds the incarnations of `older`, an earlier push of the same rank, to `newer.earlier`.
-void noteEarlier(AppliedPush& newer, const AppliedPush& older);
+void recordEarlierIncarnations(AppliedPush& newer, const AppliedPush& older);
 
 /// Whether the shard holds the push of `step` by the trainer of `push`. A step older than the remembered
 /// window counts as held; only the caller may know that it was dropped.

@@ -30,10 +30,10 @@ class Backend {
   virtual std::unique_ptr<Lane> makeLane() = 0;
   /// Limits the device memory of staged gradients to `bytes`, over all shards. No effect on the CPU, where
   /// they take no memory of their own.
-  virtual void limitStaged(uint64_t /*bytes*/) {}
+  virtual void limitStagedBytes(uint64_t /*bytes*/) {}
   /// Maximum number of gradients in a trimmed mean or in squared distances on this device; a weighted sum has
   /// no limit.
-  virtual uint32_t comparedMax() const { return UINT32_MAX; }
+  virtual uint32_t comparedGradientsMax() const { return UINT32_MAX; }
   /// Whether this device supports shareMemory().
   virtual bool sharesMemory() const { return false; }
   /// Allocates device memory for another process to map. ErrorCode::overloaded, naming the bytes, if the

@@ -2,31 +2,31 @@
 
 namespace psd {
 
-kj::Promise<ByteBudget::Lease> ParameterBlock::roomToLog(uint64_t gradientBytes) const {
+kj::Promise<ByteBudget::Lease> ParameterBlock::reserveLogSpace(uint64_t gradientBytes) const {
   if (!log_) return ByteBudget::Lease();
-  return log_->room(gradientBytes);
+  return log_->space(gradientBytes);
 }
 
-Version ParameterBlock::endUpdate(const AppliedUpdate& update, ByteBudget::Lease room) {
+Version ParameterBlock::endUpdate(const AppliedUpdate& update, ByteBudget::Lease space) {
   const Version made = endUpdate();
   for (const UpdateSource& source : update.sources) {
     if (source.isShare()) continue;
     pushed_.note({source.rank, source.incarnation, source.step, made, source.staleness});
   }
   if (divided_ && !pushed_.divided()) divided_ = false;
-  if (log_) logged_ = log_->append(range_.id, update, std::move(room));
+  if (log_) logged_ = log_->append(range_.id, update, std::move(space));
   return made;
 }
 
-ParameterBlock::Recorded ParameterBlock::endRacingUpdate(AppliedUpdate update, ByteBudget::Lease room) {
-  const std::lock_guard hold(ending_);
+ParameterBlock::Recorded ParameterBlock::endRacingUpdate(AppliedUpdate update, ByteBudget::Lease space) {
+  const std::lock_guard hold(recordMutex_);
   update.scalars.number = version().value + 1;
-  const Version made = endUpdate(update, std::move(room));
+  const Version made = endUpdate(update, std::move(space));
   return {made, logged_};
 }
 
 std::vector<PushedRange> ParameterBlock::lacking(const UpdateSource& push) const {
-  const std::lock_guard hold(ending_);
+  const std::lock_guard hold(recordMutex_);
   return pushed_.lacking(push);
 }
 

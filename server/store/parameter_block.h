@@ -43,20 +43,20 @@ class ParameterBlock {
   /// Allocates the next 1-based update number.
   uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
   /// Allocates version() + 1, also after a failed update. The caller must hold the lock exclusively.
-  uint64_t beginUpdateAlone() {
+  uint64_t beginExclusiveUpdate() {
     const uint64_t number = version().value + 1;
     begun_.store(number, std::memory_order_relaxed);
     return number;
   }
   /// The optimizer's inputs for update `number`: the scheduled learning rate times `factor`.
   UpdateScalars scalars(uint64_t number, double factor = 1) const {
-    return {number, optimizer().learningRate(number) * factor, stateBegan_.value};
+    return {number, optimizer().learningRate(number) * factor, stateSince_.value};
   }
   /// The version at which the optimizer state was last initialized.
-  Version stateBegan() const { return stateBegan_; }
+  Version stateSince() const { return stateSince_; }
   /// Completes an update that was applied under the lock, which is still held: records its pushes and appends
-  /// it to the log, if any. Returns the version that it created. `room`: from roomToLog().
-  Version endUpdate(const AppliedUpdate& update, ByteBudget::Lease room = {});
+  /// it to the log, if any. Returns the version that it created. `space`: from reserveLogSpace().
+  Version endUpdate(const AppliedUpdate& update, ByteBudget::Lease space = {});
   /// Result of endRacingUpdate().
   struct Recorded {
     Version version;
@@ -64,7 +64,7 @@ class ParameterBlock {
   };
   /// Completes an update that was applied under the shared lock, concurrently with others: records its
   /// pushes, appends it to the log, if any, and numbers it with the version that it created.
-  Recorded endRacingUpdate(AppliedUpdate update, ByteBudget::Lease room = {});
+  Recorded endRacingUpdate(AppliedUpdate update, ByteBudget::Lease space = {});
   /// The elements that do not yet contain the push. For holders of the shared lock.
   std::vector<PushedRange> lacking(const UpdateSource& push) const;
   /// Completes an update without recording its pushes or logging it; returns the version that it created.
@@ -73,7 +73,7 @@ class ParameterBlock {
   /// Resolves with budget for a log record whose gradient has `gradientBytes` bytes; immediately without a
   /// log. Must be called before the block's lock is acquired. With 0 bytes: resolves once all earlier callers
   /// have their budget.
-  kj::Promise<ByteBudget::Lease> roomToLog(uint64_t gradientBytes) const;
+  kj::Promise<ByteBudget::Lease> reserveLogSpace(uint64_t gradientBytes) const;
   /// Whether updates are logged.
   bool logs() const { return log_ != nullptr; }
   /// Log sequence number of the newest update; 0 without a log. The lock must be held.
@@ -83,10 +83,10 @@ class ParameterBlock {
   /// Sets the log of the block's updates. Must be called before the first push.
   void setLog(std::shared_ptr<UpdateLog> log) { log_ = std::move(log); }
 
-  /// Restores the state of a checkpoint: the number of `applied` updates, the pushes and `stateBegan`. Must
+  /// Restores the state of a checkpoint: the number of `applied` updates, the pushes and `stateSince`. Must
   /// be called before any other thread uses the block.
-  void restore(Version applied, PushedRanges pushed, Version stateBegan = {}) {
-    stateBegan_ = stateBegan;
+  void restore(Version applied, PushedRanges pushed, Version stateSince = {}) {
+    stateSince_ = stateSince;
     begun_.store(applied.value, std::memory_order_relaxed);
     applied_.store(applied.value, std::memory_order_release);
     pushed_ = std::move(pushed);
@@ -110,11 +110,11 @@ class ParameterBlock {
   const ShardRange range_;
   const size_t device_;
   ShardLock lock_;
-  Version stateBegan_;
+  Version stateSince_;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in memory shared with trainers, or ownApplied_
-  mutable std::mutex ending_;       // serializes endRacingUpdate() of holders of the shared lock
+  mutable std::mutex recordMutex_;  // serializes endRacingUpdate() of holders of the shared lock
   PushedRanges pushed_;
   std::atomic<bool> divided_{false};
   std::shared_ptr<UpdateLog> log_;

@@ -69,7 +69,7 @@ class ParameterStore {
   /// a rule evicts them. Thread-safe.
   void setRowRules(uint32_t table, const RowRules& rules);
   /// Limits the memory of all embedding tables together. Existing rows remain.
-  void setTableBytesMax(uint64_t bytes) { tableBytes_->setMost(bytes); }
+  void setTableBytesMax(uint64_t bytes) { tableBytes_->setLimit(bytes); }
   size_t shardCount() const { return shards_.size(); }
   Shard& shard(size_t index) { return *shards_[index]; }
   const Shard& shard(size_t index) const { return *shards_[index]; }
@@ -112,7 +112,7 @@ class ParameterStore {
   std::vector<std::shared_ptr<Backend>> backends_;
   mutable std::mutex optimizersMutex_;  // guards groups_.optimizers
   StoreGroups groups_;
-  const std::shared_ptr<TableBytes> tableBytes_ = TableBytes::make(UINT64_MAX);
+  const std::shared_ptr<TableBudget> tableBytes_ = TableBudget::make(UINT64_MAX);
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<RowShard>> rowShards_;
 };

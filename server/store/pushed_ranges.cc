@@ -14,7 +14,7 @@ const AppliedPush* newestOf(const PushedRange& range, Rank rank) {
 
 /// Whether the range has passed the push: it contains the push or has dropped it. Without an incarnation,
 /// processes cannot be distinguished.
-bool isPast(const PushedRange& range, Rank rank, uint64_t incarnation, Step step) {
+bool hasPassed(const PushedRange& range, Rank rank, uint64_t incarnation, Step step) {
   const AppliedPush* newest = incarnation == 0 ? nullptr : newestOf(range, rank);
   if (!newest) return false;
   if (newest->incarnation == incarnation) return newest->step >= step;
@@ -59,7 +59,7 @@ void PushedRanges::join() {
 std::vector<PushedRange> PushedRanges::lacking(const UpdateSource& push) const {
   std::vector<PushedRange> found;
   for (const PushedRange& range : ranges_) {
-    if (divided() && isPast(range, push.rank, push.incarnation, push.step)) continue;
+    if (divided() && hasPassed(range, push.rank, push.incarnation, push.step)) continue;
     if (!found.empty() && found.back().begin + found.back().count == range.begin) {
       found.back().count += range.count;
     } else {
@@ -71,8 +71,8 @@ std::vector<PushedRange> PushedRanges::lacking(const UpdateSource& push) const {
 
 void PushedRanges::note(const AppliedPush& push) {
   for (PushedRange& range : ranges_) {
-    if (!divided() || !isPast(range, push.rank, push.incarnation, push.step)) {
-      noteApplied(range.pushes, push);
+    if (!divided() || !hasPassed(range, push.rank, push.incarnation, push.step)) {
+      recordPush(range.pushes, push);
     }
   }
   if (divided()) join();
@@ -87,8 +87,8 @@ std::vector<AppliedPush> pushesOf(const PushedRanges& pushed, Rank rank, uint64_
   return found;
 }
 
-void takeOverPushes(const PushedRanges& from, uint64_t fromBegin, uint64_t begin, uint64_t count,
-                    std::vector<PushedRange>& into) {
+void copyPushes(const PushedRanges& from, uint64_t fromBegin, uint64_t begin, uint64_t count,
+                std::vector<PushedRange>& into) {
   for (const PushedRange& range : from.ranges()) {
     const uint64_t first = std::max(fromBegin + range.begin, begin);
     const uint64_t last = std::min(fromBegin + range.begin + range.count, begin + count);

@@ -46,8 +46,8 @@ class PushedRanges {
 
 /// Appends to `into` the pushes of elements [begin, begin + count) of a new shard, as far as these overlap an
 /// old shard `from` that starts at `fromBegin`.
-void takeOverPushes(const PushedRanges& from, uint64_t fromBegin, uint64_t begin, uint64_t count,
-                    std::vector<PushedRange>& into);
+void copyPushes(const PushedRanges& from, uint64_t fromBegin, uint64_t begin, uint64_t count,
+                std::vector<PushedRange>& into);
 
 /// The newest push of one trainer process, `incarnation` of `rank`, for each range. Step 0: the range
 /// contains none.

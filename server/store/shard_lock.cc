@@ -33,12 +33,12 @@ void ShardLock::release() {
   std::vector<Fulfiller> next;
   {
     std::lock_guard hold(mutex_);
-    if (--holders_ == 0) next = handOn();
+    if (--holders_ == 0) next = grantNext();
   }
   for (Fulfiller& fulfiller : next) fulfiller->fulfill(Guard(this));
 }
 
-std::vector<ShardLock::Fulfiller> ShardLock::handOn() {
+std::vector<ShardLock::Fulfiller> ShardLock::grantNext() {
   std::vector<Fulfiller> next;
   while (!waiters_.empty()) {
     const Mode mode = waiters_.front().mode;
@@ -48,16 +48,16 @@ std::vector<ShardLock::Fulfiller> ShardLock::handOn() {
     waiters_.pop_front();
   }
   holders_ = next.size();
-  if (!next.empty()) handedOn_ = Clock::now();
+  if (!next.empty()) grantedAt_ = Clock::now();
   return next;
 }
 
-std::chrono::nanoseconds ShardLock::nextWaits() const {
+std::chrono::nanoseconds ShardLock::nextWaiterDelay() const {
   const std::lock_guard hold(mutex_);
   if (waiters_.empty()) return std::chrono::nanoseconds(0);
   // The next waiter has waited for this guard since the lock was granted; before that it waited for earlier
   // guards.
-  return Clock::now() - std::max(waiters_.front().since, handedOn_);
+  return Clock::now() - std::max(waiters_.front().since, grantedAt_);
 }
 
 }  // namespace psd

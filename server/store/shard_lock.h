@@ -26,7 +26,7 @@ class ShardLock {
     }
 
     /// How long the next waiter has waited for this guard; zero: there is no waiter.
-    std::chrono::nanoseconds delays() const { return lock_->nextWaits(); }
+    std::chrono::nanoseconds nextWaiterDelay() const { return lock_->nextWaiterDelay(); }
 
    private:
     friend class ShardLock;
@@ -55,13 +55,13 @@ class ShardLock {
   void release();
   /// Grants the lock to the next waiter and, if that one shares, to the sharing waiters directly behind it.
   /// The mutex must be held and the lock free.
-  std::vector<Fulfiller> handOn();
-  std::chrono::nanoseconds nextWaits() const;
+  std::vector<Fulfiller> grantNext();
+  std::chrono::nanoseconds nextWaiterDelay() const;
 
   mutable std::mutex mutex_;  // guards all below; held for a few instructions only
   size_t holders_ = 0;
-  Mode mode_ = Mode::alone;     // of the current holders
-  Clock::time_point handedOn_;  // when the lock was last granted to waiters
+  Mode mode_ = Mode::alone;      // of the current holders
+  Clock::time_point grantedAt_;  // when the lock was last granted to waiters
   std::deque<Waiter> waiters_;
 };
 

@@ -92,20 +92,24 @@ class ShardStorage {
 
   /// Copies a gradient from shared device memory to private device memory (ErrorCode::overloaded if there is
   /// not enough). ErrorCode::nonFinite if a copied value is NaN or infinite.
-  virtual void take(Lane&, std::span<const float> /*onDevice*/, StageDone done) { done(sharesNone()); }
+  virtual void take(Lane&, std::span<const float> /*onDevice*/, StageDone done) {
+    done(sharingUnsupported());
+  }
   /// Copies values from any device memory, shared or not, to host memory.
-  virtual void fetch(Lane&, std::span<const float> /*onDevice*/, ReadDone done) { done(sharesNone()); }
+  virtual void fetch(Lane&, std::span<const float> /*onDevice*/, ReadDone done) {
+    done(sharingUnsupported());
+  }
   /// onDevice = weights[offset …], like read().
   virtual void readTo(Lane&, uint64_t /*offset*/, std::span<float> /*onDevice*/, Done done) {
-    done(sharesNone());
+    done(sharingUnsupported());
   }
   /// onDevice = values in host memory.
   virtual void put(Lane&, std::span<const float> /*values*/, std::span<float> /*onDevice*/, Done done) {
-    done(sharesNone());
+    done(sharingUnsupported());
   }
 
   /// Makes a gradient of the whole shard available on its device: immediate and without a copy on the CPU, a
-  /// copy to device memory elsewhere, within Backend::limitStaged() (ErrorCode::overloaded).
+  /// copy to device memory elsewhere, within Backend::limitStagedBytes() (ErrorCode::overloaded).
   virtual void stage(Lane& lane, ReadView gradient, StageDone done) = 0;
   /// ‖a − b‖² over this shard for each pair of staged gradients. Here and below, the gradients must be staged
   /// on this storage, and the span itself need only live until the call returns.
@@ -138,7 +142,9 @@ class ShardStorage {
                          Done done) = 0;
 
  private:
-  static Error sharesNone() { return {ErrorCode::internal, "the device does not support shared memory"}; }
+  static Error sharingUnsupported() {
+    return {ErrorCode::internal, "the device does not support shared memory"};
+  }
 };
 
 }  // namespace psd

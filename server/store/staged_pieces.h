@@ -16,9 +16,9 @@ namespace psd {
 struct StagedPieces {
   static constexpr uint64_t kBuffersMax = 16;
 
-  uint64_t elements = 0;    ///< total
-  uint64_t most = 0;        ///< maximum per piece
-  uint64_t floatsEach = 1;  ///< buffer floats per element
+  uint64_t elements = 0;          ///< total
+  uint64_t most = 0;              ///< maximum per piece
+  uint64_t floatsPerElement = 1;  ///< buffer floats per element
 };
 
 /// Calls `visit(at, count, buffer)` for each piece in order. All buffers are acquired before the first visit
@@ -32,7 +32,7 @@ Status forEachStaged(StagingPool& pool, const StagedPieces& pieces,
   if (pieces.elements == 0) return {};
   const uint64_t count = (pieces.elements + pieces.most - 1) / pieces.most;
   for (uint64_t i = 0; i < std::min(count, StagedPieces::kBuffersMax); ++i) {
-    auto buffer = pool.acquire(std::min(pieces.elements, pieces.most) * pieces.floatsEach);
+    auto buffer = pool.acquire(std::min(pieces.elements, pieces.most) * pieces.floatsPerElement);
     if (!buffer.ok() && i == 0) return buffer.error();
     if (!buffer.ok()) break;
     staged.push_back(*std::move(buffer));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kRoundingBytes = 64 * 1024;
 
-Error noRoom(uint64_t bytes, const std::string& reason) {
+Error noBuffer(uint64_t bytes, const std::string& reason) {
   return {ErrorCode::overloaded, "no staging buffer of " + std::to_string(bytes) + " bytes: " + reason};
 }
 
@@ -27,7 +27,7 @@ StagingPool::~StagingPool() { releaseIdle(); }
 
 Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
   if (count > (UINT64_MAX - kRoundingBytes) / sizeof(float)) {
-    return noRoom(UINT64_MAX, "more than can be addressed");
+    return noBuffer(UINT64_MAX, "more than can be addressed");
   }
   const uint64_t wanted = std::max<uint64_t>(count * sizeof(float), 1);
   const uint64_t bytes = (wanted + kRoundingBytes - 1) / kRoundingBytes * kRoundingBytes;
@@ -36,8 +36,8 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
   {
     const std::lock_guard lock(mutex_);
     if (lentBytes_ > 0 && lentBytes_ + bytes > limits_.lentBytesMax) {
-      return noRoom(bytes, std::to_string(lentBytes_) + " of " + std::to_string(limits_.lentBytesMax) +
-                               " bytes are in use");
+      return noBuffer(bytes, std::to_string(lentBytes_) + " of " + std::to_string(limits_.lentBytesMax) +
+                                 " bytes are in use");
     }
     buffer = takeIdle(bytes);
     if (buffer.data == nullptr) {
@@ -55,10 +55,10 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
   if (buffer.data == nullptr) {
     const std::lock_guard lock(mutex_);
     lentBytes_ -= bytes;
-    return noRoom(bytes, "the system is out of memory");
+    return noBuffer(bytes, "the system is out of memory");
   }
   return std::shared_ptr<float>(static_cast<float*>(buffer.data),
-                                [pool = shared_from_this(), buffer](float*) { pool->giveBack(buffer); });
+                                [pool = shared_from_this(), buffer](float*) { pool->returnBuffer(buffer); });
 }
 
 void StagingPool::setLentBytesMax(uint64_t bytes) {
@@ -106,7 +106,7 @@ void StagingPool::releaseIdle() {
   release(idle);
 }
 
-void StagingPool::giveBack(Buffer buffer) {
+void StagingPool::returnBuffer(Buffer buffer) {
   const std::lock_guard lock(mutex_);
   lentBytes_ -= buffer.bytes;
   idleBytes_ += buffer.bytes;

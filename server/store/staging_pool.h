@@ -57,7 +57,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   std::vector<Buffer> takeIdleBeyond(uint64_t bytes);
   void release(const std::vector<Buffer>& buffers);
   void releaseIdle();
-  void giveBack(Buffer buffer);
+  void returnBuffer(Buffer buffer);
 
   const Memory memory_;
   // Guards all below. Not held while memory is allocated or freed: CUDA may then wait for its driver's

@@ -31,8 +31,8 @@ struct UpdateSource {
 /// Position of a shard's update in a larger change. An update of several shards is logged one shard after the
 /// other; it is in the model once it is in all of them, and only then are its pushes answered.
 enum class UpdatePart : uint32_t {
-  whole = 0,   ///< the update changes only this shard
-  goesOn = 1,  ///< followed by the update of the next shard
+  whole = 0,      ///< the update changes only this shard
+  continues = 1,  ///< followed by the update of the next shard
   last = 2,
 };
 
@@ -47,7 +47,7 @@ struct CountedRun {
 
 /// Changes to a row shard besides an update: rows evicted before it, and updates of ids without a row counted
 /// with it. A view; does not own the memory.
-struct RowsBeside {
+struct RowSideChanges {
   RowIds evicted;
   std::span<const CountedRun> counted;
   std::span<const uint64_t> countedIds;  ///< in the order of the runs
@@ -62,7 +62,7 @@ struct AppliedUpdate {
   std::span<const UpdateSource> sources;
   UpdatePart part = UpdatePart::whole;
   std::optional<RowIds> rows = {};  ///< row shards only: the rows of the gradients
-  RowsBeside beside = {};           ///< row shards only
+  RowSideChanges beside = {};       ///< row shards only
 };
 
 /// The log of the updates of all shards; the records of each shard are in update order. Thread-safe.
@@ -73,11 +73,11 @@ class UpdateLog {
   /// Reserves budget among the records waiting for the disk, for an update whose gradient has `gradientBytes`
   /// bytes. Must be called before the shard's lock is acquired. Resolves with an empty lease if the log has
   /// failed. With 0 bytes: resolves once all earlier callers have their budget.
-  virtual kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) = 0;
+  virtual kj::Promise<ByteBudget::Lease> space(uint64_t gradientBytes) = 0;
 
   /// Copies the update and returns its log sequence number without waiting, or 0 if the log has failed. Must
-  /// be called with the shard's lock held. `room`: from room().
-  virtual uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) = 0;
+  /// be called with the shard's lock held. `space`: from space().
+  virtual uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease space) = 0;
 
   /// Resolves, on the calling event loop, once the log is durable up to the sequence number `number`, or once
   /// the log has failed and reported its failure.

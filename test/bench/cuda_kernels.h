@@ -13,8 +13,7 @@ namespace psd::bench {
 struct KernelTiming {
   std::string optimizer;
   uint64_t elements = 0;
-  uint64_t bytesMoved =
-      0;  ///< by the kernel: every value that it must read or write
+  uint64_t bytesMoved = 0;  ///< by the kernel: every value that it must read or write
   double seconds = 0;
   uint64_t copyBytesMoved = 0;  ///< read and written
   double copySeconds = 0;

@@ -11,7 +11,7 @@ PIECE = 256 << 10
 ON_THE_WAY = 32 << 20  # bytes in one direction, at most: those of 2.5 Gbit/s and 100 ms
 
 
-async def pass_on(reader, writer, delay):
+async def relay(reader, writer, delay):
     loop = asyncio.get_running_loop()
     way = asyncio.Queue(ON_THE_WAY // PIECE)
 
@@ -44,7 +44,7 @@ async def main():
     async def connected(reader, writer):
         host, _, port = there.rpartition(":")
         inner_reader, inner_writer = await (asyncio.open_connection(host, int(port)) if host else asyncio.open_unix_connection(there))
-        await asyncio.gather(pass_on(reader, inner_writer, delay), pass_on(inner_reader, writer, delay))
+        await asyncio.gather(relay(reader, inner_writer, delay), relay(inner_reader, writer, delay))
 
     server = await (asyncio.start_server(connected, None, int(here)) if here.isdigit() else asyncio.start_unix_server(connected, here))
     print("listening", flush=True)

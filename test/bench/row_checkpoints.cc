@@ -42,8 +42,8 @@ void update(ParameterStore& store, const std::vector<uint64_t>& ids, uint32_t di
     if (own.empty()) continue;
     const RowRun run{0, static_cast<uint32_t>(own.size())};
     const std::vector<float> gradients(own.size() * dim, 0.5f);
-    require(
-        shard.update({{{&run, 1}, own}, gradients, nullptr}, {}, shard.scalars(shard.beginUpdateAlone())));
+    require(shard.update({{{&run, 1}, own}, gradients, nullptr}, {},
+                         shard.scalars(shard.beginExclusiveUpdate())));
     shard.endUpdate();
   }
 }

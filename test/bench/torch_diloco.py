@@ -137,7 +137,7 @@ def by_torch_in_rounds(task, period, fragments, delay, blend, rounds=ROUNDS):
     sent = [None] * len(fragments)  # after which step
     ends = {(slot + 1) * period // len(fragments): slot for slot in range(len(fragments))}
 
-    def take_over(fragment):
+    def apply_result(fragment):
         for learner in learners:
             for name in fragments[fragment]:
                 learner.values[name].copy_(blend * learner.values[name] + (1 - blend) * theta[name])
@@ -149,17 +149,17 @@ def by_torch_in_rounds(task, period, fragments, delay, blend, rounds=ROUNDS):
         with torch.no_grad():
             for fragment, when in enumerate(sent):
                 if when is not None and number - when == delay:
-                    take_over(fragment)
+                    apply_result(fragment)
             slot = ends.get((number - 1) % period + 1)
             if slot is not None:
                 outer[slot].step(theta, learners)
                 sent[slot] = number
                 if delay == 0:
-                    take_over(slot)
+                    apply_result(slot)
     with torch.no_grad():  # the rest: steps since the last push of a fragment
         for fragment, when in enumerate(sent):
             if when is not None:
-                take_over(fragment)
+                apply_result(fragment)
         for fragment in range(len(fragments) - 1):
             outer[fragment].step(theta, learners)
     return theta

@@ -185,8 +185,8 @@ TEST_CASE("Client: the first trainer is the initializer, the others wait for the
     waits.join();
     PSD_REQUIRE_OK(told);
     PSD_REQUIRE_OK(other);
-    CHECK(told->broughtInitialValues);
-    CHECK_FALSE(other->broughtInitialValues);
+    CHECK(told->initializedModel);
+    CHECK_FALSE(other->initializedModel);
     CHECK(told->policy == "locked");
     CHECK(told->shardCount == 3 * way.daemons);
     CHECK(other->rank == Rank{1});
@@ -295,13 +295,13 @@ TEST_CASE("Client: every sample is assigned once") {
     mustJoin(*client, 0, 1, integers(1));
     std::vector<int> seen(kSamples * kEpochs);
     for (uint64_t step = 1;; step++) {
-      const auto dealt = client->takeSamples(
+      const auto assigned = client->takeSamples(
           {.step = Step{step}, .count = 3, .samples = kSamples, .epochs = kEpochs, .wait = true});
-      PSD_REQUIRE_OK(dealt);
-      if (dealt->what == DealtSamples::What::finished) break;
-      REQUIRE(dealt->what == DealtSamples::What::range);
-      for (uint64_t i = 0; i < dealt->count; i++) seen[dealt->epoch * kSamples + dealt->begin + i]++;
-      PSD_REQUIRE_OK(client->push(Step{step}, integers(step), dealt->count, {}).wait());
+      PSD_REQUIRE_OK(assigned);
+      if (assigned->what == AssignedSamples::What::finished) break;
+      REQUIRE(assigned->what == AssignedSamples::What::range);
+      for (uint64_t i = 0; i < assigned->count; i++) seen[assigned->epoch * kSamples + assigned->begin + i]++;
+      PSD_REQUIRE_OK(client->push(Step{step}, integers(step), assigned->count, {}).wait());
     }
     CHECK(seen == std::vector<int>(kSamples * kEpochs, 1));
     PSD_REQUIRE_OK(client->leave());

@@ -130,7 +130,7 @@ TEST_CASE("a restored residual is sent again") {
     CodecTrainer trainer(*codec, count);
     const std::vector<float> gradient = normalValues(count, random);
     const EncodedBytes lost = trainer.encode(gradient, 1);
-    codec->takeBack(lost.span(), trainer.memory());
+    codec->restoreResidual(lost.span(), trainer.memory());
     double worst = 0;
     for (size_t i = 0; i < count; i++) {
       worst = std::max(worst, std::fabs(static_cast<double>(gradient[i]) - trainer.residual()[i]));

@@ -56,7 +56,7 @@ struct EngineLoop {
     return {.members = members, .answerMs = 30'000, .loginMs = 30'000};
   }
   /// With short retries, for members that do not answer.
-  std::unique_ptr<Etcd> hastyEtcd(const std::vector<EtcdMember>& members) {
+  std::unique_ptr<Etcd> fastRetryEtcd(const std::vector<EtcdMember>& members) {
     return etcd(EtcdOptions{.members = members, .pollMs = 200});
   }
 };

@@ -31,7 +31,7 @@ size_t leaderOf(EngineLoop& loop, const EtcdProcess& process) {
 }
 
 /// Swaps until one succeeds; a value that was written without an answer counts.
-Stored swapUntilWon(EngineLoop& loop, Engine& engine, Stored now, const std::string& text) {
+Stored swapUntilSuccess(EngineLoop& loop, Engine& engine, Stored now, const std::string& text) {
   const kj::TimePoint end = loop.timer().now() + 60 * kj::SECONDS;
   for (;;) {
     const auto swapped = loop.wait(engine.swap(kKey, now.revision, text));
@@ -49,11 +49,11 @@ Stored swapUntilWon(EngineLoop& loop, Engine& engine, Stored now, const std::str
 TEST_CASE("the leader of three is killed amid swaps: no answered one is lost, none is applied twice") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop, 3);
-  const auto engine = loop.hastyEtcd(process->members()), other = loop.hastyEtcd(process->members());
+  const auto engine = loop.fastRetryEtcd(process->members()), other = loop.fastRetryEtcd(process->members());
   Stored now;
   for (int i = 1; i <= 60; i++) {
     if (i == 20) process->kill(leaderOf(loop, *process));
-    const Stored next = swapUntilWon(loop, *engine, now, "text " + std::to_string(i));
+    const Stored next = swapUntilSuccess(loop, *engine, now, "text " + std::to_string(i));
     CHECK(next.revision == now.revision + 1 + (now.revision == 0 ? next.revision - 1 : 0));
     const auto seen = loop.wait(other->read(kKey));
     if (seen.ok()) CHECK(*seen == next);
@@ -64,27 +64,27 @@ TEST_CASE("the leader of three is killed amid swaps: no answered one is lost, no
 TEST_CASE("a stalled leader is bypassed, and its return changes nothing") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop, 3);
-  const auto engine = loop.hastyEtcd(process->members());
-  const Stored first = swapUntilWon(loop, *engine, {}, "first");
-  auto changed = loop.hastyEtcd(process->members());
+  const auto engine = loop.fastRetryEtcd(process->members());
+  const Stored first = swapUntilSuccess(loop, *engine, {}, "first");
+  auto changed = loop.fastRetryEtcd(process->members());
   auto heard = changed->changed(kKey, first.revision);
   const size_t leader = leaderOf(loop, *process);
   process->signal(leader, SIGSTOP);
-  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  const Stored second = swapUntilSuccess(loop, *engine, first, "second");
   CHECK(loop.wait(kj::mv(heard)).value() == second);
   process->signal(leader, SIGCONT);
-  const Stored third = swapUntilWon(loop, *engine, second, "third");
+  const Stored third = swapUntilSuccess(loop, *engine, second, "third");
   CHECK(loop.readUntilAnswered(*engine, kKey) == third);
   // Asked alone it knows the current value, too.
-  const auto alone = loop.hastyEtcd({process->members()[leader]});
+  const auto alone = loop.fastRetryEtcd({process->members()[leader]});
   CHECK(loop.readUntilAnswered(*alone, kKey) == third);
 }
 
 TEST_CASE("without two of three members no call is answered, and one that returns is enough") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop, 3);
-  const auto engine = loop.hastyEtcd(process->members());
-  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  const auto engine = loop.fastRetryEtcd(process->members());
+  const Stored first = swapUntilSuccess(loop, *engine, {}, "first");
   process->kill(0);
   process->kill(1);
   const auto read = loop.wait(engine->read(kKey));
@@ -95,7 +95,7 @@ TEST_CASE("without two of three members no call is answered, and one that return
   CHECK(swapped.error().code == ErrorCode::unavailable);
   auto heard = engine->changed(kKey, first.revision);
   process->restart(0);
-  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  const Stored second = swapUntilSuccess(loop, *engine, first, "second");
   CHECK(second.revision == first.revision + 1);
   CHECK(loop.wait(kj::mv(heard)).value() == second);
 }
@@ -106,7 +106,7 @@ TEST_CASE("a swap goes to all members and happens once, whichever answers first"
   const EtcdMember member = process->members().front();
   EngineProxy way(loop, member), detour(loop, member);
   const auto engine = loop.etcd({member, way.member(), detour.member()});
-  Stored now = swapUntilWon(loop, *engine, {}, "0");
+  Stored now = swapUntilSuccess(loop, *engine, {}, "0");
   for (int i = 1; i <= 100; i++) {
     const auto swapped = loop.wait(engine->swap(kKey, now.revision, std::to_string(i)));
     PSD_REQUIRE_OK(swapped);
@@ -121,8 +121,8 @@ TEST_CASE("a swap with a lost answer is unknown, and resolved by asking again") 
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
   EngineProxy proxy(loop, process->members().front());
-  const auto engine = loop.hastyEtcd({proxy.member()}), patient = loop.etcd({proxy.member()});
-  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  const auto engine = loop.fastRetryEtcd({proxy.member()}), patient = loop.etcd({proxy.member()});
+  const Stored first = swapUntilSuccess(loop, *engine, {}, "first");
   proxy.swallowAnswers(true);
   const auto unknown = loop.wait(engine->swap(kKey, first.revision, "second"));
   REQUIRE_FALSE(unknown.ok());
@@ -144,10 +144,10 @@ TEST_CASE("a member that does not answer costs nothing if another does") {
   EngineProxy silent(loop, process->members().front());
   silent.swallowAnswers(true);
   const auto engine = loop.etcd({silent.member(), process->members().front()});
-  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  const Stored first = swapUntilSuccess(loop, *engine, {}, "first");
   CHECK(loop.wait(engine->read(kKey)).value() == first);
   auto heard = engine->changed(kKey, first.revision);
-  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  const Stored second = swapUntilSuccess(loop, *engine, first, "second");
   CHECK(loop.wait(kj::mv(heard)).value() == second);
   CHECK(silent.asked() > 0);
 }
@@ -161,11 +161,11 @@ TEST_CASE("a watch that breaks is restarted, and reads replace one that is silen
   EtcdOptions patient = EngineLoop::patient({proxy.member()});
   patient.pollMs = 3'600'000;
   const auto watcher = loop.etcd(patient);
-  const Stored first = swapUntilWon(loop, *writer, {}, "first");
+  const Stored first = swapUntilSuccess(loop, *writer, {}, "first");
   auto heard = watcher->changed(kKey, first.revision);
   CHECK_FALSE(loop.resolvedWithin(50, heard));
   proxy.cut();
-  const Stored second = swapUntilWon(loop, *writer, first, "second");
+  const Stored second = swapUntilSuccess(loop, *writer, first, "second");
   CHECK(loop.wait(kj::mv(heard)).value() == second);
 
   EtcdOptions eager{.members = {proxy.member()}, .pollMs = 20};
@@ -173,7 +173,7 @@ TEST_CASE("a watch that breaks is restarted, and reads replace one that is silen
   auto told = reader->changed(kKey, second.revision);
   CHECK_FALSE(loop.resolvedWithin(50, told));
   proxy.swallowAnswers(true);
-  const Stored third = swapUntilWon(loop, *writer, second, "third");
+  const Stored third = swapUntilSuccess(loop, *writer, second, "third");
   CHECK_FALSE(loop.resolvedWithin(50, told));
   proxy.swallowAnswers(false);
   CHECK(loop.wait(kj::mv(told)).value() == third);
@@ -182,8 +182,8 @@ TEST_CASE("a watch that breaks is restarted, and reads replace one that is silen
 TEST_CASE("with etcd away errors name it, and a waiter is notified of a change after its return") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
-  const auto engine = loop.hastyEtcd(process->members());
-  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  const auto engine = loop.fastRetryEtcd(process->members());
+  const Stored first = swapUntilSuccess(loop, *engine, {}, "first");
   auto heard = engine->changed(kKey, first.revision);
   process->kill(0);
   // The first may find a connection that is just closing.
@@ -196,15 +196,15 @@ TEST_CASE("with etcd away errors name it, and a waiter is notified of a change a
   CHECK(again.message() == "etcd: no answer: " + member + ": Connection refused");
   CHECK_FALSE(loop.resolvedWithin(300, heard));
   process->restart(0);
-  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  const Stored second = swapUntilSuccess(loop, *engine, first, "second");
   CHECK(loop.wait(kj::mv(heard)).value() == second);
 }
 
 TEST_CASE("a caller that only waits for a change learns that etcd is away, and when it is back") {
   EngineLoop loop;
   const auto process = testing::etcdOrSkip(loop);
-  const auto engine = loop.hastyEtcd(process->members());
-  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  const auto engine = loop.fastRetryEtcd(process->members());
+  const Stored first = swapUntilSuccess(loop, *engine, {}, "first");
   CHECK(engine->trouble().empty());
   auto heard = engine->changed(kKey, first.revision);
   const auto until = [&](bool troubled) {

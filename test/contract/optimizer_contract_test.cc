@@ -17,14 +17,12 @@ namespace {
 using testing::DeviceShard;
 using testing::Draw;
 using testing::eachAlgorithm;
-using testing::eachDevice;
 using testing::everyOptimizer;
 using testing::mixedGradient;
 using testing::Random;
 using testing::sameBits;
 using testing::ShardState;
 using testing::SteppedShard;
-using testing::TestDevice;
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kDraws = 25;
@@ -139,9 +137,7 @@ TEST_CASE("if an optimizer declares that zeros change nothing, they do not") {
   CHECK(said > 0);
 }
 
-TEST_CASE("a device computes the same bits of an update as the step functor alone") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a device computes the same bits of an update as the step functor alone") {
   const Course course(4);
   for (const Optimizer& optimizer : everyOptimizer(kDraws)) {
     INFO(optimizer.describe());
@@ -156,9 +152,7 @@ TEST_CASE("a device computes the same bits of an update as the step functor alon
   }
 }
 
-TEST_CASE("an update in slices, in any order, gives the same bits as one of the whole") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("an update in slices, in any order, gives the same bits as one of the whole") {
   const Course course(5);
   Random random(6);
   for (const Optimizer& optimizer : everyOptimizer(kDraws)) {
@@ -180,9 +174,7 @@ TEST_CASE("an update in slices, in any order, gives the same bits as one of the 
   }
 }
 
-TEST_CASE("an optimizer resumes from restored weights and slots without a difference") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("an optimizer resumes from restored weights and slots without a difference") {
   const Course course(7);
   for (const Optimizer& optimizer : everyOptimizer(kDraws)) {
     INFO(optimizer.describe());

@@ -55,7 +55,7 @@ TEST_CASE("allreduce: the next group excludes absent trainers, whose pushes are 
       second(averaging.served, averaging.loop, Rank{1});
   const uint64_t before = *averaging.served.policy->rounds()->generation;
   REQUIRE(first.pushAll(Version{0}, averaging.gradient)->applied());
-  auto next = second.formGroup(before).eagerlyEvaluate(nullptr);
+  auto next = second.formAveragingGroup(before).eagerlyEvaluate(nullptr);
   REQUIRE(averaging.loop.until([&] {
     averaging.loop.wait(averaging.served.policy->tick(std::chrono::steady_clock::now()));
     return averaging.served.policy->rounds()->last.contributors == std::vector<Rank>{Rank{1}};
@@ -79,7 +79,7 @@ TEST_CASE(
   PSD_REQUIRE_OK(told);
   CHECK(*told == RoundDue::closing);
   second.leave();
-  const Result<FormedGroup> formed = averaging.loop.wait(first.formGroup(1));
+  const Result<FormedGroup> formed = averaging.loop.wait(first.formAveragingGroup(1));
   PSD_REQUIRE_OK(formed);
   CHECK(formed->index == 0);
   CHECK(formed->members.size() == 2);
@@ -89,10 +89,10 @@ TEST_CASE(
 TEST_CASE("allreduce: waits end with the daemon") {
   Averaging averaging;
   PolicyTrainer alone(averaging.served, averaging.loop, Rank{0});
-  auto waits = alone.formGroup(0).eagerlyEvaluate(nullptr);
+  auto waits = alone.formAveragingGroup(0).eagerlyEvaluate(nullptr);
   averaging.served.policy->endWaits({ErrorCode::shuttingDown, "the daemon ends"});
   CHECK(averaging.loop.wait(kj::mv(waits)).error().code == ErrorCode::shuttingDown);
-  CHECK(averaging.loop.wait(alone.formGroup(0)).error().code == ErrorCode::shuttingDown);
+  CHECK(averaging.loop.wait(alone.formAveragingGroup(0)).error().code == ErrorCode::shuttingDown);
 }
 
 }  // namespace psd::policy_averages_test

@@ -13,17 +13,15 @@ namespace {
 
 using testing::allAre;
 using testing::asynchronousPolicies;
-using testing::eachDevice;
 using testing::firstDifference;
-using testing::onThreads;
 using testing::PolicyTrainer;
 using testing::Pulled;
 using testing::Pushed;
 using testing::Random;
 using testing::randomPieces;
+using testing::runOnThreads;
 using testing::ServedStore;
 using testing::subtracting;
-using testing::TestDevice;
 using testing::TestLoop;
 using testing::Update;
 using testing::wholeShard;
@@ -84,17 +82,13 @@ Version pushWhole(PolicyTrainer& trainer, ServedStore& served, size_t shard) {
   return pushed.last.version;
 }
 
-TEST_CASE("a policy has the name that configurations choose it by") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a policy has the name that configurations choose it by") {
   for (const PolicyEntry& entry : kPolicyList) {
     CHECK(ServedStore(device.make(), entry, subtracting(), 16, 1).policy->name() == entry.type);
   }
 }
 
-TEST_CASE("pushes in one slice or many give the optimizer's result bit for bit") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("pushes in one slice or many give the optimizer's result bit for bit") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (const auto& [name, optimizer] : optimizers()) {
       for (uint64_t seed = 1; seed <= 10; seed++) {
@@ -127,9 +121,7 @@ TEST_CASE("pushes in one slice or many give the optimizer's result bit for bit")
   }
 }
 
-TEST_CASE("a pull shows what was pushed, shard by shard") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a pull shows what was pushed, shard by shard") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
     ServedStore served(device.make(), entry, subtracting(), 1000, 3);
@@ -151,9 +143,7 @@ TEST_CASE("a pull shows what was pushed, shard by shard") {
   }
 }
 
-TEST_CASE("an incomplete update is never counted") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("an incomplete update is never counted") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
       INFO(entry.type << ", seed " << seed);
@@ -188,9 +178,7 @@ TEST_CASE("an incomplete update is never counted") {
   }
 }
 
-TEST_CASE("staleness is the number of updates between the basis and the push") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("staleness is the number of updates between the basis and the push") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
       INFO(entry.type << ", seed " << seed);
@@ -215,9 +203,7 @@ TEST_CASE("staleness is the number of updates between the basis and the push") {
   }
 }
 
-TEST_CASE("a basis that no shard has reached is not stale") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a basis that no shard has reached is not stale") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
     ServedStore served(device.make(), entry, subtracting(), 64, 1);
@@ -272,15 +258,13 @@ void train(ServedStore& served, TestLoop& loop, Random random, Witness& witness)
   }
 }
 
-TEST_CASE("concurrent pushes end within the provable bounds") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("concurrent pushes end within the provable bounds") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 2; seed++) {
       INFO(entry.type << ", seed " << seed);
       ServedStore served(device.make(), entry, subtracting(), 3000, 2);
       std::vector<Witness> witnesses(kThreads);
-      REQUIRE(onThreads(kThreads, [&](TestLoop& loop, size_t index) {
+      REQUIRE(runOnThreads(kThreads, [&](TestLoop& loop, size_t index) {
         train(served, loop, Random(seed * 100 + index), witnesses[index]);
       }));
       for (const Witness& witness : witnesses) {

@@ -48,9 +48,7 @@ TEST_CASE("a caller that drops an answer waits for the device before it releases
   CHECK(testing::allAre(trainer.pullAll(), 1));
 }
 
-TEST_CASE("shards of a step that is clipped as one are released one by one") {
-  const TestDevice device = testing::eachDevice();
-  INFO(device.name);
+DEVICE_TEST("shards of a step that is clipped as one are released one by one") {
   for (const char* policy : {"locked", "bounded_staleness"}) {
     ServedStore served(device.make(), entryOf(policy), subtracting(), kElements, 2,
                        R"({"clip": {"norm": 1000}})");

@@ -7,19 +7,15 @@
 namespace psd::policy_failure_test {
 namespace {
 
-using testing::eachDevice;
 using testing::FailingBackend;
 using testing::PolicyTrainer;
 using testing::ServedStore;
 using testing::subtracting;
-using testing::TestDevice;
 using testing::TestLoop;
 
 constexpr uint32_t kShards = 3;
 
-TEST_CASE("an update that failed is rejected, takes no number and delays none after it") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("an update that failed is rejected, takes no number and delays none after it") {
   for (const PolicyEntry& entry : kPolicyList) {
     if (!entry.traits.recordsUpdates && !entry.traits.rounds) continue;
     for (int shard = 0; shard < static_cast<int>(kShards); shard++) {
@@ -42,7 +38,7 @@ TEST_CASE("an update that failed is rejected, takes no number and delays none af
         CHECK(answer->applied());
         for (size_t s = 0; s < kShards; s++) {
           CHECK(served.shard(s).version().value == before[s] + 1);
-          CHECK(served.shard(s).beginUpdateAlone() == before[s] + 2);
+          CHECK(served.shard(s).beginExclusiveUpdate() == before[s] + 2);
         }
       }
     }

@@ -12,13 +12,11 @@ namespace {
 
 using testing::allAre;
 using testing::asynchronousPolicies;
-using testing::eachDevice;
 using testing::Piece;
 using testing::PolicyTrainer;
 using testing::Pulled;
 using testing::ServedStore;
 using testing::subtracting;
-using testing::TestDevice;
 using testing::TestLoop;
 using testing::Update;
 using testing::wholeShard;
@@ -46,9 +44,7 @@ float stepOf(PolicyTrainer& trainer, ServedStore& served, uint64_t staleness) {
   return before - trainer.pullAll().front();
 }
 
-TEST_CASE("staleness lowers the rate of each gradient separately") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("staleness lowers the rate of each gradient separately") {
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
     for (const char* options :
@@ -68,9 +64,7 @@ TEST_CASE("staleness lowers the rate of each gradient separately") {
   }
 }
 
-TEST_CASE("a gradient that is too old is answered stale, whole or in slices, and changes nothing") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a gradient that is too old is answered stale, whole or in slices, and changes nothing") {
   constexpr const char* kOptions = R"({"staleness": {"max": 2}})";
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
@@ -97,9 +91,7 @@ TEST_CASE("a gradient that is too old is answered stale, whole or in slices, and
   }
 }
 
-TEST_CASE("clip.value bounds every element") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("clip.value bounds every element") {
   constexpr const char* kOptions = R"({"clip": {"value": 3}})";
   for (const PolicyEntry& entry : kPolicyList) {
     INFO(entry.type);
@@ -114,9 +106,7 @@ TEST_CASE("clip.value bounds every element") {
   }
 }
 
-TEST_CASE("clip.norm bounds the gradient of all shards together") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("clip.norm bounds the gradient of all shards together") {
   // 1600 elements of 2 have the norm 80.
   constexpr const char* kOptions = R"({"clip": {"norm": 40}})";
   size_t policies = 0;
@@ -140,9 +130,7 @@ TEST_CASE("clip.norm bounds the gradient of all shards together") {
   CHECK(policies >= 3);
 }
 
-TEST_CASE("clip.norm accepts a step in slices, and abandons one that is not finished") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("clip.norm accepts a step in slices, and abandons one that is not finished") {
   constexpr const char* kOptions = R"({"clip": {"norm": 40}})";
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     if (!takes(entry, kOptions)) continue;
@@ -180,9 +168,7 @@ TEST_CASE("clip.norm keeps nothing of a trainer that has left") {
   }
 }
 
-TEST_CASE("a bound counts steps that clip.norm delayed") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a bound counts steps that clip.norm delayed") {
   const PolicyEntry& entry = testing::entryOf("bounded_staleness");
   ServedStore served(device.make(), entry, subtracting(), kElements, 2,
                      R"({"bound": 0, "clip": {"norm": 40}})");
@@ -197,9 +183,7 @@ TEST_CASE("a bound counts steps that clip.norm delayed") {
   CHECK(loop.wait(kj::mv(read)).ok());
 }
 
-TEST_CASE("delay compensation adds the change of the weights since they were pulled") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("delay compensation adds the change of the weights since they were pulled") {
   constexpr const char* kOptions = R"({"delay_compensation": {"lambda": 0.5}})";
   size_t policies = 0;
   for (const PolicyEntry& entry : kPolicyList) {
@@ -224,9 +208,7 @@ TEST_CASE("delay compensation adds the change of the weights since they were pul
   CHECK(policies >= 2);
 }
 
-TEST_CASE("adaptive compensation divides by the root of the mean square of gradients") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("adaptive compensation divides by the root of the mean square of gradients") {
   constexpr const char* kOptions = R"({"delay_compensation": {"lambda": 0.5, "adaptive": true}})";
   for (const PolicyEntry& entry : kPolicyList) {
     if (!takes(entry, kOptions)) continue;
@@ -244,9 +226,7 @@ TEST_CASE("adaptive compensation divides by the root of the mean square of gradi
   }
 }
 
-TEST_CASE("compensation makes no weight NaN or infinite, however large a finite gradient is") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("compensation makes no weight NaN or infinite, however large a finite gradient is") {
   const char* const options =
       GENERATE(R"({"delay_compensation": {"lambda": 0.04}})", R"({"delay_compensation": {"lambda": 1e9}})",
                R"({"delay_compensation": {"lambda": 2, "adaptive": true}})");

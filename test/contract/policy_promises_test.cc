@@ -12,13 +12,12 @@ namespace psd::policy_promises_test {
 namespace {
 
 using testing::allAre;
-using testing::eachDevice;
-using testing::onThreads;
 using testing::Piece;
 using testing::PolicyTrainer;
 using testing::Pulled;
 using testing::Random;
 using testing::randomPieces;
+using testing::runOnThreads;
 using testing::ServedStore;
 using testing::subtracting;
 using testing::TestDevice;
@@ -35,9 +34,7 @@ std::vector<float> minusOnes(const Shard& shard) { return std::vector<float>(sha
 constexpr size_t kPushers = 3;
 constexpr uint64_t kUpdates = 200;
 
-TEST_CASE("async_diloco notifies a slower trainer when to push, and none if all take the whole period") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("async_diloco notifies a slower trainer when to push, and none if all take the whole period") {
   ServedStore store(device.make(), testing::entryOf("async_diloco"), subtracting(), 100, 1,
                     R"({"period": 4, "dynamic_period": true})");
   UpdatePolicy& policy = *store.policy;
@@ -74,15 +71,13 @@ TEST_CASE("async_diloco notifies a slower trainer when to push, and none if all 
   CHECK(loop.wait(kj::mv(refused)).error().code == ErrorCode::invalidArgument);
 }
 
-TEST_CASE("locked loses no update, and a pull in slices never mixes versions") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("locked loses no update, and a pull in slices never mixes versions") {
   for (uint64_t seed = 1; seed <= 3; seed++) {
     INFO("seed " << seed);
     ServedStore store = served(device, "locked", 2000);
     Shard& shard = store.shard(0);
     std::atomic<uint64_t> failures = 0, mixed = 0;
-    REQUIRE(onThreads(kPushers + 1, [&](TestLoop& loop, size_t index) {
+    REQUIRE(runOnThreads(kPushers + 1, [&](TestLoop& loop, size_t index) {
       Random random(seed * 100 + index);
       PolicyTrainer trainer(store, loop);
       for (uint64_t i = 0; i < kUpdates; i++) {
@@ -107,9 +102,7 @@ TEST_CASE("locked loses no update, and a pull in slices never mixes versions") {
   }
 }
 
-TEST_CASE("locked keeps a pull at the version of its first slice") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("locked keeps a pull at the version of its first slice") {
   ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
@@ -132,9 +125,7 @@ TEST_CASE("locked keeps a pull at the version of its first slice") {
   CHECK(pull(next, {0, 64}).version == Version{2});
 }
 
-TEST_CASE("locked makes one snapshot for all pulls of a version") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("locked makes one snapshot for all pulls of a version") {
   ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
@@ -154,9 +145,7 @@ TEST_CASE("locked makes one snapshot for all pulls of a version") {
   CHECK(later.view.values[0] == 1);
 }
 
-TEST_CASE("locked queues pushes and pulls while the lock is held, and serves them in order") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("locked queues pushes and pulls while the lock is held, and serves them in order") {
   ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
@@ -179,9 +168,7 @@ TEST_CASE("locked queues pushes and pulls while the lock is held, and serves the
   CHECK(between->view.values[63] == 1);
 }
 
-TEST_CASE("locked does not expose a gradient before its last slice") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("locked does not expose a gradient before its last slice") {
   ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
@@ -193,9 +180,7 @@ TEST_CASE("locked does not expose a gradient before its last slice") {
   CHECK(trainer.pull(0, wholeShard(shard)).values == std::vector<float>(64, 1.f));
 }
 
-TEST_CASE("locked rejects staging beyond limits.staged_bytes, and continues when there is space again") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("locked rejects staging beyond limits.staged_bytes, and continues when there is space again") {
   const uint64_t elements = 1 << 16;  // a gathered gradient fills the pool
   auto pool = makeGradientPool(elements * sizeof(float));
   ServedStore store = served(device, "locked", elements);
@@ -219,9 +204,7 @@ TEST_CASE("locked rejects staging beyond limits.staged_bytes, and continues when
   CHECK(trainer.push(0, {}, gradient, {{16, elements - 16}, {0, 16}}).applied == 1);
 }
 
-TEST_CASE("hogwild takes no lock") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("hogwild takes no lock") {
   ServedStore store = served(device, "hogwild", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;

@@ -13,11 +13,10 @@ namespace psd::policy_rounds_test {
 namespace {
 
 using testing::allAre;
-using testing::eachDevice;
 using testing::firstDifference;
-using testing::onThreads;
 using testing::PolicyTrainer;
 using testing::Random;
+using testing::runOnThreads;
 using testing::ServedStore;
 using testing::subtracting;
 using testing::TestDevice;
@@ -48,7 +47,7 @@ std::vector<float> all(const ServedStore& served, float value) {
 }
 
 /// Runs the loop until `gradients` gradients are in the open round: a device takes some time to stage one.
-void untilInRound(ServedStore& served, TestLoop& loop, size_t gradients) {
+void runUntilInRound(ServedStore& served, TestLoop& loop, size_t gradients) {
   REQUIRE(loop.until([&] {
     const auto waiting = served.policy->waiting();
     return !waiting.empty() && waiting.front().waiters.size() == gradients;
@@ -62,9 +61,7 @@ std::deque<PolicyTrainer> trainersOf(ServedStore& served, TestLoop& loop, uint32
   return trainers;
 }
 
-TEST_CASE("a round is one update of all shards, answered when it is applied, weighted by samples") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a round is one update of all shards, answered when it is applied, weighted by samples") {
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
     ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
@@ -76,7 +73,7 @@ TEST_CASE("a round is one update of all shards, answered when it is applied, wei
       auto second = trainers[1].startAll(Version{round}, gradients[1], 1);
       CHECK_FALSE(loop.resolved(first));
       CHECK_FALSE(loop.resolved(second));
-      untilInRound(served, loop, 2);
+      runUntilInRound(served, loop, 2);
       REQUIRE(served.policy->waiting().size() == 1);
       const Waiting waiting = served.policy->waiting().front();
       CHECK(waiting.waiters == std::vector<SessionId>{trainers[0].ref().session, trainers[1].ref().session});
@@ -99,9 +96,7 @@ TEST_CASE("a round is one update of all shards, answered when it is applied, wei
   }
 }
 
-TEST_CASE("a gradient for a closed round is late and does not change the model") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a gradient for a closed round is late and does not change the model") {
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
     ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
@@ -117,9 +112,7 @@ TEST_CASE("a gradient for a closed round is late and does not change the model")
   }
 }
 
-TEST_CASE("a departing trainer leaves the round, and its contribution stays") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a departing trainer leaves the round, and its contribution stays") {
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
     ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
@@ -128,7 +121,7 @@ TEST_CASE("a departing trainer leaves the round, and its contribution stays") {
     auto first = trainers[0].startAll(Version{0}, all(served, -1));
     auto second = trainers[1].startAll(Version{0}, all(served, -3));
     CHECK_FALSE(loop.resolved(second));
-    untilInRound(served, loop, 2);
+    runUntilInRound(served, loop, 2);
     trainers[1].leave();
     CHECK_FALSE(loop.resolved(first));
     trainers[2].leave();
@@ -141,9 +134,7 @@ TEST_CASE("a departing trainer leaves the round, and its contribution stays") {
   }
 }
 
-TEST_CASE("a step that is abandoned midway joins no round") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("a step that is abandoned midway joins no round") {
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
     ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
@@ -160,9 +151,7 @@ TEST_CASE("a step that is abandoned midway joins no round") {
   }
 }
 
-TEST_CASE("the end of waiting answers current waiters and later ones") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("the end of waiting answers current waiters and later ones") {
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
     ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
@@ -170,7 +159,7 @@ TEST_CASE("the end of waiting answers current waiters and later ones") {
     auto trainers = trainersOf(served, loop, 3);
     auto first = trainers[0].startAll(Version{0}, all(served, -1));
     CHECK_FALSE(loop.resolved(first));
-    untilInRound(served, loop, 1);
+    runUntilInRound(served, loop, 1);
     served.policy->endWaits({ErrorCode::shuttingDown, "the end"});
     const auto ended = loop.wait(kj::mv(first));
     REQUIRE_FALSE(ended.ok());
@@ -185,9 +174,7 @@ TEST_CASE("the end of waiting answers current waiters and later ones") {
   }
 }
 
-TEST_CASE("rounds on many loops lose nothing and close in step") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("rounds on many loops lose nothing and close in step") {
   constexpr size_t kThreads = 4;
   constexpr uint64_t kRounds = 100;
   for (const PolicyEntry& entry : roundPolicies()) {
@@ -195,7 +182,7 @@ TEST_CASE("rounds on many loops lose nothing and close in step") {
     ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
     std::atomic<size_t> joined = 0;
     std::atomic<uint64_t> failures = 0, wrong = 0;
-    REQUIRE(onThreads(kThreads, [&](TestLoop& loop, size_t index) {
+    REQUIRE(runOnThreads(kThreads, [&](TestLoop& loop, size_t index) {
       PolicyTrainer trainer(served, loop, Rank{static_cast<uint32_t>(index)});
       for (joined++; joined < kThreads;) std::this_thread::yield();
       for (uint64_t round = 0; round < kRounds; round++) {
@@ -210,9 +197,7 @@ TEST_CASE("rounds on many loops lose nothing and close in step") {
   }
 }
 
-TEST_CASE("the order of arrival does not change a single bit") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("the order of arrival does not change a single bit") {
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
     std::vector<float> expected;
@@ -239,9 +224,7 @@ TEST_CASE("the order of arrival does not change a single bit") {
   }
 }
 
-TEST_CASE("sync closes with the first N of N + b") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("sync closes with the first N of N + b") {
   ServedStore served = sync(device, R"({"backup_trainers": 1})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 3);
@@ -252,9 +235,7 @@ TEST_CASE("sync closes with the first N of N + b") {
   CHECK(allAre(trainers[1].pullAll(), 2));
 }
 
-TEST_CASE("sync proceeds or fails when a round takes too long") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("sync proceeds or fails when a round takes too long") {
   const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
   for (const bool proceeds : {true, false}) {
     ServedStore served = sync(device, proceeds ? R"({"round_timeout_ms": 1000})"
@@ -264,7 +245,7 @@ TEST_CASE("sync proceeds or fails when a round takes too long") {
     auto trainers = trainersOf(served, loop, 2);
     auto first = trainers[0].startAll(Version{0}, all(served, -1));
     CHECK_FALSE(loop.resolved(first));
-    untilInRound(served, loop, 1);
+    runUntilInRound(served, loop, 1);
     loop.wait(served.policy->tick(later));
     const auto answer = loop.wait(kj::mv(first));
     CHECK(answer.ok() == proceeds);
@@ -276,10 +257,8 @@ TEST_CASE("sync proceeds or fails when a round takes too long") {
   }
 }
 
-TEST_CASE(
+DEVICE_TEST(
     "a trainer that computes for a round is notified when its grace period starts, and when it has closed") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
   ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
                      R"({"grace_ms": 60000, "quorum": 1, "start_trainers": 2})");
   CHECK(served.policy->ticks());
@@ -312,10 +291,8 @@ TEST_CASE(
   CHECK(loop.wait(kj::mv(ended)).error().code == ErrorCode::shuttingDown);
 }
 
-TEST_CASE(
+DEVICE_TEST(
     "a contribution after its round has closed counts in the open one, with less weight for each round") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
   ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
                      R"({"grace_ms": 60000, "quorum": 2, "start_trainers": 3, "late": {"rate": 0.5}})");
   TestLoop loop;
@@ -326,7 +303,7 @@ TEST_CASE(
   for (uint64_t round = 0; round < 2; round++) {
     auto first = trainers[0].startAll(Version{round}, all(served, -1));
     auto second = trainers[1].startAll(Version{round}, all(served, -1));
-    untilInRound(served, loop, 2);
+    runUntilInRound(served, loop, 2);
     close();
     CHECK(loop.wait(kj::mv(first))->applied());
     CHECK(loop.wait(kj::mv(second))->applied());
@@ -336,9 +313,9 @@ TEST_CASE(
   auto due = served.policy->roundDue(trainers[2].ref().session, Version{0});
   CHECK(*loop.wait(kj::mv(due)) == RoundDue::closing);
   auto late = trainers[2].startAll(Version{0}, all(served, -9));
-  untilInRound(served, loop, 1);
+  runUntilInRound(served, loop, 1);
   auto first = trainers[0].startAll(Version{2}, all(served, -4));
-  untilInRound(served, loop, 2);
+  runUntilInRound(served, loop, 2);
   close();
   const auto answer = loop.wait(kj::mv(late));
   PSD_REQUIRE_OK(answer);
@@ -352,20 +329,18 @@ TEST_CASE(
   CHECK(report.last.late == std::vector<Rank>{Rank{2}});
   // One of a round still counts once.
   auto once = trainers[2].startAll(Version{0}, all(served, -9));
-  untilInRound(served, loop, 1);
+  runUntilInRound(served, loop, 1);
   CHECK(trainers[2].pushAll(Version{3}, all(served, -9))->outcome == PushOutcome::late);
   CHECK_FALSE(loop.resolved(once));
 }
 
-TEST_CASE("trainers on several loops are notified of the ends of rounds, each wait once") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("trainers on several loops are notified of the ends of rounds, each wait once") {
   constexpr size_t kTrainers = 3;
   constexpr uint64_t kRounds = 20;
   ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
                      R"({"grace_ms": 60000, "quorum": 1, "start_trainers": 3})");
   std::array<uint64_t, kTrainers> told{};
-  const bool went = testing::onThreads(kTrainers, [&](TestLoop& loop, size_t index) {
+  const bool went = testing::runOnThreads(kTrainers, [&](TestLoop& loop, size_t index) {
     PolicyTrainer trainer(served, loop, Rank{static_cast<uint32_t>(index)});
     for (uint64_t round = 0; round < kRounds; round++) {
       auto due = served.policy->roundDue(trainer.ref().session, Version{round});
@@ -379,15 +354,13 @@ TEST_CASE("trainers on several loops are notified of the ends of rounds, each wa
   CHECK(served.shard(0).version() == Version{kRounds});
 }
 
-TEST_CASE("sync waits for the start trainers") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("sync waits for the start trainers") {
   ServedStore served = sync(device, R"({"start_trainers": 2})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 1);
   auto first = trainers[0].startAll(Version{0}, all(served, -1));
   CHECK_FALSE(loop.resolved(first));
-  untilInRound(served, loop, 1);
+  runUntilInRound(served, loop, 1);
   CHECK(served.policy->waiting().front().joins == 1);
   trainers.emplace_back(served, loop, Rank{1});
   CHECK_FALSE(loop.resolved(first));
@@ -395,9 +368,7 @@ TEST_CASE("sync waits for the start trainers") {
   CHECK(loop.wait(kj::mv(first))->applied());
 }
 
-TEST_CASE("krum chooses one contribution for all shards, by distances over the whole model") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("krum chooses one contribution for all shards, by distances over the whole model") {
   ServedStore served = sync(device, R"({"aggregator": {"type": "krum", "byzantine": 1}})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 5);
@@ -443,9 +414,7 @@ void addRda(const std::vector<std::vector<float>>& rows, const std::vector<doubl
   for (size_t i = begin; i < end; i++) out[i] = length / all * direction[i - begin] / std::sqrt(square);
 }
 
-TEST_CASE("rda works on whole tensors, with the same bits for any number of shards") {
-  const TestDevice device = eachDevice();
-  INFO(device.name);
+DEVICE_TEST("rda works on whole tensors, with the same bits for any number of shards") {
   const ModelSpec model{"",
                         {{"embedding", DType::f32, {40, 5}},
                          {"a", DType::f32, {3}},

@@ -24,7 +24,7 @@ const ModelSpec kModel{
     "rows", {}, {{"item", 16, {RowInitial::Kind::zero, 0, 1}}, {"user", 3, {RowInitial::Kind::zero, 0, 1}}}};
 
 /// A transport's setup for rows.
-struct Way {
+struct TransportCase {
   const char* name;
   const char* transport;
   Transport wanted = Transport::rpc;
@@ -33,7 +33,7 @@ struct Way {
   uint32_t batchShards = kRowShards;  ///< if they differ from the daemon's, rows of a slice are scattered
 };
 
-constexpr Way kWays[] = {
+constexpr TransportCase kWays[] = {
     {"messages", "rpc"},
     {"messages of scattered rows", "rpc", Transport::rpc, false, false, 1},
     {"codec", "rpc", Transport::rpc, true},
@@ -45,7 +45,7 @@ constexpr Way kWays[] = {
 /// A single trainer with a daemon whose updates subtract the gradient from rows that are initialized to
 /// zeros. Owned by one thread.
 struct Rig : TransportRig {
-  explicit Rig(const Way& way) : way(way) {
+  explicit Rig(const TransportCase& way) : way(way) {
     std::vector<std::string> settings = {
         "row_shards=" + std::to_string(kRowShards), R"(optimizer={"type":"sgd","lr":1})",
         R"(limits={"slice_bytes":)" + std::to_string(kSliceValues * sizeof(float)) + "}"};
@@ -88,13 +88,13 @@ struct Rig : TransportRig {
     }));
   }
 
-  const Way& way;
+  const TransportCase& way;
   std::shared_ptr<RowMemory> memory = std::make_shared<RowMemory>();
 };
 
 /// Runs `test` with each way, each on its own daemon.
 void onEach(const std::function<void(Rig&)>& test) {
-  for (const Way& way : kWays) {
+  for (const TransportCase& way : kWays) {
     INFO(way.name);
     Rig rig(way);
     test(rig);
@@ -266,7 +266,7 @@ TEST_CASE(
       checkRefused(ended, ErrorCode::unavailable);
       CHECK(ended.message() == gone.message);
     }
-    batch.leaveLostMemory();
+    batch.dropLostMemory();
     fillRows(batch, 0.5f);
     rig.daemon.signal(SIGCONT);
     // That of the status call is the only one.

@@ -12,10 +12,10 @@
 #include "test/cuda/device_array.h"
 #include "test/cuda/device_or_skip.h"
 #include "test/support/random.h"
-#include "trainer/client/transport/by_way_of_host.h"
 #include "trainer/client/transport/codec_transport.h"
 #include "trainer/client/transport/device_rings.h"
 #include "trainer/client/transport/host_ring.h"
+#include "trainer/client/transport/host_staged_transport.h"
 #include "trainer/client/transport/slice_queue.h"
 
 namespace psd::transport_contract_test {
@@ -35,7 +35,7 @@ bool isA(const SliceTransport& transport) {
 }
 
 /// A transport's setup for values.
-struct Way {
+struct TransportCase {
   const char* name;
   bool (*pushesBy)(const SliceTransport&);
   bool (*pullsBy)(const SliceTransport&);
@@ -45,13 +45,15 @@ struct Way {
   bool hasPlaces = false;  ///< of a ring
 };
 
-constexpr Way kWays[] = {
+constexpr TransportCase kWays[] = {
     {"messages", isA<MessageTransport>, isA<MessageTransport>},
     {"codec", isA<CodecTransport>, isA<CodecTransport>, Transport::rpc, false, true},
     {"host ring", isA<HostRing>, isA<MessageTransport>, Transport::shm, false, false, true},
     {"device rings", isA<DeviceRings>, isA<DeviceRings>, Transport::shm, true, false, true},
-    {"messages by way of host memory", isA<ByWayOfHost>, isA<ByWayOfHost>, Transport::rpc, true},
-    {"codec by way of host memory", isA<ByWayOfHost>, isA<ByWayOfHost>, Transport::rpc, true, true},
+    {"messages by way of host memory", isA<HostStagedTransport>, isA<HostStagedTransport>, Transport::rpc,
+     true},
+    {"codec by way of host memory", isA<HostStagedTransport>, isA<HostStagedTransport>, Transport::rpc, true,
+     true},
 };
 
 /// Values in the memory that a transport reads them from. Owned by one thread.
@@ -82,7 +84,7 @@ class Values {
 /// A single trainer with a daemon whose model is all zeros and whose updates subtract the gradient. Owned by
 /// one thread.
 struct Rig : TransportRig {
-  explicit Rig(const Way& way) : way(way) {
+  explicit Rig(const TransportCase& way) : way(way) {
     deviceOrSkip();
     std::vector<std::string> settings = {
         "shards=" + std::to_string(kShards), R"(optimizer={"type":"sgd","lr":1})",
@@ -98,10 +100,10 @@ struct Rig : TransportRig {
     PSD_REQUIRE_OK(choice);
     pushes = choice->push;
     pulls = choice->pull;
-    bringZeros();
+    initializeZeros();
   }
 
-  void bringZeros() {
+  void initializeZeros() {
     for (const Slice& slice : terms.slices) {
       auto request = connection->trainer().initializeRequest();
       request.setShard(slice.shard.value);
@@ -156,14 +158,14 @@ struct Rig : TransportRig {
     CHECK(found.areAll(value));
   }
 
-  const Way& way;
+  const TransportCase& way;
   SliceTransport* pushes = nullptr;
   SliceTransport* pulls = nullptr;
 };
 
 /// Runs `test` with each way, each on its own daemon.
 void onEach(const std::function<void(Rig&)>& test) {
-  for (const Way& way : kWays) {
+  for (const TransportCase& way : kWays) {
     INFO(way.name);
     Rig rig(way);
     test(rig);

@@ -95,7 +95,7 @@ TEST_CASE("a staged gradient outlives the memory that it came from") {
 TEST_CASE("no more is staged on CUDA than the limit allows, and there is room again when a gradient goes") {
   const auto cuda = deviceOrSkip();
   constexpr uint64_t kElements = 65536;  // 256 KiB
-  cuda->limitStaged(2 * kElements * sizeof(float));
+  cuda->limitStagedBytes(2 * kElements * sizeof(float));
   const std::vector<float> row(kElements, 2.f);
   CombineBench bench(*cuda, {row});
   {

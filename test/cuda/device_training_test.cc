@@ -8,7 +8,7 @@
 #include "test/cuda/device_array.h"
 #include "test/cuda/device_or_skip.h"
 #include "test/integration/daemon_process.h"
-#include "test/unit/trainer/softmax_model.h"
+#include "test/unit/trainer/model/softmax_model.h"
 #include "trainer/bench/bench.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/eval/evaluate.h"
@@ -33,7 +33,7 @@ class DeviceModel final : public Model {
   std::string device() const override { return "cuda:0"; }
   int cudaDevice() const override { return 0; }
 
-  Status keepArraysOnDevice() override {
+  Status moveArraysToDevice() override {
     parameters_.push_back(std::make_unique<DeviceArray>(inner.parameters()));
     gradients_.push_back(std::make_unique<DeviceArray>(inner.gradients()));
     return {};

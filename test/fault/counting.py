@@ -64,15 +64,15 @@ class CountingTest(processes.ProcessTest):
     def ledgers(self):
         return [ledger for _, ledger in self.trainers]
 
-    def answered_each(self):
+    def answered_by_trainer(self):
         return [ledger.answered() for ledger in self.ledgers]
 
     def answered(self):
-        return sum(self.answered_each())
+        return sum(self.answered_by_trainer())
 
     def epochs(self):
         """The epochs in which pushes were answered."""
-        return {epoch for ledger in self.ledgers for push in ledger.look().all_answered() for _, epoch in push.by}
+        return {epoch for ledger in self.ledgers for push in ledger.read_new_lines().all_answered() for _, epoch in push.by}
 
     def until_more(self, what, count=30):
         goal = self.answered() + count
@@ -85,17 +85,17 @@ class CountingTest(processes.ProcessTest):
 
     def until_each_more(self, what, count=30, ranks=None):
         """Waits for `count` more answers for each trainer; `ranks`: only these, if trainers were started in rank order."""
-        before = self.answered_each()
+        before = self.answered_by_trainer()
         goals = {rank: before[rank] + count for rank in (range(len(before)) if ranks is None else ranks)}
 
         def more():
-            now = self.answered_each()
+            now = self.answered_by_trainer()
             return all(now[rank] >= goal for rank, goal in goals.items())
 
         processes.until(f"{count} more pushes of each trainer are answered {what}", more)
 
     def until_taken_over(self, daemon):
-        return daemon.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+        return daemon.until_status("it has taken over", lambda status: status["replica_set"]["role"] == "primary")
 
     @staticmethod
     def versions(daemon):

@@ -21,7 +21,7 @@ class CountingPairs(counting.CountingTest):
     def pair(self, **settings):
         """A primary and a daemon that becomes its standby."""
         primary = self.one(**settings)
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         return primary, self.one(**settings)
 
     def counting(self, daemons, rank=0, world_size=1, **more):
@@ -29,16 +29,16 @@ class CountingPairs(counting.CountingTest):
 
     def until_primary(self, daemon, epoch):
         daemon.until_status(f"it is the primary of epoch {epoch}",
-                            lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
+                            lambda status: status["replica_set"]["role"] == "primary" and status["replica_set"]["term"] == epoch)
 
-    def until_alone(self, primary):
-        primary.until_status("it is alone", lambda status: status["group"]["standby"] == status["group"]["follower"] == "")
+    def until_without_standby(self, primary):
+        primary.until_status("it is alone", lambda status: status["replica_set"]["standby"] == status["replica_set"]["follower"] == "")
 
     def restarted(self, dead, **settings):
         """A new daemon at the addresses of a dead one."""
         return self.one(listen=dead.address, **settings)
 
-    def killed_again_and_again(self, primary, standby, times, **settings):
+    def killed_repeatedly(self, primary, standby, times, **settings):
         """Kills the primary `times` times, restarting each dead daemon as the standby; returns the last primary."""
         for kill in range(times):
             primary.until_in_sync()

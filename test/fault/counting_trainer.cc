@@ -109,7 +109,7 @@ class Ledger {
     }
     for (size_t i = 0; i < info.answeredBy.size(); i++) {
       line +=
-          fmt::format("{}{:016x}:{}", i > 0 ? "," : " ", info.answeredBy[i].daemon, info.answeredBy[i].epoch);
+          fmt::format("{}{:016x}:{}", i > 0 ? "," : " ", info.answeredBy[i].daemon, info.answeredBy[i].term);
     }
     return write(line + "\n");
   }
@@ -136,7 +136,7 @@ Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float
   options.connectTimeout = options.retryTimeout = kPatience;
   if (order.onDevice) options.cudaDevice = 0;
   options.onMove = [&ledger](const auto&, const auto& to) { (void)ledger.moved(to); };
-  return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);
+  return testing::joinWithRetry(options, order.membership, kModel, zeros, kPatience);
 }
 
 Status pushAll(Client& client, const Order& order, const Arrays& arrays, Ledger& ledger) {

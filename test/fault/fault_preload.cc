@@ -60,7 +60,7 @@ enum Call : uint32_t {
   kOpen = 256,  // a file or a folder, for reading
   kRead = 512,
   kList = 1024,
-  kLook = 2048,  // existence and status
+  kStat = 2048,  // existence and status
 };
 
 /// Null: started without a control file; nothing fails.
@@ -205,17 +205,17 @@ ssize_t pread(int fd, void* into, size_t count, off_t at) {
 
 int access(const char* path, int mode) noexcept {
   static auto* const real = next<decltype(access)>("access");
-  return fails(kLook, path) ? -1 : real(path, mode);
+  return fails(kStat, path) ? -1 : real(path, mode);
 }
 
 int stat(const char* path, struct stat* into) noexcept {
   static auto* const real = next<int(const char*, struct stat*)>("stat");
-  return fails(kLook, path) ? -1 : real(path, into);
+  return fails(kStat, path) ? -1 : real(path, into);
 }
 
 int fstat(int fd, struct stat* into) noexcept {
   static auto* const real = next<int(int, struct stat*)>("fstat");
-  return fails(kLook, fd) ? -1 : real(fd, into);
+  return fails(kStat, fd) ? -1 : real(fd, into);
 }
 
 int rename(const char* from, const char* to) noexcept {

@@ -128,7 +128,7 @@ void FaultProxy::cut(Connection& connection) {
   shutdown(connection.daemon.get(), SHUT_RDWR);
 }
 
-bool FaultProxy::passOn(int to, const std::vector<std::byte>& message, bool upwards) {
+bool FaultProxy::relay(int to, const std::vector<std::byte>& message, bool upwards) {
   const std::span<const std::byte> bytes(message);
   for (size_t sent = 0; sent < bytes.size();) {
     if (silent_) {
@@ -157,7 +157,7 @@ void FaultProxy::pump(Connection& connection, bool upwards) {
       continue;
     }
     if (!held.empty() && passed == holdUntil) {
-      if (!passOn(to, held, upwards)) break;
+      if (!relay(to, held, upwards)) break;
       held.clear();
     }
     const bool now = plan.fault != Fault::none && plan.upwards == upwards && passed == plan.after;
@@ -176,8 +176,8 @@ void FaultProxy::pump(Connection& connection, bool upwards) {
     if (now && plan.fault == Fault::delay) {
       std::this_thread::sleep_for(std::chrono::milliseconds(plan.delayMs));
     }
-    if (!passOn(to, message, upwards)) break;
-    if (now && plan.fault == Fault::repeat && !passOn(to, message, upwards)) break;
+    if (!relay(to, message, upwards)) break;
+    if (now && plan.fault == Fault::repeat && !relay(to, message, upwards)) break;
   }
   cut(connection);
 }

@@ -40,7 +40,7 @@ class FaultProxy {
     pieceBytes_ = pieceBytes;
   }
   /// From now on no message is passed in either direction; connections stay open.
-  void fallSilent() { silent_ = true; }
+  void stopRelaying() { silent_ = true; }
   /// The first message of each connection to the daemon for which `matches` is true is passed on after this
   /// number of other messages. Call before the first connection.
   void holdBack(std::function<bool(std::span<const std::byte>)> matches, uint64_t messages) {
@@ -68,7 +68,7 @@ class FaultProxy {
   Plan draw();
   void pump(Connection& connection, bool upwards);
   /// Whether everything was passed on.
-  bool passOn(int to, const std::vector<std::byte>& message, bool upwards);
+  bool relay(int to, const std::vector<std::byte>& message, bool upwards);
   static void cut(Connection& connection);
 
   const Address upstream_;

@@ -20,7 +20,7 @@ namespace psd::faults_test {
 namespace {
 
 using testing::FaultProxy;
-using testing::joinPatiently;
+using testing::joinWithRetry;
 using testing::LocalServer;
 using testing::Random;
 using Json = nlohmann::ordered_json;
@@ -99,7 +99,7 @@ Status live(const std::string& address, const Schedule& schedule, Rank rank, boo
   options.retryTimeout = std::chrono::seconds(60);
   const std::vector<float> zeros = all(0), gradient = all(-1);  // outlive the client
   PSD_ASSIGN_OR_RETURN(auto client,
-                       joinPatiently(options, {rank, schedule.trainers}, model(), zeros, kPatience));
+                       joinWithRetry(options, {rank, schedule.trainers}, model(), zeros, kPatience));
   PSD_RETURN_IF_ERROR(pushAll(*client, schedule.pushes, schedule.inflight, gradient, done));
   if (!vanishes) return client->leave();
   std::vector<Pending<PushInfo>> last;

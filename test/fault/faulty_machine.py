@@ -51,7 +51,7 @@ class Machine:
         return self.fail(calls, first, first + random.choice([1, random.randint(2, 5), FOREVER]), errno.EIO, 0)
 
     def fail(self, calls, first, last, error, shorten):
-        self.mend_disk()
+        self.repair_disk()
         self.calls = calls
         FAULTS.pack_into(self.control, 0, 0, error, shorten, 0, 0, first, last)
         struct.pack_into("<I", self.control, 0, self.calls)  # last, when the rest is in place
@@ -61,7 +61,7 @@ class Machine:
         """Added duration of each sync, in ms."""
         struct.pack_into("<I", self.control, 12, sync_ms)
 
-    def mend_disk(self):
+    def repair_disk(self):
         self.calls = 0
         struct.pack_into("<I", self.control, 0, 0)
 

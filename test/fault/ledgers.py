@@ -48,7 +48,7 @@ class Ledger:
         self.place = ""  # the daemons to which the model has moved
         self.read = 0  # bytes
 
-    def look(self):
+    def read_new_lines(self):
         """Reads the lines that were added."""
         if self.path is None or not self.path.exists():
             return self
@@ -81,7 +81,7 @@ class Ledger:
 
     def answered(self):
         """The number of answered pushes so far."""
-        return self.look().count
+        return self.read_new_lines().count
 
     def all_answered(self):
         return [push for push in self.pushes.values() if push.answered]
@@ -164,7 +164,7 @@ def findings(ledgers, races=False):
     """Everything that follows from the ledgers alone. `races`: updates may overwrite one another, so pulls may miss
     some."""
     for ledger in ledgers:
-        ledger.look()
+        ledger.read_new_lines()
     return answerer_findings(ledgers) + version_findings(ledgers) + ([] if races else pull_findings(ledgers))
 
 

@@ -11,7 +11,7 @@ namespace psd::testing {
 
 /// Returns a joined client; `initial` holds the values if it is the initializer. Retries while the daemon has
 /// not yet noticed that the previous process of this rank is dead.
-inline Result<std::unique_ptr<Client>> joinPatiently(const ClientOptions& options,
+inline Result<std::unique_ptr<Client>> joinWithRetry(const ClientOptions& options,
                                                      const Membership& membership, const ModelSpec& model,
                                                      const std::vector<float>& initial,
                                                      std::chrono::seconds patience) {

@@ -64,7 +64,7 @@ class Trainer:
     def left(self):
         return max(0, self.plan["pushes"] - self.answered())
 
-    def begin_another_life(self):
+    def start_next_life(self):
         """The last pushes of the previous life may or may not be in the model: those in flight, and one whose answer it
         had no time to record."""
         self.uncertain += self.plan["inflight"] + 1
@@ -75,7 +75,7 @@ class Trainer:
             return
         self.process.kill()
         if self.process.popen.returncode != 0:
-            self.begin_another_life()
+            self.start_next_life()
 
 
 class Schedule:
@@ -117,7 +117,7 @@ class Schedule:
         before, self.plan["shards"] = self.plan["shards"], self.resharding.randint(1, 7)
         if before != self.plan["shards"]:
             self.happened[-1] += f" ({self.plan['shards']} shards)"
-            self.hits["other shards"] += self.work_goes_on()
+            self.hits["other shards"] += self.has_work_left()
 
     def start_daemon(self):
         durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0,
@@ -144,7 +144,7 @@ class Schedule:
         each = [trainer.answered() for trainer in self.trainers]
         return max(each) if self.plan["policy"] == "sync" else sum(each)
 
-    def work_goes_on(self):
+    def has_work_left(self):
         return any(trainer.process.runs() for trainer in self.trainers)
 
     def run(self):
@@ -159,27 +159,27 @@ class Schedule:
             self.hits["break disk at first"] += 1
         for moment in sorted(self.random.randint(0, self.total * 9 // 10) for _ in range(self.plan["events"])):
             processes.until(f"{moment} answers", lambda: self.answered() >= moment, interval=0.002)
-            self.happen()
+            self.run_event()
         for trainer in self.trainers:
             self.test.assertEqual(trainer.process.wait(), 0, trainer.process.err)
         self.machine.slow_down(0)
         if self.safe is not None or self.machine.calls:
-            self.mend_disk()
+            self.repair_disk()
         self.check(self.daemon.status())
         self.machine.close()
 
     # --- Events ---
 
-    def happen(self):
+    def run_event(self):
         """One event, which counts as a hit if it had an effect while trainers were working."""
         what = self.random.choice(EVENTS)
         trainer = self.random.choice(self.trainers)
         self.happened.append(f"{what} at {self.answered()}")
         in_the_midst = self.answered() < self.total
-        events = {"kill daemon": self.kill_daemon, "restart daemon": self.restart_daemon, "hogs": self.let_hogs_in,
+        events = {"kill daemon": self.kill_daemon, "restart daemon": self.restart_daemon, "hogs": self.start_hogs,
                   "slow disk": self.slow_disk, "kill trainer": trainer.die, "stop daemon": self.stop_daemon,
                   "stop trainer": lambda: self.stop_trainer(trainer), "replace trainer": lambda: self.replace_trainer(trainer),
-                  "break disk": self.break_disk, "break disk and mend it": self.break_disk_and_mend_it,
+                  "break disk": self.break_disk, "break disk and mend it": self.break_and_repair_disk,
                   "break disk and kill daemon": self.break_disk_and_kill_daemon, "move clock": self.move_clock,
                   "break reading and restart daemon": self.break_reading_and_restart}
         came_to_something = events[what]() is not False
@@ -197,7 +197,7 @@ class Schedule:
         newest = json.loads(manifests[-1].read_text())["shards"] if manifests else []
         return min((shard["version"] for shard in newest), default=0)
 
-    def lose_daemon(self):
+    def kill_and_record_loss(self):
         """kill -9; records the most that it may lose."""
         told = self.daemon.status()["durability"]["last_checkpoint"]
         self.daemon.kill()
@@ -210,10 +210,10 @@ class Schedule:
             self.lost = max(0, self.updates() + under_way - safe)
 
     def kill_daemon(self):
-        self.lose_daemon()
+        self.kill_and_record_loss()
         # A daemon starts on a disk that cannot be appended to, but on no other broken disk.
         if self.machine.calls & ~faulty_machine.APPENDING:
-            self.machine.mend_disk()
+            self.machine.repair_disk()
         if not self.machine.calls:
             self.safe = None
         self.draw_shards()
@@ -222,12 +222,12 @@ class Schedule:
     def restart_daemon(self):
         """As a service manager does: nothing is lost, whatever is in flight."""
         if self.safe is not None or self.machine.calls:
-            self.mend_disk()
+            self.repair_disk()
         self.test.assert_stops(self.daemon)
         self.draw_shards()
         self.daemon = self.start_daemon()
 
-    def let_hogs_in(self):
+    def start_hogs(self):
         """Peers that hold shared resources for the rest of the schedule, or until they are dropped."""
         kind = self.random.choice([*HOGS])
         self.happened[-1] += f" ({kind})"
@@ -239,22 +239,22 @@ class Schedule:
     def slow_disk(self):
         self.machine.slow_down(self.random.choice([5, 20, 50]))
         some = self.answered() + self.random.choice([5, 20])
-        processes.until("some more work", lambda: self.answered() >= some or not self.work_goes_on(), interval=0.002)
+        processes.until("some more work", lambda: self.answered() >= some or not self.has_work_left(), interval=0.002)
         self.machine.slow_down(self.random.choice([0, 0, 5]))
 
     def break_reading_and_restart(self):
         """The daemon starts with everything that exists, or exits with one line that names what it cannot read, and the
         data stays on the disk for the next start."""
-        self.lose_daemon()
-        self.machine.mend_disk()
+        self.kill_and_record_loss()
+        self.machine.repair_disk()
         self.safe, safe = None, self.updates() - self.lost
         there, failed = self.saved_files(), self.machine.failed
         self.happened[-1] += f" ({self.machine.break_reading(self.random)})"
         try:
             self.daemon = self.start_daemon()
-            self.machine.mend_disk()
+            self.machine.repair_disk()
         except processes.NotReady as refused:
-            self.machine.mend_disk()
+            self.machine.repair_disk()
             self.happened[-1] += ", refused"
             self.test.processes.append(refused.process)
             self.test.assert_fails(refused.process, str(self.folder / "saved"), os.strerror(errno.EIO))
@@ -265,7 +265,7 @@ class Schedule:
             self.test.assertGreaterEqual(version, safe, "something is lost that could not be read")
         if log_of(status["durability"]).get("failures"):  # it could not be created
             self.log_is_whole, self.safe = False, safe
-            self.mend_disk()
+            self.repair_disk()
         return self.machine.failed > failed
 
     def saved_files(self):
@@ -299,7 +299,7 @@ class Schedule:
         if not old.runs() or trainer.left() == 0:
             old.signal(signal.SIGCONT)
             return False
-        trainer.begin_another_life()
+        trainer.start_next_life()
         new = trainer.process
         self.daemon.until_status("the new trainer has joined, or is done", lambda status: not new.runs()
                                  or new.pid in [each["pid"] for each in status["trainers"]])
@@ -340,15 +340,15 @@ class Schedule:
         self.happened[-1] += f" ({self.machine.break_disk(self.random)})"
 
     def until_disk_fails(self, before):
-        processes.until("the disk fails, or the work is over", lambda: self.machine.failed > before or not self.work_goes_on(),
+        processes.until("the disk fails, or the work is over", lambda: self.machine.failed > before or not self.has_work_left(),
                         interval=0.002)
         return self.machine.failed > before
 
-    def break_disk_and_mend_it(self):
+    def break_and_repair_disk(self):
         failed = self.break_disk()
         if failed:
             self.daemon.until_status("it tells of the failure", lambda status: failures_to_save(status["durability"]) > 0)
-        self.mend_disk()
+        self.repair_disk()
         if self.random.random() < 0.5:  # what is promised from now on holds
             some = min(self.total, self.answered() + 5)
             processes.until("work continues", lambda: self.answered() >= some, interval=0.002)
@@ -358,11 +358,11 @@ class Schedule:
     def break_disk_and_kill_daemon(self):
         failed = self.break_disk()
         some = self.answered() + self.random.choice([0, 0, 10, 30])
-        processes.until("some more work", lambda: self.answered() >= some or not self.work_goes_on(), interval=0.002)
+        processes.until("some more work", lambda: self.answered() >= some or not self.has_work_left(), interval=0.002)
         self.kill_daemon()
         return failed
 
-    def mend_disk(self):
+    def repair_disk(self):
         """Waits until the death of the daemon would lose nothing."""
         # Leaves work to do for the trainers afterwards.
         paused = [trainer.process for trainer in self.trainers if self.random.random() < 0.5 and trainer.process.runs()]
@@ -370,13 +370,13 @@ class Schedule:
             paused = []  # a trainer is the initializer
         for process in paused:
             process.signal(signal.SIGSTOP)
-        self.machine.mend_disk()
-        self.daemon.until_status("the disk is well", self.is_well)
+        self.machine.repair_disk()
+        self.daemon.until_status("the disk is well", self.is_healthy)
         for process in paused:
             process.signal(signal.SIGCONT)
         self.safe = None
 
-    def is_well(self, status):
+    def is_healthy(self, status):
         begun = self.plan["durability"] != "log" or self.manifests() or not status["shards"]
         return begun and not errors_of_saving(status["durability"])
 

@@ -77,7 +77,7 @@ class Machines(counting.CountingTest):
         goal = self.rounds(root) + more
         processes.until(f"round {goal}", lambda: self.rounds(root) >= goal, SECONDS)
 
-    def check_all_are_there(self, root, machine):
+    def check_all_updates(self, root, machine):
         total = float(self.answered())
         processes.until("the root has all", lambda: self.value(root) == total, SECONDS)
         processes.until("the machine has what the root has", lambda: self.value(machine) == total, SECONDS)
@@ -112,7 +112,7 @@ class OneMachine(Machines):
                 root = start_root()
         self.until_rounds(root)
         self.end_trainers()
-        self.check_all_are_there(root, machine)
+        self.check_all_updates(root, machine)
         self.assertNotIn("without updates that it had", bridge.err)
 
     def test_locked(self):
@@ -175,7 +175,7 @@ class OneMachine(Machines):
         self.bridge("one", 0)
         self.until_rounds(root)
         self.end_trainers()
-        self.check_all_are_there(root, machine)
+        self.check_all_updates(root, machine)
 
     def test_a_daemon_whose_run_is_over_waits_for_its_bridge(self):
         """The period never elapses, so that everything is exchanged at the end."""
@@ -194,7 +194,7 @@ class OneMachine(Machines):
         root, machine = self.root(1), self.machine("one")
         self.assert_ends(self.count(machine.address, pushes=25))
         self.bridge("one", 0)
-        self.check_all_are_there(root, machine)
+        self.check_all_updates(root, machine)
         root.until_status("no trainer is awaited", lambda status: not status["trainers"])
 
 
@@ -217,7 +217,7 @@ class Pairs(Machines):
         pairs, epochs = {}, {"root": 1, "machine": 1}
         for side in epochs:
             primary = self.member(side)
-            primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+            primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
             pairs[side] = [primary, self.member(side)]
         both = {side: ",".join(daemon.address for daemon in pair) for side, pair in pairs.items()}
         bridge = self.bridge("one", 0, both["machine"], both["root"])
@@ -235,12 +235,12 @@ class Pairs(Machines):
             self.until_more("before a primary is killed", 20)
             primary.kill()
             epochs[side] += 1
-            standby.until_status("it has taken over", lambda status, epoch=epochs[side]: status["group"]["role"] == "primary" and
-                                 status["group"]["epoch"] == epoch)
+            standby.until_status("it has taken over", lambda status, epoch=epochs[side]: status["replica_set"]["role"] == "primary" and
+                                 status["replica_set"]["term"] == epoch)
             pairs[side] = [standby, self.member(side, primary.address)]
         self.until_rounds(pairs["root"][0])
         self.end_trainers()
-        self.check_all_are_there(pairs["root"][0], pairs["machine"][0])
+        self.check_all_updates(pairs["root"][0], pairs["machine"][0])
         self.assertNotIn("without updates that it had", bridge.err)
 
 
@@ -327,7 +327,7 @@ class Commands(Machines):
             self.assert_fails(move, f"{who}: a bridge is bound to its two daemons")
         self.until_rounds(root)
         self.end_trainers()
-        self.check_all_are_there(root, machine)
+        self.check_all_updates(root, machine)
 
 
 class Examples(Machines):

@@ -68,7 +68,7 @@ class Far(processes.ProcessTest):
         self.server.until_status(f"ranks {sorted(ranks)} are in rounds", lambda status: status["rounds"] and all(
             each["closed"] >= before + more and set(each["in"]) == ranks for each, before in zip(status["rounds"], first)))
 
-    def come_back_from_an_absence(self):
+    def check_return_after_absence(self):
         run("ip", "-n", namespaces.name("server"), "link", "set", "net0", "down")
         self.server.until_status("rank 0 is lost", lambda status: [each["rank"] for each in status["trainers"]] == [1])
         self.until_rounds_of({1})
@@ -79,7 +79,7 @@ class Far(processes.ProcessTest):
         self.until_rounds_of({0, 1})
         self.assertTrue(all(learner.runs() for learner in self.learners))
 
-    def lose_no_answered_round_with_the_daemon(self):
+    def check_no_answered_round_is_lost(self):
         closed = [shard["version"] for shard in self.server.status()["shards"]]
         self.server.kill()
         self.server = self.begin()
@@ -89,7 +89,7 @@ class Far(processes.ProcessTest):
 
 class FarLearners(Far):
     def test_they_come_back_from_an_absence(self):
-        self.come_back_from_an_absence()
+        self.check_return_after_absence()
 
     def test_they_come_back_from_another_address(self):
         home = namespaces.name("home0")
@@ -99,7 +99,7 @@ class FarLearners(Far):
         self.until_rounds_of({0, 1})
 
     def test_no_answered_round_is_lost_with_the_daemon(self):
-        self.lose_no_answered_round_with_the_daemon()
+        self.check_no_answered_round_is_lost()
 
 
 class FarLearnersOverTls(Far):
@@ -120,8 +120,8 @@ class FarLearnersOverTls(Far):
         return path
 
     def test_they_come_back_from_an_absence_and_lose_no_round_with_the_daemon(self):
-        self.come_back_from_an_absence()
-        self.lose_no_answered_round_with_the_daemon()
+        self.check_return_after_absence()
+        self.check_no_answered_round_is_lost()
 
     def test_a_reader_role_is_no_learner(self):
         for token, words in ((("--token-file", self.reader), ("reader",)), ((), ("token",))):

@@ -187,7 +187,7 @@ class Files(unittest.TestCase):
             with open(path, "a", encoding="utf-8") as file:
                 file.write("X 1\n")
             with self.assertRaises(AssertionError):
-                made.look()
+                made.read_new_lines()
 
 
 if __name__ == "__main__":

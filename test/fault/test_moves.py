@@ -53,7 +53,7 @@ class Moves(counting.CountingTest):
             self.assert_ends(daemon)
         return move.out
 
-    def moves_about(self, kind, inflight=2, world=2):
+    def moves_while_training(self, kind, inflight=2, world=2):
         daemons = self.several(2, "a", kind)
         for rank in range(world):
             self.counting(daemons, rank, world, inflight)
@@ -69,7 +69,7 @@ class Moves(counting.CountingTest):
         return daemons
 
     def test_two_daemons_become_three_then_one_then_two(self):
-        daemons = self.moves_about("log")
+        daemons = self.moves_while_training("log")
         addresses = [self.unix_address(f"a{index}.sock") for index in range(2)]
         before = [self.member(addresses, "a", index, "log") for index in range(2)]
         self.assertIn("start it over an empty folder", self.assert_gives_up(self.move(daemons, before)))
@@ -116,11 +116,11 @@ class Moves(counting.CountingTest):
         self.assertNotIn("has moved", reader.err)
 
     def test_nothing_that_is_kept_is_needed(self):
-        self.moves_about("none")
+        self.moves_while_training("none")
 
     def test_racing_updates(self):
         self.rules = {"policy": "hogwild", "threads": 1}  # one thread: no update overwrites another
-        self.moves_about("checkpoint")
+        self.moves_while_training("checkpoint")
 
     def test_rounds(self):
         self.rules = {"policy": "sync", "policy__round_timeout_ms": 10_000, "policy__on_timeout": "proceed"}
@@ -135,10 +135,10 @@ class Moves(counting.CountingTest):
         # A round is the mean of its gradients, all -1: the parameters count the rounds that the trainers were in,
         # together or not, at each daemon separately.
         for rounds in self.values(others[0]):
-            self.assertGreaterEqual(rounds, max(self.answered_each()))
+            self.assertGreaterEqual(rounds, max(self.answered_by_trainer()))
             self.assertLessEqual(rounds, self.answered())
 
-    def kill_in_the_midst(self, whom, name, old, new):
+    def kill_during_move(self, whom, name, old, new):
         """Kills one participant of a move at a random moment; returns the daemons that serve afterwards, all of them
         running again."""
         move = self.move(old, new)
@@ -170,7 +170,7 @@ class Moves(counting.CountingTest):
             for rank in range(2):
                 self.counting(old, rank, 2)
             self.until_each_more("before the move")
-            serving = self.kill_in_the_midst(whom, name, old, self.several(3, f"{name}b", "log"))
+            serving = self.kill_during_move(whom, name, old, self.several(3, f"{name}b", "log"))
             print(f"{whom} killed: {'the new daemons serve' if len(serving) == 3 else 'the old ones continue'}")
             self.check_counts(serving[0])
 
@@ -337,8 +337,8 @@ class Moves(counting.CountingTest):
         self.assert_moves(old, new)
         new[0].until_status("it trains on", lambda status: status["counters"]["gradients"] > 0)
 
-    def begins_to_put_in_place(self, old, name):
-        """A move to two daemons, of which the second cannot finish before let_go(): its disk blocks."""
+    def move_blocked_at_install(self, old, name):
+        """A move to two daemons, of which the second cannot finish before unblock(): its disk blocks."""
         new = self.several(2, name, "checkpoint")
         stuck = self.folder / f"{name}-1" / f"arriving.json.tmp.{new[1].pid}"
         os.mkfifo(stuck)
@@ -352,7 +352,7 @@ class Moves(counting.CountingTest):
         self.assertEqual([path.name for path in folder.glob("*-*")], [])
         self.assertFalse((folder / "arriving.json").exists())
 
-    def let_go(self, stuck):
+    def unblock(self, stuck):
         """Unblocks a disk, with an error."""
         with open(stuck, "rb"):
             pass
@@ -361,8 +361,8 @@ class Moves(counting.CountingTest):
         old = self.several(2, "a", "log")
         self.counting(old)
         self.until_each_more("before the move")
-        new, move, stuck = self.begins_to_put_in_place(old, "b")
-        self.let_go(stuck)
+        new, move, stuck = self.move_blocked_at_install(old, "b")
+        self.unblock(stuck)
         self.assertIn(new[1].address, self.assert_gives_up(move))
         for index in range(2):
             self.assert_free(new[index], self.folder / f"b-{index}")
@@ -375,13 +375,13 @@ class Moves(counting.CountingTest):
         old = self.several(2, "a", "log")
         self.counting(old)
         self.until_each_more("before the move")
-        new, move, stuck = self.begins_to_put_in_place(old, "b")
+        new, move, stuck = self.move_blocked_at_install(old, "b")
         new[0].kill()
         self.again(new[0], new, "b", "checkpoint")
         self.assertEqual(new[0].status()["state"], "arriving")
         move.kill()
         self.assert_free(new[0], self.folder / "b-0")
-        self.let_go(stuck)
+        self.unblock(stuck)
         self.assert_free(new[1], self.folder / "b-1")
         self.until_each_more("after the move")
         self.check_counts(old[0])

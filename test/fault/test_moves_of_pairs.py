@@ -46,7 +46,7 @@ class MovesOfPairs(counting.CountingTest):
                     settings["durability"] = {"type": kind, "path": str(self.folder / f"{name}-{index}{place}")}
                 pair.append(self.start(address, **settings))
                 if place == "a":
-                    pair[0].until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+                    pair[0].until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
             found.append(pair)
         return found
 
@@ -141,7 +141,7 @@ class MovesOfPairs(counting.CountingTest):
     def test_a_stale_model_is_not_served_where_the_engine_has_lost_that_it_has_moved(self):
         [old] = self.pairs_at_work()
         old[0].kill()  # so that both folders have a model
-        old[1].until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        old[1].until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         self.until_each_more("by the standby")
         old = [old[1], self.again(old[0])]
         old[0].until_in_sync()
@@ -151,7 +151,7 @@ class MovesOfPairs(counting.CountingTest):
         for daemon in old:
             again = self.again(daemon)
             status = again.until_status("it knows", lambda status: status["state"] == "moved")
-            self.assertEqual((status["moved_to"], status["group"]["epoch"]), ([alone.address], 0))
+            self.assertEqual((status["moved_to"], status["replica_set"]["term"]), ([alone.address], 0))
             self.assert_stops(again)
         for place in "ab":
             left = self.start_psd("repartition", self.folder / f"a-0{place}", "--daemons", 1, "--to", self.folder / "next")
@@ -167,10 +167,10 @@ class MovesOfPairs(counting.CountingTest):
             shutil.rmtree(self.folder / f"a-0{place}")
         self.until_each_more("at the new daemon")
         first = self.again(old[0])
-        first.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        first.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         second = self.again(old[1])
         # Given only one address of a pair, trainers receive both.
-        first.until_status("the other one waits", lambda status: status["group"]["others"] == [old[1].address])
+        first.until_status("the other one waits", lambda status: status["replica_set"]["others"] == [old[1].address])
         self.assert_moves([alone], [first], [alone])
         first.until_in_sync()
         self.until_each_more("at the pair")
@@ -192,7 +192,7 @@ class MovesOfPairs(counting.CountingTest):
                 self.assert_ends(daemon)
         self.check_counts(alone)
 
-    def kill_in_the_midst(self, victim, old, new):
+    def kill_during_move(self, victim, old, new):
         """Returns whether the model has moved."""
         move = self.move(old, new[0])
         processes.until("the move has begun", lambda: "is about to move" in old[0].err or not move.runs())
@@ -212,7 +212,7 @@ class MovesOfPairs(counting.CountingTest):
                 found.update(old[1].status())
             except AssertionError:
                 return False
-            return found["state"] in ("moved", "stopping") or found["group"]["role"] == "primary"
+            return found["state"] in ("moved", "stopping") or found["replica_set"]["role"] == "primary"
 
         processes.until("the standby knows the outcome of its primary", knows)
         return not old[1].runs() or found["state"] != "serving"
@@ -229,14 +229,14 @@ class MovesOfPairs(counting.CountingTest):
 
     def test_the_old_primary_is_killed_in_the_midst(self):
         for old, new in self.kills():
-            moved = self.kill_in_the_midst(old[0], old, new)
+            moved = self.kill_during_move(old[0], old, new)
             print("the new pairs serve" if moved else "the standby serves")
             self.until_each_more("after the kill")
             self.check_counts(new[0][0] if moved else old[1])
 
     def test_a_new_primary_is_killed_in_the_midst(self):
         for old, new in self.kills():
-            moved = self.kill_in_the_midst(new[1][0], old, new)
+            moved = self.kill_during_move(new[1][0], old, new)
             print("the new pairs serve" if moved else "the old one continues")
             if moved:
                 self.again(new[1][0])
@@ -264,7 +264,7 @@ class MovesOfPairs(counting.CountingTest):
         self.assert_gives_up(move)
         for pair in new:
             pair[0].until_status("it is free again", lambda status: status["state"] == "waiting for a model")
-        self.assertEqual(old[1].status()["group"]["role"], "primary")
+        self.assertEqual(old[1].status()["replica_set"]["role"], "primary")
         self.check_counts(old[1])
 
     def undecided_move(self, old, new):
@@ -314,7 +314,7 @@ class MovesOfPairs(counting.CountingTest):
     def test_a_daemon_not_notified_of_a_completed_move_detects_it_and_ends(self):
         old = self.pairs_at_work(2)
         old[1][1].kill()  # or it would replace the stopped one
-        old[1][0].until_status("it is alone", lambda status: status["group"]["standby"] == "")
+        old[1][0].until_status("it is alone", lambda status: status["replica_set"]["standby"] == "")
         alone = self.alone("b")
         move = self.undecided_move(old[0], alone)
         old[1][0].signal(signal.SIGSTOP)

@@ -108,22 +108,22 @@ class Ends(processes.ProcessTest):
     def durable(self):
         return {"type": "log", "path": str(self.folder / "saved")}
 
-    def assert_told_to_end(self, trainer):
+    def assert_end_announced(self, trainer):
         self.assertEqual(trainer.wait(), 1)
         self.assertIn("is shutting down", trainer.err)
 
     def test_psd_stop_ends_the_run(self):
-        self.assert_told_to_end(self.trained(self.stop, durability=self.durable()))
+        self.assert_end_announced(self.trained(self.stop, durability=self.durable()))
 
     def test_sigint_ends_the_run(self):
-        self.assert_told_to_end(self.trained(lambda daemon: daemon.signal(signal.SIGINT), durability=self.durable()))
+        self.assert_end_announced(self.trained(lambda daemon: daemon.signal(signal.SIGINT), durability=self.durable()))
 
     def test_sigterm_ends_the_run_where_nothing_is_kept(self):
-        self.assert_told_to_end(self.trained(lambda daemon: daemon.signal(signal.SIGTERM)))
+        self.assert_end_announced(self.trained(lambda daemon: daemon.signal(signal.SIGTERM)))
 
     def test_sigterm_ends_the_run_if_the_next_daemon_starts_from_scratch(self):
         durability = {**self.durable(), "resume": "none"}
-        self.assert_told_to_end(self.trained(lambda daemon: daemon.signal(signal.SIGTERM), durability=durability))
+        self.assert_end_announced(self.trained(lambda daemon: daemon.signal(signal.SIGTERM), durability=durability))
 
     def test_the_trainer_waits_after_sigterm(self):
         trainer = self.trained(lambda daemon: daemon.signal(signal.SIGTERM), durability=self.durable())

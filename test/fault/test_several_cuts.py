@@ -49,11 +49,11 @@ class SeveralCuts(counting.CountingTest):
                 self.network.part("far", cut)
                 self.daemons[cut].until_status("it counts the trainer as lost", lambda status: [
                     each["rank"] for each in status["trainers"]] == [0])
-                waits = self.answered_each()[1]
+                waits = self.answered_by_trainer()[1]
                 self.until_each_more("while the other one waits", ranks=(0,))
-                self.assertEqual(self.answered_each()[1], waits)
+                self.assertEqual(self.answered_by_trainer()[1], waits)
                 self.assertIn(1, self.ranks(reached))
-                self.network.mend()
+                self.network.restore()
                 self.until_each_more("once the network is mended")
         self.end_trainers()
         self.assertEqual(self.values(self.daemons["lead"]), {float(self.answered())})

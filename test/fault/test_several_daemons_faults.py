@@ -31,17 +31,17 @@ class SeveralDaemonsFaults(counting.CountingTest):
         return self.daemon(listen=(self.addresses[index],), daemons=self.addresses, index=index, policy="locked",
                            optimizer=counting.SGD, durability=durability)
 
-    def until_all_go_on(self, what):
-        before = self.answered_each()
+    def until_all_continue(self, what):
+        before = self.answered_by_trainer()
         processes.until(f"each trainer is answered {what}",
-                        lambda: all(now > then + 5 for now, then in list(zip(self.answered_each(), before))[-TRAINERS:]))
+                        lambda: all(now > then + 5 for now, then in list(zip(self.answered_by_trainer(), before))[-TRAINERS:]))
 
     def fault(self, daemons):
         kind = self.random.choice(FAULT_KINDS)
         some = range(DAEMONS) if kind == "kill all" else [self.random.randrange(DAEMONS)]
         if kind == "stand still":
             daemons[some[0]].signal(signal.SIGSTOP)
-            stood = self.answered_each()
+            stood = self.answered_by_trainer()
             processes.until("the pushes under way wait for it", lambda: self.settled(stood))
             daemons[some[0]].signal(signal.SIGCONT)
             return kind
@@ -56,7 +56,7 @@ class SeveralDaemonsFaults(counting.CountingTest):
 
     def settled(self, seen):
         """Whether no push was answered since the last call."""
-        now = self.answered_each()
+        now = self.answered_by_trainer()
         same = now == seen
         seen[:] = now
         return same
@@ -68,10 +68,10 @@ class SeveralDaemonsFaults(counting.CountingTest):
         while not faults or time.monotonic() < end:
             for rank in range(TRAINERS):
                 self.count(self.addresses[rank % DAEMONS], rank, TRAINERS, chunk_bytes=1 << 18)
-            self.until_all_go_on("at first")
+            self.until_all_continue("at first")
             for _ in range(FAULTS):
                 faults.append(self.fault(daemons))
-                self.until_all_go_on(f"after {faults[-1]}")
+                self.until_all_continue(f"after {faults[-1]}")
             self.end_trainers()
             self.check_model(self.addresses[0], faults)
         print(f"{len(faults)} faults")

@@ -49,7 +49,7 @@ class SeveralPairs(counting.CountingTest):
         found = []
         for pair, (first, second) in enumerate(self.addresses):
             primary = self.one(pair, first, **settings)
-            primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+            primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
             found.append([primary, self.one(pair, second, **settings)])
         return found
 
@@ -165,7 +165,7 @@ class SeveralPairs(counting.CountingTest):
         for pair, place in ((0, "a"), (0, "b"), (1, "a"), (1, "b")):
             daemons[pair, place] = self.one(pair, self.addresses[pair]["ab".index(place)], **self.saved(pair, place))
             if place == "a":
-                daemons[pair, place].until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+                daemons[pair, place].until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         self.count(self.addresses[1][0])
         self.primaries = [daemons[0, "a"], daemons[1, "a"]]
         for primary in self.primaries:
@@ -267,16 +267,16 @@ class SeveralPairs(counting.CountingTest):
             for role, daemon in (("primary", primary), ("standby", standby)):
                 labels = f'{{partition="{partition}",role="{role}",address="{daemon.address}"}}'
                 self.assertIn(f"psd_daemon_up{labels} 1\n", metrics)
-                self.assertIn(f"psd_daemon_epoch{labels} 1\n", metrics)
+                self.assertIn(f"psd_daemon_term{labels} 1\n", metrics)
         if PROMTOOL:
             checked = subprocess.run([PROMTOOL, "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
             self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
         for daemon in pairs[1]:
             daemon.kill()
         waits = self.one(1, pairs[1][1].address)
-        waits.until_status("it waits for the dead primary", lambda status: "psd recover" in status["group"]["waits"])
+        waits.until_status("it waits for the dead primary", lambda status: "psd recover" in status["replica_set"]["waits"])
         text = self.overview(pairs[0][1].address)
-        self.assertEqual(self.rows(text)[waits.address][:2], (1, "newcomer"), text)
+        self.assertEqual(self.rows(text)[waits.address][:2], (1, "syncing"), text)
         self.assertRegex(text, f"WAITS: {waits.address}: .*psd recover")
 
     def metrics(self, daemon):

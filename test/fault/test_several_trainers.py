@@ -96,7 +96,7 @@ class SeveralTrainers(counting.CountingTest):
         # A round is the mean of gradients that are all -1: a parameter counts its daemon's rounds.
         rounds = set().union(*(self.versions(daemon) for daemon in daemons))
         self.assertEqual(self.values(daemons[0]), {float(each) for each in rounds})
-        self.assertGreaterEqual(min(rounds), max(self.answered_each()))
+        self.assertGreaterEqual(min(rounds), max(self.answered_by_trainer()))
         self.assertLessEqual(max(rounds), self.answered())
 
     def test_while_a_daemon_is_down_pushes_to_the_other_continue(self):

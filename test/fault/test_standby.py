@@ -19,13 +19,13 @@ class Standby(counting_pairs.CountingPairs):
         primary, standby = self.pair()
         for rank in range(2):
             self.counting((primary, standby), rank, 2)
-        self.check_counts(self.killed_again_and_again(primary, standby, KILLS))
+        self.check_counts(self.killed_repeatedly(primary, standby, KILLS))
 
     def test_hogwild_loses_nothing(self):
         """A single trainer, without concurrent pushes."""
         primary, standby = self.pair(policy="hogwild")
         self.counting((primary, standby))
-        self.check_counts(self.killed_again_and_again(primary, standby, 3, policy="hogwild"))
+        self.check_counts(self.killed_repeatedly(primary, standby, 3, policy="hogwild"))
 
     def test_the_standby_has_each_push_that_raced(self):
         """Although races may lose updates in the primary, its standby applies the pushes one after the other."""
@@ -65,7 +65,7 @@ class Standby(counting_pairs.CountingPairs):
             self.until_primary(standby, freeze + 2)
             primary.signal(signal.SIGCONT)
             standby.until_in_sync()
-            primary.until_status("it is the standby", lambda status: status["group"]["role"] == "standby")
+            primary.until_status("it is the standby", lambda status: status["replica_set"]["role"] == "standby")
             primary, standby = standby, primary
         self.check_counts(primary)
 
@@ -73,7 +73,7 @@ class Standby(counting_pairs.CountingPairs):
         def saving(name):
             return {"durability": {"type": "log", "path": str(self.folder / name)}}
         primary = self.one(**saving("a"))
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         standby = self.one(**saving("b"))
         self.counting((primary, standby))
         primary.until_in_sync()
@@ -99,11 +99,11 @@ class Standby(counting_pairs.CountingPairs):
         primary, standby = self.pair(policy="sync")
         for rank in range(2):
             self.counting((primary, standby), rank, 2, inflight=0)
-        primary = self.killed_again_and_again(primary, standby, 3, policy="sync")
+        primary = self.killed_repeatedly(primary, standby, 3, policy="sync")
         self.end_trainers()
         # Each round counts once.
         rounds = {shard["version"] for shard in primary.status()["shards"]}
-        self.assertGreaterEqual(min(rounds), max(self.answered_each()))
+        self.assertGreaterEqual(min(rounds), max(self.answered_by_trainer()))
         self.assertEqual(self.values(primary), {float(each) for each in rounds})
 
     def test_a_dead_standby_delays_no_push(self):
@@ -116,30 +116,30 @@ class Standby(counting_pairs.CountingPairs):
             standby = self.restarted(standby)
         self.check_counts(primary)
 
-    def standby_stands_still(self, wait):
+    def stop_standby(self, wait):
         primary, standby = self.pair(replication={"wait": wait, "lag_bytes": 1 << 20})
         self.counting((primary, standby))
-        primary.until_status("a standby is in sync", lambda status: status["group"]["standby"])
+        primary.until_status("a standby is in sync", lambda status: status["replica_set"]["standby"])
         self.until_more("before the standby stands still", 20)
         standby.signal(signal.SIGSTOP)
-        self.until_alone(primary)
+        self.until_without_standby(primary)
         self.until_more("by the primary alone", 200)  # more than may be on its way to a standby
         standby.signal(signal.SIGCONT)
-        primary.until_status("it is in sync again", lambda status: status["group"]["standby"])
+        primary.until_status("it is in sync again", lambda status: status["replica_set"]["standby"])
         self.check_counts(primary)
 
     def test_a_standby_that_stands_still_is_left_out(self):
-        self.standby_stands_still("standby")
+        self.stop_standby("standby")
 
     def test_a_standby_that_stands_still_is_left_out_where_nothing_waits_for_it(self):
-        self.standby_stands_still("none")
+        self.stop_standby("none")
 
     def test_recover_is_refused_while_the_pair_lives(self):
         primary, standby = self.pair()
         self.counting((primary, standby))
         primary.until_in_sync()
         third = self.one()
-        third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
+        third.until_status("it waits", lambda status: "another standby" in status["replica_set"]["waits"])
 
         def refused(why):
             done = self.psd("recover", "--server", third.address)
@@ -152,7 +152,7 @@ class Standby(counting_pairs.CountingPairs):
         primary.signal(signal.SIGCONT)
         refused("the primary is alive")
         standby.until_in_sync()
-        self.assertEqual(standby.status()["group"]["epoch"], 2)
+        self.assertEqual(standby.status()["replica_set"]["term"], 2)
         self.check_counts(standby)
 
     def test_without_etcd_training_continues(self):
@@ -161,14 +161,14 @@ class Standby(counting_pairs.CountingPairs):
         primary.until_in_sync()
         self.assertIn("runs on this machine: if it fails, the engine fails too", primary.err)
         self.etcd.kill()
-        primary.until_status("it misses the engine", lambda status: status["group"]["engine"])
+        primary.until_status("it misses the engine", lambda status: status["replica_set"]["engine"])
         self.assertRegex(self.psd("status", "--server", primary.address).stdout, r"(?m)^ +ENGINE: .*etcd: no answer")
         self.until_more("without etcd", 100)
-        self.assertEqual(primary.status()["group"]["role"], "primary")
+        self.assertEqual(primary.status()["replica_set"]["role"], "primary")
         primary.kill()
         # The standby must not take over on its own decision.
-        standby.until_status("it misses the engine", lambda status: status["group"]["engine"])
-        self.assertNotEqual(standby.status()["group"]["role"], "primary")
+        standby.until_status("it misses the engine", lambda status: status["replica_set"]["engine"])
+        self.assertNotEqual(standby.status()["replica_set"]["role"], "primary")
         self.assertTrue(self.etcd.start())
         self.until_primary(standby, 2)
         self.until_more("by the standby", 20)
@@ -179,15 +179,15 @@ class Standby(counting_pairs.CountingPairs):
     def test_a_missing_cluster_document_is_written_again(self):
         primary, standby = self.pair()
         self.counting((primary, standby))
-        before = primary.until_in_sync()["group"]["standby"]
+        before = primary.until_in_sync()["replica_set"]["standby"]
         self.etcd.kill()
         self.assertTrue(self.etcd.start(empty=True))
         self.until_primary(primary, 3)
         # A daemon that does not know the cluster document has no role in the replica set.
         third = self.one()
-        third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
-        self.assertEqual(primary.until_in_sync()["group"]["standby"], before)
-        standby.until_status("it is in sync", lambda status: status["group"]["role"] == "standby" and not status["group"]["engine"])
+        third.until_status("it waits", lambda status: "another standby" in status["replica_set"]["waits"])
+        self.assertEqual(primary.until_in_sync()["replica_set"]["standby"], before)
+        standby.until_status("it is in sync", lambda status: status["replica_set"]["role"] == "standby" and not status["replica_set"]["engine"])
         self.until_more("in the new epoch", 20)
         primary.kill()
         self.until_primary(standby, 4)
@@ -205,7 +205,7 @@ class Standby(counting_pairs.CountingPairs):
         self.assertTrue(self.etcd.start(empty=True))
         self.restarted(primary)  # with an empty folder: it must not become the primary
         standby.until_status("the cluster document exists again, and names no standby",
-                             lambda status: status["group"]["epoch"] == 1 and status["group"]["role"] == "newcomer")
+                             lambda status: status["replica_set"]["term"] == 1 and status["replica_set"]["role"] == "syncing")
         # Refused for a while after the primary's last heartbeat.
         processes.until("recover is accepted", lambda: self.psd("recover", "--server", standby.address).returncode == 0)
         self.until_primary(standby, 2)
@@ -247,7 +247,7 @@ class Standby(counting_pairs.CountingPairs):
         self.assert_ends(standby)
         # A daemon started later starts a new run.
         fresh = self.one()
-        fresh.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        fresh.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         self.assertIsNone(fresh.status()["model"])
 
     def switched(self, primary, standby, epoch):
@@ -303,11 +303,11 @@ class Standby(counting_pairs.CountingPairs):
     def test_a_change_of_the_configuration_reaches_the_standby(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))
-        before = primary.until_in_sync()["group"]["standby"]
+        before = primary.until_in_sync()["replica_set"]["standby"]
         done = self.psd("set", "optimizer.lr=2", "--server", primary.address)
         self.assertEqual(done.returncode, 0, done.stderr)
-        primary.until_status("it is in sync again", lambda status: status["group"]["waits_for_standby"]
-                             and status["group"]["standby"] not in ("", before))
+        primary.until_status("it is in sync again", lambda status: status["replica_set"]["waits_for_standby"]
+                             and status["replica_set"]["standby"] not in ("", before))
         primary.kill()
         self.until_primary(standby, 2)
         self.assertIn("lr=2", standby.status()["optimizer"])
@@ -319,12 +319,12 @@ class Standby(counting_pairs.CountingPairs):
         self.counting((primary, standby))
         primary.until_in_sync()
         for rate in (2, 1):
-            before = primary.status()["group"]["standby"]
+            before = primary.status()["replica_set"]["standby"]
             done = self.psd("set", f"optimizer.lr={rate}", "--server", primary.address)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.until_more("after the change", 50)
-            primary.until_status("it is in sync again", lambda status: status["group"]["waits_for_standby"]
-                                 and status["group"]["standby"] not in ("", before))
+            primary.until_status("it is in sync again", lambda status: status["replica_set"]["waits_for_standby"]
+                                 and status["replica_set"]["standby"] not in ("", before))
 
     def test_a_daemon_that_waits_for_a_dead_primary_says_what_to_do(self):
         primary, standby = self.pair()
@@ -335,7 +335,7 @@ class Standby(counting_pairs.CountingPairs):
         primary.kill()
         stranger = self.one(listen=primary.address)
         stranger.until_status("it waits, and says what to do",
-                              lambda status: f"psd recover --server {stranger.address}" in status["group"]["waits"])
+                              lambda status: f"psd recover --server {stranger.address}" in status["replica_set"]["waits"])
         refused = self.psd("export", "--server", stranger.address, "--to", self.folder / "no.safetensors")
         self.assertIn("does not serve", refused.stderr)
         done = self.psd("recover", "--server", stranger.address)
@@ -355,7 +355,7 @@ class Standby(counting_pairs.CountingPairs):
     def test_a_daemon_resumes_from_what_a_standby_saved_after_it_took_over(self):
         saved = [{"type": "log", "path": str(self.folder / name)} for name in ("one", "other")]
         primary = self.one(durability=saved[0])
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         standby = self.one(durability=saved[1])
         self.counting((primary, standby))
         primary.until_in_sync()
@@ -368,7 +368,7 @@ class Standby(counting_pairs.CountingPairs):
         standby.kill()
         # The daemon over the first folder has the state of an earlier primary.
         stale = self.one(listen=primary.address, durability=saved[0])
-        stale.until_status("it waits", lambda status: status["group"]["waits"])
+        stale.until_status("it waits", lambda status: status["replica_set"]["waits"])
         again = self.one(listen=standby.address, durability=saved[1])
         self.until_primary(again, 3)
         self.check_counts(again)
@@ -384,7 +384,7 @@ class Standby(counting_pairs.CountingPairs):
 
         self.assertEqual(others(), [(True, "standby")])
         standby.kill()
-        self.until_alone(primary)
+        self.until_without_standby(primary)
         processes.until("the page shows that it is away", lambda: others() == [(False, "standby")])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
@@ -396,7 +396,7 @@ class Standby(counting_pairs.CountingPairs):
                                    row_shards=2, durability={"type": "checkpoint", "path": str(self.folder / name / folder)})
 
             primary = one("a")
-            primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+            primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
             standby = one("b")
             trainer = self.train(f"{primary.address},{standby.address}", model="mf:dim=4", steps=1_200,
                                  data="ratings:samples=20000,users=500,items=300")

@@ -79,10 +79,10 @@ class StandbyAccess(processes.ProcessTest):
 
     def until_primary(self, daemon, epoch):
         daemon.until_status(f"it is the primary of epoch {epoch}",
-                            lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
+                            lambda status: status["replica_set"]["role"] == "primary" and status["replica_set"]["term"] == epoch)
 
     def until_waits(self, daemon, *words):
-        daemon.until_status(f"it waits: {words}", lambda status: all(word in status["group"]["waits"] for word in words))
+        daemon.until_status(f"it waits: {words}", lambda status: all(word in status["replica_set"]["waits"] for word in words))
         for word in words:
             self.assertIn(word, daemon.err)
 
@@ -111,7 +111,7 @@ class StandbyAccess(processes.ProcessTest):
             done = self.psd("reload", "--server", daemon.address)
             self.assertEqual(done.returncode, 0, done.stderr)
 
-    def takes_over_again_and_again(self, one):
+    def take_over_repeatedly(self, one):
         """A pair at work whose primaries are killed, each restarted as the standby. `one(place, …)` makes a daemon of
         the pair."""
         places, daemons = list(PLACES), []
@@ -133,7 +133,7 @@ class StandbyAccess(processes.ProcessTest):
 
     def test_tokens(self):
         self.with_tokens()
-        self.takes_over_again_and_again(self.by_token)
+        self.take_over_repeatedly(self.by_token)
 
     def test_certificates(self):
         ops, trainer, stranger = (self.authority.sign(name) for name in ("ops", "trainer-1", "stranger"))
@@ -150,7 +150,7 @@ class StandbyAccess(processes.ProcessTest):
 
         self.act_as(**shown(ops))
         self.trainers_variables = {**NO_CREDENTIALS, "PSD_TLS_CA": str(self.authority.path), **shown(trainer)}
-        self.takes_over_again_and_again(one)
+        self.take_over_repeatedly(one)
         # Another pair, in which the primary does not know its standby, or the standby does not know its primary.
         self.engine = {**self.engine, "prefix": "/psd/other"}
         primary = one("a")
@@ -164,7 +164,7 @@ class StandbyAccess(processes.ProcessTest):
                 follower = one("b", **settings)
                 self.until_waits(follower, words)
                 self.until_more(primary, "while one cannot follow")
-                self.assertEqual(primary.status()["group"]["standby"], "")
+                self.assertEqual(primary.status()["replica_set"]["standby"], "")
                 follower.kill()
 
     def test_a_follower_that_is_no_admin_is_refused_and_says_so(self):
@@ -180,14 +180,14 @@ class StandbyAccess(processes.ProcessTest):
             follower = self.by_token("b", own=token)
             self.until_waits(follower, primary.address, words)
             self.until_more(primary, "while one is refused")
-            self.assertEqual(primary.status()["group"]["standby"], "")
+            self.assertEqual(primary.status()["replica_set"]["standby"], "")
             if token is unknown:
                 follower.kill()
         # It retries: once its role is admin, it follows.
         self.change_tokens("a", lambda text: text.replace("pool trainer", "pool admin"))
         self.reload(primary)
         primary.until_in_sync()
-        self.assertEqual(follower.status()["group"]["waits"], "")
+        self.assertEqual(follower.status()["replica_set"]["waits"], "")
         self.check_counts(trainer, primary)
 
     def test_a_pair_gets_another_token(self):
@@ -217,7 +217,7 @@ class StandbyAccess(processes.ProcessTest):
             self.change_tokens(place, lambda text: text.replace(old[0], ""))
         self.reload(primary, standby)
         self.until_more(standby, "with the new token alone", 100)
-        self.assertEqual(standby.until_in_sync()["group"]["epoch"], 2)
+        self.assertEqual(standby.until_in_sync()["replica_set"]["term"], 2)
         standby.kill()
         self.until_primary(primary, 3)
         standby = self.by_token("b", listen=standby.address)
@@ -259,7 +259,7 @@ class StandbyAccess(processes.ProcessTest):
     def test_an_etcd_that_wants_a_user(self):
         self.with_tokens()
         secured = etcd.Etcd(self, self.authority)
-        secured.want_a_user("joe", "joes password", "/psd/")
+        secured.require_user("joe", "joes password", "/psd/")
 
         def password(name, text):
             path = self.write(name, text + "\n")
@@ -274,10 +274,10 @@ class StandbyAccess(processes.ProcessTest):
             with self.subTest(words):
                 refused = self.by_token("a", engine={**self.engine, **wrong})
                 processes.until(f"it says why: {words}", lambda: words in refused.err)
-                refused.until_status("it serves no trainer", lambda status: status["group"]["role"] != "primary" and (
-                    words in status["group"]["waits"] + status["group"]["engine"]))
+                refused.until_status("it serves no trainer", lambda status: status["replica_set"]["role"] != "primary" and (
+                    words in status["replica_set"]["waits"] + status["replica_set"]["engine"]))
                 refused.kill()
-        self.takes_over_again_and_again(self.by_token)
+        self.take_over_repeatedly(self.by_token)
 
 
 if __name__ == "__main__":

@@ -47,9 +47,9 @@ class StandbyCuts(counting.CountingTest):
 
     def primary(self):
         """The place of the primary with the highest epoch."""
-        groups = {place: daemon.status()["group"] for place, daemon in self.daemons.items()}
+        groups = {place: daemon.status()["replica_set"] for place, daemon in self.daemons.items()}
         primaries = [place for place, group in groups.items() if group["role"] == "primary"]
-        return max(primaries, key=lambda place: groups[place]["epoch"], default=None)
+        return max(primaries, key=lambda place: groups[place]["term"], default=None)
 
     def in_sync(self):
         self.daemons[self.primary()].until_in_sync()
@@ -76,7 +76,7 @@ class StandbyCuts(counting.CountingTest):
                 self.until_more(f"while cut: {what}")
                 if what == "the primary from all":
                     self.assertEqual(self.primary(), standby)
-                self.network.mend()
+                self.network.restore()
         self.in_sync()
         self.check_counts(self.daemons[self.primary()])
 
@@ -86,11 +86,11 @@ class StandbyCuts(counting.CountingTest):
         self.network.part("trainer", primary)
         daemon.until_status("the trainer is lost", lambda status: status["trainers_lost"] == 1)
         answered = self.answered()
-        self.assertEqual(standby.until_status("it follows", lambda status: status["group"]["role"] == "standby")["group"]["epoch"], 1)
+        self.assertEqual(standby.until_status("it follows", lambda status: status["replica_set"]["role"] == "standby")["replica_set"]["term"], 1)
         self.assertEqual((self.primary(), self.answered()), (primary, answered))
-        self.network.mend()
+        self.network.restore()
         self.until_more("once it reaches the primary again")
-        self.assertEqual(daemon.until_in_sync()["group"]["epoch"], 1)
+        self.assertEqual(daemon.until_in_sync()["replica_set"]["term"], 1)
         self.check_counts(daemon)
 
 

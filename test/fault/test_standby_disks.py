@@ -31,13 +31,13 @@ class StandbyDisks(counting_pairs.CountingPairs):
 
     def pair_over(self, **settings):
         primary = self.over("one", **settings)
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         return primary, self.over("other", **settings)
 
     @staticmethod
     def role(daemon):
         try:
-            return daemon.status()["group"]["role"]
+            return daemon.status()["replica_set"]["role"]
         except AssertionError:
             return "none"  # it is about to restart
 
@@ -142,7 +142,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.end_trainers()
         rounds = {shard["version"] for shard in alone.status()["shards"]}
         self.assertEqual(self.values(alone), {float(each) for each in rounds})
-        self.assertGreaterEqual(min(rounds), max(self.answered_each()))
+        self.assertGreaterEqual(min(rounds), max(self.answered_by_trainer()))
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_assigned_samples_are_trained_once(self):
@@ -157,7 +157,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         alone = self.over("other", listen=standby.address)
         self.assert_ends(trainer)
         status = alone.status()
-        self.assertEqual((status["group"]["epoch"], status["samples"]["done"]), (2, samples))
+        self.assertEqual((status["replica_set"]["term"], status["samples"]["done"]), (2, samples))
         self.assertEqual({shard["version"] for shard in status["shards"]}, {samples // batch})
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
@@ -184,14 +184,14 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.counting((primary, standby))
         primary.until_in_sync()
         standby.kill()
-        self.until_alone(primary)
+        self.until_without_standby(primary)
         self.until_more("by the primary alone", 20)
         primary.kill()
         removed = self.over("other", listen=standby.address)
-        removed.until_status("it waits", lambda status: status["group"]["waits"])
+        removed.until_status("it waits", lambda status: status["replica_set"]["waits"])
         self.over("one", listen=primary.address)
-        removed.until_status("the other one continues", lambda status: status["group"]["epoch"] == 2
-                             and status["group"]["role"] == "standby")
+        removed.until_status("the other one continues", lambda status: status["replica_set"]["term"] == 2
+                             and status["replica_set"]["role"] == "standby")
         self.end_trainers()
 
     def test_a_daemon_started_again_beside_its_primary_stays_the_standby(self):
@@ -202,7 +202,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
             standby.kill()
             standby = self.over("other", listen=standby.address)
         status = primary.until_in_sync()
-        self.assertEqual((status["group"]["role"], status["group"]["epoch"]), ("primary", 1))
+        self.assertEqual((status["replica_set"]["role"], status["replica_set"]["term"]), ("primary", 1))
         self.check_counts(primary)
 
     def machine(self, folder):
@@ -215,7 +215,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
     def test_pushes_wait_for_the_primarys_disk(self):
         machine = self.machine("one")
         primary = self.over("one", environment=machine.environment)
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         standby = self.over("other")
         self.counting((primary, standby))
         for mended in (True, False):
@@ -228,7 +228,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
             primary.until_status("it is tried in vain to mend it", lambda status: status["durability"]["checkpoint_failures"] > failures)
             self.assertLessEqual(self.answered(), answered + 2)  # those that were on the disk already
             if mended:
-                machine.mend_disk()
+                machine.repair_disk()
                 self.until_more("when the disk is mended", 20)
         primary.kill()
         self.until_primary(standby, 2)
@@ -238,15 +238,15 @@ class StandbyDisks(counting_pairs.CountingPairs):
     def test_a_standby_whose_disk_fails_is_left_out(self):
         machine = self.machine("other")
         primary = self.over("one")
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         standby = self.over("other", environment=machine.environment)
         self.counting((primary, standby))
         primary.until_in_sync()
         machine.fail(faulty_machine.APPENDING, 0, faulty_machine.FOREVER, errno.ENOSPC, 0)
-        self.until_alone(primary)
+        self.until_without_standby(primary)
         self.until_more("by the primary alone", 20)
-        standby.until_status("it says why", lambda status: "cannot save the model on its disk" in status["group"]["waits"])
-        machine.mend_disk()
+        standby.until_status("it says why", lambda status: "cannot save the model on its disk" in status["replica_set"]["waits"])
+        machine.repair_disk()
         primary.until_in_sync()
         self.check_counts(primary)
 
@@ -255,8 +255,8 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.counting((primary,))
         other = self.over("other", replication={})
         refusal = 'replication.wait is "standby_and_disk" at the primary'
-        other.until_status("it gets the reason", lambda status: refusal in status["group"]["waits"])
-        self.assertEqual(primary.status()["group"]["standby"], "")
+        other.until_status("it gets the reason", lambda status: refusal in status["replica_set"]["waits"])
+        self.assertEqual(primary.status()["replica_set"]["standby"], "")
         self.check_counts(primary)
 
     def test_without_a_log_it_is_refused(self):

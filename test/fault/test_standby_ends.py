@@ -43,7 +43,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
     def waits(self, daemon, *words):
         """Until its log and the overview say that it waits, with these words."""
         daemon.until_status(f"it waits: {words}", lambda status: status["state"] == "waiting"
-                            and all(word in status["group"]["waits"] for word in words))
+                            and all(word in status["replica_set"]["waits"] for word in words))
         self.assertIn("WAITS: ", self.psd("status", "--server", daemon.address).stdout)
 
     def in_sync(self, **settings):
@@ -90,13 +90,13 @@ class StandbyEnds(counting_pairs.CountingPairs):
         # Refused as long as a peer answers there that may be the primary.
         processes.until("recover is accepted", lambda: self.psd("recover", "--server", daemon.address).returncode == 0)
 
-    def goes_on(self, last, old, epoch=3):
+    def assert_resumes(self, last, old, epoch=3):
         """With all answered pushes; the other one follows."""
         self.until_primary(last, epoch)
         self.check_model(last.address)
         if old:
-            old.until_status("it follows", lambda status: status["group"]["role"] != "primary" and status["group"]["epoch"] == epoch
-                             and "the run is over" not in status["group"]["waits"])
+            old.until_status("it follows", lambda status: status["replica_set"]["role"] != "primary" and status["replica_set"]["term"] == epoch
+                             and "the run is over" not in status["replica_set"]["waits"])
 
     def test_after_an_end_the_last_primarys_folder_resumes_and_an_older_one_waits(self):
         for how, wait in (("stop", "standby"), ("int", BOTH), ("done", "standby"), ("stop", BOTH)):
@@ -106,9 +106,9 @@ class StandbyEnds(counting_pairs.CountingPairs):
                 older = self.one(listen=old.address, folder="old", wait=wait)
                 self.waits(older, "the run is over", last.address, "of term 2", "here is the state of term 1",
                            f"psd recover --server {older.address}")
-                self.assertEqual(older.status()["group"]["epoch"], 2)
+                self.assertEqual(older.status()["replica_set"]["term"], 2)
                 newest = self.one(listen=last.address, folder="last", wait=wait)
-                self.goes_on(newest, older)
+                self.assert_resumes(newest, older)
                 trainer = self.counting((newest, older), pushes=5, rank=1, world_size=2)
                 self.assert_ends(trainer)
                 newest.until_in_sync()
@@ -118,7 +118,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         old, last = self.ended()
         newest = self.one(listen=last.address, folder="last")
         older = self.one(listen=old.address, folder="old")
-        self.goes_on(newest, older)
+        self.assert_resumes(newest, older)
 
     def test_a_daemon_that_ends_right_after_its_takeover_has_saved_the_model(self):
         """Without an update of its own, possibly before its first checkpoint has started."""
@@ -131,7 +131,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.until_ended(last)
         older = self.one(listen=old.address, folder="old")
         self.waits(older, last.address, "of term 2")
-        self.goes_on(self.one(listen=last.address, folder="last"), older)
+        self.assert_resumes(self.one(listen=last.address, folder="last"), older)
 
     def test_where_the_newest_folder_is_lost_an_operator_decides(self):
         old, last = self.ended()
@@ -142,7 +142,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.waits(older, last.address, "here is the state of term 1")
         self.recover(older)
         self.until_primary(older, 3)
-        empty.until_status("it follows", lambda status: not status["group"]["waits"] or "no values" in status["group"]["waits"])
+        empty.until_status("it follows", lambda status: not status["replica_set"]["waits"] or "no values" in status["replica_set"]["waits"])
 
     def test_durability_resume_is_a_decision(self):
         old, last = self.ended()
@@ -154,7 +154,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         old, last = self.ended()
         self.etcd.put(self.key, b"{}")
         waiting = self.one(listen=old.address, folder="old")
-        waiting.until_status("it waits", lambda status: "this is not a cluster document of psd" in status["group"]["waits"])
+        waiting.until_status("it waits", lambda status: "this is not a cluster document of psd" in status["replica_set"]["waits"])
         waiting.kill()
         self.assertEqual(self.etcd.remove(self.key), 1)
         # A daemon over an older folder does not know of a newer one until that is started.
@@ -166,7 +166,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.waits(older, f"{newest.address} has the newest state, that of term 2", f"psd recover --server {newest.address}")
         self.waits(newest, "this one has the newest state, the state of term 2")
         self.recover(newest)
-        self.goes_on(newest, older)
+        self.assert_resumes(newest, older)
 
     def test_a_folder_with_updates_that_a_run_lacks_does_not_follow_it(self):
         _, last = self.ended()
@@ -179,7 +179,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         self.until_ended(fresh, saved=False)
         self.waits(newest, f"of term 1 at {fresh.address}, saved nothing; here is the state of term 2")
         self.recover(newest)
-        self.goes_on(newest, None)
+        self.assert_resumes(newest, None)
 
     def test_a_standby_on_its_disk_is_newer_once_it_has_taken_over(self):
         """Before any checkpoint of its own as the primary: its log continues, and its folder is marked before a push is
@@ -201,7 +201,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         newest = self.one(listen=last.address, folder="last", wait=BOTH)
         self.waits(older, f"{newest.address} has the newest state, that of term 2", f"psd recover --server {newest.address}")
         self.recover(newest)
-        self.goes_on(newest, older)
+        self.assert_resumes(newest, older)
 
     def test_a_standbys_folder_does_not_follow_a_run_that_began_without_it(self):
         _, last = self.taken_over(wait=BOTH)
@@ -246,7 +246,7 @@ class StandbyEnds(counting_pairs.CountingPairs):
         primary.until_in_sync()
         standby.until_status("it is the standby", lambda status: status["state"] == "standby")
         self.assertEqual([self.ready(each) for each in (primary, standby)], [(200, "serving\n"), (200, "standby\n")])
-        self.assertEqual(self.metrics(standby, "psd_serving", "psd_group_standby", "psd_group_waits"), [0, 1, 0])
+        self.assertEqual(self.metrics(standby, "psd_serving", "psd_replica_standby", "psd_replica_waits"), [0, 1, 0])
         shown = self.psd("status", "--server", standby.address).stdout
         self.assertIn("standby of term 1", shown)
         self.assertNotIn("not initialized yet", shown)

@@ -24,7 +24,7 @@ class StandbyLearners(counting_pairs.CountingPairs):
         primary, standby = self.pair(**settings)
         for rank in range(2):
             self.counting((primary, standby), rank, 2)
-        self.check_counts(self.killed_again_and_again(primary, standby, KILLS, **settings))
+        self.check_counts(self.killed_repeatedly(primary, standby, KILLS, **settings))
 
     def trained(self, learners, steps, **settings):
         """The last daemon's status after the learners have ended; its primaries were killed repeatedly."""

@@ -30,7 +30,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
         stood = []
 
         def same():
-            before, stood[:] = list(stood), self.answered_each()
+            before, stood[:] = list(stood), self.answered_by_trainer()
             return before == stood
 
         processes.until("no push is answered", same)
@@ -45,8 +45,8 @@ class StandbyMoments(counting_pairs.CountingPairs):
             primary.kill()
             again = self.restarted(primary)  # before any takeover starts
             self.until_primary(standby, kill + 2)
-            self.assertEqual(standby.until_in_sync()["group"]["epoch"], kill + 2)
-            again.until_status("it is the standby", lambda status: status["group"]["role"] == "standby")
+            self.assertEqual(standby.until_in_sync()["replica_set"]["term"], kill + 2)
+            again.until_status("it is the standby", lambda status: status["replica_set"]["role"] == "standby")
             primary, standby = standby, again
         self.until_more("by the last primary", 20)
         self.check_counts(primary)
@@ -130,7 +130,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
         print(f"{cut_off} of {KILLS} kills cut off a round")
         self.end_trainers()
         [rounds] = self.versions(primary)
-        self.assertGreaterEqual(rounds, max(self.answered_each()))
+        self.assertGreaterEqual(rounds, max(self.answered_by_trainer()))
         self.assertEqual(self.values(primary), {float(rounds)})
 
     def newest_answer(self):
@@ -140,14 +140,14 @@ class StandbyMoments(counting_pairs.CountingPairs):
         primary, standby = self.pair(replication=PATIENT)
         for rank in range(2):
             self.counting((primary, standby), rank, 2)
-        before = primary.until_in_sync()["group"]["standby"]
+        before = primary.until_in_sync()["replica_set"]["standby"]
         for _ in range(STOPS):
             standby.signal(signal.SIGSTOP)
             self.settled()
             standby.signal(signal.SIGCONT)
             self.until_more("after it continues", 20)
-        group = primary.until_in_sync()["group"]
-        self.assertEqual((group["epoch"], group["standby"]), (1, before))
+        group = primary.until_in_sync()["replica_set"]
+        self.assertEqual((group["term"], group["standby"]), (1, before))
         self.check_counts(primary)
 
     @unittest.skipUnless(faulty_machine.PRELOAD, "what lets a clock jump is not built")
@@ -161,17 +161,17 @@ class StandbyMoments(counting_pairs.CountingPairs):
             return self.one(environment=machines[place].environment, durability=durability)
 
         primary = over(0)
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         standby = over(1)
         for rank in range(2):
             self.counting((primary, standby), rank, 2)
-        before = primary.until_in_sync()["group"]["standby"]
+        before = primary.until_in_sync()["replica_set"]["standby"]
         for jump in JUMPS_S:
             for machine, shift in zip(machines, (jump, -jump)):
                 machine.shift_clock(shift)
                 self.until_more("after a clock has jumped")
-        group = primary.until_in_sync()["group"]
-        self.assertEqual((group["epoch"], group["standby"]), (1, before))
+        group = primary.until_in_sync()["replica_set"]
+        self.assertEqual((group["term"], group["standby"]), (1, before))
         primary.kill()
         self.until_primary(standby, 2)
         self.until_more("by its standby", 40)
@@ -188,7 +188,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
             return daemon
 
         daemons = [over("one")]
-        daemons[0].until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        daemons[0].until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         daemons.append(over("other"))
         for rank in range(2):
             self.counting(daemons, rank, 2)
@@ -208,7 +208,7 @@ class StandbyMoments(counting_pairs.CountingPairs):
     def until_one_serves(self, daemons):
         """Returns the one that serves."""
         return processes.until("one is the primary", lambda: next(
-            (daemon for daemon in daemons if daemon.status()["group"]["role"] == "primary"), None))
+            (daemon for daemon in daemons if daemon.status()["replica_set"]["role"] == "primary"), None))
 
 
 if __name__ == "__main__":

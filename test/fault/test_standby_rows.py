@@ -137,7 +137,7 @@ class StandbyRows(processes.ProcessTest):
         def primary():
             for daemon in daemons:
                 try:
-                    if daemon.status()["group"]["role"] == "primary":
+                    if daemon.status()["replica_set"]["role"] == "primary":
                         return daemon
                 except AssertionError:
                     continue  # it is restarting
@@ -161,7 +161,7 @@ class StandbyRows(processes.ProcessTest):
         primary.until_in_sync()
         trainer.steps(steps)
         before = self.saved(primary)
-        group = standby.status()["group"]
+        group = standby.status()["replica_set"]
         primary.kill()
         self.until_primary([standby])
         self.assert_same("after the take-over", before, self.saved(standby))
@@ -172,7 +172,7 @@ class StandbyRows(processes.ProcessTest):
         tables = [{"match": "item", "admit": {"after_pushes": 3, "counters": 1024}, "max_rows": 60, "evict": {"by": "age", "updates": 60}},
                   {"match": "user", "admit": {"after_pushes": 2, "counters": 64}}]
         standby, group = self.check_take_over("admit", 300, policy="locked", row_shards=2, tables=tables)
-        self.assertEqual(group["limits_below"], [])
+        self.assertEqual(group["lower_limits"], [])
         self.assertNotIn("lower limits", standby.err)
 
     def test_a_standby_with_less_room_has_all_rows_and_says_so(self):
@@ -181,7 +181,7 @@ class StandbyRows(processes.ProcessTest):
                 tables = [{"match": "*", **({"evict": evict} if evict else {})}]
                 standby, group = self.check_take_over(name, 300, {"limits__table_bytes": 4 << 20}, {"limits__table_bytes": 60_000}, policy="locked",
                                                       row_shards=1, tables=tables) if evict else self.check_without_room(name, tables)
-                self.assertEqual(group["limits_below"], ["limits.table_bytes 60000 (primary: 4194304)"])
+                self.assertEqual(group["lower_limits"], ["limits.table_bytes 60000 (primary: 4194304)"])
                 self.assertEqual(standby.err.count("lower limits"), 1, standby.err)
 
     def check_without_room(self, name, tables):
@@ -194,7 +194,7 @@ class StandbyRows(processes.ProcessTest):
         primary.until_in_sync()
         trainer.steps(200)
         before = self.saved(primary)
-        group = standby.status()["group"]
+        group = standby.status()["replica_set"]
         primary.kill()
         self.until_primary([standby])
         self.assert_same("after the take-over", before, self.saved(standby))

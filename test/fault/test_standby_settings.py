@@ -22,11 +22,11 @@ class StandbySettings(processes.ProcessTest):
 
     def pair(self, primarys=None, standbys=None):
         primary = self.one(**(primarys or {}))
-        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         return primary, self.one(**(standbys or {}))
 
     def until_primary(self, daemon):
-        daemon.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+        daemon.until_status("it has taken over", lambda status: status["replica_set"]["role"] == "primary")
 
     def psd(self, *arguments):
         return subprocess.run([processes.PSD, *map(str, arguments)], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
@@ -74,7 +74,7 @@ class StandbySettings(processes.ProcessTest):
             self.processes.append(daemon)
             daemons.append(daemon)
             if len(daemons) == 1:
-                daemon.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+                daemon.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
         primary, standby = daemons
         trainer = self.trainer(daemons)
         primary.until_in_sync()

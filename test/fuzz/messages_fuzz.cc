@@ -13,8 +13,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "server/client/admin_client.h"
 #include "server/daemon/server.h"
-#include "server/rpc/admin_client.h"
 #include "test/fuzz/fuzz_list.h"
 #include "test/fuzz/rpc_script.h"
 #include "test/support/temp_dir.h"
@@ -31,7 +31,7 @@ const ModelSpec kModel{"fuzzed",
 constexpr uint32_t kRowShard = 2;  // after two dense shards
 constexpr uint64_t kRowIds[] = {0, 7, UINT64_MAX};
 constexpr uint64_t kShardElements = 256;  // of the first of two shards
-constexpr int kQuietMs = 2;               // after this time without an answer no more are waited for
+constexpr int kSilenceMs = 2;             // after this time without an answer no more are waited for
 constexpr std::chrono::seconds kTimeout{60};
 
 /// A daemon on a Unix socket that restarts when a peer stops it, until this is destroyed.
@@ -125,7 +125,7 @@ void run(Bytes input) {
   char answer[4096];
   ssize_t got = 1;
   pollfd readable{peer.get(), POLLIN, 0};
-  while (got > 0 && poll(&readable, 1, kQuietMs) > 0) got = recv(peer.get(), answer, sizeof answer, 0);
+  while (got > 0 && poll(&readable, 1, kSilenceMs) > 0) got = recv(peer.get(), answer, sizeof answer, 0);
   shutdown(peer.get(), SHUT_WR);
   while (got > 0) got = recv(peer.get(), answer, sizeof answer, 0);
   require(got == 0 || errno != EAGAIN, "the daemon disconnects when its peer has sent everything");

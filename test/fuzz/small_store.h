@@ -40,7 +40,8 @@ inline void addRows(ParameterStore& store) {
     const RowRun run{0, count};
     const StagedRows part{
         {{&run, 1}, std::span(ids).first(count)}, std::span(gradients).first(2 * count), nullptr};
-    require(shard.update(part, {}, shard.scalars(shard.beginUpdateAlone())).ok(), "there is space for rows");
+    require(shard.update(part, {}, shard.scalars(shard.beginExclusiveUpdate())).ok(),
+            "there is space for rows");
     shard.endUpdate();
   }
 }

@@ -9,8 +9,8 @@
 #include "common/types/model_layout.h"
 #include "common/wire/login.h"
 #include "server/auth/authenticator.h"
-#include "server/rpc/admin_client.h"
-#include "server/rpc/move_outcome_client.h"
+#include "server/client/admin_client.h"
+#include "server/client/move_outcome_client.h"
 #include "test/integration/protocol_server.h"
 #include "test/support/raw_peer.h"
 #include "trainer/client/client.h"
@@ -110,8 +110,7 @@ TEST_CASE("Auth: the outcome of a move is available without a token, and nothing
   request.setMove(7);
   CHECK(peer.wait(request.send().dropPipeline()).getOutcome() == schema::MoveOutcome::UNKNOWN);
   const Answer answer = peer.wait(logIn(peer, ""));
-  checkFailed(wire::readStatus(answer.getStatus()), ErrorCode::unauthenticated,
-              "authentication required");
+  checkFailed(wire::readStatus(answer.getStatus()), ErrorCode::unauthenticated, "authentication required");
 }
 
 TEST_CASE("Auth: no token and a wrong one are refused, counted, and end the connection when they are many") {
@@ -123,7 +122,8 @@ TEST_CASE("Auth: no token and a wrong one are refused, counted, and end the conn
   for (const std::string token : {"", "pool-secrets", "pool", ""}) {
     const auto began = std::chrono::steady_clock::now();
     const Answer answer = peer.wait(logIn(peer, token));
-    CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(500));  // a failure is delayed
+    CHECK(std::chrono::steady_clock::now() - began >=
+          std::chrono::milliseconds(500));  // a failure is delayed
     checkFailed(wire::readStatus(answer.getStatus()), ErrorCode::unauthenticated,
                 token.empty() ? "authentication required" : "does not know this token");
     CHECK_FALSE(answer.hasReading());
@@ -140,7 +140,7 @@ TEST_CASE("Auth: a bounded number of failed logins waits, and delays no other ca
   tokens.hold({{"pool", "trainer"}});
   LocalServer server(asking(tokens));
   auto io = kj::setupAsyncIo();
-  constexpr size_t kGuesses = 3 * Authenticator::kHeldBackMax;
+  constexpr size_t kGuesses = 3 * Authenticator::kDelayedRepliesMax;
   size_t refused = 0, cutOff = 0;
   std::deque<RawPeer> peers;
   std::vector<kj::Promise<void>> answers;
@@ -172,7 +172,8 @@ TEST_CASE("Auth: the client library names the role that is needed and the one th
                                reloadDaemon(address, kPatience, {"pool-secret", {}}).status()}) {
     checkFailed(status, ErrorCode::forbidden, "this requires role admin; 'pool' has role trainer");
   }
-  checkFailed(fetchStatusJson(address, kPatience).status(), ErrorCode::unauthenticated, "authentication required");
+  checkFailed(fetchStatusJson(address, kPatience).status(), ErrorCode::unauthenticated,
+              "authentication required");
   PSD_REQUIRE_OK(fetchStatusJson(address, kPatience, {"eve-secret", {}}));
   ClientOptions anonymous;
   anonymous.servers = {server.address()};
@@ -180,7 +181,7 @@ TEST_CASE("Auth: the client library names the role that is needed and the one th
 }
 
 TEST_CASE("Auth: a removed or demoted name loses its session at once, with the reason") {
-  const bool demoted = GENERATE(false, true), comesBack = GENERATE(false, true);
+  const bool demoted = GENERATE(false, true), restarting = GENERATE(false, true);
   TokenFile tokens;
   tokens.hold({{"pool", "trainer"}, {"other", "trainer"}});
   LocalServer server(asking(tokens));
@@ -192,7 +193,7 @@ TEST_CASE("Auth: a removed or demoted name loses its session at once, with the r
     return client;
   };
   const auto stays = trains("other", 0, kPatience),
-             goes = trains("pool", 1, comesBack ? kPatience : kPatience * 0);
+             goes = trains("pool", 1, restarting ? kPatience : kPatience * 0);
   if (demoted) {
     tokens.hold({{"pool", "reader"}, {"other", "trainer"}});
   } else {

@@ -98,7 +98,7 @@ void trainAndCompare(const testing::LocalServer& server, const ModelSpec& model,
                      uint64_t chunkBytes, uint32_t window) {
   auto client = connectTo(server, chunkBytes, window);
   JoinInfo info = joinAs(*client, {Rank{0}, 1}, model, expected);
-  uint64_t before = info.broughtInitialValues ? 0 : versions(server).front();
+  uint64_t before = info.initializedModel ? 0 : versions(server).front();
   CHECK(pulled(*client, model) == expected);
   for (uint64_t step = 1; step <= 2; step++) {
     auto gradient = integers(model, step + window);
@@ -150,12 +150,12 @@ TEST_CASE("Client and server: joining tells what the daemon is") {
   auto first = connectTo(server), second = connectTo(server);
   auto initial = integers(model, 3), other = integers(model, 4);
   JoinInfo info = joinAs(*first, {Rank{1}, 2}, model, initial);
-  CHECK(info.broughtInitialValues);
+  CHECK(info.initializedModel);
   CHECK(info.policy == "locked");
   CHECK(info.shardCount == 3);
   CHECK(info.device.starts_with(testing::testDevice()));
   CHECK(info.serverVersion == PSD_VERSION);
-  CHECK(!joinAs(*second, {Rank{0}, 2}, model, other).broughtInitialValues);
+  CHECK(!joinAs(*second, {Rank{0}, 2}, model, other).initializedModel);
   CHECK(pulled(*second, model) == initial);
 }
 
@@ -433,7 +433,7 @@ TEST_CASE("Client and server: trainers that disagree get the difference, and may
   refuse({Rank{1}, 2}, modelOf({{20, 3}}), ErrorCode::modelMismatch, "t1 f32[5]");
   refuse({Rank{1}, 2}, modelOf({{20, 3}, {5}, {1}}), ErrorCode::modelMismatch, "t2 f32[1]");
   CHECK(counter(server, "joins_refused") == 6);
-  CHECK(!joinAs(*other, {Rank{1}, 2}, model, values).broughtInitialValues);
+  CHECK(!joinAs(*other, {Rank{1}, 2}, model, values).initializedModel);
   CHECK(pulled(*other, model) == values);
 }
 

@@ -91,7 +91,7 @@ class Reference {
       PSD_REQUIRE_OK(encoded);
       bytes_ += encoded->bytes.size();
       if (dropped) {
-        encoder_.takeBack(slice.arena, slice.count, encoded->bytes);
+        encoder_.restoreResidual(slice.arena, slice.count, encoded->bytes);
         continue;
       }
       std::vector<float> values(slice.count);
@@ -269,7 +269,7 @@ TEST_CASE("a slice with bad bytes is refused whole, and may come again") {
       LocalServer server({{"policy", {{"type", policy}}}, {"shards", 2}, {"optimizer", {{"lr", 1.0}}}});
       auto io = kj::setupAsyncIo();
       RawTrainer trainer(io, server, 0, 1, {.codec = name});
-      trainer.bringZeros();
+      trainer.initializeZeros();
       const auto codec = codecNamed(name);
       Random random(54);
       const std::vector<float> values = normalValues(count, random);

@@ -288,7 +288,7 @@ TEST_CASE("Connections: a further one is of the same session, and ends with it")
     REQUIRE_FALSE(status.ok());
     CHECK(status.error().code == ErrorCode::notReady);  // the model is not initialized
   }
-  trainer.bringZeros();
+  trainer.initializeZeros();
   RawPeer further(io, server.address());
   auto answer = attach(further, 0, 7, 1);
   REQUIRE(answer.isSession());

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/rpc/admin_client.h"
+#include "server/client/admin_client.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 #include "test/support/test_device.h"
@@ -131,7 +131,7 @@ class DaemonProcess {
     return readFile(folder_.file("psd.err"));
   }
   /// Waits at most a minute until standard error contains the text.
-  void untilSaid(const std::string& text) const {
+  void untilLogged(const std::string& text) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     while (errors().find(text) == std::string::npos) {
       REQUIRE(std::chrono::steady_clock::now() < deadline);

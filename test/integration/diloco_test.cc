@@ -291,8 +291,7 @@ void awaitDone(const Pending<RoundDue>& call) {
   REQUIRE(call.done());
 }
 
-TEST_CASE(
-    "a learner missing at the quorum is notified, and its push within the grace is in the round") {
+TEST_CASE("a learner missing at the quorum is notified, and its push within the grace is in the round") {
   LocalServer server(configOf({{"quorum", 2}, {"grace_ms", 60'000}, {"start_trainers", 3}}, kPlainOuter, 1));
   Pushers learners(server, 3);
   auto due = learners[2].roundDue(Version{0});
@@ -302,7 +301,7 @@ TEST_CASE(
   awaitDone(due);
   CHECK(*due.wait() == RoundDue::closing);
   const Json open = server.status()["rounds"][0];
-  CHECK(open["here"] == Json::array({0, 1}));
+  CHECK(open["contributed"] == Json::array({0, 1}));
   CHECK(open["grace_left_seconds"] > 0);
   auto third = learners.push(2, 6, {8, 1});
   for (auto* push : {&first, &second, &third}) {

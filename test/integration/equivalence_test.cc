@@ -12,7 +12,7 @@
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "test/unit/trainer/fake_client.h"
+#include "test/unit/trainer/client/fake_client.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/synthetic.h"
 #include "trainer/loop/training_loop.h"

@@ -77,7 +77,7 @@ class Member:
         """Returns the number of keys of that name that existed."""
         return int(self.ask("kv/deleterange", key=key.encode()).get("deleted", 0))
 
-    def want_a_user(self, name, password, prefix):
+    def require_user(self, name, password, prefix):
         """Requires authentication from now on: only root and that user are accepted, and the user may read and write
         keys with that prefix."""
         behind = prefix[:-1] + chr(ord(prefix[-1]) + 1)

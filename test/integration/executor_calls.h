@@ -7,7 +7,7 @@
 
 #include "test/integration/local_executor.h"
 #include "test/support/catch.h"
-#include "trainer/remote/executor_connection.h"
+#include "trainer/executor/remote/executor_connection.h"
 
 namespace psd::testing {
 

@@ -12,9 +12,9 @@
 #include "test/integration/local_executor.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
-#include "trainer/executor/model_places.h"
-#include "trainer/remote/executor_connection.h"
-#include "trainer/remote/remote_steps.h"
+#include "trainer/executor/model_location.h"
+#include "trainer/executor/remote/executor_connection.h"
+#include "trainer/executor/remote/remote_steps.h"
 
 namespace psd::executor_faults_test {
 namespace {
@@ -85,7 +85,7 @@ TEST_CASE("A step that never succeeds times out, and is reported, though its for
 
 TEST_CASE("The model is where its newest move has taken it, in whatever order the moves are reported") {
   const std::vector<std::string> first{"tcp://a:1", "tcp://b:1"}, second{"tcp://c:1"}, third{"tcp://d:1"};
-  ModelPlaces places(first);
+  ModelLocation places(first);
   CHECK(places.servers() == first);
   places.moved({"tcp://b:1", "tcp://a:1"}, second);  // one that has tried the standby first
   CHECK(places.servers() == second);

@@ -13,8 +13,8 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/synthetic.h"
+#include "trainer/executor/remote/executor_connection.h"
 #include "trainer/model/model_list.h"
-#include "trainer/remote/executor_connection.h"
 
 // For trainers on images, whose model is mlp.
 

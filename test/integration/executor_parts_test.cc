@@ -9,10 +9,10 @@
 
 #include "test/integration/executor_images.h"
 #include "test/integration/odd_models.h"
-#include "trainer/remote/executor_connection.h"
-#include "trainer/remote/loss_list.h"
-#include "trainer/remote/remote_model.h"
-#include "trainer/remote/remote_steps.h"
+#include "trainer/executor/remote/executor_connection.h"
+#include "trainer/executor/remote/loss_list.h"
+#include "trainer/executor/remote/remote_model.h"
+#include "trainer/executor/remote/remote_steps.h"
 
 namespace psd::executor_parts_test {
 namespace {

@@ -24,7 +24,7 @@
 #include "test/support/local_server.h"
 #include "test/support/streams.h"
 #include "test/support/temp_dir.h"
-#include "trainer/remote/executor_connection.h"
+#include "trainer/executor/remote/executor_connection.h"
 
 namespace psd::executor_sessions_test {
 namespace {
@@ -123,7 +123,7 @@ TEST_CASE("Unread answers are bounded, and the calls behind them are rejected") 
   auto io = kj::setupAsyncIo();
   auto fd = psd::connectTo(*parseAddress(executor.address()), std::chrono::seconds(10));
   PSD_REQUIRE_OK(fd);
-  testing::DeafStream stream(
+  testing::PausableStream stream(
       io.lowLevelProvider->wrapSocketFd(fd->release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP));
   capnp::TwoPartyClient rpc(stream);
   auto own = rpc.bootstrap().castAs<schema::Executor>();
@@ -134,7 +134,7 @@ TEST_CASE("Unread answers are bounded, and the calls behind them are rejected") 
   join.setWorldSize(1);
   join.setIncarnation(1);
   auto trainer = join.send().wait(io.waitScope).getTrainer();
-  stream.beDeaf();
+  stream.pauseReading();
   kj::Vector<kj::Promise<bool>> answers;  // true: it has the outputs; false: overloaded
   for (uint32_t i = 0; i < kCalls; i++) {
     auto forward = trainer.forwardRequest();
@@ -155,7 +155,7 @@ TEST_CASE("Unread answers are bounded, and the calls behind them are rejected") 
   untilCalls("calls", kCalls);  // all have arrived before the first is computed
   gate.set_value();
   untilCalls("forwards", kCalls);
-  stream.hear();
+  stream.resumeReading();
   const auto done = kj::joinPromises(answers.releaseAsArray()).wait(io.waitScope);
   const auto served = static_cast<uint64_t>(std::count(done.begin(), done.end(), true));
   CHECK(served >= 2);

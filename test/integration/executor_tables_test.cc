@@ -20,14 +20,14 @@
 #include "trainer/client/client.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/eval/evaluate.h"
+#include "trainer/executor/remote/executor_connection.h"
+#include "trainer/executor/remote/loss_list.h"
+#include "trainer/executor/remote/remote_client.h"
+#include "trainer/executor/remote/remote_model.h"
+#include "trainer/executor/remote/remote_steps.h"
 #include "trainer/loop/rows_of_batch.h"
 #include "trainer/loop/training_loop.h"
 #include "trainer/model/model_list.h"
-#include "trainer/remote/executor_connection.h"
-#include "trainer/remote/loss_list.h"
-#include "trainer/remote/remote_client.h"
-#include "trainer/remote/remote_model.h"
-#include "trainer/remote/remote_steps.h"
 
 namespace psd::executor_tables_test {
 namespace {
@@ -109,7 +109,7 @@ class LocalPass {
     batch_.rows().lookups = model_->lookUp(batch_, Purpose::training);
     rows_->make(featuresOf(batch_.rows().lookups));
     PSD_REQUIRE_OK(client_->pull(model_->parameters(), rows_.get()).wait());
-    showRows(*rows_, 0, batch_);
+    bindRows(*rows_, 0, batch_);
   }
 
   double loss() {

@@ -20,10 +20,10 @@
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
-#include "trainer/remote/executor_connection.h"
-#include "trainer/remote/loss_list.h"
-#include "trainer/remote/remote_steps.h"
-#include "trainer/remote/tensor_wire.h"
+#include "trainer/executor/remote/executor_connection.h"
+#include "trainer/executor/remote/loss_list.h"
+#include "trainer/executor/remote/remote_steps.h"
+#include "trainer/executor/remote/tensor_wire.h"
 
 namespace psd::executor_test {
 namespace {

@@ -49,7 +49,7 @@ struct Trainer {
     return client->push(Step{step}, gradient, 1, basis).wait();
   }
   /// Pushes zeros until the residual must be sent, and returns the model.
-  std::vector<float> pushTheRest(uint64_t step) {
+  std::vector<float> flushResiduals(uint64_t step) {
     const std::vector<float> nothing(values.size());
     for (const uint64_t end = step + 3; step < end; step++) {
       auto pushed = push(step, nothing, pull());
@@ -111,7 +111,7 @@ TEST_CASE(
       slow.pull();
       for (uint64_t i = 0; i < kOfGroup; i++) REQUIRE(slow.values[rounds.begin + i] == 1.f);
 
-      const std::vector<float> held = slow.pushTheRest(2);
+      const std::vector<float> held = slow.flushResiduals(2);
       CHECK(held == negated(downTo(model, 1)));
     }
   }
@@ -131,7 +131,7 @@ TEST_CASE(
       REQUIRE_FALSE(refused.ok());
       REQUIRE(refused.error().code == ErrorCode::deadlineExceeded);
       PSD_REQUIRE_OK(server.reload(configOf({{"type", "hogwild"}})));
-      CHECK(alone.pushTheRest(2) == negated(downTo(model)));
+      CHECK(alone.flushResiduals(2) == negated(downTo(model)));
     }
   }
 }
@@ -157,7 +157,7 @@ TEST_CASE(
     }
     std::vector<float> expected = negated(gradient);
     for (float& value : expected) value *= 3;
-    CHECK(trainer.pushTheRest(5) == expected);
+    CHECK(trainer.flushResiduals(5) == expected);
   }
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("Feedback: a repeated slice gets the outcome of its own shard") {
   const LocalServer server(config);
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1, {.model = model});
-  trainer.bringZeros();
+  trainer.initializeZeros();
   const std::vector<float> first(1008, -1.f), second(992, -1.f);
   const auto answer = [&](uint64_t step, uint32_t shard, uint64_t offset) {
     return trainer.answerTo({.step = step, .shard = shard, .offset = offset},

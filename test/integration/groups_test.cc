@@ -106,7 +106,7 @@ TEST_CASE(
   testing::LocalServer server(config);
   auto io = kj::setupAsyncIo();
   testing::RawTrainer one(io, server, 0, 2, {.model = model}), other(io, server, 1, 2, {.model = model});
-  one.bringZeros();
+  one.initializeZeros();
   PSD_REQUIRE_OK(other.awaitModel());
   CHECK(one.pushShard(0, -1).outcome == schema::PushOutcome::RECEIVED);  // applied when the step is complete
   const std::vector<float> first(1008, -2.f), rest(992, -2.f);

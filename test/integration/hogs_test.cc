@@ -19,7 +19,7 @@ using namespace testing;
 
 constexpr uint64_t kLeaseMs = 600;
 
-bool nobodyIsIn(const Json& status) { return status["trainers"].empty() && status["trainers_lost"] == 1; }
+bool noneJoined(const Json& status) { return status["trainers"].empty() && status["trainers_lost"] == 1; }
 
 Json boundedConfig() {
   Json settings = config("bounded_staleness");
@@ -52,7 +52,7 @@ class Bystander {
   std::thread thread_;
 };
 
-bool isOut(const Json& status, uint32_t rank) {
+bool isGone(const Json& status, uint32_t rank) {
   for (const Json& trainer : status["trainers"]) {
     if (trainer["rank"] == rank) return false;
   }
@@ -63,7 +63,7 @@ TEST_CASE("Hogs: a trainer that dies while the daemon does not listen to it is l
   LocalServer server(boundedConfig());
   auto io = kj::setupAsyncIo();
   auto trainer = std::make_unique<RawTrainer>(io, server, 0, 2);
-  trainer->bringZeros();
+  trainer->initializeZeros();
   const Bystander other(server);
   server.statusWhen([](const Json& status) { return status["trainers"].size() == 2; });
   {
@@ -71,33 +71,33 @@ TEST_CASE("Hogs: a trainer that dies while the daemon does not listen to it is l
     turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
   }
   trainer = nullptr;
-  turnUntil(io, [&] { return isOut(server.status(), 0); });
+  turnUntil(io, [&] { return isGone(server.status(), 0); });
 }
 
 TEST_CASE("Hogs: a trainer that the daemon does not listen to, and that stands still, is lost") {
   LocalServer server(boundedConfig());
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 2);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   const Bystander other(server);
   server.statusWhen([](const Json& status) { return status["trainers"].size() == 2; });
   const auto waiting = trainer.pullAhead(100);
   turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
-  turnUntil(io, [&] { return isOut(server.status(), 0); });
+  turnUntil(io, [&] { return isGone(server.status(), 0); });
 }
 
 TEST_CASE("Hogs: an old connection that the daemon does not listen to keeps no trainer in") {
   LocalServer server(boundedConfig());
   auto io = kj::setupAsyncIo();
   RawTrainer before(io, server, 0, 2, {.incarnation = 7});
-  before.bringZeros();
+  before.initializeZeros();
   const Bystander other(server);
   server.statusWhen([](const Json& status) { return status["trainers"].size() == 2; });
   const auto waiting = before.pullAhead(100);
   turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
   RawTrainer after(io, server, 0, 2, {.incarnation = 7});
   CHECK(after.resumed());
-  turnUntil(io, [&] { return isOut(server.status(), 0); });
+  turnUntil(io, [&] { return isGone(server.status(), 0); });
 }
 
 TEST_CASE("Hogs: what was lost by its lease keeps no connection") {
@@ -106,7 +106,7 @@ TEST_CASE("Hogs: what was lost by its lease keeps no connection") {
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  turnUntil(io, [&] { return nobodyIsIn(server.status()); });
+  turnUntil(io, [&] { return noneJoined(server.status()); });
   // The connection that requests the status is open.
   turnUntil(io, [&] { return server.status()["gauges"]["connections_open"] == 1; });
   CHECK_THROWS(trainer.keepAlive());
@@ -127,7 +127,7 @@ Json tightConfig() {
 ModelSpec large() { return {"large", {{"w", DType::f32, {200'000}}}}; }
 
 /// A well-behaved trainer makes some steps and leaves.
-void trainHonestly(const LocalServer& server, uint32_t rank, uint32_t worldSize) {
+void trainNormally(const LocalServer& server, uint32_t rank, uint32_t worldSize) {
   ClientOptions options;
   options.servers = {server.address()};
   options.chunkBytes = kSliceBytes;
@@ -162,7 +162,7 @@ TEST_CASE("Hogs: parked calls hold nothing of what others need, however large th
     hogs.back()->peer().wait(hogs.back()->peer().reading().pingRequest().send().ignoreResult());
   }
   CHECK(server.status()["in_flight_bytes"] == 0);
-  std::thread([&] { trainHonestly(server, 0, 5); }).join();
+  std::thread([&] { trainNormally(server, 0, 5); }).join();
 }
 
 /// Connections that start a message of `announced` bytes and stop after `sent` of them.
@@ -188,7 +188,7 @@ std::vector<OwnFd> beginMessages(const LocalServer& server, size_t count, uint64
 TEST_CASE("Hogs: messages that are announced and do not come hold nothing of what others need") {
   LocalServer server(tightConfig());
   const auto sockets = beginMessages(server, 128, kMessageBytes, 0);
-  std::thread([&] { trainHonestly(server, 0, 1); }).join();
+  std::thread([&] { trainNormally(server, 0, 1); }).join();
   CHECK(server.status()["counters"]["connections_dropped"] == 0);  // they blocked no other peer
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("Hogs: messages that stop half-way give way to those of others") {
   LocalServer server(tightConfig());
   const auto sockets = beginMessages(server, 16, kMessageBytes, kMessageBytes / 2);
   server.statusWhen([](const Json& status) { return status["in_flight_bytes"] == 2 * kMessageBytes; });
-  std::thread([&] { trainHonestly(server, 0, 1); }).join();
+  std::thread([&] { trainNormally(server, 0, 1); }).join();
   CHECK(server.status()["counters"]["connections_dropped"].get<uint64_t>() >= 2);
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("Hogs: readers that stop in the midst of a pull hold copies within the
   settings["limits"]["pull_timeout_ms"] = 300;
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
-  std::thread([&] { trainHonestly(server, 0, 1); }).join();
+  std::thread([&] { trainNormally(server, 0, 1); }).join();
   std::vector<std::unique_ptr<RawPeer>> peers;
   std::vector<schema::Reader::Client> readers;
   const auto read = [&](schema::Reader::Client& reader, uint64_t offset) {
@@ -227,7 +227,7 @@ TEST_CASE("Hogs: readers that stop in the midst of a pull hold copies within the
                           .getObserving()
                           .getReader());
     slices.push_back(read(readers.back(), 0).ignoreResult().eagerlyEvaluate(nullptr));
-    std::thread([&] { trainHonestly(server, 0, 1); }).join();  // so that the next one reads another version
+    std::thread([&] { trainNormally(server, 0, 1); }).join();  // so that the next one reads another version
     CHECK(server.status()["snapshot_bytes"].get<uint64_t>() <= 3 * shardBytes);
   }
   for (auto& slice : slices) peers.front()->wait(kj::mv(slice));
@@ -250,7 +250,7 @@ TEST_CASE("Hogs: a pull that the policy lets wait is not given up for that") {
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawTrainer ahead(io, server, 0, 2), behind(io, server, 1, 2);
-  ahead.bringZeros();
+  ahead.initializeZeros();
   PSD_REQUIRE_OK(behind.awaitModel());
   auto waiting = ahead.pullAhead(1);
   PSD_REQUIRE_OK(behind.pull(0, 0, 16));  // started and not continued: shows when the time is over
@@ -284,7 +284,7 @@ TEST_CASE("Hogs: floods of questions for the status hold up neither trainers nor
       answers.back() = answers.back().eagerlyEvaluate(nullptr);
     }
   }
-  std::thread([&] { trainHonestly(server, 0, 1); }).join();
+  std::thread([&] { trainNormally(server, 0, 1); }).join();
   turnUntil(io, [&] { return given + refused == kPeers * kCalls; });
   CHECK(given >= kPeers);  // each got at least one
   CHECK(refused > given);  // excess requests are rejected without work

@@ -70,9 +70,7 @@ class Reference {
   uint64_t steps_ = 0;
 };
 
-TEST_CASE("local_sgd takes the mean of the trainers' parameters, and SlowMo adds momentum") {
-  const testing::TestDevice device = testing::eachDevice();
-  INFO(device.name);
+DEVICE_TEST("local_sgd takes the mean of the trainers' parameters, and SlowMo adds momentum") {
   constexpr uint32_t kTrainers = 3;
   constexpr uint64_t kPeriod = 4;
   for (const auto& [slowLr, slowMomentum] : std::vector<std::pair<double, double>>{{1, 0}, {0.75, 0.5}}) {
@@ -111,9 +109,7 @@ TEST_CASE("local_sgd takes the mean of the trainers' parameters, and SlowMo adds
   }
 }
 
-TEST_CASE("easgd draws trainer and centre together") {
-  const testing::TestDevice device = testing::eachDevice();
-  INFO(device.name);
+DEVICE_TEST("easgd draws trainer and centre together") {
   constexpr uint64_t kPeriod = 3;
   constexpr float kAlpha = 0.25f;
   for (const uint32_t shards : {1, 3}) {
@@ -136,9 +132,7 @@ TEST_CASE("easgd draws trainer and centre together") {
   }
 }
 
-TEST_CASE("easgd with several trainers loses no exchange") {
-  const testing::TestDevice device = testing::eachDevice();
-  INFO(device.name);
+DEVICE_TEST("easgd with several trainers loses no exchange") {
   constexpr uint32_t kTrainers = 4;
   LocalServer server(configOf({{"type", "easgd"}, {"period", 2}, {"alpha", 0.1}}, 2), device.make());
   const std::vector<float> values = train(server, kTrainers);

@@ -50,7 +50,7 @@ class Network:
             run("ip", "-n", hub, "link", "set", f"to-{place}", "master", "bridge", "up")
             run("ip", "-n", there, "addr", "add", f"{address}/24", "dev", "net0")
             run("ip", "-n", there, "link", "set", "net0", "up")
-            self.mend(place)
+            self.restore(place)
 
     def cut(self, sender, receiver):
         """Drops everything that `sender` sends to `receiver`."""
@@ -61,7 +61,7 @@ class Network:
         self.cut(one, other)
         self.cut(other, one)
 
-    def mend(self, *senders):
+    def restore(self, *senders):
         """Restores everything that these places send."""
         for sender in senders or self.places:
             run(*within(sender), "nft", "add table inet psd; flush table inet psd; "

@@ -14,8 +14,8 @@
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
 #include "trainer/executor/float_arrays.h"
-#include "trainer/model/execution.h"
-#include "trainer/remote/tensor_wire.h"
+#include "trainer/executor/remote/tensor_wire.h"
+#include "trainer/executor/stages/execution.h"
 
 // Models for an executor that do not use LibTorch.
 

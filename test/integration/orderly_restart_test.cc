@@ -26,14 +26,14 @@ class Restarting {
                   "shards=2", "exit_when_done=true", "limits.drain_ms=60000", "membership.lease_ms=86400000",
                   R"(durability={"type":"log","path":")" + folder.file("saved") + R"("})"});
     first = std::make_unique<RawTrainer>(io, daemon.address(), 0, 2);
-    first->bringZeros();
+    first->initializeZeros();
     second = std::make_unique<RawTrainer>(io, daemon.address(), 1, 2);
     PSD_REQUIRE_OK(second->awaitModel());
     notices_.push_back(first->session().noticeRequest().send());
     notices_.push_back(second->session().noticeRequest().send());
     begin();
     daemon.signal(SIGTERM);
-    daemon.untilSaid(kRestarts);
+    daemon.untilLogged(kRestarts);
   }
 
   /// Enough time for any round that the clock closes.
@@ -56,12 +56,12 @@ class Restarting {
   }
 
   /// Both are notified of it.
-  bool saysThatItComesBack() {
+  bool reportsRestart() {
     std::vector<bool> back;
     for (auto& notice : notices_) {
       auto told = first->peer().wait(notice.dropPipeline());
       REQUIRE(told.getShuttingDown());
-      back.push_back(told.getComesBack());
+      back.push_back(told.getRestarting());
     }
     REQUIRE(back[0] == back[1]);
     first.reset();
@@ -104,7 +104,7 @@ TEST_CASE(
   restart.outlastRounds();
   CHECK(restart.daemon.status()["shards"][0]["version"] == 0);
   CHECK(restart.complete() == std::vector{PushOutcome::APPLIED, PushOutcome::APPLIED});
-  CHECK(restart.saysThatItComesBack());
+  CHECK(restart.reportsRestart());
   CHECK(restart.daemon.wait() == 0);
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("a daemon that restarts refuses to reload") {
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::shuttingDown);
   restart.complete();
-  CHECK(restart.saysThatItComesBack());
+  CHECK(restart.reportsRestart());
   CHECK(restart.daemon.wait() == 0);
 }
 
@@ -126,9 +126,9 @@ TEST_CASE("psd stop ends the run of a daemon that restarts") {
   auto stopped = std::async(std::launch::async, [&] {
     return stopDaemon(parseAddress(restart.daemon.address()).value(), "enough", kMinute);
   });
-  restart.daemon.untilSaid("the run ends with the daemon: asked by");
+  restart.daemon.untilLogged("the run ends with the daemon: asked by");
   restart.complete();
-  CHECK_FALSE(restart.saysThatItComesBack());
+  CHECK_FALSE(restart.reportsRestart());
   PSD_REQUIRE_OK(stopped.get());
   CHECK(restart.daemon.wait() == 0);
 }
@@ -136,9 +136,9 @@ TEST_CASE("psd stop ends the run of a daemon that restarts") {
 TEST_CASE("SIGINT ends the run of a daemon that restarts") {
   Restarting restart;
   restart.daemon.signal(SIGINT);
-  restart.daemon.untilSaid("the run ends with the daemon: SIGINT");
+  restart.daemon.untilLogged("the run ends with the daemon: SIGINT");
   restart.complete();
-  CHECK_FALSE(restart.saysThatItComesBack());
+  CHECK_FALSE(restart.reportsRestart());
   CHECK(restart.daemon.wait() == 0);
 }
 

@@ -54,7 +54,7 @@ def until(what, condition, seconds=WAIT_S, interval=0.02):
 
 
 @dataclasses.dataclass
-class LoggedDeal:
+class LoggedAssignment:
     """Samples that were assigned for a push: (rank, incarnation, step)."""
     push: tuple
     epoch: int
@@ -80,7 +80,7 @@ class LogHistory:
 
     def updates(self, data, at):
         """The updates that are complete with the record at that offset."""
-        goes_on = 1  # another shard's part of the same round follows
+        next_shard = 1  # another shard's part of the same round follows
         shard, sources, number = struct.unpack_from("<IIQ", data, at + 24)
         (part,) = struct.unpack_from("<I", data, at + 60)
         pushes = {}
@@ -90,7 +90,7 @@ class LogHistory:
         if shard in self.held:
             self.held.clear()
         self.held[shard] = LoggedUpdate(self.history, shard, number, pushes)
-        if part != goes_on:
+        if part != next_shard:
             yield from self.held.values()
             self.held.clear()
 
@@ -117,7 +117,7 @@ def read_log(folder):
                 pass
             elif kind == 2:
                 rank, incarnation, step, epoch, begin, count = struct.unpack_from("<I4xQQQQQ", data, at + 24)
-                yield LoggedDeal((rank, incarnation, step), epoch, begin, count)
+                yield LoggedAssignment((rank, incarnation, step), epoch, begin, count)
             else:
                 yield from log.updates(data, at)
             at += size
@@ -131,14 +131,14 @@ def all_values(path):
 
 def trained_samples(folder):
     """By shard, the number of updates in the log that have each sample: Counter of (epoch, place)."""
-    dealt, trained = {}, collections.defaultdict(collections.Counter)
+    assigned, trained = {}, collections.defaultdict(collections.Counter)
     for record in read_log(folder):
-        if isinstance(record, LoggedDeal):
-            dealt[record.push] = [(record.epoch, place) for place in range(record.begin, record.begin + record.count)]
+        if isinstance(record, LoggedAssignment):
+            assigned[record.push] = [(record.epoch, place) for place in range(record.begin, record.begin + record.count)]
             continue
         for push, samples in record.pushes.items():
-            assert len(dealt[push]) == samples, (push, samples, dealt[push])
-            trained[record.shard].update(dealt[push])
+            assert len(assigned[push]) == samples, (push, samples, assigned[push])
+            trained[record.shard].update(assigned[push])
     return trained
 
 
@@ -275,8 +275,8 @@ class Daemon(Process):
 
     def until_in_sync(self):
         """For a primary: waits until a standby holds everything that it has; returns its status."""
-        return self.until_status("a standby is in sync", lambda status: status["group"]["waits_for_standby"]
-                                 and status["group"]["standby"] == status["group"]["follower"] != "")
+        return self.until_status("a standby is in sync", lambda status: status["replica_set"]["waits_for_standby"]
+                                 and status["replica_set"]["standby"] == status["replica_set"]["follower"] != "")
 
     def counter(self, name):
         return self.status()["counters"][name]
@@ -286,15 +286,15 @@ class ProcessTest(unittest.TestCase):
     """A test with a folder of its own, self.folder, and processes that do not outlive it."""
 
     def run(self, result=None):
-        def troubles():
+        def problems():
             return len(result.failures) + len(result.errors)
 
-        before = troubles()
+        before = problems()
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
             self.folder = pathlib.Path(folder)
             self.processes = []
             super().run(result)
-            if troubles() > before:
+            if problems() > before:
                 print("\n".join([f"=== {self.id()}", *(process.report() for process in self.processes)]), file=sys.stderr)
         return result
 

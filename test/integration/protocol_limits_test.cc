@@ -28,7 +28,7 @@ Asked ask(RawTrainer& trainer, uint64_t pulls) {
 
 /// 41 MB of answers, none of which is read.
 Asked askAndNeverRead(RawTrainer& trainer) {
-  trainer.peer().stream().beDeaf();
+  trainer.peer().stream().pauseReading();
   return ask(trainer, 10'000);
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("Protocol: a message beyond the limit ends its connection, and no othe
   // It was the initializer; the other trainer is now.
   auto awaited = other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
   CHECK(awaited.isMustInitialize());
-  other.bringZeros();
+  other.initializeZeros();
 }
 
 TEST_CASE("Protocol: a peer that asks and never reads costs little and is dropped") {
@@ -69,7 +69,7 @@ TEST_CASE("Protocol: a peer that asks and never reads costs little and is droppe
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   const uint64_t before = residentBytes();
   auto asked = askAndNeverRead(trainer);
   turnUntil(io, [&] {
@@ -92,7 +92,7 @@ TEST_CASE("Protocol: what a device has yet to answer counts as queued for the pe
   LocalServer server(settings, device);
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   KJ_DEFER(device->gate().open());
   device->gate().close();
   Asked asked = ask(trainer, kAsked);
@@ -111,7 +111,7 @@ TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, 
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawTrainer flood(io, server, 0, 2), other(io, server, 1, 2);
-  flood.bringZeros();
+  flood.initializeZeros();
   PSD_REQUIRE_OK(other.awaitModel());
   // Each of these waits for the other's push.
   const Asked waiting = flood.pullAhead(100);
@@ -141,7 +141,7 @@ TEST_CASE("Protocol: of calls that may wait for ever a session has one of a kind
     REQUIRE_FALSE(refused.ok());
     CHECK(refused.message() == "another awaitModel() of this session is already waiting");
   }
-  first.bringZeros();
+  first.initializeZeros();
   trainer.peer().wait(kj::mv(parked[1]));
   PSD_REQUIRE_OK(trainer.awaitModel());  // none is pending any more
   CHECK(counter(server, "paused_calls") == 0);
@@ -213,7 +213,7 @@ TEST_CASE("Protocol: the capabilities of a peer are limited, and dropped ones do
   LocalServer server(limited);
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   RawPeer peer(io, server.address());
   const auto observe = [&] { return peer.wait(peer.reading().observeRequest().send().dropPipeline()); };
   std::vector<schema::Reader::Client> held;
@@ -260,7 +260,7 @@ TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {
   LocalServer server(config("hogwild"));
   auto io = kj::setupAsyncIo();
   auto trainer = kj::heap<RawTrainer>(io, server, 0, 1);
-  trainer->bringZeros();
+  trainer->initializeZeros();
   {
     auto asked = askAndNeverRead(*trainer);
     turnUntil(io, [&] { return counter(server, "pull_slices") > 0; });

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "common/types/model_layout.h"
-#include "server/rpc/admin_client.h"
+#include "server/client/admin_client.h"
 #include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
 #include "test/support/temp_dir.h"
@@ -151,7 +151,7 @@ TEST_CASE("Protocol: models that cannot be") {
   refuse({"huge", {{"w", DType::f32, {1ull << 40, 1ull << 40}}}}, "2^40");
   refuse(model(), "signature", model().signature() + 1);
   CHECK(counter(server, "joins_refused") == 6);
-  RawTrainer(io, server, 0, 1).bringZeros();
+  RawTrainer(io, server, 0, 1).initializeZeros();
 }
 
 TEST_CASE("Protocol: impossible samples are rejected") {
@@ -178,7 +178,7 @@ TEST_CASE("Protocol: no pull and no push before the model has values") {
   checkRefused(second.initialized(), ErrorCode::invalidArgument, "not the initializer");
   auto observe = first.peer().reading().observeRequest();
   checkRefused(statusFrom(first.peer().wait(observe.send().dropPipeline()).getError()), ErrorCode::notReady);
-  first.bringZeros();
+  first.initializeZeros();
   PSD_REQUIRE_OK(first.pull(0, 0, 16));
   checkRefused(first.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not the initializer");
 }
@@ -206,10 +206,9 @@ TEST_CASE("Protocol: a gradient has a part of each shard, or nothing of it is ta
   LocalServer server(config("locked"));
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   for (const uint32_t parts : {1u, 3u, UINT32_MAX}) {
-    checkRefused(trainer.push({.parts = parts}, ones(16)), ErrorCode::badSlice,
-                 "expected one per shard, 2");
+    checkRefused(trainer.push({.parts = parts}, ones(16)), ErrorCode::badSlice, "expected one per shard, 2");
   }
   CHECK(counter(server, "push_slices") == 0);
   for (const uint32_t shard : {0u, 1u}) trainer.pushShard(shard, 1);
@@ -220,7 +219,7 @@ TEST_CASE("Protocol: a step that a newer one gave up is not taken up again") {
   LocalServer server(config("sync"));
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   const auto push = [&](uint64_t step, uint32_t shard, uint64_t offset, uint64_t count) {
     return trainer.push({.step = step, .shard = shard, .offset = offset}, ones(count));
   };
@@ -241,7 +240,7 @@ TEST_CASE("Protocol: slices that cannot be") {
     LocalServer server(config(policy));
     auto io = kj::setupAsyncIo();
     RawTrainer trainer(io, server, 0, 1);
-    trainer.bringZeros();
+    trainer.initializeZeros();
     uint64_t before = counter(server, "refused_slices");
 
     struct Wrong {
@@ -280,7 +279,7 @@ TEST_CASE("Protocol: slices of one push that do not fit together") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   PSD_REQUIRE_OK(trainer.push({5, 0, 0}, ones(1024)));
   checkRefused(trainer.push({5, 0, 1008}, ones(992)), ErrorCode::badSlice, "another size");
   checkRefused(trainer.push({5, 0, 1024, 7}, ones(976)), ErrorCode::badSlice, "basis");
@@ -301,7 +300,7 @@ TEST_CASE("Protocol: a trainer that left is gone") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   PSD_REQUIRE_OK(trainer.leave());
   checkRefused(trainer.push({}, ones(16)), ErrorCode::notReady, "left");
   checkRefused(trainer.pull(0, 0, 16), ErrorCode::notReady, "left");
@@ -316,7 +315,7 @@ TEST_CASE("Protocol: a trainer that vanishes in mid-push leaves nothing behind u
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RawTrainer stays(io, server, 0, 2);
-  stays.bringZeros();
+  stays.initializeZeros();
   {
     RawTrainer vanishes(io, server, 1, 2);
     PSD_REQUIRE_OK(vanishes.push({1, 0, 0}, std::vector<float>(1024, 100.0f)));
@@ -334,9 +333,9 @@ TEST_CASE("Protocol: a trainer that vanishes in mid-push leaves nothing behind u
 TEST_CASE("Protocol: when the initializer is gone, a waiting trainer takes over") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
-  auto bringer = kj::heap<RawTrainer>(io, server, 0, 2);
-  REQUIRE(bringer->mustInitialize());
-  PSD_REQUIRE_OK(bringer->initialize(0, 0, std::vector<float>(1024, 5.0f)));
+  auto initializer = kj::heap<RawTrainer>(io, server, 0, 2);
+  REQUIRE(initializer->mustInitialize());
+  PSD_REQUIRE_OK(initializer->initialize(0, 0, std::vector<float>(1024, 5.0f)));
   auto waits = std::async(std::launch::async, [&]() -> Result<JoinInfo> {
     ClientOptions options;
     options.servers = {server.address()};
@@ -349,10 +348,10 @@ TEST_CASE("Protocol: when the initializer is gone, a waiting trainer takes over"
   });
   turnUntil(io, [&] { return server.status()["trainers"].size() == 2; });
   CHECK(waits.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
-  bringer = nullptr;
+  initializer = nullptr;
   auto info = waits.get();
   PSD_REQUIRE_OK(info);
-  CHECK(info->broughtInitialValues);
+  CHECK(info->initializedModel);
   CHECK(modelOf(server) == std::vector<float>(kElements, 2.0f));
 }
 

@@ -37,7 +37,7 @@ class RingTrainer : public RawTrainer {
  public:
   RingTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank = 0, uint32_t worldSize = 1)
       : RawTrainer(io, server.unixAddress(), rank, worldSize) {
-    if (mustInitialize()) bringZeros();
+    if (mustInitialize()) initializeZeros();
   }
 
   Status openRing(uint64_t bytes = kRingBytes) {

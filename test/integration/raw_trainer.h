@@ -32,8 +32,8 @@ struct RawLife {
   bool anyRank = false;
 };
 
-inline kj::Promise<capnp::Response<schema::JoinResult>> startToJoin(RawPeer& peer, uint32_t rank,
-                                                                    uint32_t worldSize, const RawLife& life) {
+inline kj::Promise<capnp::Response<schema::JoinResult>> startJoin(RawPeer& peer, uint32_t rank,
+                                                                  uint32_t worldSize, const RawLife& life) {
   auto request = peer.training().joinRequest();
   request.setRank(rank);
   request.setWorldSize(worldSize);
@@ -54,7 +54,7 @@ inline kj::Promise<capnp::Response<schema::JoinResult>> startToJoin(RawPeer& pee
 
 inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, uint32_t worldSize,
                                                 const RawLife& life) {
-  return peer.wait(startToJoin(peer, rank, worldSize, life));
+  return peer.wait(startJoin(peer, rank, worldSize, life));
 }
 
 inline Status tryToJoin(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize,
@@ -101,7 +101,7 @@ class RawTrainer {
     return wire::readStatus(peer_.wait(request.send().dropPipeline()).getStatus());
   }
   /// Sends zeros for the whole model.
-  void bringZeros() {
+  void initializeZeros() {
     for (uint32_t shard : {0u, 1u}) {
       for (const auto& [offset, count] : kSlicesOfShard) {
         PSD_REQUIRE_OK(initialize(shard, offset, std::vector<float>(count)));
@@ -203,8 +203,9 @@ class RawTrainer {
     request.setSamples(samples);
     request.setEpochs(epochs);
     auto answer = peer_.wait(request.send().dropPipeline());
-    REQUIRE(answer.isDealt());
-    return {answer.getDealt().getEpoch(), answer.getDealt().getBegin(), answer.getDealt().getCount()};
+    REQUIRE(answer.isAssigned());
+    return {answer.getAssigned().getEpoch(), answer.getAssigned().getBegin(),
+            answer.getAssigned().getCount()};
   }
   /// Waits until another trainer has initialized the model.
   Status awaitModel() {

@@ -29,14 +29,14 @@ Json configOf(uint64_t graceMs) {
 }
 
 /// Returns once everything that the trainer has sent so far has been read and handled.
-void allIsRead(RawTrainer& trainer) {
+void awaitAllRead(RawTrainer& trainer) {
   for (int i = 0; i < 2; i++) {
     trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());
   }
 }
 
 uint64_t takenSlices(const LocalServer& server, RawTrainer& trainer) {
-  allIsRead(trainer);
+  awaitAllRead(trainer);
   return server.status()["counters"]["push_slices"].get<uint64_t>();
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("Rejoin: a trainer that joins again resumes its session, and the old c
   LocalServer server(configOf(kDayMs));
   auto io = kj::setupAsyncIo();
   RawTrainer before(io, server, 0, 1, {.incarnation = 7});
-  before.bringZeros();
+  before.initializeZeros();
   PSD_REQUIRE_OK(before.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
   RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = before.daemon()});
   CHECK(after.resumed());
@@ -100,7 +100,7 @@ TEST_CASE("Rejoin: a slice that comes again is answered, and not applied again")
     LocalServer server(config);
     auto io = kj::setupAsyncIo();
     RawTrainer before(io, server, 0, 1, {.incarnation = 7});
-    before.bringZeros();
+    before.initializeZeros();
     for (int i = 0; i < 2; i++) {
       PSD_REQUIRE_OK(before.push({1, 0, 0}, kFirst));
       PSD_REQUIRE_OK(before.push({1, 0, 1024}, kSecond));
@@ -130,10 +130,10 @@ TEST_CASE("Rejoin: what comes again while the device is still at it is not overt
   KJ_DEFER(device->gate().open());
   {
     RawTrainer lost(io, server, 0, 1, {.incarnation = 7});
-    lost.bringZeros();
+    lost.initializeZeros();
     device->gate().close();
     const auto push = lost.startPush({1, 0, 0}, dataOf(whole));
-    allIsRead(lost);
+    awaitAllRead(lost);
     REQUIRE(device->gate().waitForHeld(1));
   }
   server.statusWhen([](const Json& status) { return status["trainers_lost"] == 1; });
@@ -142,7 +142,7 @@ TEST_CASE("Rejoin: what comes again while the device is still at it is not overt
   for (const uint64_t step : {1u, 2u}) {
     for (const uint32_t shard : {0u, 1u}) pushes.push_back(back.startPush({step, shard, 0}, dataOf(whole)));
   }
-  allIsRead(back);
+  awaitAllRead(back);
   device->gate().open();
   for (auto& push : pushes) CHECK(back.peer().wait(push.dropPipeline()).isAccepted());
   for (const auto& shard : server.status()["shards"]) CHECK(shard["version"] == 2);
@@ -156,13 +156,13 @@ TEST_CASE("Rejoin: what waited at a reload's gate goes with the connection that 
   LocalServer server(config);
   auto io = kj::setupAsyncIo();
   RawTrainer holding(io, server, 0, 2), before(io, server, 1, 2, {.incarnation = 7});
-  holding.bringZeros();
+  holding.initializeZeros();
   PSD_REQUIRE_OK(before.awaitModel());
   PSD_REQUIRE_OK(holding.push({1, 0, 0}, kFirst));
   config["optimizer"]["lr"] = 2.0;
   auto [reload, step, waiting] = closeGate(server, config, before);
   auto next = before.startPush({step + 1}, dataOf(kFirst));
-  allIsRead(before);
+  awaitAllRead(before);
 
   RawTrainer after(io, server, 1, 2, {.incarnation = 7, .daemon = before.daemon()});
   REQUIRE(after.resumed());
@@ -173,7 +173,7 @@ TEST_CASE("Rejoin: what waited at a reload's gate goes with the connection that 
       again.push_back(after.startPush({number, shard, 1024}, dataOf(kSecond)));
     }
   }
-  allIsRead(after);
+  awaitAllRead(after);
   pushRest(holding, 1);
   PSD_REQUIRE_OK(reload.get());
   for (auto& answer : again) CHECK(after.peer().wait(answer.dropPipeline()).isAccepted());
@@ -194,7 +194,7 @@ TEST_CASE(
   LocalServer server(config);
   auto io = kj::setupAsyncIo();
   RawTrainer holding(io, server, 0, 3), probe(io, server, 2, 3);
-  holding.bringZeros();
+  holding.initializeZeros();
   PSD_REQUIRE_OK(probe.awaitModel());
   uint64_t daemon = 0;
   {
@@ -227,7 +227,8 @@ TEST_CASE(
   for (int shard : {0, 1}) CHECK(status["shards"][shard]["version"] == step + 2);
 }
 
-TEST_CASE("Rejoin: a trainer without a rank takes no other's rank unless needed, and none that does not fit") {
+TEST_CASE(
+    "Rejoin: a trainer without a rank takes no other's rank unless needed, and none that does not fit") {
   LocalServer server(configOf(kDayMs));
   auto io = kj::setupAsyncIo();
   RawTrainer one(io, server, 0, 2, {.incarnation = 7});
@@ -253,7 +254,7 @@ TEST_CASE("Rejoin: a trainer that was gone for good comes back with what it had 
   uint64_t daemon = 0;
   {
     RawTrainer before(io, server, 0, 1, {.incarnation = 7});
-    before.bringZeros();
+    before.initializeZeros();
     PSD_REQUIRE_OK(before.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
     PSD_REQUIRE_OK(before.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
     daemon = before.daemon();

@@ -67,9 +67,7 @@ float acknowledged(const std::vector<Tally>& tallies, float unit) {
   return static_cast<float>(total);
 }
 
-TEST_CASE("Reload: policies change under four trainers, and no push and no trainer is lost") {
-  const testing::TestDevice device = testing::eachDevice();
-  INFO(device.name);
+DEVICE_TEST("Reload: policies change under four trainers, and no push and no trainer is lost") {
   constexpr size_t kTrainers = 4;
   constexpr float kUnit = 12;  // a round of any of the trainers has a whole mean
   // Under hogwild updates on several loops race, so nothing can be counted.
@@ -148,9 +146,7 @@ TEST_CASE("Reload: policies change under four trainers, and no push and no train
   }
 }
 
-TEST_CASE("Reload: a round that is open closes with what it has, and that and no more is in the model") {
-  const testing::TestDevice device = testing::eachDevice();
-  INFO(device.name);
+DEVICE_TEST("Reload: a round that is open closes with what it has, and that and no more is in the model") {
   const Json hogwild = {{"type", "hogwild"}};
   Json sync = {{"type", "sync"}};
   const bool enough = GENERATE(true, false);

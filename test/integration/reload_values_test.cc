@@ -164,7 +164,8 @@ TEST_CASE("Reload: limits change") {
     const auto refused =
         (*third)->join({Rank{1}, 2}, testing::kModel, [&] { return std::span<const float>(values); });
     REQUIRE_FALSE(refused.ok());
-    CHECK(refused.message().find("the remaining connections are reserved for operators") != std::string::npos);
+    CHECK(refused.message().find("the remaining connections are reserved for operators") !=
+          std::string::npos);
     PSD_REQUIRE_OK(training.server.reload(configOf(locked())));
     third->reset();
     training.second.reset();

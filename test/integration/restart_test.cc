@@ -55,7 +55,7 @@ TEST_CASE("a push that comes again after a restart is not applied again") {
     auto io = kj::setupAsyncIo();
     {
       RawTrainer before(io, daemon.address(), 0, 1, {.incarnation = 7});
-      before.bringZeros();
+      before.initializeZeros();
       for (uint64_t step : {1, 2, 4}) {  // step 3 was never made
         pushShard(before, step, 0);
         pushShard(before, step, 1);
@@ -101,7 +101,7 @@ TEST_CASE("a trainer whose rank another took over does not get it back from the 
       return status["trainers"].empty() || status["trainers"][0]["connected"] == false;
     });
     RawTrainer trainer(io, daemon.address(), 0, 1, {.incarnation = incarnation});
-    if (incarnation == 7) trainer.bringZeros();
+    if (incarnation == 7) trainer.initializeZeros();
     first = trainer.daemon();
     for (uint64_t step = 1; step <= incarnation - 6; step++) {
       for (uint32_t shard : {0u, 1u}) pushShard(trainer, step, shard);
@@ -130,7 +130,7 @@ TEST_CASE(
   uint64_t first = 0;
   {
     RawTrainer old(io, daemon.address(), 0, 1, {.incarnation = 7});
-    old.bringZeros();
+    old.initializeZeros();
     first = old.daemon();
     for (uint32_t shard : {0u, 1u}) pushShard(old, 1, shard);
   }

@@ -28,7 +28,7 @@ Json configOf(uint64_t leaseMs, uint64_t graceMs) {
           {"membership", {{"lease_ms", leaseMs}, {"grace_ms", graceMs}}}};
 }
 
-bool oneIsLost(const Json& status) { return status["trainers_lost"] == 1 && status["trainers"].empty(); }
+bool oneLost(const Json& status) { return status["trainers_lost"] == 1 && status["trainers"].empty(); }
 
 std::unique_ptr<Client> joined(const LocalServer& server, const std::vector<float>& initial) {
   ClientOptions options;
@@ -44,8 +44,8 @@ TEST_CASE("Sessions: a silent trainer is gone after its lease, and all its calls
   LocalServer server(configOf(kLeaseMs, kDayMs));
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
-  server.statusWhen(oneIsLost);
+  trainer.initializeZeros();
+  server.statusWhen(oneLost);
   for (const Status& status :
        {trainer.push({}, std::vector<float>(16)), trainer.pull(0, 0, 16), trainer.initialized(),
         trainer.initialize(0, 0, std::vector<float>(16)), trainer.keepAlive(), trainer.leave()}) {
@@ -78,7 +78,7 @@ TEST_CASE("Sessions: a trainer whose connection closed is gone after the grace")
   LocalServer server(configOf(kDayMs, 200));
   auto io = kj::setupAsyncIo();
   { RawTrainer trainer(io, server, 0, 1); }
-  server.statusWhen(oneIsLost);
+  server.statusWhen(oneLost);
 }
 
 TEST_CASE("Sessions: a trainer whose connection closed is in until then") {
@@ -109,7 +109,7 @@ TEST_CASE("Sessions: a trainer that dies while its push waits for others is gone
   LocalServer server(config);
   auto io = kj::setupAsyncIo();
   RawTrainer other(io, server, 0, 2);
-  other.bringZeros();
+  other.initializeZeros();
   {
     RawTrainer trainer(io, server, 1, 2, {.incarnation = 7});
     CHECK(trainer.pushShard(0, 1).outcome == schema::PushOutcome::RECEIVED);
@@ -187,7 +187,7 @@ TEST_CASE("Sessions: a trainer that is rejected, or leaves before it joined, bin
     auto io = kj::setupAsyncIo();
     {
       testing::RawPeer peer(io, server.address());
-      auto joining = testing::startToJoin(peer, 0, 1, {.model = foreign});
+      auto joining = testing::startJoin(peer, 0, 1, {.model = foreign});
       peer.wait(peer.reading().pingRequest().send().ignoreResult());
       device->began.wait(0);
     }
@@ -202,11 +202,11 @@ TEST_CASE("Sessions: one that joins while the last other one leaves is in, thoug
   auto io = kj::setupAsyncIo();
   testing::RawPeer first(io, server.address()), second(io, server.address());
   for (int round = 0; round < 200; round++) {
-    auto in = first.wait(testing::startToJoin(first, 0, 2, {}));
+    auto in = first.wait(testing::startJoin(first, 0, 2, {}));
     REQUIRE(in.isJoined());
     // Either order is possible.
     auto leaving = in.getJoined().getSession().leaveRequest().send().dropPipeline();
-    auto joining = testing::startToJoin(second, 1, 2, {});
+    auto joining = testing::startJoin(second, 1, 2, {});
     first.wait(kj::mv(leaving));
     auto joined = second.wait(kj::mv(joining));
     REQUIRE(joined.isJoined());
@@ -229,7 +229,7 @@ TEST_CASE("Sessions: a world larger than the connections that may be is refused"
 
 /// A device that compares at most three gradients with one another.
 struct DeviceForThree final : testing::WrappingBackend {
-  uint32_t comparedMax() const override { return 3; }
+  uint32_t comparedGradientsMax() const override { return 3; }
   std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) override { return storage; }
 };
 
@@ -246,7 +246,7 @@ TEST_CASE("Sessions: more trainers than their aggregator's device takes are refu
         "another, "
         "and cpu takes 3; use device cpu, aggregator mean or more backup_trainers");
   RawTrainer trainer(io, server, 0, 4);
-  trainer.bringZeros();
+  trainer.initializeZeros();
   // A reload has an event loop of its own.
   const auto reload = [&] {
     return std::async(std::launch::async, [&] { return server.reload(config); }).get();
@@ -262,11 +262,11 @@ TEST_CASE("Sessions: more trainers than their aggregator's device takes are refu
 TEST_CASE("Sessions: the status tells what a trainer waits for") {
   LocalServer server(configOf(kDayMs, kDayMs));
   auto io = kj::setupAsyncIo();
-  RawTrainer bringer(io, server, 0, 2), waiting(io, server, 1, 2);
+  RawTrainer initializer(io, server, 0, 2), waiting(io, server, 1, 2);
   auto parked = waiting.session().awaitModelRequest().send();
   waiting.peer().wait(waiting.peer().reading().pingRequest().send().ignoreResult());
   CHECK(server.status()["trainers"][1]["waits_for"] == "model");
-  bringer.bringZeros();
+  initializer.initializeZeros();
   CHECK(waiting.peer().wait(parked.dropPipeline()).isReady());
   CHECK(server.status()["trainers"][1]["waits_for"] == "");
 }

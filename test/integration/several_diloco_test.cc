@@ -58,7 +58,7 @@ class Learner {
     exchange_->stepped(8);
   }
   /// Takes steps until it receives a notice.
-  void awaitTold() {
+  void awaitNotice() {
     for (int tries = 0; !exchange_->due(false); tries++) {
       REQUIRE(tries < 60'000);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -124,7 +124,7 @@ TEST_CASE("a learner is notified of a round that one daemon closed without it, a
   learner.step();
   auto early = other.push(0, 0);  // waits for the learner, until the timeout
   PSD_REQUIRE_OK(early.wait());
-  learner.awaitTold();
+  learner.awaitNotice();
   learner.exchange();
   CHECK(learner.dropped == 1);
   // The fragment restarts in both daemons' parts; the step count of the other one is kept.
@@ -157,7 +157,7 @@ TEST_CASE("a learner notified by any daemon that its round closes pushes the fra
   AtOne other(servers, 1, Rank{1});
   learner.step();
   auto push = other.push(0, 0);
-  learner.awaitTold();
+  learner.awaitNotice();
   learner.exchange();
   PSD_REQUIRE_OK(push.wait());
   CHECK(learner.applied == 1);
@@ -180,9 +180,8 @@ TEST_CASE("a daemon takes no partition of which it cannot tell the fragments") {
   };
   ModelSpec spec = partitions->front().spec;
   spec.whole = nullptr;
-  CHECK(
-      refusal(spec).find("policy.fragments: partition 0 of 2 of 'cut' lacks the tensors of the whole "
-                         "model") != std::string::npos);
+  CHECK(refusal(spec).find("policy.fragments: partition 0 of 2 of 'cut' lacks the tensors of the whole "
+                           "model") != std::string::npos);
   spec.whole = std::make_shared<const std::vector<TensorSpec>>(
       std::vector<TensorSpec>{{"a", DType::f32, {8, 16}}, {"b", DType::f32, {16}}});
   CHECK(refusal(spec).find("the tensors of partition 0 of 2 do not match those of the whole model "

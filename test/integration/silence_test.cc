@@ -81,7 +81,7 @@ TEST_CASE("Silence: of the daemon ends every wait of who has no lease") {
   {
     FaultProxy proxy(server.address());
     Connected trainer(proxy, kSilence);
-    proxy.fallSilent();
+    proxy.stopRelaying();
     checkSilent(trainer.join().status(), proxy);
   }
   {
@@ -90,7 +90,7 @@ TEST_CASE("Silence: of the daemon ends every wait of who has no lease") {
     PSD_REQUIRE_OK(trainer.join());
     Connected reader(proxy, kSilence), late(proxy, kSilence);
     PSD_REQUIRE_OK(reader.client->observe(small()));
-    proxy.fallSilent();
+    proxy.stopRelaying();
     checkSilent(reader.client->pull(reader.values).wait().status(), proxy);
     checkSilent(late.client->observe(small()).status(), proxy);
     checkSilent(late.client->ping(1, 1).status(), proxy);
@@ -136,7 +136,7 @@ TEST_CASE("Silence: a trainer that waits long for its admission is notified") {
     FaultProxy proxy(server.address());
     Connected waiting(proxy, std::chrono::hours(1));
     waiting.interrupts = true;
-    proxy.fallSilent();
+    proxy.stopRelaying();
     const auto in = joins ? waiting.join() : waiting.client->observe(small());
     REQUIRE_FALSE(in.ok());
     CHECK(in.error().code == ErrorCode::interrupted);

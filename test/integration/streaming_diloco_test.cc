@@ -37,7 +37,7 @@ Json configOf(Json policy, const Json& optimizer = kNesterov) {
 }
 
 /// A configuration with the settings that rounds over several daemons need, for one daemon.
-Json severally(uint32_t daemons, Json config) {
+Json separately(uint32_t daemons, Json config) {
   if (daemons == 1) return config;
   config["policy"]["round_timeout_ms"] = 600'000;
   config["durability"] = {{"type", "log"}};
@@ -170,7 +170,7 @@ TEST_CASE("learners in fragments take the steps of Streaming DiLoCo") {
     Values byOne;
     for (const uint32_t daemons : {1, 2, 3}) {
       INFO(daemons << " daemon(s)");
-      const LocalServers servers(severally(daemons, config), daemons);
+      const LocalServers servers(separately(daemons, config), daemons);
       const Trained trained = train(servers, one.learners, one.steps);
       if (daemons == 1) {
         Reference reference(
@@ -373,7 +373,7 @@ TEST_CASE("a learner takes its steps while a push is unanswered, until the delay
   Json rounds;
   const bool arrived = until([&] {
     rounds = server.status()["rounds"];
-    return rounds[0]["here"] == Json::array({0});
+    return rounds[0]["contributed"] == Json::array({0});
   });
   const bool answered = rounds[0]["closed"] != 0;
   auto other = learners.push(1, 0, 0);
@@ -415,7 +415,7 @@ TEST_CASE("learners that pull differences hold the same bits, in a fraction of t
     INFO(fragments << " fragment(s), " << daemons << " daemon(s)");
     const Json config =
         configOf({{"period", 4}, {"fragments", fragments}, {"start_trainers", 2}, {"deltas", "e3m0"}});
-    const LocalServers servers(severally(daemons, config), daemons);
+    const LocalServers servers(separately(daemons, config), daemons);
     const LocalServer& server = servers.lead();
     std::vector<std::unique_ptr<SoftmaxTrainer>> learners;
     for (uint32_t rank = 0; rank < 2; rank++) {

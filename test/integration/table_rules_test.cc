@@ -169,8 +169,7 @@ TEST_CASE("a daemon that is killed amid evictions comes back with every row as i
   const std::string policy = GENERATE(as<std::string>(), "locked", "sync");
   const auto [first, second] = GENERATE(table<uint32_t, uint32_t>({{4, 2}, {2, 4}}));
   const int fullEvery = GENERATE(1, 4);
-  if (testing::testsCuda() && (policy != "locked" || fullEvery == 1))
-    return;  // they differ only on the host
+  if (testing::testsCuda() && (policy != "locked" || fullEvery == 1)) return;  // they differ only on the host
   INFO(policy << ", " << first << " row shards, then " << second << ", every " << fullEvery << "th full");
   TempDir folder;
   DaemonProcess daemon(folder);

@@ -258,8 +258,8 @@ TEST_CASE("matrix factorisation comes near the noise of made-up ratings, whateve
     const Score score =
         scoreAfter({{"policy", {{"type", "hogwild"}}},
                     {"optimizer", {{"type", "sgd"}, {"lr", 0.8}}},
-                                        // The mean is in every sample: with larger steps it oscillates
-                                        // when gradients are late.
+                    // The mean is in every sample: with larger steps it oscillates
+                    // when gradients are late.
                     {"groups", {{{"match", "mean"}, {"optimizer", {{"type", "sgd"}, {"lr", 0.02}}}}}},
                     {"threads", 2}},
                    {"mf:dim=6,decay=0.002",

@@ -9,7 +9,7 @@
 
 #include "common/safetensors/safetensors.h"
 #include "common/types/model_layout.h"
-#include "server/daemon/file_commands.h"
+#include "server/tools/file_commands.h"
 #include "test/integration/daemon_process.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
@@ -243,7 +243,7 @@ std::vector<std::unique_ptr<Trainer>> trainersOf(const LocalServer& server, uint
 /// Runs each trainer on a thread of its own. `work(trainer, rank)` must not use Catch macros, which are
 /// limited to one thread.
 template <class Work>
-void onThreads(const std::vector<std::unique_ptr<Trainer>>& trainers, const Work& work) {
+void runOnThreads(const std::vector<std::unique_ptr<Trainer>>& trainers, const Work& work) {
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < trainers.size(); rank++) {
     threads.emplace_back([&, rank] { work(*trainers[rank], rank); });
@@ -281,8 +281,9 @@ TEST_CASE("rows of rounds are the weighted mean over the trainers, one without a
   const LocalServer server(config);
   std::vector<Status> ends(2);
   std::vector<std::vector<float>> after(2);
-  onThreads(trainersOf(server, 2),
-            [&](Trainer& trainer, uint32_t rank) { ends[rank] = pushToRound(trainer, rank, after[rank]); });
+  runOnThreads(trainersOf(server, 2), [&](Trainer& trainer, uint32_t rank) {
+    ends[rank] = pushToRound(trainer, rank, after[rank]);
+  });
   for (const Status& end : ends) PSD_REQUIRE_OK(end);
   for (const auto& values : after) CHECK(values == std::vector<float>{-1, -7, -6});
 }
@@ -312,8 +313,8 @@ TEST_CASE("trainers that race lose no row under a lock, and none at all whatever
   for (size_t i = 0; i < common.size(); i++) common[i] = 1'000'000 + i;
   const LocalServer server(configOf(policy));
   std::vector<Status> ends(2);
-  onThreads(trainersOf(server, 2),
-            [&](Trainer& trainer, uint32_t rank) { ends[rank] = race(trainer, rank, kSteps, common); });
+  runOnThreads(trainersOf(server, 2),
+               [&](Trainer& trainer, uint32_t rank) { ends[rank] = race(trainer, rank, kSteps, common); });
   for (const Status& end : ends) PSD_REQUIRE_OK(end);
   CHECK(server.status()["tables"][1]["rows"] == 2 * kSteps * 100 + 20);
   Trainer reader(server.address(), Rank{0}, 2);

@@ -20,7 +20,7 @@ class Auth(processes.ProcessTest):
         path.chmod(0o600)
         return path
 
-    def asking_daemon(self, *arguments, **settings):
+    def token_daemon(self, *arguments, **settings):
         """A daemon whose first address is for its own user, and whose second requires tokens."""
         daemon = self.daemon(*arguments, listen=(self.unix_address(), "tcp://127.0.0.1:0"),
                              auth=f'{{"tokens":"{self.folder / "tokens"}"}}', **settings)
@@ -33,7 +33,7 @@ class Auth(processes.ProcessTest):
     def test_every_way_to_give_a_token(self):
         trainer = self.token("pool-a", "trainer")
         secret = trainer.read_text().strip()
-        daemon = self.asking_daemon()
+        daemon = self.token_daemon()
         for arguments, environment in ((("--token-file", trainer), None), ((), {"PSD_TOKEN_FILE": str(trainer)}),
                                        ((), {"PSD_TOKEN": secret}),
                                        (("--token-file", trainer), {"PSD_TOKEN": "another"})):
@@ -49,7 +49,7 @@ class Auth(processes.ProcessTest):
 
     def test_missing_or_insufficient_credentials_are_refused_in_one_line(self):
         reader, trainer, admin = (self.token(name, role) for name, role in (("eve", "reader"), ("pool", "trainer"), ("ops", "admin")))
-        daemon = self.asking_daemon()
+        daemon = self.token_daemon()
         self.assert_fails(self.psd("status", daemon), daemon.remote, "authentication required", "--token-file")
         self.assert_fails(self.psd("status", daemon, environment={"PSD_TOKEN": "wrong"}), "does not know this token")
         for command in ("stop", "reload"):
@@ -70,7 +70,7 @@ class Auth(processes.ProcessTest):
         for role in (None, "reader"):
             with self.subTest(role=role):
                 token = self.token(f"pool-{role}", "trainer")
-                daemon = self.asking_daemon()
+                daemon = self.token_daemon()
                 trainer = self.train(daemon.remote, steps=10_000_000, more=("--token-file", token))
                 daemon.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 2)
                 tokens = self.folder / "tokens"
@@ -88,7 +88,7 @@ class Auth(processes.ProcessTest):
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_a_watcher_ends_with_the_reason_when_its_name_is_removed(self):
         trainer, reader = self.token("pool", "trainer"), self.token("eve", "reader")
-        daemon = self.asking_daemon()
+        daemon = self.token_daemon()
         self.train(daemon.remote, steps=10_000_000, more=("--token-file", trainer))
         daemon.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 2)
         watch = self.start_trainer("eval", "--server", daemon.remote, "--model", "mlp", "--data", "synthetic:64", "--threads", 1,
@@ -107,7 +107,7 @@ class Auth(processes.ProcessTest):
         for mode in (0o640, 0o604, 0o622):
             tokens.chmod(mode)
             with self.assertRaises(processes.NotReady) as failed:
-                self.asking_daemon()
+                self.token_daemon()
             self.assertIn("chmod 600", str(failed.exception))
         pipe = self.folder / "pipe"
         os.mkfifo(pipe, 0o600)
@@ -120,7 +120,7 @@ class Auth(processes.ProcessTest):
                           "has 10000 tokens already, which is the maximum")
         tokens.write_text("pool trainer oops\n")
         with self.assertRaises(processes.NotReady) as failed:
-            self.asking_daemon()
+            self.token_daemon()
         self.assertIn("line 1: the third word is sha256:HEX", str(failed.exception))
         self.assertNotIn("oops", str(failed.exception))
         self.assert_fails(self.start_psd("token", "new", "--name", "pool", "--role", "admin", "--file", "tokens"), "line 1")
@@ -164,7 +164,7 @@ class Auth(processes.ProcessTest):
     @unittest.skipUnless(os.geteuid() == 0, "only root can run a program as another user")
     def test_of_a_unix_socket_only_the_daemons_user_and_root_need_no_token(self):
         token = self.token("eve", "reader")
-        daemon = self.asking_daemon()
+        daemon = self.token_daemon()
         self.assert_ends(self.start_psd("status", "--server", daemon.address))
         self.folder.chmod(0o755)
         (self.folder / "psd.sock").chmod(0o777)

@@ -147,7 +147,7 @@ class DiLoCo(processes.ProcessTest):
         until_more()
         self.assertTrue(learners[0].runs() and learners[2].runs())
 
-    def go_through_kills(self, begin, steps, learners, kills):
+    def train_through_kills(self, begin, steps, learners, kills):
         """Learners that finish although the daemon is killed at each version in `kills`; returns the last daemon and
         its status."""
         daemon = begin(self.folder / "saved", "unused")
@@ -207,7 +207,7 @@ class DiLoCo(processes.ProcessTest):
         def begin(folder, end):
             return self.asynchronous(period=period, **self.keeps(folder, end))
 
-        daemon, status = self.go_through_kills(begin, steps, learners, (9, 40))
+        daemon, status = self.train_through_kills(begin, steps, learners, (9, 40))
         self.assertEqual(set(versions(status)), {learners * steps // period})
         # Momentum, the sum since the last momentum step, and parameters.
         copy = self.assert_replays(begin, daemon, status)
@@ -220,7 +220,7 @@ class DiLoCo(processes.ProcessTest):
             return self.diloco(period=5, quorum=1, grace_ms=0, aggregator={"type": "rda", "direct": "fc2.*"}, fragments=2,
                                late={"rate": 0.5}, **self.keeps(folder, end))
 
-        self.assert_replays(begin, *self.go_through_kills(begin, steps=100, learners=3, kills=(9,)))
+        self.assert_replays(begin, *self.train_through_kills(begin, steps=100, learners=3, kills=(9,)))
 
     def test_fragments_have_rounds_of_their_own(self):
         steps, learners = 90, 3
@@ -300,7 +300,7 @@ class DiLoCo(processes.ProcessTest):
         def begin(folder, end):
             return self.diloco(period=6, quorum=learners, fragments=3, delay=1, blend=0.25, **self.keeps(folder, end))
 
-        daemon, status = self.go_through_kills(begin, steps=120, learners=learners, kills=(3, 9))
+        daemon, status = self.train_through_kills(begin, steps=120, learners=learners, kills=(3, 9))
         # One update for each round: twenty, and at the end one of the fragments that were not just pushed.
         self.assertEqual(sorted(set(versions(status))), [20, 21])
         self.assert_replays(begin, daemon, status)
@@ -367,7 +367,7 @@ class DiLoCo(processes.ProcessTest):
                     lines = metrics[rank].read_text().splitlines(keepends=True) if metrics[rank].exists() else []
                     return [round(json.loads(line)["lr"] * warm_up) for line in lines if line.endswith("\n")]
 
-                def assert_goes_with_the_run(rank):
+                def assert_follows_run(rank):
                     seen, closed = len(numbers(rank)), max(versions(daemon.status()))
                     processes.until(f"rank {rank} continues", lambda: len(numbers(rank)) >= seen + 15)
                     newest = numbers(rank)[seen + 5:seen + 15]
@@ -382,11 +382,11 @@ class DiLoCo(processes.ProcessTest):
                 daemon.until_status("rounds close without it", lambda status: rounds(status)["closed"] > missed)
                 learners[1].signal(signal.SIGCONT)
                 self.until_in(daemon, [0, 1])
-                assert_goes_with_the_run(1)
+                assert_follows_run(1)
                 daemon.kill()
                 daemon = begin()
                 for rank in range(2):
-                    assert_goes_with_the_run(rank)
+                    assert_follows_run(rank)
                 for learner in learners:
                     learner.kill()
                 self.assert_stops(daemon)

@@ -78,7 +78,7 @@ class Elastic(processes.ProcessTest):
         self.assert_ends(self.auto(daemon, more=("--world-size", 2, "--steps", 2)))
 
 
-class DealtData(processes.ProcessTest):
+class AssignedData(processes.ProcessTest):
     def test_a_dead_trainers_samples_go_to_others(self):
         daemon = self.daemon(world_size={"min": 1, "max": 3}, policy="locked", membership__grace_ms=0)
         plan = ("--rank", "auto", "--data-plan", "dynamic", "--epochs", 40, "--batch-size", 4, "--model", "mlp",

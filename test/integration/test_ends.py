@@ -99,7 +99,7 @@ class OrderlyEnd(processes.ProcessTest):
         self.assertEqual(status["trainers_lost"], 0)
 
 
-class NobodyReadsTheLog(processes.ProcessTest):
+class UnreadLog(processes.ProcessTest):
     def test_the_daemon_saves_answers_and_ends(self):
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
@@ -173,7 +173,7 @@ class ProcessOne(processes.ProcessTest):
         self.assertIn("stopping: SIGTERM", outer.err)
 
 
-class InMidPush(processes.ProcessTest):
+class DuringPush(processes.ProcessTest):
     """Gradients of 16 MiB: a process is always killed in the middle of one."""
 
     def pushing_trainer(self, daemon, transport):

@@ -170,7 +170,7 @@ class Death(TablesTest):
                     self.assertEqual(len(pushes), 800)
 
     def test_rows_lost_with_their_daemon_are_reported(self):
-        for flags, goes_on in (([], False), (["--go-on-without-rows"], True)):
+        for flags, goes_on in (([], False), (["--accept-lost-rows"], True)):
             with self.subTest(goes_on=goes_on):
                 daemon = self.factor_daemon()  # saves nothing
                 executor = self.executor(daemon, module=FACTORS)
@@ -183,7 +183,7 @@ class Death(TablesTest):
                     trainer.signal(signal.SIGINT)
                     self.assert_ends(trainer, 128 + signal.SIGINT)
                 else:
-                    self.assert_fails(trainer, "came back without the rows of the embedding tables", "--go-on-without-rows")
+                    self.assert_fails(trainer, "came back without the rows of the embedding tables", "--accept-lost-rows")
                 self.assertTrue(executor.runs())
                 executor.kill()
                 daemon.kill()

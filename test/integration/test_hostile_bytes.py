@@ -39,7 +39,7 @@ class HostileBytes(processes.ProcessTest):
         except (ConnectionResetError, BrokenPipeError):
             pass
 
-    def assert_hung_up(self, peer):
+    def assert_closed(self, peer):
         """The daemon closes the connection; anything that it sends before is read."""
         try:
             while peer.recv(65536):
@@ -52,7 +52,7 @@ class HostileBytes(processes.ProcessTest):
         before, logged = daemon.counter("connections_dropped"), len(daemon.err)
         peer = self.connect(daemon)
         self.send(peer, data)
-        self.assert_hung_up(peer)
+        self.assert_closed(peer)
         daemon.until_status("the drop is counted", lambda status: status["counters"]["connections_dropped"] == before + 1)
         for word in ("dropped 127.0.0.1", *words):
             self.assertIn(word, daemon.err[logged:])
@@ -86,7 +86,7 @@ class HostileBytes(processes.ProcessTest):
                 peer = self.connect(daemon)
                 self.send(peer, message(*segments))
                 peer.shutdown(socket.SHUT_WR)
-                self.assert_hung_up(peer)
+                self.assert_closed(peer)
         self.assert_unharmed(daemon)
 
     def test_pointers_of_all_kinds(self):
@@ -100,7 +100,7 @@ class HostileBytes(processes.ProcessTest):
             peer = self.connect(daemon)
             self.send(peer, data)
             peer.shutdown(socket.SHUT_WR)
-            self.assert_hung_up(peer)
+            self.assert_closed(peer)
         self.assert_unharmed(daemon)
 
     def test_another_protocol(self):
@@ -116,7 +116,7 @@ class HostileBytes(processes.ProcessTest):
         abort = message(struct.pack("<QQQ", 0x00010001_00000000, 1, 0xFFFFFFFC))
         peer = self.connect(daemon)
         self.send(peer, abort)
-        self.assert_hung_up(peer)
+        self.assert_closed(peer)
         self.assert_unharmed(daemon)
         self.assertEqual(daemon.counter("connections_dropped"), 0)
         # Message{return} for a question that was never asked.
@@ -130,7 +130,7 @@ class HostileBytes(processes.ProcessTest):
             peer = self.connect(daemon)
             self.send(peer, whole[:length])
             peer.shutdown(socket.SHUT_WR)
-            self.assert_hung_up(peer)
+            self.assert_closed(peer)
         self.assert_unharmed(daemon)
 
     def test_half_a_message_then_silence(self):
@@ -236,17 +236,17 @@ class HostileBytes(processes.ProcessTest):
         self.assertIn("limits.connections (5) are in use; only an operator may log in", daemon.err)
         for _ in range(OPERATORS):
             self.connect(daemon)
-        self.assert_hung_up(self.connect(daemon))
+        self.assert_closed(self.connect(daemon))
         self.assertIn("limits.connections (5) and the reserve for operators are in use", daemon.err)
         self.assert_fails(self.start_psd("status", "--server", daemon.address), daemon.address)
         for peer in self.peers:
             peer.close()
 
-        def room_again():
+        def has_capacity():
             status = self.start_psd("status", "--server", daemon.address)
             return status.wait() == 0
 
-        processes.until("there is room again", room_again)
+        processes.until("there is room again", has_capacity)
         self.assertGreaterEqual(daemon.counter("connections_refused"), 2)
         self.assertEqual(daemon.counter("connections_dropped"), 0)
         self.assert_unharmed(daemon)
@@ -254,7 +254,7 @@ class HostileBytes(processes.ProcessTest):
     def assert_no_more_than(self, daemon, most):
         """Of more connections than that, the last ones are closed; the others stay until this closes them all."""
         peers = [self.connect(daemon) for _ in range(most + OPERATORS + 1)]
-        self.assert_hung_up(peers[-1])
+        self.assert_closed(peers[-1])
         self.assertIn(f"limits.connections ({most}) and the reserve", daemon.err)
         for peer in peers:
             peer.close()
@@ -291,7 +291,7 @@ class HostileBytes(processes.ProcessTest):
                 peer.settimeout(processes.WAIT_S)
                 peer.connect(str(self.folder / "psd.sock"))
                 self.send(peer, data)
-                self.assert_hung_up(peer)
+                self.assert_closed(peer)
         self.assertEqual(daemon.counter("connections_dropped"), 2)
         self.assert_unharmed(daemon)
 

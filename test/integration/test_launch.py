@@ -177,8 +177,8 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         pairs = []
         for index in range(2):
             places = [(self.psd_port + index, f"psd-{index}"), (self.psd_port + 2 + index, f"psd-{index}-standby")]
-            processes.until(f"the pair {index} is in sync", lambda places=places: any(in_sync(self.status(folder, port)["group"]) for port, _ in places))
-            pairs.append(sorted(places, key=lambda place: self.status(folder, place[0])["group"]["role"] != "primary"))
+            processes.until(f"the pair {index} is in sync", lambda places=places: any(in_sync(self.status(folder, port)["replica_set"]) for port, _ in places))
+            pairs.append(sorted(places, key=lambda place: self.status(folder, place[0])["replica_set"]["role"] != "primary"))
         for (_, primary), (port, standby) in pairs:
             steps = dict(line.split()[::-1] for line in self.slurm("squeue", "--steps", "-h", "-o", "%i %j", "--jobs", job).stdout.splitlines())
             killed = self.slurm("scancel", "--signal=KILL", steps[primary])

@@ -70,7 +70,7 @@ class ReportsTest(LiveTest):
         self.assertEqual(points[-1][1], 3)
 
 
-class LookTest(LiveTest):
+class DisplayTest(LiveTest):
     def test_top_without_terminal(self):
         daemon = self.daemon()
         self.endless_trainer(daemon)

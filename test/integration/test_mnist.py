@@ -80,7 +80,7 @@ class Mnist(processes.ProcessTest):
         pairs = []
         for pair in range(2):
             primary = self.one_of_pairs(pair, 0)
-            primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+            primary.until_status("it is the primary", lambda status: status["replica_set"]["role"] == "primary")
             pairs.append([primary, self.one_of_pairs(pair, 1)])
         common = ["--server", pairs[1][1].address, "--model", "mnist_cnn", "--data", data]
         running = [self.start_trainer("train", *common, "--rank", rank, "--world-size", 2, "--epochs", epochs, "--batch-size", 32, "--threads", 1)
@@ -90,7 +90,7 @@ class Mnist(processes.ProcessTest):
             primary.until_in_sync()
             processes.until(f"all have made {made} steps", lambda: self.steps_of_all(primary, 2) >= made, TRAINING_S)
             primary.kill()
-            standby.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
+            standby.until_status("it has taken over", lambda status: status["replica_set"]["role"] == "primary")
             pairs[pair] = [standby, self.one_of_pairs(pair, 0)]
         for trainer in running:
             self.assertEqual(trainer.wait(TRAINING_S), 0, trainer.err)
@@ -129,7 +129,7 @@ class Mnist(processes.ProcessTest):
             with self.subTest(policy=policy):
                 accuracy = self.accuracy_after(1, FULL, 2, policy)
                 self.assertGreaterEqual(accuracy, ACCURACY_MIN)
-                # Together they may be better, not worse.
+                # Barrier they may be better, not worse.
                 self.assertGreaterEqual(accuracy, alone - DIFFERENCE_MAX)
 
     @unittest.skipUnless(DIGITS.is_dir(), f"scripts/setup has not made {DIGITS}")

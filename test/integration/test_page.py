@@ -150,7 +150,7 @@ class PageTest(ProcessTest):
         until("it says that there is none", lambda: "no follower" in self.text(driver, "durability"))
         self.endless_trainer(primary)
         standby = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", engine=engine)
-        group = primary.until_status("it is in sync", lambda status: status["group"]["waits_for_standby"])["group"]
+        group = primary.until_status("it is in sync", lambda status: status["replica_set"]["waits_for_standby"])["replica_set"]
         until("it is shown", lambda: f"{group['standby']}; " in self.text(driver, "durability"))
         until("both are shown", lambda: "in sync, " in self.text(driver, "daemons") and "standby" in self.text(driver, "daemons"))
         driver.get(standby.page)

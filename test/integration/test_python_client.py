@@ -73,7 +73,7 @@ class PythonClient(line_clients.LineTest):
         values, random = LINE.zeros(), np.random.default_rng(1)
         with psd.Client(daemon.address) as client:
             info = client.join(LINE, values, 0, 1)
-            self.assertTrue(info.brought_initial_values)
+            self.assertTrue(info.initialized_model)
             for step in range(300):
                 pulled = client.begin_pull(values)
                 versions = pulled.wait().versions
@@ -406,7 +406,7 @@ del c
         client = self.joined(self.daemon())
         for value, words in ((client.info, "JoinInfo(rank=0, world_size=1, policy='hogwild', "), (client.pull(LINE.zeros()), "PullInfo(versions=[0"),
                              (client.push(LINE.zeros()), "PushInfo(outcome='applied', staleness=0, versions=[1"),
-                             (client.take_samples(1, 3, 1), "DealtSamples(what='range', epoch=0, begin=0, count=1)"), (client, "<psd.Client of ")):
+                             (client.take_samples(1, 3, 1), "AssignedSamples(what='range', epoch=0, begin=0, count=1)"), (client, "<psd.Client of ")):
             self.assertTrue(repr(value).startswith(words), repr(value))
 
     def interrupted(self, code, daemon):
@@ -526,12 +526,12 @@ del c
         second.pull(values)
         self.assertEqual(LINE.views(values)["weight"].tolist(), [5])
 
-        def let_go():
+        def is_released():
             first.ping()
             gc.collect()
             return array() is None
 
-        processes.until("the array is released", let_go)
+        processes.until("the array is released", is_released)
 
     def test_events_go_to_the_log(self):
         address = self.unix_address()

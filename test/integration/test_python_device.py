@@ -18,7 +18,7 @@ import psd
 cuda = ctypes.CDLL(os.environ["PSD_EMULATED_CUDART"])  # loaded by this module alone: psd passes it to its library
 MODEL = psd.Model("net", {"w": (3000,), "b": (77,)})
 SGD = '{"type":"sgd","lr":1.0}'
-HAND_OVER = psd._cuda.hand_over
+HAND_OVER = psd._cuda.export_dlpack
 CUDA = enum.IntEnum("DLDeviceType", {"kDLCUDA": 2}).kDLCUDA  # as in PyTorch
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
@@ -49,7 +49,7 @@ def release_tensor(tensor):
 
 
 @DESTRUCTOR
-def nobody_took(capsule):
+def on_unused_capsule(capsule):
     release_tensor(tensor_in(capsule, b"dltensor"))
 
 
@@ -105,7 +105,7 @@ class DeviceArray:
         tensor = DLManagedTensor(DLTensor(self._memory.value, CUDA, self._index, dims, 2, self._bits, 1, shape, strides, self._offset),
                                  number, release_tensor)
         handed[number] = self, tensor, shape, strides
-        return new_capsule(ctypes.addressof(tensor), b"dltensor", nobody_took)
+        return new_capsule(ctypes.addressof(tensor), b"dltensor", on_unused_capsule)
 
 
 class Stopped(Exception):
@@ -156,7 +156,7 @@ class PythonDevice(processes.ProcessTest):
             with self.subTest(policy=policy):
                 client = self.joined(self.device_daemon(listen=(self.unix_address(f"{policy}.sock"),), policy=policy))
                 self.assertEqual((client.info.pull_transport, client.info.push_transport), ("cuda", "cuda"))
-                self.assertTrue(client.info.brought_initial_values)
+                self.assertTrue(client.info.initialized_model)
                 self.assert_trains(client)
                 client.leave()
 
@@ -186,35 +186,35 @@ class PythonDevice(processes.ProcessTest):
                 gradient, values = DeviceArray(filled(-9)), DeviceArray(filled(0))
                 client.pull(values)
                 before = values.values()
-                self.under_way(gradient)
+                self.queue_write(gradient)
                 client.push(gradient)
                 client.pull(values)
                 self.assert_holds(values, before + filled(1))
                 push = client.partial_push(gradient)
-                self.under_way(gradient)
+                self.queue_write(gradient)
                 push.ready(0, MODEL.size)
                 push.finish().wait()
                 client.pull(values)
                 self.assert_holds(values, before + filled(2))
                 # Work queued on the array that a pull fills is done first.
-                self.under_way(values)
+                self.queue_write(values)
                 client.pull(values)
                 self.assert_holds(values, before + filled(2))
                 client.leave()
                 client.close()
 
-    def under_way(self, array):
+    def queue_write(self, array):
         """Queues a write of −1 to the array on its stream, which runs some time after the array has been handed over: a
         consumer that does not wait reads the old values."""
-        handed_over = self.blocked(array)
+        handed_over = self.queue_blocked_write(array)
 
-        def hand_over(stream=None):
+        def export_dlpack(stream=None):
             threading.Timer(0.05, handed_over.set).start()
             return DeviceArray.__dlpack__(array, stream)
 
-        array.__dlpack__ = hand_over
+        array.__dlpack__ = export_dlpack
 
-    def blocked(self, array):
+    def queue_blocked_write(self, array):
         """Queues a write of −1 to the array on its stream, which runs when the returned event is set; its `waited` is
         empty until then."""
         free = threading.Event()
@@ -230,7 +230,7 @@ class PythonDevice(processes.ProcessTest):
         answers."""
         asked = threading.Event()
 
-        def hand_over(stream=None):
+        def export_dlpack(stream=None):
             asked.set()
             return DeviceArray.__dlpack__(array, stream)
 
@@ -239,7 +239,7 @@ class PythonDevice(processes.ProcessTest):
                 raise Stopped
 
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handler))
-        array.__dlpack__ = hand_over
+        array.__dlpack__ = export_dlpack
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
         try:
             with self.assertRaises(Stopped):
@@ -258,7 +258,7 @@ class PythonDevice(processes.ProcessTest):
                     client.join(MODEL, DeviceArray(filled(2)), rank, 2)
                 gradient, destination, values = DeviceArray(filled(-9)), DeviceArray(filled(0)), DeviceArray(filled(0))
                 arrays = [weakref.ref(gradient), weakref.ref(destination)]
-                free = self.blocked(gradient)
+                free = self.queue_blocked_write(gradient)
                 self.stop(first.begin_push, gradient)
                 self.stop(first.begin_pull, destination)
                 self.assertEqual((first.step, free.waited), (1, []))
@@ -285,7 +285,7 @@ class PythonDevice(processes.ProcessTest):
             for kind in ("push", "pull", "partial_push"):
                 with self.subTest(kind=kind, **options):
                     client, array = self.joined(daemon, **options), DeviceArray(filled(0))
-                    free = self.blocked(array)
+                    free = self.queue_blocked_write(array)
                     interrupts = threading.Thread(target=client.interrupt)
                     with self.assertRaises(psd.Interrupted):
                         if kind == "partial_push":
@@ -295,7 +295,7 @@ class PythonDevice(processes.ProcessTest):
                             push.finish().wait()
                         else:
                             begun = getattr(client, "begin_" + kind)
-                            with unittest.mock.patch("psd._cuda.hand_over", lambda *given: (interrupts.start(), HAND_OVER(*given))[1]):
+                            with unittest.mock.patch("psd._cuda.export_dlpack", lambda *given: (interrupts.start(), HAND_OVER(*given))[1]):
                                 begun(array).wait()
                     client.close()
                     # The interrupt may have broken the connection, which the daemon detects on its own.
@@ -339,13 +339,13 @@ class PythonDevice(processes.ProcessTest):
         with unittest.mock.patch.object(values, "__dlpack__", side_effect=BufferError("it is being computed"), create=True):
             with self.assertRaisesRegex(TypeError, "^the gradient of a push must be .*, device cuda:0: it is being computed$"):
                 client.push(values)
-        self.assert_what_the_model_has_not_is_refused(client)
+        self.assert_unknown_tensors_refused(client)
         on_host = psd.Client(self.daemon().address)
         self.addCleanup(on_host.close)
         with self.assertRaisesRegex(TypeError, "the initial values must be .* in host memory, not DeviceArray.*; psd.Client's `device` is"):
             on_host.join(MODEL, values)
 
-    def assert_what_the_model_has_not_is_refused(self, client):
+    def assert_unknown_tensors_refused(self, client):
         values, beyond = DeviceArray(filled(0)), DeviceArray(np.zeros(5), shape=(1 << 20,))  # copying the second fails
         for refused in (client.push, client.pull):
             with self.assertRaisesRegex(psd.InvalidArgument, "begins 4 bytes off a multiple of 8"):
@@ -362,7 +362,7 @@ class PythonDevice(processes.ProcessTest):
                                                    (DeviceArray(np.zeros(5)), "^the initial values has 5 elements"), (None, None))):
             daemon = self.device_daemon(listen=(self.unix_address(f"{number}.sock"),))
             if message is None:
-                self.assert_what_the_model_has_not_is_refused(self.joined(daemon, transport="rpc"))
+                self.assert_unknown_tensors_refused(self.joined(daemon, transport="rpc"))
             else:
                 with self.assertRaisesRegex(psd.Error, message):
                     self.joined(daemon, array)

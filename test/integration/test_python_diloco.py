@@ -106,21 +106,21 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         step(model, inner, x, y)  # the hooks are removed with the connection
 
     def test_learners_of_a_round_continue_from_the_same_parameters(self):
-        self.go_on_from_the_same_parameters()
+        self.continue_from_the_same_parameters()
 
     def test_learners_that_pull_differences_do_too(self):
-        daemon = self.go_on_from_the_same_parameters(deltas="int8")
+        daemon = self.continue_from_the_same_parameters(deltas="int8")
         # Each learner pulls the model once, and then a byte of each value.
         counters = daemon.status()["counters"]
         self.assertLess(counters["pull_bytes"], 0.5 * counters["pull_value_bytes"])
 
     def test_learners_in_fragments_do_too(self):
-        self.go_on_from_the_same_parameters(fragments=2, delay=1)
+        self.continue_from_the_same_parameters(fragments=2, delay=1)
 
     def test_learners_in_fragments_at_two_daemons_do_too(self):
         for bits in ("none", "int8"):
             daemons = self.two(bits, start_trainers=2, fragments=2, delay=1, deltas=bits)
-            self.go_on_from_the_same_parameters(daemons[0], fragments=2)
+            self.continue_from_the_same_parameters(daemons[0], fragments=2)
             # Fragment 0 is on both, fragment 1 on the second only.
             self.assertEqual([[each["group"] for each in daemon.status()["rounds"]] for daemon in daemons],
                              [["fragment 0"], ["fragment 0", "fragment 1"]])
@@ -142,7 +142,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         for options in ({}, {"fragments": 2, "delay": 1}):
             daemon, model = self.diloco(**options), make_model()
             inner = torch.optim.AdamW(model.parameters(), 0.01)
-            with mock.patch("psd._pace._TELL_EVERY_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+            with mock.patch("psd._pace._REPORT_INTERVAL_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
                 for count, (x, y) in enumerate(batches(2), 1):  # before a push of the whole
                     step(model, inner, x, y)
                     self.assertEqual((learner.progress, learner.client.step), (count, 0))
@@ -152,7 +152,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
     def test_a_loss_arrives_beside_the_pace_of_each_step(self):
         daemon, model = self.diloco(), make_model()
         inner = torch.optim.AdamW(model.parameters(), 0.01)
-        with mock.patch("psd._pace._TELL_EVERY_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
+        with mock.patch("psd._pace._REPORT_INTERVAL_S", 0), self.learner(daemon, model, inner, rank=0, world_size=1) as learner:
             for x, y in batches(3 * PERIOD):
                 loss = step(model, inner, x, y)
                 learner.client.report({"loss": loss}, step=learner.progress)
@@ -200,7 +200,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                 theta[name] = theta[name] - rate * (difference + share * momentum[name])
             sent[fragment], fresh[fragment] = number, 0
 
-        def take_over(fragment):
+        def apply_result(fragment):
             for name in fragments[fragment]:
                 parameter = dict(own.named_parameters())[name]
                 parameter.copy_(blend * parameter + (1 - blend) * theta[name])
@@ -212,20 +212,20 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
                 for fragment in range(2):
                     fresh[fragment] += 1
                     if sent[fragment] and number - sent[fragment] == delay:
-                        take_over(fragment)
+                        apply_result(fragment)
                 if number == slot // 2 * PERIOD + (slot % 2 + 1) * PERIOD // 2:
                     send(slot % 2)
                     if delay == 0:
-                        take_over(slot % 2)
+                        apply_result(slot % 2)
                     slot += 1
         with torch.no_grad():
             for fragment in range(2):  # the rest
                 if sent[fragment]:
-                    take_over(fragment)
+                    apply_result(fragment)
             for fragment in range(2):
                 if fresh[fragment]:
                     send(fragment)
-                    take_over(fragment)
+                    apply_result(fragment)
         for mine, expected in zip(model.parameters(), own.parameters()):
             torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
 
@@ -327,7 +327,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
         for daemon in daemons:
             self.assertLessEqual({shard["version"] for shard in daemon.status()["shards"]}, {10, 11})
 
-    def go_on_from_the_same_parameters(self, daemon=None, **options):
+    def continue_from_the_same_parameters(self, daemon=None, **options):
         daemon, learners, rounds = daemon or self.diloco(start_trainers=2, **options), 2, 8
         models, losses, failures = [make_model() for _ in range(learners)], [[] for _ in range(learners)], []
 
@@ -387,7 +387,7 @@ class PythonDiLoCo(diloco_learners.LearnerTest):
             done.set()
 
         threading.Thread(target=run, daemon=True).start()
-        daemon.until_status("the quick one is there", lambda status: status["rounds"][0]["here"] == [0])
+        daemon.until_status("the quick one is there", lambda status: status["rounds"][0]["contributed"] == [0])
         (x, y), = batches(1)
         steps = 0
         while slow.last_push is None and steps < PERIOD:

@@ -12,7 +12,7 @@ import psd
 COUNTING = {"policy": "locked", "optimizer": '{"type":"sgd","lr":1.0}', "membership__grace_ms": 0}
 SAMPLES = 48  # tensors start at multiples of 16 values
 # Of two daemons the first has `a`, and the second the others; of three each has one.
-DEALT = psd.Model("dealt", {"a": (SAMPLES, 2), "b": (SAMPLES,), "c": (SAMPLES,)})
+ASSIGNED = psd.Model("dealt", {"a": (SAMPLES, 2), "b": (SAMPLES,), "c": (SAMPLES,)})
 THREE = psd.Model("three", {"a": (96,), "b": (96,), "c": (96,)})
 
 # Programs of trainers that are killed. Each reports its progress in a line, and waits.
@@ -35,13 +35,13 @@ done("joined")
 """
 PUSHES_IN_PART = BEGINNING + """
 client.join(model, model.zeros(), 0, 1)
-dealt = client.take_samples(5, {samples}, 1)
+assigned = client.take_samples(5, {samples}, 1)
 gradient = model.zeros()
 for view in model.views(gradient).values():
-    view[dealt.begin:dealt.begin + dealt.count] = -1
-push = client.partial_push(gradient, dealt.count)
+    view[assigned.begin:assigned.begin + assigned.count] = -1
+push = client.partial_push(gradient, assigned.count)
 push.ready({begin}, {count})
-done(f"pushed the samples from {{dealt.begin}} on")
+done(f"pushed the samples from {{assigned.begin}} on")
 """
 
 
@@ -135,10 +135,10 @@ class PythonHalf(processes.ProcessTest):
         """Samples whose gradient only the lead has are done; those that only another daemon has are assigned again."""
         daemons = self.several(2)
         cut = 2 * SAMPLES
-        self.assertEqual(DEALT.size, 2 * cut)
+        self.assertEqual(ASSIGNED.size, 2 * cut)
         versions = [0, 0]
         for index, first in ((0, 0), (1, 5), (1, 5), (0, 5)):
-            dies = Trainer(self, PUSHES_IN_PART, DEALT, daemons[1], samples=SAMPLES, begin=cut * index, count=cut)
+            dies = Trainer(self, PUSHES_IN_PART, ASSIGNED, daemons[1], samples=SAMPLES, begin=cut * index, count=cut)
             dies.until(f"pushed the samples from {first} on")
             versions[index] += 1
             daemons[index].until_status("it has its part", lambda status, index=index: {
@@ -148,13 +148,13 @@ class PythonHalf(processes.ProcessTest):
             for daemon, version in zip(daemons, versions):
                 self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {version})
 
-        client, down = self.joined(daemons[0], DEALT), DEALT.zeros()
-        while (dealt := client.take_samples(5, SAMPLES, 1)).what == "range":
+        client, down = self.joined(daemons[0], ASSIGNED), ASSIGNED.zeros()
+        while (assigned := client.take_samples(5, SAMPLES, 1)).what == "range":
             down[:] = 0
-            for view in DEALT.views(down).values():
-                view[dealt.begin:dealt.begin + dealt.count] = -1
-            client.push(down, dealt.count)
-        values = self.pulled(client, DEALT)
+            for view in ASSIGNED.views(down).values():
+                view[assigned.begin:assigned.begin + assigned.count] = -1
+            client.push(down, assigned.count)
+        values = self.pulled(client, ASSIGNED)
         np.testing.assert_array_equal(values["a"], np.ones((SAMPLES, 2), np.float32))
         # 0 … 4 and then 5 … 9 went to the lead alone, the latter twice to the other one alone.
         others = np.concatenate([np.zeros(5), np.full(5, 2), np.ones(SAMPLES - 10)]).astype(np.float32)

@@ -42,7 +42,7 @@ class PythonSeveralCodecs(processes.ProcessTest):
         reader.pull(values)
         return values
 
-    def push_the_rest(self, client, values, pushes=3):
+    def flush_residuals(self, client, values, pushes=3):
         """Pushes zeros until every residual has been sent."""
         for _ in range(pushes):
             client.pull(values)
@@ -54,7 +54,7 @@ class PythonSeveralCodecs(processes.ProcessTest):
             for _ in range(PUSHES):
                 client.pull(values)
                 self.assertEqual(client.push(downhill(rank)).outcome, "applied")
-            self.push_the_rest(client, values)
+            self.flush_residuals(client, values)
             client.leave()
         except Exception as fault:  # pylint: disable=broad-exception-caught
             faults.append(fault)
@@ -92,7 +92,7 @@ class PythonSeveralCodecs(processes.ProcessTest):
             push.ready(part.start, part.stop - part.start)
             daemons[late].until_status("its round is closed", lambda status: {shard["version"] for shard in status["shards"]} == {1})
             self.assertEqual(slow.push(downhill(1)).outcome, "late")
-            self.push_the_rest(slow, values)
+            self.flush_residuals(slow, values)
             expected = -downhill(1)
             expected[part] += 1
             np.testing.assert_array_equal(self.read(daemons), expected)
@@ -110,7 +110,7 @@ class PythonSeveralCodecs(processes.ProcessTest):
         values = MODEL.zeros()
         for step in range(1, 4):
             client.push(downhill(0))
-            self.push_the_rest(client, values)
+            self.flush_residuals(client, values)
             np.testing.assert_array_equal(self.read(daemons), -step * downhill(0))
             client.pull(values)
             off = np.abs(values + step * downhill(0))

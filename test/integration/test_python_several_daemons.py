@@ -182,7 +182,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         ones = MODEL.flatten({name: np.ones(shape, np.float32) for name, shape in MODEL.shapes.items()})
         clients = [self.joined(daemons, rank=None, world_size=2, values=ones * (i + 1)) for i in range(2)]
         self.assertEqual([client.info.rank for client in clients], [0, 1])
-        self.assertEqual([client.info.brought_initial_values for client in clients], [True, False])
+        self.assertEqual([client.info.initialized_model for client in clients], [True, False])
         values = MODEL.zeros()
         clients[1].pull(values)
         np.testing.assert_array_equal(values, ones)  # the first one's, in both daemons
@@ -264,15 +264,15 @@ class PythonSeveralDaemons(processes.ProcessTest):
                 thread.join()
         self.assertEqual(faults, [])
 
-    def train_dealt(self, daemons, model, deal, may, rank, pushed, faults, **options):
+    def train_assigned(self, daemons, model, assignment, may, rank, pushed, faults, **options):
         """Trains the assigned samples with gradients that count them. While it may not push, it pulls."""
         try:
             client, values = self.joined(daemons, model, rank, 2, **options), model.zeros()
-            while (dealt := client.take_samples(*deal)).what == "range":
+            while (assigned := client.take_samples(*assignment)).what == "range":
                 gradient = model.zeros()
                 for view in model.views(gradient).values():
-                    view[dealt.begin:dealt.begin + dealt.count] = -1
-                client.push(gradient, dealt.count)
+                    view[assigned.begin:assigned.begin + assigned.count] = -1
+                client.push(gradient, assigned.count)
                 pushed[rank] += 1
                 while not may():
                     client.pull(values)
@@ -289,7 +289,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         self.addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
         daemons = [self.one(i, **settings(i)) for i in range(2)]
 
-        train = functools.partial(self.train_dealt, daemons[:1], model, (5, samples, epochs), lambda: True)
+        train = functools.partial(self.train_assigned, daemons[:1], model, (5, samples, epochs), lambda: True)
         pushed = [0, 0]
         threads = [threading.Thread(target=train, args=(rank, pushed, faults)) for rank in range(2)]
         for thread in threads:
@@ -320,7 +320,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         model = psd.Model("dealt", {"a": (samples, 2), "b": (samples,), "c": (samples,)})
 
         daemons, most = several(2, "a"), [40]
-        train = functools.partial(self.train_dealt, daemons, model, (4, samples, epochs), lambda: sum(pushed) < most[0])
+        train = functools.partial(self.train_assigned, daemons, model, (4, samples, epochs), lambda: sum(pushed) < most[0])
         threads = [threading.Thread(target=train, args=(rank, pushed, faults), kwargs={"retry_timeout": 60}) for rank in range(2)]
         for thread in threads:
             thread.start()

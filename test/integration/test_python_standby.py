@@ -69,7 +69,7 @@ class PythonStandby(processes.ProcessTest):
 
     def until_primary(self, daemon, epoch):
         daemon.until_status(f"it is the primary of epoch {epoch}",
-                            lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
+                            lambda status: status["replica_set"]["role"] == "primary" and status["replica_set"]["term"] == epoch)
 
     def test_a_primary_that_dies_while_another_is_syncing_resumes_from_its_log(self):
         relay = Relay(self.folder / "a.sock", HELD_AFTER)
@@ -94,12 +94,12 @@ class PythonStandby(processes.ProcessTest):
         syncing = self.one("b")
         self.assertTrue(relay.held.wait(processes.WAIT_S), "the copy has not begun")
         push(2)  # to be sent after the image
-        self.assertEqual(primary.status()["group"]["standby"], "")
+        self.assertEqual(primary.status()["replica_set"]["standby"], "")
         primary.kill()
         relay.close()
-        syncing.until_status("it says what to do", lambda status: "restart the primary" in status["group"]["waits"])
-        self.assertEqual(syncing.status()["group"]["role"], "newcomer")
-        self.assertEqual(syncing.status()["group"]["epoch"], 1)
+        syncing.until_status("it says what to do", lambda status: "restart the primary" in status["replica_set"]["waits"])
+        self.assertEqual(syncing.status()["replica_set"]["role"], "syncing")
+        self.assertEqual(syncing.status()["replica_set"]["term"], 1)
         primary = self.one("a")
         self.until_primary(primary, 2)
         push(2)

@@ -182,7 +182,7 @@ print(faults())
         self.assert_same(again, local)
         other = self.served(again)  # another daemon, which starts with the loaded values
         self.assert_same(again, local)
-        self.assertTrue(other._info.brought_initial_values)
+        self.assertTrue(other._info.initialized_model)
 
     def test_values_that_the_next_pull_would_undo_are_not_loaded(self):
         model, other = Whole(), Whole()

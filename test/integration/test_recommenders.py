@@ -94,10 +94,10 @@ class LostRows(RecommenderTest):
 
     def test_a_trainer_whose_rows_are_lost_ends_with_one_line(self):
         trainer, _ = self.restarted()
-        self.assert_fails(trainer, "came back without the rows of the embedding tables", "--go-on-without-rows")
+        self.assert_fails(trainer, "came back without the rows of the embedding tables", "--accept-lost-rows")
 
     def test_it_continues_if_configured(self):
-        trainer, daemon = self.restarted("--go-on-without-rows")
+        trainer, daemon = self.restarted("--accept-lost-rows")
         daemon.until_status("rows are there again", lambda status: any(table["rows"] > 10 for table in status["tables"]))
         trainer.signal(2)
         self.assert_ends(trainer, 128 + 2)

@@ -126,7 +126,7 @@ class EndOfARun(processes.ProcessTest):
         return self.daemon(listen=(self.unix_address(),), policy="locked", exit_when_done=True,
                            durability={"path": str(self.folder / "saved"), **durability})
 
-    def when_one_is_done(self, **durability):
+    def with_one_done(self, **durability):
         """A daemon of two trainers, one of which has finished its work; and the other one."""
         daemon = self.start(**durability)
         done = self.train(daemon.address, 0, 2, steps=5)
@@ -147,7 +147,7 @@ class EndOfARun(processes.ProcessTest):
         # The second of them dies before it has taken a checkpoint.
         for durability in ({"type": "log"}, {"type": "checkpoint", "every_seconds": 0, "every_updates": 1_000_000_000}):
             with self.subTest(**durability):
-                daemon, other = self.when_one_is_done(**durability)
+                daemon, other = self.with_one_done(**durability)
                 daemon.kill()
                 if durability["type"] == "log":
                     shown = self.start_psd("inspect", self.folder / "saved")
@@ -182,7 +182,7 @@ class EndOfARun(processes.ProcessTest):
         self.assertTrue(model.exists())
 
     def test_one_that_was_sent_away_is_not_done(self):
-        daemon, other = self.when_one_is_done(type="log")
+        daemon, other = self.with_one_done(type="log")
         daemon.signal(signal.SIGINT)
         self.assert_ends(daemon)
         self.assert_fails(other, "shutting down")
@@ -191,7 +191,7 @@ class EndOfARun(processes.ProcessTest):
         self.assert_run_is_over(daemon, type="log")
 
     def test_one_that_comes_again_is_waited_for_again(self):
-        daemon, other = self.when_one_is_done(type="log")
+        daemon, other = self.with_one_done(type="log")
         again = self.endless_trainer(daemon, 0, 2)
         daemon.kill()
         daemon = self.start(type="log")
@@ -223,7 +223,7 @@ class DamagedLog(processes.ProcessTest):
     def start(self, path, **durability):
         return self.daemon(**self.settings(path, **durability))
 
-    def start_in_vain(self, path):
+    def assert_start_fails(self, path):
         settings = self.settings(path)
         return self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", "policy.type=locked", "--set", "shards=2",
                               "--set", "durability=" + json.dumps(settings["durability"]))
@@ -234,7 +234,7 @@ class DamagedLog(processes.ProcessTest):
             return sorted((path.name, path.stat().st_size) for path in folder.rglob("*") if path.name != "lock")
 
         before = content()
-        for process in (self.start_psd("inspect", folder), self.start_psd("replay", folder), self.start_in_vain(folder)):
+        for process in (self.start_psd("inspect", folder), self.start_psd("replay", folder), self.assert_start_fails(folder)):
             self.assert_fails(process, *words)
             self.assertEqual(process.wait(), 1, process.name)
         self.assertEqual(content(), before)
@@ -288,7 +288,7 @@ class DamagedLog(processes.ProcessTest):
         for checkpoint in self.saved.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
         before = sorted(self.saved.iterdir())
-        refused = self.start_in_vain(self.saved)
+        refused = self.assert_start_fails(self.saved)
         self.assert_fails(refused, "saved/log-", "there is no checkpoint in", "durability.resume=none")
         self.assertEqual(refused.wait(), 1)
         self.assertEqual(sorted(self.saved.iterdir()), before)

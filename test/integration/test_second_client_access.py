@@ -30,7 +30,7 @@ class AccessTest(processes.ProcessTest):
             self.assert_ends(made)
             self.tokens[name] = made.out.strip()
 
-    def asking_daemon(self, *arguments, **settings):
+    def token_daemon(self, *arguments, **settings):
         """Its first address is for the daemon's own user, its second requires tokens."""
         daemon = self.daemon(*arguments, listen=(self.unix_address(), "tcp://127.0.0.1:0"), policy="locked",
                              optimizer='{"type":"sgd","lr":1}', auth=json.dumps({"tokens": str(self.folder / "tokens")}), **settings)
@@ -68,7 +68,7 @@ class AccessTest(processes.ProcessTest):
         return checked(await login.training.attach(rank, incarnation, attachment))
 
     def test_a_session_is_of_the_token_that_began_it(self):
-        daemon = self.asking_daemon("--http", "tcp://127.0.0.1:0", membership__grace_ms=0)
+        daemon = self.token_daemon("--http", "tcp://127.0.0.1:0", membership__grace_ms=0)
 
         async def steal():
             a, b = self.client(daemon, "a"), self.client(daemon, "b")
@@ -122,7 +122,7 @@ class AccessTest(processes.ProcessTest):
         asyncio.run(capnp.run(come_back()))
 
     def test_a_bridges_place_is_its_own(self):
-        daemon = self.asking_daemon()
+        daemon = self.token_daemon()
 
         async def join(token, incarnation):
             client = self.client(daemon, token)
@@ -142,7 +142,7 @@ class AccessTest(processes.ProcessTest):
 
     def test_the_caller_is_recorded(self):
         config = self.write("psd.json", '{"optimizer": {"type": "sgd", "lr": 1}}')
-        daemon = self.asking_daemon("--config", str(config), "--http", "tcp://127.0.0.1:0",
+        daemon = self.token_daemon("--config", str(config), "--http", "tcp://127.0.0.1:0",
                                     durability=json.dumps({"type": "checkpoint", "path": str(self.folder / "saved")}))
 
         async def train():
@@ -177,7 +177,7 @@ class AccessTest(processes.ProcessTest):
         self.assertRegex(daemon.err, f"asked by {OPS}")
 
     def test_events_are_for_administrators(self):
-        daemon = self.asking_daemon("--http", "tcp://127.0.0.1:0")
+        daemon = self.token_daemon("--http", "tcp://127.0.0.1:0")
         self.assert_fails(self.start_psd("events", "--server", daemon.remote, environment={"PSD_TOKEN": self.tokens["eve"]}),
                           "this requires role admin; 'eve' has role reader")
         (self.folder / "tokens").write_text("".join(line for line in (self.folder / "tokens").read_text().splitlines(True)

@@ -53,7 +53,7 @@ class SeveralDiLoCo(processes.ProcessTest):
             daemon.until_status(f"ranks {ranks} are in a round of each fragment", lambda status, before=before: status["rounds"] and all(
                 each["closed"] >= before[each["group"]] + more and each["in"] == ranks for each in status["rounds"]))
 
-    def what_they_saved(self):
+    def saved_logs(self):
         return [processes.safetensors(folder.with_name(f"{folder.name}.safetensors")) for folder in self.saved]
 
     def left_out(self, daemons):
@@ -126,11 +126,11 @@ class SeveralDiLoCo(processes.ProcessTest):
             self.assertEqual(set(times.values()), {1})
             self.assertEqual(len(times), learners * sum(shard["version"] for shard in status["shards"]))
         # A replay of the logs gives the same bits.
-        ends = self.what_they_saved()
+        ends = self.saved_logs()
         self.saved = [shutil.copytree(folder, folder.with_name(f"{folder.name}-copy")) for folder in self.saved]
         for daemon in [self.one(i) for i in range(2)]:
             self.assert_stops(daemon)
-        self.assertEqual(self.what_they_saved(), ends)
+        self.assertEqual(self.saved_logs(), ends)
 
     def test_few_bits_both_ways_continue_with_the_next_daemon(self):
         daemons = self.several(period=6, quorum=2, deltas="e3m0", codecs__push__default="e3m0")

@@ -72,7 +72,7 @@ class CheckIncludes(CheckoutTest):
         self.write("docs/architecture.md", "daemon → rpc → common\n")
         found = self.check({})
         self.assertEqual(len(found), 2)  # one for server/, one for trainer/
-        self.assertRegex(found[0], "^docs/architecture.md:1: does not show how includes go in server/: daemon → ")
+        self.assertRegex(found[0], "^docs/architecture.md:1: does not show how includes go in server/: tools → daemon → ")
 
     def test_a_file_over_the_limit_is_reported_once(self):
         self.assertEqual([], self.check({"common/long.h": "\n" * 600}))

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kNominal = 64;
 
 /// A trainer that takes a fixed time for every step, and a time for every sample.
-struct Virtual {
+struct SimulatedTrainer {
   SessionId session;
   double stepSeconds = 0, sampleSeconds = 0;
   SamplePace pace;
@@ -31,8 +31,9 @@ double drawn(testing::Random& random, double min, double max) {
 
 /// Every trainer takes a batch, makes its step and waits for the others. `noise`: the maximum relative
 /// increase of a step's time.
-void round(BatchSizes& sizes, std::vector<Virtual>& trainers, testing::Random& random, double noise) {
-  for (Virtual& trainer : trainers) {
+void round(BatchSizes& sizes, std::vector<SimulatedTrainer>& trainers, testing::Random& random,
+           double noise) {
+  for (SimulatedTrainer& trainer : trainers) {
     PSD_REQUIRE_OK(sizes.report(trainer.session, {kNominal, 8 * kNominal, trainer.pace.sampleSeconds()}));
     trainer.batch = sizes.sizeFor(trainer.session);
     const bool heldUp = noise > 0 && random.oneIn(100);  // by an outlier
@@ -41,11 +42,12 @@ void round(BatchSizes& sizes, std::vector<Virtual>& trainers, testing::Random& r
 }
 
 /// Whether all take equally long: within `slack`, and the half sample of rounding.
-void checkAlike(const std::vector<Virtual>& trainers, double slack) {
+void checkEqualTimes(const std::vector<SimulatedTrainer>& trainers, double slack) {
   double mean = 0;
-  for (const Virtual& trainer : trainers) mean += trainer.seconds() / static_cast<double>(trainers.size());
+  for (const SimulatedTrainer& trainer : trainers)
+    mean += trainer.seconds() / static_cast<double>(trainers.size());
   uint64_t samples = 0;
-  for (const Virtual& trainer : trainers) {
+  for (const SimulatedTrainer& trainer : trainers) {
     INFO("session " << trainer.session.value << ", batch " << trainer.batch << ", " << trainer.seconds()
                     << " s, mean " << mean << " s");
     CHECK(std::abs(trainer.seconds() - mean) <= slack * mean + trainer.sampleSeconds);
@@ -55,7 +57,7 @@ void checkAlike(const std::vector<Virtual>& trainers, double slack) {
   CHECK(samples <= trainers.size() * (kNominal + 1));
 }
 
-Virtual make(uint64_t session, testing::Random& random) {
+SimulatedTrainer make(uint64_t session, testing::Random& random) {
   const double sampleSeconds = drawn(random, 0.001, 0.008);
   return {SessionId{session}, drawn(random, 0, 8) * sampleSeconds, sampleSeconds, {}, 0};
 }
@@ -63,7 +65,7 @@ Virtual make(uint64_t session, testing::Random& random) {
 TEST_CASE("after some rounds trainers of speeds 1 to 5 take equally long for a step") {
   testing::Random random(1);
   BatchSizes sizes;
-  std::vector<Virtual> trainers = {{SessionId{1}, 0, 0.005, {}, 0}, {SessionId{2}, 0, 0.001, {}, 0}};
+  std::vector<SimulatedTrainer> trainers = {{SessionId{1}, 0, 0.005, {}, 0}, {SessionId{2}, 0, 0.001, {}, 0}};
   for (int i = 0; i < 5; i++) round(sizes, trainers, random, 0);
   CHECK(trainers[0].batch == kNominal);  // none is measured
   for (int i = 0; i < 3; i++) round(sizes, trainers, random, 0);
@@ -78,14 +80,14 @@ TEST_CASE("seconds per step converge for any speeds, and again after one changes
     INFO("seed " << seed);
     testing::Random random(seed);
     BatchSizes sizes;
-    std::vector<Virtual> trainers;
+    std::vector<SimulatedTrainer> trainers;
     for (uint64_t i = random.between(2, 8); i > 0; i--) trainers.push_back(make(i, random));
     const auto settle = [&] {
       for (int i = 0; i < kSettle; i++) round(sizes, trainers, random, kNoise);
-      checkAlike(trainers, kNoise);
+      checkEqualTimes(trainers, kNoise);
     };
     settle();
-    Virtual& changed = trainers[random.below(trainers.size())];
+    SimulatedTrainer& changed = trainers[random.below(trainers.size())];
     changed.sampleSeconds *= drawn(random, 0.3, 3);
     settle();
     sizes.leave(trainers.back().session);

@@ -31,7 +31,7 @@ std::vector<uint32_t> groupsOf(const std::vector<Shape>& shapes) {
 }
 
 /// How a group's policy answers.
-enum class Manner {
+enum class AnswerMode {
   live,      ///< applies each slice as it arrives
   gathers,   ///< applies a shard's part when it is whole
   together,  ///< applies all parts of the group when all are whole, after later ones have arrived
@@ -56,7 +56,7 @@ class LedgerWorld {
     REQUIRE(done_ == steps_);
     CHECK(underWay_.open == 0);
     CHECK(underWay_.arriving == 0);
-    CHECK(ledger_.stillAtWork(Step{UINT64_MAX}) == nullptr);
+    CHECK(ledger_.unfinishedClosedStep(Step{UINT64_MAX}) == nullptr);
     for (uint64_t step = 1; step <= steps_; step++) checkOver(Step{step});
   }
 
@@ -86,7 +86,8 @@ class LedgerWorld {
       if (i > 0 && random_.oneIn(2)) group++;
       shapes_.push_back({random_.between(1, 4) * kSlice, group});
     }
-    for (uint32_t i = 0; i <= group; i++) manners_.push_back(static_cast<Manner>(random_.between(0, 2)));
+    for (uint32_t i = 0; i <= group; i++)
+      answerModes_.push_back(static_cast<AnswerMode>(random_.between(0, 2)));
     inflight_ = random_.between(1, 3);
     return groupsOf(shapes_);
   }
@@ -102,7 +103,7 @@ class LedgerWorld {
             static_cast<uint32_t>(shapes_.size()),
             shapes_[shard].elements};
   }
-  Manner mannerOf(uint32_t shard) const { return manners_[shapes_[shard].group]; }
+  AnswerMode mannerOf(uint32_t shard) const { return answerModes_[shapes_[shard].group]; }
   void later(uint64_t msMax, std::function<void()> event) {
     time_.after(milliseconds(random_.between(0, msMax)), std::move(event));
   }
@@ -126,7 +127,8 @@ class LedgerWorld {
     for (auto& queue : sent_) queue.clear();
     // Like the assigner of samples: once nothing that was pushed is with a policy. What a live policy has
     // applied stays.
-    const bool live = std::find(manners_.begin(), manners_.end(), Manner::live) != manners_.end();
+    const bool live =
+        std::find(answerModes_.begin(), answerModes_.end(), AnswerMode::live) != answerModes_.end();
     if (!live && withPolicies_ == 0 && waits_.empty() && random_.oneIn(2))
       ledger_.drop(Step{done_ + 1}), drops_++;
     later(40, [this] { join(); });
@@ -179,26 +181,26 @@ class LedgerWorld {
   // --- The daemon ---
 
   void lookUp(const Slice& slice) {
-    PushLedger::Standing found = ledger_.find(slice.head);
+    PushLedger::Lookup found = ledger_.find(slice.head);
     switch (found.known) {
       case Known::over:
       case Known::received:
       case Known::refused: again_++; return reply(slice, *found.answer);
       case Known::undecided: undecided_++; return onceDecided(found.step, slice);
-      case Known::atWork: return lookUpAgain(found.step, slice);
+      case Known::withPolicy: return lookUpAfter(found.step, slice);
       case Known::nothing: break;
     }
     if (ledger_.sessionEnded() || slice.session != session_) return;
-    const auto step = ledger_.stillAtWork(slice.head.step);
+    const auto step = ledger_.unfinishedClosedStep(slice.head.step);
     if (step || ledger_.overtakes(slice.head.step)) {
       overtaking_++;
-      return lookUpAgain(step, slice);
+      return lookUpAfter(step, slice);
     }
     take(slice);
   }
 
   /// Once `step` has changed; null: immediately, after the others.
-  void lookUpAgain(const StepPtr& step, const Slice& slice) {
+  void lookUpAfter(const StepPtr& step, const Slice& slice) {
     const bool inOrder = !step || step->closed();
     auto again = [this, slice, waits = inOrder ? ledger_.waits(slice.head.step) : nullptr]() mutable {
       later(0, [this, slice, waits = std::move(waits)]() mutable {
@@ -224,7 +226,7 @@ class LedgerWorld {
     INFO((admitted.ok() ? "" : admitted.message()));
     REQUIRE(admitted.ok());
     auto [step, part, completion] = *admitted;
-    part->live = mannerOf(shard) == Manner::live;
+    part->live = mannerOf(shard) == AnswerMode::live;
     REQUIRE(part->state() != PartState::decided);
     const bool refuses = refuses_ && random_.oneIn(10);
     withPolicies_++;
@@ -242,15 +244,15 @@ class LedgerWorld {
   }
 
   Result<PushAnswer> apply(StepPush& step, PartPush& part, const SliceHead& slice) {
-    const Manner manner = mannerOf(slice.shard);
+    const AnswerMode manner = mannerOf(slice.shard);
     part.push.taken += slice.count;
-    if (manner == Manner::live) {
+    if (manner == AnswerMode::live) {
       enter(slice.step, slice.shard, slice.offset);
       return PushAnswer{PushOutcome::applied, Version{1}};
     }
     if (part.push.taken < part.push.total) return PushAnswer{PushOutcome::received, Version{1}};
     const PushOutcome outcome = random_.oneIn(6) ? PushOutcome::stale : PushOutcome::applied;
-    if (manner == Manner::gathers) {
+    if (manner == AnswerMode::gathers) {
       if (outcome == PushOutcome::applied) enterAll(slice.step, slice.shard);
       return PushAnswer{outcome, Version{1}};
     }
@@ -334,12 +336,12 @@ class LedgerWorld {
 
   Random& random_;
   VirtualTime time_;
-  UpdatesUnderWay underWay_;
+  UpdatesInFlight underWay_;
   const uint64_t steps_;
   uint64_t inflight_ = 1;
   bool refuses_ = false;
   std::vector<Shape> shapes_;
-  std::vector<Manner> manners_;  // by group
+  std::vector<AnswerMode> answerModes_;  // by group
   PushLedger ledger_;
   uint64_t session_ = 0, begun_ = 0, done_ = 0, deaths_ = 0;
   std::map<Step, std::set<std::pair<uint32_t, uint64_t>>> unanswered_;  // slices, by shard and offset
@@ -373,9 +375,9 @@ TEST_CASE("any schedule of slices, deaths and answers: every step is applied onc
 
 /// A peer that sends slices of any step in any order, with wrong numbers of parts, in overlapping pieces, and
 /// policies that answer immediately, late, or with a rejection.
-class RudeWorld {
+class HostilePeerWorld {
  public:
-  explicit RudeWorld(Random& random) : random_(random), ledger_(groupsOf(kShapes), underWay_, {}) {}
+  explicit HostilePeerWorld(Random& random) : random_(random), ledger_(groupsOf(kShapes), underWay_, {}) {}
 
   void run() {
     for (int i = 0; i < 200; i++) {
@@ -423,9 +425,9 @@ class RudeWorld {
   }
 
   void push(const SliceHead& head) {
-    const PushLedger::Standing found = ledger_.find(head);
+    const PushLedger::Lookup found = ledger_.find(head);
     if (found.known != Known::nothing) return;
-    if (ledger_.sessionEnded() || ledger_.stillAtWork(head.step)) return;
+    if (ledger_.sessionEnded() || ledger_.unfinishedClosedStep(head.step)) return;
     const auto before = underWay_;
     auto admitted = ledger_.admit(head, true);
     if (!admitted.ok()) {
@@ -476,7 +478,7 @@ class RudeWorld {
   }
 
   Random& random_;
-  UpdatesUnderWay underWay_;
+  UpdatesInFlight underWay_;
   PushLedger ledger_;
   bool refuses_ = true;
   std::vector<AtWork> atWork_;
@@ -490,7 +492,7 @@ TEST_CASE(
     "a peer that sends in any order makes no policy take a shard's part twice, and leaves nothing open") {
   uint64_t taken = 0, refused = 0;
   testing::runSchedules(3000, [&](Random& random) {
-    RudeWorld world(random);
+    HostilePeerWorld world(random);
     world.run();
     taken += world.taken();
     refused += world.refused();

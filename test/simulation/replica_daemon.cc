@@ -4,9 +4,9 @@
 
 namespace psd::testing {
 
-namespace action = group_action;
+namespace action = replica_action;
 
-ReplicaDaemon::ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const GroupRules& rules,
+ReplicaDaemon::ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const ReplicationRules& rules,
                              ReplicaDisk disk, std::optional<Origin> origin)
     : host_(host),
       place_(place),
@@ -20,9 +20,9 @@ ReplicaDaemon::ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const
 ReplicaDisk ReplicaDaemon::disk() const {
   if (host_.saving() == Saving::log) return {log_, {}};
   if (!saved_) return begunWith_;
-  if (state_.role() == GroupRole::primary || epoch_ > 0)
-    return {log_, FolderRecord{.daemon = id_, .epoch = epoch_, .complete = true}};
-  return {log_, FolderRecord{.daemon = id_, .epoch = heldEpoch_, .standby = true, .complete = true}};
+  if (state_.role() == ReplicaRole::primary || term_ > 0)
+    return {log_, FolderRecord{.daemon = id_, .term = term_, .complete = true}};
+  return {log_, FolderRecord{.daemon = id_, .term = heldEpoch_, .standby = true, .complete = true}};
 }
 
 void ReplicaDaemon::run(const std::function<void()>& event) {
@@ -68,17 +68,17 @@ void ReplicaDaemon::die() {
 void ReplicaDaemon::tick() {
   if (host_.finished()) return;
   perform(state_.tick(now()));
-  if (alive_ && started_) claimWhatIsOurs();
-  if (state_.role() == GroupRole::primary) beat();
+  if (alive_ && started_) claimOwnState();
+  if (state_.role() == ReplicaRole::primary) beat();
   after(15, [this] { tick(); });
 }
 
-void ReplicaDaemon::perform(const GroupActions& actions) {
-  for (const GroupAction& one : actions) {
+void ReplicaDaemon::perform(const ReplicaActions& actions) {
+  for (const ReplicaAction& one : actions) {
     if (!alive_) return;
     std::visit([this](const auto& what) { act(what); }, one);
   }
-  if (host_.broken() == Broken::addThenWait && state_.role() == GroupRole::primary &&
+  if (host_.broken() == Broken::addThenWait && state_.role() == ReplicaRole::primary &&
       !state_.plan().standby) {
     answerUpTo(log_.size());
   }
@@ -88,15 +88,15 @@ void ReplicaDaemon::perform(const GroupActions& actions) {
 
 void ReplicaDaemon::act(const action::Swap& swap) {
   if (host_.broken() == Broken::answerThenRemove && swap.wanted.primary == id_ && !swap.wanted.standby &&
-      state_.role() == GroupRole::primary) {
+      state_.role() == ReplicaRole::primary) {
     answerUpTo(log_.size());
   }
   const bool whatever =
-      host_.broken() == Broken::noCas && swap.wanted.primary == id_ && state_.role() == GroupRole::standby;
+      host_.broken() == Broken::noCas && swap.wanted.primary == id_ && state_.role() == ReplicaRole::standby;
   swaps_ += 1 + swaps_ % 2;
   const uint64_t mine = swaps_;
   host_.engine().swap(place_, swap.expectedRevision, swap.wanted, whatever,
-                      [this, mine](bool won, const PlanView& plan) {
+                      [this, mine](bool won, const ClusterView& plan) {
                         run([this, mine, won, plan] {
                           if (swaps_ != mine) return;
                           swaps_++;
@@ -112,7 +112,7 @@ void ReplicaDaemon::swapTimedOut() {
   swaps_++;
   if (host_.broken() != Broken::noAnswerIsNo || state_.plan().vacant())
     return perform(state_.swapUnknown(now()));
-  PlanView refused = state_.plan();
+  ClusterView refused = state_.plan();
   refused.revision++;
   perform(state_.swapRefused(refused, now()));
 }
@@ -120,7 +120,7 @@ void ReplicaDaemon::swapTimedOut() {
 void ReplicaDaemon::act(const action::Read&) {
   reads_ += 1 + reads_ % 2;
   const uint64_t mine = reads_;
-  host_.engine().read(place_, [this, mine](const PlanView& plan) {
+  host_.engine().read(place_, [this, mine](const ClusterView& plan) {
     run([this, mine, plan] {
       if (reads_ != mine) return;
       reads_++;
@@ -143,10 +143,10 @@ void ReplicaDaemon::act(const action::Read&) {
 // --- The primary ---
 
 void ReplicaDaemon::act(const action::Promote& promote) {
-  epoch_ = promote.epoch;
+  term_ = promote.term;
   gatesOpen_ = true;
   answered_ = log_.size();
-  history_ = epoch_;
+  history_ = term_;
   origin_ = Origin{id_, history_};
   const Saving saving = host_.saving();
   if (saving == Saving::none || saving == Saving::log) return;
@@ -155,12 +155,12 @@ void ReplicaDaemon::act(const action::Promote& promote) {
   after(random().between(0, 150), [this] { saved_ = true; });
 }
 
-void ReplicaDaemon::claimWhatIsOurs() {
-  const PlanView& plan = state_.plan();
+void ReplicaDaemon::claimOwnState() {
+  const ClusterView& plan = state_.plan();
   const auto& record = begunWith_.record;
-  if (!record || state_.role() != GroupRole::newcomer || plan.vacant()) return;
-  const bool primarys = isOfPrimary(*record, plan.primary, plan.epoch);
-  const bool standbys = isOfStandby(*record, plan.standby);
+  if (!record || state_.role() != ReplicaRole::syncing || plan.vacant()) return;
+  const bool primarys = savedByPrimary(*record, plan.primary, plan.term);
+  const bool standbys = savedByStandby(*record, plan.standby);
   if (!primarys && !standbys) return;
   if (plan.standby && now() - startedAt_ < 2 * rules_.alone) return;
   if (standbys && (heldEpoch_ > 0 || now() - heardAt_ < 2 * rules_.alone)) return;
@@ -168,10 +168,10 @@ void ReplicaDaemon::claimWhatIsOurs() {
 }
 
 void ReplicaDaemon::endRun() {
-  if (state_.role() != GroupRole::primary) return;
+  if (state_.role() != ReplicaRole::primary) return;
   gatesOpen_ = false;
   after(random().between(0, 30), [this] {
-    if (state_.role() != GroupRole::primary) return;
+    if (state_.role() != ReplicaRole::primary) return;
     const bool saves = host_.saving() != Saving::none;
     saved_ = saves;
     for (const auto& [id, connection] : followers_) {
@@ -190,7 +190,7 @@ void ReplicaDaemon::endRun() {
 }
 
 void ReplicaDaemon::push(const ReplicaPush& push) {
-  if (state_.role() != GroupRole::primary || !gatesOpen_) return;
+  if (state_.role() != ReplicaRole::primary || !gatesOpen_) return;
   uint64_t number = log_.find(push);
   const bool first = number == 0;
   if (first) {
@@ -207,7 +207,7 @@ void ReplicaDaemon::answerUpTo(uint64_t number) {
   answered_ = std::max(answered_, number);
   while (!unanswered_.empty() && unanswered_.begin()->first <= answered_) {
     const ReplicaPush push = unanswered_.extract(unanswered_.begin()).mapped();
-    host_.answered(*this, epoch_, push);
+    host_.answered(*this, term_, push);
   }
 }
 
@@ -216,7 +216,7 @@ void ReplicaDaemon::act(const action::CloseGates&) {
   after(random().between(0, 20), [this] { perform(state_.gatesClosed(now())); });
 }
 
-void ReplicaDaemon::tellPlan(DaemonId to, const PlanView& plan) {
+void ReplicaDaemon::tellPlan(DaemonId to, const ClusterView& plan) {
   auto follower = followers_.find(to);
   ReplicaDaemon* standby = host_.living(to);
   if (follower == followers_.end() || standby == nullptr) return;
@@ -236,7 +236,7 @@ void ReplicaDaemon::act(const action::DropStandby& drop) {
 
 void ReplicaDaemon::subscribed(const Connection& connection, DaemonId from, std::optional<Origin> origin,
                                uint64_t held) {
-  if (state_.role() != GroupRole::primary || !connection->open(1)) return connection->close(1);
+  if (state_.role() != ReplicaRole::primary || !connection->open(1)) return connection->close(1);
   if (auto old = followers_.find(from); old != followers_.end()) old->second->close(1);
   followers_[from] = connection;
   perform(state_.standbySubscribed(from, now()));
@@ -291,7 +291,7 @@ void ReplicaDaemon::probe(DaemonId id) {
   network.send(place_, there, network.delay(), [this, id, there, &network] {
     if (host_.living(id) != nullptr) return;
     network.send(there, place_, network.delay(),
-                 [this, id] { run([this, id] { perform(state_.peerRefuses(id, now())); }); });
+                 [this, id] { run([this, id] { perform(state_.peerDead(id, now())); }); });
   });
 }
 
@@ -309,7 +309,7 @@ void ReplicaDaemon::act(const action::CloseReplication&) {
   following_.reset();
 }
 
-void ReplicaDaemon::act(const action::TellLeaving&) {
+void ReplicaDaemon::act(const action::NotifyLeaving&) {
   if (!following_ || !target_) return;
   if (ReplicaDaemon* primary = host_.living(*target_)) {
     following_->send(0, [primary, id = id_] {
@@ -329,7 +329,7 @@ void ReplicaDaemon::dial() {
     network.send(there, place_, network.delay(), [this, id, found = host_.living(id)] {
       run([this, id, found] {
         if (target_ != id || following_) return;
-        if (found == nullptr) return perform(state_.peerRefuses(id, now()));
+        if (found == nullptr) return perform(state_.peerDead(id, now()));
         connected(*found);
       });
     });
@@ -359,24 +359,24 @@ void ReplicaDaemon::connected(ReplicaDaemon& primary) {
 }
 
 void ReplicaDaemon::image(const Connection& connection, const Origin& origin, const ReplicaLog& log) {
-  if (!isOf(connection) || !state_.takes(origin.primary, origin.epoch)) return;
+  if (!isOf(connection) || !state_.takes(origin.primary, origin.term)) return;
   log_ = log;
   origin_ = origin;
-  heldEpoch_ = origin.epoch;
+  heldEpoch_ = origin.term;
   saved_ = host_.saving() == Saving::both;
   holds();
 }
 
 void ReplicaDaemon::record(const Connection& connection, const Origin& origin, uint64_t number,
                            const ReplicaPush& push) {
-  if (!isOf(connection) || !state_.takes(origin.primary, origin.epoch)) return;
+  if (!isOf(connection) || !state_.takes(origin.primary, origin.term)) return;
   if (origin_ != origin || number != log_.size() + 1) return;
   log_.append(push);
   holds();
 }
 
 void ReplicaDaemon::beaten(const Connection& connection, const Origin& origin) {
-  if (!isOf(connection) || !state_.takes(origin.primary, origin.epoch)) return;
+  if (!isOf(connection) || !state_.takes(origin.primary, origin.term)) return;
   heardAt_ = now();
   perform(state_.primaryHeard(now()));
   if (origin_ == origin) holds();

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "server/replica/group_state.h"
+#include "server/replica/replica_state.h"
 #include "test/simulation/replica_engine.h"
 #include "test/simulation/replica_log.h"
 
@@ -54,23 +54,23 @@ class ReplicaHost {
   /// The process with that number, if it is alive.
   virtual ReplicaDaemon* living(DaemonId id) = 0;
   virtual size_t placeOf(DaemonId id) const = 0;
-  virtual void answered(ReplicaDaemon& daemon, uint64_t epoch, const ReplicaPush& push) = 0;
+  virtual void answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) = 0;
   virtual void steppedDown(ReplicaDaemon& daemon, bool handedOver) = 0;
   virtual void ended(ReplicaDaemon& daemon) = 0;
 };
 
-/// A process of a daemon: a GroupState, and a daemon's reaction to its actions, on a log of pushes. Owned by
-/// one thread.
+/// A process of a daemon: a ReplicaState, and a daemon's reaction to its actions, on a log of pushes. Owned
+/// by one thread.
 class ReplicaDaemon {
  public:
   /// The history that the log's records belong to.
   struct Origin {
     DaemonId primary;
-    uint64_t epoch = 0;
+    uint64_t term = 0;
     bool operator==(const Origin&) const = default;
   };
 
-  ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const GroupRules& rules, ReplicaDisk disk,
+  ReplicaDaemon(ReplicaHost& host, size_t place, DaemonId id, const ReplicationRules& rules, ReplicaDisk disk,
                 std::optional<Origin> origin);
 
   DaemonId id() const { return id_; }
@@ -78,9 +78,9 @@ class ReplicaDaemon {
   const ReplicaLog& log() const { return log_; }
   /// The content of its disk if it dies now.
   ReplicaDisk disk() const;
-  const GroupState& state() const { return state_; }
+  const ReplicaState& state() const { return state_; }
   bool gatesClosed() const { return !gatesOpen_; }
-  bool standsStill() const { return now() < pausedTill_; }
+  bool isStalled() const { return now() < pausedTill_; }
   /// Whether it has read the document, which it does first.
   bool started() const { return started_; }
 
@@ -94,10 +94,10 @@ class ReplicaDaemon {
   /// Ends the run, like `psd stop`, at its primary.
   void endRun();
   /// The document, as reported by a watch.
-  void learn(const PlanView& plan) {
+  void learn(const ClusterView& plan) {
     if (started_) perform(state_.planRead(plan, now()));
   }
-  void claim(const PlanView& plan) { perform(state_.claim(plan, now())); }
+  void claim(const ClusterView& plan) { perform(state_.claim(plan, now())); }
   /// Runs in the process: later if it is stalled, never if it has died.
   void run(const std::function<void()>& event);
 
@@ -110,30 +110,30 @@ class ReplicaDaemon {
   void after(uint64_t ms, std::function<void()> event);
   void wakeWhenDue();
   void tick();
-  void perform(const GroupActions& actions);
+  void perform(const ReplicaActions& actions);
 
-  void act(const group_action::Swap& swap);
-  void act(const group_action::Read&);
-  void act(const group_action::AnswerUpTo& answer) { answerUpTo(answer.number); }
-  void act(const group_action::TellInSync& tell) { tellPlan(tell.standby, tell.plan); }
-  void act(const group_action::TellTakeOver& tell) { tellPlan(tell.standby, tell.plan); }
-  void act(const group_action::DropStandby& drop);
-  void act(const group_action::CloseGates&);
-  void act(const group_action::OpenGates&) { gatesOpen_ = true; }
-  void act(const group_action::Follow& follow);
-  void act(const group_action::CloseReplication&);
-  void act(const group_action::TellLeaving&);
-  void act(const group_action::Promote& promote);
-  void act(const group_action::Renewed& renewed) { epoch_ = renewed.epoch; }
-  void act(const group_action::RunOver&) { host_.ended(*this); }
-  void act(const group_action::StepDown& down) { host_.steppedDown(*this, down.handedOver); }
-  void act(const group_action::Ended&) { host_.ended(*this); }
+  void act(const replica_action::Swap& swap);
+  void act(const replica_action::Read&);
+  void act(const replica_action::AnswerUpTo& answer) { answerUpTo(answer.number); }
+  void act(const replica_action::NotifyInSync& tell) { tellPlan(tell.standby, tell.plan); }
+  void act(const replica_action::NotifyTakeover& tell) { tellPlan(tell.standby, tell.plan); }
+  void act(const replica_action::DropStandby& drop);
+  void act(const replica_action::CloseGates&);
+  void act(const replica_action::OpenGates&) { gatesOpen_ = true; }
+  void act(const replica_action::Follow& follow);
+  void act(const replica_action::CloseReplication&);
+  void act(const replica_action::NotifyLeaving&);
+  void act(const replica_action::Promote& promote);
+  void act(const replica_action::TermRenewed& renewed) { term_ = renewed.term; }
+  void act(const replica_action::RunOver&) { host_.ended(*this); }
+  void act(const replica_action::StepDown& down) { host_.steppedDown(*this, down.handedOver); }
+  void act(const replica_action::MayExit&) { host_.ended(*this); }
 
   void answerUpTo(uint64_t number);
   /// Becomes primary if its folder has the state of the document's primary, or of its standby, and that is
   /// dead.
-  void claimWhatIsOurs();
-  void tellPlan(DaemonId to, const PlanView& plan);
+  void claimOwnState();
+  void tellPlan(DaemonId to, const ClusterView& plan);
   void swapTimedOut();
 
   // As the primary.
@@ -156,8 +156,8 @@ class ReplicaDaemon {
   ReplicaHost& host_;
   const size_t place_;
   const DaemonId id_;
-  const GroupRules rules_;
-  GroupState state_;
+  const ReplicationRules rules_;
+  ReplicaState state_;
   ReplicaLog log_;
   const ReplicaDisk begunWith_;
   bool saved_ = false;      // its disk has its state
@@ -171,7 +171,7 @@ class ReplicaDaemon {
   std::deque<std::function<void()>> held_;  // what happened during a stall, in order
   uint64_t swaps_ = 0, reads_ = 0;          // the newest request's number; even: it was answered
   // The primary.
-  uint64_t epoch_ = 0;
+  uint64_t term_ = 0;
   uint64_t history_ = 0;  // the term in which it became primary
   bool gatesOpen_ = true;
   uint64_t answered_ = 0;

@@ -3,7 +3,7 @@
 #include <functional>
 #include <utility>
 
-#include "server/replica/plan_view.h"
+#include "server/replica/cluster_view.h"
 #include "test/simulation/replica_network.h"
 
 namespace psd::testing {
@@ -14,13 +14,13 @@ class ReplicaEngine {
  public:
   explicit ReplicaEngine(ReplicaNetwork& network) : network_(network) {}
 
-  const PlanView& plan() const { return plan_; }
+  const ClusterView& plan() const { return plan_; }
   bool away() const { return away_; }
   void setAway(bool away) { away_ = away; }
 
   /// `answer(won, plan)`. `whatever`: regardless of the revision.
-  void swap(size_t from, uint64_t expected, const PlanView& wanted, bool whatever,
-            std::function<void(bool, const PlanView&)> answer) {
+  void swap(size_t from, uint64_t expected, const ClusterView& wanted, bool whatever,
+            std::function<void(bool, const ClusterView&)> answer) {
     network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
       if (away_ || losses != losses_) return;
       const bool wins = whatever || plan_.revision == expected;
@@ -28,7 +28,7 @@ class ReplicaEngine {
       reply(from, [answer, wins, plan = plan_] { answer(wins, plan); });
     });
   }
-  void read(size_t from, std::function<void(const PlanView&)> answer) {
+  void read(size_t from, std::function<void(const ClusterView&)> answer) {
     network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
       if (!away_ && losses == losses_) reply(from, [answer, plan = plan_] { answer(plan); });
     });
@@ -37,7 +37,7 @@ class ReplicaEngine {
   void end(size_t from, DaemonId id, bool saved) {
     network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
       if (away_ || losses != losses_ || plan_.vacant() || plan_.primary != id) return;
-      write({.ended = EndedRun{plan_.epoch, plan_.primary, plan_.standby, saved}});
+      write({.ended = EndedRun{plan_.term, plan_.primary, plan_.standby, saved}});
     });
   }
   /// Another replica set's part of the document changes.
@@ -50,7 +50,7 @@ class ReplicaEngine {
     plan_ = {.revision = plan_.revision + 1};
   }
   /// Called after each swap, with the previous content.
-  void whenWritten(std::function<void(const PlanView&)> hook) { hook_ = std::move(hook); }
+  void whenWritten(std::function<void(const ClusterView&)> hook) { hook_ = std::move(hook); }
 
  private:
   uint64_t delay() {
@@ -64,18 +64,18 @@ class ReplicaEngine {
                     if (losses == losses_) answer();
                   });
   }
-  void write(const PlanView& wanted) {
-    const PlanView before = plan_;
+  void write(const ClusterView& wanted) {
+    const ClusterView before = plan_;
     plan_ = wanted;
     plan_.revision = before.revision + 1;
     if (hook_) hook_(before);
   }
 
   ReplicaNetwork& network_;
-  PlanView plan_;
+  ClusterView plan_;
   bool away_ = false;
   uint64_t losses_ = 0;
-  std::function<void(const PlanView&)> hook_;
+  std::function<void(const ClusterView&)> hook_;
 };
 
 }  // namespace psd::testing

@@ -11,7 +11,7 @@ using testing::Random;
 using testing::ReplicaCounts;
 using testing::ReplicaWorld;
 using testing::Saving;
-using Wait = GroupRules::Wait;
+using Wait = ReplicationRules::Wait;
 
 void add(ReplicaCounts& sum, const ReplicaCounts& more) {
   sum.answered += more.answered;

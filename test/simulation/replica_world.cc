@@ -6,20 +6,20 @@ namespace psd::testing {
 namespace {
 
 constexpr uint64_t kAbsenceMs = 1000;
-constexpr uint64_t kMishapsMs = kAbsenceMs + 2500;
+constexpr uint64_t kFaultsMs = kAbsenceMs + 2500;
 constexpr uint64_t kSettledMs = 10'000;  // this long after the last fault everything is as it should be
 
 std::string text(DaemonId id) { return std::to_string(id.value); }
 
 }  // namespace
 
-ReplicaWorld::ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait, Saving saving)
+ReplicaWorld::ReplicaWorld(Random& random, Broken broken, ReplicationRules::Wait wait, Saving saving)
     : random_(random), broken_(broken), saving_(saving), network_(random, time_), engine_(network_) {
   using std::chrono::milliseconds;
   rules_ = {milliseconds(15), milliseconds(60), milliseconds(150), wait,
             milliseconds(broken == Broken::beginsAtOnce ? 0 : kAbsenceMs)};
   places_.resize(random.oneIn(3) ? 3 : 2);
-  engine_.whenWritten([this](const PlanView& before) { written(before); });
+  engine_.whenWritten([this](const ClusterView& before) { written(before); });
 }
 
 std::string ReplicaWorld::run() {
@@ -27,8 +27,8 @@ std::string ReplicaWorld::run() {
     network_.after(random_.between(0, 20), [this, place] { restart(place); });
   }
   for (size_t i = 0; i < trainers_.size(); i++) network_.after(5 + i, [this, i] { train(i); });
-  network_.after(kAbsenceMs + random_.between(50, 400), [this] { mishap(); });
-  network_.after(kMishapsMs, [this] { heal(); });
+  network_.after(kAbsenceMs + random_.between(50, 400), [this] { injectFault(); });
+  network_.after(kFaultsMs, [this] { heal(); });
   if (!time_.run(2'000'000)) violated("too many events");
   return violation_;
 }
@@ -72,7 +72,7 @@ void ReplicaWorld::die(size_t place) {
 void ReplicaWorld::steppedDown(ReplicaDaemon& daemon, bool handedOver) {
   counts_.steppedDown++;
   const size_t place = daemon.place();
-  const PlanView plan = daemon.state().plan();
+  const ClusterView plan = daemon.state().plan();
   const bool keeps = broken_ == Broken::keepsState || (handedOver && random_.oneIn(2));
   daemon.die();
   places_[place].daemon = nullptr;
@@ -80,7 +80,7 @@ void ReplicaWorld::steppedDown(ReplicaDaemon& daemon, bool handedOver) {
     places_[place].disk = daemon.disk();
     start(place, places_[place].disk, std::nullopt);
   } else if (keeps) {
-    start(place, {daemon.log(), {}}, ReplicaDaemon::Origin{plan.primary, plan.epoch});
+    start(place, {daemon.log(), {}}, ReplicaDaemon::Origin{plan.primary, plan.term});
   } else {
     start(place, {}, std::nullopt);
   }
@@ -88,7 +88,7 @@ void ReplicaWorld::steppedDown(ReplicaDaemon& daemon, bool handedOver) {
 
 // --- Faults ---
 
-void ReplicaWorld::mishap() {
+void ReplicaWorld::injectFault() {
   if (!mishaps_ || finished()) return;
   const uint64_t losses = losses_;
   const uint64_t kind = random_.between(0, 99);
@@ -111,13 +111,13 @@ void ReplicaWorld::mishap() {
   } else if (kind < 96) {
     engine_.touch();
   } else if (kind < 98) {
-    loseThePlan();
+    loseDocument();
   } else {
-    claimIfDead();
+    recoverIfDead();
   }
   // A loss followed by a cut needs an operator.
   const uint64_t quiet = losses_ > losses ? 800 : 0;
-  network_.after(quiet + random_.between(20, 500), [this] { mishap(); });
+  network_.after(quiet + random_.between(20, 500), [this] { injectFault(); });
 }
 
 /// The run, all daemons, or the document of dead ones.
@@ -132,14 +132,14 @@ void ReplicaWorld::endSomething(uint64_t kind) {
   } else if (kind < 85) {
     const bool anyServes = std::any_of(places_.begin(), places_.end(), [](const Place& place) {
       if (place.daemon == nullptr) return false;
-      const GroupRole role = place.daemon->state().role();
-      return role == GroupRole::primary || role == GroupRole::standby;
+      const ReplicaRole role = place.daemon->state().role();
+      return role == ReplicaRole::primary || role == ReplicaRole::standby;
     });
     if (anyServes) return;
     losses_++;
     engine_.lose();
-    answerers_.clear();  // terms may repeat
-    tellAll(10);
+    primaryOfTerm_.clear();  // terms may repeat
+    notifyAll(10);
   } else {
     decide();
   }
@@ -155,7 +155,7 @@ void ReplicaWorld::decide() {
     places_[place].disk = {};
     return;
   }
-  const PlanView& plan = engine_.plan();
+  const ClusterView& plan = engine_.plan();
   if (!plan.vacant() && (living(plan.primary) || (plan.standby && living(*plan.standby)))) return;
   if (plan.vacant() && !plan.ended) return;
   ReplicaDaemon* best = nullptr;
@@ -166,8 +166,8 @@ void ReplicaWorld::decide() {
   };
   for (const Place& place : places_) {
     // One that has not started may have more.
-    if (place.daemon == nullptr || !place.daemon->started() || place.daemon->standsStill()) return;
-    if (place.daemon->state().role() != GroupRole::newcomer) return;
+    if (place.daemon == nullptr || !place.daemon->started() || place.daemon->isStalled()) return;
+    if (place.daemon->state().role() != ReplicaRole::syncing) return;
     if (best == nullptr || sum(*place.daemon) > sum(*best)) best = place.daemon;
   }
   decided_ = best->id();
@@ -175,13 +175,13 @@ void ReplicaWorld::decide() {
 }
 
 /// Pushes that are not in it are lost, by decision or announcement.
-void ReplicaWorld::giveUp(const ReplicaLog& log) {
+void ReplicaWorld::loseUnheld(const ReplicaLog& log) {
   for (size_t i = 0; i < answered_.size(); i++) {
     if (answered_[i] <= log.whole()[i]) continue;
     counts_.given += answered_[i] - log.whole()[i];
     answered_[i] = log.whole()[i];
     trainers_[i] = {.step = answered_[i]};
-    givenUp_++;
+    rollbacks_++;
   }
 }
 
@@ -217,14 +217,14 @@ void ReplicaWorld::onPrimary(void (ReplicaDaemon::*call)()) {
 
 /// Acts like an operator: the primary is dead, no daemon may take over, and this one holds everything that
 /// was answered.
-void ReplicaWorld::claimIfDead() {
-  const PlanView& plan = engine_.plan();
+void ReplicaWorld::recoverIfDead() {
+  const ClusterView& plan = engine_.plan();
   if (plan.vacant() || living(plan.primary) || (plan.standby && living(*plan.standby))) return;
   for (const Place& place : places_) {
     ReplicaDaemon* daemon = place.daemon;
     if (daemon == nullptr || !daemon->started()) continue;
-    if (rules_.wait == GroupRules::Wait::standby && !daemon->log().holds(answered_)) continue;
-    if (daemon->state().role() != GroupRole::newcomer) continue;
+    if (rules_.wait == ReplicationRules::Wait::standby && !daemon->log().holds(answered_)) continue;
+    if (daemon->state().role() != ReplicaRole::syncing) continue;
     daemon->run([daemon, plan] { daemon->claim(plan); });
     return;
   }
@@ -232,25 +232,25 @@ void ReplicaWorld::claimIfDead() {
 
 /// The engine loses everything, while the primary is alive and connected to the engine: a simultaneous loss
 /// of both needs an operator.
-void ReplicaWorld::loseThePlan() {
+void ReplicaWorld::loseDocument() {
   ReplicaDaemon* primary = living(engine_.plan().primary);
-  if (engine_.away() || primary == nullptr || primary->state().role() != GroupRole::primary) return;
-  if (primary->gatesClosed() || primary->standsStill()) return;
+  if (engine_.away() || primary == nullptr || primary->state().role() != ReplicaRole::primary) return;
+  if (primary->gatesClosed() || primary->isStalled()) return;
   if (!network_.openBothWays(primary->place(), ReplicaNetwork::kEngine)) return;
   losses_++;
   engine_.lose();
-  tellAll(10);
+  notifyAll(10);
 }
 
 /// Notifies daemons of another document, like watches and the reads beside them.
-void ReplicaWorld::tellAll(uint64_t times) {
+void ReplicaWorld::notifyAll(uint64_t times) {
   for (size_t place = 0; place < places_.size(); place++) {
     network_.send(ReplicaNetwork::kEngine, place, network_.delay(), [this, place, plan = engine_.plan()] {
       ReplicaDaemon* daemon = places_[place].daemon;
       if (daemon != nullptr) daemon->run([daemon, plan] { daemon->learn(plan); });
     });
   }
-  if (times > 1) network_.after(30, [this, times] { tellAll(times - 1); });
+  if (times > 1) network_.after(30, [this, times] { notifyAll(times - 1); });
 }
 
 void ReplicaWorld::heal() {
@@ -262,18 +262,18 @@ void ReplicaWorld::heal() {
 
 /// Everything that was started is answered, and the replica set is redundant, as every daemon knows.
 bool ReplicaWorld::whole() const {
-  const PlanView& plan = engine_.plan();
+  const ClusterView& plan = engine_.plan();
   for (const Trainer& one : trainers_) {
     if (one.open) return false;
   }
   size_t primaries = 0, standbys = 0;
   for (const Place& place : places_) {
     if (place.daemon == nullptr) return false;
-    const GroupRole role = place.daemon->state().role();
-    if (role == GroupRole::primary && plan.primary != place.daemon->id()) return false;
-    if (role == GroupRole::standby && plan.standby != place.daemon->id()) return false;
-    primaries += role == GroupRole::primary;
-    standbys += role == GroupRole::standby;
+    const ReplicaRole role = place.daemon->state().role();
+    if (role == ReplicaRole::primary && plan.primary != place.daemon->id()) return false;
+    if (role == ReplicaRole::standby && plan.standby != place.daemon->id()) return false;
+    primaries += role == ReplicaRole::primary;
+    standbys += role == ReplicaRole::standby;
   }
   return primaries == 1 && standbys == 1;
 }
@@ -284,8 +284,8 @@ void ReplicaWorld::settle() {
     finished_ = true;
     return check("at the end");
   }
-  if (time_.now() > TimePoint{} + std::chrono::milliseconds(kMishapsMs + kSettledMs)) {
-    const PlanView& plan = engine_.plan();
+  if (time_.now() > TimePoint{} + std::chrono::milliseconds(kFaultsMs + kSettledMs)) {
+    const ClusterView& plan = engine_.plan();
     std::string what = "after the last fault the replica set is not redundant again: the document names " +
                        text(plan.primary) + (plan.standby ? " and " + text(*plan.standby) : "");
     for (const Place& place : places_) {
@@ -294,7 +294,7 @@ void ReplicaWorld::settle() {
     }
     return violated(what);
   }
-  claimIfDead();
+  recoverIfDead();
   if (saving_ != Saving::log && random_.oneIn(5)) decide();
   network_.after(100, [this] { settle(); });
 }
@@ -311,11 +311,11 @@ void ReplicaWorld::train(size_t trainer) {
   }
   for (size_t place = 0; place < places_.size(); place++) {
     network_.send(ReplicaNetwork::kTrainers, place, network_.delay(),
-                  [this, place, push = ReplicaPush{trainer, self.step}, givenUp = givenUp_] {
+                  [this, place, push = ReplicaPush{trainer, self.step}, givenUp = rollbacks_] {
                     ReplicaDaemon* daemon = places_[place].daemon;
                     if (daemon == nullptr) return;
                     daemon->run([this, daemon, push, givenUp] {
-                      if (givenUp == givenUp_) daemon->push(push);
+                      if (givenUp == rollbacks_) daemon->push(push);
                     });
                   });
   }
@@ -324,11 +324,11 @@ void ReplicaWorld::train(size_t trainer) {
 
 // --- Invariants ---
 
-void ReplicaWorld::answered(ReplicaDaemon& daemon, uint64_t epoch, const ReplicaPush& push) {
-  const auto [first, isFirst] = answerers_.emplace(epoch, daemon.id());
+void ReplicaWorld::answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) {
+  const auto [first, isFirst] = primaryOfTerm_.emplace(term, daemon.id());
   if (first->second != daemon.id()) {
     violated(text(first->second) + " and " + text(daemon.id()) + " answered pushes of term " +
-             std::to_string(epoch));
+             std::to_string(term));
   }
   uint64_t& last = answered_[push.trainer];
   if (push.step > last) {
@@ -337,36 +337,37 @@ void ReplicaWorld::answered(ReplicaDaemon& daemon, uint64_t epoch, const Replica
   }
   check("after an answer by " + text(daemon.id()));
   network_.send(daemon.place(), ReplicaNetwork::kTrainers, network_.delay(),
-                [this, push, givenUp = givenUp_] {
+                [this, push, givenUp = rollbacks_] {
                   Trainer& trainer = trainers_[push.trainer];
-                  if (givenUp == givenUp_ && trainer.step == push.step) trainer.open = false;
+                  if (givenUp == rollbacks_ && trainer.step == push.step) trainer.open = false;
                 });
 }
 
-void ReplicaWorld::written(const PlanView& before) {
-  const PlanView& plan = engine_.plan();
+void ReplicaWorld::written(const ClusterView& before) {
+  const ClusterView& plan = engine_.plan();
   if (plan.sameGroup(before)) return;
   counts_.swaps++;
   if (plan.ended) {
     (plan.ended->guessed() ? counts_.guessed : counts_.ends)++;
     return;
   }
-  const bool decided = decided_ == plan.primary && plan.epoch != before.epoch;
+  const bool decided = decided_ == plan.primary && plan.term != before.term;
   // Without a document no daemon knows of the folder of a daemon that is not started.
-  const bool fresh = saving_ != Saving::log && before.vacant() && !before.ended && plan.epoch == 1;
-  const bool savedNothing = fresh || (saving_ == Saving::none && plan.epoch != before.epoch);
+  const bool fresh = saving_ != Saving::log && before.vacant() && !before.ended && plan.term == 1;
+  const bool savedNothing = fresh || (saving_ == Saving::none && plan.term != before.term);
   if (ReplicaDaemon* primary = living(plan.primary); primary != nullptr && (decided || savedNothing))
-    giveUp(primary->log());
+    loseUnheld(primary->log());
   if (before.ended) {
     (decided ? counts_.decided : counts_.begun)++;
-  } else if (plan.epoch == before.epoch) {
+  } else if (plan.term == before.term) {
     counts_.added += plan.standby.has_value();
     counts_.removed += !plan.standby;
   } else if (before.vacant()) {
-    counts_.renewed += before.revision > 0 && plan.epoch > 1;
+    counts_.renewed += before.revision > 0 && plan.term > 1;
   } else {
     ReplicaDaemon* old = living(before.primary);
-    const bool handedOver = old != nullptr && old->state().role() == GroupRole::primary && old->gatesClosed();
+    const bool handedOver =
+        old != nullptr && old->state().role() == ReplicaRole::primary && old->gatesClosed();
     (before.standby != plan.primary ? counts_.claims : handedOver ? counts_.handovers : counts_.failovers)++;
   }
   check("after a swap");
@@ -374,7 +375,7 @@ void ReplicaWorld::written(const PlanView& before) {
 
 /// Any daemon that the document lets serve, now or by takeover, holds every answered push, and none twice.
 void ReplicaWorld::check(const std::string& when) {
-  const PlanView& plan = engine_.plan();
+  const ClusterView& plan = engine_.plan();
   if (plan.vacant()) return;
   checkHolds(plan.primary, when);
   if (plan.standby) checkHolds(*plan.standby, when);
@@ -384,7 +385,7 @@ void ReplicaWorld::checkHolds(DaemonId id, const std::string& when) {
   ReplicaDaemon* daemon = living(id);
   if (daemon == nullptr) return;
   if (daemon->log().twice()) violated(when + " " + text(id) + " has a push twice");
-  if (rules_.wait == GroupRules::Wait::standby && !daemon->log().holds(answered_)) {
+  if (rules_.wait == ReplicationRules::Wait::standby && !daemon->log().holds(answered_)) {
     violated(when + " " + text(id) + " lacks an answered push");
   }
 }

@@ -37,7 +37,7 @@ class ReplicaWorld : private ReplicaHost {
  public:
   /// `saving`: with any other value than `log`, runs end, documents are lost and all daemons die at once,
   /// too.
-  ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait, Saving saving = Saving::log);
+  ReplicaWorld(Random& random, Broken broken, ReplicationRules::Wait wait, Saving saving = Saving::log);
 
   /// Runs faults for a while, then none, until every push is answered and the replica set is redundant.
   /// Returns an empty text, or the violation.
@@ -62,28 +62,28 @@ class ReplicaWorld : private ReplicaHost {
   bool finished() const override { return finished_ || !violation_.empty(); }
   ReplicaDaemon* living(DaemonId id) override;
   size_t placeOf(DaemonId id) const override { return placesOfIds_.at(id); }
-  void answered(ReplicaDaemon& daemon, uint64_t epoch, const ReplicaPush& push) override;
+  void answered(ReplicaDaemon& daemon, uint64_t term, const ReplicaPush& push) override;
   void steppedDown(ReplicaDaemon& daemon, bool handedOver) override;
   void ended(ReplicaDaemon& daemon) override { die(daemon.place()); }
 
   void start(size_t place, ReplicaDisk disk, std::optional<ReplicaDaemon::Origin> origin);
   void restart(size_t place);
   void die(size_t place);
-  void mishap();
+  void injectFault();
   void cutSomething(uint64_t kind);
   void crash(size_t place);
   void onPrimary(void (ReplicaDaemon::*call)());
-  void claimIfDead();
+  void recoverIfDead();
   void endSomething(uint64_t kind);
   /// An operator lets the daemon with the most pushes serve, if daemons wait.
   void decide();
-  void giveUp(const ReplicaLog& log);
-  void loseThePlan();
-  void tellAll(uint64_t times);
+  void loseUnheld(const ReplicaLog& log);
+  void loseDocument();
+  void notifyAll(uint64_t times);
   void heal();
   void settle();
   void train(size_t trainer);
-  void written(const PlanView& before);
+  void written(const ClusterView& before);
   void check(const std::string& when);
   void checkHolds(DaemonId id, const std::string& when);
   void violated(const std::string& what) {
@@ -94,7 +94,7 @@ class ReplicaWorld : private ReplicaHost {
   Random& random_;
   const Broken broken_;
   const Saving saving_;
-  GroupRules rules_;
+  ReplicationRules rules_;
   VirtualTime time_;
   ReplicaNetwork network_;
   ReplicaEngine engine_;
@@ -103,11 +103,11 @@ class ReplicaWorld : private ReplicaHost {
   std::vector<Place> places_;
   std::array<Trainer, kReplicaTrainers> trainers_;
   std::array<uint64_t, kReplicaTrainers> answered_{};  // the last step of each
-  std::map<uint64_t, DaemonId> answerers_;             // by term
+  std::map<uint64_t, DaemonId> primaryOfTerm_;         // by term
   uint64_t lastId_ = 0;
   uint64_t losses_ = 0;              // of the document
   std::optional<DaemonId> decided_;  // by an operator
-  uint64_t givenUp_ = 0;             // number of times that trainers had to continue from an older state
+  uint64_t rollbacks_ = 0;           // number of times that trainers had to continue from an older state
   bool mishaps_ = true;
   bool finished_ = false;
   std::string violation_;

@@ -127,7 +127,7 @@ class RoundsWorld {
   void pushAhead(const Step& trainer) {
     const uint64_t round = rounds_.number() + random_.between(1, 3);
     const auto answer = rounds_.contribute(trainer->session, round, time_.now());
-    REQUIRE(answer.contribution == (trainer->live ? Contribution::ahead : Contribution::stranger));
+    REQUIRE(answer.contribution == (trainer->live ? Contribution::ahead : Contribution::notJoined));
     REQUIRE_FALSE(answer.end);
     ahead_ += trainer->live;
     check({});
@@ -135,11 +135,11 @@ class RoundsWorld {
 
   void push(const Step& trainer, uint64_t round) {
     if (random_.oneIn(20)) pushAhead(trainer);
-    if (trainer->live) rounds_.came(trainer->session, time_.now());
+    if (trainer->live) rounds_.gradientArrived(trainer->session, time_.now());
     const bool repeated = open_.contains(trainer->session);
     const uint64_t number = rounds_.number();
     const auto answer = rounds_.contribute(trainer->session, round, time_.now());
-    const Contribution expected = !trainer->live   ? Contribution::stranger
+    const Contribution expected = !trainer->live   ? Contribution::notJoined
                                   : round < number ? Contribution::late
                                   : repeated       ? Contribution::repeated
                                                    : Contribution::taken;

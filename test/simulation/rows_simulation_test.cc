@@ -33,7 +33,7 @@ constexpr uint64_t kNarrow = 120'000;  // bytes: space for some first rows
 /// Records of one daemon, sealed as they are sent. Owned by one thread.
 class Records final : public UpdateLog {
  public:
-  kj::Promise<ByteBudget::Lease> room(uint64_t) override { return ByteBudget::Lease(); }
+  kj::Promise<ByteBudget::Lease> space(uint64_t) override { return ByteBudget::Lease(); }
   kj::Promise<void> whenDurable(uint64_t) override { return kj::READY_NOW; }
   uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease) override {
     std::vector<std::byte> bytes;
@@ -127,7 +127,7 @@ struct Daemon {
     }
   }
   bool push(RowShard& shard, const StagedRows& part) const {
-    const UpdateScalars scalars = shard.scalars(shard.beginUpdateAlone());
+    const UpdateScalars scalars = shard.scalars(shard.beginExclusiveUpdate());
     const Version version{scalars.number};
     shard.turnover().evictDue(version.value, part.rows);
     auto prepared = shard.turnover().prepare(part, version);
@@ -229,7 +229,7 @@ class World {
   /// Sends new records.
   void send() {
     for (; sent_ < primary_->log->all.size(); sent_++) {
-      onTheWay_.push_back(primary_->log->all[sent_]);
+      inTransit_.push_back(primary_->log->all[sent_]);
       time_.after(milliseconds(random_.below(8)), [this, life = life_] {
         if (life == life_) arrive();
       });
@@ -237,16 +237,16 @@ class World {
   }
   /// The oldest record in transit arrives.
   void arrive() {
-    if (!standby_ || onTheWay_.empty()) return;  // it waits for the copy
-    auto record = parseRecord(std::move(onTheWay_.front()));
-    onTheWay_.pop_front();
+    if (!standby_ || inTransit_.empty()) return;  // it waits for the copy
+    auto record = parseRecord(std::move(inTransit_.front()));
+    inTransit_.pop_front();
     PSD_REQUIRE_OK(record);
     const size_t number = (*record)->shard.value;
     PSD_REQUIRE_OK(standby_->replayer->apply(**std::move(record)));
     const RowShard& shard = standby_->store->rowShard(number);
     compared++;
     REQUIRE(contentOf(shard) == history_.at({number, shard.version().value}));
-    inSync_ = inSync_ || onTheWay_.empty();
+    inSync_ = inSync_ || inTransit_.empty();
   }
 
   /// The follower is gone; another one follows soon, from a current copy.
@@ -254,7 +254,7 @@ class World {
     life_++;
     standby_ = nullptr;
     inSync_ = false;
-    onTheWay_.clear();
+    inTransit_.clear();
     time_.after(milliseconds(random_.between(1, 60)), [this, life = life_] {
       if (life == life_) copy();
     });
@@ -267,7 +267,7 @@ class World {
       standby_ = std::make_unique<Daemon>(rules_, tableBytes,
                                           [&](ParameterStore& store) { return image->fill(store); });
       standby_->replayer = std::make_unique<Replayer>(*standby_->store);
-      for (size_t late = onTheWay_.size(); late-- > 0;) arrive();
+      for (size_t late = inTransit_.size(); late-- > 0;) arrive();
       inSync_ = true;
     });
   }
@@ -278,13 +278,13 @@ class World {
       restarts++;
       restart();
     } else if (inSync_) {
-      takeOver();
+      switchOver();
     } else {
-      startAgain();
+      restartPrimary();
     }
     time_.after(milliseconds(random_.between(20, 200)), [this] { fault(); });
   }
-  void takeOver() {
+  void switchOver() {
     takeovers++;
     primary_ = std::move(standby_);
     primary_->replayer = nullptr;
@@ -292,7 +292,7 @@ class World {
     restart();
   }
   /// The primary dies alone, and is restarted over its disk: a checkpoint and the log.
-  void startAgain() {
+  void restartPrimary() {
     restarts++;
     if (primary_->refused > 0) return;  // what a rejected push evicted is not in the log yet
     Image image(primary_->store);
@@ -315,7 +315,7 @@ class World {
   uint64_t life_ = 0;  // of the follower
   uint64_t step_ = 1;
   size_t sent_ = 0;
-  std::deque<std::vector<std::byte>> onTheWay_;
+  std::deque<std::vector<std::byte>> inTransit_;
   std::map<std::pair<size_t, uint64_t>, RowShardContent>
       history_;  // by row shard and version, at the primary
 };

@@ -16,7 +16,7 @@ using testing::Random;
 using testing::VirtualTime;
 
 /// The kind of a schedule.
-enum class Course {
+enum class ScheduleKind {
   random,  ///< trainers of any speed, some of which join late, leave or read more often than they push
   worst,   ///< the first runs as far ahead as it may, then stalls until no other can continue
 };
@@ -25,16 +25,16 @@ enum class Course {
 /// bounded_staleness, and their expected staleness, counted from what each of them did.
 class StalenessWorld {
  public:
-  StalenessWorld(Random& random, Course course)
+  StalenessWorld(Random& random, ScheduleKind course)
       : random_(random),
         course_(course),
         bound_(random_.below(5)),
         rule_(drawRule()),
         clocks_(bound_),
-        shards_(course == Course::worst ? 1 : random_.between(1, 3)) {
+        shards_(course == ScheduleKind::worst ? 1 : random_.between(1, 3)) {
     trainers_ = random_.between(2, 6);
     for (uint64_t i = 0; i < trainers_; i++) {
-      const bool late = course_ == Course::random && random_.oneIn(4);
+      const bool late = course_ == ScheduleKind::random && random_.oneIn(4);
       time_.after(milliseconds(late ? random_.between(0, 400) : 0), [this] { join(); });
     }
   }
@@ -64,7 +64,7 @@ class StalenessWorld {
     bool live = true;
     size_t next = 0;                         // shard to read
     std::vector<uint64_t> basis;             // of each shard
-    std::vector<uint64_t> leftBefore;        // departures before each shard was read
+    std::vector<uint64_t> departuresBefore;  // departures before each shard was read
     std::vector<std::set<uint64_t>> pulled;  // versions of each shard
     size_t pushed = 0;                       // shards that have this step
   };
@@ -76,7 +76,7 @@ class StalenessWorld {
                                               StalenessRule::Rate::damped};
     rule.rate = kRates[random_.below(3)];
     // Dropping must make no other gradients older: the worst course drops nothing.
-    if (course_ == Course::random && random_.oneIn(4)) rule.max = random_.below(6);
+    if (course_ == ScheduleKind::random && random_.oneIn(4)) rule.max = random_.below(6);
     return rule;
   }
 
@@ -86,14 +86,14 @@ class StalenessWorld {
     auto trainer = std::make_shared<Trainer>();
     trainer->session = SessionId{++lastSession_};
     trainer->first = lastSession_ == 1;
-    trainer->stepsLeft = course_ == Course::worst ? 40 : random_.between(1, 20);
+    trainer->stepsLeft = course_ == ScheduleKind::worst ? 40 : random_.between(1, 20);
     trainer->basis.resize(shards_.size());
-    trainer->leftBefore.resize(shards_.size());
+    trainer->departuresBefore.resize(shards_.size());
     trainer->pulled.resize(shards_.size());
     live_.push_back(trainer);
     clocks_.join(trainer->session);
     pulled_.admit(trainer->session);
-    if (course_ == Course::random && random_.oneIn(5)) {
+    if (course_ == ScheduleKind::random && random_.oneIn(5)) {
       after(random_.between(0, 300), [this, trainer] { leave(trainer); });
     }
     read(trainer);
@@ -126,19 +126,20 @@ class StalenessWorld {
     if (!may) return;
     const size_t shard = trainer->next++;
     trainer->basis[shard] = shards_[shard].size();
-    trainer->leftBefore[shard] = left_;
+    trainer->departuresBefore[shard] = left_;
     keep(*trainer, shard);
     if (trainer->next < shards_.size()) return after(random_.below(3), [this, trainer] { read(trainer); });
     trainer->next = 0;
-    if (course_ == Course::random && random_.oneIn(6)) {  // again before it computes
+    if (course_ == ScheduleKind::random && random_.oneIn(6)) {  // again before it computes
       return after(random_.below(20), [this, trainer] { read(trainer); });
     }
     // The others step together, so that all of them are as slow as the slowest when the first one reads.
     const bool stands = trainer->first && trainer->stepsLeft % 13 == 0;
-    const uint64_t ms = course_ == Course::worst ? (!trainer->first ? 10
-                                                    : stands        ? 1000
-                                                                    : 0)
-                                                 : (random_.oneIn(4) ? random_.below(150) : random_.below(5));
+    const uint64_t ms = course_ == ScheduleKind::worst
+                            ? (!trainer->first ? 10
+                               : stands        ? 1000
+                                               : 0)
+                            : (random_.oneIn(4) ? random_.below(150) : random_.below(5));
     after(ms, [this, trainer] { push(trainer); });
   }
 
@@ -148,7 +149,7 @@ class StalenessWorld {
     for (size_t i = 0; i < order.size(); i++) order[i] = i;
     std::shuffle(order.begin(), order.end(), random_.engine());
     for (size_t shard : order) {
-      after(course_ == Course::worst ? 0 : random_.below(5),
+      after(course_ == ScheduleKind::worst ? 0 : random_.below(5),
             [this, trainer, shard] { pushShard(trainer, shard); });
     }
   }
@@ -183,7 +184,7 @@ class StalenessWorld {
 
   /// Other trainers that were joined at some time since the trainer read the shard.
   uint64_t othersSince(const Trainer& trainer, size_t shard) const {
-    return left_ - trainer.leftBefore[shard] + live_.size() - 1;
+    return left_ - trainer.departuresBefore[shard] + live_.size() - 1;
   }
 
   void checkRate(uint64_t staleness) {
@@ -222,7 +223,7 @@ class StalenessWorld {
 
   Random& random_;
   VirtualTime time_;
-  const Course course_;
+  const ScheduleKind course_;
   const uint64_t bound_;
   const StalenessRule rule_;
   StepClocks clocks_;
@@ -238,7 +239,7 @@ TEST_CASE(
     "any schedule of reads and pushes: under a bound no gradient exceeds the staleness that it allows") {
   uint64_t stale = 0, dropped = 0, slowed = 0, remembered = 0, forgotten = 0;
   testing::runSchedules(2000, [&](Random& random) {
-    StalenessWorld world(random, Course::random);
+    StalenessWorld world(random, ScheduleKind::random);
     world.run();
     stale += world.stalest() > 0;
     dropped += world.dropped();
@@ -259,7 +260,7 @@ TEST_CASE(
   testing::runSchedules(200, [&](Random& random) {
     // A reader that is `bound` ahead of all others sees none of the steps that they make until they are
     // `bound` + 1 ahead of it.
-    StalenessWorld world(random, Course::worst);
+    StalenessWorld world(random, ScheduleKind::worst);
     world.run();
     CHECK(world.stalest() == world.most());
   });

@@ -21,7 +21,7 @@ namespace psd::testing {
 template <class Visit>
 void eachAlgorithm(Visit visit) {
   const auto visitOne = [&]<class Algorithm>(const Algorithm& usual) {
-    if constexpr (!kForRowsAlone<Algorithm>) visit(usual);
+    if constexpr (!kRowsOnly<Algorithm>) visit(usual);
   };
   [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
     (visitOne(std::variant_alternative_t<kIndices, AnyOptimizer>{}), ...);
@@ -86,7 +86,7 @@ inline std::vector<Optimizer> everyOptimizer(uint64_t draws, Draw draw = Draw::a
 /// Every optimizer that table rows can have, with options drawn like those of everyOptimizer().
 inline std::vector<Optimizer> everyOptimizerOfRows(uint64_t draws) {
   std::vector<Optimizer> all = everyOptimizer(draws);
-  std::erase_if(all, [](const Optimizer& optimizer) { return optimizer.forTensorsAlone(); });
+  std::erase_if(all, [](const Optimizer& optimizer) { return optimizer.tensorsOnly(); });
   return all;
 }
 

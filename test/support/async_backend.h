@@ -244,7 +244,7 @@ class AsyncBackend final : public WrappingBackend {
   std::unique_ptr<Lane> makeLane() override {
     return std::make_unique<AsyncLane>(WrappingBackend::makeLane(), gate_);
   }
-  void limitStaged(uint64_t bytes) override { gradients_->setLentBytesMax(bytes); }
+  void limitStagedBytes(uint64_t bytes) override { gradients_->setLentBytesMax(bytes); }
   /// Bytes in use for staged gradients.
   uint64_t stagedBytes() const { return gradients_->lentBytes(); }
   OperationGate& gate() { return *gate_; }
@@ -279,3 +279,14 @@ inline TestDevice eachDevice() {
 }
 
 }  // namespace psd::testing
+
+/// TEST_CASE whose body runs once for each device, as `device`, a psd::testing::TestDevice.
+#define DEVICE_TEST(...) PSD_DEVICE_TEST_OF(INTERNAL_CATCH_UNIQUE_NAME(deviceTest), __VA_ARGS__)
+#define PSD_DEVICE_TEST_OF(function, ...)                               \
+  static void function(const psd::testing::TestDevice& device);         \
+  TEST_CASE(__VA_ARGS__) {                                              \
+    const psd::testing::TestDevice device = psd::testing::eachDevice(); \
+    INFO(device.name);                                                  \
+    function(device);                                                   \
+  }                                                                     \
+  static void function([[maybe_unused]] const psd::testing::TestDevice& device)

@@ -12,7 +12,7 @@ namespace psd::testing {
 /// The CPU backend with memory of its own for staged gradients, like a device. Thread-safe.
 class DeviceBackend final : public WrappingBackend {
  public:
-  void limitStaged(uint64_t bytes) override { pool_->setLentBytesMax(bytes); }
+  void limitStagedBytes(uint64_t bytes) override { pool_->setLentBytesMax(bytes); }
   /// Bytes in use for staged gradients.
   uint64_t stagedBytes() const { return pool_->lentBytes(); }
 

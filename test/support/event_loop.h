@@ -41,7 +41,7 @@ class TestLoop {
 
 /// Runs `body(loop, index)` on `count` threads, each with its own loop, and waits for all of them. False if
 /// one of them threw: assertions are up to the caller, since Catch2 accepts them from one thread only.
-inline bool onThreads(size_t count, const std::function<void(TestLoop&, size_t index)>& body) {
+inline bool runOnThreads(size_t count, const std::function<void(TestLoop&, size_t index)>& body) {
   // kj fills static tables with the first loop of a process, under a guard that ThreadSanitizer does not see.
   { const TestLoop first; }
   std::vector<char> succeeded(count, false);

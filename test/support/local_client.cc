@@ -237,7 +237,7 @@ Result<JoinInfo> LocalClient::join(const Membership& membership, const ModelSpec
     return session.role() == Role::wait ? session.awaitModel() : Result<Role>(session.role());
   });
   PSD_ASSIGN_OR_RETURN(const Role role, asked.get());
-  if (role != Role::bringValues) return info;
+  if (role != Role::initialize) return info;
   const std::span<const float> values = initialValues();
   PSD_RETURN_IF_ERROR(checkSize(values.size()));
   auto brought = start<bool>([this, values](LocalSession& session) {
@@ -246,7 +246,7 @@ Result<JoinInfo> LocalClient::join(const Membership& membership, const ModelSpec
     });
   });
   PSD_RETURN_IF_ERROR(brought.get().status());
-  info.broughtInitialValues = true;
+  info.initializedModel = true;
   return info;
 }
 
@@ -258,8 +258,8 @@ Result<JoinInfo> LocalClient::observe(const ModelSpec& model) {
 }
 
 Pending<PullInfo> LocalClient::pull(std::span<float> destination, RowBatch* rows) {
-  const bool rowsAlone = destination.empty() && rows != nullptr;
-  if (Status size = checkSize(destination.size()); !size.ok() && !rowsAlone) {
+  const bool rowsOnly = destination.empty() && rows != nullptr;
+  if (Status size = checkSize(destination.size()); !size.ok() && !rowsOnly) {
     return pending(failed<PullInfo>(size.error()));
   }
   return pending(start<PullInfo>([this, destination, rows](LocalSession& session) {
@@ -280,8 +280,9 @@ std::unique_ptr<PartialPush> LocalClient::beginPush(Step step, std::span<const f
   return std::make_unique<Sending>(*this, step, gradient, behind, basis, rows);
 }
 
-Result<DealtSamples> LocalClient::takeSamples(const SamplesRequest& request) {
-  return start<DealtSamples>([request](LocalSession& session) { return session.takeSamples(request); }).get();
+Result<AssignedSamples> LocalClient::takeSamples(const SamplesRequest& request) {
+  return start<AssignedSamples>([request](LocalSession& session) { return session.takeSamples(request); })
+      .get();
 }
 
 Result<PingInfo> LocalClient::ping(uint64_t calls, uint32_t outstanding) {

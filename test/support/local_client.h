@@ -42,7 +42,7 @@ class LocalClient final : public Client {
   Pending<RoundDue> roundDue(Version) override {
     return failedCall<RoundDue>({ErrorCode::notReady, "this client receives no round notifications"});
   }
-  Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
+  Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   void interrupt() override;

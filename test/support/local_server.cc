@@ -8,8 +8,8 @@
 
 #include <kj/async-io.h>
 
+#include "server/client/admin_client.h"
 #include "server/daemon/server.h"
-#include "server/rpc/admin_client.h"
 #include "test/support/test_device.h"
 
 namespace psd::testing {
@@ -51,12 +51,12 @@ LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend>
     loops_ = server.loops().wait(io.waitScope);
     controlLoop_ = &server.controlLoop();
     started.set_value(server.addresses().front().toString());
-    const auto whenQuiet = [this] {
+    const auto whenQuiesced = [this] {
       const std::lock_guard lock(mutex_);
       whenQuiet_();
       return Status();
     };
-    server.run(whenQuiet).wait(io.waitScope);
+    server.run(whenQuiesced).wait(io.waitScope);
   });
   address_ = address.get();
 }

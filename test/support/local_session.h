@@ -50,7 +50,7 @@ class LocalAnswer final : public LocalCall {
 /// the loop's thread.
 class LocalSession : public std::enable_shared_from_this<LocalSession> {
  public:
-  using Role = ModelStart::Role;
+  using Role = ModelInitialization::Role;
 
   LocalSession(std::shared_ptr<EventLoop> loop, ControlLoop& control)
       : loop_(std::move(loop)), joins_(loop_, control) {}
@@ -64,7 +64,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
       loop_->detach(keepLease(*loop_, weak_from_this()));
       loop_->detach(notice_.wrap(trainer_->notice(0).then([this](const Result<Notice>& notice) {
         if (!notice.ok() || !notice->end) return;
-        end({notice->end->comesBack ? ErrorCode::unavailable : ErrorCode::shuttingDown,
+        end({notice->end->restarting ? ErrorCode::unavailable : ErrorCode::shuttingDown,
              "the daemon ends: " + notice->end->reason});
       })));
       return describe(joined->grant.trainer.rank, joined->grant.worldSize);
@@ -155,21 +155,21 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
                 slice.values * sizeof(float), info);
   }
 
-  kj::Promise<Result<DealtSamples>> takeSamples(const SamplesRequest& request) {
-    if (!trainer_) return Result<DealtSamples>(notJoined());
+  kj::Promise<Result<AssignedSamples>> takeSamples(const SamplesRequest& request) {
+    if (!trainer_) return Result<AssignedSamples>(notJoined());
     return trainer_->takeSamples(request).then(
-        [this](const Result<SamplesForStep>& samples) -> Result<DealtSamples> {
+        [this](const Result<SamplesForStep>& samples) -> Result<AssignedSamples> {
           if (!samples.ok()) return samples.error();
-          DealtSamples dealt{.what = samples->finished ? DealtSamples::What::finished
-                                                       : DealtSamples::What::nothingNow};
-          if (!samples->range) return dealt;
-          dealt.what = DealtSamples::What::range;
-          dealt.epoch = samples->range->epoch;
-          dealt.begin = samples->range->begin;
-          dealt.count = static_cast<uint32_t>(samples->range->count);
-          dealt.unweighted = elementsOf(model_->store->plan(), samples->unweighted);
-          dealt.unweightedTables = tablesOf(*model_->store, samples->unweighted);
-          return dealt;
+          AssignedSamples assigned{.what = samples->finished ? AssignedSamples::What::finished
+                                                             : AssignedSamples::What::nothingNow};
+          if (!samples->range) return assigned;
+          assigned.what = AssignedSamples::What::range;
+          assigned.epoch = samples->range->epoch;
+          assigned.begin = samples->range->begin;
+          assigned.count = static_cast<uint32_t>(samples->range->count);
+          assigned.scaledByTrainer = elementsOf(model_->store->plan(), samples->scaledByTrainer);
+          assigned.unweightedTables = tablesOf(*model_->store, samples->scaledByTrainer);
+          return assigned;
         });
   }
 

@@ -48,7 +48,7 @@ class MemoryReadableFile final : public ReadableFile {
   uint64_t size() const override { return bytes_.size(); }
   Status read(uint64_t offset, std::span<std::byte> into) const override {
     const std::lock_guard hold(env_.mutex_);
-    if (auto failed = env_.look("read", path_)) return *failed;
+    if (auto failed = env_.enterRead("read", path_)) return *failed;
     if (offset > bytes_.size() || into.size() > bytes_.size() - offset) {
       return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
     }
@@ -102,7 +102,7 @@ std::optional<Error> MemoryEnv::enter(const std::string& name, const std::string
   return {};
 }
 
-std::optional<Error> MemoryEnv::look(const std::string& name, const std::string& path) {
+std::optional<Error> MemoryEnv::enterRead(const std::string& name, const std::string& path) {
   if (crashed_) return error(path, "cannot " + name, kPowerFailed);
   if (failure_ && failing_.count(name) != 0) return error(path, "cannot " + name, *failure_);
   const uint64_t number = reads_.next++;
@@ -165,7 +165,7 @@ Result<std::unique_ptr<WritableFile>> MemoryEnv::create(const std::string& path)
 
 Result<std::unique_ptr<ReadableFile>> MemoryEnv::open(const std::string& path) {
   std::lock_guard hold(mutex_);
-  if (auto failed = look("open", path)) return *failed;
+  if (auto failed = enterRead("open", path)) return *failed;
   auto entry = live_.find(path);
   if (entry == live_.end()) return error(path, "cannot open", kMissing);
   if (!entry->second) return error(path, "cannot open", "Is a directory");
@@ -232,7 +232,7 @@ Status MemoryEnv::removeFolder(const std::string& folder) {
 
 Result<std::vector<std::string>> MemoryEnv::list(const std::string& folder) {
   std::lock_guard hold(mutex_);
-  if (auto failed = look("list", folder)) return *failed;
+  if (auto failed = enterRead("list", folder)) return *failed;
   if (!hasFolder(folder)) return error(folder, "cannot list", kMissing);
   std::vector<std::string> names;
   for (const auto& [path, inode] : live_) {
@@ -244,7 +244,7 @@ Result<std::vector<std::string>> MemoryEnv::list(const std::string& folder) {
 
 Result<bool> MemoryEnv::exists(const std::string& path) {
   std::lock_guard hold(mutex_);
-  if (auto failed = look("exists", path)) return *failed;
+  if (auto failed = enterRead("exists", path)) return *failed;
   return live_.count(path) != 0;
 }
 

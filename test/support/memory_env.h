@@ -99,7 +99,7 @@ class MemoryEnv final : public Env {
   std::optional<Error> enter(const std::string& name, const std::string& path,
                              const std::string& detail = "");
   /// Returns the error that a read operation must end with, if any.
-  std::optional<Error> look(const std::string& name, const std::string& path);
+  std::optional<Error> enterRead(const std::string& name, const std::string& path);
   Status append(uint64_t life, const std::string& path, Inode& inode, std::span<const std::byte> bytes);
   Status sync(uint64_t life, const std::string& path, Inode& inode);
   Status inPlace(const std::string& path, const Inode* inode) const;

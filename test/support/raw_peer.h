@@ -23,7 +23,7 @@ class RawPeer {
     auto fd = connectTo(parseAddress(server).value(), std::chrono::seconds(60));
     PSD_REQUIRE_OK(fd);
     wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd->release());
-    stream_ = kj::heap<DeafStream>(kj::mv(socket.stream));
+    stream_ = kj::heap<PausableStream>(kj::mv(socket.stream));
     constexpr auto kSide = capnp::rpc::twoparty::Side::CLIENT;
     network_ = socket.descriptors != nullptr
                    ? kj::heap<capnp::TwoPartyVatNetwork>(*socket.descriptors, kDescriptorsPerMessage, kSide)
@@ -41,7 +41,7 @@ class RawPeer {
   schema::Training::Client training() { return granted().getTraining(); }
   schema::Admin::Client admin() { return granted().getAdmin(); }
   /// The stream over TCP; a Unix socket, which also carries descriptors, is always read.
-  DeafStream& stream() { return *stream_; }
+  PausableStream& stream() { return *stream_; }
 
   /// Waits up to a minute.
   template <class T>
@@ -65,7 +65,7 @@ class RawPeer {
   }
 
   kj::AsyncIoContext& io_;
-  kj::Own<DeafStream> stream_;
+  kj::Own<PausableStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
   kj::Own<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
   kj::Own<schema::Login::Client> login_;

@@ -5,9 +5,9 @@
 namespace psd::testing {
 
 /// A stream that forwards everything to another. Owned by one event loop's thread, like those below.
-class StreamAround : public kj::AsyncIoStream {
+class ForwardingStream : public kj::AsyncIoStream {
  public:
-  explicit StreamAround(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
+  explicit ForwardingStream(kj::Own<kj::AsyncIoStream> inner) : inner_(kj::mv(inner)) {}
 
   kj::Promise<size_t> tryRead(void* buffer, size_t least, size_t most) override {
     return inner_->tryRead(buffer, least, most);
@@ -24,35 +24,35 @@ class StreamAround : public kj::AsyncIoStream {
 };
 
 /// A stream whose peer can be left unread: while paused, bytes stay in the socket.
-class DeafStream final : public StreamAround {
+class PausableStream final : public ForwardingStream {
  public:
-  using StreamAround::StreamAround;
+  using ForwardingStream::ForwardingStream;
 
-  /// Stops reading, from the next read on, until hear().
-  void beDeaf() {
+  /// Stops reading, from the next read on, until resumeReading().
+  void pauseReading() {
     auto gate = kj::newPromiseAndFulfiller<void>();
-    hears_ = gate.promise.fork();
-    hear_ = kj::mv(gate.fulfiller);
+    reading_ = gate.promise.fork();
+    resume_ = kj::mv(gate.fulfiller);
   }
-  void hear() { hear_->fulfill(); }
+  void resumeReading() { resume_->fulfill(); }
 
   kj::Promise<size_t> tryRead(void* buffer, size_t least, size_t most) override {
-    return hears_.addBranch().then(
-        [this, buffer, least, most] { return StreamAround::tryRead(buffer, least, most); });
+    return reading_.addBranch().then(
+        [this, buffer, least, most] { return ForwardingStream::tryRead(buffer, least, most); });
   }
 
  private:
-  kj::ForkedPromise<void> hears_ = kj::Promise<void>(kj::READY_NOW).fork();
-  kj::Own<kj::PromiseFulfiller<void>> hear_;
+  kj::ForkedPromise<void> reading_ = kj::Promise<void>(kj::READY_NOW).fork();
+  kj::Own<kj::PromiseFulfiller<void>> resume_;
 };
 
 /// Delivers one byte at a time, so that a record arrives in as many pieces as possible.
-class Trickle final : public StreamAround {
+class ByteWiseStream final : public ForwardingStream {
  public:
-  using StreamAround::StreamAround;
+  using ForwardingStream::ForwardingStream;
 
   kj::Promise<size_t> tryRead(void* buffer, size_t, size_t) override {
-    return StreamAround::tryRead(buffer, 1, 1);
+    return ForwardingStream::tryRead(buffer, 1, 1);
   }
 };
 

@@ -58,17 +58,17 @@ void DigitsTrainer::shuffle(uint64_t epoch) {
 
 Status DigitsTrainer::takeDealtSamples() {
   const auto nominal = static_cast<uint32_t>(setting_.batchSize);
-  const uint64_t epoch = dealt_.epoch;
-  PSD_ASSIGN_OR_RETURN(dealt_, client_->takeSamples({.step = Step{steps_ + 1},
-                                                     .count = kMostOfBatchSize * nominal,
-                                                     .samples = setting_.trainSamples,
-                                                     .epochs = kEpochs,
-                                                     .wait = true,
-                                                     .nominal = nominal,
-                                                     .sampleSeconds = pace_.sampleSeconds()}));
-  if (dealt_.what != DealtSamples::What::range) return {ErrorCode::notReady, "no samples are left"};
-  if (order_.empty() || dealt_.epoch != epoch) shuffle(dealt_.epoch);
-  setting_.train->fill(std::span(order_).subspan(dealt_.begin, dealt_.count), batch_);
+  const uint64_t epoch = assigned_.epoch;
+  PSD_ASSIGN_OR_RETURN(assigned_, client_->takeSamples({.step = Step{steps_ + 1},
+                                                        .count = kMostOfBatchSize * nominal,
+                                                        .samples = setting_.trainSamples,
+                                                        .epochs = kEpochs,
+                                                        .wait = true,
+                                                        .nominal = nominal,
+                                                        .sampleSeconds = pace_.sampleSeconds()}));
+  if (assigned_.what != AssignedSamples::What::range) return {ErrorCode::notReady, "no samples are left"};
+  if (order_.empty() || assigned_.epoch != epoch) shuffle(assigned_.epoch);
+  setting_.train->fill(std::span(order_).subspan(assigned_.begin, assigned_.count), batch_);
   return {};
 }
 
@@ -79,7 +79,7 @@ void DigitsTrainer::compute(std::chrono::milliseconds time) {
   std::this_thread::sleep_for(time * share);
   pace_.add(static_cast<uint32_t>(batch_.size()),
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  scaleGradient(gradient_, {0, gradient_.size()}, dealt_.unweighted, static_cast<float>(share));
+  scaleGradient(gradient_, {0, gradient_.size()}, assigned_.scaledByTrainer, static_cast<float>(share));
 }
 
 void DigitsTrainer::makeGarbage(double scale) {

@@ -61,7 +61,7 @@ class DigitsTrainer {
   uint64_t steps_ = 0, samples_ = 0;
   Batch batch_;
   std::vector<uint32_t> order_;  // of the assigned epoch
-  DealtSamples dealt_;
+  AssignedSamples assigned_;
   SamplePace pace_;
 };
 

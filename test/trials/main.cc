@@ -30,7 +30,7 @@ Status load(Setting& setting, std::unique_ptr<Dataset>& train, const std::string
 
 int run(int argc, char** argv) {
   Setting setting;
-  Together together;
+  Barrier together;
   Delayed delayed;
   std::string folder;
   uint64_t samples = 60'000;
@@ -58,9 +58,10 @@ int run(int argc, char** argv) {
   several->add_option("--slow-step-ms", together.slowStepMs, "sleep in each step of rank 0")
       ->capture_default_str();
   several->add_flag("--auto-batch", together.autoBatch,
-                    "the daemon deals the samples, as many to each trainer as go with its speed");
+                    "the daemon assignments the samples, as many to each trainer as go with its speed");
   several
-      ->add_option("--garbage", together.garbage, "number of the last ranks that push noise instead of gradients")
+      ->add_option("--garbage", together.garbage,
+                   "number of the last ranks that push noise instead of gradients")
       ->capture_default_str();
   several->add_option("--garbage-scale", together.garbageScale, "its deviation")->capture_default_str();
   several->add_option("--evaluate-ms", together.evaluateMs, "between two looks at the accuracy")

@@ -48,7 +48,7 @@ struct Course {
   Json stepsOfRanks = Json::object(), samplesOfRanks = Json::object(), errors = Json::array();
 };
 
-Status run(DigitsTrainer& trainer, const Together& options, uint32_t rank, Course& course) {
+Status run(DigitsTrainer& trainer, const Barrier& options, uint32_t rank, Course& course) {
   PSD_RETURN_IF_ERROR(trainer.join(options.trainers));
   const uint32_t stepMs = rank == 0 && options.slowStepMs != 0 ? options.slowStepMs : options.stepMs;
   const bool garbage = rank + options.garbage >= options.trainers;
@@ -64,7 +64,7 @@ Status run(DigitsTrainer& trainer, const Together& options, uint32_t rank, Cours
 }
 
 /// Records the test accuracy periodically until the trial is over.
-Status watch(Evaluator& evaluator, const Together& options, Clock::time_point begin, Course& course,
+Status watch(Evaluator& evaluator, const Barrier& options, Clock::time_point begin, Course& course,
              Json& curve) {
   for (bool last = false; !last;) {
     last = course.over || since(begin) > options.seconds;
@@ -81,7 +81,7 @@ Status watch(Evaluator& evaluator, const Together& options, Clock::time_point be
 
 }  // namespace
 
-Result<Json> trainTogether(const Setting& setting, const Together& options) {
+Result<Json> trainTogether(const Setting& setting, const Barrier& options) {
   Course course;
   Json curve = Json::array();
   std::vector<std::thread> threads;

@@ -9,7 +9,7 @@
 namespace psd::trials {
 
 /// Several concurrent trainers, each a thread with a connection of its own.
-struct Together {
+struct Barrier {
   uint32_t trainers = 4;
   uint64_t steps = 100;     ///< per trainer, at most
   double seconds = 600;     ///< at most
@@ -24,7 +24,7 @@ struct Together {
 
 /// {"curve": [{"seconds", "accuracy", "loss", "steps"} …], "steps": {by rank}, "samples": {by rank},
 /// "errors": […]}
-Result<nlohmann::ordered_json> trainTogether(const Setting& setting, const Together& options);
+Result<nlohmann::ordered_json> trainTogether(const Setting& setting, const Barrier& options);
 
 /// One thread plays `delay` + 1 trainers in turn, each of which pushes a gradient of the parameters from
 /// `delay` updates ago: constant staleness, and deterministic runs.

@@ -57,8 +57,8 @@ class GlooGroup final : public Collective {
     for (const auto& work : works) attempt([&] { work->wait(); });
     return status;
   }
-  Status handOn(std::span<uint64_t> words) override { return broadcast(words); }
-  Status handOn(std::span<float> values) override { return broadcast(values); }
+  Status broadcastFromFirst(std::span<uint64_t> words) override { return broadcast(words); }
+  Status broadcastFromFirst(std::span<float> values) override { return broadcast(values); }
 
  private:
   template <class T>

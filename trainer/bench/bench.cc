@@ -75,9 +75,9 @@ class Load {
         model_(model),
         values_(isLatency() ? 0 : ModelLayout(model).totalElements()) {}
 
-  Result<LoadReport> run(const Connect& connect, const Together& together) {
+  Result<LoadReport> run(const Connect& connect, const Barrier& barrier) {
     PSD_RETURN_IF_ERROR(join(connect));
-    together();
+    barrier();
     PSD_RETURN_IF_ERROR(round());  // warms buffers and pages on both sides
     report_.rounds.clear();
     const Stopwatch stopwatch;
@@ -85,7 +85,7 @@ class Load {
     report_.elapsed = stopwatch.seconds();
     // Leave before waiting for the others: under some policies they may be waiting for this trainer's pushes.
     PSD_RETURN_IF_ERROR(client_->leave());
-    together();
+    barrier();
     return std::move(report_);
   }
 
@@ -226,10 +226,9 @@ Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect
   uint64_t elements =
       (std::max<uint64_t>(options.bytes, 1) + kGrain * sizeof(float) - 1) / (kGrain * sizeof(float)) * kGrain;
   ModelSpec model{"bench", {{"weights", DType::f32, {elements}}}};
-  const auto work = [&](uint32_t number, const Together& together) -> Result<std::string> {
+  const auto work = [&](uint32_t number, const Barrier& barrier) -> Result<std::string> {
     try {
-      PSD_ASSIGN_OR_RETURN(const LoadReport report,
-                           Load(options, Rank{number}, model).run(connect, together));
+      PSD_ASSIGN_OR_RETURN(const LoadReport report, Load(options, Rank{number}, model).run(connect, barrier));
       return pack(report);
     } catch (const std::bad_alloc&) {
       return Error{ErrorCode::overloaded,

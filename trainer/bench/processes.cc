@@ -17,8 +17,8 @@
 namespace psd {
 namespace {
 
-// Messages of a process to its parent; the parent answers kTogether with the same byte.
-constexpr char kTogether = 't';
+// Messages of a process to its parent; the parent answers kBarrier with the same byte.
+constexpr char kBarrier = 't';
 constexpr char kResult = 'r';  // then an error code or -1, a length, and the result or the message
 
 struct ResultHeader {
@@ -57,15 +57,15 @@ Error systemError(const char* what) {
 /// Runs in the child, from the fork to its end.
 [[noreturn]] void runChild(
     int parent, uint32_t number,
-    const std::function<Result<std::string>(uint32_t number, const Together& together)>& work) {
+    const std::function<Result<std::string>(uint32_t number, const Barrier& barrier)>& work) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const Together together = [parent] {
-    char tag = kTogether;
+  const Barrier barrier = [parent] {
+    char tag = kBarrier;
     if (!sendAll(parent, &tag, 1) || !receiveAll(parent, &tag, 1)) _exit(1);
   };
   Result<std::string> result = Error{ErrorCode::internal, "trainer process: an unknown exception"};
   try {
-    result = work(number, together);
+    result = work(number, barrier);
   } catch (const std::exception& exception) {
     result = Error{ErrorCode::internal, std::string("trainer process: ") + exception.what()};
   }
@@ -81,7 +81,7 @@ class Child {
  public:
   static Result<Child> start(
       uint32_t number,
-      const std::function<Result<std::string>(uint32_t number, const Together& together)>& work) {
+      const std::function<Result<std::string>(uint32_t number, const Barrier& barrier)>& work) {
     std::array<int, 2> fds{};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) return systemError("socketpair");
     OwnFd near(fds[0]), far(fds[1]);
@@ -106,12 +106,12 @@ class Child {
     waitpid(pid_, nullptr, 0);
   }
 
-  /// Blocks until the process calls together() (true) or has ended (false).
-  bool awaitTogether() {
+  /// Blocks until the process calls barrier() (true) or has ended (false).
+  bool awaitBarrier() {
     if (result_) return false;
     char tag = 0;
     if (!receiveAll(socket_.get(), &tag, 1)) return ended();
-    if (tag == kTogether) return true;
+    if (tag == kBarrier) return true;
     ResultHeader header;
     if (!receiveAll(socket_.get(), &header, sizeof header)) return ended();
     std::string text(header.bytes, '\0');
@@ -123,7 +123,7 @@ class Child {
     }
     return false;
   }
-  void goOn() { sendAll(socket_.get(), &kTogether, 1); }
+  void release() { sendAll(socket_.get(), &kBarrier, 1); }
   const Result<std::string>& result() const { return *result_; }
 
  private:
@@ -150,8 +150,7 @@ class Child {
 }  // namespace
 
 Result<std::vector<std::string>> runInProcesses(
-    uint32_t count,
-    const std::function<Result<std::string>(uint32_t number, const Together& together)>& work) {
+    uint32_t count, const std::function<Result<std::string>(uint32_t number, const Barrier& barrier)>& work) {
   std::vector<Child> children;
   for (uint32_t number = 0; number < count; number++) {
     PSD_ASSIGN_OR_RETURN(Child child, Child::start(number, work));
@@ -160,10 +159,10 @@ Result<std::vector<std::string>> runInProcesses(
   for (;;) {
     std::vector<Child*> waiting;
     for (Child& child : children) {
-      if (child.awaitTogether()) waiting.push_back(&child);
+      if (child.awaitBarrier()) waiting.push_back(&child);
     }
     if (waiting.empty()) break;
-    for (Child* child : waiting) child->goOn();
+    for (Child* child : waiting) child->release();
   }
   std::vector<std::string> results;
   for (const Child& child : children) {

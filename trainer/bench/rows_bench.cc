@@ -73,13 +73,13 @@ class RowLoad {
         zipf_(rowsOfTable_, options.skew > 0 ? options.skew : 1),
         ids_(options.tables) {}
 
-  Result<Measured> run(const Connect& connect, const Together& together) {
+  Result<Measured> run(const Connect& connect, const Barrier& barrier) {
     PSD_RETURN_IF_ERROR(join(connect));
     if (rank_ == 0 && !options_.create) PSD_RETURN_IF_ERROR(fill());
-    together();
+    barrier();
     PSD_RETURN_IF_ERROR(options_.create ? createAll() : rank_ == 0 ? measure() : createMeanwhile());
     PSD_RETURN_IF_ERROR(client_->leave());
-    together();
+    barrier();
     return std::move(measured_);
   }
 
@@ -217,8 +217,8 @@ nlohmann::ordered_json toJson(const RowsBenchReport::Calls& calls) {
 }  // namespace
 
 Result<RowsBenchReport> runRowsBench(const RowsBenchOptions& options, const Connect& connect) {
-  const auto work = [&](uint32_t number, const Together& together) -> Result<std::string> {
-    PSD_ASSIGN_OR_RETURN(const Measured measured, RowLoad(options, number).run(connect, together));
+  const auto work = [&](uint32_t number, const Barrier& barrier) -> Result<std::string> {
+    PSD_ASSIGN_OR_RETURN(const Measured measured, RowLoad(options, number).run(connect, barrier));
     return pack(measured);
   };
   std::string packed;

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{5}, kAnswerLook{1}, kModelLook{50};
+constexpr milliseconds kPoll{5}, kAnswerPoll{1}, kModelPoll{50};
 constexpr milliseconds kFailedPause{500};       // after a failed round
 constexpr milliseconds kConnectTimeout{2'000};  // per attempt; the stop flag is checked between attempts
 
@@ -35,7 +35,7 @@ void subtract(const std::vector<float>& a, const std::vector<float>& b, std::vec
   for (size_t i = 0; i < out.size(); i++) out[i] = a[i] - b[i];
 }
 
-bool anyFewer(const std::vector<Version>& versions, const std::vector<Version>& than) {
+bool anyLower(const std::vector<Version>& versions, const std::vector<Version>& than) {
   if (versions.size() != than.size()) return true;
   for (size_t i = 0; i < than.size(); i++) {
     if (versions[i] < than[i]) return true;
@@ -44,7 +44,7 @@ bool anyFewer(const std::vector<Version>& versions, const std::vector<Version>& 
 }
 
 /// The versions after a difference, which is one update of each shard.
-std::vector<Version> oneMore(std::vector<Version> versions) {
+std::vector<Version> incremented(std::vector<Version> versions) {
   for (Version& version : versions) version.value++;
   return versions;
 }
@@ -53,7 +53,7 @@ uint32_t countOf(uint64_t updates) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(updates, 1, UINT32_MAX));
 }
 
-bool mayTryAgain(const Error& error) {
+bool canRetry(const Error& error) {
   return isRetryable(error.code) || error.code == ErrorCode::notReady ||
          error.code == ErrorCode::shuttingDown;
 }
@@ -91,28 +91,28 @@ Status Bridge::run(const std::atomic<bool>& stop) {
   stop_ = &stop;
   PSD_RETURN_IF_ERROR(openState());
   Backoff backoff(state_.incarnation);
-  for (good_ = Clock::now(); !stop;) {
-    const Clock::time_point before = good_;
-    localEnds_ = false;
+  for (lastProgress_ = Clock::now(); !stop;) {
+    const Clock::time_point before = lastProgress_;
+    localShutsDown_ = false;
     const Status ended = serve();
-    if (localEnds_ && root_ && state_.phase != Phase::pushing) static_cast<void>(root_->leave());
+    if (localShutsDown_ && root_ && state_.phase != Phase::pushing) static_cast<void>(root_->leave());
     if (ended.ok() && local_) static_cast<void>(local_->leave());  // the same bridge can join again later
     disconnect();
     if (ended.ok() || stop) return {};
-    if (localEnds_) {
+    if (localShutsDown_) {
       spdlog::info("{}", ended.message());
       return {};
     }
-    if (!mayTryAgain(ended.error())) return ended;
-    if (good_ != before) {
+    if (!canRetry(ended.error())) return ended;
+    if (lastProgress_ != before) {
       spdlog::warn("{}; trying again for up to {}", ended.message(), durationText(options_.retryTimeout));
       backoff = Backoff(state_.incarnation);
     }
-    if (Clock::now() - good_ > options_.retryTimeout) {
+    if (Clock::now() - lastProgress_ > options_.retryTimeout) {
       return {ErrorCode::unavailable,
               fmt::format("{}; gave up after {}", ended.message(), durationText(options_.retryTimeout))};
     }
-    static_cast<void>(rest(backoff.next()));
+    static_cast<void>(sleepFor(backoff.next()));
   }
   return {};
 }
@@ -139,16 +139,16 @@ Status Bridge::openState() {
 }
 
 Status Bridge::serve() {
-  PSD_RETURN_IF_ERROR(learn());
+  PSD_RETURN_IF_ERROR(readModel());
   PSD_RETURN_IF_ERROR(joinLocal());
-  if (state_.phase == Phase::fresh) PSD_RETURN_IF_ERROR(adopt());
+  if (state_.phase == Phase::fresh) PSD_RETURN_IF_ERROR(initializeState());
   for (;;) {
-    PSD_ASSIGN_OR_RETURN(const bool goesOn, awaitTrainers());
-    if (!goesOn) return {};
+    PSD_ASSIGN_OR_RETURN(const bool active, awaitTrainers());
+    if (!active) return {};
     PSD_RETURN_IF_ERROR(joinRoot());
     PSD_RETURN_IF_ERROR(recover());
-    good_ = Clock::now();
-    PSD_RETURN_IF_ERROR(exchangeOnAndOn());
+    lastProgress_ = Clock::now();
+    PSD_RETURN_IF_ERROR(exchangeLoop());
     due_.reset();
     if (Status left = root_->leave(); !left.ok()) return at(kRoot, left.error());
     root_.reset();
@@ -173,7 +173,7 @@ Result<std::unique_ptr<Client>> Bridge::joined(ClientOptions options, JoinInfo& 
   }
 }
 
-Result<bool> Bridge::learnFrom(ClientOptions options) {
+Result<bool> Bridge::readModelFrom(ClientOptions options) {
   options.codec.clear();  // observers use no codec
   options.pullCodec.clear();
   JoinInfo info;
@@ -191,20 +191,20 @@ Result<bool> Bridge::learnFrom(ClientOptions options) {
   return true;
 }
 
-Status Bridge::learn() {
+Status Bridge::readModel() {
   if (!model_.empty() && state_.phase != Phase::fresh) return {};
   const std::pair<const char*, const ClientOptions*> sides[] = {{kRoot, &options_.root},
                                                                 {kLocal, &options_.local}};
   for (bool told = false;; told = true) {
     for (const auto& [side, options] : sides) {
-      const auto learnt = learnFrom(*options);
+      const auto learnt = readModelFrom(*options);
       if (!learnt.ok()) return at(side, learnt.error());
       if (*learnt) return checkModel();
     }
     if (!told)
       spdlog::info("neither daemon has a model yet; waiting for this machine's trainers to initialize it");
-    good_ = Clock::now();  // this wait has no time limit
-    PSD_RETURN_IF_ERROR(rest(kModelLook));
+    lastProgress_ = Clock::now();  // this wait has no time limit
+    PSD_RETURN_IF_ERROR(sleepFor(kModelPoll));
   }
 }
 
@@ -220,11 +220,11 @@ Status Bridge::checkModel() {
 }
 
 Status Bridge::joinLocal() {
-  const auto bring = [this] {
+  const auto initialValues = [this] {
     return std::span<const float>(state_.phase == Phase::fresh ? first_ : state_.base);
   };
   auto client =
-      joined(options_.local, localInfo_, [&](Client& each) { return each.join({}, model_, bring); });
+      joined(options_.local, localInfo_, [&](Client& each) { return each.join({}, model_, initialValues); });
   if (!client.ok()) return atLocal(client.error());
   local_ = *std::move(client);
   if (localInfo_.daemon != 0) return {};
@@ -233,17 +233,17 @@ Status Bridge::joinLocal() {
 }
 
 Status Bridge::joinRoot() {
-  const auto bring = [this] { return std::span<const float>(state_.base); };
+  const auto initialValues = [this] { return std::span<const float>(state_.base); };
   auto client = joined(options_.root, rootInfo_,
-                       [&](Client& each) { return each.join(options_.membership, model_, bring); });
+                       [&](Client& each) { return each.join(options_.membership, model_, initialValues); });
   if (!client.ok()) return at(kRoot, client.error());
   root_ = *std::move(client);
   if (rootInfo_.daemon != 0) return checkRoot(rootInfo_);
   return {ErrorCode::invalidArgument, "the root: several daemons serve the model; a bridge supports one"};
 }
 
-Status Bridge::adopt() {
-  const bool brought = firstFromRoot_ && localInfo_.broughtInitialValues;
+Status Bridge::initializeState() {
+  const bool brought = firstFromRoot_ && localInfo_.initializedModel;
   PSD_ASSIGN_OR_RETURN(const PullInfo own, snapshot(working_));
   state_.other.assign(first_.size(), 0);
   // If the machine has its own values, the root's replace them. Otherwise its updates since initialization
@@ -252,7 +252,7 @@ Status Bridge::adopt() {
   state_.base = firstFromRoot_ ? first_ : working_;
   state_.seen = own.versions;
   state_.basis = {Version{0}};  // until catchUp() after the first join of the root
-  state_.counted = brought ? std::vector(own.versions.size(), Version{1}) : oneMore(own.versions);
+  state_.counted = brought ? std::vector(own.versions.size(), Version{1}) : incremented(own.versions);
   state_.phase = Phase::adding;
   state_.added.value++;
   state_.localDaemon = localInfo_.daemon;
@@ -264,14 +264,14 @@ Status Bridge::adopt() {
 Status Bridge::recover() {
   began_ = Clock::now();
   PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
-  const bool lost = localInfo_.daemon != state_.localDaemon && anyFewer(here.began, state_.seen);
+  const bool lost = localInfo_.daemon != state_.localDaemon && anyLower(here.began, state_.seen);
   if (state_.phase == Phase::pushing) PSD_RETURN_IF_ERROR(push());
   if (lost) {
     spdlog::warn(
         "{} restarted without updates that it had; it resumes from the common parameters, and its "
         "training since the last exchange is lost",
         kLocal);
-    return beginAnew();
+    return resetToRoot();
   }
   state_.localDaemon = localInfo_.daemon;
   PSD_RETURN_IF_ERROR(add(state_.updates));
@@ -279,7 +279,7 @@ Status Bridge::recover() {
   return elastic() && state_.rootDaemon != 0 ? Status() : catchUp();
 }
 
-Status Bridge::beginAnew() {
+Status Bridge::resetToRoot() {
   const auto common = pull(*root_, state_.base);
   if (!common.ok()) return at(kRoot, common.error());
   PSD_ASSIGN_OR_RETURN(const PullInfo own, snapshot(working_));
@@ -289,7 +289,7 @@ Status Bridge::beginAnew() {
   state_.updates = 0;
   state_.basis = common->versions;
   state_.seen = own.versions;
-  state_.counted = oneMore(own.versions);
+  state_.counted = incremented(own.versions);
   state_.rootDaemon = rootInfo_.daemon;
   state_.localDaemon = localInfo_.daemon;
   PSD_RETURN_IF_ERROR(file_->save(state_));
@@ -305,7 +305,7 @@ Status Bridge::catchUp() {
   state_.phase = Phase::adding;
   state_.added.value++;
   state_.updates = 0;
-  state_.counted = oneMore(state_.counted);
+  state_.counted = incremented(state_.counted);
   state_.basis = common->versions;
   state_.rootDaemon = rootInfo_.daemon;
   PSD_RETURN_IF_ERROR(file_->save(state_));
@@ -315,7 +315,7 @@ Status Bridge::catchUp() {
 // --- Exchanges ---------------------------------------------------------------------------------------
 
 Error Bridge::atLocal(const Error& error) {
-  localEnds_ = error.code == ErrorCode::shuttingDown;
+  localShutsDown_ = error.code == ErrorCode::shuttingDown;
   return at(kLocal, error);
 }
 
@@ -338,19 +338,19 @@ uint64_t Bridge::updatesIn(const std::vector<Version>& versions) const {
 Result<bool> Bridge::awaitTrainers() {
   for (bool told = false; !*stop_; told = true) {
     PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
-    const bool newHere = state_.rootDaemon == 0;  // and may be the root's initializer
-    if (newHere || here.trainers > 0 || updatesIn(here.versions) > 0 || state_.phase == Phase::pushing) {
+    const bool newAtRoot = state_.rootDaemon == 0;  // and may be the root's initializer
+    if (newAtRoot || here.trainers > 0 || updatesIn(here.versions) > 0 || state_.phase == Phase::pushing) {
       return true;
     }
     if (here.over) return false;
     if (!told) spdlog::info("no trainer of this machine is joined; the root does not wait for it");
-    good_ = Clock::now();
-    std::this_thread::sleep_for(kLook);
+    lastProgress_ = Clock::now();
+    std::this_thread::sleep_for(kPoll);
   }
   return false;
 }
 
-Status Bridge::exchangeOnAndOn() {
+Status Bridge::exchangeLoop() {
   for (;;) {
     if (*stop_) return {};
     PSD_ASSIGN_OR_RETURN(const MachineProgress here, progress());
@@ -358,9 +358,9 @@ Status Bridge::exchangeOnAndOn() {
     if (here.trainers == 0 && updates == 0) return {};
     if (updates >= rootInfo_.local.period || (updates > 0 && (here.trainers == 0 || roundCloses()))) {
       PSD_RETURN_IF_ERROR(exchange());
-      good_ = Clock::now();
+      lastProgress_ = Clock::now();
     } else {
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kPoll);
     }
   }
 }
@@ -397,13 +397,13 @@ Status Bridge::push() {
   due_.reset();
   subtract(state_.base, state_.other, working_);
   const uint32_t updates = countOf(state_.updates);
-  const auto pushed = outwait(root_->push(state_.pushed, working_, {updates, updates}, state_.basis));
+  const auto pushed = waitOrStop(root_->push(state_.pushed, working_, {updates, updates}, state_.basis));
   const bool failed = !pushed.ok() && (pushed.error().code == ErrorCode::deadlineExceeded ||
                                        pushed.error().code == ErrorCode::notReady);
   if (!pushed.ok() && !failed) return at(kRoot, pushed.error());
   if (failed) {
     spdlog::warn("the root: {}; these updates are part of the next exchange", pushed.message());
-    PSD_RETURN_IF_ERROR(rest(kFailedPause));
+    PSD_RETURN_IF_ERROR(sleepFor(kFailedPause));
   }
   const bool applied = pushed.ok() && pushed->outcome == PushOutcome::applied;
   if (elastic()) {
@@ -419,7 +419,7 @@ Status Bridge::push() {
     state_.basis = common->versions;
     state_.rootDaemon = rootInfo_.daemon;
   }
-  state_.counted = oneMore(applied ? state_.seen : state_.counted);
+  state_.counted = incremented(applied ? state_.seen : state_.counted);
   if (!applied) state_.updates = 0;
   state_.phase = Phase::adding;
   state_.added.value++;
@@ -428,7 +428,7 @@ Status Bridge::push() {
 
 Status Bridge::add(uint64_t updates) {
   const uint64_t before = state_.seen.front().value;
-  const auto added = outwait(local_->push(state_.added, state_.other, 1, {}));
+  const auto added = waitOrStop(local_->push(state_.added, state_.other, 1, {}));
   if (!added.ok()) return atLocal(added.error());
   if (added->outcome != PushOutcome::applied) {
     return {ErrorCode::internal, fmt::format("{}: it dropped difference {}", kLocal, state_.added.value)};
@@ -457,19 +457,19 @@ Result<PullInfo> Bridge::snapshot(std::vector<float>& into) {
   return own;
 }
 
-Result<PullInfo> Bridge::pull(Client& from, std::vector<float>& into) { return outwait(from.pull(into)); }
+Result<PullInfo> Bridge::pull(Client& from, std::vector<float>& into) { return waitOrStop(from.pull(into)); }
 
-Status Bridge::rest(milliseconds most) const {
+Status Bridge::sleepFor(milliseconds most) const {
   const Clock::time_point end = Clock::now() + most;
-  while (!*stop_ && Clock::now() < end) std::this_thread::sleep_for(kLook);
+  while (!*stop_ && Clock::now() < end) std::this_thread::sleep_for(kPoll);
   return *stop_ ? Status(ErrorCode::interrupted, "interrupted") : Status();
 }
 
 template <class Info>
-Result<Info> Bridge::outwait(Pending<Info> call) const {
+Result<Info> Bridge::waitOrStop(Pending<Info> call) const {
   while (!call.done()) {
     if (*stop_) return Error{ErrorCode::interrupted, "interrupted"};
-    std::this_thread::sleep_for(kAnswerLook);
+    std::this_thread::sleep_for(kAnswerPoll);
   }
   return call.wait();
 }

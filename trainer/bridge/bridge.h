@@ -65,11 +65,11 @@ class Bridge {
   /// stopped, or the run is over.
   Status serve();
   /// Reads the model and, for a fresh state, the current values, from the root or else from this machine.
-  Status learn();
-  Result<bool> learnFrom(ClientOptions options);
+  Status readModel();
+  Result<bool> readModelFrom(ClientOptions options);
   Status checkModel();
-  /// Initializes a fresh state with the values from learn() as those common to both sides.
-  Status adopt();
+  /// Initializes a fresh state with the values from readModel() as those common to both sides.
+  Status initializeState();
   Status joinRoot();
   Status joinLocal();
   using Join = std::function<Result<JoinInfo>(Client&)>;
@@ -78,14 +78,14 @@ class Bridge {
   /// Repeats the interrupted change, and brings the machine up to date with the root.
   Status recover();
   /// Sets the machine to the root's parameters after its daemon lost updates.
-  Status beginAnew();
+  Status resetToRoot();
   /// Applies the root's changes since the last exchange to the machine.
   Status catchUp();
   /// Waits until there is, or soon will be, something to exchange. False: stopped, or the run is over.
   Result<bool> awaitTrainers();
   /// Exchanges until the machine's trainers have departed and their last updates are exchanged; the root then
   /// no longer waits for this machine.
-  Status exchangeOnAndOn();
+  Status exchangeLoop();
   /// Whether the round is about to close, or has closed, without this machine.
   bool roundCloses();
   Status exchange();
@@ -101,11 +101,11 @@ class Bridge {
   /// trainers would push other updates again.
   Result<PullInfo> snapshot(std::vector<float>& into);
   /// Sleeps; ErrorCode::interrupted if stopped.
-  Status rest(std::chrono::milliseconds most) const;
+  Status sleepFor(std::chrono::milliseconds most) const;
   Result<PullInfo> pull(Client& from, std::vector<float>& into);
   /// Waits for the result of a call; ErrorCode::interrupted if stopped meanwhile.
   template <class Info>
-  Result<Info> outwait(Pending<Info> call) const;
+  Result<Info> waitOrStop(Pending<Info> call) const;
   bool elastic() const { return rootInfo_.local.alpha > 0; }
   void disconnect();
 
@@ -123,9 +123,9 @@ class Bridge {
   std::unique_ptr<Client> local_, root_;
   JoinInfo localInfo_, rootInfo_;
   std::optional<Pending<RoundDue>> due_;
-  bool localEnds_ = false;   // the newest error: the machine's daemon shuts down
-  Clock::time_point good_;   // time of the last progress
-  Clock::time_point began_;  // start of the exchange
+  bool localShutsDown_ = false;     // the newest error: the machine's daemon shuts down
+  Clock::time_point lastProgress_;  // time of the last progress
+  Clock::time_point began_;         // start of the exchange
 };
 
 }  // namespace psd

@@ -15,7 +15,7 @@ Status runBridge(const BridgeCommand& command, const Connect& connect) {
                   exchange.updates, durationText(exchange.seconds), exchange.meanwhile);
   });
   std::atomic<bool> stop{false};
-  const StopSignals signals({.onSignal = [&](int) { stop = true; }, .onImpatience = [] {}});
+  const StopSignals signals({.onSignal = [&](int) { stop = true; }, .onTimeout = [] {}});
   return bridge.run(stop);
 }
 

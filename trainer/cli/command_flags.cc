@@ -254,7 +254,7 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
       ->type_name("SECONDS")
       ->capture_default_str();
   app.add_flag(
-      "--go-on-without-rows", flags.goOnWithoutRows,
+      "--accept-lost-rows", flags.acceptLostRows,
       "if a restarted daemon has lost the rows of embedding tables, continue with initial rows instead "
       "of failing");
   app.add_option("--data-plan", flags.dataPlan,

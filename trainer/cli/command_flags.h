@@ -23,7 +23,7 @@ struct RawFlags {
   std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
               inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";
   std::optional<std::string> threads, every, local, localTokenFile, state;
-  bool json = false, prefetch = false, goOnWithoutRows = false;
+  bool json = false, prefetch = false, acceptLostRows = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
                          window = "auto", ids = "100000", dim = "32", tables = "1", tableRows = "1000000",
                          skew = "0", creators = "0";

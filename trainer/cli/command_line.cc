@@ -177,7 +177,7 @@ Status readBatchSize(const RawFlags& flags, LoopOptions& loop) {
   Setting size{"--batch-size", flags.batchSize};
   loop.autoBatch = size.text.starts_with(kAutoBatch);
   if (loop.autoBatch) {
-    if (!loop.dealtSamples) {
+    if (!loop.assignedSamples) {
       return {ErrorCode::invalidArgument,
               "--batch-size auto needs --data-plan dynamic; only then the daemon can choose batch sizes"};
     }
@@ -203,7 +203,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
       readMilliseconds({"--retry-timeout", flags.retryTimeout}, kRetryTimeoutSecondsMax, Zero::allowed));
   PSD_RETURN_IF_ERROR(readOverlap(flags, loop));
   PSD_RETURN_IF_ERROR(readTransfer(flags, train.common.client));
-  train.common.client.goOnWithoutRows = flags.goOnWithoutRows;
+  train.common.client.acceptLostRows = flags.acceptLostRows;
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
   }
@@ -211,10 +211,10 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     return Error{ErrorCode::invalidArgument,
                  "--data-plan: '" + flags.dataPlan + "' is not a plan; expected static or dynamic"};
   }
-  loop.dealtSamples = flags.dataPlan == "dynamic";
+  loop.assignedSamples = flags.dataPlan == "dynamic";
   PSD_RETURN_IF_ERROR(readBatchSize(flags, loop));
   if (flags.steps) {
-    if (loop.dealtSamples) {
+    if (loop.assignedSamples) {
       return Error{ErrorCode::invalidArgument,
                    "--steps and --data-plan dynamic exclude each other; the daemon assigns whole epochs"};
     }
@@ -224,10 +224,10 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     PSD_ASSIGN_OR_RETURN(loop.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
   }
   if (flags.allReduceHost) {
-    if (flags.allReduceHost->empty() || flags.allReduceHost->size() > kGroupHostBytesMax) {
+    if (flags.allReduceHost->empty() || flags.allReduceHost->size() > kAveragingHostBytesMax) {
       return Error{ErrorCode::invalidArgument,
                    "--allreduce-host: expected a host name or an address of this machine, of at most " +
-                       std::to_string(kGroupHostBytesMax) + " bytes"};
+                       std::to_string(kAveragingHostBytesMax) + " bytes"};
     }
     train.allReduceHost = *flags.allReduceHost;
   }
@@ -342,9 +342,9 @@ Result<ClientOptions> readLocal(const RawFlags& flags, const EnvironmentGetter& 
 Result<Command> readBridge(const RawFlags& flags, const EnvironmentGetter& environment) {
   BridgeCommand bridge;
   BridgeOptions& options = bridge.options;
-  RawFlags ofRoot = flags;
-  ofRoot.transport = "auto";
-  PSD_ASSIGN_OR_RETURN(options.root, readConnection(ofRoot, environment));
+  RawFlags rootFlags = flags;
+  rootFlags.transport = "auto";
+  PSD_ASSIGN_OR_RETURN(options.root, readConnection(rootFlags, environment));
   PSD_RETURN_IF_ERROR(checkLogLevel(flags.logLevel));
   bridge.logLevel = flags.logLevel;
   PSD_ASSIGN_OR_RETURN(options.local, readLocal(flags, environment, options.root));
@@ -458,7 +458,7 @@ const std::vector<OptionGroup> kOptionGroups{
       "--local-token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
     {"Membership",
      {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
-    {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
+    {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--accept-lost-rows"}},
     {"Length and steps",
      {"--epochs", "--steps", "--time", "--batch-size", "--micro-batches", "--inflight", "--prefetch"}},
     {"Transfer",

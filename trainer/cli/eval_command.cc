@@ -67,7 +67,7 @@ Result<int> watchServer(const EvalCommand& command, Client& client, const Scorin
               [](const Error& why) { spdlog::info("waiting for a model: {}", why.message); });
   if (scoring.metrics) PSD_RETURN_IF_ERROR(scoring.metrics->finish());
   if (ended.ok()) return signals.received();
-  if (!scored || !Watch::isDaemonsEnd(ended.error())) return ended.error();
+  if (!scored || !Watch::daemonEnded(ended.error())) return ended.error();
   spdlog::info("the daemon is gone: {}", ended.message());
   return 0;
 }

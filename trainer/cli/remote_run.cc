@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "trainer/remote/remote_client.h"
-#include "trainer/remote/remote_model.h"
+#include "trainer/executor/remote/remote_client.h"
+#include "trainer/executor/remote/remote_model.h"
 
 namespace psd {
 
@@ -14,7 +14,7 @@ Result<RemoteRun> openRemoteRun(const TrainCommand& command,
                                          .tls = client.tls,
                                          .connectTimeout = client.connectTimeout,
                                          .retryTimeout = client.retryTimeout,
-                                         .goOnWithoutRows = client.goOnWithoutRows,
+                                         .acceptLostRows = client.acceptLostRows,
                                          .onEvent = onEvent});
   if (!connected.ok()) return Error{connected.error().code, "--execute: " + connected.message()};
   const std::shared_ptr<RemoteSteps> steps = *std::move(connected);

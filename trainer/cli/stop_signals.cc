@@ -22,7 +22,7 @@ static_assert(std::atomic<int>::is_always_lock_free);
 sem_t changed;  // posted when a signal arrives or the listener ends
 std::atomic<bool> over = false;
 
-void remember(int signal) {
+void handleSignal(int signal) {
   const int error = errno;
   int none = 0;
   if (receivedSignal.compare_exchange_strong(none, signal)) {
@@ -54,7 +54,7 @@ StopSignals::StopSignals(Listener listener) : listener_(std::move(listener)) {
   sem_init(&changed, 0, 0);
   thread_ = std::thread([this] { listen(); });
   struct sigaction action {};
-  action.sa_handler = remember;
+  action.sa_handler = handleSignal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kSignals.size(); i++) sigaction(kSignals[i], &action, &previous_[i]);
@@ -73,7 +73,7 @@ void StopSignals::listen() const {
   }
   if (over) return;
   listener_.onSignal(receivedSignal);
-  if (!waitChanged(listener_.patience)) listener_.onImpatience();
+  if (!waitChanged(listener_.timeout)) listener_.onTimeout();
 }
 
 int StopSignals::received() const { return receivedSignal; }

@@ -14,8 +14,8 @@ class StopSignals {
  public:
   struct Listener {
     std::function<void(int signal)> onSignal;  ///< called on the first signal
-    std::function<void()> onImpatience;        ///< called `patience` later, unless this is destroyed before
-    std::chrono::milliseconds patience{2000};
+    std::function<void()> onTimeout;           ///< called `timeout` later, unless this is destroyed before
+    std::chrono::milliseconds timeout{2000};
   };
 
   /// The listener is called on a separate thread.

@@ -29,11 +29,11 @@ namespace psd {
 namespace {
 
 constexpr Rank kScoringRank{0};  // scores the final model on the test set
-constexpr std::chrono::seconds kGoodbyeTime{2};
+constexpr std::chrono::seconds kLeaveTimeout{2};
 
 /// Inputs and outputs of a run. Data and files are opened before the daemon or executor is contacted, so that
 /// invalid input fails before any connection.
-struct Material {
+struct RunResources {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;    ///< set if this trainer is, or may become, kScoringRank
   std::optional<RemoteRun> remote;  ///< with --execute; its model is moved to `model`
@@ -47,78 +47,78 @@ struct Material {
 using OnEvent = std::function<void(const ClientEvent&)>;
 
 /// The model that --model names, or the executor's.
-Status openModel(const TrainCommand& command, const OnEvent& onEvent, Material& material) {
+Status openModel(const TrainCommand& command, const OnEvent& onEvent, RunResources& resources) {
   if (command.execute.empty()) {
-    PSD_ASSIGN_OR_RETURN(material.model, buildModel(command.common));
+    PSD_ASSIGN_OR_RETURN(resources.model, buildModel(command.common));
     return {};
   }
-  PSD_ASSIGN_OR_RETURN(material.remote, openRemoteRun(command, onEvent));
-  material.model = std::move(material.remote->model);
+  PSD_ASSIGN_OR_RETURN(resources.remote, openRemoteRun(command, onEvent));
+  resources.model = std::move(resources.remote->model);
   return {};
 }
 
-Result<Material> prepare(const TrainCommand& command, const OnEvent& onEvent) {
-  Material material;
+Result<RunResources> prepare(const TrainCommand& command, const OnEvent& onEvent) {
+  RunResources resources;
   const Membership& membership = command.loop.membership;
-  PSD_ASSIGN_OR_RETURN(material.train, openData(command.common, Split::train));
-  if (material.train->sampleCount() < membership.worldSize) {
+  PSD_ASSIGN_OR_RETURN(resources.train, openData(command.common, Split::train));
+  if (resources.train->sampleCount() < membership.worldSize) {
     return Error{ErrorCode::invalidArgument, "--world-size: " + std::to_string(membership.worldSize) +
-                                                 " trainers for " + material.train->describe() +
+                                                 " trainers for " + resources.train->describe() +
                                                  "; expected at least one sample each"};
   }
   if (membership.rank == kScoringRank || membership.anyRank) {
-    PSD_ASSIGN_OR_RETURN(material.test, openData(command.common, Split::test));
+    PSD_ASSIGN_OR_RETURN(resources.test, openData(command.common, Split::test));
   }
   if (!command.metricsFile.empty()) {
     auto metrics = MetricsWriter::create(command.metricsFile);
     if (!metrics.ok()) {
       return Error{metrics.error().code, "--metrics: " + metrics.message()};
     }
-    material.metrics = std::move(metrics).value();
+    resources.metrics = std::move(metrics).value();
   }
   if (!command.tensorboardFolder.empty()) {
     const Status writable = TensorboardWriter::checkFolder(command.tensorboardFolder);
     if (!writable.ok()) return Error{writable.error().code, "--tensorboard: " + writable.message()};
   }
-  PSD_RETURN_IF_ERROR(openModel(command, onEvent, material));
-  PSD_RETURN_IF_ERROR(checkFit(*material.model, *material.train));
+  PSD_RETURN_IF_ERROR(openModel(command, onEvent, resources));
+  PSD_RETURN_IF_ERROR(checkFit(*resources.model, *resources.train));
   if (!command.initFile.empty()) {
-    const Status loaded = loadInitialValues(*material.model, *makePosixEnv(), command.initFile);
+    const Status loaded = loadInitialValues(*resources.model, *makePosixEnv(), command.initFile);
     if (!loaded.ok()) return Error{loaded.error().code, "--init: " + loaded.message()};
   }
-  return material;
+  return resources;
 }
 
 /// Opens the event file for TensorBoard, in a folder named by the rank.
-Status openTensorboard(const TrainCommand& command, Rank rank, Material& material) {
+Status openTensorboard(const TrainCommand& command, Rank rank, RunResources& resources) {
   if (command.tensorboardFolder.empty()) return {};
   auto events = TensorboardWriter::create(command.tensorboardFolder + "/rank-" + std::to_string(rank.value));
   if (!events.ok()) return {events.error().code, "--tensorboard: " + events.message()};
-  material.tensorboard = std::move(events).value();
+  resources.tensorboard = std::move(events).value();
   return {};
 }
 
 /// Finishes the metrics and event files. `score`: of the final model; null: it was not scored.
-Status finishFiles(Material& material, uint64_t steps, const Score* score) {
-  if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
-  if (!material.tensorboard) return {};
+Status finishFiles(RunResources& resources, uint64_t steps, const Score* score) {
+  if (resources.metrics) PSD_RETURN_IF_ERROR(resources.metrics->finish());
+  if (!resources.tensorboard) return {};
   if (score) {
     std::vector<std::string> tags;
     for (const Metric& metric : score->metrics) tags.push_back("eval/" + metric.name);
     std::vector<TensorboardWriter::Scalar> scalars;
     for (size_t i = 0; i < tags.size(); i++) scalars.emplace_back(tags[i], score->metrics[i].value());
-    material.tensorboard->add(steps, scalars);
+    resources.tensorboard->add(steps, scalars);
   }
-  return material.tensorboard->finish();
+  return resources.tensorboard->finish();
 }
 
-void logStart(const TrainCommand& command, const Material& material, const JoinInfo& info,
+void logStart(const TrainCommand& command, const RunResources& resources, const JoinInfo& info,
               const Membership& membership) {
   logLine(spdlog::level::info, {.event = "joined", .rank = membership.rank.value},
           "rank {} of {} joined: policy {}, {} shard(s) on {}, pulls by {}, pushes by {}, {}",
           membership.rank.value, membership.worldSize, info.policy, info.shardCount, info.device,
           info.pullTransport, info.pushTransport,
-          info.broughtInitialValues ? "initialized the model" : "the model has values");
+          info.initializedModel ? "initialized the model" : "the model has values");
   if (command.common.client.connections > 1) {
     spdlog::info("{} connection(s) of at most {}: {} shard(s), pulls by {}, pushes by {}", info.connections,
                  command.common.client.connections, info.shardCount, info.pullTransport, info.pushTransport);
@@ -127,20 +127,20 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
     spdlog::info("exchanges after {} step(s) of {}{}", info.local.period, info.local.inner->describe(),
                  info.local.endsEarly ? ", or fewer where the daemon asks for them" : "");
   }
-  if (!command.initFile.empty() && !info.broughtInitialValues) {
+  if (!command.initFile.empty() && !info.initializedModel) {
     spdlog::info("--init: '{}' is not used, as the model has values", command.initFile);
   }
   if (info.codec != "none" || info.pullCodec != "none") {
     spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);
   }
-  if (material.remote) {
-    spdlog::info("{} on {}, {}, batch size {}", material.model->spec().name, material.model->device(),
-                 material.train->describe(), command.loop.batchSize);
+  if (resources.remote) {
+    spdlog::info("{} on {}, {}, batch size {}", resources.model->spec().name, resources.model->device(),
+                 resources.train->describe(), command.loop.batchSize);
     return;
   }
   spdlog::info("{} ({} parameters) on {} with {} thread(s), {}, batch size {}{}", command.common.model,
-               material.model->spec().parameterCount(), material.model->device(), command.common.threads,
-               material.train->describe(), command.loop.autoBatch ? "auto, nominally " : "",
+               resources.model->spec().parameterCount(), resources.model->device(), command.common.threads,
+               resources.train->describe(), command.loop.autoBatch ? "auto, nominally " : "",
                command.loop.batchSize);
 }
 
@@ -153,7 +153,7 @@ struct Outcome {
 
 /// Leaves the run after an error that the connection survived, so that other trainers do not wait until this
 /// one's lease expires. Returns `error`.
-Error afterGoodbye(Client& client, const Error& error) {
+Error leaveAfterError(Client& client, const Error& error) {
   // The daemon is unreachable, the session has ended already, or the trainer must not count as finished.
   for (const ErrorCode code : {ErrorCode::unavailable, ErrorCode::sessionEnded, ErrorCode::interrupted,
                                ErrorCode::shuttingDown, ErrorCode::unauthenticated, ErrorCode::forbidden}) {
@@ -161,7 +161,7 @@ Error afterGoodbye(Client& client, const Error& error) {
   }
   std::promise<void> left;
   const auto watch = std::async(std::launch::async, [&client, over = left.get_future()] {
-    if (over.wait_for(kGoodbyeTime) == std::future_status::timeout) client.interrupt();
+    if (over.wait_for(kLeaveTimeout) == std::future_status::timeout) client.interrupt();
   });
   static_cast<void>(client.leave());
   left.set_value();
@@ -170,27 +170,27 @@ Error afterGoodbye(Client& client, const Error& error) {
 
 /// Trains and leaves the run. A signal ends the loop between two steps. If the final model is to be scored,
 /// it is pulled after this trainer's last push; others may still be training.
-Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material,
+Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, RunResources& resources,
                               std::optional<Evaluation>& final, Progress& progress,
                               const StopSignals& signals) {
-  Reporter reporter(client, tokensPerSample(*material.train));
+  Reporter reporter(client, tokensPerSample(*resources.train));
   std::vector<LoopObserver*> observers{&progress, &reporter};
-  if (material.metrics) observers.push_back(material.metrics.get());
-  if (material.tensorboard) observers.push_back(material.tensorboard.get());
+  if (resources.metrics) observers.push_back(resources.metrics.get());
+  if (resources.tensorboard) observers.push_back(resources.tensorboard.get());
   auto summary = loop.run(observers, [&] { return signals.received() != 0; });
   progress.finish();
   reporter.finish();
-  if (!summary.ok()) return afterGoodbye(client, summary.error());
+  if (!summary.ok()) return leaveAfterError(client, summary.error());
   if (final && !summary->interrupted) {
     const Status pulled = final->pull(client).status();
     summary->interrupted = !pulled.ok() && pulled.error().code == ErrorCode::interrupted;
-    if (!summary->interrupted && !pulled.ok()) return afterGoodbye(client, pulled.error());
+    if (!summary->interrupted && !pulled.ok()) return leaveAfterError(client, pulled.error());
   }
   std::optional<Score> score;
-  if (final && material.remote && !summary->interrupted) {  // while the executor is still connected
+  if (final && resources.remote && !summary->interrupted) {  // while the executor is still connected
     auto scored = final->score([&] { return signals.received() != 0; });
     summary->interrupted = !scored.ok() && scored.error().code == ErrorCode::interrupted;
-    if (!summary->interrupted && !scored.ok()) return afterGoodbye(client, scored.error());
+    if (!summary->interrupted && !scored.ok()) return leaveAfterError(client, scored.error());
     if (scored.ok()) score = *std::move(scored);
   }
   PSD_RETURN_IF_ERROR(client.leave());
@@ -226,53 +226,53 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
     spdlog::log(event.what == ClientEvent::What::broke ? spdlog::level::warn : spdlog::level::info, "{}",
                 event.line);
   };
-  PSD_ASSIGN_OR_RETURN(Material material, prepare(command, options.onEvent));
+  PSD_ASSIGN_OR_RETURN(RunResources resources, prepare(command, options.onEvent));
   // With batch sizes chosen by the daemon, gradients are weighted, which happens in host memory.
-  if (!command.loop.autoBatch) options.cudaDevice = material.model->cudaDevice();
+  if (!command.loop.autoBatch) options.cudaDevice = resources.model->cudaDevice();
   std::unique_ptr<CollectiveMaker> averaging;
-  if (!material.remote) {
+  if (!resources.remote) {
     PSD_ASSIGN_OR_RETURN(averaging, makeAveraging(command));
   }
   options.averages = averaging != nullptr;
   std::unique_ptr<Client> client;
-  if (material.remote) {
-    client = std::move(material.remote->client);
+  if (resources.remote) {
+    client = std::move(resources.remote->client);
   } else {
     PSD_ASSIGN_OR_RETURN(client, connect(options));
   }
   std::optional<StopSignals> signals(std::in_place, listenerFor(*client, terminal));
   LoopOptions loopOptions = command.loop;
   loopOptions.averaging = averaging.get();
-  TrainingLoop loop(*client, *material.model, *material.train, loopOptions);
+  TrainingLoop loop(*client, *resources.model, *resources.train, loopOptions);
   const auto info = loop.join();
   if (!info.ok() && info.error().code == ErrorCode::interrupted) return signals->received();
-  if (!info.ok()) return afterGoodbye(*client, info.error());
-  logStart(command, material, *info, loop.membership());
+  if (!info.ok()) return leaveAfterError(*client, info.error());
+  logStart(command, resources, *info, loop.membership());
 
   const Rank rank = loop.membership().rank;
-  if (Status opened = openTensorboard(command, rank, material); !opened.ok()) {
-    return afterGoodbye(*client, opened.error());
+  if (Status opened = openTensorboard(command, rank, resources); !opened.ok()) {
+    return leaveAfterError(*client, opened.error());
   }
-  if (material.metrics) material.metrics->setRank(rank);
+  if (resources.metrics) resources.metrics->setRank(rank);
   std::optional<Evaluation> final;  // on the test set
   if (rank == kScoringRank) {
     // Batches for an executor are no larger than in training.
-    const size_t most = material.remote ? std::min<size_t>(Evaluation::kBatchSize, command.loop.batchSize)
-                                        : Evaluation::kBatchSize;
-    final.emplace(*material.model, *material.test, most);
+    const size_t most = resources.remote ? std::min<size_t>(Evaluation::kBatchSize, command.loop.batchSize)
+                                         : Evaluation::kBatchSize;
+    final.emplace(*resources.model, *resources.test, most);
   }
   progress.emplace(out, terminal, rank);
   PSD_ASSIGN_OR_RETURN(const Outcome outcome,
-                       trainAndLeave(loop, *client, material, final, *progress, *signals));
+                       trainAndLeave(loop, *client, resources, final, *progress, *signals));
   signals.reset();  // the run has been left; signals have their default action
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (final && outcome.signal == 0) {
     Result<Score> scored = outcome.score ? Result<Score>(*outcome.score) : final->score();
     PSD_ASSIGN_OR_RETURN(const Score score, std::move(scored));
-    PSD_RETURN_IF_ERROR(finishFiles(material, outcome.summary.steps, &score));
-    out << "rank " << rank.value << "  test " << formatScore(score, material.test->describe()) << std::endl;
+    PSD_RETURN_IF_ERROR(finishFiles(resources, outcome.summary.steps, &score));
+    out << "rank " << rank.value << "  test " << formatScore(score, resources.test->describe()) << std::endl;
   } else {
-    PSD_RETURN_IF_ERROR(finishFiles(material, outcome.summary.steps, nullptr));
+    PSD_RETURN_IF_ERROR(finishFiles(resources, outcome.summary.steps, nullptr));
   }
   return outcome.signal;
 }

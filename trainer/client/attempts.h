@@ -16,24 +16,24 @@ namespace psd {
 inline constexpr std::chrono::milliseconds kAttemptTimeout{5'000};
 
 /// Time left until `deadline`; 0 when it has passed.
-inline std::chrono::milliseconds leftUntil(std::chrono::steady_clock::time_point deadline) {
+inline std::chrono::milliseconds remainingUntil(std::chrono::steady_clock::time_point deadline) {
   using std::chrono::milliseconds;
   const auto left = deadline - std::chrono::steady_clock::now();
   return std::max(std::chrono::duration_cast<milliseconds>(left), milliseconds(0));
 }
 
 /// Time left until `deadline`, but at least 1 ms: for an attempt that is made in any case.
-inline std::chrono::milliseconds soonUntil(std::chrono::steady_clock::time_point deadline) {
-  return std::max(leftUntil(deadline), std::chrono::milliseconds(1));
+inline std::chrono::milliseconds timeUntil(std::chrono::steady_clock::time_point deadline) {
+  return std::max(remainingUntil(deadline), std::chrono::milliseconds(1));
 }
 
 /// isLost() for an attempt to connect, which may also time out.
-inline bool isOutOfReach(const Error& error) {
+inline bool isUnreachable(const Error& error) {
   return isLost(error) || error.code == ErrorCode::deadlineExceeded;
 }
 
-inline bool worthConnectingAgain(const Error& error) {
-  return isOutOfReach(error) || error.code == ErrorCode::shuttingDown;
+inline bool shouldReconnect(const Error& error) {
+  return isUnreachable(error) || error.code == ErrorCode::shuttingDown;
 }
 
 /// Exponential backoff with a limit, less a random part of up to half, so that clients that lost the same

@@ -7,7 +7,7 @@
 namespace psd {
 namespace {
 
-constexpr char kWhoHoldsUp[] = "; psd status shows for which trainers";
+constexpr char kWaitHint[] = "; psd status shows for which trainers";
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void PullCall::send() {
   connection_ = links_.number();
   copy_ = nullptr;
   if (rows_) {
-    rows_->leaveLostMemory();
+    rows_->dropLostMemory();
     const auto pull = [rows = rows_](Channel& channel) { return channel.pullRows(rows); };
     if (destination_.empty()) {  // rows only
       values_ = links_.startOnAll<PullInfo>(pull);
@@ -48,7 +48,7 @@ void PullCall::send() {
 
 Result<PullInfo> PullCall::answers() {
   Result<PullInfo> values = values_.get();
-  if (!rowValues_.asked()) return values;
+  if (!rowValues_.started()) return values;
   const Result<PullInfo> rows = rowValues_.get();  // waits for all before an error is returned
   if (!values.ok()) return values;
   PSD_RETURN_IF_ERROR(rows);
@@ -61,7 +61,7 @@ Result<PullInfo> PullCall::wait() {
     // This thread helps with the copy. The I/O thread detects the end of the connection.
     while (copy_ && copy_->copyPiece()) continue;
     if (!values_.readyWithin(kLongWait) || !rowValues_.readyWithin(kLongWait))
-      client_.tellWait(std::string("parameters") + kWhoHoldsUp);
+      client_.reportWait(std::string("parameters") + kWaitHint);
     Result<PullInfo> values = answers();
     if (values.ok()) {
       client_.count(*values);
@@ -107,8 +107,8 @@ void PushCall::rowsReady() {
 
 void PushCall::sendRows() const {
   for (uint32_t link = 0; link < slices_->links; link++) {
-    links_.at(link).post([step = request_.step, alone = request_.gradient.empty()](Channel& channel) {
-      channel.rowsReady(step, alone);
+    links_.at(link).post([step = request_.step, rowsOnly = request_.gradient.empty()](Channel& channel) {
+      channel.rowsReady(step, rowsOnly);
     });
   }
 }
@@ -167,7 +167,7 @@ void PushCall::conclude() const {
   }
 }
 
-void PushCall::outlast() {
+void PushCall::awaitAndRecover() {
   const Result<PushInfo> answer = answer_.get();
   // The error is returned to its waiter.
   if (!answer.ok()) (void)client_.recover(connection_, answer.error());
@@ -177,11 +177,11 @@ Result<PushInfo> PushCall::wait() {
   for (;;) {
     client_.sendDue();
     if (!sent()) {
-      client_.outlastOldest();  // sent by sendDue()
+      client_.awaitOldest();  // sent by sendDue()
       continue;
     }
     if (!answer_.readyWithin(kLongWait)) {
-      client_.tellWait("the answer to the push of step " + std::to_string(request_.step.value) + kWhoHoldsUp);
+      client_.reportWait("the answer to the push of step " + std::to_string(request_.step.value) + kWaitHint);
     }
     Result<PushInfo> answer = answer_.get();
     if (answer.ok()) {

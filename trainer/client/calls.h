@@ -25,9 +25,9 @@ class CallHost {
   /// Sends the pushes that may be sent now.
   virtual void sendDue() = 0;
   /// Waits for the answer to the oldest push that was sent.
-  virtual void outlastOldest() = 0;
+  virtual void awaitOldest() = 0;
   /// Reports, at intervals, that the client waits long for `what`.
-  virtual void tellWait(const std::string& what) = 0;
+  virtual void reportWait(const std::string& what) = 0;
   /// Whether the client has ended: it was interrupted, or could not reconnect.
   virtual bool ended() const = 0;
   /// Whether recover() may help.
@@ -90,7 +90,7 @@ class PushCall {
   bool overlaps(const PushCall& other) const {
     return !request_.fragment || !other.request_.fragment || request_.fragment == other.request_.fragment;
   }
-  bool sent() const { return answer_.asked(); }
+  bool sent() const { return answer_.started(); }
   bool done() const;
   /// Whether nothing remains to be sent: it was answered, or failed for good.
   bool settled() const;
@@ -98,7 +98,7 @@ class PushCall {
   void conclude() const;
   Result<PushInfo> wait();
   /// Waits for this push's answer on behalf of another push, and recovers if the answer is lost.
-  void outlast();
+  void awaitAndRecover();
   /// Discards the push's answer, which is lost: the push must be resent.
   void forgetAnswer() { answer_ = {}; }
 

@@ -10,7 +10,7 @@
 #include "common/plan/model_partitions.h"
 #include "common/types/local_steps.h"
 #include "trainer/client/client.h"
-#include "trainer/client/versions_of_all.h"
+#include "trainer/client/combined_versions.h"
 
 namespace psd {
 
@@ -21,7 +21,7 @@ class CalledDaemons {
 
   virtual const ModelPartition& partitionOf(size_t daemon) const = 0;
   /// Layout of the daemons' versions, as of now.
-  virtual VersionsOfAll versions() const = 0;
+  virtual CombinedVersions versions() const = 0;
   /// A daemon's part of a call has failed. Returns the error with the daemon's name.
   virtual Error failed(size_t daemon, const Error& error) = 0;
 };
@@ -35,11 +35,11 @@ struct DaemonPart {
 
 /// The combined answer of daemons to a pull or push in which each has a part. Used on the client's thread.
 template <class Info>
-class AnswerOfAll final : public Pending<Info>::Impl {
+class CombinedAnswer final : public Pending<Info>::Impl {
  public:
   using Parts = std::vector<DaemonPart<Pending<Info>>>;
 
-  AnswerOfAll(CalledDaemons& daemons, Parts parts) : daemons_(daemons), parts_(std::move(parts)) {}
+  CombinedAnswer(CalledDaemons& daemons, Parts parts) : daemons_(daemons), parts_(std::move(parts)) {}
 
   bool done() const override {
     return std::ranges::all_of(parts_, [](const auto& part) { return part.call.done(); });
@@ -72,9 +72,9 @@ class AnswerOfAll final : public Pending<Info>::Impl {
 
 /// The first answer of several daemons about their rounds of one fragment. Of several answers available,
 /// `closed` takes precedence over `closing`. Used on the client's thread.
-class DueAtAny final : public Pending<RoundDue>::Impl {
+class FirstDue final : public Pending<RoundDue>::Impl {
  public:
-  explicit DueAtAny(std::vector<Pending<RoundDue>> parts) : parts_(std::move(parts)) {}
+  explicit FirstDue(std::vector<Pending<RoundDue>> parts) : parts_(std::move(parts)) {}
 
   bool done() const override {
     return std::ranges::any_of(parts_, [](const auto& part) { return part.done(); });
@@ -82,14 +82,14 @@ class DueAtAny final : public Pending<RoundDue>::Impl {
   /// If none has answered yet, waits for the first daemon in order: a fragment's turn follows its version.
   Result<RoundDue> wait() override {
     if (!done()) return parts_.front().wait();
-    std::optional<Result<RoundDue>> told;
+    std::optional<Result<RoundDue>> chosen;
     for (auto& part : parts_) {
       if (!part.done()) continue;
       const Result<RoundDue> one = part.wait();
-      const bool graver = !told || (one.ok() && (!told->ok() || *one == RoundDue::closed));
-      if (graver) told = one;
+      const bool takesPrecedence = !chosen || (one.ok() && (!chosen->ok() || *one == RoundDue::closed));
+      if (takesPrecedence) chosen = one;
     }
-    return *told;
+    return *chosen;
   }
 
  private:
@@ -112,9 +112,9 @@ class PartialPushToAll final : public PartialPush {
     }
   }
   Pending<PushInfo> finish() override {
-    AnswerOfAll<PushInfo>::Parts answers;
+    CombinedAnswer<PushInfo>::Parts answers;
     for (const auto& [daemon, push] : parts_) answers.push_back({daemon, push->finish()});
-    return Pending<PushInfo>(std::make_unique<AnswerOfAll<PushInfo>>(daemons_, std::move(answers)));
+    return Pending<PushInfo>(std::make_unique<CombinedAnswer<PushInfo>>(daemons_, std::move(answers)));
   }
 
  private:

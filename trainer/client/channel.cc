@@ -23,7 +23,7 @@ constexpr uint32_t kWindow = 4;  // slices in flight, initially
 constexpr std::string_view kUnixScheme = "unix:";
 
 /// Largest window: the bandwidth-delay product of 2.5 Gbit/s and 100 ms.
-uint32_t mostInFlight(uint64_t sliceElements) {
+uint32_t largestWindow(uint64_t sliceElements) {
   constexpr uint64_t kBytesMost = 32 << 20, kSlicesMost = 64;
   const uint64_t sliceBytes = std::max<uint64_t>(sliceElements, 1) * sizeof(float);
   return static_cast<uint32_t>(std::clamp<uint64_t>(kBytesMost / sliceBytes, kWindow, kSlicesMost));
@@ -69,7 +69,7 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
       connection_(io, kj::mv(socket), std::move(server), options.spin, options.transport != Transport::rpc),
       transports_(connection_, options.transport, options.cudaDevice) {
   connection_.beforeTearDown([this] {
-    silence_ = nullptr;
+    livenessWatch_ = nullptr;
     notice_ = kj::READY_NOW;
     nextNotice_ = kj::READY_NOW;
     moved_ = kj::READY_NOW;
@@ -78,9 +78,9 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
   });
 }
 
-void Channel::watchSilence(std::chrono::milliseconds silence) {
+void Channel::watchLiveness(std::chrono::milliseconds silence) {
   if (connection_.ended()) return;
-  silence_ = std::make_unique<SilenceWatch>(connection_, silence, [this](const Error& why) {
+  livenessWatch_ = std::make_unique<LivenessWatch>(connection_, silence, [this](const Error& why) {
     // Deferred: fail() destroys the watch, which is the caller.
     ending_ = kj::evalLater([this, why] { return fail(why); }).eagerlyEvaluate(nullptr);
   });
@@ -88,7 +88,7 @@ void Channel::watchSilence(std::chrono::milliseconds silence) {
 
 void Channel::watchSession() {
   watchNotice();
-  if (terms_.leaseMs != 0) watchSilence(std::chrono::milliseconds(terms_.leaseMs));
+  if (terms_.leaseMs != 0) watchLiveness(std::chrono::milliseconds(terms_.leaseMs));
 }
 
 void Channel::watchNotice(uint64_t move) {
@@ -99,10 +99,10 @@ void Channel::watchNotice(uint64_t move) {
                   const std::string daemon = "the daemon at " + connection_.server();
                   if (notice.hasRevoked()) {
                     const Error revoked = sanitized(wire::readError(notice.getRevoked()));
-                    return connection_.foretell({revoked.code, daemon + ": " + revoked.message});
+                    return connection_.announceEnd({revoked.code, daemon + ": " + revoked.message});
                   }
                   if (const uint64_t asked = notice.getMove(); asked != 0) {
-                    if (moveAsked_) moveAsked_->tell(asked, notice.getMoveDaemons());
+                    if (pendingMove_) pendingMove_->set(asked, notice.getMoveDaemons());
                     // Deferred: watchNotice() replaces the promise that runs this.
                     nextNotice_ =
                         kj::evalLater([this, asked] { watchNotice(asked); }).eagerlyEvaluate(nullptr);
@@ -110,8 +110,8 @@ void Channel::watchNotice(uint64_t move) {
                   }
                   if (!notice.getShuttingDown()) return;
                   const std::string reason = printable(wire::textIn(notice.getReason()));
-                  connection_.foretell(
-                      notice.getComesBack()
+                  connection_.announceEnd(
+                      notice.getRestarting()
                           ? Error{ErrorCode::unavailable, daemon + " restarts: " + reason}
                           : Error{ErrorCode::shuttingDown, daemon + " is shutting down: " + reason});
                 })
@@ -119,7 +119,7 @@ void Channel::watchNotice(uint64_t move) {
 }
 
 uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
-  if (!transports_.shouldGoByDevices(offer, terms_)) return chunkBytes_ / sizeof(float);
+  if (!transports_.shouldUseDeviceRings(offer, terms_)) return chunkBytes_ / sizeof(float);
   // A ring holds two slices in each direction, so that one is copied while the other travels.
   return std::max(chunkBytes_, std::min(deviceChunkBytes_, offer.ringBytesMax / 4)) / sizeof(float);
 }
@@ -127,10 +127,10 @@ uint64_t Channel::chooseSliceElements(const TransportOffer& offer) const {
 void Channel::sizeWindows() {
   uint64_t largest = 0;
   for (const Slice& slice : terms_.slices) largest = std::max<uint64_t>(largest, slice.count);
-  const uint32_t most = windowGrows_ ? std::max(mostInFlight(largest), window_) : window_;
+  const uint32_t limit = windowGrows_ ? std::max(largestWindow(largest), window_) : window_;
   // A reader that observes again may have earlier pulls in progress.
-  pulling_.setLimits(window_, most);
-  pushing_.setLimits(window_, most);
+  pulling_.setLimits(window_, limit);
+  pushing_.setLimits(window_, limit);
   answers_.setBytes(answerBytes(terms_));
 }
 
@@ -217,7 +217,7 @@ kj::Promise<Result<StartRole>> Channel::awaitModel() {
     return connection_.trainer().awaitModelRequest().send().then(
         [](capnp::Response<schema::AwaitResult> answer) -> Result<StartRole> {
           if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-          return answer.isMustInitialize() ? StartRole::bringValues : StartRole::go;
+          return answer.isMustInitialize() ? StartRole::initializeModel : StartRole::go;
         });
   });
 }
@@ -233,7 +233,7 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const
   });
 }
 
-kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values, Step step) {
+kj::Promise<Result<PushInfo>> Channel::initializeModel(std::span<const float> values, Step step) {
   return connection_.call([this, values, step, start = Clock::now()] {
     return sendInWindow(terms_.slices, slicesInFlight(terms_.slices, window_, terms_.rowValuesMax),
                         [this, values](const Slice& slice) {
@@ -297,7 +297,7 @@ std::vector<Slice> Channel::carriedOf(std::optional<uint32_t> fragment) const {
 SliceQueue::Window Channel::inFlight(const std::vector<Slice>& slices, const SliceTransport& transport,
                                      const GrowingWindow& grown) const {
   const uint32_t few = slicesInFlight(slices, window_, terms_.rowValuesMax);
-  return [few, most = transport.window(), &grown] { return std::min(std::max(few, grown.slices()), most); };
+  return [few, limit = transport.window(), &grown] { return std::min(std::max(few, grown.slices()), limit); };
 }
 
 std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {
@@ -352,12 +352,12 @@ uint32_t Channel::partsOf(const PushRequest& request) const {
 }
 
 kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
-  const bool rowsAlone = request.gradient.empty();
+  const bool rowsOnly = request.gradient.empty();
   // Under allreduce the trainer that pushes the average has no rows to push with it.
-  const bool tensorsAlone = !rowsAlone && !request.rows && terms_.allReduce.timeout.count() > 0;
+  const bool tensorsOnly = !rowsOnly && !request.rows && terms_.allReduce.timeout.count() > 0;
   request.parts = partsOf(request);
   return connection_.call(
-      [this, rowsAlone, tensorsAlone, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
+      [this, rowsOnly, tensorsOnly, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
         if (!connection_.canPush()) {
           return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
         }
@@ -367,11 +367,11 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
         SliceTransport& transport = *way->push;
         const auto info = std::make_shared<PushInfo>();
         info->versions.resize(terms_.blockCount());
-        info->answeredBy.push_back({terms_.daemon, terms_.epoch});
+        info->answeredBy.push_back({terms_.daemon, terms_.term});
         // The slices of the arena first, then those of rows.
         const auto rows = std::make_shared<const std::vector<RowSlice>>(
-            tensorsAlone ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
-        const size_t dense = rowsAlone ? 0 : carried_.size();
+            tensorsOnly ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
+        const size_t dense = rowsOnly ? 0 : carried_.size();
         const auto send = [this, request, info, rows, dense, &transport](size_t index) {
           if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
           const Slice& slice = carried_[index];
@@ -382,13 +382,13 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
                 return add(*info, slice.shard, pushed);
               });
         };
-        const std::vector<Slice> slices = rowsAlone ? std::vector<Slice>() : carriedOf(request.fragment);
+        const std::vector<Slice> slices = rowsOnly ? std::vector<Slice>() : carriedOf(request.fragment);
         SliceQueue::Window window = inFlight(slices, transport, pushing_);
-        if (!rows->empty()) window = [most = std::min(window_, transport.window())] { return most; };
+        if (!rows->empty()) window = [limit = std::min(window_, transport.window())] { return limit; };
         return pushes_.add(request.step, slices.size() + rows->size(), std::move(window), send)
-            .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
+            .then([this, rowsOnly, request, start, info](Status status) -> Result<PushInfo> {
               const bool answered = status.ok() || !isLost(status.error());
-              if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
+              if (answered && links_ == 1 && !rowsOnly) concludePush(request.step, *request.dropped);
               if (!status.ok()) return status.error();
               info->seconds = secondsSince(start);
               return std::move(*info);
@@ -412,18 +412,18 @@ void Channel::pushReady(Step step, std::vector<size_t> slices, std::optional<uin
   pushes_.ready(step, slices);
 }
 
-void Channel::rowsReady(Step step, bool alone) {
+void Channel::rowsReady(Step step, bool rowsOnly) {
   std::vector<size_t> slices(pushes_.slicesOf(step));
   std::iota(slices.begin(), slices.end(), size_t{0});
-  const size_t dense = alone ? 0 : std::min(carried_.size(), slices.size());
+  const size_t dense = rowsOnly ? 0 : std::min(carried_.size(), slices.size());
   slices.erase(slices.begin(), slices.begin() + static_cast<ptrdiff_t>(dense));
   pushes_.ready(step, slices);
 }
 
-kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& samples) {
-  return connection_.call([&]() -> kj::Promise<Result<DealtSamples>> {
+kj::Promise<Result<AssignedSamples>> Channel::takeSamples(const SamplesRequest& samples) {
+  return connection_.call([&]() -> kj::Promise<Result<AssignedSamples>> {
     if (!connection_.canPush()) {
-      return Result<DealtSamples>(ErrorCode::invalidArgument, "takeSamples() comes after join()");
+      return Result<AssignedSamples>(ErrorCode::invalidArgument, "takeSamples() comes after join()");
     }
     auto request = connection_.trainer().takeSamplesRequest();
     request.setStep(samples.step.value);
@@ -457,12 +457,12 @@ kj::Promise<Result<RoundDue>> Channel::roundDue(Version version, uint32_t fragme
   });
 }
 
-kj::Promise<Result<FormedGroup>> Channel::formGroup(uint64_t after, const AveragingMember& where) {
+kj::Promise<Result<FormedGroup>> Channel::formAveragingGroup(uint64_t after, const AveragingMember& where) {
   return connection_.call([this, after, where]() -> kj::Promise<Result<FormedGroup>> {
     if (!connection_.canPush()) {
-      return Result<FormedGroup>(ErrorCode::invalidArgument, "formGroup() comes after join()");
+      return Result<FormedGroup>(ErrorCode::invalidArgument, "formAveragingGroup() comes after join()");
     }
-    auto request = connection_.trainer().formGroupRequest();
+    auto request = connection_.trainer().formAveragingGroupRequest();
     request.setAfter(after);
     request.setHost(where.host.c_str());
     request.setPort(where.port);
@@ -514,7 +514,7 @@ kj::Promise<Result<std::vector<Rank>>> Channel::waiters() {
   });
 }
 
-kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& seconds) {
+kj::Promise<void> Channel::pingRepeatedly(uint64_t left, std::vector<double>& seconds) {
   if (left == 0) return kj::READY_NOW;
   const auto start = Clock::now();
   return connection_.reading()
@@ -522,7 +522,7 @@ kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& secon
       .send()
       .then([this, left, start, &seconds](auto&&) {
         seconds.push_back(secondsSince(start));
-        return pingOnAndOn(left - 1, seconds);
+        return pingRepeatedly(left - 1, seconds);
       });
 }
 
@@ -534,8 +534,8 @@ kj::Promise<Result<PingInfo>> Channel::ping(uint64_t calls, uint32_t outstanding
     const uint64_t lines = std::max<uint64_t>(1, std::min<uint64_t>(outstanding, calls));
     auto running = kj::heapArrayBuilder<kj::Promise<void>>(lines);
     for (uint64_t i = 0; i < lines; i++) {
-      running.add(
-          pingOnAndOn(calls / lines + (i < calls % lines ? 1 : 0), info->seconds).eagerlyEvaluate(nullptr));
+      running.add(pingRepeatedly(calls / lines + (i < calls % lines ? 1 : 0), info->seconds)
+                      .eagerlyEvaluate(nullptr));
     }
     return kj::joinPromises(running.finish())
         .then([start, info = kj::mv(info)]() mutable -> Result<PingInfo> {

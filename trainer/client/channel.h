@@ -9,12 +9,12 @@
 
 #include "trainer/client/client.h"
 #include "trainer/client/handshake.h"
+#include "trainer/client/liveness_watch.h"
 #include "trainer/client/movable_client.h"
-#include "trainer/client/move_asked.h"
-#include "trainer/client/move_heard.h"
+#include "trainer/client/move_notification.h"
+#include "trainer/client/pending_move.h"
 #include "trainer/client/report_queue.h"
-#include "trainer/client/silence_watch.h"
-#include "trainer/client/transport/answer_room.h"
+#include "trainer/client/transport/answer_budget.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
 #include "trainer/client/transport/growing_window.h"
@@ -25,7 +25,7 @@
 namespace psd {
 
 /// What a joined trainer does first.
-enum class StartRole { go, bringValues };
+enum class StartRole { go, initializeModel };
 
 /// The I/O side of a Client: one connection and the calls on it. Every method is called on the thread of its
 /// event loop, where its promises resolve. Connection errors are those of DaemonConnection.
@@ -40,7 +40,7 @@ class Channel {
 
   kj::Promise<Result<DaemonIdentity>> logIn() { return psd::logIn(connection_, token_); }
   /// After logIn(): ends the connection when no bytes arrive for `silence`.
-  void watchSilence(std::chrono::milliseconds silence);
+  void watchLiveness(std::chrono::milliseconds silence);
   kj::Promise<Result<JoinAnswer>> join(const JoinRequest& request, const ModelSpec& model);
   /// Instead of join(), for a further connection of the same trainer.
   kj::Promise<Status> attach(const SessionTerms& terms);
@@ -51,10 +51,10 @@ class Channel {
   std::shared_ptr<EncodedPushes> carry(uint32_t number, uint32_t links,
                                        const std::shared_ptr<EncodedPushes>& encoder);
   /// See DaemonConnection::whenEnded().
-  void whenFailed(std::function<void(const Error&)> tell) { connection_.whenEnded(std::move(tell)); }
+  void onFailure(std::function<void(const Error&)> callback) { connection_.whenEnded(std::move(callback)); }
 
   kj::Promise<Result<StartRole>> awaitModel();
-  kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, Step step);
+  kj::Promise<Result<PushInfo>> initializeModel(std::span<const float> values, Step step);
   /// `onDevice`: whether the destination is in device memory, as in PushRequest::onDevice. `fragment`: the
   /// only one to pull; empty: all.
   kj::Promise<Result<PullInfo>> pull(std::span<float> destination, bool onDevice,
@@ -71,25 +71,25 @@ class Channel {
   /// Slices of the push of `step` are final, given by their index among the slices that this connection
   /// carries; slices of other fragments than the push's are ignored.
   void pushReady(Step step, std::vector<size_t> slices, std::optional<uint32_t> fragment);
-  /// The gradients of the rows of the push of `step` are final. `alone`: the push has rows only.
-  void rowsReady(Step step, bool alone = false);
+  /// The gradients of the rows of the push of `step` are final. `rowsOnly`: the push has rows only.
+  void rowsReady(Step step, bool rowsOnly = false);
   /// Sends nothing more of the push of `step`.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
   /// See SliceTransport::conclude(); for use with several connections.
   void concludePush(Step step, const std::vector<ShardId>& dropped) { transports_.conclude(step, dropped); }
-  kj::Promise<Result<DealtSamples>> takeSamples(const SamplesRequest& samples);
+  kj::Promise<Result<AssignedSamples>> takeSamples(const SamplesRequest& samples);
   /// For the first fragment, or for `fragment`.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t fragment = 0);
   /// See Client::progress().
   kj::Promise<Result<MachineProgress>> progress(bool settled);
-  kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
-  /// From now on the session reports moves of the model to other daemons to `asked`.
-  void noteMoves(std::shared_ptr<MoveAsked> asked);
+  kj::Promise<Result<FormedGroup>> formAveragingGroup(uint64_t after, const AveragingMember& where);
+  /// From now on the session reports moves of the model to other daemons to `pendingMove`.
+  void setPendingMove(std::shared_ptr<PendingMove> pendingMove);
   /// After logIn(): requests a notification from the daemon when the model has moved away; sent once.
-  std::shared_ptr<const MoveHeard> hearOfMove();
+  std::shared_ptr<const MoveNotification> watchMove();
   /// Quiesces the trainer until the end of the move; see the schema's interface Trainer. Returns the daemons
   /// that serve the model afterwards; empty: this one does.
-  kj::Promise<Result<DaemonPlaces>> stepAside(uint64_t move, const std::string& cannot);
+  kj::Promise<Result<DaemonAddresses>> quiesce(uint64_t move, const std::string& cannot);
   /// See Client::report().
   void report(Step step, std::span<const NamedValue> values);
   /// See Client::waiters().
@@ -130,19 +130,19 @@ class Channel {
   kj::Promise<void> sendReport(Step step, std::span<const NamedValue> values);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
   /// Makes `left` calls one after another.
-  kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
+  kj::Promise<void> pingRepeatedly(uint64_t left, std::vector<double>& seconds);
 
   const uint64_t chunkBytes_, deviceChunkBytes_;
   const uint32_t window_;
   const bool windowGrows_;
   GrowingWindow pulling_{window_, window_}, pushing_{window_, window_};  // for messages
-  AnswerRoom answers_;                                                   // to pulls
+  AnswerBudget answers_;                                                 // to pulls
   const std::string token_;
   DaemonConnection connection_;
   Transports transports_;
-  std::unique_ptr<SilenceWatch> silence_;
-  std::shared_ptr<MoveAsked> moveAsked_;  // null: not requested
-  std::shared_ptr<MoveHeard> moveHeard_;  // null: not requested
+  std::unique_ptr<LivenessWatch> livenessWatch_;
+  std::shared_ptr<PendingMove> pendingMove_;            // null: not requested
+  std::shared_ptr<MoveNotification> moveNotification_;  // null: not requested
   kj::Promise<void> moved_ = kj::READY_NOW;
   kj::Promise<void> notice_ = kj::READY_NOW;
   kj::Promise<void> nextNotice_ = kj::READY_NOW;  // schedules the next notice()

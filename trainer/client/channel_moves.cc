@@ -10,36 +10,38 @@
 
 namespace psd {
 
-void Channel::noteMoves(std::shared_ptr<MoveAsked> asked) { moveAsked_ = std::move(asked); }
+void Channel::setPendingMove(std::shared_ptr<PendingMove> pendingMove) {
+  pendingMove_ = std::move(pendingMove);
+}
 
-std::shared_ptr<const MoveHeard> Channel::hearOfMove() {
-  if (moveHeard_) return moveHeard_;
-  moveHeard_ = std::make_shared<MoveHeard>();
-  auto over = kj::defer([heard = moveHeard_] { heard->end(); });
-  if (connection_.ended()) return moveHeard_;
+std::shared_ptr<const MoveNotification> Channel::watchMove() {
+  if (moveNotification_) return moveNotification_;
+  moveNotification_ = std::make_shared<MoveNotification>();
+  auto over = kj::defer([heard = moveNotification_] { heard->end(); });
+  if (connection_.ended()) return moveNotification_;
   moved_ = connection_.reading()
                .movedRequest()
                .send()
                .then([this](capnp::Response<schema::Reading::MovedResults> answer) {
-                 auto places = wire::readPlaces(connection_.server(), answer.getTo());
-                 if (places.ok()) moveHeard_->tell(*std::move(places));
+                 auto places = wire::readDaemonAddresses(connection_.server(), answer.getTo());
+                 if (places.ok()) moveNotification_->set(*std::move(places));
                })
                .attach(kj::mv(over))
                // An older daemon does not support the call; a broken connection shows in the next one.
                .eagerlyEvaluate([](kj::Exception&&) {});
-  return moveHeard_;
+  return moveNotification_;
 }
 
-kj::Promise<Result<DaemonPlaces>> Channel::stepAside(uint64_t move, const std::string& cannot) {
+kj::Promise<Result<DaemonAddresses>> Channel::quiesce(uint64_t move, const std::string& cannot) {
   return connection_.call([&] {
-    auto request = connection_.trainer().stepAsideRequest();
+    auto request = connection_.trainer().quiesceRequest();
     request.setMove(move);
     request.setCannot(cannot.c_str());
     return request.send().then([server = connection_.server()](
-                                   capnp::Response<schema::StepAsideResult> answer) -> Result<DaemonPlaces> {
+                                   capnp::Response<schema::QuiesceResult> answer) -> Result<DaemonAddresses> {
       if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-      if (answer.isGoOn()) return DaemonPlaces();
-      PSD_ASSIGN_OR_RETURN(DaemonPlaces places, wire::readPlaces(server, answer.getMoved()));
+      if (answer.isContinueHere()) return DaemonAddresses();
+      PSD_ASSIGN_OR_RETURN(DaemonAddresses places, wire::readDaemonAddresses(server, answer.getMoved()));
       if (!places.empty()) return places;
       return Error{ErrorCode::protocolMismatch, server + ": reports a move of the model without addresses"};
     });

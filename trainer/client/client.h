@@ -81,7 +81,7 @@ struct ClientOptions {
   /// Whether a reconnected trainer continues when the daemon has lost the rows of the model's embedding
   /// tables, which no trainer can restore: the rows then start from their initial values. Otherwise the
   /// trainer's calls fail (unavailable).
-  bool goOnWithoutRows = false;
+  bool acceptLostRows = false;
   /// How long a client whose connection broke tries to reconnect; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
   /// The number by which daemons identify this trainer's process, for a client that continues the work of
@@ -96,7 +96,7 @@ struct ClientOptions {
   /// tables. A join at a daemon that has restarted without these rows fails (modelMismatch).
   std::vector<uint64_t> rowsAt;
   /// Whether this trainer averages gradients with others where the daemon's policy requires it
-  /// (JoinInfo::allReduce, formGroup()); a trainer that does not is rejected there.
+  /// (JoinInfo::allReduce, formAveragingGroup()); a trainer that does not is rejected there.
   bool averages = false;
   /// Whether this client is the bridge of the daemon's machine and not a trainer: see Client::progress(). Its
   /// Membership is ignored.
@@ -120,9 +120,9 @@ struct Membership {
 
 /// The daemon's answer to the join.
 struct JoinInfo {
-  bool broughtInitialValues = false;  ///< this trainer was the initializer
-  std::string policy;                 ///< human-readable; of several groups "fc*: locked, others: hogwild"
-  std::string device;                 ///< where the shards lie; human-readable
+  bool initializedModel = false;  ///< this trainer was the initializer
+  std::string policy;             ///< human-readable; of several groups "fc*: locked, others: hogwild"
+  std::string device;             ///< where the shards lie; human-readable
   uint32_t shardCount = 0;
   std::string serverVersion;
   uint32_t rowShardCount = 0;  ///< parts that the embedding tables are cut into
@@ -174,7 +174,7 @@ struct ElementRange {
 };
 
 /// Samples assigned to a trainer: places [begin, begin + count) of the epoch's order.
-struct DealtSamples {
+struct AssignedSamples {
   enum class What { range, nothingNow, finished };
   What what = What::nothingNow;
   uint64_t epoch = 0;  ///< from 0
@@ -183,16 +183,16 @@ struct DealtSamples {
   /// With `nominal`: elements whose policy applies every gradient separately, in order and not adjacent. For
   /// these the trainer pushes count / nominal times its gradient; for the others the policy weighs by
   /// samples.
-  std::vector<ElementRange> unweighted;
+  std::vector<ElementRange> scaledByTrainer;
   std::vector<uint32_t> unweightedTables;  ///< likewise, tables whose rows' gradients the trainer weighs
   bool mixed = false;  ///< some parameter groups of the daemon weigh by samples, others do not
 };
 
 /// A daemon's process and its term (docs/standby.md). A value type.
-struct Answerer {
+struct ServerIdentity {
   uint64_t daemon = 0;  ///< random number of the process, as JoinInfo::daemon
-  uint64_t epoch = 0;   ///< term in which this trainer joined it as primary; 0: it can have no standby
-  bool operator==(const Answerer&) const = default;
+  uint64_t term = 0;    ///< term in which this trainer joined it as primary; 0: it can have no standby
+  bool operator==(const ServerIdentity&) const = default;
 };
 
 struct PushInfo {
@@ -203,7 +203,7 @@ struct PushInfo {
   PushOutcome outcome = PushOutcome::applied;  ///< stale and late: for at least one shard; never received
   uint64_t bytes = 0;                          ///< of gradient, as sent
   /// The daemons that answered; of a push that was sent again, those of the last time.
-  std::vector<Answerer> answeredBy = {};
+  std::vector<ServerIdentity> answeredBy = {};
 
   /// Adds the result of another part of the same push.
   void add(const PushInfo& part) {
@@ -212,7 +212,7 @@ struct PushInfo {
     seconds = std::max(seconds, part.seconds);
     outcome = std::max(outcome, part.outcome);
     bytes += part.bytes;
-    for (const Answerer& one : part.answeredBy) {
+    for (const ServerIdentity& one : part.answeredBy) {
       if (std::ranges::find(answeredBy, one) == answeredBy.end()) answeredBy.push_back(one);
     }
   }
@@ -376,7 +376,7 @@ class Client {
   /// Under JoinInfo::allReduce: waits for the next averaging group with this trainer in it. `after`:
   /// generation of its previous group (0: none). `where`: host and port at which the other members reach this
   /// trainer; its rank is ignored.
-  virtual Result<FormedGroup> formGroup(uint64_t /*after*/, const AveragingMember& /*where*/) {
+  virtual Result<FormedGroup> formAveragingGroup(uint64_t /*after*/, const AveragingMember& /*where*/) {
     return Error{ErrorCode::notReady, "this client does not form groups"};
   }
 
@@ -389,7 +389,7 @@ class Client {
 
   /// After join(): samples that the daemon assigns, so that every sample of every epoch is in one gradient,
   /// whatever the trainers' speeds and losses. A repeated request for a step returns the same samples.
-  virtual Result<DealtSamples> takeSamples(const SamplesRequest&) {
+  virtual Result<AssignedSamples> takeSamples(const SamplesRequest&) {
     return Error{ErrorCode::notReady, "this client has no samples"};
   }
 
@@ -397,7 +397,7 @@ class Client {
   /// letters, digits, or . _ - /. After join(). Does not block: values that arrive while the previous report
   /// is unanswered are sent afterwards as one report, with the newest value of each name. Nothing is sent to
   /// a daemon that does not support reports. An Error refers to the values only.
-  virtual Status report(Step, std::span<const NamedValue> values) { return checkReported(values); }
+  virtual Status report(Step, std::span<const NamedValue> values) { return validateReport(values); }
 
   /// The ranks of the trainers whose push or pull currently waits for other trainers. Allowed after join() or
   /// observe().

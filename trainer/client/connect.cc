@@ -51,11 +51,11 @@ Status mayGoThere(const ClientOptions& options, const std::string& before) {
 }
 
 /// Connects to a daemon that another daemon named as number `index`.
-Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const DaemonIdentity& told,
+Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const DaemonIdentity& identity,
                                              uint32_t index, Clock::time_point until) {
   PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, timeTo(until)));
   const DaemonIdentity& itself = client->identity();
-  if (itself.daemons == told.daemons && itself.index == index) return client;
+  if (itself.daemons == identity.daemons && itself.index == index) return client;
   return Error{ErrorCode::protocolMismatch,
                fmt::format("this one says that it is daemon {} of {}; all daemons of a model must be "
                            "configured with the same `daemons`, each with its own `index`",
@@ -64,18 +64,18 @@ Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const
 
 Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options, const RpcClient& first,
                                                     Clock::time_point until) {
-  const DaemonIdentity& told = first.identity();
+  const DaemonIdentity& identity = first.identity();
   std::vector<PartitionedClient::Daemon> daemons;
-  for (uint32_t i = 0; i < told.daemons.size(); i++) {
+  for (uint32_t i = 0; i < identity.daemons.size(); i++) {
     ClientOptions own = options;
-    own.servers = told.daemons[i];
+    own.servers = identity.daemons[i];
     own.cudaDevice = -1;  // values of several daemons are exchanged in host memory
     // The address that the user gave comes first: it may be a Unix socket, over which memory is shared.
-    if (i == told.index && std::ranges::find(own.servers, first.server()) == own.servers.end()) {
+    if (i == identity.index && std::ranges::find(own.servers, first.server()) == own.servers.end()) {
       own.servers.insert(own.servers.begin(), first.server());
     }
     const std::string name =
-        fmt::format("daemon {} of {}, {}", i, told.daemons.size(), joined(own.servers, " or "));
+        fmt::format("daemon {} of {}, {}", i, identity.daemons.size(), joined(own.servers, " or "));
     const auto named = [&name](const Error& error) { return Error{error.code, name + ": " + error.message}; };
     if (options.onEvent) {
       own.onEvent = [tell = options.onEvent, name](const ClientEvent& event) {
@@ -86,7 +86,7 @@ Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options
       if (const auto address = parseAddress(server); !address.ok()) return named(address.error());
     }
     if (const Status may = checkToken(own, first.server()); !may.ok()) return named(may.error());
-    auto client = connectTo(own, told, i, until);
+    auto client = connectTo(own, identity, i, until);
     if (!client.ok()) return named(client.error());
     daemons.push_back({*std::move(client), name});
   }
@@ -101,15 +101,15 @@ Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions& options
   for (size_t moves = 0;; moves++) {
     const auto timeout = moves == 0 ? options.connectTimeout : timeTo(until);
     PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options, timeout));
-    const DaemonIdentity& told = client->identity();
-    if (told.movedTo.empty()) {
-      if (told.daemons.size() > 1) return connectToAll(options, *client, until);
+    const DaemonIdentity& identity = client->identity();
+    if (identity.movedTo.empty()) {
+      if (identity.daemons.size() > 1) return connectToAll(options, *client, until);
       return std::unique_ptr<MovableClient>(std::move(client));
     }
     if (moves == kMovesMax) {
       return Error{ErrorCode::unavailable, client->server() + ": the model has moved too many times"};
     }
-    const std::vector<std::string> from = std::exchange(options.servers, told.movedTo.front());
+    const std::vector<std::string> from = std::exchange(options.servers, identity.movedTo.front());
     PSD_RETURN_IF_ERROR(mayGoThere(options, client->server()));
     if (options.onMove) options.onMove(from, options.servers);
   }

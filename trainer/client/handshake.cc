@@ -49,11 +49,11 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
            .alpha = local.getAlpha(),
            .endsEarly = local.getEndsEarly(),
            .fragments = std::max(local.getFragments(), 1u),
-           .ofGroups = local.getOfGroups(),
+           .fragmentPerGroup = local.getFragmentPerGroup(),
            .delay = local.getDelay(),
            .blend = local.getBlend(),
            .deltas = std::string(wire::textIn(local.getDeltas())),
-           .arrivals = std::max(local.getArrivals(), 1u)};
+           .updatesPerRound = std::max(local.getUpdatesPerRound(), 1u)};
   if (!steps.deltas.empty() && !findDecoder(steps.deltas)) {
     return {ErrorCode::protocolMismatch, fmt::format("the daemon's deltas use a codec that this program does "
                                                      "not have: {}",
@@ -61,7 +61,7 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
   }
   if (local.hasInner()) {
     steps.inner = readInner(local.getInner());
-    if (!steps.inner || !steps.inner->makesSense()) {
+    if (!steps.inner || !steps.inner->isValid()) {
       return {ErrorCode::protocolMismatch, "the daemon's inner optimizer is invalid"};
     }
   }
@@ -90,9 +90,9 @@ Status readFragments(schema::ModelAccess::Reader access, const ModelSpec& model,
 Status readAllReduce(schema::ModelAccess::Reader access, AllReduceTerms& terms) {
   if (!access.hasAllReduce()) return {};
   constexpr uint64_t kDayMs = 86'400'000;
-  const auto told = access.getAllReduce();
-  const uint64_t timeout = told.getTimeoutMs();
-  terms = {std::chrono::milliseconds(std::min(timeout, kDayMs)), told.getBucketBytes()};
+  const auto allReduce = access.getAllReduce();
+  const uint64_t timeout = allReduce.getTimeoutMs();
+  terms = {std::chrono::milliseconds(std::min(timeout, kDayMs)), allReduce.getBucketBytes()};
   if (timeout > 0 && timeout <= kDayMs && terms.bucketBytes >= sizeof(float)) return {};
   return {ErrorCode::protocolMismatch, "the daemon's terms of allreduce are invalid"};
 }
@@ -185,9 +185,10 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
   terms.attachment = joined.getAttachment();
   terms.leaseMs = joined.getLeaseMs();
   terms.daemon = joined.getDaemon();
-  terms.epoch = joined.getEpoch();
-  in.answer = {terms.rank,         joined.getWorldSize(), joined.getMustInitialize(), joined.getResumed(),
-               joined.getDaemon(), joined.getGoesOn(),    joined.getEpoch()};
+  terms.term = joined.getTerm();
+  in.answer = {terms.rank,          joined.getWorldSize(), joined.getMustInitialize(),
+               joined.getResumed(), joined.getDaemon(),    joined.getResumedState(),
+               joined.getTerm()};
   in.offer = readOffer(joined.getAccess());
   connection.setTrainer(joined.getSession());
   return in;
@@ -197,7 +198,7 @@ Result<DaemonIdentity> readIdentity(const std::string& server, schema::LoginResu
   DaemonIdentity identity{
       printable(wire::textIn(answer.getServerVersion())), {}, answer.getDaemon(), {}, answer.getMove()};
   PSD_ASSIGN_OR_RETURN(identity.daemons, wire::readDaemons(server, answer));
-  PSD_ASSIGN_OR_RETURN(identity.movedTo, wire::readPlaces(server, answer.getMovedTo()));
+  PSD_ASSIGN_OR_RETURN(identity.movedTo, wire::readDaemonAddresses(server, answer.getMovedTo()));
   return identity;
 }
 
@@ -217,10 +218,11 @@ kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const st
                          fmt::format("{}: the daemon speaks protocol version {}, this program version {}",
                                      server, answer.getProtocolVersion(), wire::kProtocolVersion)};
           }
-          if (!answer.hasReading()) return wire::mayNot(server, "reader", answer);
+          if (!answer.hasReading()) return wire::forbiddenError(server, "reader", answer);
           kj::Maybe<schema::Training::Client> training;
           if (answer.hasTraining()) training = answer.getTraining();
-          connection.setRoles(answer.getReading(), kj::mv(training), wire::mayNot(server, "trainer", answer));
+          connection.setRoles(answer.getReading(), kj::mv(training),
+                              wire::forbiddenError(server, "trainer", answer));
           return readIdentity(server, answer);
         },
         [&connection](kj::Exception&& exception) -> Result<DaemonIdentity> {
@@ -279,7 +281,7 @@ Result<FormedGroup> readGroup(schema::GroupResult::Reader answer) {
   bool sound = formed.getGeneration() != 0 && formed.getIndex() < formed.getMembers().size();
   for (const auto member : formed.getMembers()) {
     const uint32_t port = member.getPort();
-    sound = sound && port > 0 && port <= UINT16_MAX && member.getHost().size() <= kGroupHostBytesMax;
+    sound = sound && port > 0 && port <= UINT16_MAX && member.getHost().size() <= kAveragingHostBytesMax;
     if (!sound) break;
     group.members.push_back({Rank{member.getRank()}, printable(wire::textIn(member.getHost()), 300),
                              static_cast<uint16_t>(port)});

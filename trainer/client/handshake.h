@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/types/daemon_places.h"
+#include "common/types/daemon_addresses.h"
 #include "common/types/model_spec.h"
 #include "common/types/samples.h"
 #include "trainer/client/client.h"
@@ -43,8 +43,8 @@ struct JoinAnswer {
   bool mustInitialize = false;
   bool resumed = false;        ///< the previous session continues
   uint64_t daemon = 0;         ///< random number of the daemon's process
-  bool goesOn = false;         ///< the daemon resumed from saved state
-  uint64_t epoch = 0;          ///< term in which it is the primary; 0: it has no replica set
+  bool resumedState = false;   ///< the daemon resumed from saved state
+  uint64_t term = 0;           ///< term in which it is the primary; 0: it has no replica set
   uint64_t sliceElements = 0;  ///< size at which slices of tensors are cut
 };
 
@@ -61,11 +61,11 @@ struct DaemonIdentity {
   std::string version;
   /// The addresses of each daemon that serves the model, by partition, including this one; empty where this
   /// daemon serves the whole model.
-  DaemonPlaces daemons;
+  DaemonAddresses daemons;
   uint32_t index = 0;  ///< of this daemon among them
   /// The addresses of each daemon that serves the model since it moved away from this one, by partition;
   /// empty: it has not moved.
-  DaemonPlaces movedTo;
+  DaemonAddresses movedTo;
   uint64_t move = 0;  ///< number of that move
 };
 
@@ -74,7 +74,7 @@ kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const st
 /// `chunkBytes`: largest slice.
 kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& request,
                                       const ModelSpec& model, uint64_t chunkBytes);
-/// Parses an answer to formGroup(); protocolMismatch if it is invalid.
+/// Parses an answer to formAveragingGroup(); protocolMismatch if it is invalid.
 Result<FormedGroup> readGroup(schema::GroupResult::Reader answer);
 /// For a further connection of the trainer that has joined on these terms.
 kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms);

@@ -61,7 +61,7 @@ Result<DaemonIdentity> Link::open(OwnFd fd, const Address& address, const Client
     if (identity.ok()) {
       retired_ = kj::mv(channel_);
       channel_ = kj::mv(fresh);
-      channel_->watchSilence(options.silence);
+      channel_->watchLiveness(options.silence);
     }
     fresh = nullptr;
   });
@@ -85,11 +85,11 @@ void Link::fail(const Error& why) {
   });
 }
 
-void Link::failSoon(const Error& why) {
+void Link::failAsync(const Error& why) {
   post([this, why](Channel& channel) { tasks_->add(channel.fail(why)); });
 }
 
-void Link::leaveSoon(const Error& why) {
+void Link::leaveAsync(const Error& why) {
   post([this, why](Channel& channel) { tasks_->add(channel.leaveAndFail(why)); });
 }
 

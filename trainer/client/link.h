@@ -49,10 +49,10 @@ class Link {
   /// See Channel::fail(); does nothing without a channel.
   void fail(const Error& why);
   /// fail() without waiting for it. Callable from any thread.
-  void failSoon(const Error& why);
+  void failAsync(const Error& why);
   /// Says goodbye, and fails all calls in progress with `why` once that is answered, or after two seconds.
   /// Does not wait. Callable from any thread.
-  void leaveSoon(const Error& why);
+  void leaveAsync(const Error& why);
   /// Destroys the channel and its calls; those that use memory of the caller have ended on return.
   void close();
 
@@ -76,7 +76,7 @@ class Answers {
   Answers() = default;
   explicit Answers(std::vector<Link::Future<T>> parts) : parts_(std::move(parts)) {}
 
-  bool asked() const { return !parts_.empty(); }
+  bool started() const { return !parts_.empty(); }
   bool ready() const { return readyWithin(std::chrono::seconds(0)); }
   /// Whether all answers have arrived; waits at most `time` for that of each connection.
   bool readyWithin(std::chrono::milliseconds time) const;

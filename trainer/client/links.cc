@@ -32,17 +32,17 @@ void Links::divide(uint32_t links) {
     }
     if (others.empty()) continue;
     links_[i]->look([&](Channel& channel) {
-      channel.whenFailed([others = std::move(others)](const Error& why) {
-        for (Link* other : others) other->failSoon(why);
+      channel.onFailure([others = std::move(others)](const Error& why) {
+        for (Link* other : others) other->failAsync(why);
       });
     });
   }
 }
 
-void Links::standAlone() {
+void Links::decouple() {
   if (inUse() == 1) return;
   for (uint32_t i = 0; i < inUse(); i++) {
-    links_[i]->look([](Channel& channel) { channel.whenFailed(nullptr); });
+    links_[i]->look([](Channel& channel) { channel.onFailure(nullptr); });
   }
 }
 

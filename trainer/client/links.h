@@ -36,7 +36,7 @@ class Links {
   /// one fails, all do.
   void divide(uint32_t links);
   /// Undoes the coupling: a connection that fails no longer fails the others.
-  void standAlone();
+  void decouple();
   void fail(const Error& why);
 
   /// Starts a call in which each connection in use has a share.

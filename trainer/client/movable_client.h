@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/types/daemon_places.h"
+#include "common/types/daemon_addresses.h"
 #include "common/types/samples.h"
 #include "trainer/client/client.h"
 
@@ -25,17 +25,17 @@ struct MovedFrom {
 class MovableClient : public Client {
  public:
   /// Whether the daemons wait for this trainer to quiesce for a move.
-  virtual bool moveAsked() const = 0;
+  virtual bool pendingMove() const = 0;
   /// After observe(): the daemons to which the model has moved; empty: not known to have moved. Waits up to
   /// `within` while an answer is outstanding.
-  virtual DaemonPlaces movedTo(std::chrono::milliseconds within) const = 0;
+  virtual DaemonAddresses movedTo(std::chrono::milliseconds within) const = 0;
   /// Quiesces, while no call is in progress, until the move is over. Returns the daemons that serve the model
   /// then; empty: these do, and calls continue.
-  virtual Result<DaemonPlaces> stepAside() = 0;
-  /// After stepAside(): the state to pass to comeFrom() of the client of the other daemons.
+  virtual Result<DaemonAddresses> quiesce() = 0;
+  /// After quiesce(): the state to pass to setMovedFrom() of the client of the other daemons.
   virtual MovedFrom movedFrom() const = 0;
   /// Before join(): the trainer was joined at other daemons.
-  virtual void comeFrom(const MovedFrom& before) = 0;
+  virtual void setMovedFrom(const MovedFrom& before) = 0;
   /// After join(), of a trainer whose arrays are already in the memory of ClientOptions::cudaDevice: as
   /// useDeviceMemory(), but through host memory where the daemon shares none. False if neither is possible.
   virtual bool stayOnDevice() = 0;

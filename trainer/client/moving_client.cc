@@ -44,17 +44,17 @@ std::span<float> gradientsOf(RowBatch& batch, uint32_t table) { return batch.gra
 class DueUntilMove final : public Pending<RoundDue>::Impl {
  public:
   DueUntilMove(Pending<RoundDue> due, std::shared_ptr<const uint64_t> moves)
-      : due_(std::move(due)), moves_(std::move(moves)), asked_(*moves_) {}
-  bool done() const override { return *moves_ != asked_ || due_.done(); }
+      : due_(std::move(due)), moves_(std::move(moves)), movesAtStart_(*moves_) {}
+  bool done() const override { return *moves_ != movesAtStart_ || due_.done(); }
   Result<RoundDue> wait() override {
-    if (*moves_ == asked_) return due_.wait();
+    if (*moves_ == movesAtStart_) return due_.wait();
     return Error{ErrorCode::unavailable, "the model has moved to other daemons"};
   }
 
  private:
   Pending<RoundDue> due_;
   const std::shared_ptr<const uint64_t> moves_;
-  const uint64_t asked_;
+  const uint64_t movesAtStart_;
 };
 
 }  // namespace
@@ -100,7 +100,7 @@ class MovingClient::ObservedPull final : public Pending<PullInfo>::Impl {
     for (;;) {
       Result<PullInfo> pulled = call_->wait();
       if (pulled.ok()) return pulled;
-      if (client_.goesOn(pulled.error(), moves_)) {
+      if (client_.shouldRetryElsewhere(pulled.error(), moves_)) {
         start();
       } else {
         return client_.failed_ ? Result<PullInfo>(*client_.failed_) : pulled;
@@ -150,12 +150,12 @@ Result<JoinInfo> MovingClient::join(const Membership& membership, const ModelSpe
 Status MovingClient::beginStep() {
   if (failed_) return *failed_;
   if (observed_) {
-    const DaemonPlaces places = inner_->movedTo({});
+    const DaemonAddresses places = inner_->movedTo({});
     return places.empty() ? Status() : moveTo(places);
   }
-  if (!joined_ || partials_ > 0 || !inner_->moveAsked()) return {};
+  if (!joined_ || partials_ > 0 || !inner_->pendingMove()) return {};
   settleCalls();
-  PSD_ASSIGN_OR_RETURN(const DaemonPlaces places, inner_->stepAside());
+  PSD_ASSIGN_OR_RETURN(const DaemonAddresses places, inner_->quiesce());
   return places.empty() ? Status() : moveTo(places);
 }
 
@@ -164,18 +164,18 @@ void MovingClient::settleCalls() {
   calls_.clear();
 }
 
-bool MovingClient::goesOn(const Error& why, uint64_t moves) {
+bool MovingClient::shouldRetryElsewhere(const Error& why, uint64_t moves) {
   if (failed_ || interrupted_) return false;
   if (moves != *moves_) return true;
   // When a daemon refuses a call because it ends, the reason may arrive later; over a connection that has
   // ended nothing more arrives.
   const bool ends = why.code == ErrorCode::shuttingDown;
   if (!ends && !isLost(why)) return false;
-  const DaemonPlaces places = inner_->movedTo(ends ? kReasonTime : std::chrono::milliseconds(0));
+  const DaemonAddresses places = inner_->movedTo(ends ? kReasonTime : std::chrono::milliseconds(0));
   return !places.empty() && moveTo(places).ok();
 }
 
-Status MovingClient::moveTo(const DaemonPlaces& places) {
+Status MovingClient::moveTo(const DaemonAddresses& places) {
   const auto start = std::chrono::steady_clock::now();
   if (observed_) settleCalls();
   const Status there = observed_ ? observeAt(places) : joinAt(places, inner_->movedFrom());
@@ -193,9 +193,9 @@ Status MovingClient::moveTo(const DaemonPlaces& places) {
   return {};
 }
 
-Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
+Status MovingClient::joinAt(const DaemonAddresses& places, const MovedFrom& from) {
   PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
-  next->comeFrom(from);
+  next->setMovedFrom(from);
   change(std::move(next));
   if (interrupted_) return interruptedError();
   PSD_ASSIGN_OR_RETURN(const JoinInfo info,
@@ -216,7 +216,7 @@ Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
   return {};
 }
 
-Status MovingClient::observeAt(const DaemonPlaces& places) {
+Status MovingClient::observeAt(const DaemonAddresses& places) {
   const auto end = std::chrono::steady_clock::now() + patience_;
   for (;;) {
     PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
@@ -243,8 +243,8 @@ void MovingClient::change(std::unique_ptr<MovableClient> next) {
   std::unique_ptr<MovableClient> before;
   {
     const std::lock_guard hold(mutex_);
-    bytesBefore_.first += inner_->bytesPulled();
-    bytesBefore_.second += inner_->bytesPushed();
+    previousBytes_.first += inner_->bytesPulled();
+    previousBytes_.second += inner_->bytesPushed();
     before = std::exchange(inner_, std::move(next));
     next_ = nullptr;
   }
@@ -261,13 +261,13 @@ Result<std::unique_ptr<MovableClient>> MovingClient::connectTo(
   }
 }
 
-std::vector<Version> MovingClient::asOfNow(const std::vector<Version>& basis) const {
+std::vector<Version> MovingClient::translateBasis(const std::vector<Version>& basis) const {
   const size_t blocks = size_t{info_.shardCount} + info_.rowShardCount;
   if (!moved_ || basis.empty() || basis.size() == blocks) return basis;
   return std::vector<Version>(blocks, *std::ranges::min_element(basis));
 }
 
-std::shared_ptr<RowBatch> MovingClient::dividedAnew(const RowBatch* rows) const {
+std::shared_ptr<RowBatch> MovingClient::redivide(const RowBatch* rows) const {
   if (!moved_ || rows == nullptr) return nullptr;
   auto divided = std::make_shared<RowBatch>(inner_->makeRowBatch());
   if (divided->daemons() == rows->daemons() && divided->shards() == rows->shards()) return nullptr;
@@ -288,12 +288,12 @@ Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* row
 }
 
 Pending<PullInfo> MovingClient::startPull(std::span<float> destination, RowBatch* rows) {
-  const auto divided = dividedAnew(rows);
+  const auto divided = redivide(rows);
   if (!divided) return track(inner_->pull(destination, rows));
   return track<PullInfo>(inner_->pull(destination, divided.get()),
                          [divided, rows](const Result<PullInfo>& pulled) {
                            if (!pulled.ok()) return;
-                           rows->leaveLostMemory();
+                           rows->dropLostMemory();
                            copyRows(*divided, *rows, *divided, false, valuesOf);
                          });
 }
@@ -313,8 +313,9 @@ std::unique_ptr<PartialPush> MovingClient::beginPush(Step step, std::span<const 
   }
   if (failed_) return std::make_unique<FailedPush>(*failed_);
   pulled_ = false;
-  auto divided = dividedAnew(rows);
-  auto push = inner_->beginPush(step, gradient, behind, asOfNow(basis), divided ? divided.get() : rows);
+  auto divided = redivide(rows);
+  auto push =
+      inner_->beginPush(step, gradient, behind, translateBasis(basis), divided ? divided.get() : rows);
   return std::make_unique<Partial>(*this, std::move(push), rows, std::move(divided));
 }
 
@@ -327,12 +328,12 @@ Result<MachineProgress> MovingClient::progress(bool settled) {
   return inner_->progress(settled);
 }
 
-Result<DealtSamples> MovingClient::takeSamples(const SamplesRequest& request) {
+Result<AssignedSamples> MovingClient::takeSamples(const SamplesRequest& request) {
   for (;;) {
     PSD_RETURN_IF_ERROR(beginStep());
-    const auto dealt = inner_->takeSamples(request);
-    const bool forMove = dealt.ok() && dealt->what == DealtSamples::What::nothingNow && request.wait;
-    if (!forMove) return dealt;
+    const auto assigned = inner_->takeSamples(request);
+    const bool forMove = assigned.ok() && assigned->what == AssignedSamples::What::nothingNow && request.wait;
+    if (!forMove) return assigned;
     if (interrupted_) return interruptedError();
     std::this_thread::sleep_for(kNoticePause);
   }

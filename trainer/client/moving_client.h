@@ -55,11 +55,11 @@ class MovingClient final : public Client {
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override {
     return inner_->fragmentDue(basis, fragment);
   }
-  Result<FormedGroup> formGroup(uint64_t after, const AveragingMember& where) override {
-    return inner_->formGroup(after, where);
+  Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override {
+    return inner_->formAveragingGroup(after, where);
   }
   Result<MachineProgress> progress(bool settled) override;
-  Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
+  Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
     return inner_->report(step, values);
   }
@@ -79,8 +79,8 @@ class MovingClient final : public Client {
     return elsewhere ? std::span<const float>() : inner_->view();
   }
   std::span<float> writableView() const override { return inner_->writableView(); }
-  uint64_t bytesPulled() const override { return bytesBefore_.first + inner_->bytesPulled(); }
-  uint64_t bytesPushed() const override { return bytesBefore_.second + inner_->bytesPushed(); }
+  uint64_t bytesPulled() const override { return previousBytes_.first + inner_->bytesPulled(); }
+  uint64_t bytesPushed() const override { return previousBytes_.second + inner_->bytesPushed(); }
 
  private:
   /// Arguments of the trainer's join().
@@ -96,22 +96,22 @@ class MovingClient final : public Client {
   Status beginStep();
   /// For a reader, after a call failed with `why`, which was made after `moves` moves: whether to repeat the
   /// call at other daemons.
-  bool goesOn(const Error& why, uint64_t moves);
+  bool shouldRetryElsewhere(const Error& why, uint64_t moves);
   /// Waits for calls in progress.
   void settleCalls();
   Pending<PullInfo> startPull(std::span<float> destination, RowBatch* rows);
-  Status moveTo(const DaemonPlaces& places);
-  Status joinAt(const DaemonPlaces& places, const MovedFrom& from);
-  Status observeAt(const DaemonPlaces& places);
+  Status moveTo(const DaemonAddresses& places);
+  Status joinAt(const DaemonAddresses& places, const MovedFrom& from);
+  Status observeAt(const DaemonAddresses& places);
   /// Until change(), interrupt() applies to this client too; null: to none.
   void expect(MovableClient* next);
   /// From now on all calls go to `next`. Those of the previous client have ended.
   void change(std::unique_ptr<MovableClient> next);
   Result<std::unique_ptr<MovableClient>> connectTo(const std::vector<std::string>& servers) const;
   /// Translates versions that were pulled before a move to a basis for the current daemons.
-  std::vector<Version> asOfNow(const std::vector<Version>& basis) const;
+  std::vector<Version> translateBasis(const std::vector<Version>& basis) const;
   /// A batch of the rows of `rows`, divided among the current daemons; null if `rows` already is.
-  std::shared_ptr<RowBatch> dividedAnew(const RowBatch* rows) const;
+  std::shared_ptr<RowBatch> redivide(const RowBatch* rows) const;
   template <class Info>
   Pending<Info> track(Pending<Info> call, std::function<void(const Result<Info>&)> after = nullptr);
 
@@ -133,7 +133,7 @@ class MovingClient final : public Client {
   bool onDevice_ = false;
   bool moved_ = false;
   const std::shared_ptr<uint64_t> moves_ = std::make_shared<uint64_t>(0);
-  std::pair<uint64_t, uint64_t> bytesBefore_;  // pulled and pushed at previous daemons
+  std::pair<uint64_t, uint64_t> previousBytes_;  // pulled and pushed at previous daemons
 };
 
 }  // namespace psd

@@ -16,7 +16,7 @@ namespace psd {
 /// How long a call that other trainers may delay waits before it is reported.
 inline constexpr std::chrono::milliseconds kLongWait{3'000};
 
-/// Reports events to the client's user. Owned by the client's thread, except tellSoon().
+/// Reports events to the client's user. Owned by the client's thread, except queueLine().
 class Notices {
  public:
   using Callback = std::function<void(const ClientEvent&)>;
@@ -27,13 +27,13 @@ class Notices {
   void tell(ClientEvent::What what, std::string line) const {
     if (callback_) callback_({what, std::move(line)});
   }
-  /// Queues a line, to be reported at the next tellDue(). Callable from any thread.
-  void tellSoon(std::string line) {
+  /// Queues a line, to be reported at the next reportQueued(). Callable from any thread.
+  void queueLine(std::string line) {
     const std::lock_guard hold(mutex_);
     due_.push_back(std::move(line));
     isDue_ = true;
   }
-  void tellDue() {
+  void reportQueued() {
     if (!isDue_) return;
     std::vector<std::string> due;
     {
@@ -44,7 +44,7 @@ class Notices {
     for (std::string& line : due) tell(ClientEvent::What::waits, std::move(line));
   }
   /// Reports, at most once a minute, that the client waits long for `what`.
-  void tellWait(const std::string& what) {
+  void reportWait(const std::string& what) {
     const auto now = std::chrono::steady_clock::now();
     if (now < nextWait_) return;
     nextWait_ = now + std::chrono::minutes(1);
@@ -52,8 +52,8 @@ class Notices {
   }
   /// Waits for an answer that other trainers may delay.
   template <class T>
-  Result<T> outwait(const Link::Future<T>& answer, const std::string& what) {
-    if (answer.wait_for(kLongWait) != std::future_status::ready) tellWait(what);
+  Result<T> awaitAnswer(const Link::Future<T>& answer, const std::string& what) {
+    if (answer.wait_for(kLongWait) != std::future_status::ready) reportWait(what);
     return answer.get();
   }
 

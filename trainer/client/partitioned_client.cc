@@ -17,7 +17,7 @@ namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kRankPause{100};
-constexpr std::chrono::milliseconds kHearPause{2};  // between checks whether the model has moved
+constexpr std::chrono::milliseconds kMovePollPause{2};  // between checks whether the model has moved
 
 /// What the daemons report, without duplicates.
 std::string eachOnce(const std::vector<std::string>& texts) {
@@ -53,13 +53,13 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
   std::optional<Status> others;                  // outcome of joining them
   // If this trainer is the initializer, the other daemons get their values before the lead: once the lead has
   // values, all have.
-  const auto bring = [&] {
+  const auto initialize = [&] {
     if (!values) values = initialValues();
     if (!others || !others->ok()) others = joinOthers(values);
     return others->ok() ? partOf(*values, first) : std::span<const float>();
   };
-  const Result<JoinInfo> joined = first.client->join(membership, first.partition.spec, bring);
-  bringNewest(first);
+  const Result<JoinInfo> joined = first.client->join(membership, first.partition.spec, initialize);
+  useNewestValues(first);
   if (others && !others->ok()) return others->error();
   if (!joined.ok()) return named(first, joined.error());
   if (!others) PSD_RETURN_IF_ERROR(joinOthers({}));
@@ -75,8 +75,8 @@ std::span<const float> PartitionedClient::partOf(std::span<const float> all, con
   return all.subspan(daemon.partition.begin, daemon.partition.count);
 }
 
-void PartitionedClient::bringNewest(Daemon& daemon) {
-  daemon.client->bringWith([this, &daemon] { return partOf(newestValues_(), daemon); });
+void PartitionedClient::useNewestValues(Daemon& daemon) {
+  daemon.client->setInitialValues([this, &daemon] { return partOf(newestValues_(), daemon); });
 }
 
 Status PartitionedClient::joinOthers(const std::optional<std::span<const float>>& values) {
@@ -85,15 +85,15 @@ Status PartitionedClient::joinOthers(const std::optional<std::span<const float>>
 }
 
 Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<std::span<const float>>& values) {
-  bool asked = false;
-  const auto bring = [&] {
-    asked = true;
+  bool isInitializer = false;
+  const auto initialize = [&] {
+    isInitializer = true;
     return values ? partOf(*values, daemon) : std::span<const float>();
   };
-  const Result<JoinInfo> joined = joinAtRank(daemon, bring);
-  bringNewest(daemon);
+  const Result<JoinInfo> joined = joinAtRank(daemon, initialize);
+  useNewestValues(daemon);
   const bool hasTensors = daemon.partition.count > 0;
-  if (asked && !values && hasTensors) {
+  if (isInitializer && !values && hasTensors) {
     return {
         ErrorCode::modelMismatch,
         fmt::format("{} has no values, and the daemons before it have some: it restarted without its "
@@ -101,7 +101,7 @@ Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<std::spa
                     daemon.name)};
   }
   if (!joined.ok()) return named(daemon, joined.error());
-  if (values && !joined->broughtInitialValues && hasTensors) {
+  if (values && !joined->initializedModel && hasTensors) {
     return {ErrorCode::modelMismatch,
             fmt::format("{} has values, and the lead has none: the lead restarted without its state, or the "
                         "initializer died before it finished. Trainers that were joined restore the values; "
@@ -112,11 +112,11 @@ Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<std::spa
 }
 
 Result<JoinInfo> PartitionedClient::joinAtRank(Daemon& daemon,
-                                               const std::function<std::span<const float>()>& bring) {
+                                               const std::function<std::span<const float>()>& initialize) {
   const Membership own{lead().info().rank, lead().info().worldSize, false};
   const auto deadline = std::chrono::steady_clock::now() + retryTimeout_;
   for (;;) {
-    Result<JoinInfo> joined = daemon.client->join(own, daemon.partition.spec, bring);
+    Result<JoinInfo> joined = daemon.client->join(own, daemon.partition.spec, initialize);
     // The lead assigned the rank of a trainer that this daemon does not yet count as lost.
     const bool soonFree = !joined.ok() && joined.error().code == ErrorCode::rankTaken;
     if (!soonFree || std::chrono::steady_clock::now() >= deadline) return joined;
@@ -148,7 +148,7 @@ Status PartitionedClient::checkRules() const {
   }
   if (empty.empty()) return {};
   const LocalSteps& local = first.client->info().local;
-  if (local.ofGroups && empty.front() + 1 == local.fragments) {
+  if (local.fragmentPerGroup && empty.front() + 1 == local.fragments) {
     return {ErrorCode::invalidArgument,
             "groups of the daemons' configuration leave no tensor of the model to the top level, which is a "
             "fragment too; give the last group's tensors to it"};
@@ -161,7 +161,7 @@ Status PartitionedClient::checkRules() const {
 
 Status PartitionedClient::checkFragments(const JoinInfo& info, const ModelSpec& model) const {
   // Groups are part of the rules of all daemons.
-  if (info.local.fragments == 1 || info.local.ofGroups) return {};
+  if (info.local.fragments == 1 || info.local.fragmentPerGroup) return {};
   const std::vector<uint32_t> plan = planFragments(model, info.local.fragments);
   const ModelLayout layout(model);
   for (const ShardRange& shard : info.shards) {
@@ -227,12 +227,12 @@ JoinInfo PartitionedClient::describe() const {
 
 // --- In between -----------------------------------------------------------------------------------------
 
-VersionsOfAll PartitionedClient::versions() const {
-  std::vector<VersionsOfAll::Blocks> blocks;
+CombinedVersions PartitionedClient::versions() const {
+  std::vector<CombinedVersions::Blocks> blocks;
   for (const Daemon& daemon : daemons_) {
     blocks.push_back({daemon.client->info().shardCount, daemon.client->info().rowShardCount});
   }
-  return VersionsOfAll(std::move(blocks));
+  return CombinedVersions(std::move(blocks));
 }
 
 Status PartitionedClient::checkLength(const char* what, size_t elements) const {
@@ -260,19 +260,19 @@ RowBatch PartitionedClient::makeRowBatch() const {
 
 Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch* rows) {
   ending_ = 0;
-  const bool rowsAlone = destination.empty() && rows != nullptr;
-  if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok() && !rowsAlone) {
+  const bool rowsOnly = destination.empty() && rows != nullptr;
+  if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok() && !rowsOnly) {
     return failedCall<PullInfo>(fits.error());
   }
   if (Status fits = checkRows(rows); !fits.ok()) return failedCall<PullInfo>(fits.error());
-  AnswerOfAll<PullInfo>::Parts parts;
+  CombinedAnswer<PullInfo>::Parts parts;
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
     const auto part =
         destination.empty() ? destination : destination.subspan(partition.begin, partition.count);
     parts.push_back({i, daemons_[i].client->pull(part, rowsOf(rows, i))});
   }
-  return Pending<PullInfo>(std::make_unique<AnswerOfAll<PullInfo>>(daemons(), std::move(parts)));
+  return Pending<PullInfo>(std::make_unique<CombinedAnswer<PullInfo>>(daemons(), std::move(parts)));
 }
 
 Pending<PullInfo> PartitionedClient::pullFragment(std::span<float> destination, uint32_t fragment) {
@@ -282,23 +282,23 @@ Pending<PullInfo> PartitionedClient::pullFragment(std::span<float> destination, 
   }
   const auto holders = holdersOf(fragment);
   if (!holders.ok()) return failedCall<PullInfo>(holders.error());
-  AnswerOfAll<PullInfo>::Parts parts;
+  CombinedAnswer<PullInfo>::Parts parts;
   for (const size_t i : *holders) {
     const ModelPartition& partition = daemons_[i].partition;
     const auto part = destination.subspan(partition.begin, partition.count);
     parts.push_back({i, daemons_[i].client->pullFragment(part, fragment)});
   }
-  return Pending<PullInfo>(std::make_unique<AnswerOfAll<PullInfo>>(daemons(), std::move(parts)));
+  return Pending<PullInfo>(std::make_unique<CombinedAnswer<PullInfo>>(daemons(), std::move(parts)));
 }
 
 Pending<RoundDue> PartitionedClient::fragmentDue(const std::vector<Version>& basis, uint32_t fragment) {
   const auto holders = holdersOf(fragment);
   if (!holders.ok()) return failedCall<RoundDue>(holders.error());
-  const VersionsOfAll places = versions();
+  const CombinedVersions places = versions();
   std::vector<Pending<RoundDue>> parts;
   for (const size_t i : *holders)
     parts.push_back(daemons_[i].client->fragmentDue(places.of(i, basis), fragment));
-  return Pending<RoundDue>(std::make_unique<DueAtAny>(std::move(parts)));
+  return Pending<RoundDue>(std::make_unique<FirstDue>(std::move(parts)));
 }
 
 Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, Behind behind,
@@ -318,7 +318,7 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
   if (Status fits = checkRows(rows); !fits.ok()) return std::make_unique<FailedPush>(fits.error());
   const auto holders = holdersOf(behind.fragment);
   if (!holders.ok()) return std::make_unique<FailedPush>(holders.error());
-  const VersionsOfAll places = versions();
+  const CombinedVersions places = versions();
   PartialPushToAll::Parts parts;
   for (const size_t i : *holders) {
     const ModelPartition& partition = daemons_[i].partition;
@@ -329,64 +329,65 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
   return std::make_unique<PartialPushToAll>(daemons(), std::move(parts));
 }
 
-Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& request) {
+Result<AssignedSamples> PartitionedClient::takeSamples(const SamplesRequest& request) {
   ending_ = 0;
-  Result<DealtSamples> dealt = lead().takeSamples(request);
-  if (!dealt.ok()) return named(daemons_.front(), dealt.error());
-  if (dealt->mixed) {
+  Result<AssignedSamples> assigned = lead().takeSamples(request);
+  if (!assigned.ok()) return named(daemons_.front(), assigned.error());
+  if (assigned->mixed) {
     return Error{ErrorCode::invalidArgument,
                  "batch sizes chosen by the daemon are not supported with several daemons whose parameter "
                  "groups mix policies with rounds and without"};
   }
   // The answer is about the lead's partition, and all parameter groups are alike.
-  if (dealt->unweighted.empty() && dealt->unweightedTables.empty()) return dealt;
-  dealt->unweighted.clear();
-  if (elements_ > 0) dealt->unweighted.push_back({0, elements_});
-  dealt->unweightedTables.clear();
-  for (uint32_t i = 0; i < tables_.size(); i++) dealt->unweightedTables.push_back(i);
-  return dealt;
+  if (assigned->scaledByTrainer.empty() && assigned->unweightedTables.empty()) return assigned;
+  assigned->scaledByTrainer.clear();
+  if (elements_ > 0) assigned->scaledByTrainer.push_back({0, elements_});
+  assigned->unweightedTables.clear();
+  for (uint32_t i = 0; i < tables_.size(); i++) assigned->unweightedTables.push_back(i);
+  return assigned;
 }
 
-void PartitionedClient::comeFrom(const MovedFrom& before) {
+void PartitionedClient::setMovedFrom(const MovedFrom& before) {
   for (size_t i = 0; i < daemons_.size(); i++) {
     MovedFrom own = before;
     if (i > 0) own.held.clear();  // belong to the lead
-    daemons_[i].client->comeFrom(own);
+    daemons_[i].client->setMovedFrom(own);
   }
 }
 
-DaemonPlaces PartitionedClient::movedTo(std::chrono::milliseconds within) const {
+DaemonAddresses PartitionedClient::movedTo(std::chrono::milliseconds within) const {
   const auto until = std::chrono::steady_clock::now() + within;
   for (;;) {
     // The daemon whose end made a call fail has announced the move by then, if there was one. Another
     // daemon's watch may have ended earlier, when that daemon was lost.
-    const bool over = std::chrono::steady_clock::now() >= until || daemons_[ending_].client->heardAll();
+    const bool over =
+        std::chrono::steady_clock::now() >= until || daemons_[ending_].client->isMoveOutcomeFinal();
     for (const Daemon& daemon : daemons_) {
-      if (DaemonPlaces places = daemon.client->movedTo({}); !places.empty()) return places;
+      if (DaemonAddresses places = daemon.client->movedTo({}); !places.empty()) return places;
     }
     if (over) return {};
-    std::this_thread::sleep_for(kHearPause);
+    std::this_thread::sleep_for(kMovePollPause);
   }
 }
 
-Result<DaemonPlaces> PartitionedClient::stepAside() {
-  const uint64_t move = lead().askedMove();
-  const uint32_t count = lead().askedDaemons();
-  std::vector<RpcClient::Aside> asides;
-  for (const Daemon& daemon : daemons_) asides.push_back(daemon.client->beginStepAside(move, count));
-  const Result<DaemonPlaces> leads = asides.front().told.get();
+Result<DaemonAddresses> PartitionedClient::quiesce() {
+  const uint64_t move = lead().pendingMoveNumber();
+  const uint32_t count = lead().pendingMoveTargets();
+  std::vector<RpcClient::QuiesceCall> calls;
+  for (const Daemon& daemon : daemons_) calls.push_back(daemon.client->startQuiesce(move, count));
+  const Result<DaemonAddresses> leads = calls.front().answer.get();
   if (leads.ok() && !leads->empty()) return leads;
   // If the lead can no longer answer, another daemon may know that the move is complete.
   for (size_t i = 1; i < daemons_.size(); i++) {
-    const Result<DaemonPlaces> places = asides[i].told.get();
+    const Result<DaemonAddresses> places = calls[i].answer.get();
     if (places.ok() && !places->empty()) return places;
   }
   for (size_t i = 0; i < daemons_.size(); i++) {
-    const Result<DaemonPlaces> places = daemons_[i].client->outwaitMove(asides[i]);
+    const Result<DaemonAddresses> places = daemons_[i].client->awaitMove(calls[i]);
     if (!places.ok()) return named(daemons_[i], places.error());
     if (!places->empty()) return places;
   }
-  return DaemonPlaces();
+  return DaemonAddresses();
 }
 
 Error PartitionedClient::failed(size_t daemon, const Error& error) {

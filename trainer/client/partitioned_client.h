@@ -36,17 +36,17 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout, bool resumable)
       : daemons_(std::move(daemons)), retryTimeout_(retryTimeout), resumable_(resumable) {
     for (const Daemon& daemon : daemons_) {
-      daemon.client->whenElsewhere([this] { return !movedTo({}).empty(); });
+      daemon.client->setElsewhereCheck([this] { return !movedTo({}).empty(); });
     }
   }
 
   /// The lead decides: it is notified of a move last.
-  bool moveAsked() const override { return daemons_.front().client->moveAsked(); }
+  bool pendingMove() const override { return daemons_.front().client->pendingMove(); }
   /// As reported by any daemon.
-  DaemonPlaces movedTo(std::chrono::milliseconds within) const override;
-  Result<DaemonPlaces> stepAside() override;
+  DaemonAddresses movedTo(std::chrono::milliseconds within) const override;
+  Result<DaemonAddresses> quiesce() override;
   MovedFrom movedFrom() const override { return daemons_.front().client->movedFrom(); }
-  void comeFrom(const MovedFrom& before) override;
+  void setMovedFrom(const MovedFrom& before) override;
   bool stayOnDevice() override { return false; }
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
@@ -62,7 +62,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
-  Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
+  Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);
   }
@@ -85,9 +85,9 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
   /// trainer is the initializer.
   Status joinOthers(const std::optional<std::span<const float>>& values);
   Status joinOther(Daemon& daemon, const std::optional<std::span<const float>>& values);
-  Result<JoinInfo> joinAtRank(Daemon& daemon, const std::function<std::span<const float>()>& bring);
+  Result<JoinInfo> joinAtRank(Daemon& daemon, const std::function<std::span<const float>()>& initialize);
   /// From now on this trainer sends its newest values if the daemon restarts without a model.
-  void bringNewest(Daemon& daemon);
+  void useNewestValues(Daemon& daemon);
   std::span<const float> partOf(std::span<const float> all, const Daemon& daemon) const;
   /// Checks that all daemons have the same rules, and that these suit the model.
   Status checkRules() const;
@@ -106,7 +106,7 @@ class PartitionedClient final : public MovableClient, private CalledDaemons {
 
   CalledDaemons& daemons() { return *this; }
   const ModelPartition& partitionOf(size_t daemon) const override { return daemons_[daemon].partition; }
-  VersionsOfAll versions() const override;
+  CombinedVersions versions() const override;
   Error failed(size_t daemon, const Error& error) override;
 
   std::vector<Daemon> daemons_;

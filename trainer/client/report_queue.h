@@ -22,8 +22,8 @@ class ReportQueue {
 
   explicit ReportQueue(Send send) : send_(std::move(send)) {}
 
-  /// `values`: valid under checkReported(). Beyond the limit on names, the oldest are left out. Once a report
-  /// has failed, as at a daemon that does not support reports, nothing more is sent.
+  /// `values`: valid under validateReport(). Beyond the limit on names, the oldest are left out. Once a
+  /// report has failed, as at a daemon that does not support reports, nothing more is sent.
   void add(Step step, std::span<const NamedValue> values);
 
  private:
@@ -31,7 +31,7 @@ class ReportQueue {
     Step step;
     std::vector<NamedValue> values;  // newest first
   };
-  kj::Promise<void> sendOnAndOn();
+  kj::Promise<void> sendQueued();
 
   const Send send_;
   std::optional<Report> waiting_;

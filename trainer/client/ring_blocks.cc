@@ -28,10 +28,10 @@ std::shared_ptr<float> RingBlocks::take(uint64_t bytes) {
   if (needed > end_ - at) return nullptr;
   taken_.emplace(at, at + needed);
   auto* const block = reinterpret_cast<float*>(ring_->data() + at);
-  return {block, [self = shared_from_this(), at](float*) { self->giveBack(at); }};
+  return {block, [self = shared_from_this(), at](float*) { self->release(at); }};
 }
 
-void RingBlocks::giveBack(uint64_t at) {
+void RingBlocks::release(uint64_t at) {
   const std::lock_guard lock(mutex_);
   taken_.erase(at);
 }

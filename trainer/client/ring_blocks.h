@@ -28,7 +28,7 @@ class RingBlocks : public std::enable_shared_from_this<RingBlocks> {
   std::optional<uint64_t> placeOf(std::span<const float> values) const;
 
  private:
-  void giveBack(uint64_t at);
+  void release(uint64_t at);
 
   const std::shared_ptr<SharedMemory> ring_;
   const uint64_t begin_, end_;  // bytes of the ring

@@ -25,22 +25,22 @@ uint32_t rowShardOf(uint64_t hash, uint64_t shards) {
 
 void RowValues::resize(size_t count) {
   count_ = count;
-  const bool enough = count <= room_ && !lost();
+  const bool enough = count <= capacity_ && !lost();
   if (enough && block_.ring) return;
-  const size_t room = enough ? room_ : roomFor(count);
+  const size_t capacity = enough ? capacity_ : capacityFor(count);
   if (!enough) block_ = {};  // first, so that its memory can be allocated again
-  if (auto inRing = memory_->takeInRing(room * sizeof(float)); inRing.values) {
+  if (auto inRing = memory_->takeInRing(capacity * sizeof(float)); inRing.values) {
     block_ = std::move(inRing);
   } else if (!enough) {
-    block_ = RowMemory::takeOnHeap(room * sizeof(float));
+    block_ = RowMemory::takeOnHeap(capacity * sizeof(float));
   }
-  room_ = room;
+  capacity_ = capacity;
 }
 
 RowValues RowValues::in(const RowValues& other) {
   RowValues values(other.memory_);
   values.count_ = other.count_;
-  values.elsewhere_ = other.values();
+  values.shared_ = other.values();
   return values;
 }
 
@@ -98,13 +98,13 @@ void RowBatch::find(std::span<const Feature> features) {
   }
 }
 
-void RowBatch::makeRoom() {
+void RowBatch::allocate() {
   values_.resize(found_);
   gradients_.resize(found_);
   std::ranges::fill(gradients_.span(), 0.f);
 }
 
-void RowBatch::leaveLostMemory() {
+void RowBatch::dropLostMemory() {
   if (values_.lost()) values_.resize(values_.span().size());
 }
 
@@ -135,15 +135,15 @@ void RowBatch::enter(std::span<const uint64_t> ids, std::vector<uint64_t>& uniqu
                      std::vector<int64_t>& places) {
   const size_t mask = entries_.size() - 1;
   std::array<uint64_t, kPrefetch> hashes;
-  const auto foresee = [&](size_t k) {
+  const auto prefetch = [&](size_t k) {
     hashes[k % kPrefetch] = rowHash(ids[k]);
     __builtin_prefetch(&entries_[hashes[k % kPrefetch] & mask], 1);
   };
   places.resize(ids.size());
-  for (size_t k = 0; k < std::min(ids.size(), kPrefetch); k++) foresee(k);
+  for (size_t k = 0; k < std::min(ids.size(), kPrefetch); k++) prefetch(k);
   for (size_t k = 0; k < ids.size(); k++) {
     const uint64_t hash = hashes[k % kPrefetch];
-    if (k + kPrefetch < ids.size()) foresee(k + kPrefetch);
+    if (k + kPrefetch < ids.size()) prefetch(k + kPrefetch);
     places[k] = enter(ids[k], hash, unique);
   }
 }

@@ -24,19 +24,19 @@ class RowValues {
   /// Makes space for `count` values; their contents are unspecified.
   void resize(size_t count);
   /// Capacity of an empty object after resize(count).
-  static size_t roomFor(size_t count) { return count + count / 4 + 1; }
+  static size_t capacityFor(size_t count) { return count + count / 4 + 1; }
   /// Whether the daemon may still write to this memory.
   bool lost() const { return block_.lost(); }
   std::span<float> span() { return {values(), count_}; }
   std::span<const float> span() const { return {values(), count_}; }
 
  private:
-  float* values() const { return elsewhere_ != nullptr ? elsewhere_ : block_.values.get(); }
+  float* values() const { return shared_ != nullptr ? shared_ : block_.values.get(); }
 
   std::shared_ptr<const RowMemory> memory_;
   RowMemory::Block block_;
-  size_t count_ = 0, room_ = 0;
-  float* elsewhere_ = nullptr;  // in another object
+  size_t count_ = 0, capacity_ = 0;
+  float* shared_ = nullptr;  // in another object
 };
 
 /// The rows of embedding tables that one step uses: ids, values and gradients. Each row occurs once, however
@@ -65,18 +65,18 @@ class RowBatch {
   /// Sets the rows to those of the features, with zero gradients. The ids need to live only until it returns.
   void make(std::span<const Feature> features) {
     find(features);
-    makeRoom();
+    allocate();
   }
   /// First half of make(), for callers that need the size before memory is allocated: finds the rows.
   void find(std::span<const Feature> features);
   /// Second half of make(): allocates memory for the rows that find() has found.
-  void makeRoom();
-  /// Bytes that makeRoom() allocates in a batch without memory, for values and gradients together.
-  uint64_t roomBytes() const { return 2 * RowValues::roomFor(found_) * sizeof(float); }
+  void allocate();
+  /// Bytes that allocate() allocates in a batch without memory, for values and gradients together.
+  uint64_t allocationBytes() const { return 2 * RowValues::capacityFor(found_) * sizeof(float); }
 
   /// Drops memory for values that a daemon may still write to because the connection broke during a pull.
   /// Earlier results of rows() no longer belong to the batch. Gradients stay.
-  void leaveLostMemory();
+  void dropLostMemory();
 
   size_t tableCount() const { return tables_.size(); }
   /// Number of shards of each daemon that the ids are divided into, as by planRowShards().

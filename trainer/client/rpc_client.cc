@@ -133,7 +133,7 @@ Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
       break;
     }
     if (tried >= options_.servers.size()) return observed.error();
-    session_.tryAnother();
+    session_.startWithNextServer();
     PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
   }
   return session_.info();
@@ -145,11 +145,10 @@ bool RpcClient::useDeviceMemory() {
 }
 
 Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<RowBatch> rows) {
-  notices_.tellDue();
+  notices_.reportQueued();
   sendDue();
-  const bool rowsAlone = destination.empty() && rows != nullptr;
-  if (Status fits = session_.checkValues("the destination of a pull", destination);
-      !fits.ok() && !rowsAlone) {
+  const bool rowsOnly = destination.empty() && rows != nullptr;
+  if (Status fits = session_.checkValues("the destination of a pull", destination); !fits.ok() && !rowsOnly) {
     return failedCall<PullInfo>(fits.error());
   }
   return Pending<PullInfo>(
@@ -166,9 +165,9 @@ Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, Be
 std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
                                                   const std::vector<Version>& basis,
                                                   std::shared_ptr<const RowBatch> rows) {
-  notices_.tellDue();
-  const bool rowsAlone = gradient.empty() && rows != nullptr;
-  Status fits = rowsAlone ? Status() : session_.checkValues("a gradient", gradient);
+  notices_.reportQueued();
+  const bool rowsOnly = gradient.empty() && rows != nullptr;
+  Status fits = rowsOnly ? Status() : session_.checkValues("a gradient", gradient);
   if (fits.ok() && behind.fragment) fits = session_.checkFragment(*behind.fragment);
   if (!fits.ok()) return std::make_unique<FailedPush>(fits.error());
   const auto push = std::make_shared<PushCall>(host(), links_,
@@ -181,7 +180,7 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
                                                            .rows = std::move(rows),
                                                            .onDevice = onDevice_});
   pushes_.push_back(push);
-  session_.noteStep(step);
+  session_.recordStep(step);
   sendDue();
   return std::make_unique<RpcPartialPush>(push);
 }
@@ -208,12 +207,13 @@ Pending<RoundDue> RpcClient::dueOf(Version version, uint32_t fragment) {
       [version, fragment](Channel& channel) { return channel.roundDue(version, fragment); })));
 }
 
-Result<FormedGroup> RpcClient::formGroup(uint64_t after, const AveragingMember& where) {
+Result<FormedGroup> RpcClient::formAveragingGroup(uint64_t after, const AveragingMember& where) {
   for (;;) {
     const uint64_t connection = links_.number();
-    const auto told = links_.first().start<FormedGroup>(
-        [after, where](Channel& channel) { return channel.formGroup(after, where); });
-    auto formed = notices_.outwait(told, "the next averaging group; psd status shows for which trainers");
+    const auto answer = links_.first().start<FormedGroup>(
+        [after, where](Channel& channel) { return channel.formAveragingGroup(after, where); });
+    auto formed =
+        notices_.awaitAnswer(answer, "the next averaging group; psd status shows for which trainers");
     if (formed.ok()) {
       faults_.answered();
       return formed;
@@ -227,24 +227,24 @@ Result<MachineProgress> RpcClient::progress(bool settled) {
       [settled](Channel& channel, kj::Timer&) { return channel.progress(settled); });
 }
 
-RpcClient::Aside RpcClient::beginStepAside(uint64_t move, uint32_t daemons) {
+RpcClient::QuiesceCall RpcClient::startQuiesce(uint64_t move, uint32_t daemons) {
   forgetSettledPushes();
   move_ = move;
   const std::string cannot = whyNotMovable(options_, session_.info(), onDevice_, daemons);
-  return {links_.number(), links_.first().start<DaemonPlaces>(
-                               [move, cannot](Channel& channel) { return channel.stepAside(move, cannot); })};
+  return {links_.number(), links_.first().start<DaemonAddresses>(
+                               [move, cannot](Channel& channel) { return channel.quiesce(move, cannot); })};
 }
 
-Result<DaemonPlaces> RpcClient::outwaitMove(const Aside& aside) {
-  const auto places = notices_.outwait(aside.told, "the move of the model to other daemons");
+Result<DaemonAddresses> RpcClient::awaitMove(const QuiesceCall& call) {
+  const auto places = notices_.awaitAnswer(call.answer, "the move of the model to other daemons");
   if (places.ok()) {
-    session_.moveAsked().forget(move_);
+    session_.pendingMove().forget(move_);
     return places;
   }
-  const Status back = recover(aside.connection, places.error());
+  const Status back = recover(call.connection, places.error());
   if (!movedTo_.empty()) return movedTo_;
   PSD_RETURN_IF_ERROR(back);
-  return DaemonPlaces();
+  return DaemonAddresses();
 }
 
 void RpcClient::forgetSettledPushes() {
@@ -265,25 +265,25 @@ void RpcClient::sendDue() {
   }
 }
 
-Result<DealtSamples> RpcClient::takeSamples(const SamplesRequest& request) {
+Result<AssignedSamples> RpcClient::takeSamples(const SamplesRequest& request) {
   for (;;) {
     const uint64_t connection = links_.number();
-    const auto told = links_.first().start<DealtSamples>(
+    const auto answer = links_.first().start<AssignedSamples>(
         [request](Channel& channel) { return channel.takeSamples(request); });
-    auto dealt = notices_.outwait(told, "samples: other trainers hold the rest");
-    if (dealt.ok()) {
+    auto assigned = notices_.awaitAnswer(answer, "samples: other trainers hold the rest");
+    if (assigned.ok()) {
       faults_.answered();
-      if (dealt->what == DealtSamples::What::range) {
-        held_[request.step] = {request.step, {dealt->epoch, dealt->begin, dealt->count}};
+      if (assigned->what == AssignedSamples::What::range) {
+        held_[request.step] = {request.step, {assigned->epoch, assigned->begin, assigned->count}};
       }
-      return dealt;
+      return assigned;
     }
-    PSD_RETURN_IF_ERROR(recover(connection, dealt.error()));
+    PSD_RETURN_IF_ERROR(recover(connection, assigned.error()));
   }
 }
 
 Status RpcClient::report(Step step, std::span<const NamedValue> values) {
-  PSD_RETURN_IF_ERROR(checkReported(values));
+  PSD_RETURN_IF_ERROR(validateReport(values));
   links_.first().post([step, values = std::vector<NamedValue>(values.begin(), values.end())](
                           Channel& channel) { channel.report(step, values); });
   return {};
@@ -304,25 +304,25 @@ Result<std::vector<Rank>> RpcClient::waiters() {
       [](Channel& channel, kj::Timer&) { return channel.waiters(); });
 }
 
-void RpcClient::outlastOldest() {
+void RpcClient::awaitOldest() {
   const std::shared_ptr<PushCall> oldest = pushes_.front();
-  oldest->outlast();
+  oldest->awaitAndRecover();
 }
 
 void RpcClient::interrupt() {
   interrupted_ = true;  // set first: code that opens a connection later checks it
-  if (options_.resumable) return interruptible_.failSoon(interruptedError());
-  interruptible_.leaveSoon(interruptedError());
+  if (options_.resumable) return interruptible_.failAsync(interruptedError());
+  interruptible_.leaveAsync(interruptedError());
 }
 
 Status RpcClient::leave() {
   while (!interrupted_) {
     const uint64_t connection = links_.number();
-    links_.standAlone();  // the others lose the session before the answer arrives
+    links_.decouple();  // the others lose the session before the answer arrives
     // The answer may take long: it is sent when the departure is on the daemon's disk.
     const auto left = links_.first().call<Status>([this](Channel& channel, kj::Timer&) {
       const milliseconds lease(channel.terms().leaseMs);
-      if (lease.count() == 0 || lease > options_.silence) channel.watchSilence(options_.silence);
+      if (lease.count() == 0 || lease > options_.silence) channel.watchLiveness(options_.silence);
       return channel.leave();
     });
     if (left.ok()) return {};
@@ -340,16 +340,16 @@ Status RpcClient::connect(milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   const Clock::time_point longWait = Clock::now() + kLongConnect;
   for (Backoff backoff(session_.incarnation());;) {
-    Status status = session_.connect(soonUntil(deadline));
-    if (status.ok() || !worthConnectingAgain(status.error())) return status;
+    Status status = session_.connect(timeUntil(deadline));
+    if (status.ok() || !shouldReconnect(status.error())) return status;
     if (Clock::now() >= longWait) {
-      tellWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout), status.message()));
+      reportWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout), status.message()));
     }
-    if (leftUntil(deadline) == milliseconds(0)) {
+    if (remainingUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable,
               fmt::format("no psd daemon answered within {}: {}", durationText(timeout), status.message())};
     }
-    std::this_thread::sleep_for(std::min(backoff.next(), leftUntil(deadline)));
+    std::this_thread::sleep_for(std::min(backoff.next(), remainingUntil(deadline)));
   }
 }
 
@@ -360,9 +360,9 @@ bool RpcClient::mayRecover(const Error& error) const {
   return session_.reads() && (isLost(error) || ends) && !isElsewhere();
 }
 
-bool RpcClient::isElsewhere() const { return !movedTo({}).empty() || (elsewhere_ && elsewhere_()); }
+bool RpcClient::isElsewhere() const { return !movedTo({}).empty() || (elsewhereCheck_ && elsewhereCheck_()); }
 
-Status RpcClient::comeIn(milliseconds timeout) {
+Status RpcClient::rejoin(milliseconds timeout) {
   return session_.hasTrainer() ? session_.join(held_, timeout) : session_.observe(timeout);
 }
 
@@ -377,7 +377,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   forgetSettledPushes();
   notices_.tell(ClientEvent::What::broke, fmt::format("{}; trying again for up to {}", cause.message,
                                                       durationText(options_.retryTimeout)));
-  Status back = comeBack(cause, since + options_.retryTimeout);
+  Status back = reconnect(cause, since + options_.retryTimeout);
   if (!back.ok()) {
     gaveUp_ = true;
     return back;
@@ -386,7 +386,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   const size_t resent = resendPushes();
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   const char* const how = !session_.hasTrainer() ? "reads continue"
-                          : session_.info().broughtInitialValues
+                          : session_.info().initializedModel
                               ? "the daemon had no model, this trainer sent its newest parameters"
                           : session_.resumed() ? "the session continues"
                                                : "a new session";
@@ -395,11 +395,11 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   return {};
 }
 
-Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
+Status RpcClient::reconnect(const Error& cause, Clock::time_point deadline) {
   if (faults_.again()) {
     links_.fail(cause);
-    std::this_thread::sleep_for(std::min(faults_.pause(), leftUntil(deadline)));
-    if (leftUntil(deadline) == milliseconds(0)) {
+    std::this_thread::sleep_for(std::min(faults_.pause(), remainingUntil(deadline)));
+    if (remainingUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, fmt::format("{}; it kept breaking for {}, before any call was answered",
                                                   cause.message, durationText(options_.retryTimeout))};
     }
@@ -409,7 +409,7 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
   for (Error last = cause;;) {
     links_.fail(last);
     if (interrupted_) return interruptedError();
-    Status status = session_.connect(std::min(soonUntil(deadline), kAttemptTimeout * servers));
+    Status status = session_.connect(std::min(timeUntil(deadline), kAttemptTimeout * servers));
     if (status.ok() && interrupted_)
       return interruptedError();  // interrupt() came before there was a connection to fail
     if (const DaemonIdentity& there = session_.identity(); status.ok() && !there.movedTo.empty()) {
@@ -419,22 +419,22 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
               session_.server() +
                   ": the model has moved to other daemons while this client was disconnected; restart it"};
     }
-    if (status.ok()) status = comeIn(soonUntil(deadline));
+    if (status.ok()) status = rejoin(timeUntil(deadline));
     if (status.ok()) return {};
     last = status.error();
     const bool reads = !session_.hasTrainer();
     if (reads && isElsewhere()) return cause;
     // A daemon without memory for its answer may have some later.
-    if (!isOutOfReach(last) && last.code != ErrorCode::overloaded && !(reads && mayReadLater(last)))
+    if (!isUnreachable(last) && last.code != ErrorCode::overloaded && !(reads && mayReadLater(last)))
       return last;
-    session_.tryAnother();
-    if (leftUntil(deadline) == milliseconds(0)) {
+    session_.startWithNextServer();
+    if (remainingUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, fmt::format("{}; could not reconnect within {}: {}", cause.message,
                                                   durationText(options_.retryTimeout), last.message)};
     }
     // One of several servers may be about to take over from another.
     const milliseconds most = options_.servers.size() > 1 ? kTakeoverPause : milliseconds::max();
-    std::this_thread::sleep_for(std::min({backoff.next(), leftUntil(deadline), most}));
+    std::this_thread::sleep_for(std::min({backoff.next(), remainingUntil(deadline), most}));
   }
 }
 

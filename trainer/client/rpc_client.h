@@ -10,7 +10,7 @@
 
 #include "trainer/client/calls.h"
 #include "trainer/client/client.h"
-#include "trainer/client/fault_row.h"
+#include "trainer/client/fault_streak.h"
 #include "trainer/client/links.h"
 #include "trainer/client/movable_client.h"
 #include "trainer/client/notices.h"
@@ -32,35 +32,37 @@ class RpcClient final : public MovableClient, private CallHost {
   const ModelRules& rules() const { return session_.rules(); }
   /// Of the last join(), even if incomplete, or observe().
   const JoinInfo& info() const { return session_.info(); }
-  bool moveAsked() const override { return session_.moveAsked().move() != 0; }
-  DaemonPlaces movedTo(std::chrono::milliseconds within) const override {
+  bool pendingMove() const override { return session_.pendingMove().move() != 0; }
+  DaemonAddresses movedTo(std::chrono::milliseconds within) const override {
     if (!movedTo_.empty()) return movedTo_;
-    return session_.moveHeard() ? session_.moveHeard()->within(within) : DaemonPlaces();
+    return session_.moveNotification() ? session_.moveNotification()->within(within) : DaemonAddresses();
   }
   /// A reader does not reconnect here while `elsewhere` returns true: another daemon may have reported that
   /// the model has moved. Called on the client's thread.
-  void whenElsewhere(std::function<bool()> elsewhere) { elsewhere_ = std::move(elsewhere); }
+  void setElsewhereCheck(std::function<bool()> elsewhere) { elsewhereCheck_ = std::move(elsewhere); }
   /// Whether movedTo() is final.
-  bool heardAll() const { return session_.moveHeard() == nullptr || session_.moveHeard()->over(); }
-  /// beginStepAside() and outwaitMove() in one, for a single daemon.
-  Result<DaemonPlaces> stepAside() override {
-    const uint64_t move = session_.moveAsked().move();
-    const uint32_t daemons = session_.moveAsked().daemons();
-    return outwaitMove(beginStepAside(move, daemons));
+  bool isMoveOutcomeFinal() const {
+    return session_.moveNotification() == nullptr || session_.moveNotification()->over();
   }
-  /// A stepAside() call in progress, and the number of the channel it was sent on.
-  struct Aside {
+  /// startQuiesce() and awaitMove() in one, for a single daemon.
+  Result<DaemonAddresses> quiesce() override {
+    const uint64_t move = session_.pendingMove().move();
+    const uint32_t daemons = session_.pendingMove().daemons();
+    return awaitMove(startQuiesce(move, daemons));
+  }
+  /// A quiesce() call in progress, and the number of the channel it was sent on.
+  struct QuiesceCall {
     uint64_t connection = 0;
-    Link::Future<DaemonPlaces> told;
+    Link::Future<DaemonAddresses> answer;
   };
-  Aside beginStepAside(uint64_t move, uint32_t daemons);
+  QuiesceCall startQuiesce(uint64_t move, uint32_t daemons);
   /// Waits for the outcome; reconnects if the connection broke.
-  Result<DaemonPlaces> outwaitMove(const Aside& aside);
+  Result<DaemonAddresses> awaitMove(const QuiesceCall& call);
   MovedFrom movedFrom() const override { return {move_, session_.daemon(), held_}; }
-  uint64_t askedMove() const { return session_.moveAsked().move(); }
-  uint32_t askedDaemons() const { return session_.moveAsked().daemons(); }
-  void comeFrom(const MovedFrom& before) override {
-    session_.comeFrom(before);
+  uint64_t pendingMoveNumber() const { return session_.pendingMove().move(); }
+  uint32_t pendingMoveTargets() const { return session_.pendingMove().daemons(); }
+  void setMovedFrom(const MovedFrom& before) override {
+    session_.setMovedFrom(before);
     held_ = before.held;
   }
   bool stayOnDevice() override {
@@ -68,7 +70,9 @@ class RpcClient final : public MovableClient, private CallHost {
     return onDevice_;
   }
   /// From now on `values` replaces `initialValues` of join().
-  void bringWith(std::function<std::span<const float>()> values) { session_.bringWith(std::move(values)); }
+  void setInitialValues(std::function<std::span<const float>()> values) {
+    session_.setInitialValues(std::move(values));
+  }
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
@@ -94,9 +98,9 @@ class RpcClient final : public MovableClient, private CallHost {
   Pending<RoundDue> roundDue(Version version) override { return dueOf(version, 0); }
   Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
   Pending<RoundDue> fragmentDue(const std::vector<Version>& basis, uint32_t fragment) override;
-  Result<FormedGroup> formGroup(uint64_t after, const AveragingMember& where) override;
+  Result<FormedGroup> formAveragingGroup(uint64_t after, const AveragingMember& where) override;
   Result<MachineProgress> progress(bool settled) override;
-  Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
+  Result<AssignedSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
@@ -126,17 +130,17 @@ class RpcClient final : public MovableClient, private CallHost {
   Pending<RoundDue> dueOf(Version version, uint32_t fragment);
 
   CallHost& host() { return *this; }
-  void outlastOldest() override;
+  void awaitOldest() override;
   bool ended() const override { return gaveUp_ || interrupted_; }
   void count(const PullInfo& info) override {
     faults_.answered();
     bytesPulled_ += info.bytes;
-    if (info.knownRows > 0) session_.noteRows();
+    if (info.knownRows > 0) session_.recordRows();
   }
   void count(const PushInfo& info, bool rows) override {
     faults_.answered();
     bytesPushed_ += info.bytes;
-    if (rows) session_.noteRows();
+    if (rows) session_.recordRows();
   }
   bool mayRecover(const Error& error) const override;
   Status recover(uint64_t broken, const Error& cause) override;
@@ -144,14 +148,14 @@ class RpcClient final : public MovableClient, private CallHost {
   /// of pushes that share shards one at a time: a later step drops what is unfinished of the previous one,
   /// and connections are not synchronized.
   void sendDue() override;
-  void tellWait(const std::string& what) override { notices_.tellWait(what); }
+  void reportWait(const std::string& what) override { notices_.reportWait(what); }
 
   /// Joins or observes again, within `timeout`.
-  Status comeIn(std::chrono::milliseconds timeout);
+  Status rejoin(std::chrono::milliseconds timeout);
   /// Whether a reader knows that the model is served elsewhere.
   bool isElsewhere() const;
   /// Reconnects and joins or observes again, until `deadline`.
-  Status comeBack(const Error& cause, std::chrono::steady_clock::time_point deadline);
+  Status reconnect(const Error& cause, std::chrono::steady_clock::time_point deadline);
   /// Resends the unanswered pushes. Returns their number.
   size_t resendPushes();
   void forgetSettledPushes();
@@ -159,16 +163,16 @@ class RpcClient final : public MovableClient, private CallHost {
   Links links_;
   Notices notices_;
   Session session_;
-  FaultRow faults_;
+  FaultStreak faults_;
   bool gaveUp_ = false;    // recover() failed
   bool onDevice_ = false;  // see useDeviceMemory()
   Link& interruptible_;    // the first, for interrupt()
   std::atomic<bool> interrupted_ = false;
-  std::function<bool()> elsewhere_;              // null: only what this client knows counts
+  std::function<bool()> elsewhereCheck_;         // null: only what this client knows counts
   std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may be unanswered, oldest first
   std::map<Step, HeldSamples> held_;             // assigned for pushes that are unanswered or yet to come
   uint64_t move_ = 0;                            // that the trainer quiesced for
-  DaemonPlaces movedTo_;                         // as reported by the daemon that this client reconnected to
+  DaemonAddresses movedTo_;                      // as reported by the daemon that this client reconnected to
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };

@@ -37,24 +37,24 @@ std::vector<uint32_t> tablesOf(const SessionTerms& terms, capnp::List<bool>::Rea
 
 }  // namespace
 
-Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms,
-                                 bool sized) {
-  using What = DealtSamples::What;
+Result<AssignedSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms,
+                                    bool sized) {
+  using What = AssignedSamples::What;
   if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-  if (answer.isFinished()) return DealtSamples{.what = What::finished};
-  if (!answer.isDealt()) return DealtSamples{};
-  const auto dealt = answer.getDealt();
-  const auto unweighted = dealt.getUnweighted();
-  if (unweighted.size() != (sized ? terms.blockCount() : 0)) {
+  if (answer.isFinished()) return AssignedSamples{.what = What::finished};
+  if (!answer.isAssigned()) return AssignedSamples{};
+  const auto assigned = answer.getAssigned();
+  const auto scaledByTrainer = assigned.getScaledByTrainer();
+  if (scaledByTrainer.size() != (sized ? terms.blockCount() : 0)) {
     return Error{ErrorCode::protocolMismatch, "the daemon does not say which shards weigh gradients"};
   }
-  return DealtSamples{What::range,
-                      dealt.getEpoch(),
-                      dealt.getBegin(),
-                      dealt.getCount(),
-                      elementsOf(terms.plan, unweighted),
-                      tablesOf(terms, unweighted),
-                      dealt.getMixed()};
+  return AssignedSamples{What::range,
+                         assigned.getEpoch(),
+                         assigned.getBegin(),
+                         assigned.getCount(),
+                         elementsOf(terms.plan, scaledByTrainer),
+                         tablesOf(terms, scaledByTrainer),
+                         assigned.getMixed()};
 }
 
 }  // namespace psd

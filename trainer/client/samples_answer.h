@@ -7,6 +7,7 @@
 namespace psd {
 
 /// Parses the daemon's answer to a request for samples. `sized`: the daemon was asked to choose the count.
-Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms, bool sized);
+Result<AssignedSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms,
+                                    bool sized);
 
 }  // namespace psd

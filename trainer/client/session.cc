@@ -38,7 +38,7 @@ Status Session::connectOnce(const std::string& server, milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_ASSIGN_OR_RETURN(identity_, links_.first().open(std::move(fd), address, options_, soonUntil(deadline)));
+  PSD_ASSIGN_OR_RETURN(identity_, links_.first().open(std::move(fd), address, options_, timeUntil(deadline)));
   links_.countChannel();
   server_ = server;
   return {};
@@ -51,10 +51,10 @@ Status Session::connect(milliseconds timeout) {
   for (size_t i = 0, servers = options_.servers.size(); i < servers; i++) {
     connected_ = (first + i) % servers;
     // If there are several servers, one that does not answer must not delay the others for long.
-    milliseconds share = leftUntil(deadline) / static_cast<int64_t>(servers - i);
+    milliseconds share = remainingUntil(deadline) / static_cast<int64_t>(servers - i);
     if (servers > 1) share = std::min(share, kAttemptTimeout);
     last = connectOnce(options_.servers[connected_], std::max(share, milliseconds(1)));
-    if (last.ok() || !worthConnectingAgain(last.error())) return last;
+    if (last.ok() || !shouldReconnect(last.error())) return last;
   }
   return last;
 }
@@ -63,7 +63,7 @@ Result<JoinAnswer> Session::askToJoin(const JoinRequest& request, milliseconds t
   const auto join = [this, &request](Channel& channel) { return channel.join(request, trainer_->model); };
   // The channel itself detects a daemon that stops answering.
   if (timeout.count() == 0) {
-    return notices_.outwait(links_.first().start<JoinAnswer>(join), "the daemon's answer to the join");
+    return notices_.awaitAnswer(links_.first().start<JoinAnswer>(join), "the daemon's answer to the join");
   }
   return links_.first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
     return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, join(channel));
@@ -72,46 +72,46 @@ Result<JoinAnswer> Session::askToJoin(const JoinRequest& request, milliseconds t
 
 Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeout) {
   // A trainer that joins again requests the codec agreed earlier, so that pushes can be resent unchanged.
-  const bool before = joined_.daemon != 0;
+  const bool rejoining = joined_.daemon != 0;
   JoinRequest request{trainer_->membership,
                       incarnation_,
-                      before ? joined_.daemon : before_.daemon,
-                      {before ? info_.codec : options_.codec, options_.pullCodec},
+                      rejoining ? joined_.daemon : movedFrom_.daemon,
+                      {rejoining ? info_.codec : options_.codec, options_.pullCodec},
                       {},
                       options_.averages,
                       options_.bridges,
-                      before_.move,
+                      movedFrom_.move,
                       joined_.sliceElements};
   for (const auto& [step, samples] : held) request.held.push_back(samples);
   const uint64_t lastDaemon = joined_.daemon;
-  moveAsked_->forget();
-  links_.first().look([this](Channel& channel) { channel.noteMoves(moveAsked_); });
+  pendingMove_->forget();
+  links_.first().look([this](Channel& channel) { channel.setPendingMove(pendingMove_); });
   PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
-  if (hadRowsElsewhere(lastDaemon) && !joined_.goesOn && !options_.goOnWithoutRows) {
+  if (hadRowsElsewhere(lastDaemon) && !joined_.resumedState && !options_.acceptLostRows) {
     return {ErrorCode::modelMismatch,
             "the daemon came back without the rows of the embedding tables, which `durability` of type "
             "\"log\" keeps; "
             "restart the trainers, or let them continue with initial rows (psd-trainer "
-            "--go-on-without-rows; goOnWithoutRows and go_on_without_rows in programs)"};
+            "--accept-lost-rows; acceptLostRows and accept_lost_rows in programs)"};
   }
   trainer_->membership = {joined_.rank, joined_.worldSize};  // for later joins
   elements_ = ModelLayout(trainer_->model).totalElements();
   tables_ = trainer_->model.tables;
   JoinInfo info = describe();
-  if (before && info.allReduce != info_.allReduce) {
+  if (rejoining && info.allReduce != info_.allReduce) {
     return {
         ErrorCode::invalidArgument,
         fmt::format("the daemon came back with policy '{}', whose averaging of gradients differs from what "
                     "this trainer joined with; restart this trainer",
                     info.policy)};
   }
-  if (before && info.local != info_.local) {
+  if (rejoining && info.local != info_.local) {
     return {ErrorCode::invalidArgument,
             fmt::format("the daemon came back with policy '{}', whose local steps differ from those that "
                         "this trainer joined with; restart this trainer",
                         info.policy)};
   }
-  if (before && info.local.streams() && info.shards != info_.shards) {
+  if (rejoining && info.local.streams() && info.shards != info_.shards) {
     return {
         ErrorCode::invalidArgument,
         "the daemon came back with the model cut into different shards, and this trainer exchanges them in "
@@ -137,38 +137,38 @@ bool Session::hadRowsElsewhere(uint64_t lastDaemon) const {
 
 void Session::watchOthers() {
   watches_.clear();
-  if (joined_.epoch == 0) return;
+  if (joined_.term == 0) return;
   for (size_t i = 0; i < options_.servers.size(); i++) {
     if (i == connected_) continue;
     const std::string& server = options_.servers[i];
     const auto takenOver = [this, i, server] {
       first_ = i;
-      links_.first().failSoon({ErrorCode::unavailable, server + " has taken over"});
+      links_.first().failAsync({ErrorCode::unavailable, server + " has taken over"});
     };
     const auto refused = [this, server](const std::string& why) {
-      notices_.tellSoon(
+      notices_.queueLine(
           fmt::format("{} does not admit this trainer, which could not continue there after a takeover: {}",
                       server, why));
     };
-    auto watch =
-        TakeoverWatch::begin(options_, server, {joined_.epoch, joined_.daemon}, {takenOver, refused});
+    auto watch = TakeoverWatch::begin(options_, server, {joined_.term, joined_.daemon}, {takenOver, refused});
     if (watch.ok()) watches_.push_back(*std::move(watch));
   }
 }
 
 Status Session::awaitModel() {
-  StartRole role = StartRole::bringValues;
+  StartRole role = StartRole::initializeModel;
   if (!joined_.mustInitialize) {
-    const auto told = links_.first().start<StartRole>([](Channel& channel) { return channel.awaitModel(); });
-    PSD_ASSIGN_OR_RETURN(role,
-                         notices_.outwait(told, "the model's initial values, which another trainer sends"));
+    const auto answer =
+        links_.first().start<StartRole>([](Channel& channel) { return channel.awaitModel(); });
+    PSD_ASSIGN_OR_RETURN(
+        role, notices_.awaitAnswer(answer, "the model's initial values, which another trainer sends"));
   }
-  if (role != StartRole::bringValues) return {};
+  if (role != StartRole::initializeModel) return {};
   const std::span<const float> values = trainer_->initialValues();
   PSD_RETURN_IF_ERROR(checkValues("the initial values", values));
   PSD_RETURN_IF_ERROR(links_.first().call<Result<PushInfo>>(
-      [&](Channel& channel, kj::Timer&) { return channel.bringValues(values, step_); }));
-  info_.broughtInitialValues = true;
+      [&](Channel& channel, kj::Timer&) { return channel.initializeModel(values, step_); }));
+  info_.initializedModel = true;
   return {};
 }
 
@@ -195,9 +195,9 @@ Status Session::attach(Link& link, const SessionTerms& terms, milliseconds timeo
   const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server_));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_RETURN_IF_ERROR(link.open(std::move(fd), address, options_, soonUntil(deadline)));
+  PSD_RETURN_IF_ERROR(link.open(std::move(fd), address, options_, timeUntil(deadline)));
   return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
-    return timer.timeoutAfter(soonUntil(deadline).count() * kj::MILLISECONDS, channel.attach(terms));
+    return timer.timeoutAfter(timeUntil(deadline).count() * kj::MILLISECONDS, channel.attach(terms));
   });
 }
 
@@ -205,14 +205,14 @@ Status Session::observe(milliseconds timeout) {
   const auto observe = [this](Channel& channel) { return channel.observe(*observed_); };
   const auto answer = [&]() -> Result<ModelSpec> {
     if (timeout.count() == 0) {
-      return notices_.outwait(links_.first().start<ModelSpec>(observe), "the daemon's answer");
+      return notices_.awaitAnswer(links_.first().start<ModelSpec>(observe), "the daemon's answer");
     }
     return links_.first().call<Result<ModelSpec>>([&](Channel& channel, kj::Timer& timer) {
       return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, observe(channel));
     });
   };
   PSD_ASSIGN_OR_RETURN(ModelSpec served, answer());
-  moveHeard_ = links_.first().look([](Channel& channel) { return channel.hearOfMove(); });
+  moveNotification_ = links_.first().look([](Channel& channel) { return channel.watchMove(); });
   elements_ = ModelLayout(served).totalElements();
   tables_ = served.tables;
   info_ = describe();

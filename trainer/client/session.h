@@ -48,17 +48,17 @@ class Session {
   Status observe(std::chrono::milliseconds timeout);
 
   /// Before join(): the trainer was joined at other daemons, from which the model has moved here.
-  void comeFrom(MovedFrom before) { before_ = std::move(before); }
+  void setMovedFrom(MovedFrom before) { movedFrom_ = std::move(before); }
   /// Random number of the process of the last join()'s daemon.
   uint64_t daemon() const { return joined_.daemon; }
   /// Pending move of the model, as announced by the daemon of the last join().
-  MoveAsked& moveAsked() const { return *moveAsked_; }
+  PendingMove& pendingMove() const { return *pendingMove_; }
   /// Where the model has moved, as reported by the daemon of the last observe(); null: no reader.
-  const MoveHeard* moveHeard() const { return moveHeard_.get(); }
+  const MoveNotification* moveNotification() const { return moveNotification_.get(); }
   /// From now on join() is for this trainer.
   void become(Trainer trainer) { trainer_ = std::move(trainer); }
   /// From now on this trainer initializes with these values, if it must.
-  void bringWith(std::function<std::span<const float>()> values) {
+  void setInitialValues(std::function<std::span<const float>()> values) {
     trainer_->initialValues = std::move(values);
   }
   bool hasTrainer() const { return trainer_.has_value(); }
@@ -76,13 +76,13 @@ class Session {
   const JoinInfo& info() const { return info_; }
   /// A push of that step has started: if this trainer must initialize the model, its values include that
   /// step.
-  void noteStep(Step step) { step_ = step; }
+  void recordStep(Step step) { step_ = step; }
   /// Some push has touched rows of the tables: from now on a daemon can lose them.
-  void noteRows() { rowsSeen_ = true; }
+  void recordRows() { rowsSeen_ = true; }
   /// Whether the last join() resumed the previous session.
   bool resumed() const { return joined_.resumed; }
   /// Makes connect() start with the server after the one that did not serve.
-  void tryAnother() { first_ = (connected_ + 1) % std::max<size_t>(options_.servers.size(), 1); }
+  void startWithNextServer() { first_ = (connected_ + 1) % std::max<size_t>(options_.servers.size(), 1); }
   /// See Client::makeRowBatch().
   RowBatch makeRowBatch() const { return RowBatch(tables_, rowShards_, rowMemory_); }
   /// Checks that `values` have the length of the model's layout and are aligned for sending; the error names
@@ -117,9 +117,9 @@ class Session {
   std::atomic<size_t> first_{0};  // index of the server to try first
   size_t connected_ = 0;          // index of server_
   std::vector<std::unique_ptr<TakeoverWatch>> watches_;
-  const std::shared_ptr<MoveAsked> moveAsked_ = std::make_shared<MoveAsked>();
-  std::shared_ptr<const MoveHeard> moveHeard_;
-  MovedFrom before_;
+  const std::shared_ptr<PendingMove> pendingMove_ = std::make_shared<PendingMove>();
+  std::shared_ptr<const MoveNotification> moveNotification_;
+  MovedFrom movedFrom_;
   JoinAnswer joined_;
   JoinInfo info_;
   ModelRules rules_;

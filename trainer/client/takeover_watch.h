@@ -18,29 +18,30 @@ class TakeoverWatch {
  public:
   /// The primary of a replica set.
   struct ServingDaemon {
-    uint64_t epoch;   ///< term in which it serves
+    uint64_t term;    ///< term in which it serves
     uint64_t number;  ///< random number of its process
   };
   /// Callbacks, on the watch's thread.
-  struct Tell {
+  struct Callbacks {
     std::function<void()> takenOver;
     /// The daemon rejects this trainer's credentials, so that it could not continue there, for the reason
     /// `why`; called once.
     std::function<void(const std::string& why)> refused;
   };
 
-  /// `from`: the trainer's current daemon. `tell.takenOver` is called at most once. ErrorCode::overloaded if
-  /// the system has no thread.
+  /// `from`: the trainer's current daemon. `callbacks.takenOver` is called at most once.
+  /// ErrorCode::overloaded if the system has no thread.
   static Result<std::unique_ptr<TakeoverWatch>> begin(const ClientOptions& options, const std::string& server,
-                                                      const ServingDaemon& from, Tell tell);
+                                                      const ServingDaemon& from, Callbacks callbacks);
   ~TakeoverWatch();
 
  private:
-  TakeoverWatch(const ClientOptions& options, std::string server, const ServingDaemon& from, Tell tell);
+  TakeoverWatch(const ClientOptions& options, std::string server, const ServingDaemon& from,
+                Callbacks callbacks);
 
   void run();
   /// Outcome of one connection.
-  enum class Seen {
+  enum class Outcome {
     takenOver,
     broke,    ///< it was established, lasted for a while, and broke
     refused,  ///< the daemon rejects this token
@@ -48,12 +49,12 @@ class TakeoverWatch {
   };
 
   /// One connection; `timeout` is for establishing it.
-  Seen waitOnce(std::chrono::milliseconds timeout);
+  Outcome waitOnce(std::chrono::milliseconds timeout);
 
   const std::string server_, token_;
   const TlsFiles tls_;
   const ServingDaemon from_;
-  const Tell tell_;
+  const Callbacks callbacks_;
   std::string refusal_;  // the newest; belongs to the watch's thread
 
   wire::StopSignal stop_;

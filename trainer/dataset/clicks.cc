@@ -72,11 +72,11 @@ class Clicks : public Dataset {
     const auto ids = batch.values<int64_t>("categories"), labels = batch.values<int64_t>("label");
     for (size_t i = 0; i < indices.size(); ++i) {
       Random random(seed_, 2 * uint64_t{indices[i]} + static_cast<uint64_t>(split_));
-      const auto ofSample = ids.subspan(i * kCategories, kCategories);
-      for (size_t k = 0; k < kCategories; ++k) ofSample[k] = idOf(k, zipf_[k].draw(random));
-      const auto itsNumbers = numbers.subspan(i * kNumbers, kNumbers);
-      RowInitial{RowInitial::Kind::normal, 1, seed_}.fill(random.next(), itsNumbers);
-      probabilities[i] = teacher_.probability(itsNumbers, ofSample);
+      const auto sampleIds = ids.subspan(i * kCategories, kCategories);
+      for (size_t k = 0; k < kCategories; ++k) sampleIds[k] = idOf(k, zipf_[k].draw(random));
+      const auto sampleNumbers = numbers.subspan(i * kNumbers, kNumbers);
+      RowInitial{RowInitial::Kind::normal, 1, seed_}.fill(random.next(), sampleNumbers);
+      probabilities[i] = teacher_.probability(sampleNumbers, sampleIds);
       labels[i] = static_cast<float>(random.next() >> 40) * 0x1p-24f < probabilities[i];
     }
   }

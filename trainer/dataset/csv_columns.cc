@@ -19,14 +19,14 @@ constexpr size_t kCsvColumnsMax = 10'000;
 struct CsvColumn {
   std::string name;
   std::optional<ElementType> declared;  ///< i64 or f32; nullopt: inferred from the numbers
-  std::string unread;                   ///< why the column is skipped; empty: it is read
+  std::string skipped;                  ///< why the column is skipped; empty: it is read
   bool isWhole = true;
   std::vector<int64_t> whole;
   std::vector<float> real;
 
   ElementType type() const { return declared.value_or(isWhole ? ElementType::i64 : ElementType::f32); }
-  void passOver(const Error& why) {
-    unread = why.message;
+  void skip(const Error& why) {
+    skipped = why.message;
     whole = {};
     real = {};
   }
@@ -46,15 +46,15 @@ class CsvReader {
       PSD_ASSIGN_OR_RETURN(
           const size_t fields, readLine([&](size_t index) -> Status {
             if (index == count)
-              return lines_.wrong(fmt::format("more than {} fields, the number of names", count));
-            if (columns_[index].unread.empty()) addNumber(columns_[index]);
+              return lines_.errorHere(fmt::format("more than {} fields, the number of names", count));
+            if (columns_[index].skipped.empty()) addNumber(columns_[index]);
             return {};
           }));
       if (fields < count) {
-        return lines_.wrong(fmt::format("{} fields; expected {}, the number of names", fields, count));
+        return lines_.errorHere(fmt::format("{} fields; expected {}, the number of names", fields, count));
       }
     }
-    if (rows == 0) return lines_.wrong("no rows; expected a line of names, then lines of numbers");
+    if (rows == 0) return lines_.errorHere("no rows; expected a line of names, then lines of numbers");
     return std::move(columns_);
   }
 
@@ -81,14 +81,14 @@ class CsvReader {
     }
     column.name = text;
     if (columns_.size() == kCsvColumnsMax) {
-      return lines_.wrong(fmt::format("more than {} columns", kCsvColumnsMax));
+      return lines_.errorHere(fmt::format("more than {} columns", kCsvColumnsMax));
     }
-    if (column.name.empty()) column.passOver(lines_.wrong("a column without a name"));
-    if (const auto same = places_.find(column.name); same != places_.end()) {
-      column.passOver(lines_.wrong(fmt::format("'{}' is the name of two columns", printable(text, 40))));
-      columns_[same->second].passOver({ErrorCode::io, column.unread});
+    if (column.name.empty()) column.skip(lines_.errorHere("a column without a name"));
+    if (const auto same = indexByName_.find(column.name); same != indexByName_.end()) {
+      column.skip(lines_.errorHere(fmt::format("'{}' is the name of two columns", printable(text, 40))));
+      columns_[same->second].skip({ErrorCode::io, column.skipped});
     }
-    places_.emplace(column.name, columns_.size());
+    indexByName_.emplace(column.name, columns_.size());
     columns_.push_back(std::move(column));
     return {};
   }
@@ -97,13 +97,13 @@ class CsvReader {
     const std::string_view text = lines_.field();
     const auto whole = toNumber<int64_t>(text);
     if (column.declared == ElementType::i64 && !whole) {
-      return column.passOver(lines_.wrong(
+      return column.skip(lines_.errorHere(
           fmt::format("'{}' is not a whole number; column '{}' is i64", printable(text, 40), column.name)));
     }
     const auto real = toNumber<float>(text);
     if (!real) {
-      return column.passOver(
-          lines_.wrong(fmt::format("'{}' is not a number that f32 can hold", printable(text, 40))));
+      return column.skip(
+          lines_.errorHere(fmt::format("'{}' is not a number that f32 can hold", printable(text, 40))));
     }
     column.isWhole = column.isWhole && whole;
     if (column.isWhole) column.whole.push_back(*whole);
@@ -112,7 +112,7 @@ class CsvReader {
 
   CsvLines lines_;
   std::vector<CsvColumn> columns_;
-  std::unordered_map<std::string, size_t> places_;  // index of each column, by name
+  std::unordered_map<std::string, size_t> indexByName_;  // index of each column, by name
 };
 
 }  // namespace
@@ -124,8 +124,8 @@ Result<StoredColumns> readCsvColumns(const std::string& path) {
   StoredColumns columns;
   columns.memory.push_back(kept);
   for (const CsvColumn& column : *kept) {
-    if (!column.unread.empty()) {
-      columns.unread[column.name] = column.unread;
+    if (!column.skipped.empty()) {
+      columns.skipped[column.name] = column.skipped;
       continue;
     }
     const bool isWhole = column.type() == ElementType::i64;

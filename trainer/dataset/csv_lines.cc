@@ -10,7 +10,7 @@ namespace {
 
 bool isBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-std::string_view withoutMarkAndEnd(std::string_view text) {
+std::string_view trimText(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   while (!text.empty() && (isBlank(text.back()) || text.back() == '\n')) text.remove_suffix(1);
@@ -19,8 +19,7 @@ std::string_view withoutMarkAndEnd(std::string_view text) {
 
 }  // namespace
 
-CsvLines::CsvLines(std::string path, std::string_view text)
-    : path_(std::move(path)), text_(withoutMarkAndEnd(text)) {}
+CsvLines::CsvLines(std::string path, std::string_view text) : path_(std::move(path)), text_(trimText(text)) {}
 
 bool CsvLines::nextLine() {
   if (at_ == text_.size() && line_ > 0) return false;
@@ -51,7 +50,7 @@ Result<bool> CsvLines::nextQuotedField() {
   bool doubled = false;
   for (;; at_ += 2) {
     at_ = text_.find('"', at_);
-    if (at_ == std::string_view::npos) return wrong("a quoted field has no closing quote");
+    if (at_ == std::string_view::npos) return errorHere("a quoted field has no closing quote");
     if (text_.substr(at_ + 1, 1) != "\"") break;
     doubled = true;
   }
@@ -71,7 +70,7 @@ Result<bool> CsvLines::nextQuotedField() {
   ++at_;
   skipBlanks();
   if (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\n') {
-    return wrong("text follows a closing quote; expected a comma or the end of the line");
+    return errorHere("text follows a closing quote; expected a comma or the end of the line");
   }
   endField();
   return true;
@@ -87,7 +86,7 @@ void CsvLines::endField() {
   if (at_ < text_.size()) ++at_;
 }
 
-Error CsvLines::wrong(const std::string& what) const {
+Error CsvLines::errorHere(const std::string& what) const {
   return {ErrorCode::io, fmt::format("{}:{}:{}: {}", path_, fieldLine_, fieldColumn_, what)};
 }
 

@@ -24,7 +24,7 @@ class CsvLines {
   std::string_view field() const { return field_; }
   /// An error about the current field, or about the line if no field has been read; names file, line and
   /// column.
-  Error wrong(const std::string& what) const;
+  Error errorHere(const std::string& what) const;
 
  private:
   Result<bool> nextQuotedField();

@@ -41,7 +41,7 @@ class Dataset {
   virtual void fill(std::span<const uint32_t> indices, Batch& batch) const = 0;
   /// Why a column of the source is not in columns(), such as a column of text; empty if the source has no
   /// column of that name.
-  virtual std::string whyUnread(const std::string& /*column*/) const { return ""; }
+  virtual std::string skipReason(const std::string& /*column*/) const { return ""; }
 };
 
 /// Columns of labelled images: f32 [channels, height, width], normalised, and i64, the class.

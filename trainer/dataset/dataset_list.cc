@@ -82,7 +82,7 @@ Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split spli
       return entry.open(hasArgument ? data.substr(colon + 1) : std::string(), split, seed);
     }
   }
-  if (namesFiles(data) && !std::filesystem::is_directory(data, ignored)) return openFiles(data, split);
+  if (hasFileSuffix(data) && !std::filesystem::is_directory(data, ignored)) return openFiles(data, split);
   if (!std::filesystem::exists(data, ignored)) {
     return Error{ErrorCode::invalidArgument,
                  "'" + data + "' is neither a folder nor a known data set; expected " + usage()};

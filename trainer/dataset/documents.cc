@@ -48,19 +48,19 @@ class Documents : public Dataset {
     const auto weights = batch.values<float>("weights");
     for (size_t i = 0; i < indices.size(); ++i) {
       Random random(seed_, 2 * uint64_t{indices[i]} + static_cast<uint64_t>(split_));
-      const auto itsWords = words.subspan(i * options_.length, options_.length);
-      const auto itsWeights = weights.subspan(i * options_.length, options_.length);
+      const auto sampleWords = words.subspan(i * options_.length, options_.length);
+      const auto sampleWeights = weights.subspan(i * options_.length, options_.length);
       double squares = 0, margin = 0;
       for (size_t k = 0; k < options_.length; ++k) {
         const uint32_t word = zipf_.draw(random);
         const double weight = std::log(2.0 + word);
-        itsWords[k] = word;
-        itsWeights[k] = static_cast<float>(weight);
+        sampleWords[k] = word;
+        sampleWeights[k] = static_cast<float>(weight);
         squares += weight * weight;
         margin += weight * static_cast<double>(meanings_[word]);
       }
       const double scale = 1 / std::sqrt(squares);
-      for (float& weight : itsWeights) weight = static_cast<float>(weight * scale);
+      for (float& weight : sampleWeights) weight = static_cast<float>(weight * scale);
       float noise = 0;
       RowInitial{RowInitial::Kind::normal, options_.noise, seed_}.fill(random.next(), {&noise, 1});
       labels[i] = margin * scale + static_cast<double>(noise) > 0;

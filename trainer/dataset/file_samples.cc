@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kTestOption = ":test=";
 constexpr uint64_t kTestEvery = 10;
-constexpr const char *kToTrain = "to train on", *kToTest = "to test";
+constexpr const char *kTrainPurpose = "to train on", *kTestPurpose = "to test";
 
 /// Immutable, so thread-safe.
 class FileSamples : public Dataset {
@@ -32,9 +32,9 @@ class FileSamples : public Dataset {
 
   size_t sampleCount() const override { return rows_.size(); }
   const std::vector<ColumnSpec>& columns() const override { return columns_; }
-  std::string whyUnread(const std::string& column) const override {
-    const auto found = stored_.unread.find(column);
-    return found == stored_.unread.end() ? std::string() : found->second;
+  std::string skipReason(const std::string& column) const override {
+    const auto found = stored_.skipped.find(column);
+    return found == stored_.skipped.end() ? std::string() : found->second;
   }
   std::string describe() const override { return description_; }
 
@@ -100,10 +100,10 @@ void keepCommon(StoredColumns& columns, const StoredColumns& other, std::pair<co
   std::erase_if(columns.columns, [&](const StoredColumn& each) {
     const auto same = std::ranges::find(other.columns, each.column.name,
                                         [](const StoredColumn& one) { return one.column.name; });
-    std::string& why = columns.unread[each.column.name];
+    std::string& why = columns.skipped[each.column.name];
     if (same == other.columns.end()) {
-      const auto unread = other.unread.find(each.column.name);
-      why = unread != other.unread.end() ? unread->second : fmt::format("there is none {}", is.second);
+      const auto skipped = other.skipped.find(each.column.name);
+      why = skipped != other.skipped.end() ? skipped->second : fmt::format("there is none {}", is.second);
       return true;
     }
     if (same->column.toString() != each.column.toString()) {
@@ -111,7 +111,7 @@ void keepCommon(StoredColumns& columns, const StoredColumns& other, std::pair<co
                         is.second);
       return true;
     }
-    columns.unread.erase(each.column.name);
+    columns.skipped.erase(each.column.name);
     return false;
   });
 }
@@ -127,11 +127,11 @@ std::vector<ColumnSpec> boundedColumns(const StoredColumns& train, const StoredC
   return columns;
 }
 
-std::vector<uint32_t> rowsOf(uint64_t count, bool splitHere, Split split) {
+std::vector<uint32_t> rowsOf(uint64_t count, bool splitByHash, Split split) {
   std::vector<uint32_t> rows;
   for (uint64_t row = 0; row < count; ++row) {
     const bool isTest = splitMix(row) % kTestEvery == 0;
-    if (!splitHere || isTest == (split == Split::test)) rows.push_back(static_cast<uint32_t>(row));
+    if (!splitByHash || isTest == (split == Split::test)) rows.push_back(static_cast<uint32_t>(row));
   }
   return rows;
 }
@@ -143,37 +143,37 @@ void sortByName(StoredColumns& stored) {
 
 }  // namespace
 
-bool namesFiles(std::string_view data) {
+bool hasFileSuffix(std::string_view data) {
   return data.ends_with(".safetensors") || data.ends_with(".csv") || data.ends_with(".npy");
 }
 
 Result<std::unique_ptr<Dataset>> openFiles(const std::string& argument, Split split) {
   const size_t option = argument.rfind(kTestOption);
-  const bool splitHere = option == std::string::npos;
+  const bool splitByHash = option == std::string::npos;
   const std::string trainFiles = argument.substr(0, option);
-  const std::string testFiles = splitHere ? trainFiles : argument.substr(option + kTestOption.size());
+  const std::string testFiles = splitByHash ? trainFiles : argument.substr(option + kTestOption.size());
   PSD_ASSIGN_OR_RETURN(StoredColumns train, readFiles(trainFiles));
   sortByName(train);
   StoredColumns test = train;
-  if (!splitHere) {
+  if (!splitByHash) {
     PSD_ASSIGN_OR_RETURN(test, readFiles(testFiles));
     sortByName(test);
     const StoredColumns allToTrain = train;
-    keepCommon(train, test, {kToTrain, kToTest});
-    keepCommon(test, allToTrain, {kToTest, kToTrain});
+    keepCommon(train, test, {kTrainPurpose, kTestPurpose});
+    keepCommon(test, allToTrain, {kTestPurpose, kTrainPurpose});
     if (train.columns.empty()) {
       return Error{ErrorCode::io, fmt::format("{} and {} have no column in common: '{}': {}", trainFiles,
                                               testFiles, allToTrain.columns.front().column.name,
-                                              train.unread.at(allToTrain.columns.front().column.name))};
+                                              train.skipped.at(allToTrain.columns.front().column.name))};
     }
   }
   std::vector<ColumnSpec> columns = boundedColumns(train, test);
   StoredColumns& chosen = split == Split::train ? train : test;
-  std::vector<uint32_t> rows = rowsOf(chosen.rows, splitHere, split);
+  std::vector<uint32_t> rows = rowsOf(chosen.rows, splitByHash, split);
   if (rows.empty()) {
     return Error{ErrorCode::io,
                  fmt::format("{}: none of its {} rows is {}; expected more rows, or FILE:test=FILE",
-                             trainFiles, chosen.rows, split == Split::train ? kToTrain : kToTest)};
+                             trainFiles, chosen.rows, split == Split::train ? kTrainPurpose : kTestPurpose)};
   }
   std::string description =
       fmt::format("{} rows from {}", rows.size(), split == Split::train ? trainFiles : testFiles);

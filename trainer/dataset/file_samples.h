@@ -10,7 +10,7 @@
 namespace psd {
 
 /// Whether the suffix of `data` is one that openFiles() reads.
-bool namesFiles(std::string_view data);
+bool hasFileSuffix(std::string_view data);
 
 /// Reads samples from files, one per row: FILE.safetensors, FILE.csv, or A.npy,B.npy,… with one column each
 /// (see stored_columns.h). "FILES:test=FILES" names the test files; otherwise about every tenth row, chosen

@@ -50,11 +50,11 @@ class RatingsReader {
       const auto name = std::ranges::find(kFields, lines_.field());
       fields_.push_back(static_cast<size_t>(name - kFields.begin()));
       if (name == kFields.end() || std::ranges::count(fields_, fields_.back()) == 1) continue;
-      return lines_.wrong(fmt::format("'{}' is the name of two columns", *name));
+      return lines_.errorHere(fmt::format("'{}' is the name of two columns", *name));
     }
     for (size_t i = 0; i < kFields.size(); ++i) {
       if (std::ranges::count(fields_, i) == 0) {
-        return lines_.wrong(
+        return lines_.errorHere(
             fmt::format("no column '{}'; expected a line with {} first", kFields[i], joined(kFields, ",")));
       }
     }
@@ -67,7 +67,7 @@ class RatingsReader {
     for (;; ++column) {
       PSD_ASSIGN_OR_RETURN(const bool more, lines_.nextField());
       if (!more) break;
-      if (column == fields_.size()) return lines_.wrong(wrongFieldCount("more than"));
+      if (column == fields_.size()) return lines_.errorHere(wrongFieldCount("more than"));
       switch (fields_[column]) {
         case kUser: PSD_RETURN_IF_ERROR(readWhole(rating.user)); break;
         case kItem: PSD_RETURN_IF_ERROR(readWhole(rating.item)); break;
@@ -75,7 +75,7 @@ class RatingsReader {
         default: break;  // a column that is not required
       }
     }
-    if (column < fields_.size()) return lines_.wrong(wrongFieldCount("fewer than"));
+    if (column < fields_.size()) return lines_.errorHere(wrongFieldCount("fewer than"));
     return rating;
   }
 
@@ -86,8 +86,9 @@ class RatingsReader {
   Status readWhole(uint64_t& value) const {
     const auto number = toNumber<int64_t>(lines_.field());
     if (!number || *number < 0) {
-      return lines_.wrong(fmt::format("'{}' is not a whole number from 0 to {}",
-                                      printable(lines_.field(), 40), std::numeric_limits<int64_t>::max()));
+      return lines_.errorHere(fmt::format("'{}' is not a whole number from 0 to {}",
+                                          printable(lines_.field(), 40),
+                                          std::numeric_limits<int64_t>::max()));
     }
     value = static_cast<uint64_t>(*number);
     return {};
@@ -96,7 +97,7 @@ class RatingsReader {
   Status readValue(float& value) const {
     const auto number = toNumber<float>(lines_.field());
     if (!number) {
-      return lines_.wrong(
+      return lines_.errorHere(
           fmt::format("'{}' is not a rating; expected a number", printable(lines_.field(), 40)));
     }
     value = *number;

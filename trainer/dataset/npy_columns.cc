@@ -79,12 +79,12 @@ Status addNpy(StoredColumns& columns, const std::string& path) {
   }
   const std::string name = std::filesystem::path(path).stem();
   const auto taken = [&](const StoredColumn& each) { return each.column.name == name; };
-  if (std::ranges::any_of(columns.columns, taken) || columns.unread.contains(name)) {
+  if (std::ranges::any_of(columns.columns, taken) || columns.skipped.contains(name)) {
     return Error{ErrorCode::io,
                  fmt::format("{}: a second column '{}'; expected files of different names", path, name)};
   }
   if (header->fortran && header->extents.size() > 1) {
-    columns.unread[name] = path + ": Fortran order; expected C order (numpy.ascontiguousarray)";
+    columns.skipped[name] = path + ": Fortran order; expected C order (numpy.ascontiguousarray)";
     return {};
   }
   columns.memory.push_back(file);

@@ -21,12 +21,12 @@ class Taste {
  public:
   Taste(uint64_t seed, float noise) : seed_(seed), noise_{RowInitial::Kind::normal, noise, seed} {}
 
-  enum class Who : uint64_t { user, item };
-  uint64_t idOf(Who who, uint32_t number) const {
-    return splitMix(seed_ + kSplitMixStep * (2 * uint64_t{number} + static_cast<uint64_t>(who))) >> 1;
+  enum class Entity : uint64_t { user, item };
+  uint64_t idOf(Entity entity, uint32_t number) const {
+    return splitMix(seed_ + kSplitMixStep * (2 * uint64_t{number} + static_cast<uint64_t>(entity))) >> 1;
   }
   float rate(uint64_t user, uint64_t item, uint64_t sample) const {
-    const auto u = traits(Who::user, user), i = traits(Who::item, item);
+    const auto u = traits(Entity::user, user), i = traits(Entity::item, item);
     float noise = 0;
     noise_.fill(sample, {&noise, 1});
     float value = kMean + (u[kFactors] + i[kFactors]) / 2 + noise;
@@ -36,9 +36,9 @@ class Taste {
 
  private:
   /// Factors, then the bias; each from −1 to 1.
-  std::array<float, kFactors + 1> traits(Who who, uint64_t id) const {
+  std::array<float, kFactors + 1> traits(Entity entity, uint64_t id) const {
     std::array<float, kFactors + 1> values;
-    RowInitial{RowInitial::Kind::uniform, 1, ~seed_ + static_cast<uint64_t>(who)}.fill(id, values);
+    RowInitial{RowInitial::Kind::uniform, 1, ~seed_ + static_cast<uint64_t>(entity)}.fill(id, values);
     return values;
   }
 
@@ -83,8 +83,8 @@ Result<std::unique_ptr<Dataset>> openRatings(const std::string& argument, Split 
   std::vector<Rating> ratings(samples);
   for (uint64_t i = 0; i < samples; ++i) {
     Rating& rating = ratings[i];
-    rating.user = taste.idOf(Taste::Who::user, random.below(users));
-    rating.item = taste.idOf(Taste::Who::item, random.below(1 + random.below(items)));
+    rating.user = taste.idOf(Taste::Entity::user, random.below(users));
+    rating.item = taste.idOf(Taste::Entity::item, random.below(1 + random.below(items)));
     rating.value = taste.rate(rating.user, rating.item, first + i);
   }
   return std::unique_ptr<Dataset>(

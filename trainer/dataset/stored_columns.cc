@@ -15,7 +15,7 @@ Status addColumn(StoredColumns& columns, const std::string& name, std::optional<
                  const std::string& typeName, const std::vector<uint64_t>& extents,
                  std::span<const std::byte> bytes, const std::string& what) {
   const auto skip = [&](const std::string& why) -> Status {
-    columns.unread[name] = what + " " + why;
+    columns.skipped[name] = what + " " + why;
     return {};
   };
   if (!type) {
@@ -47,12 +47,12 @@ Status finishColumns(StoredColumns& columns) {
   const auto most = std::ranges::max_element(
       counts, {}, [](const auto& each) { return std::pair(each.second, each.first); });
   if (most == counts.end()) {
-    return {ErrorCode::io, columns.unread.empty() ? "no column" : columns.unread.begin()->second};
+    return {ErrorCode::io, columns.skipped.empty() ? "no column" : columns.skipped.begin()->second};
   }
   columns.rows = most->first;
   std::erase_if(columns.columns, [&](const StoredColumn& each) {
     if (each.rows == columns.rows) return false;
-    columns.unread[each.column.name] =
+    columns.skipped[each.column.name] =
         fmt::format("it has {} rows, but most columns have {}", each.rows, columns.rows);
     return true;
   });

@@ -33,7 +33,7 @@ CodePoint codePointAt(std::string_view text, size_t at) {
 
 bool within(uint32_t value, uint32_t first, uint32_t last) { return value >= first && value <= last; }
 
-bool isOfWord(uint32_t value) {
+bool isWordCharacter(uint32_t value) {
   if (value < 0x80) {
     return within(value, 'a', 'z') || within(value, 'A', 'Z') || within(value, '0', '9') || value == '\'';
   }
@@ -51,10 +51,10 @@ Result<std::vector<std::string_view>> cutText(std::string& text, TextLevel level
   for (size_t at = 0; at < text.size();) {
     const auto [value, bytes] = codePointAt(text, at);
     if (bytes == 0) return Error{ErrorCode::io, fmt::format("byte {} is not UTF-8", at)};
-    const bool goesOn = inWord && isOfWord(value);
-    inWord = level == TextLevel::word && isOfWord(value);
+    const bool continuesWord = inWord && isWordCharacter(value);
+    inWord = level == TextLevel::word && isWordCharacter(value);
     if (inWord && within(value, 'A', 'Z')) text[at] = static_cast<char>(value - 'A' + 'a');
-    if (goesOn) {
+    if (continuesWord) {
       tokens.back() = {tokens.back().data(), tokens.back().size() + bytes};
     } else if (level == TextLevel::character || !isBlank(value)) {
       tokens.push_back(std::string_view(text).substr(at, bytes));

@@ -49,7 +49,7 @@ Result<Score> Evaluation::scoreAll(const ShouldStop& shouldStop) {
     fillBatch(i);
     if (rows_) {
       batch_.rows().lookups = lookups_[i];
-      showRows(*rows_, lookups, batch_);
+      bindRows(*rows_, lookups, batch_);
       lookups += lookups_[i].size();
     }
     PSD_ASSIGN_OR_RETURN(const Score score, model_.score(batch_));

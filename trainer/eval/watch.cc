@@ -9,8 +9,8 @@ namespace psd {
 Status Watch::run(Milliseconds every, const Pause& pause, const WhenScored& whenScored,
                   const std::function<void(const Error&)>& whenWaiting) {
   using Clock = std::chrono::steady_clock;
-  const auto isToEnd = [&] { return pause(Milliseconds(0)); };
-  const auto wasTold = [](const Status& status) {
+  const auto stopRequested = [&] { return pause(Milliseconds(0)); };
+  const auto isInterrupt = [](const Status& status) {
     return !status.ok() && status.error().code == ErrorCode::interrupted;
   };
   const Stopwatch sinceBegin;
@@ -20,15 +20,15 @@ Status Watch::run(Milliseconds every, const Pause& pause, const WhenScored& when
     if (!observes) {
       const Status observing = client_.observe(model_.spec()).status();
       observes = observing.ok();
-      if (wasTold(observing)) return {};
+      if (isInterrupt(observing)) return {};
       if (!observes && observing.error().code != ErrorCode::notReady) return observing;
       if (!observes && !waits) whenWaiting(observing.error());
       waits = !observes;
     }
     if (observes) {
       const double seconds = sinceBegin.seconds();
-      const auto report = evaluateObserved(client_, model_, dataset_, isToEnd);
-      if (wasTold(report.status())) return {};
+      const auto report = evaluateObserved(client_, model_, dataset_, stopRequested);
+      if (isInterrupt(report.status())) return {};
       if (!report.ok()) return report.error();
       PSD_RETURN_IF_ERROR(whenScored(*report, seconds));
     }

@@ -27,13 +27,13 @@ class Watch {
 
   /// Starts a score every `every`, the first immediately; a score that takes longer delays the next one.
   /// While the daemon has no model, it is polled at the same interval, and `whenWaiting` is called once.
-  /// Returns OK when `pause` returns true; otherwise the error that ended the watch, for which isDaemonsEnd()
+  /// Returns OK when `pause` returns true; otherwise the error that ended the watch, for which daemonEnded()
   /// holds if the daemon ended.
   Status run(Milliseconds every, const Pause& pause, const WhenScored& whenScored,
              const std::function<void(const Error&)>& whenWaiting);
 
   /// Whether the error means that the daemon ended or is shutting down.
-  static bool isDaemonsEnd(const Error& error) {
+  static bool daemonEnded(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::shuttingDown;
   }
 

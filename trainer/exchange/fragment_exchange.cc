@@ -43,7 +43,7 @@ Status FragmentExchange::begin(std::span<float> parameters, std::span<float> spa
   PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull(parameters_).wait());
   basis_ = pulled.versions;
   std::ranges::copy(parameters_, spare_.begin());
-  for (uint32_t i = 0; i < fragments_.size(); i++) askWhenDue(i);
+  for (uint32_t i = 0; i < fragments_.size(); i++) requestRoundDue(i);
   slot_ = openSlot();
   return {};
 }
@@ -61,17 +61,19 @@ void FragmentExchange::stepped(uint32_t samples) {
   for (Fragment& fragment : fragments_) {
     fragment.steps++;
     fragment.samples += samples;
-    if (fragment.underWay()) fragment.sinceSent++;
+    if (fragment.inFlight()) fragment.stepsSincePush++;
   }
 }
 
-uint64_t FragmentExchange::beginOf(uint64_t slot) const { return slot == 0 ? 0 : local_.slotEnd(slot - 1); }
+uint64_t FragmentExchange::stepsBefore(uint64_t slot) const {
+  return slot == 0 ? 0 : local_.slotEnd(slot - 1);
+}
 
-uint64_t FragmentExchange::progress() const { return beginOf(slot_) + stepsOfSlot_; }
+uint64_t FragmentExchange::progress() const { return stepsBefore(slot_) + stepsOfSlot_; }
 
 bool FragmentExchange::slotIsOver() const {
   // If the fragment restarted in the slot's last step, there is nothing to push before the next step.
-  return openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - beginOf(slot_) &&
+  return openSlot() == slot_ && stepsOfSlot_ >= local_.slotEnd(slot_) - stepsBefore(slot_) &&
          fragments_[slot_ % fragments_.size()].steps > 0;
 }
 
@@ -79,7 +81,7 @@ bool FragmentExchange::due(bool last) const {
   if (last || slotIsOver()) return true;
   return std::ranges::any_of(fragments_, [this](const Fragment& fragment) {
     return (fragment.push && fragment.push->done()) || (fragment.due && fragment.due->done()) ||
-           (fragment.underWay() && fragment.sinceSent >= local_.delay);
+           (fragment.inFlight() && fragment.stepsSincePush >= local_.delay);
   });
 }
 
@@ -87,21 +89,21 @@ Status FragmentExchange::exchange(bool last) {
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     const Fragment& fragment = fragments_[i];
     if (fragment.push && fragment.push->done()) PSD_RETURN_IF_ERROR(answered(i));
-    if (fragment.underWay() && fragment.sinceSent >= local_.delay) PSD_RETURN_IF_ERROR(takeOver(i));
+    if (fragment.inFlight() && fragment.stepsSincePush >= local_.delay) PSD_RETURN_IF_ERROR(applyResult(i));
   }
-  PSD_RETURN_IF_ERROR(heed());
+  PSD_RETURN_IF_ERROR(handleDueRounds());
   // The open slot may have changed meanwhile; the steps counted are those of slot_.
   const auto here = static_cast<uint32_t>(slot_ % fragments_.size());
   if (slotIsOver()) PSD_RETURN_IF_ERROR(send(here));
   if (last) {
     // With a blend, steps taken since a push remain in the parameters after the result is applied.
-    PSD_RETURN_IF_ERROR(takeOverAll(here));
+    PSD_RETURN_IF_ERROR(applyAllResults(here));
     for (size_t i = 0; i < fragments_.size(); i++) {
       const auto next = static_cast<uint32_t>((here + i) % fragments_.size());
       if (fragments_[next].steps > 0) PSD_RETURN_IF_ERROR(send(next));
     }
   }
-  if (last || local_.delay == 0) PSD_RETURN_IF_ERROR(takeOverAll(here));
+  if (last || local_.delay == 0) PSD_RETURN_IF_ERROR(applyAllResults(here));
   if (const uint64_t open = openSlot(); open != slot_) {
     slot_ = open;
     stepsOfSlot_ = 0;
@@ -109,20 +111,20 @@ Status FragmentExchange::exchange(bool last) {
   return {};
 }
 
-Status FragmentExchange::heed() {
+Status FragmentExchange::handleDueRounds() {
   bool missed = false;
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     Fragment& fragment = fragments_[i];
     if (!fragment.due || !fragment.due->done()) continue;
-    const Result<RoundDue> told = fragment.due->wait();
+    const Result<RoundDue> result = fragment.due->wait();
     fragment.due.reset();
-    if (!told.ok()) {
-      if (told.error().code != ErrorCode::invalidArgument) askWhenDue(i);  // else it would fail again
-    } else if (*told == RoundDue::closed) {
-      if (!fragment.underWay()) missed = true;
-    } else if (!fragment.underWay() && fragment.steps == 0) {
-      askWhenDue(i);  // nothing to push before the next step
-    } else if (!fragment.underWay()) {
+    if (!result.ok()) {
+      if (result.error().code != ErrorCode::invalidArgument) requestRoundDue(i);  // else it would fail again
+    } else if (*result == RoundDue::closed) {
+      if (!fragment.inFlight()) missed = true;
+    } else if (!fragment.inFlight() && fragment.steps == 0) {
+      requestRoundDue(i);  // nothing to push before the next step
+    } else if (!fragment.inFlight()) {
       PSD_RETURN_IF_ERROR(send(i));
     }
   }
@@ -131,7 +133,7 @@ Status FragmentExchange::heed() {
   return catchUp();
 }
 
-void FragmentExchange::askWhenDue(uint32_t number) {
+void FragmentExchange::requestRoundDue(uint32_t number) {
   fragments_[number].due = client_.fragmentDue(basis_, number);
 }
 
@@ -143,7 +145,7 @@ Status FragmentExchange::send(uint32_t number) {
   const Behind behind{bounded(fragment.samples), bounded(fragment.steps),
                       fragments_.size() > 1 ? std::optional(number) : std::nullopt};
   fragment.push = client_.push(Step{++pushes_}, spare_, behind, basis_);
-  fragment.steps = fragment.samples = fragment.sinceSent = 0;
+  fragment.steps = fragment.samples = fragment.stepsSincePush = 0;
   return {};
 }
 
@@ -157,15 +159,15 @@ Status FragmentExchange::answered(uint32_t number) {
   return {};
 }
 
-Status FragmentExchange::takeOverAll(uint32_t first) {
+Status FragmentExchange::applyAllResults(uint32_t first) {
   for (size_t i = 0; i < fragments_.size(); i++) {
     const auto next = static_cast<uint32_t>((first + i) % fragments_.size());
-    if (fragments_[next].underWay()) PSD_RETURN_IF_ERROR(takeOver(next));
+    if (fragments_[next].inFlight()) PSD_RETURN_IF_ERROR(applyResult(next));
   }
   return {};
 }
 
-Status FragmentExchange::takeOver(uint32_t number) {
+Status FragmentExchange::applyResult(uint32_t number) {
   Fragment& fragment = fragments_[number];
   if (fragment.push) PSD_RETURN_IF_ERROR(answered(number));
   const std::vector<Version> before = basis_;
@@ -175,11 +177,11 @@ Status FragmentExchange::takeOver(uint32_t number) {
   }
   if (local_.blend == 0) fragment.steps = fragment.samples = 0;  // their result is overwritten
   // The rounds advanced without this trainer, or the daemon restarted.
-  const bool apart = fragment.late || !hadOneRound(fragment, before);
-  return apart ? catchUp(number) : Status();
+  const bool diverged = fragment.late || !advancedOneRound(fragment, before);
+  return diverged ? catchUp(number) : Status();
 }
 
-bool FragmentExchange::hadOneRound(const Fragment& fragment, const std::vector<Version>& before) const {
+bool FragmentExchange::advancedOneRound(const Fragment& fragment, const std::vector<Version>& before) const {
   return std::ranges::all_of(fragment.shards,
                              [&](size_t shard) { return basis_[shard].value == before[shard].value + 1; });
 }
@@ -196,14 +198,14 @@ Result<bool> FragmentExchange::endPull(uint32_t number, Pending<PullInfo> pull) 
     changed = changed || basis_[shard] != pulled.versions[shard];
     basis_[shard] = pulled.versions[shard];
   }
-  if (changed || !fragment.due) askWhenDue(number);
+  if (changed || !fragment.due) requestRoundDue(number);
   return changed;
 }
 
 Status FragmentExchange::catchUp(std::optional<uint32_t> fresh) {
   for (uint32_t i = 0; i < fragments_.size(); i++) {
     Fragment& fragment = fragments_[i];
-    if (fragment.underWay() || fresh == i) continue;
+    if (fragment.inFlight() || fresh == i) continue;
     PSD_ASSIGN_OR_RETURN(const bool changed, endPull(i, beginPull(i)));
     if (!changed) continue;
     for (const auto& [begin, count] : fragment.elements) {

@@ -57,37 +57,37 @@ class FragmentExchange {
     std::optional<Pending<PushInfo>> push;  ///< in flight
     std::optional<Pending<PullInfo>> pull;  ///< in flight: the result of the push
     bool late = false;                      ///< the push was answered with PushOutcome::late
-    uint64_t sinceSent = 0;                 ///< steps since the push
+    uint64_t stepsSincePush = 0;            ///< steps since the push
     std::optional<Pending<RoundDue>> due;   ///< the notification of the end of its round
 
-    bool underWay() const { return push || pull; }
+    bool inFlight() const { return push || pull; }
   };
 
   /// The fragment's version, and the round that its steps are for, at the first daemon that has a part of it.
   Version versionOf(const Fragment& fragment) const { return basis_[fragment.shards.front()]; }
   uint64_t roundOf(const Fragment& fragment) const {
-    return versionOf(fragment).value + (fragment.underWay() ? 1 : 0);
+    return versionOf(fragment).value + (fragment.inFlight() ? 1 : 0);
   }
   /// The first slot whose fragment is not pushed.
   uint64_t openSlot() const;
   /// Number of steps of the run before a slot.
-  uint64_t beginOf(uint64_t slot) const;
+  uint64_t stepsBefore(uint64_t slot) const;
   /// Whether the current slot's steps are taken and its fragment is not pushed.
   bool slotIsOver() const;
   /// Whether each of the fragment's shards has advanced by exactly one round since the versions `before`, by
   /// shard of the model.
-  bool hadOneRound(const Fragment& fragment, const std::vector<Version>& before) const;
+  bool advancedOneRound(const Fragment& fragment, const std::vector<Version>& before) const;
   /// Handles the answered roundDue() calls of fragments that are not pushed yet: pushes for a round that is
   /// closing, and drops the steps for one that has closed.
-  Status heed();
-  void askWhenDue(uint32_t number);
+  Status handleDueRounds();
+  void requestRoundDue(uint32_t number);
   Status send(uint32_t number);
   /// Waits for the answer to a push, and starts to pull the result.
   Status answered(uint32_t number);
   /// Waits for the result of a push, and applies it to the parameters.
-  Status takeOver(uint32_t number);
-  /// takeOver() for all exchanges in flight, starting with this fragment.
-  Status takeOverAll(uint32_t first);
+  Status applyResult(uint32_t number);
+  /// applyResult() for all exchanges in flight, starting with this fragment.
+  Status applyAllResults(uint32_t first);
   /// Pulls a fragment to the spare array.
   Pending<PullInfo> beginPull(uint32_t number);
   /// Waits for the pull. Returns whether the version of any of the fragment's shards has changed.

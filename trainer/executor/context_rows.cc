@@ -27,16 +27,17 @@ Result<std::shared_ptr<ContextRows>> ContextRows::make(RowBatch empty, std::vect
   const uint64_t bytes = idBytes(lookups, empty.tableCount());
   std::shared_ptr<ContextRows> rows(new ContextRows(std::move(empty)));
   PSD_ASSIGN_OR_RETURN(rows->idLease_, budget.lease(bytes, "ids of rows"));
-  rows->shown_.lookups = std::move(lookups);
-  rows->batch_.find(featuresOf(rows->shown_.lookups));
-  PSD_ASSIGN_OR_RETURN(rows->valueLease_, budget.lease(rows->batch_.roomBytes(), "rows and their gradients"));
-  rows->batch_.makeRoom();
+  rows->batchRows_.lookups = std::move(lookups);
+  rows->batch_.find(featuresOf(rows->batchRows_.lookups));
+  PSD_ASSIGN_OR_RETURN(rows->valueLease_,
+                       budget.lease(rows->batch_.allocationBytes(), "rows and their gradients"));
+  rows->batch_.allocate();
   return rows;
 }
 
 PassRows ContextRows::forPass() {
-  showRows(batch_, 0, shown_);
-  return {shared_from_this(), &shown_};
+  bindRows(batch_, 0, batchRows_);
+  return {shared_from_this(), &batchRows_};
 }
 
 }  // namespace psd

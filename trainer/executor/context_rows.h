@@ -8,7 +8,7 @@
 #include "common/status/status.h"
 #include "trainer/client/row_batch.h"
 #include "trainer/executor/float_arrays.h"
-#include "trainer/model/execution.h"
+#include "trainer/executor/stages/execution.h"
 #include "trainer/task/batch_rows.h"
 
 namespace psd {
@@ -34,7 +34,7 @@ class ContextRows : public std::enable_shared_from_this<ContextRows> {
 
   ByteBudget::Lease idLease_, valueLease_;  // first: destroyed after the memory that they account for
   RowBatch batch_;
-  BatchRows shown_;
+  BatchRows batchRows_;
 };
 
 }  // namespace psd

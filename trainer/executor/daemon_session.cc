@@ -16,11 +16,11 @@ namespace {
 // How long a call that waits for other trainers may run after its own trainer has disconnected. Then the call
 // is interrupted and the daemon sees a broken connection, so that other trainers do not wait long for this
 // one.
-constexpr std::chrono::milliseconds kPatience{2'000};
+constexpr std::chrono::milliseconds kInterruptDelay{2'000};
 
 /// Whether a step under these policies may wait for another trainer's step. `policies`: the names, as the
 /// daemon reports them.
-bool waitsForTrainers(std::string_view policies) {
+bool mayWaitForTrainers(std::string_view policies) {
   return policies.find("sync") != std::string_view::npos ||
          policies.find("bounded_staleness") != std::string_view::npos;
 }
@@ -36,25 +36,25 @@ Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; 
 
 }  // namespace
 
-DaemonSession::DaemonSession(ExecutionModel& model, FloatArrays& arrays, ModelPlaces& places,
+DaemonSession::DaemonSession(ExecutionModel& model, FloatArrays& arrays, ModelLocation& places,
                              const ExecutorConfig& config, ClientOptions options,
                              std::shared_ptr<const void> place)
-    : place_(std::move(place)),
+    : sessionSlot_(std::move(place)),
       model_(model),
       arrays_(arrays),
-      places_(places),
+      location_(places),
       mode_(config.weights),
       exclusive_(config.exclusive),
       options_(std::move(options)),
-      thread_(1, TaskThreads::kAlike) {}
+      thread_(1, TaskThreads::kUniformAge) {}
 
 bool DaemonSession::end() {
   if (thread_.stopWithin(std::chrono::milliseconds(0))) return true;
   const auto now = std::chrono::steady_clock::now();
-  if (!endsSince_) endsSince_ = now;
+  if (!endingSince_) endingSince_ = now;
   const std::lock_guard hold(mutex_);
   const bool connecting = !client_;  // the daemon does not know of the trainer yet
-  if (!ending_ && (connecting || now - *endsSince_ >= kPatience)) {
+  if (!ending_ && (connecting || now - *endingSince_ >= kInterruptDelay)) {
     ending_ = true;
     if (client_) client_->interrupt();
   }
@@ -67,8 +67,8 @@ kj::Promise<Result<JoinInfo>> DaemonSession::join(const Membership& membership) 
 
 Result<JoinInfo> DaemonSession::joinNow(const Membership& membership) {
   ClientOptions options = options_;
-  options.servers = places_.servers();
-  options.onMove = [this](const auto& from, const auto& to) { places_.moved(from, to); };
+  options.servers = location_.servers();
+  options.onMove = [this](const auto& from, const auto& to) { location_.moved(from, to); };
   for (size_t tried = 1;; tried++) {
     Result<JoinInfo> info = joinWith(options, membership);
     const bool isStandby = !info.ok() && info.error().code == ErrorCode::standby;
@@ -87,7 +87,7 @@ Result<std::shared_ptr<Client>> DaemonSession::connect(const ClientOptions& opti
     const std::lock_guard hold(mutex_);
     if (ending_) return Error{ErrorCode::interrupted, "the trainer has disconnected"};
     if (client.ok()) return client_ = *std::move(client);
-    if (!worthConnectingAgain(client.error())) return client.error();
+    if (!shouldReconnect(client.error())) return client.error();
     if (left.count() > 0) continue;
     if (attempt.connectTimeout == options.connectTimeout) return client.error();
     return Error{client.error().code,
@@ -98,11 +98,11 @@ Result<std::shared_ptr<Client>> DaemonSession::connect(const ClientOptions& opti
 Result<JoinInfo> DaemonSession::joinWith(const ClientOptions& options, const Membership& membership) {
   PSD_ASSIGN_OR_RETURN(const std::shared_ptr<Client> client, connect(options));
   PSD_ASSIGN_OR_RETURN(JoinInfo info, client->join(membership, model_.spec(), [this] {
-    bringing_ = arrays_.newest();
-    if (!bringing_) bringing_ = model_.initialValues();
-    return std::span<const float>(bringing_.get(), arrays_.elements());
+    initialValues_ = arrays_.newest();
+    if (!initialValues_) initialValues_ = model_.initialValues();
+    return std::span<const float>(initialValues_.get(), arrays_.elements());
   }));
-  bringing_ = nullptr;
+  initialValues_ = nullptr;
   const Status fits = checkJoined(info);
   if (fits.ok()) return info;
   static_cast<void>(client->leave());
@@ -116,7 +116,7 @@ Status DaemonSession::checkJoined(const JoinInfo& info) const {
                 " trainers update parameters of their own, which an executor's trainers do "
                 "not have: expected hogwild, locked, bounded_staleness or sync"};
   }
-  if (exclusive_ && waitsForTrainers(info.policy)) {
+  if (exclusive_ && mayWaitForTrainers(info.policy)) {
     return {ErrorCode::invalidArgument,
             "\"exclusive\" does not go with policy " + info.policy +
                 ", under which trainers wait for each other's steps: expected hogwild or locked"};

@@ -13,9 +13,9 @@
 #include "trainer/executor/context_rows.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/float_arrays.h"
-#include "trainer/executor/model_places.h"
+#include "trainer/executor/model_location.h"
+#include "trainer/executor/stages/execution.h"
 #include "trainer/executor/task_threads.h"
-#include "trainer/model/execution.h"
 #include "trainer/task/named_tensor.h"
 
 namespace psd {
@@ -36,8 +36,8 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
  public:
   /// `model`, `arrays` and `places` outlive it. It connects to the servers in `places` and reports moves of
   /// the model there. `place` is released when this object is destroyed.
-  DaemonSession(ExecutionModel& model, FloatArrays& arrays, ModelPlaces& places, const ExecutorConfig& config,
-                ClientOptions options, std::shared_ptr<const void> place);
+  DaemonSession(ExecutionModel& model, FloatArrays& arrays, ModelLocation& places,
+                const ExecutorConfig& config, ClientOptions options, std::shared_ptr<const void> place);
   /// Waits for the call in progress.
   ~DaemonSession() = default;
 
@@ -73,15 +73,15 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   Result<std::shared_ptr<ContextRows>> rowsOf(const std::vector<NamedTensor>& inputs, bool training);
   Status checkJoined(const JoinInfo& info) const;
 
-  const std::shared_ptr<const void> place_;  // first: destroyed last
+  const std::shared_ptr<const void> sessionSlot_;  // first: destroyed last
   ExecutionModel& model_;
   FloatArrays& arrays_;
-  ModelPlaces& places_;
+  ModelLocation& location_;
   const WeightsMode mode_;
   const bool exclusive_;
   const ClientOptions options_;
-  Weights bringing_;                                                ///< initial values, during the join
-  std::optional<std::chrono::steady_clock::time_point> endsSince_;  // belongs to the caller of end()
+  Weights initialValues_;                                             ///< initial values, during the join
+  std::optional<std::chrono::steady_clock::time_point> endingSince_;  // belongs to the caller of end()
   std::mutex mutex_;                // guards the next two; only thread_ uses the client
   bool ending_ = false;             // no further client may be made
   std::shared_ptr<Client> client_;  // null before it is connected

@@ -9,20 +9,20 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{20};
+constexpr std::chrono::milliseconds kPollInterval{20};
 
 }  // namespace
 
-EndingSessions::EndingSessions() : thread_(1, TaskThreads::kAlike) {}
+EndingSessions::EndingSessions() : thread_(1, TaskThreads::kUniformAge) {}
 
-EndingSessions::~EndingSessions() { endAll(); }
+EndingSessions::~EndingSessions() { pollUntilEmpty(); }
 
 void EndingSessions::add(std::unique_ptr<DaemonSession> session) {
   {
     const std::lock_guard hold(mutex_);
     sessions_.push_back(std::move(session));
   }
-  thread_.post([this] { endAll(); });
+  thread_.post([this] { pollUntilEmpty(); });
 }
 
 size_t EndingSessions::size() const {
@@ -30,11 +30,11 @@ size_t EndingSessions::size() const {
   return sessions_.size();
 }
 
-void EndingSessions::endAll() {
-  while (endSome()) std::this_thread::sleep_for(kLookEvery);
+void EndingSessions::pollUntilEmpty() {
+  while (pollOnce()) std::this_thread::sleep_for(kPollInterval);
 }
 
-bool EndingSessions::endSome() {
+bool EndingSessions::pollOnce() {
   std::vector<std::unique_ptr<DaemonSession>> ended;  // before the lock: destroyed after it is released
   const std::lock_guard hold(mutex_);
   const auto over =

@@ -24,9 +24,9 @@ class EndingSessions {
 
  private:
   /// Polls until no session is left.
-  void endAll();
+  void pollUntilEmpty();
   /// Drops the sessions that have ended; returns whether any is left.
-  bool endSome();
+  bool pollOnce();
 
   mutable std::mutex mutex_;  // guards sessions_
   std::vector<std::unique_ptr<DaemonSession>> sessions_;

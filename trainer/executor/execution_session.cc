@@ -13,8 +13,8 @@
 #include "common/types/model_layout.h"
 #include "trainer/executor/gradient_tensors.h"
 #include "trainer/executor/oldest_versions.h"
+#include "trainer/executor/remote/session_end.h"
 #include "trainer/loop/rows_of_batch.h"
-#include "trainer/remote/session_end.h"
 
 namespace psd {
 namespace {
@@ -67,10 +67,10 @@ ExecutionSession::~ExecutionSession() { close(); }
 
 kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membership, uint64_t incarnation,
                                                      std::vector<uint64_t> rowsAt) {
-  if (daemon_ || over_) {
+  if (daemon_ || endError_) {
     return Result<JoinInfo>(Error{ErrorCode::invalidArgument, "this connection has joined already"});
   }
-  if (const Status may = executor_.mayJoin(incarnation, owner_); !may.ok()) {
+  if (const Status may = executor_.checkOwner(incarnation, owner_); !may.ok()) {
     logLine(spdlog::level::warn, {.event = "refused", .peer = peer_, .limited = true}, "{}: refused: {}",
             peer_, may.message());
     close();
@@ -89,14 +89,14 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
   daemon_ = *std::move(daemon);
   rank_ = membership.rank;
   incarnation_ = incarnation;
-  before_ = executor_.takeKept(incarnation);
+  keptSession_ = executor_.takeKeptSession(incarnation);
   return daemon_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
-    if (over_) return Result<JoinInfo>(*over_);  // the peer has disconnected meanwhile
+    if (endError_) return Result<JoinInfo>(*endError_);  // the peer has disconnected meanwhile
     if (joined.ok()) {
       rank_ = joined->rank;
       joined_ = true;
-      executor_.noteOwner(incarnation_, owner_);
-      before_ = nullptr;
+      executor_.recordOwner(incarnation_, owner_);
+      keptSession_ = nullptr;
       logLine(spdlog::level::info, fields("joined"),
               "{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_, rank_.value,
               joined->worldSize, joined->policy, joined->pullTransport, joined->pushTransport);
@@ -113,14 +113,14 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
 
 void ExecutionSession::close() {
   if (std::exchange(admitted_, false)) executor_.forget(*this);
-  if (!over_) over_ = Error{ErrorCode::sessionEnded, "the session is over"};
+  if (!endError_) endError_ = Error{ErrorCode::sessionEnded, "the session is over"};
   contexts_.clear();
-  if (before_) executor_.keep(incarnation_, std::move(before_));
+  if (keptSession_) executor_.keep(incarnation_, std::move(keptSession_));
   daemon_ = nullptr;
 }
 
 Status ExecutionSession::usable() const {
-  if (over_) return *over_;
+  if (endError_) return *endError_;
   return daemon_ ? Status() : Status(ErrorCode::notReady, "a call before join()");
 }
 
@@ -156,7 +156,7 @@ kj::Promise<Result<ForwardDone>> ExecutionSession::forward(ForwardCall call) {
   return turn
       .then([this, context, inputs, training](StepTurns::Turn mine) -> kj::Promise<Result<PulledWeights>> {
         context->turn = std::move(mine);
-        if (over_) return Result<PulledWeights>(*over_);
+        if (endError_) return Result<PulledWeights>(*endError_);
         return daemon_->weights(inputs, training);
       })
       .then(
@@ -194,7 +194,7 @@ kj::Promise<Result<std::shared_ptr<ForwardPass>>> ExecutionSession::compute(cons
 Result<ForwardDone> ExecutionSession::finish(const ContextPtr& context, bool training,
                                              Result<std::shared_ptr<ForwardPass>> pass) {
   if (!pass.ok()) return failed(context, pass.error());
-  if (over_) return failed(context, *over_);
+  if (endError_) return failed(context, *endError_);
   const auto found = contexts_.find(context->id);
   if (training && (found == contexts_.end() || found->second != context)) {
     return Error{ErrorCode::invalidArgument, fmt::format("context {} was dropped meanwhile", context->id)};
@@ -221,7 +221,7 @@ Result<ExecutionSession::ContextPtr> ExecutionSession::find(uint64_t id) const {
   PSD_RETURN_IF_ERROR(usable());
   const auto found = contexts_.find(id);
   if (found == contexts_.end()) {
-    if (std::ranges::find(expired_, id) != expired_.end()) {
+    if (std::ranges::find(expiredContexts_, id) != expiredContexts_.end()) {
       return Error{ErrorCode::deadlineExceeded,
                    fmt::format("context {} was dropped: no call used it for context_ms ({})", id,
                                durationText(executor_.config().context))};
@@ -317,16 +317,16 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
                              step.value, id, newest_.value));
   }
   if (samples == 0) return wrong(fmt::format("step {}: samples: expected at least 1", step.value));
-  const auto endAll = [this, &found](const Error& error) {
+  const auto failAll = [this, &found](const Error& error) {
     for (const ContextPtr& context : *found) static_cast<void>(failed(context, error));
     return Result<PushInfo>(error);
   };
   std::vector<const std::vector<Version>*> seen;
   for (const ContextPtr& context : *found) seen.push_back(&context->versions);
   auto basis = oldestOf(seen);
-  if (!basis.ok()) return endAll(basis.error());
+  if (!basis.ok()) return failAll(basis.error());
   auto slot = executor_.admitCall();
-  if (!slot.ok()) return endAll(slot.error());
+  if (!slot.ok()) return failAll(slot.error());
   const Step before = std::exchange(newest_, step);
   std::vector<std::shared_ptr<float>> gradients;
   for (const ContextPtr& context : *found) {
@@ -386,22 +386,22 @@ void ExecutionSession::end(const ContextPtr& context) {
 
 Error ExecutionSession::failed(const ContextPtr& context, const Error& error) {
   end(context);
-  if (!over_ && endsSession(error.code)) {
+  if (!endError_ && endsSession(error.code)) {
     logLine(spdlog::level::warn, fields("lost"), "{}: rank {}: {}", peer_, rank_.value, error.message);
-    over_ = error;
+    endError_ = error;
     if (isRetryable(error.code)) executor_.keep(incarnation_, daemon_);  // the trainer will reconnect
     close();
   }
   // A call that fails because the session has ended returns the error that ended it.
-  return over_ && endsSession(error.code) ? *over_ : error;
+  return endError_ && endsSession(error.code) ? *endError_ : error;
 }
 
 void ExecutionSession::dropIdle(Clock::time_point before) {
   std::erase_if(contexts_, [&](const auto& each) {
     const auto& [id, context] = each;
     if (context->state == Context::State::busy || context->lastCall >= before) return false;
-    expired_.push_back(id);
-    if (expired_.size() > kExpiredMax) expired_.pop_front();
+    expiredContexts_.push_back(id);
+    if (expiredContexts_.size() > kExpiredMax) expiredContexts_.pop_front();
     logLine(spdlog::level::warn, fields("context_dropped"),
             "{}: rank {}: dropped context {}: no call used it for {}", peer_, rank_.value, id,
             durationText(executor_.config().context));

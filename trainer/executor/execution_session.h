@@ -39,7 +39,8 @@ struct ForwardDone {
 /// of the RPC protocol. Owned by the event loop's thread; lives until its calls are done.
 class ExecutionSession final : public ExecutorTrainer, public std::enable_shared_from_this<ExecutionSession> {
  public:
-  /// `executor` must live at least until close(). `peer`: its name in logs. `owner`: see Executor::mayJoin().
+  /// `executor` must live at least until close(). `peer`: its name in logs. `owner`: see
+  /// Executor::checkOwner().
   ExecutionSession(Executor& executor, std::string peer, std::string owner);
   ~ExecutionSession() override;
 
@@ -61,7 +62,7 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
   /// Ends the session: the peer has disconnected or is to be disconnected. No call may follow.
   void close();
   /// Whether the session has ended: every further call fails.
-  bool over() const { return over_.has_value(); }
+  bool over() const { return endError_.has_value(); }
 
   /// Ends the contexts that no call has used since `before`.
   void dropIdle(std::chrono::steady_clock::time_point before) override;
@@ -94,16 +95,16 @@ class ExecutionSession final : public ExecutorTrainer, public std::enable_shared
 
   Executor& executor_;
   const std::string peer_, owner_;
-  std::shared_ptr<DaemonSession> daemon_;  // null before join() and after close()
-  std::shared_ptr<DaemonSession> before_;  // the kept session of this trainer, during the join
+  std::shared_ptr<DaemonSession> daemon_;       // null before join() and after close()
+  std::shared_ptr<DaemonSession> keptSession_;  // the kept session of this trainer, during the join
   uint64_t incarnation_ = 0;
   bool admitted_ = false;  // the executor counts it
   bool joined_ = false;    // the daemon has admitted it
   Rank rank_;
-  std::optional<Error> over_;  // why the session has ended
+  std::optional<Error> endError_;  // why the session has ended
   std::map<uint64_t, ContextPtr> contexts_;
-  std::deque<uint64_t> expired_;  // the last contexts that dropIdle() ended
-  Step newest_;                   // being pushed, or pushed successfully
+  std::deque<uint64_t> expiredContexts_;  // the last contexts that dropIdle() ended
+  Step newest_;                           // being pushed, or pushed successfully
   uint64_t forwards_ = 0, steps_ = 0, staleness_ = 0;
 };
 

@@ -16,7 +16,7 @@ constexpr uint64_t kArraysMin = 4;
 constexpr size_t kOwnersMax = 16'384;
 
 /// Increments the counter until all copies of the result are destroyed, on any thread.
-Executor::CallSlot countIn(const std::shared_ptr<std::atomic<uint32_t>>& counter) {
+Executor::CallSlot holdCount(const std::shared_ptr<std::atomic<uint32_t>>& counter) {
   ++*counter;
   return {nullptr, [counter](const void*) { --*counter; }};
 }
@@ -46,7 +46,7 @@ Executor::Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<
       model_(std::move(model)),
       memory_(ByteBudget::make(config_.memoryBytes)),
       arrays_(ModelLayout(model_->spec()).totalElements(), memory_),
-      places_(daemon_.servers),
+      location_(daemon_.servers),
       turns_(config_.exclusive, config_.age),
       workers_(config_.workers, config_.age,
                [threads = config_.threadsPerWorker] { useComputeThreads(threads); }) {}
@@ -57,7 +57,7 @@ Result<Executor::CallSlot> Executor::admitCall() {
     return Error{ErrorCode::overloaded,
                  fmt::format("{} calls wait or are computed; `queue` allows {}", there, config_.queue)};
   }
-  return countIn(calls_);
+  return holdCount(calls_);
 }
 
 Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t incarnation,
@@ -68,8 +68,8 @@ Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t inca
   options.resumable = true;  // a trainer that reconnects gets another session
   options.rowsAt = std::move(rowsAt);
   try {
-    auto session = std::make_unique<DaemonSession>(*model_, arrays_, places_, config_, std::move(options),
-                                                   countIn(sessions_));
+    auto session = std::make_unique<DaemonSession>(*model_, arrays_, location_, config_, std::move(options),
+                                                   holdCount(sessions_));
     return std::shared_ptr<DaemonSession>(session.release(), [this](DaemonSession* ended) {
       ending_.add(std::unique_ptr<DaemonSession>(ended));
     });
@@ -82,12 +82,12 @@ void Executor::keep(uint64_t incarnation, std::shared_ptr<DaemonSession> session
   kept_[incarnation] = {std::move(session), std::chrono::steady_clock::now()};
 }
 
-std::shared_ptr<DaemonSession> Executor::takeKept(uint64_t incarnation) {
+std::shared_ptr<DaemonSession> Executor::takeKeptSession(uint64_t incarnation) {
   auto kept = kept_.extract(incarnation);
   return kept ? std::move(kept.mapped().session) : nullptr;
 }
 
-Status Executor::mayJoin(uint64_t incarnation, const std::string& owner) const {
+Status Executor::checkOwner(uint64_t incarnation, const std::string& owner) const {
   const auto known = owners_.find(incarnation);
   if (owner.empty() || known == owners_.end() || known->second == owner) return {};
   return {
@@ -96,7 +96,7 @@ Status Executor::mayJoin(uint64_t incarnation, const std::string& owner) const {
       "a session may resume it"};
 }
 
-void Executor::noteOwner(uint64_t incarnation, const std::string& owner) {
+void Executor::recordOwner(uint64_t incarnation, const std::string& owner) {
   if (owner.empty()) return;
   if (!owners_.contains(incarnation)) owned_.push_back(incarnation);
   owners_[incarnation] = owner;
@@ -113,14 +113,14 @@ Status Executor::checkSessions() const {
                       ending_.size() + kept_.size(), config_.trainers)};
 }
 
-Status Executor::checkRoom() const {
+Status Executor::checkCapacity() const {
   if (trainers_.size() < config_.trainers) return {};
   return {ErrorCode::overloaded,
           fmt::format("{} trainers are admitted; `trainers` allows {}", trainers_.size(), config_.trainers)};
 }
 
 Status Executor::admit(ExecutorTrainer& trainer) {
-  PSD_RETURN_IF_ERROR(checkRoom());
+  PSD_RETURN_IF_ERROR(checkCapacity());
   trainers_.insert(&trainer);
   return {};
 }
@@ -147,7 +147,7 @@ ExecutorStatus Executor::status() const {
   status.ending = ending_.size() + kept_.size();
   status.trainersMax = config_.trainers;
   for (const ExecutorTrainer* trainer : trainers_) status.trainers.push_back(trainer->status());
-  if (Status room = checkRoom(); !room.ok()) status.full = room.message();
+  if (Status room = checkCapacity(); !room.ok()) status.full = room.message();
   if (Status room = checkSessions(); !room.ok()) status.full = room.message();
   return status;
 }

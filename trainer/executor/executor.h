@@ -18,10 +18,10 @@
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/executor_status.h"
 #include "trainer/executor/float_arrays.h"
-#include "trainer/executor/model_places.h"
+#include "trainer/executor/model_location.h"
+#include "trainer/executor/stages/execution.h"
 #include "trainer/executor/step_turns.h"
 #include "trainer/executor/task_threads.h"
-#include "trainer/model/execution.h"
 
 namespace psd {
 
@@ -61,16 +61,16 @@ class Executor {
                                                            std::vector<uint64_t> rowsAt);
   /// Keeps a session that has lost a daemon while its trainer tries to rejoin with the same incarnation, so
   /// that the other daemons that serve the model do not count the trainer as lost meanwhile. Kept until
-  /// takeKept(), or for `silence_ms`, within which a live trainer makes an attempt.
+  /// takeKeptSession(), or for `silence_ms`, within which a live trainer makes an attempt.
   void keep(uint64_t incarnation, std::shared_ptr<DaemonSession> session);
   /// Null if there is none.
-  std::shared_ptr<DaemonSession> takeKept(uint64_t incarnation);
+  std::shared_ptr<DaemonSession> takeKeptSession(uint64_t incarnation);
   /// Whether a caller may join with an incarnation; forbidden: the incarnation is a trainer of another
   /// caller. `owner` identifies the caller: the name in its certificate, or the user of its Unix socket;
   /// empty: unknown.
-  Status mayJoin(uint64_t incarnation, const std::string& owner) const;
+  Status checkOwner(uint64_t incarnation, const std::string& owner) const;
   /// Records the owner of a trainer that the daemon has admitted.
-  void noteOwner(uint64_t incarnation, const std::string& owner);
+  void recordOwner(uint64_t incarnation, const std::string& owner);
   /// Counts a trainer until forget(). overloaded: `trainers` are admitted already.
   Status admit(ExecutorTrainer& trainer);
   void forget(ExecutorTrainer& trainer) { trainers_.erase(&trainer); }
@@ -82,7 +82,7 @@ class Executor {
  private:
   Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<ExecutionModel> model);
   /// Ok if another trainer can be admitted.
-  Status checkRoom() const;
+  Status checkCapacity() const;
   /// Ok if another daemon session can be made.
   Status checkSessions() const;
 
@@ -91,7 +91,7 @@ class Executor {
   const std::unique_ptr<ExecutionModel> model_;
   const std::shared_ptr<ByteBudget> memory_;
   FloatArrays arrays_;
-  ModelPlaces places_;
+  ModelLocation location_;
   StepTurns turns_;
   std::set<ExecutorTrainer*> trainers_;
   const std::shared_ptr<std::atomic<uint32_t>> calls_ = std::make_shared<std::atomic<uint32_t>>(0);

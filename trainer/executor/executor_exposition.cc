@@ -47,7 +47,7 @@ void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
     for (const CallKind kind : kKinds) out.sample(value(kind), {{"call", nameOf(kind)}});
   };
   const auto histogram = [&](const char* name, const char* help,
-                             DurationBuckets TaskThreads::OfKind::*field) {
+                             DurationBuckets TaskThreads::KindFigures::*field) {
     out.begin(name, Type::histogram, help);
     for (const CallKind kind : kKinds) {
       const DurationBuckets& durations = passes.of(kind).*field;
@@ -74,8 +74,8 @@ void writeCalls(MetricWriter& out, const ExecutorStatus& status) {
   out.one("psd_executor_overloaded_total", Type::counter, "calls rejected because `queue` was reached",
           status.overloaded);
   histogram("psd_executor_waited_seconds", "how long calls waited for a worker",
-            &TaskThreads::OfKind::waited);
-  histogram("psd_executor_pass_seconds", "compute time of passes", &TaskThreads::OfKind::computed);
+            &TaskThreads::KindFigures::waited);
+  histogram("psd_executor_pass_seconds", "compute time of passes", &TaskThreads::KindFigures::computed);
 }
 
 /// The trainers that the daemon has admitted, by rank. Connections of one rank are summed, since the previous

@@ -69,7 +69,7 @@ kj::Promise<void> ExecutorHttp::request(const HttpPeer& peer, kj::HttpMethod met
 }
 
 kj::Promise<void> ExecutorHttp::ready(Response& response) const {
-  const Status room = server_.checkRoom();
+  const Status room = server_.checkCapacity();
   const std::string full = room.ok() ? executor_.status().full : room.message();
   if (full.empty()) return replies_.text(response, 200, "OK", "ready");
   return replies_.text(response, 503, "Service Unavailable", full);

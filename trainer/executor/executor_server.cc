@@ -9,7 +9,7 @@
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/tls/tls_stream.h"
-#include "trainer/remote/tensor_wire.h"
+#include "trainer/executor/remote/tensor_wire.h"
 
 namespace psd {
 namespace {
@@ -37,15 +37,15 @@ ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, Executor
       caller_(std::move(caller)),
       answers_(std::move(answers)),
       readAt_(timer_.now()),
-      cameAt_(timer_.now()),
-      heardAt_(cameAt_) {
-  session_->mayAnswer = [this] { return mayAnswer(); };
+      connectedAt_(timer_.now()),
+      receivedAt_(connectedAt_) {
+  session_->checkMayAnswer = [this] { return checkMayAnswer(); };
   session_->owner = caller_.owner;
   socket_ = kj::mv(socket.stream);
   stream_ = kj::heap<wire::MessageStream>(*socket_, std::move(pool), io.provider->getTimer(),
                                           options(std::move(budget)));
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::SERVER,
-                                                 wire::readingOf(config_.messageBytes));
+                                                 wire::readerOptions(config_.messageBytes));
   answers_->peers.insert(this);
   rpc_ = capnp::makeRpcServer(*network_, kj::heap<ExecutorService>(
                                              executor, caller_.where, [this] { greeted_ = true; }, session_));
@@ -57,7 +57,7 @@ uint64_t ExecutorAnswers::bytes() const {
   return sum;
 }
 
-Status ExecutorPeer::mayAnswer() {
+Status ExecutorPeer::checkMayAnswer() {
   const uint64_t most = 2 * config_.messageBytes, all = kAnswersInFlight * config_.messageBytes;
   if (queuedBytes() >= most) {
     return {ErrorCode::overloaded,
@@ -73,9 +73,10 @@ Status ExecutorPeer::mayAnswer() {
   return {};
 }
 
-bool ExecutorPeer::readsNothing(kj::TimePoint now) {
+bool ExecutorPeer::hasStoppedReading(kj::TimePoint now) {
   const uint64_t queued = queuedBytes();
-  const auto before = std::exchange(unreadBytes_, {queued, queued == 0 ? 0 : bytesNotTaken(caller_.fd)});
+  const auto before =
+      std::exchange(unreadBytes_, {queued, queued == 0 ? 0 : unacknowledgedBytes(caller_.fd)});
   if (queued == 0 || unreadBytes_ != before) readAt_ = now;
   return now - readAt_ >= kUnreadTime && answers_->shortAt > kj::origin<kj::TimePoint>() &&
          now - answers_->shortAt < kShortage;
@@ -96,21 +97,21 @@ wire::MessageStreamOptions ExecutorPeer::options(std::shared_ptr<ByteBudget> bud
   return options;
 }
 
-std::optional<std::string> ExecutorPeer::mustEnd(kj::TimePoint now) {
+std::optional<std::string> ExecutorPeer::closeReason(kj::TimePoint now) {
   const kj::Duration silence = config_.silence.count() * kj::MILLISECONDS;
   if (!refused_.empty()) return refused_;
   if (const uint64_t received = stream_->receivedBytes(); received != receivedBytes_) {
     receivedBytes_ = received;
-    heardAt_ = now;
+    receivedAt_ = now;
   }
-  if (!greeted_ && now - cameAt_ >= silence) return "it sent no hello within silence_ms";
-  if (now - heardAt_ >= silence) {
+  if (!greeted_ && now - connectedAt_ >= silence) return "it sent no hello within silence_ms";
+  if (now - receivedAt_ >= silence) {
     return fmt::format("it sent nothing for silence_ms ({})", durationText(config_.silence));
   }
   if (kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime()) >= silence) {
     return "it left answers unread for silence_ms";
   }
-  if (readsNothing(now)) return "it does not read its answers, and other peers need the memory";
+  if (hasStoppedReading(now)) return "it does not read its answers, and other peers need the memory";
   return {};
 }
 
@@ -140,7 +141,7 @@ kj::Promise<void> ExecutorServer::accept(kj::UnixEventPort::FdObserver& observer
   return next.then([this, &observer, listening, tls] { return accept(observer, listening, tls); });
 }
 
-Status ExecutorServer::checkRoom() const {
+Status ExecutorServer::checkCapacity() const {
   const size_t most = executor_.config().connections;
   if (peers_.size() + handshakes_ < most) return {};
   return {ErrorCode::overloaded, fmt::format("`connections` ({}) are open", most)};
@@ -155,12 +156,12 @@ bool ExecutorServer::acceptWaiting(int listening, bool tls) {
       return false;
     }
     if (accepted->fd.get() < 0) return true;
-    if (const Status room = checkRoom(); !room.ok()) {
+    if (const Status room = checkCapacity(); !room.ok()) {
       logLine(spdlog::level::warn, {.event = "connection_refused", .peer = accepted->peer, .limited = true},
               "refused {}: {}", accepted->peer, room.message());
       continue;
     }
-    endWhenVanished(accepted->fd.get(), executor_.config().silence);
+    enableKeepAlive(accepted->fd.get(), executor_.config().silence);
     ExecutorCaller caller{std::move(accepted->peer),
                           accepted->user ? fmt::format("user {}", *accepted->user) : "", accepted->fd.get()};
     wire::Socket socket = wire::wrapSocket(*io_.lowLevelProvider, accepted->fd.release());
@@ -217,7 +218,7 @@ kj::Promise<void> ExecutorServer::sweep() {
   return io_.provider->getTimer().afterDelay(kSweepEvery).then([this] {
     const kj::TimePoint now = io_.provider->getTimer().now();
     std::erase_if(peers_, [&](const auto& each) {
-      const auto reason = each.second->mustEnd(now);
+      const auto reason = each.second->closeReason(now);
       if (reason) {
         const std::string& where = each.second->where();
         logLine(spdlog::level::warn, {.event = "dropped", .peer = where, .limited = true}, "{}: dropped: {}",

@@ -33,7 +33,7 @@ struct ExecutorAnswers {
 /// The identity of a connected peer.
 struct ExecutorCaller {
   std::string where;  ///< its address, as in logs
-  std::string owner;  ///< see Executor::mayJoin()
+  std::string owner;  ///< see Executor::checkOwner()
   int fd = -1;        ///< its socket
 };
 
@@ -53,12 +53,12 @@ class ExecutorPeer {
   uint64_t queuedBytes() { return network_->getCurrentQueueSize() + stream_->heldBytes(); }
   /// Why the connection must be closed now (idle, unread answers, or malformed input); nothing if it need
   /// not.
-  std::optional<std::string> mustEnd(kj::TimePoint now);
+  std::optional<std::string> closeReason(kj::TimePoint now);
 
  private:
   wire::MessageStreamOptions options(std::shared_ptr<ByteBudget> budget);
-  Status mayAnswer();
-  bool readsNothing(kj::TimePoint now);
+  Status checkMayAnswer();
+  bool hasStoppedReading(kj::TimePoint now);
 
   const ExecutorConfig& config_;
   kj::Timer& timer_;
@@ -69,8 +69,8 @@ class ExecutorPeer {
   bool greeted_ = false;
   std::string refused_;  // what was malformed in its input
   uint64_t receivedBytes_ = 0;
-  const kj::TimePoint cameAt_;
-  kj::TimePoint heardAt_;
+  const kj::TimePoint connectedAt_;
+  kj::TimePoint receivedAt_;
   kj::Own<kj::AsyncIoStream> socket_;
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
@@ -78,8 +78,8 @@ class ExecutorPeer {
   const std::shared_ptr<PeerSession> session_ = std::make_shared<PeerSession>();  // the only owner
 };
 
-/// Accepts connections of trainers, and closes those that ExecutorPeer::mustEnd() names. Owned by the event
-/// loop's thread.
+/// Accepts connections of trainers, and closes those that ExecutorPeer::closeReason() names. Owned by the
+/// event loop's thread.
 class ExecutorServer final : private kj::TaskSet::ErrorHandler {
  public:
   /// `io` and `executor` outlive it. `tls`: for addresses with TLS; null if there are none.
@@ -88,7 +88,7 @@ class ExecutorServer final : private kj::TaskSet::ErrorHandler {
 
   const std::vector<ListenSockets>& listening() const { return listening_; }
   /// Ok if another peer can connect.
-  Status checkRoom() const;
+  Status checkCapacity() const;
 
  private:
   kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening, bool tls);

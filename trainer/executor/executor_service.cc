@@ -8,7 +8,7 @@
 #include "common/config/json_file.h"
 #include "common/text/text.h"
 #include "common/wire/convert.h"
-#include "trainer/remote/tensor_wire.h"
+#include "trainer/executor/remote/tensor_wire.h"
 
 namespace psd {
 namespace {
@@ -34,7 +34,7 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
     auto forward = session_->forward(kj::mv(call));
     return forward.then(
         [session = session_, peer = peer_, context, id, training](Result<ForwardDone> done) mutable {
-          if (const Status may = mayAnswer(peer); done.ok() && !may.ok()) {
+          if (const Status may = checkMayAnswer(peer); done.ok() && !may.ok()) {
             if (training) session->drop(id);
             done = may.error();
           }
@@ -77,7 +77,7 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
     }
     std::vector<std::string> names;
     for (const auto name : params.getNames()) names.emplace_back(wire::textIn(name));
-    if (const Status may = mayAnswer(peer_); !may.ok()) return refuse(context, may.error());
+    if (const Status may = checkMayAnswer(peer_); !may.ok()) return refuse(context, may.error());
     const auto gradients = session_->gradients(params.getContext(), names);
     if (!gradients.ok()) return refuse(context, gradients.error());
     if (gradients->size() > wire::kTensorListMax) {
@@ -110,9 +110,9 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
   }
 
  private:
-  static Status mayAnswer(const std::weak_ptr<PeerSession>& peer) {
+  static Status checkMayAnswer(const std::weak_ptr<PeerSession>& peer) {
     const std::shared_ptr<PeerSession> there = peer.lock();
-    return there ? there->mayAnswer() : Status(ErrorCode::unavailable, "the connection is gone");
+    return there ? there->checkMayAnswer() : Status(ErrorCode::unavailable, "the connection is gone");
   }
   static Error tooMany(const char* what, size_t count, const char* instead) {
     return {ErrorCode::invalidArgument,
@@ -155,7 +155,7 @@ kj::Promise<void> ExecutorService::hello(HelloContext context) {
   }
   if (!greeted_) peer_ += " (" + printable(wire::textIn(params.getPeer()), kPeerBytesMax) + ")";
   greeted_ = true;
-  saidHello_();
+  onHello_();
   results.initStatus().setOk();
   results.setModule(executor_.model().spec().name.c_str());
   const std::vector<ColumnSpec>& inputs = executor_.model().inputs();
@@ -167,7 +167,7 @@ kj::Promise<void> ExecutorService::hello(HelloContext context) {
   results.setTables(!executor_.model().spec().tables.empty());
   results.setVersion(PSD_VERSION);
   results.setMessageBytes(executor_.config().messageBytes);
-  results.setSilenceMs(static_cast<uint32_t>(executor_.config().silence.count()));
+  results.setIdleTimeoutMs(static_cast<uint32_t>(executor_.config().silence.count()));
   return kj::READY_NOW;
 }
 
@@ -204,7 +204,7 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
 
 kj::Promise<void> ExecutorService::status(StatusContext context) {
   Status may = greeted();
-  if (const auto own = session_.lock(); may.ok() && own) may = own->mayAnswer();
+  if (const auto own = session_.lock(); may.ok() && own) may = own->checkMayAnswer();
   wire::writeStatus(may, context.getResults().initStatus());
   if (may.ok()) context.getResults().setJson(jsonText(statusJson(executor_.status())).c_str());
   return kj::READY_NOW;

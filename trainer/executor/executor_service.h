@@ -20,8 +20,8 @@ class PeerSession {
   bool isOpen() const { return current_ && !current_->over(); }
   /// Whether a large answer may be queued for this peer; an Error if it, or all peers together, have too many
   /// unread answers.
-  std::function<Status()> mayAnswer = [] { return Status(); };
-  std::string owner;  ///< see Executor::mayJoin()
+  std::function<Status()> checkMayAnswer = [] { return Status(); };
+  std::string owner;  ///< see Executor::checkOwner()
   void begin(std::shared_ptr<ExecutionSession> session) { current_ = std::move(session); }
 
  private:
@@ -32,13 +32,13 @@ class PeerSession {
 /// contains no logic of its own. Used by the event loop's thread.
 class ExecutorService final : public schema::Executor::Server {
  public:
-  /// `executor` outlives it. `where`: the peer, human-readable. `saidHello` is called after a successful
+  /// `executor` outlives it. `where`: the peer, human-readable. `onHello` is called after a successful
   /// hello. `session` may expire earlier, since calls in progress keep this object alive.
-  ExecutorService(Executor& executor, std::string where, std::function<void()> saidHello,
+  ExecutorService(Executor& executor, std::string where, std::function<void()> onHello,
                   std::weak_ptr<PeerSession> session)
       : executor_(executor),
         peer_(std::move(where)),
-        saidHello_(std::move(saidHello)),
+        onHello_(std::move(onHello)),
         session_(std::move(session)) {}
 
  protected:
@@ -52,7 +52,7 @@ class ExecutorService final : public schema::Executor::Server {
 
   Executor& executor_;
   std::string peer_;  // human-readable
-  const std::function<void()> saidHello_;
+  const std::function<void()> onHello_;
   bool greeted_ = false;
   const std::weak_ptr<PeerSession> session_;  // expired: the connection is gone
 };

@@ -36,7 +36,7 @@ class FloatArrays::Pool {
     spare_.pop_back();
     return array;
   }
-  void giveBack(Array array) {
+  void returnArray(Array array) {
     const std::lock_guard hold(mutex_);
     if (spare_.size() < kSpareMax) spare_.push_back(std::move(array));
   }
@@ -84,7 +84,7 @@ Result<std::shared_ptr<float>> FloatArrays::take() {
   // pointer because weak references would keep the deleter itself alive.
   return std::shared_ptr<float>(
       values, [pool = pool_, array = std::make_shared<Pool::Array>(*std::move(array))](float*) {
-        pool->giveBack(std::move(*array));
+        pool->returnArray(std::move(*array));
       });
 }
 

@@ -10,7 +10,7 @@
 #include "common/budget/byte_budget.h"
 #include "common/status/status.h"
 #include "common/types/ids.h"
-#include "trainer/model/execution.h"
+#include "trainer/executor/stages/execution.h"
 
 namespace psd {
 

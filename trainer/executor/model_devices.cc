@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kAuto = "auto";
 
-bool leavesItOpen(const ExecutorConfig& config) {
+bool hasAutoDevice(const ExecutorConfig& config) {
   return config.device == kAuto || std::ranges::count(config.stages, kAuto, &StageConfig::device) > 0;
 }
 
@@ -55,8 +55,8 @@ Result<ExecutionOptions> placeModel(const ExecutorConfig& config, const DeviceCh
 Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config) {
   const auto wrong = [](const Error& error) {
     if (error.message.starts_with("stages")) return error;
-    const bool isModules = error.code == ErrorCode::invalidArgument;
-    return Error{error.code, (isModules ? "module: " : "device: ") + error.message};
+    const bool isModuleError = error.code == ErrorCode::invalidArgument;
+    return Error{error.code, (isModuleError ? "module: " : "device: ") + error.message};
   };
   std::string note;
   PSD_ASSIGN_OR_RETURN(const ExecutionOptions options, placeModel(config, chooseHere, note));
@@ -65,8 +65,8 @@ Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config)
   if (!choice.ok()) return wrong(choice.error());
   auto model = makeExecutionModel(*choice, config.seed, options);
   if (model.ok()) return model;
-  const bool isModules = model.error().code == ErrorCode::invalidArgument;
-  if (isModules || isOnCpu(options) || !leavesItOpen(config)) return wrong(model.error());
+  const bool isModuleError = model.error().code == ErrorCode::invalidArgument;
+  if (isModuleError || isOnCpu(options) || !hasAutoDevice(config)) return wrong(model.error());
   PSD_ASSIGN_OR_RETURN(const ExecutionOptions others, placeModel(config, chooseWithCpuForAuto, note));
   auto onCpu = makeExecutionModel(*choice, config.seed, others);
   if (!onCpu.ok()) return wrong(onCpu.error());  // an explicitly named device is unusable, too

@@ -6,7 +6,7 @@
 
 #include "common/status/status.h"
 #include "trainer/executor/executor_config.h"
-#include "trainer/model/execution.h"
+#include "trainer/executor/stages/execution.h"
 
 namespace psd {
 

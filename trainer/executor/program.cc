@@ -20,9 +20,9 @@
 #include "common/os/env.h"
 #include "common/text/text.h"
 #include "trainer/executor/executor_config.h"
+#include "trainer/executor/remote/executor_connection.h"
 #include "trainer/executor/serve_command.h"
-#include "trainer/model/execution.h"
-#include "trainer/remote/executor_connection.h"
+#include "trainer/executor/stages/execution.h"
 
 namespace psd {
 namespace {

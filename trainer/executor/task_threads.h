@@ -37,25 +37,25 @@ class TaskThreads {
   using Clock = std::chrono::steady_clock;
 
   /// An `age` for pools whose tasks all have the same label: they run in order of arrival.
-  static constexpr std::chrono::milliseconds kAlike{1'000};
+  static constexpr std::chrono::milliseconds kUniformAge{1'000};
 
   struct Waiting {
     TaskLabel label;
     double seconds = 0;
   };
   /// Statistics of one kind of task.
-  struct OfKind {
+  struct KindFigures {
     DurationBuckets waited, computed;
   };
   struct Figures {
-    const OfKind& of(CallKind kind) const { return kinds[static_cast<size_t>(kind)]; }
+    const KindFigures& of(CallKind kind) const { return kinds[static_cast<size_t>(kind)]; }
 
     std::vector<Waiting> waiting;  ///< in the order in which they will run
     uint32_t running = 0;
     uint64_t done = 0;
-    double waitedSeconds = 0;      ///< sum over all started tasks
-    double waitedSecondsMost = 0;  ///< maximum of one task
-    std::array<OfKind, 2> kinds;   ///< by CallKind
+    double waitedSeconds = 0;          ///< sum over all started tasks
+    double waitedSecondsMost = 0;      ///< maximum of one task
+    std::array<KindFigures, 2> kinds;  ///< by CallKind
   };
 
   /// `onStart` is called on each thread; may be null. Throws std::system_error if a thread cannot be created.
@@ -111,7 +111,7 @@ class TaskThreads {
   uint32_t running_ = 0;
   uint64_t done_ = 0;
   double waitedSeconds_ = 0, waitedSecondsMost_ = 0;
-  std::array<OfKind, 2> kinds_;
+  std::array<KindFigures, 2> kinds_;
   std::vector<std::thread> threads_;  // not guarded: used only by the owner
 };
 

@@ -7,7 +7,7 @@ namespace psd {
 namespace {
 
 // Gives up after this number of groups that fail before their first step.
-constexpr int kAttemptsMost = 20;
+constexpr int kAttemptsMax = 20;
 
 /// g ← factor · g.
 void scale(std::span<float> values, float factor) {
@@ -25,28 +25,28 @@ std::vector<std::span<float>> cutIntoBuckets(std::span<float> gradient, uint64_t
   return buckets;
 }
 
-Status AveragedSteps::ready() { return group_ ? Status() : formAnew(); }
+Status AveragedSteps::ready() { return group_ ? Status() : formNextGroup(); }
 
-Status AveragedSteps::formAnew() {
+Status AveragedSteps::formNextGroup() {
   group_.reset();
   call_.reset();
   const uint64_t before = generation_;
   std::optional<Version> reached;  // by the group that the trainer had a step in
-  for (int attempt = 1; attempt <= kAttemptsMost; attempt++) {
-    PSD_ASSIGN_OR_RETURN(const bool formed, tryToForm());
+  for (int attempt = 1; attempt <= kAttemptsMax; attempt++) {
+    PSD_ASSIGN_OR_RETURN(const bool formed, tryForm());
     if (!reached) reached = before == 0 ? Version{} : reached_;
     if (!formed) continue;
     reached_ = *reached;
     return {};
   }
   return {ErrorCode::unavailable,
-          "no averaging group formed in " + std::to_string(kAttemptsMost) +
+          "no averaging group formed in " + std::to_string(kAttemptsMax) +
               " attempts (--allreduce-host is where the others reach this trainer): " + broken_};
 }
 
-Result<bool> AveragedSteps::tryToForm() {
+Result<bool> AveragedSteps::tryForm() {
   PSD_ASSIGN_OR_RETURN(const AveragingMember where, maker_.where());
-  PSD_ASSIGN_OR_RETURN(const FormedGroup formed, client_.formGroup(generation_, where));
+  PSD_ASSIGN_OR_RETURN(const FormedGroup formed, client_.formAveragingGroup(generation_, where));
   generation_ = formed.generation;
   reached_ = formed.reached;
   first_ = formed.index == 0;
@@ -65,27 +65,27 @@ Result<bool> AveragedSteps::tryToForm() {
     call_ = client_.roundDue(version_);
   }
   bool counted = false;
-  const Status spread = this->spread(counted);
-  if (spread.ok()) return true;
-  broken_ = spread.message();
+  const Status broadcastModel = this->broadcastModel(counted);
+  if (broadcastModel.ok()) return true;
+  broken_ = broadcastModel.message();
   group_.reset();
   return false;
 }
 
-Status AveragedSteps::spread(bool& counted) {
+Status AveragedSteps::broadcastModel(bool& counted) {
   std::array<uint64_t, 2> words{counted, version_.value};
-  PSD_RETURN_IF_ERROR(group_->handOn(words));
+  PSD_RETURN_IF_ERROR(group_->broadcastFromFirst(words));
   counted = words[0] != 0;
-  PSD_RETURN_IF_ERROR(group_->handOn(model_.parameters()));
+  PSD_RETURN_IF_ERROR(group_->broadcastFromFirst(model_.parameters()));
   version_ = Version{words[1]};
   return {};
 }
 
-bool AveragedSteps::wanted() {
+bool AveragedSteps::groupWanted() {
   if (!call_ || !call_->done()) return false;
-  const Result<RoundDue> told = call_->wait();
+  const Result<RoundDue> state = call_->wait();
   call_.reset();
-  if (told.ok()) return true;
+  if (state.ok()) return true;
   call_ = client_.roundDue(version_);  // the answer was lost with its connection
   return false;
 }
@@ -104,19 +104,19 @@ Result<AveragedSteps::Outcome> AveragedSteps::step(uint32_t samples, bool last, 
   const Version before = version_;
   scale(gradient, static_cast<float>(samples));
   // Summed together with the gradients: samples, members that leave, members that know of a waiting trainer.
-  std::array<float, 3> told{static_cast<float>(samples), last ? 1.f : 0.f, wanted() ? 1.f : 0.f};
+  std::array<float, 3> state{static_cast<float>(samples), last ? 1.f : 0.f, groupWanted() ? 1.f : 0.f};
   std::vector<std::span<float>> arrays = cutIntoBuckets(gradient, terms_.bucketBytes);
-  arrays.push_back(told);
+  arrays.push_back(state);
   Status works = group_->sum(arrays);
   Outcome outcome;
   if (works.ok()) {
-    scale(gradient, told[0] > 0 ? 1 / told[0] : 0);
+    scale(gradient, state[0] > 0 ? 1 / state[0] : 0);
     if (first_) {
-      PSD_ASSIGN_OR_RETURN(outcome.push, pushMean(static_cast<uint32_t>(told[0]), number));
+      PSD_ASSIGN_OR_RETURN(outcome.push, pushMean(static_cast<uint32_t>(state[0]), number));
       outcome.counted = outcome.push->outcome == PushOutcome::applied;
     }
     bool counted = outcome.counted;
-    works = spread(counted);
+    works = broadcastModel(counted);
     // The member that pushed knows the outcome, even if the others do not.
     if (works.ok() && !first_) outcome.counted = counted;
   }
@@ -124,12 +124,12 @@ Result<AveragedSteps::Outcome> AveragedSteps::step(uint32_t samples, bool last, 
     broken_ = works.message();
     const bool known = outcome.push.has_value();
     if (known && last) return outcome;
-    PSD_RETURN_IF_ERROR(formAnew());
+    PSD_RETURN_IF_ERROR(formNextGroup());
     if (!known) outcome.counted = reached_ > before;
     return outcome;
   }
   // The group ends if a member leaves, a trainer waits to join, or the daemon did not apply the update.
-  if (told[1] > 0 || told[2] > 0 || !outcome.counted) group_.reset();
+  if (state[1] > 0 || state[2] > 0 || !outcome.counted) group_.reset();
   return outcome;
 }
 

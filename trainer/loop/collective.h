@@ -22,8 +22,8 @@ class Collective {
   /// accessed after it returns.
   virtual Status sum(const std::vector<std::span<float>>& arrays) = 0;
   /// Broadcasts the first member's values.
-  virtual Status handOn(std::span<uint64_t> words) = 0;
-  virtual Status handOn(std::span<float> values) = 0;
+  virtual Status broadcastFromFirst(std::span<uint64_t> words) = 0;
+  virtual Status broadcastFromFirst(std::span<float> values) = 0;
 };
 
 /// Makes the groups of one trainer. Owned by one thread.

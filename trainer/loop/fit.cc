@@ -12,7 +12,7 @@ Status checkFit(const Model& model, const Dataset& dataset) {
   for (const ColumnSpec& input : inputs) {
     const auto column = std::ranges::find(columns, input.name, &ColumnSpec::name);
     if (column != columns.end() && input.takes(*column)) continue;
-    const std::string unread = column == columns.end() ? dataset.whyUnread(input.name) : std::string();
+    const std::string unread = column == columns.end() ? dataset.skipReason(input.name) : std::string();
     if (!unread.empty()) {
       return {ErrorCode::invalidArgument,
               fmt::format("column '{}' cannot be read: {}; the model {} takes {}", input.name, unread,

@@ -26,11 +26,11 @@ double FragmentSteps::step(uint32_t samples) {
   return rate;
 }
 
-Status FragmentSteps::exchange(bool last) { return explained(exchange_.exchange(last)); }
+Status FragmentSteps::exchange(bool last) { return withLocation(exchange_.exchange(last)); }
 
-Status FragmentSteps::settle() { return explained(exchange_.settle()); }
+Status FragmentSteps::settle() { return withLocation(exchange_.settle()); }
 
-Status FragmentSteps::explained(Status status) {
+Status FragmentSteps::withLocation(Status status) {
   if (status.ok() || status.error().code != ErrorCode::nonFinite) return status;
   static_cast<void>(exchange_.settle());  // pulls in flight write the values examined below
   const std::string where = describeNonFinite(model_.spec(), model_.spareParameters());

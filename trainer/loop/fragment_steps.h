@@ -28,7 +28,7 @@ class FragmentSteps {
 
  private:
   /// Adds the location of a rejected value.
-  Status explained(Status status);
+  Status withLocation(Status status);
 
   Model& model_;
   const InnerOptimizer optimizer_;

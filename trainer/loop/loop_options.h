@@ -10,7 +10,7 @@
 namespace psd {
 
 /// A batch whose size the daemon chooses has at most this multiple of LoopOptions::batchSize samples.
-inline constexpr uint32_t kAutoBatchMost = 8;
+inline constexpr uint32_t kAutoBatchFactorMax = 8;
 
 /// Options of a training loop. A value type.
 struct LoopOptions {
@@ -23,8 +23,8 @@ struct LoopOptions {
   /// are sent while the rest is computed.
   uint32_t inflight = 0;
   /// The daemon assigns the samples of each step; otherwise each rank has a fixed part. Requires `steps` = 0.
-  bool dealtSamples = false;
-  /// With dealtSamples: the daemon chooses the size of each batch so that steps take equally long on all
+  bool assignedSamples = false;
+  /// With assignedSamples: the daemon chooses the size of each batch so that steps take equally long on all
   /// trainers, which together process about as many samples as with `batchSize` each.
   bool autoBatch = false;
   /// Samples, parameters and rows of the next step are fetched while this one computes.

@@ -6,12 +6,12 @@
 namespace psd {
 namespace {
 
-constexpr double kTellEverySeconds = 0.5;
+constexpr double kReportIntervalSeconds = 0.5;
 
 }  // namespace
 
 Reporter::Reporter(Client& client, uint64_t tokensPerSample, Progress::Clock clock)
-    : client_(client), tokensPerSample_(tokensPerSample), clock_(std::move(clock)), told_(clock_()) {}
+    : client_(client), tokensPerSample_(tokensPerSample), clock_(std::move(clock)), lastReportAt_(clock_()) {}
 
 void Reporter::onStep(const StepReport& report) {
   step_ = report.step;
@@ -22,16 +22,16 @@ void Reporter::onStep(const StepReport& report) {
   sums_.computeSeconds += report.computeSeconds;
   sums_.pushSeconds += report.pushSeconds;
   const double now = clock_();
-  if (now - told_ >= kTellEverySeconds) tell(now);
+  if (now - lastReportAt_ >= kReportIntervalSeconds) sendReport(now);
 }
 
 void Reporter::finish() {
-  if (sums_.steps > 0) tell(clock_());
+  if (sums_.steps > 0) sendReport(clock_());
 }
 
-void Reporter::tell(double now) {
+void Reporter::sendReport(double now) {
   const auto steps = static_cast<double>(sums_.steps), samples = static_cast<double>(sums_.samples);
-  const double seconds = now - told_;
+  const double seconds = now - lastReportAt_;
   const double rate = seconds > 0 ? samples / seconds : 0;
   std::vector<NamedValue> values = {{"loss", sums_.loss / samples},
                                     {"samples_per_second", rate},
@@ -43,7 +43,7 @@ void Reporter::tell(double now) {
   }
   (void)client_.report(Step{step_}, values);  // only names could be wrong
   sums_ = {};
-  told_ = now;
+  lastReportAt_ = now;
 }
 
 }  // namespace psd

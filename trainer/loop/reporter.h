@@ -29,12 +29,12 @@ class Reporter : public LoopObserver {
     double loss = 0;  ///< times samples
     double pullSeconds = 0, computeSeconds = 0, pushSeconds = 0;
   };
-  void tell(double now);
+  void sendReport(double now);
 
   Client& client_;
   const uint64_t tokensPerSample_;
   const Progress::Clock clock_;
-  double told_;  // time of the last report
+  double lastReportAt_;  // time of the last report
   uint64_t step_ = 0;
   Sums sums_;
 };

@@ -13,7 +13,7 @@ std::vector<RowBatch::Feature> featuresOf(std::span<const RowLookup> lookups) {
   return features;
 }
 
-void showRows(RowBatch& rows, size_t first, BatchRows& shown) {
+void bindRows(RowBatch& rows, size_t first, BatchRows& shown) {
   for (size_t i = 0; i < shown.lookups.size(); i++) shown.lookups[i].places = rows.places(first + i);
   shown.blocks.clear();
   for (uint32_t table = 0; table < rows.tableCount(); table++) {

@@ -17,8 +17,8 @@ std::vector<RowBatch::Feature> featuresOf(std::span<const RowLookup> lookups);
 
 /// Makes the rows of a batch's lookups, which are the features from `first` on, visible in the batch; valid
 /// until the next rows.make().
-void showRows(RowBatch& rows, size_t first, BatchRows& shown);
-inline void showRows(RowBatch& rows, size_t first, Batch& batch) { showRows(rows, first, batch.rows()); }
+void bindRows(RowBatch& rows, size_t first, BatchRows& shown);
+inline void bindRows(RowBatch& rows, size_t first, Batch& batch) { bindRows(rows, first, batch.rows()); }
 
 /// gradient ← weight · gradient, for all rows of these tables.
 void scaleRowGradients(RowBatch& rows, std::span<const uint32_t> tables, float weight);

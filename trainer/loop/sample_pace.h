@@ -12,18 +12,18 @@ namespace psd {
 class SamplePace {
  public:
   static constexpr size_t kWarmUpSteps = 2;
-  static constexpr size_t kNewest = 5;
-  static constexpr size_t kLeast = 3;  ///< minimum number of steps for an estimate
+  static constexpr size_t kWindow = 5;
+  static constexpr size_t kStepsMin = 3;  ///< minimum number of steps for an estimate
 
   /// Adds a finished step.
   void add(uint32_t samples, double seconds) {
     if (++steps_ <= kWarmUpSteps) return;
-    newest_[(steps_ - kWarmUpSteps - 1) % kNewest] = seconds / samples;
+    newest_[(steps_ - kWarmUpSteps - 1) % kWindow] = seconds / samples;
   }
   /// 0 as long as there is no estimate.
   double sampleSeconds() const {
-    const size_t count = std::min(steps_, kWarmUpSteps + kNewest) - std::min(steps_, kWarmUpSteps);
-    if (count < kLeast) return 0;
+    const size_t count = std::min(steps_, kWarmUpSteps + kWindow) - std::min(steps_, kWarmUpSteps);
+    if (count < kStepsMin) return 0;
     auto sorted = newest_;
     const auto middle = sorted.begin() + count / 2;
     std::nth_element(sorted.begin(), middle, sorted.begin() + count);
@@ -32,7 +32,7 @@ class SamplePace {
 
  private:
   size_t steps_ = 0;
-  std::array<double, kNewest> newest_{};
+  std::array<double, kWindow> newest_{};
 };
 
 }  // namespace psd

@@ -33,17 +33,17 @@ class StepSamples {
   /// Fills the batch with the samples taken last.
   void fill(Batch& batch);
   /// The assignment of these samples; empty if the daemon does not assign samples.
-  const DealtSamples& dealt() const { return dealt_; }
+  const AssignedSamples& assignment() const { return assignment_; }
   /// Records the compute time of a step.
-  void took(uint32_t samples, double seconds) { pace_.add(samples, seconds); }
+  void addComputeTime(uint32_t samples, double seconds) { pace_.add(samples, seconds); }
 
  private:
   uint64_t stepsPerEpoch() const;
   /// Steps of the whole run; with assigned samples, an estimate of this trainer's steps.
   uint64_t totalSteps() const;
-  Result<DealtSamples> ask(uint64_t step, bool wait);
-  void describeDealt(StepReport& report) const;
-  void describeShare(StepReport& report) const;
+  Result<AssignedSamples> requestSamples(uint64_t step, bool wait);
+  void describeAssigned(StepReport& report) const;
+  void describePart(StepReport& report) const;
 
   Client& client_;
   const Dataset& data_;
@@ -55,7 +55,7 @@ class StepSamples {
   uint64_t epoch_ = 0;                 ///< from 0; of the samples taken last, like the next two
   uint64_t begin_ = 0;                 ///< in part_
   uint64_t count_ = 0;
-  DealtSamples dealt_;  ///< the newest assignment
+  AssignedSamples assignment_;  ///< the newest assignment
   SamplePace pace_;
 };
 

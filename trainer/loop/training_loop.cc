@@ -30,7 +30,7 @@ Result<JoinInfo> TrainingLoop::join() {
     PSD_RETURN_IF_ERROR(checkAveraging(info));
     averaged_.emplace(client_, model_, *options_.averaging, info.allReduce);
   } else if (info.pullTransport == "cuda") {
-    PSD_RETURN_IF_ERROR(model_.keepArraysOnDevice());
+    PSD_RETURN_IF_ERROR(model_.moveArraysToDevice());
     client_.useDeviceMemory();
   }
   if (info.local.period != 0) {
@@ -41,12 +41,12 @@ Result<JoinInfo> TrainingLoop::join() {
           FragmentExchange::Observer{[this](const PushInfo& answer) { tally_.addAnswer(answer); },
                                      [this] { tally_.addDropped(); }});
     } else {
-      own_.emplace(client_, model_, info.local);
+      localSteps_.emplace(client_, model_, info.local);
     }
   }
   if (options_.membership.anyRank) {
     options_.membership = {info.rank, info.worldSize};
-    model_.becomeRank(info.rank);
+    model_.assignRank(info.rank);
   }
   const Membership& membership = options_.membership;
   if (train_.sampleCount() < membership.worldSize) {
@@ -65,7 +65,7 @@ Status TrainingLoop::checkLocalSteps(const JoinInfo& info) const {
   if (options_.inflight > 0 || options_.prefetch) {
     return refused("--inflight and --prefetch do", "trainers take local steps");
   }
-  if (options_.dealtSamples) return refused("--data-plan dynamic does", "not every step is pushed");
+  if (options_.assignedSamples) return refused("--data-plan dynamic does", "not every step is pushed");
   if (!model_.spec().tables.empty()) {
     return refused("the embedding tables of model " + model_.spec().name + " do",
                    "trainers take local steps");
@@ -82,17 +82,18 @@ Status TrainingLoop::checkAveraging(const JoinInfo& info) const {
   if (options_.inflight > 0 || options_.prefetch) {
     return refused("--inflight and --prefetch do", "each step depends on the result of the previous one");
   }
-  if (options_.dealtSamples) return refused("--data-plan dynamic does", "not every trainer pushes its steps");
+  if (options_.assignedSamples)
+    return refused("--data-plan dynamic does", "not every trainer pushes its steps");
   return {};
 }
 
 Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& observers,
                                           const std::function<bool()>& shouldStop) {
   const Stopwatch stopwatch;
-  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || own_ || fragments_));
+  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || localSteps_ || fragments_));
   Result<bool> interrupted = runSteps(observers, shouldStop);
-  const auto told = [](const Error& error) { return error.code == ErrorCode::interrupted; };
-  if (!interrupted.ok() && told(interrupted.error())) interrupted = true;
+  const auto isInterrupt = [](const Error& error) { return error.code == ErrorCode::interrupted; };
+  if (!interrupted.ok() && isInterrupt(interrupted.error())) interrupted = true;
   // Calls in flight access the model's arrays, so wait for them; after an error their results are ignored.
   for (Input* const each : {&input_, &next_}) {
     if (each->pull) (void)each->pull->wait();
@@ -102,7 +103,7 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
   pushes_.abandon();
   if (const Status settled = fragments_ ? fragments_->settle() : Status(); answered.ok()) answered = settled;
   PSD_RETURN_IF_ERROR(interrupted);
-  const bool unanswered = !answered.ok() && told(answered.error());
+  const bool unanswered = !answered.ok() && isInterrupt(answered.error());
   if (!answered.ok() && !unanswered) return answered.error();
   return tally_.finish(stopwatch.seconds(), *interrupted || unanswered);
 }
@@ -113,8 +114,8 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
     if (shouldStop()) return true;
     PSD_ASSIGN_OR_RETURN(const bool more, takeStep(step));
     if (!more) return false;
-    if (own_ || fragments_) {
-      PSD_RETURN_IF_ERROR(takeOwnStep());
+    if (localSteps_ || fragments_) {
+      PSD_RETURN_IF_ERROR(takeLocalStep());
     } else if (averaged_) {
       PSD_RETURN_IF_ERROR(takeAveragedStep(*averaged_));
     } else {
@@ -122,7 +123,7 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
       PSD_RETURN_IF_ERROR(computeAndPush());
     }
     const StepReport& report = input_.report;
-    samples_.took(report.samples, report.computeSeconds);
+    samples_.addComputeTime(report.samples, report.computeSeconds);
     tally_.addStep(report);
     for (LoopObserver* observer : observers) observer->onStep(report);
   }
@@ -144,7 +145,7 @@ Result<bool> TrainingLoop::takeStep(uint64_t step) {
 
 void TrainingLoop::fillBatch(Input& input) {
   samples_.fill(input.batch);
-  input.dealt = samples_.dealt();
+  input.assignment = samples_.assignment();
   input.report.samples = static_cast<uint32_t>(input.batch.size());
 }
 
@@ -158,7 +159,7 @@ void TrainingLoop::beginPull(Input& input, std::span<float> destination) {
     input.rows = rowBatches_.take(client_);
     input.batch.rows().lookups = model_.lookUp(input.batch, Purpose::training);
     input.rows->make(featuresOf(input.batch.rows().lookups));
-    showRows(*input.rows, 0, input.batch);
+    bindRows(*input.rows, 0, input.batch);
     input.report.rows = input.rows->rowCount();
     input.pull = client_.pull(destination, input.rows.get());
   }
@@ -205,17 +206,17 @@ Status TrainingLoop::computeAndPush() {
   return {};
 }
 
-Status TrainingLoop::takeOwnStep() {
+Status TrainingLoop::takeLocalStep() {
   StepReport& report = input_.report;
   Stopwatch stopwatch;
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
-  const Status begun = fragments_ ? fragments_->begin() : own_->begin();
+  const Status begun = fragments_ ? fragments_->begin() : localSteps_->begin();
   if (!begun.ok()) return here(begun.error());
   report.pullSeconds = stopwatch.lap();
   fillBatch(input_);
   const Result<double> loss = model_.computeGradients(input_.batch);
   if (!loss.ok()) return here(loss.error());
-  report.rate = fragments_ ? fragments_->step(report.samples) : own_->step(report.samples);
+  report.rate = fragments_ ? fragments_->step(report.samples) : localSteps_->step(report.samples);
   report.loss = *loss;
   report.computeSeconds = stopwatch.lap();
   PSD_RETURN_IF_ERROR(exchange());
@@ -233,10 +234,10 @@ Status TrainingLoop::exchange() {
     const Status exchanged = fragments_->exchange(last);
     return exchanged.ok() ? exchanged : here(exchanged.error());
   }
-  if (own_->droppedSteps()) {
+  if (localSteps_->dropLateSteps()) {
     tally_.addDropped();
-  } else if (own_->due(last)) {
-    Result<Pending<PushInfo>> answer = own_->exchange(++exchanges_);
+  } else if (localSteps_->due(last)) {
+    Result<Pending<PushInfo>> answer = localSteps_->exchange(++exchanges_);
     if (!answer.ok()) return here(answer.error());
     pushes_.add(
         {report.step, report.epoch, report.loss, model_.spareParameters(), nullptr, *std::move(answer)});
@@ -245,12 +246,12 @@ Status TrainingLoop::exchange() {
   return {};
 }
 
-Status TrainingLoop::takeRows() {
+Status TrainingLoop::pullRows() {
   if (model_.spec().tables.empty()) return {};
   input_.rows = nullptr;  // which may be used again
   input_.rows = rowBatches_.take(client_);
   input_.rows->make(featuresOf(input_.batch.rows().lookups));
-  showRows(*input_.rows, 0, input_.batch);
+  bindRows(*input_.rows, 0, input_.batch);
   PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull({}, input_.rows.get()).wait());
   basis_ = pulled.versions;
   input_.report.rows = input_.rows->rowCount();
@@ -268,7 +269,7 @@ Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
   for (bool counted = false; !counted;) {  // repeated if the group broke without applying the step
     Stopwatch stopwatch;
     if (Status ready = averaged.ready(); !ready.ok()) return here(ready.error());
-    if (Status taken = takeRows(); !taken.ok()) return here(taken.error());
+    if (Status taken = pullRows(); !taken.ok()) return here(taken.error());
     report.pullSeconds += stopwatch.lap();
     const Result<double> loss = model_.computeGradients(input_.batch);
     if (!loss.ok()) return here(loss.error());
@@ -323,17 +324,17 @@ Result<double> TrainingLoop::beginPush() {
 }
 
 float TrainingLoop::weight() const {
-  return static_cast<float>(input_.dealt.count) / static_cast<float>(options_.batchSize);
+  return static_cast<float>(input_.assignment.count) / static_cast<float>(options_.batchSize);
 }
 
 void TrainingLoop::weigh(uint64_t begin, uint64_t count) {
-  if (input_.dealt.unweighted.empty() || input_.dealt.count == options_.batchSize) return;
-  scaleGradient(model_.gradients(), {begin, count}, input_.dealt.unweighted, weight());
+  if (input_.assignment.scaledByTrainer.empty() || input_.assignment.count == options_.batchSize) return;
+  scaleGradient(model_.gradients(), {begin, count}, input_.assignment.scaledByTrainer, weight());
 }
 
 void TrainingLoop::weighRows() {
-  if (!input_.rows || input_.dealt.count == options_.batchSize) return;
-  scaleRowGradients(*input_.rows, input_.dealt.unweightedTables, weight());
+  if (!input_.rows || input_.assignment.count == options_.batchSize) return;
+  scaleRowGradients(*input_.rows, input_.assignment.unweightedTables, weight());
 }
 
 }  // namespace psd

@@ -11,9 +11,9 @@
 #include "trainer/dataset/dataset.h"
 #include "trainer/loop/averaged_steps.h"
 #include "trainer/loop/fragment_steps.h"
+#include "trainer/loop/local_step_runner.h"
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/loop_options.h"
-#include "trainer/loop/own_steps.h"
 #include "trainer/loop/pushes_in_flight.h"
 #include "trainer/loop/rows_of_batch.h"
 #include "trainer/loop/step_samples.h"
@@ -46,7 +46,7 @@ class TrainingLoop {
   /// Input of a step other than the parameters.
   struct Input {
     StepReport report;
-    DealtSamples dealt;
+    AssignedSamples assignment;
     Batch batch;
     std::shared_ptr<RowBatch> rows;         ///< of `batch`; null: the model has no tables
     std::optional<Pending<PullInfo>> pull;  ///< in flight: parameters and rows
@@ -71,13 +71,13 @@ class TrainingLoop {
   /// Errors name the step.
   Status computeAndPush();
   /// A step under a policy of local steps, in place of takeParameters() and computeAndPush().
-  Status takeOwnStep();
+  Status takeLocalStep();
   /// The exchange after such a step, if one is due.
   Status exchange();
   /// A step under allreduce, in place of takeParameters() and computeAndPush(). Errors name the step.
   Status takeAveragedStep(AveragedSteps& averaged);
   /// Pulls the rows of the batch, whose lookups are set.
-  Status takeRows();
+  Status pullRows();
   Result<double> beginPush();
   /// Scales final elements of the gradient by the number of samples, where the policy does not do so.
   void weigh(uint64_t begin, uint64_t count);
@@ -96,7 +96,7 @@ class TrainingLoop {
   Tally tally_;
   PushesInFlight pushes_;
   // Set under a policy of local steps: one of the first two; under allreduce: the third.
-  std::optional<OwnSteps> own_;
+  std::optional<LocalStepRunner> localSteps_;
   std::optional<FragmentSteps> fragments_;
   std::optional<AveragedSteps> averaged_;
   uint64_t exchanges_ = 0;  ///< started by one of these

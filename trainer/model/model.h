@@ -36,7 +36,7 @@ class Model {
   /// Moves the arrays below to memory of the CUDA device, in which the model then computes, so that nothing
   /// is copied there either; they keep their contents. Not for a model on the CPU; call before reserve() and
   /// before keeping a reference to an array.
-  virtual Status keepArraysOnDevice() {
+  virtual Status moveArraysToDevice() {
     return {ErrorCode::invalidArgument, "the model computes on the CPU"};
   }
   /// The contents of one of the arrays below in host memory: the array itself, or a copy that is valid until
@@ -52,7 +52,7 @@ class Model {
 
   /// Sets the rank if it was not known at construction: reseeds what differs between ranks, such as dropout.
   /// Before the first computeGradients().
-  virtual void becomeRank(Rank) {}
+  virtual void assignRank(Rank) {}
 
   /// Allocates arrays for transfers that overlap with computation; at most once, before the first
   /// computeGradients(). gradients() then rotates among `gradientArrays` (>= 1) arrays, and with `spare`

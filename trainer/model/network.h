@@ -77,7 +77,7 @@ class Network : public torch::nn::Module {
     throw NetworkError("the model computes no loss without gradients");
   }
   /// Whether the network computes its own gradients without autograd: step() replaces loss(). CPU only.
-  virtual bool givesGradients() const { return false; }
+  virtual bool computesGradients() const { return false; }
   virtual GradientStep step(const Tensors&) { throw NetworkError("the model computes no gradients"); }
   /// The columns that outputs() takes: inputs() without those that only the loss needs. Empty: the network
   /// has no outputs().

@@ -29,7 +29,7 @@ inline void requireFile(const std::string& path) {
 
 /// Runs call() and adds the file's name to its NetworkErrors.
 template <class Call>
-auto blaming(const std::string& path, const Call& call) {
+auto withFileName(const std::string& path, const Call& call) {
   try {
     return call();
   } catch (const ParameterWritten& error) {

@@ -52,7 +52,7 @@ void collectSlots(const c10::intrusive_ptr<c10::ivalue::Object>& object, const s
 
 /// Condenses an exception of TorchScript's interpreter to one line: the message and the location in the
 /// user's file.
-std::string complaintOf(const std::exception& exception) {
+std::string conciseMessage(const std::exception& exception) {
   const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
   const std::string all = torchError ? torchError->what_without_backtrace() : exception.what();
   constexpr std::string_view kOriginal = "original code (most recent call last):\n  File ", kKind = "rror: ";
@@ -122,7 +122,7 @@ class ScriptNetwork : public Network {
     std::vector<AttributeSlot> slots;
     SeenObjects seen;
     collectSlots(module_._ivalue(), "", seen, slots);
-    for (AttributeSlot& slot : slots) sortIn(std::move(slot));
+    for (AttributeSlot& slot : slots) classify(std::move(slot));
     if (trained_.empty() && declaration_.tables.empty()) throw wrong("has no parameters that are trained");
   }
 
@@ -131,10 +131,10 @@ class ScriptNetwork : public Network {
   std::vector<TableSpec> tables() const override { return declaration_.tables; }
 
   void placeOn(torch::Device device) override {
-    for (Kept& kept : kept_) {
-      if (!kept.copy.isTensor()) continue;
-      kept.copy = kept.copy.toTensor().to(device);
-      kept.slot.object->setSlot(kept.slot.index, kept.slot.value().toTensor().to(device));
+    for (FixedValue& fixed : fixed_) {
+      if (!fixed.copy.isTensor()) continue;
+      fixed.copy = fixed.copy.toTensor().to(device);
+      fixed.slot.object->setSlot(fixed.slot.index, fixed.slot.value().toTensor().to(device));
     }
   }
 
@@ -153,7 +153,7 @@ class ScriptNetwork : public Network {
   }
 
   torch::Tensor loss(const Tensors& batch) override {
-    return blaming(path_, [&] {
+    return withFileName(path_, [&] {
       torch::Tensor loss = run(batch).loss();
       if (!loss.requires_grad())
         throw NetworkError("forward returned a 'loss' that does not depend on any parameter");
@@ -166,17 +166,17 @@ class ScriptNetwork : public Network {
   }
   bool mayWrite() const override { return true; }
   Tensors outputs(const Tensors& batch) override {
-    return blaming(path_, [&] { return call(kOutputs, withRows(batch, declaration_.inputs)); });
+    return withFileName(path_, [&] { return call(kOutputs, withRows(batch, declaration_.inputs)); });
   }
   LossSpec outputLoss() const override { return declaration_.outputLoss; }
 
   Score score(const Tensors& batch) override {
-    return blaming(path_, [&] { return run(batch).score(declaration_, samplesOf(batch)); });
+    return withFileName(path_, [&] { return run(batch).score(declaration_, samplesOf(batch)); });
   }
 
  private:
   /// An attribute that is not trained, with its value in the file.
-  struct Kept {
+  struct FixedValue {
     AttributeSlot slot;
     c10::IValue copy;
   };
@@ -208,10 +208,10 @@ class ScriptNetwork : public Network {
     throw wrong("has " + name + "(" + takes + ") -> " + gives + "; expected " + name + std::string(kForward));
   }
 
-  void sortIn(AttributeSlot slot) {
+  void classify(AttributeSlot slot) {
     const c10::IValue value = slot.value();
     if (slot.isParameter && value.isTensor() && value.toTensor().requires_grad()) {
-      return takeTrained(slot, value.toTensor());
+      return addTrained(slot, value.toTensor());
     }
     const size_t dot = slot.name.rfind('.') + 1;  // 0 if there is none
     if (value.isTensor() && slot.name.substr(dot) == kNormCounter) {
@@ -221,14 +221,14 @@ class ScriptNetwork : public Network {
           "would be scored wrongly; expected GroupNorm, LayerNorm, or track_running_stats=False");
     }
     if (value.isTensor() && value.toTensor().defined()) {
-      kept_.push_back({std::move(slot), value.toTensor().detach().clone()});
+      fixed_.push_back({std::move(slot), value.toTensor().detach().clone()});
     } else if (!value.isTensor() && slot.name.substr(dot) != "training" && isData(value)) {
-      kept_.push_back({std::move(slot), value.deepcopy()});
+      fixed_.push_back({std::move(slot), value.deepcopy()});
     }
   }
 
   /// Parameters that share memory, such as tied weights, become a single one.
-  void takeTrained(const AttributeSlot& slot, const torch::Tensor& tensor) {
+  void addTrained(const AttributeSlot& slot, const torch::Tensor& tensor) {
     for (const auto& [name, other] : trained_) {
       if (!tensor.is_alias_of(other)) continue;
       if (tensor.sizes() != other.sizes() || tensor.strides() != other.strides() ||
@@ -292,10 +292,10 @@ class ScriptNetwork : public Network {
         outputs.emplace(entry.key().toStringRef(), entry.value().toTensor());
       }
     } catch (const std::exception& exception) {
-      throw NetworkError(method + " failed: " + complaintOf(exception));
+      throw NetworkError(method + " failed: " + conciseMessage(exception));
     }
     checkTrained(method);
-    checkKept(method);
+    checkFixed(method);
     return outputs;
   }
 
@@ -314,10 +314,10 @@ class ScriptNetwork : public Network {
     }
   }
 
-  void checkKept(const std::string& method) const {
-    for (const Kept& kept : kept_) {
-      if (sameValue(kept.copy, kept.slot.value())) continue;
-      throw NetworkError(method + " changed '" + kept.slot.name +
+  void checkFixed(const std::string& method) const {
+    for (const FixedValue& fixed : fixed_) {
+      if (sameValue(fixed.copy, fixed.slot.value())) continue;
+      throw NetworkError(method + " changed '" + fixed.slot.name +
                          "', which is no parameter: trainers do not share it, so the model would be scored "
                          "wrongly; expected a module that only reads it");
     }
@@ -328,7 +328,7 @@ class ScriptNetwork : public Network {
   const ModelDeclaration declaration_;
   std::vector<std::pair<std::string, torch::Tensor>> trained_;
   std::vector<Trained> trainedSlots_;
-  std::vector<Kept> kept_;
+  std::vector<FixedValue> fixed_;
   std::optional<bool> mode_;  ///< training mode of module_; nullopt: as in the file
 };
 

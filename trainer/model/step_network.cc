@@ -39,10 +39,10 @@ class StepNetwork : public Network {
     return lookups;
   }
 
-  bool givesGradients() const override { return true; }
+  bool computesGradients() const override { return true; }
 
   GradientStep step(const Tensors& batch) override {
-    return blaming(path_, [&] {
+    return withFileName(path_, [&] {
       const size_t parameters = trained_.size();
       std::vector<torch::Tensor> outputs =
           step_.run(inputsOf(batch), 1 + parameters + declaration_.rows.size());
@@ -57,7 +57,7 @@ class StepNetwork : public Network {
   }
 
   Score score(const Tensors& batch) override {
-    return blaming(path_, [&] {
+    return withFileName(path_, [&] {
       const std::vector<torch::Tensor> outputs = score_.run(inputsOf(batch), names_.size());
       Tensors named;
       for (size_t i = 0; i < outputs.size(); ++i) named.emplace(names_[i], outputs[i]);

@@ -190,7 +190,7 @@ CompiledGraph StepPackage::load(std::string_view graph) const {
     if (name.ends_with(kLibrary)) library = path;
   }
   if (library.empty()) throw NetworkError(quotedPath(path_) + " holds no compiled " + std::string(graph));
-  return blaming(path_, [&] { return CompiledGraph(std::string(graph), openLibrary(library)); });
+  return withFileName(path_, [&] { return CompiledGraph(std::string(graph), openLibrary(library)); });
 }
 
 }  // namespace psd

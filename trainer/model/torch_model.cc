@@ -50,10 +50,10 @@ class TorchModel : public Model {
     layout_ = ModelLayout(spec_);
     rows_.emplace(spec_.tables, device_);
     allocate();
-    keepInitialValues();
+    copyInitialValues();
     bindViews();
     setHooks();
-    TorchModel::becomeRank(options.rank);
+    TorchModel::assignRank(options.rank);
   }
 
   const ModelSpec& spec() const override { return spec_; }
@@ -63,8 +63,8 @@ class TorchModel : public Model {
   std::span<float> parameters() override { return flat(parameterArrays_.front()); }
   std::span<float> gradients() override { return flat(gradientArrays_.front()); }
 
-  Status keepArraysOnDevice() override {
-    if (device_.is_cpu()) return Model::keepArraysOnDevice();
+  Status moveArraysToDevice() override {
+    if (device_.is_cpu()) return Model::moveArraysToDevice();
     try {
       uploadParameters();
       // Synchronous, since code that fills an array does not wait for LibTorch's stream.
@@ -92,7 +92,7 @@ class TorchModel : public Model {
     }
   }
 
-  void becomeRank(Rank rank) override {
+  void assignRank(Rank rank) override {
     // From here on only dropout and lookups use the generator (golden ratio: Knuth).
     torch::manual_seed(seed_ + 0x9e3779b97f4a7c15ull * (rank.value + 1ull));
   }
@@ -131,7 +131,7 @@ class TorchModel : public Model {
     try {
       network_->train();
       uploadParameters();
-      if (network_->givesGradients()) return takeStep(batch, whenFinal);
+      if (network_->computesGradients()) return takeStep(batch, whenFinal);
       gradients_.zero_();
       final_.assign(tensors_.size(), false);
       const torch::Tensor loss = network_->loss(tensorsOf(batch, Purpose::training));
@@ -220,7 +220,7 @@ class TorchModel : public Model {
     return index + 1 < places.size() ? places[index + 1].begin : layout_.totalElements();
   }
 
-  void keepInitialValues() {
+  void copyInitialValues() {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       part(parameterArrays_.front(), i).copy_(tensors_[i].detach());
     }

@@ -82,7 +82,7 @@ nb::ndarray<T, nb::ndim<1>, nb::c_contig> flatOf(nb::handle array, const char* n
   Flat given;
   if (deviceOf(array) == std::pair<int, int>(nb::device::cuda::value, device->index)) {
     try {
-      if (nb::try_cast(handOver(array, *device), given, false) && given.is_valid()) return given;
+      if (nb::try_cast(exportDlpack(array, *device), given, false) && given.is_valid()) return given;
     } catch (nb::python_error& error) {
       if (!error.matches(PyExc_BufferError)) throw;
       refuse(array, name, what, ": " + textOf(nb::borrow<nb::object>(error.value())));
@@ -112,8 +112,8 @@ ConstValues constValuesOf(nb::handle array, const char* name, const CudaDevice* 
   return flatOf<const float>(array, name, "a flat, contiguous float32 array", device);
 }
 
-nb::object handOver(nb::handle array, const CudaDevice& device) {
-  return nb::module_::import_("psd._cuda").attr("hand_over")(array, device.stream);
+nb::object exportDlpack(nb::handle array, const CudaDevice& device) {
+  return nb::module_::import_("psd._cuda").attr("export_dlpack")(array, device.stream);
 }
 
 bool isAligned(const void* values) { return reinterpret_cast<uintptr_t>(values) % kValueAlignment == 0; }

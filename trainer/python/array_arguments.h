@@ -31,7 +31,7 @@ Values valuesOf(nanobind::handle array, const char* name, const CudaDevice* devi
 ConstValues constValuesOf(nanobind::handle array, const char* name, const CudaDevice* device = nullptr);
 /// Makes the device's stream wait for the pending work of the array's library on the array. Returns the array
 /// as a DLPack capsule. With the GIL.
-nanobind::object handOver(nanobind::handle array, const CudaDevice& device);
+nanobind::object exportDlpack(nanobind::handle array, const CudaDevice& device);
 
 /// Whether the client can use the values in place; a slice of an array may be misaligned.
 bool isAligned(const void* values);

@@ -13,11 +13,11 @@ namespace {
 /// Longer than an interrupted client takes for its goodbye to a daemon that does not answer.
 constexpr std::chrono::milliseconds kEndTime{5000};
 /// After a signal: enough for a goodbye to a responsive daemon, and too short to be noticeable.
-constexpr std::chrono::milliseconds kHastyEndTime{100};
+constexpr std::chrono::milliseconds kEndTimeAfterSignal{100};
 
 }  // namespace
 
-bool pythonEnds() {
+bool pythonIsFinalizing() {
   // Looked up at run time, since a stable-ABI module supports versions of Python with either name.
   static const auto isFinalizing = [] {
     void* found = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
@@ -27,15 +27,15 @@ bool pythonEnds() {
   return isFinalizing != nullptr && isFinalizing() != 0;
 }
 
-void standStillIfPythonEnds() {
-  while (pythonEnds()) std::this_thread::sleep_for(std::chrono::hours(1));
+void blockIfPythonIsFinalizing() {
+  while (pythonIsFinalizing()) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 /// The work queue, which the thread co-owns. Thread-safe.
 struct ClientThread::Queue {
   std::mutex mutex;  // guards the members below
   std::condition_variable changed;
-  std::deque<std::function<void()>> asked;
+  std::deque<std::function<void()>> tasks;
   bool ends = false;   // the thread shall end
   bool ended = false;  // the thread runs no more work
 
@@ -44,14 +44,14 @@ struct ClientThread::Queue {
     for (;;) {
       // Not wait(), for which gcc 12 emits a symbol that libstdc++ 11 lacks.
       changed.wait_until(lock, std::chrono::steady_clock::time_point::max(),
-                         [this] { return ends || !asked.empty(); });
-      if (asked.empty()) break;
-      std::function<void()> next = std::move(asked.front());
-      asked.pop_front();
+                         [this] { return ends || !tasks.empty(); });
+      if (tasks.empty()) break;
+      std::function<void()> next = std::move(tasks.front());
+      tasks.pop_front();
       lock.unlock();
-      standStillIfPythonEnds();
+      blockIfPythonIsFinalizing();
       next();
-      standStillIfPythonEnds();
+      blockIfPythonIsFinalizing();
       next = nullptr;  // destroy its captures without the lock
       lock.lock();
     }
@@ -65,12 +65,12 @@ ClientThread::ClientThread()
 
 ClientThread::~ClientThread() { detach(); }
 
-void ClientThread::end(const std::function<bool()>& goesOn) {
+void ClientThread::end(const std::function<bool()>& keepWaiting) {
   // Python's garbage collector may run on the thread itself, in a callback.
   const bool waits = thread_.joinable() && thread_.get_id() != std::this_thread::get_id();
-  const auto until = std::chrono::steady_clock::now() + (cutShort_ ? kHastyEndTime : kEndTime);
+  const auto until = std::chrono::steady_clock::now() + (endedBySignal_ ? kEndTimeAfterSignal : kEndTime);
   bool ended = false;
-  for (bool first = true; waits && !ended && (first || goesOn()); first = false) {
+  for (bool first = true; waits && !ended && (first || keepWaiting()); first = false) {
     const nanobind::gil_scoped_release free;
     std::unique_lock lock(queue_->mutex);
     queue_->ends = true;
@@ -89,7 +89,7 @@ void ClientThread::end(const std::function<bool()>& goesOn) {
 void ClientThread::post(std::function<void()> work) {
   {
     const std::lock_guard lock(queue_->mutex);
-    queue_->asked.push_back(std::move(work));
+    queue_->tasks.push_back(std::move(work));
   }
   queue_->changed.notify_all();
 }

@@ -14,9 +14,9 @@ namespace psd::python {
 
 /// Whether the interpreter is finalizing. From then on it terminates threads that acquire the GIL, without
 /// unwinding them.
-bool pythonEnds();
+bool pythonIsFinalizing();
 /// For threads that nothing joins: does not return if the interpreter is finalizing.
-void standStillIfPythonEnds();
+void blockIfPythonIsFinalizing();
 
 /// A thread that runs work for Python in order, while signals reach Python's own threads. It owns a Client,
 /// so that Python can make calls from any thread, including PyTorch's threads for backward passes.
@@ -29,10 +29,10 @@ class ClientThread {
 
   /// Queues `work`, which must not throw, and returns.
   void post(std::function<void()> work);
-  /// Ends the thread after its queued work. Waits for that while `goesOn`, which is polled, returns true, and
-  /// only briefly if a signal ended the last run(); otherwise the thread is detached and finishes alone. With
-  /// the GIL, which is released meanwhile.
-  void end(const std::function<bool()>& goesOn);
+  /// Ends the thread after its queued work. Waits for that while `keepWaiting`, which is polled, returns
+  /// true, and only briefly if a signal ended the last run(); otherwise the thread is detached and finishes
+  /// alone. With the GIL, which is released meanwhile.
+  void end(const std::function<bool()>& keepWaiting);
   /// Ends the thread after its queued work, without waiting for it.
   void detach();
 
@@ -44,10 +44,10 @@ class ClientThread {
     const auto task = std::make_shared<std::packaged_task<Value()>>(std::move(work));
     std::future<Value> value = task->get_future();
     post([task] { (*task)(); });
-    cutShort_ = false;
+    endedBySignal_ = false;
     while (!readyWithin(value, kSignalInterval)) {
       if (PyErr_CheckSignals() == 0) continue;
-      cutShort_ = true;
+      endedBySignal_ = true;
       throw nanobind::python_error();
     }
     return value.get();
@@ -65,7 +65,7 @@ class ClientThread {
 
   const std::shared_ptr<Queue> queue_;
   std::thread thread_;
-  bool cutShort_ = false;  // a signal ended the last run(); guarded by the GIL
+  bool endedBySignal_ = false;  // a signal ended the last run(); guarded by the GIL
 };
 
 }  // namespace psd::python

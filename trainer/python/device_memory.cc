@@ -57,16 +57,16 @@ DeviceMemory::HostCopy DeviceMemory::hostCopyFor(std::span<const float> array) {
   return hostCopies_.back();
 }
 
-std::span<const float> DeviceMemory::toBring(std::span<const float> array) {
+std::span<const float> DeviceMemory::beginInitialization(std::span<const float> array) {
   if (array.empty() || !fits(array)) return array;  // the client rejects it, unless the model has no tensors
-  brought_.resize(array.size());
-  bringing_ = copy(brought_, array);
-  return bringing_.ok() ? std::span<const float>(brought_) : std::span<const float>();
+  hostValues_.resize(array.size());
+  copyStatus_ = copy(hostValues_, array);
+  return copyStatus_.ok() ? std::span<const float>(hostValues_) : std::span<const float>();
 }
 
-Status DeviceMemory::brought() {
-  brought_ = {};
-  return std::exchange(bringing_, Status());
+Status DeviceMemory::endInitialization() {
+  hostValues_ = {};
+  return std::exchange(copyStatus_, Status());
 }
 
 }  // namespace psd::python

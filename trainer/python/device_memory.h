@@ -29,7 +29,7 @@ class DeviceMemory {
   /// Called after join() or observe(), with no call in progress.
   void begin(Client& client) { usesDevice_ = client.useDeviceMemory(); }
 
-  /// Waits for pending work on arrays that were passed to handOver().
+  /// Waits for pending work on arrays that were passed to exportDlpack().
   Status wait();
   /// Calls wait(), then copies `from` to `to`; each may be in host or device memory.
   Status copy(std::span<float> to, std::span<const float> from);
@@ -40,11 +40,11 @@ class DeviceMemory {
   HostCopy hostCopyFor(std::span<const float> array);
 
   /// The values of a device array, for a client that initializes a daemon's model with them: in host memory
-  /// until brought(). Empty if CUDA fails, which brought() reports.
-  std::span<const float> toBring(std::span<const float> array);
-  /// Frees the memory of toBring() and returns its status. Called after each call that may initialize a
-  /// model.
-  Status brought();
+  /// until endInitialization(). Empty if CUDA fails, which endInitialization() reports.
+  std::span<const float> beginInitialization(std::span<const float> array);
+  /// Frees the memory of beginInitialization() and returns its status. Called after each call that may
+  /// initialize a model.
+  Status endInitialization();
 
  private:
   DeviceMemory(int device, std::unique_ptr<DeviceCopier> copier, Interrupted interrupted)
@@ -57,8 +57,8 @@ class DeviceMemory {
   size_t elements_ = 0;
   bool usesDevice_ = false;           // the client uses device memory directly
   std::vector<HostCopy> hostCopies_;  // those without another owner are free
-  std::vector<float> brought_;
-  Status bringing_;
+  std::vector<float> hostValues_;
+  Status copyStatus_;
 };
 
 }  // namespace psd::python

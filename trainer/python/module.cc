@@ -87,13 +87,13 @@ std::string shown(const std::vector<Version>& versions) { return shown(nb::cast(
 std::string shown(const std::string& text) { return shown(nb::cast(text)); }
 
 constexpr const char* kOutcomes[] = {"received", "applied", "stale", "late"};
-constexpr const char* kDealt[] = {"range", "nothing_now", "finished"};
+constexpr const char* kAssignmentKinds[] = {"range", "nothing_now", "finished"};
 
 std::string describe(const JoinInfo& info) {
   return fmt::format(
-      "JoinInfo(rank={}, world_size={}, policy={}, device={}, shards={}, brought_initial_values={})",
+      "JoinInfo(rank={}, world_size={}, policy={}, device={}, shards={}, initialized_model={})",
       info.rank.value, info.worldSize, shown(info.policy), shown(info.device), info.shardCount,
-      info.broughtInitialValues ? "True" : "False");
+      info.initializedModel ? "True" : "False");
 }
 
 std::string describe(const PullInfo& info) {
@@ -107,14 +107,15 @@ std::string describe(const PushInfo& info) {
                      info.seconds, info.bytes);
 }
 
-std::string describe(const DealtSamples& dealt) {
-  return fmt::format("DealtSamples(what='{}', epoch={}, begin={}, count={})",
-                     kDealt[static_cast<size_t>(dealt.what)], dealt.epoch, dealt.begin, dealt.count);
+std::string describe(const AssignedSamples& assigned) {
+  return fmt::format("AssignedSamples(what='{}', epoch={}, begin={}, count={})",
+                     kAssignmentKinds[static_cast<size_t>(assigned.what)], assigned.epoch, assigned.begin,
+                     assigned.count);
 }
 
 void bindAnswers(nb::module_& m) {
   nb::class_<JoinInfo>(m, "JoinInfo", "The daemon's answer to a join.")
-      .def_ro("brought_initial_values", &JoinInfo::broughtInitialValues)
+      .def_ro("initialized_model", &JoinInfo::initializedModel)
       .def_ro("policy", &JoinInfo::policy)
       .def_ro("device", &JoinInfo::device)
       .def_ro("shards", &JoinInfo::shardCount)
@@ -125,7 +126,7 @@ void bindAnswers(nb::module_& m) {
       .def_ro("codec", &JoinInfo::codec)
       .def_ro("pull_codec", &JoinInfo::pullCodec)
       .def_prop_ro("local_period", [](const JoinInfo& info) { return info.local.period; })
-      .def_prop_ro("local_arrivals", [](const JoinInfo& info) { return info.local.arrivals; })
+      .def_prop_ro("local_arrivals", [](const JoinInfo& info) { return info.local.updatesPerRound; })
       .def_prop_ro("inner",
                    [](const JoinInfo& info) { return info.local.inner ? info.local.inner->describe() : ""; })
       .def_prop_ro("ends_early", [](const JoinInfo& info) { return info.local.endsEarly; })
@@ -148,13 +149,16 @@ void bindAnswers(nb::module_& m) {
       .def_ro("seconds", &PushInfo::seconds)
       .def_ro("bytes", &PushInfo::bytes)
       .def("__repr__", [](const PushInfo& info) { return describe(info); });
-  nb::class_<DealtSamples>(m, "DealtSamples",
-                           "Assigned samples: places [begin, begin + count) of an epoch's order.")
-      .def_prop_ro("what", [](const DealtSamples& dealt) { return kDealt[static_cast<size_t>(dealt.what)]; })
-      .def_ro("epoch", &DealtSamples::epoch)
-      .def_ro("begin", &DealtSamples::begin)
-      .def_ro("count", &DealtSamples::count)
-      .def("__repr__", [](const DealtSamples& dealt) { return describe(dealt); });
+  nb::class_<AssignedSamples>(m, "AssignedSamples",
+                              "Assigned samples: places [begin, begin + count) of an epoch's order.")
+      .def_prop_ro("what",
+                   [](const AssignedSamples& assigned) {
+                     return kAssignmentKinds[static_cast<size_t>(assigned.what)];
+                   })
+      .def_ro("epoch", &AssignedSamples::epoch)
+      .def_ro("begin", &AssignedSamples::begin)
+      .def_ro("count", &AssignedSamples::count)
+      .def("__repr__", [](const AssignedSamples& assigned) { return describe(assigned); });
 }
 
 template <class Info>
@@ -264,7 +268,7 @@ PythonPartialPush partialPush(PythonClient& client, nb::handle gradient, uint32_
 }
 
 /// Replaces the flags that an error of credentials names by Python's arguments.
-Status namingArguments(const Status& status) {
+Status withArgumentNames(const Status& status) {
   if (status.ok()) return status;
   std::string message = status.message();
   for (const std::string flag : {"--token-file", "--tls-ca", "--tls-cert", "--tls-key"}) {
@@ -279,12 +283,12 @@ Status namingArguments(const Status& status) {
 
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, uint32_t window,
-               uint64_t chunk, std::string codec, std::string pullCodec, bool goOnWithoutRows,
+               uint64_t chunk, std::string codec, std::string pullCodec, bool acceptLostRows,
                nb::object onEvent, std::optional<std::string> token, CredentialFlags files, int cudaDevice) {
   ClientOptions options;
   files.token = std::move(token);
   auto credentials = readCredentials(files, std::getenv);
-  check(namingArguments(credentials.status()));
+  check(withArgumentNames(credentials.status()));
   options.token = std::move(credentials->token);
   options.tls = std::move(credentials->tls);
   if (const std::string warning = tokenInTheClear(options.token, servers); !warning.empty()) {
@@ -299,7 +303,7 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
   if (chunk != 0) options.chunkBytes = options.deviceChunkBytes = chunk;
   options.codec = std::move(codec);
   options.pullCodec = std::move(pullCodec);
-  options.goOnWithoutRows = goOnWithoutRows;
+  options.acceptLostRows = acceptLostRows;
   options.cudaDevice = cudaDevice;
   new (self) PythonClient(std::move(options), std::move(onEvent));
 }
@@ -318,7 +322,7 @@ void bindClient(nb::module_& m) {
           "token_file"_a.none(), "tls_ca"_a.none(), "tls_cert"_a.none(), "tls_key"_a.none());
   nb::class_<PythonClient>(m, "Client", nb::is_weak_referenceable())
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
-           "connections"_a, "window"_a, "chunk"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a,
+           "connections"_a, "window"_a, "chunk"_a, "codec"_a, "pull_codec"_a, "accept_lost_rows"_a,
            "on_event"_a.none(), "token"_a.none(), "files"_a, "cuda_device"_a)
       .def(
           "join",

@@ -11,7 +11,7 @@ namespace psd::python {
 namespace {
 
 /// For a destructor, which cannot throw: whether no Ctrl-C is pending; a pending one stays pending.
-bool noInterruptWaits() {
+bool noInterruptPending() {
   if (PyOS_InterruptOccurred() == 0) return true;
   PyErr_SetInterrupt();
   return false;
@@ -28,7 +28,7 @@ OwnedClient::~OwnedClient() {
     new std::shared_ptr<State>(state_);  // leaked: threads that do not exist here may hold its locks
     return;
   }
-  end(noInterruptWaits);
+  end(noInterruptPending);
 }
 
 bool OwnedClient::isAnotherProcess() const { return getpid() != process_; }
@@ -65,10 +65,10 @@ void OwnedClient::holdUntil(std::function<bool()> finished) {
   });
 }
 
-void OwnedClient::dropBeforeClient(std::weak_ptr<void> owner, std::function<void()> drop) {
+void OwnedClient::onClientDestroyed(std::weak_ptr<void> owner, std::function<void()> drop) {
   thread_->post([state = state_, owner = std::move(owner), drop = std::move(drop)]() mutable {
-    state->droppedBefore.remove_if([](const auto& entry) { return entry.first.expired(); });
-    state->droppedBefore.emplace_back(std::move(owner), std::move(drop));
+    state->dropsBeforeClient.remove_if([](const auto& entry) { return entry.first.expired(); });
+    state->dropsBeforeClient.emplace_back(std::move(owner), std::move(drop));
   });
 }
 
@@ -94,12 +94,12 @@ void OwnedClient::close() {
   if (raised) throw nb::python_error();
 }
 
-void OwnedClient::end(const std::function<bool()>& goesOn) {
+void OwnedClient::end(const std::function<bool()>& keepWaiting) {
   if (!thread_ || isAnotherProcess()) return;
   interrupt();
   thread_->post([state = state_] { state->drop(); });
   const std::unique_ptr<ClientThread> thread = std::move(thread_);
-  thread->end(goesOn);
+  thread->end(keepWaiting);
 }
 
 void OwnedClient::State::dropFinished() {
@@ -107,7 +107,7 @@ void OwnedClient::State::dropFinished() {
 }
 
 void OwnedClient::State::drop() {
-  for (const auto& [owner, drop] : droppedBefore) {
+  for (const auto& [owner, drop] : dropsBeforeClient) {
     if (const std::shared_ptr<void> alive = owner.lock()) drop();
   }
   std::unique_ptr<Client> last;
@@ -116,7 +116,7 @@ void OwnedClient::State::drop() {
     last = std::move(client);
   }
   last = nullptr;  // this ends all calls that use the caller's memory
-  standStillIfPythonEnds();
+  blockIfPythonIsFinalizing();
   held.clear();
   kept.clear();
 }

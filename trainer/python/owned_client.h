@@ -60,7 +60,7 @@ class OwnedClient {
   /// caller waits for.
   void holdUntil(std::function<bool()> finished);
   /// Calls `drop` on the thread before the client is destroyed, unless `owner` has expired.
-  void dropBeforeClient(std::weak_ptr<void> owner, std::function<void()> drop);
+  void onClientDestroyed(std::weak_ptr<void> owner, std::function<void()> drop);
 
   /// Keeps `what` until after the client is destroyed, and releases it on the thread.
   void keep(std::shared_ptr<void> what);
@@ -82,15 +82,15 @@ class OwnedClient {
     std::unique_ptr<Client> client;
     std::list<std::shared_ptr<void>> kept;
     std::list<std::function<bool()>> held;
-    std::list<std::pair<std::weak_ptr<void>, std::function<void()>>> droppedBefore;
+    std::list<std::pair<std::weak_ptr<void>, std::function<void()>>> dropsBeforeClient;
 
     void dropFinished();
     void drop();
   };
 
   bool isAnotherProcess() const;
-  /// See close(); waits while `goesOn` returns true.
-  void end(const std::function<bool()>& goesOn);
+  /// See close(); waits while `keepWaiting` returns true.
+  void end(const std::function<bool()>& keepWaiting);
 
   const pid_t process_;
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);

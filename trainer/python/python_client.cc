@@ -25,14 +25,14 @@ std::vector<Version> versionsOf(const std::vector<uint64_t>& numbers) {
 std::shared_ptr<RowBatch> rowBatchOf(const PythonRows* rows) { return rows ? rows->shared() : nullptr; }
 
 /// Wraps `onEvent(what, line)` so that it can be called and destroyed on any thread.
-std::function<void(const ClientEvent&)> teller(nb::object onEvent) {
+std::function<void(const ClientEvent&)> eventCallback(nb::object onEvent) {
   const std::shared_ptr<nb::object> callable(new nb::object(std::move(onEvent)), [](nb::object* object) {
-    if (pythonEnds()) return;
+    if (pythonIsFinalizing()) return;
     const nb::gil_scoped_acquire held;
     delete object;
   });
   return [callable](const ClientEvent& event) {
-    if (pythonEnds()) return;
+    if (pythonIsFinalizing()) return;
     const nb::gil_scoped_acquire held;
     constexpr const char* kNames[] = {"waits", "broke", "back"};
     try {
@@ -80,8 +80,8 @@ void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
   if (begin > elements || count > elements - begin) {
     raise({ErrorCode::invalidArgument, "elements beyond the end of the gradient were reported"});
   }
-  client_->checkUsable();                   // so the device's stream still exists
-  if (device_) handOver(array_, *device_);  // the elements are final once the pending work has ended
+  client_->checkUsable();                       // so the device's stream still exists
+  if (device_) exportDlpack(array_, *device_);  // the elements are final once the pending work has ended
   client_->post([push = push_, begin, count](Client&) { push->ready(begin, count); });
 }
 
@@ -97,7 +97,7 @@ PythonPending<PushInfo> PythonPartialPush::finish() {
 }
 
 PythonClient::PythonClient(ClientOptions options, nb::object onEvent) {
-  if (!onEvent.is_none()) options.onEvent = teller(std::move(onEvent));
+  if (!onEvent.is_none()) options.onEvent = eventCallback(std::move(onEvent));
   const int cudaDevice = options.cudaDevice;
   client_->connect(std::move(options));
   if (cudaDevice < 0) return;
@@ -123,9 +123,9 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
         if (memory) PSD_RETURN_IF_ERROR(memory->wait());
         *newest = initial;
         Result<JoinInfo> joined = client.join(membership, model, [newest, memory] {
-          return memory ? memory->toBring(spanOf(*newest)) : spanOf(*newest);
+          return memory ? memory->beginInitialization(spanOf(*newest)) : spanOf(*newest);
         });
-        if (memory) PSD_RETURN_IF_ERROR(memory->brought());
+        if (memory) PSD_RETURN_IF_ERROR(memory->endInitialization());
         return joined;
       }));
   tables_ = model.tables;
@@ -204,7 +204,7 @@ PythonPending<PushInfo> PythonClient::beginPush(const PushArguments& arguments) 
 
 PythonClient::PushWork PythonClient::makePush(const PushArguments& arguments) {
   using Call = PythonPending<PushInfo>::Call;
-  checkNoneUnfinished();
+  checkNoUnfinishedPush();
   const ConstValues given = constValuesOf(arguments.gradient, "the gradient of a push", device());
   if (memory_) return makePushFromDevice(arguments, given);
   const ConstValues gradient = aligned(given);
@@ -230,12 +230,12 @@ PythonClient::PushWork PythonClient::makePushFromDevice(const PushArguments& arg
 }
 
 PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
-  checkNoneUnfinished();
+  checkNoUnfinishedPush();
   const auto push = std::make_shared<PythonPartialPush::Push>();
   push->gradient = constValuesOf(arguments.gradient, "the gradient of a push", device());
   push->rows = rowBatchOf(arguments.rows);
   push->memory = memory_;
-  client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
+  client_->onClientDestroyed(push, [push = push.get()] { push->partial = nullptr; });
   // Its destructor abandons the push if a signal ends the run() below.
   PythonPartialPush begun(client_, push, device_ ? nb::borrow<nb::object>(arguments.gradient) : nb::object(),
                           device_);
@@ -249,7 +249,7 @@ PythonPartialPush PythonClient::partialPush(const PushArguments& arguments) {
   return begun;
 }
 
-void PythonClient::checkNoneUnfinished() const {
+void PythonClient::checkNoUnfinishedPush() const {
   client_->checkUsable();
   const std::shared_ptr<PythonPartialPush::Push> before = newestPartial_.lock();
   if (before && before->unfinished) {
@@ -286,14 +286,14 @@ PythonFragments PythonClient::fragments(nb::handle parameters, nb::handle spare)
   return {client_, joined_, own, other};
 }
 
-DealtSamples PythonClient::takeSamples(const SamplesRequest& request) {
+AssignedSamples PythonClient::takeSamples(const SamplesRequest& request) {
   return take(client_->run([request](Client& client) { return client.takeSamples(request); }));
 }
 
 void PythonClient::report(uint64_t step, const std::map<std::string, double>& values) {
   std::vector<NamedValue> named;
   for (const auto& [name, value] : values) named.push_back({name, value});
-  check(checkReported(named));
+  check(validateReport(named));
   client_->post([step, named = std::move(named)](Client& client) { (void)client.report(Step{step}, named); });
 }
 

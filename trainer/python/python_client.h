@@ -31,15 +31,15 @@ class PythonPending {
     /// Called after a successful answer, for the rest of the work; also keeps the arrays alive.
     std::function<Status()> answered;
     DeviceMemory* memory = nullptr;  // of the values that may initialize a model; null: host memory
-    bool waitedFor = false;
+    bool answerTaken = false;
 
-    bool finished() const { return waitedFor || pending.finished(); }
+    bool finished() const { return answerTaken || pending.finished(); }
     Result<Info> wait() {
       Result<Info> info = pending.wait();
-      standStillIfPythonEnds();
-      waitedFor = true;
+      blockIfPythonIsFinalizing();
+      answerTaken = true;
       const std::function<Status()> last = std::exchange(answered, nullptr);
-      if (memory) PSD_RETURN_IF_ERROR(memory->brought());
+      if (memory) PSD_RETURN_IF_ERROR(memory->endInitialization());
       if (info.ok()) PSD_RETURN_IF_ERROR(last());
       return info;
     }
@@ -136,7 +136,7 @@ class PythonClient {
   /// Under a policy with fragments, after join(). `parameters`: the array passed to join(), with which a
   /// daemon that has lost its model is initialized.
   PythonFragments fragments(nanobind::handle parameters, nanobind::handle spare);
-  DealtSamples takeSamples(const SamplesRequest& request);
+  AssignedSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);
   /// An empty batch of rows of the model's tables.
@@ -151,7 +151,7 @@ class PythonClient {
  private:
   /// Throws if a partial push is unfinished: a later push would wait for it, and only this thread can finish
   /// it.
-  void checkNoneUnfinished() const;
+  void checkNoUnfinishedPush() const;
   /// Called after join() or observe(): reads how rows are divided and which memory the client uses.
   void begin();
   /// The device on which arrays must be; null: host memory. Throws if the client is closed, since the

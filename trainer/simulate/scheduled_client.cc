@@ -43,12 +43,12 @@ class VirtualRoundDue final : public Pending<RoundDue>::Impl {
 Result<JoinInfo> ScheduledClient::join(const Membership& membership, const ModelSpec& model,
                                        const std::function<std::span<const float>()>& initialValues) {
   PSD_ASSIGN_OR_RETURN(JoinInfo joined, client_.join(membership, model, initialValues));
-  paces_.know(joined);
+  paces_.initialize(joined);
   return joined;
 }
 
 Pending<RoundDue> ScheduledClient::roundDue(Version version) {
-  if (!paces_.decide()) return client_.roundDue(version);
+  if (!paces_.enabled()) return client_.roundDue(version);
   paces_.begins(rank_);
   return Pending<RoundDue>(std::make_unique<VirtualRoundDue>(paces_, rank_));
 }
@@ -65,7 +65,7 @@ Pending<PullInfo> ScheduledClient::pullFragment(std::span<float> destination, ui
 
 Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, Behind behind,
                                         const std::vector<Version>& basis, const RowBatch* rows) {
-  if (paces_.decide()) paces_.pushes(rank_, behind.localSteps);
+  if (paces_.enabled()) paces_.pushes(rank_, behind.localSteps);
   return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(
       client_.push(step, pushed(gradient, behind), behind, basis, rows), turns_, rank_));
 }

@@ -79,7 +79,7 @@ Status Simulation::begin() {
     Trainer& trainer = *trainers_.emplace_back(std::make_unique<Trainer>());
     trainer.rank = Rank{rank};
     trainer.thread = std::thread([this, &trainer] {
-      turns_.awaitFirst(trainer.rank);
+      turns_.awaitFirstTurn(trainer.rank);
       trainer.outcome = turns_.over() ? TrainingSummary{} : train(trainer);
       trainer.client = nullptr;
       turns_.end(trainer.rank);
@@ -115,11 +115,12 @@ Result<SimulationReport> Simulation::run(const Scorer& scorer, const std::functi
 }
 
 Status Simulation::takeSteps(const Scorer& scorer, const std::function<bool()>& shouldStop) {
-  for (const Rank rank : turns_.in(Turns::State::sleeps)) PSD_RETURN_IF_ERROR(drive(rank));  // first pulls
+  for (const Rank rank : turns_.in(Turns::State::sleeps))
+    PSD_RETURN_IF_ERROR(runUntilIdle(rank));  // first pulls
   for (;;) {
     PSD_RETURN_IF_ERROR(settle());
-    const std::optional<Rank> next = turns_.nextSleeper();
-    if (!next) return allWait();
+    const std::optional<Rank> next = turns_.firstToWake();
+    if (!next) return noProgressError();
     const double wakes = turns_.wakesAt(*next);
     if (ends(wakes, shouldStop)) return score(scorer);
     if (options_.scoreEvery != 0 && report_.end.steps >= scored_ + options_.scoreEvery) {
@@ -127,7 +128,7 @@ Status Simulation::takeSteps(const Scorer& scorer, const std::function<bool()>& 
     }
     turns_.setNow(wakes);
     report_.end = {report_.end.steps + 1, wakes};
-    PSD_RETURN_IF_ERROR(drive(*next));
+    PSD_RETURN_IF_ERROR(runUntilIdle(*next));
   }
 }
 
@@ -147,7 +148,7 @@ Status Simulation::score(const Scorer& scorer) {
 
 Result<std::vector<Rank>> Simulation::waiters() { return observer_->waiters(); }
 
-Status Simulation::drive(Rank rank) {
+Status Simulation::runUntilIdle(Rank rank) {
   for (;;) {
     turns_.run(rank);
     PSD_RETURN_IF_ERROR(firstError());
@@ -166,7 +167,7 @@ Status Simulation::settle() {
     moved = false;
     for (const Rank rank : calling) {
       if (std::ranges::find(waiting, rank) != waiting.end()) continue;
-      PSD_RETURN_IF_ERROR(drive(rank));
+      PSD_RETURN_IF_ERROR(runUntilIdle(rank));
       moved = true;
     }
   }
@@ -174,7 +175,7 @@ Status Simulation::settle() {
 }
 
 void Simulation::finish() {
-  turns_.declareOver();
+  turns_.endRun();
   for (const Rank rank : turns_.in(Turns::State::sleeps)) turns_.run(rank);
   // Lets the trainers that waited for these finish. Errors are already reported or no longer matter.
   if (observer_) (void)settle();
@@ -194,7 +195,7 @@ Status Simulation::firstError() const {
   return {};
 }
 
-Error Simulation::allWait() const {
+Error Simulation::noProgressError() const {
   return {ErrorCode::notReady, "all " + std::to_string(options_.trainers) +
                                    " virtual trainers wait for more trainers to join (policy " +
                                    report_.joined.policy +

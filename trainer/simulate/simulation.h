@@ -83,7 +83,7 @@ class Simulation {
   bool ends(double next, const std::function<bool()>& shouldStop);
   Status score(const Scorer& scorer);
   /// Runs the trainer until it sleeps, has ended, or waits for other trainers.
-  Status drive(Rank rank);
+  Status runUntilIdle(Rank rank);
   /// Runs all trainers whose calls no longer wait for others.
   Status settle();
   Result<std::vector<Rank>> waiters();
@@ -91,7 +91,7 @@ class Simulation {
   void finish();
   /// The first error of a trainer that has ended.
   Status firstError() const;
-  Error allWait() const;
+  Error noProgressError() const;
 
   const SimulationOptions options_;
   StepTimes schedule_;

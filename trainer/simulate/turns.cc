@@ -4,9 +4,9 @@ namespace psd {
 
 Turns::Turns(uint32_t trainers) : places_(trainers) {}
 
-void Turns::giveBack(Place& place, State state) {
+void Turns::yieldTurn(Place& place, State state) {
   place.state = state;
-  back_.release();
+  yielded_.release();
   if (state != State::ended) place.go.acquire();
 }
 
@@ -14,20 +14,20 @@ bool Turns::sleep(Rank rank, double time) {
   if (over_) return false;
   Place& place = places_[rank.value];
   place.wake = now_ + time;
-  giveBack(place, State::sleeps);
+  yieldTurn(place, State::sleeps);
   return !over_;
 }
 
-void Turns::awaitCall(Rank rank) { giveBack(places_[rank.value], State::calls); }
+void Turns::awaitCall(Rank rank) { yieldTurn(places_[rank.value], State::calls); }
 
-void Turns::end(Rank rank) { giveBack(places_[rank.value], State::ended); }
+void Turns::end(Rank rank) { yieldTurn(places_[rank.value], State::ended); }
 
 void Turns::run(Rank rank) {
   places_[rank.value].go.release();
-  back_.acquire();
+  yielded_.acquire();
 }
 
-std::optional<Rank> Turns::nextSleeper() const {
+std::optional<Rank> Turns::firstToWake() const {
   std::optional<Rank> next;
   for (const Rank rank : in(State::sleeps)) {
     if (!next || wakesAt(rank) < wakesAt(*next)) next = rank;

@@ -27,7 +27,7 @@ class Turns {
 
   // --- Trainer functions -------------------------------------------------------------------------------
   /// Waits for the first turn; called before any other function.
-  void awaitFirst(Rank rank) { places_[rank.value].go.acquire(); }
+  void awaitFirstTurn(Rank rank) { places_[rank.value].go.acquire(); }
   /// Sleeps for `time`, in virtual time. False: the run is over.
   bool sleep(Rank rank, double time);
   /// Yields the turn while a call is in flight; on return the caller checks whether the call is done.
@@ -41,14 +41,14 @@ class Turns {
   /// Runs the trainer until it yields its turn.
   void run(Rank rank);
   /// The sleeping trainer that wakes first; the lowest rank of several. nullopt: none sleeps.
-  std::optional<Rank> nextSleeper() const;
+  std::optional<Rank> firstToWake() const;
   double wakesAt(Rank rank) const { return places_[rank.value].wake; }
   State state(Rank rank) const { return places_[rank.value].state; }
   std::vector<Rank> in(State state) const;
   void setNow(double now) { now_ = now; }
   double now() const { return now_; }
   /// Ends the run: sleep() returns false from now on.
-  void declareOver() { over_ = true; }
+  void endRun() { over_ = true; }
 
  private:
   struct Place {
@@ -56,10 +56,10 @@ class Turns {
     State state = State::sleeps;
     double wake = 0;
   };
-  void giveBack(Place& place, State state);
+  void yieldTurn(Place& place, State state);
 
   std::deque<Place> places_;  // semaphores are not movable
-  std::binary_semaphore back_{0};
+  std::binary_semaphore yielded_{0};
   double now_ = 0;
   bool over_ = false;
 };

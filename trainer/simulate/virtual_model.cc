@@ -13,9 +13,9 @@ constexpr std::align_val_t kArrayAlignment{64};  // bytes, as Model promises
 
 void VirtualModel::Free::operator()(float* memory) const { ::operator delete[](memory, kArrayAlignment); }
 
-VirtualModel::VirtualModel(Model& shared, std::function<bool()> whenComputed)
+VirtualModel::VirtualModel(Model& shared, std::function<bool()> onComputed)
     : shared_(shared),
-      whenComputed_(std::move(whenComputed)),
+      onComputed_(std::move(onComputed)),
       layout_(shared.spec()),
       parameters_(zeros()),
       gradients_(zeros()) {
@@ -39,7 +39,7 @@ Result<double> VirtualModel::computeGradients(const Batch& batch, const Gradient
   Result<double> loss = shared_.computeGradients(batch);
   if (!loss.ok()) return loss;
   std::ranges::copy(shared_.gradients(), gradients().begin());
-  if (!whenComputed_()) return Error{ErrorCode::interrupted, "the simulation is over"};
+  if (!onComputed_()) return Error{ErrorCode::interrupted, "the simulation is over"};
   if (whenFinal) whenFinal(0, gradients().size());
   return loss;
 }

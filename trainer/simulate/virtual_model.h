@@ -17,9 +17,9 @@ namespace psd {
 /// trainer that has the turn.
 class VirtualModel final : public Model {
  public:
-  /// `whenComputed` is called after gradients are computed; if it returns false, they are discarded
+  /// `onComputed` is called after gradients are computed; if it returns false, they are discarded
   /// (ErrorCode::interrupted).
-  VirtualModel(Model& shared, std::function<bool()> whenComputed);
+  VirtualModel(Model& shared, std::function<bool()> onComputed);
 
   const ModelSpec& spec() const override { return shared_.spec(); }
   std::vector<ColumnSpec> inputs() const override { return shared_.inputs(); }
@@ -47,7 +47,7 @@ class VirtualModel final : public Model {
   std::span<float> span(const Array& array) const { return {array.get(), layout_.totalElements()}; }
 
   Model& shared_;
-  const std::function<bool()> whenComputed_;
+  const std::function<bool()> onComputed_;
   const ModelLayout layout_;
   Array parameters_, gradients_;
   Array spare_;  // null: not reserved

@@ -4,7 +4,7 @@
 
 namespace psd {
 
-void VirtualPaces::know(const JoinInfo& joined) {
+void VirtualPaces::initialize(const JoinInfo& joined) {
   if (paces_ || !joined.local.endsEarly || joined.policy != "async_diloco") return;
   paces_.emplace(joined.local.period);
 }

@@ -18,11 +18,11 @@ class VirtualPaces {
   explicit VirtualPaces(const Turns& turns) : turns_(turns) {}
 
   /// Initializes from a trainer's JoinInfo, which is the same for all.
-  void know(const JoinInfo& joined);
-  /// Whether the number of local steps is decided here; true after know() for such a policy.
-  bool decide() const { return paces_.has_value(); }
+  void initialize(const JoinInfo& joined);
+  /// Whether the number of local steps is decided here; true after initialize() for such a policy.
+  bool enabled() const { return paces_.has_value(); }
 
-  // Require decide():
+  // Require enabled():
   void begins(Rank rank) { paces_->begins(sessionOf(rank), now()); }
   void pushes(Rank rank, uint32_t steps) { paces_->pushes(sessionOf(rank), steps, now()); }
   bool due(Rank rank) const;

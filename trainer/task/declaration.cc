@@ -20,10 +20,11 @@ constexpr size_t kColumnsMax = 1000;
 constexpr std::array<std::string_view, 5> kMetricKinds{"mean", "share", "exponential", "root", "auc"};
 constexpr std::array<std::string_view, 3> kRowKinds{"zero", "uniform", "normal"};
 /// JSON keys of a score other than its metrics.
-constexpr std::array<std::string_view, 6> kTaken{"loss", "seconds", "model", "data", "samples", "versions"};
+constexpr std::array<std::string_view, 6> kReservedNames{"loss", "seconds", "model",
+                                                         "data", "samples", "versions"};
 
 template <size_t count>
-size_t placeOf(const std::array<std::string_view, count>& names, const std::string& name) {
+size_t indexOf(const std::array<std::string_view, count>& names, const std::string& name) {
   return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
@@ -105,7 +106,7 @@ void readTables(ObjectReader root, ModelDeclaration& declaration) {
     if (!table.has("dim"))
       table.fail("dim", fmt::format("is missing: values of a row, 1 to {}", kTableDimMax));
     const std::string kind = table.choice("initial", "uniform", listOf(kRowKinds));
-    spec.initial.kind = static_cast<RowInitial::Kind>(placeOf(kRowKinds, kind));
+    spec.initial.kind = static_cast<RowInitial::Kind>(indexOf(kRowKinds, kind));
     spec.initial.scale =
         static_cast<float>(table.number("scale", RowInitial::kScale, {.min = 0, .max = 1e6}));
     spec.initial.seed =
@@ -120,11 +121,12 @@ void readMetrics(ObjectReader root, ModelDeclaration& declaration) {
   const auto isPlain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (const std::string& name : metrics.keys()) {
     const std::string kind = metrics.choice(name, "mean", listOf(kMetricKinds));
-    if (name.empty() || !std::ranges::all_of(name, isPlain) || placeOf(kTaken, name) != kTaken.size()) {
+    if (name.empty() || !std::ranges::all_of(name, isPlain) ||
+        indexOf(kReservedNames, name) != kReservedNames.size()) {
       metrics.fail(name, fmt::format("is not a metric name: expected letters, digits and _, and none of {}",
-                                     joined(kTaken, ", ")));
+                                     joined(kReservedNames, ", ")));
     }
-    declaration.metrics.push_back({name, static_cast<MetricKind>(placeOf(kMetricKinds, kind))});
+    declaration.metrics.push_back({name, static_cast<MetricKind>(indexOf(kMetricKinds, kind))});
   }
 }
 
@@ -134,7 +136,7 @@ void readOutputLoss(ObjectReader root, ModelDeclaration& declaration) {
   ObjectReader in = root.object("output_loss");
   LossSpec& loss = declaration.outputLoss;
   loss.kind =
-      static_cast<LossKind>(placeOf(kLossKinds, in.choice("kind", kLossKinds.front(), listOf(kLossKinds))));
+      static_cast<LossKind>(indexOf(kLossKinds, in.choice("kind", kLossKinds.front(), listOf(kLossKinds))));
   loss.output = in.text("output", "");
   loss.penalty = in.text("penalty", "");
   const std::string target = in.text("target", loss.target.name);

@@ -6,7 +6,7 @@ const kSecondsKept = 600;  // as in the daemon
 const kHistoryMs = 60_000;
 const kRetryMs = 2000;
 const at = (id) => document.getElementById(id);
-const state = { status: null, point: null, events: [], daemons: [], history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, heard: 0 };
+const state = { status: null, point: null, events: [], daemons: [], history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, receivedAt: 0 };
 let charts = null;
 
 // The token of this tab, if the daemon requires one.
@@ -58,7 +58,7 @@ function take(kind, data) {
   state.status = status;
   state.events = events ?? [];
   state.daemons = daemons ?? [];
-  state.heard = performance.now();
+  state.receivedAt = performance.now();
   if (point && point[0] !== state.newest) {
     state.newest = point[0];
     state.history.seconds.push(point);
@@ -78,7 +78,7 @@ function takePoint(point) {
 
 function draw() {
   if (!state.status) return;
-  show(state.status, state.point, state.events, state.daemons, (performance.now() - state.heard) / 1000, actions);
+  show(state.status, state.point, state.events, state.daemons, (performance.now() - state.receivedAt) / 1000, actions);
   charts?.draw(state.history);
 }
 
@@ -111,7 +111,7 @@ async function run() {
       await readHistory();
       const status = await fetched("/api/status.json");
       state.status = status;
-      state.heard = performance.now();
+      state.receivedAt = performance.now();
       takePoint(state.history.seconds.at(-1));
       draw();
       await follow();
@@ -181,5 +181,5 @@ for (const button of document.querySelectorAll("[data-range]")) {
 }
 charts = new Charts(at("charts"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-setInterval(() => { if (state.status && performance.now() - state.heard > 5000) draw(); }, 1000);
+setInterval(() => { if (state.status && performance.now() - state.receivedAt > 5000) draw(); }, 1000);
 run();

@@ -33,8 +33,8 @@ function swatch(colour, text) {
 }
 
 /// The headline: [level, title, reason].
-export function judge(status, daemons, silentFor) {
-  if (silentFor > 5) return ["bad", "No connection to the daemon", `for ${duration(silentFor)}; retrying`];
+export function headline(status, daemons, silentSeconds) {
+  if (silentSeconds > 5) return ["bad", "No connection to the daemon", `for ${duration(silentSeconds)}; retrying`];
   const { durability, waiting, trainers } = status;
   const error = durability.error || durability.log?.error;
   if (error) return ["bad", "Saving fails", error];
@@ -43,7 +43,7 @@ export function judge(status, daemons, silentFor) {
   const name = status.model?.name ?? "a model";
   if (status.state === "standby") return ["good", `Standby of ${name}`, "in sync: takes over if the primary fails"];
   if (status.state === "following") return ["warn", "Following", "not in sync yet: cannot take over"];
-  if (status.state === "waiting") return ["warn", "Waiting", status.group.waits];
+  if (status.state === "waiting") return ["warn", "Waiting", status.replica_set.waits];
   if (status.state !== "serving") return ["warn", "Waiting for a model", status.model ? `the first trainer initializes ${name}` : "the first trainer defines it"];
   const away = trainers.filter((trainer) => !trainer.connected);
   if (away.length) return ["warn", `Serving ${name}`, `rank ${away.map((each) => each.rank).join(", ")} is not connected`];
@@ -57,8 +57,8 @@ export function judge(status, daemons, silentFor) {
   return ["good", `Serving ${name}`, `${size} trainers joined${lost}`];
 }
 
-function showState(status, daemons, silentFor) {
-  const [level, title, reason] = judge(status, daemons, silentFor);
+function showState(status, daemons, silentSeconds) {
+  const [level, title, reason] = headline(status, daemons, silentSeconds);
   at("state").dataset.level = level;
   at("state-title").textContent = title;
   at("state-reason").textContent = reason;
@@ -197,7 +197,7 @@ function showRounds(status) {
     const cells = [
       each.generation === null ? each.policy : `${each.policy}, generation ${each.generation}`, number(each.closed),
       ranksText(each.in) + (each.missing.length ? `, without ${ranksText(each.missing)}` : ""), ranksText(each.late),
-      each.closed ? duration(each.open_seconds) : "–", graceOf(each), ranksText(each.here),
+      each.closed ? duration(each.open_seconds) : "–", graceOf(each), ranksText(each.contributed),
       awaitedIn(status, each.group).join(", ") || "–", leftOutOf(each)];
     return several ? [each.group, ...cells] : cells;
   }));
@@ -277,8 +277,8 @@ function showDurability(status) {
     rows.push(["newest", last ? `${duration(last.age_seconds)} ago, ${bytes(last.written_bytes)} in ${duration(last.duration_seconds)}` : "none yet"]);
   }
   if (log) rows.push(["log", `${number(log.records)} records, ${bytes(log.written_bytes)}`]);
-  if (status.group) rows.push(["standby", standby(status.group)]);
-  if (status.group?.engine) rows.push(["engine", status.group.engine]);
+  if (status.replica_set) rows.push(["standby", standby(status.replica_set)]);
+  if (status.replica_set?.engine) rows.push(["engine", status.replica_set.engine]);
   if (error || log?.error) rows.push(["error", error || log.error]);
   at("durability").replaceChildren(...rows.flatMap(([name, text]) => [node("dt", name), node("dd", text, name === "error" || name === "engine" ? "bad" : "")]));
 }
@@ -301,7 +301,7 @@ function pageOf(daemon) {
 }
 
 function standbyOf(daemon) {
-  if (!daemon.epoch || !daemon.answers) return "–";
+  if (!daemon.term || !daemon.answers) return "–";
   if (daemon.role === "primary") return daemon.standby_in_sync ? `in sync, ${bytes(daemon.lag_bytes)} behind` : "none in sync";
   return `${bytes(daemon.lag_bytes)} to apply`;
 }
@@ -311,7 +311,7 @@ function showDaemons(daemons) {
   const away = daemons.filter((each) => each.asked && !each.answers).length;
   at("daemons-count").textContent = `${daemons.length}${away ? `, ${away} away` : ""}`;
   table("daemons", ["partition", "address", "", "role", "term", "standby", "gradients", "trainers", "memory"], daemons.map((each) => [
-    String(each.partition), pageOf(each), answering(each), `${each.role || "–"}${each.here ? ", this one" : ""}`, each.epoch ? String(each.epoch) : "–", standbyOf(each),
+    String(each.partition), pageOf(each), answering(each), `${each.role || "–"}${each.here ? ", this one" : ""}`, each.term ? String(each.term) : "–", standbyOf(each),
     each.answers ? `${number(each.gradients_per_second)}/s` : "–", each.answers ? String(each.trainers) : "–", each.state ? bytes(each.resident_bytes) : "–"]));
 }
 
@@ -329,8 +329,8 @@ function showEvents(events) {
   }));
 }
 
-export function show(status, point, events, daemons, silentFor, actions) {
-  showState(status, daemons, silentFor);
+export function show(status, point, events, daemons, silentSeconds, actions) {
+  showState(status, daemons, silentSeconds);
   at("model").textContent = status.model?.name ?? "psd";
   const partition = status.partition ? `partition ${status.partition.index} of ${status.partition.of} · ` : "";
   const model = status.model ? `${number(status.model.parameters)} parameters in ${plural(status.model.tensors, "tensor")} · ` : "";

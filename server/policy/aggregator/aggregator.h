@@ -24,7 +24,7 @@ class Aggregator {
   /// a round must not be lower.
   virtual uint32_t contributionsMin() const { return 1; }
   /// Whether it compares contributions with one another. A device may limit the number of contributions
-  /// compared (Backend::comparedMax()).
+  /// compared (Backend::comparedGradientsMax()).
   virtual bool compares() const { return true; }
   /// Whether combine() requires the pairwise distances between contributions over the whole model.
   virtual bool needsDistances() const { return false; }

@@ -10,7 +10,7 @@ namespace {
 
 /// Device memory that stays free after the parameters and after each chunk of rows, for later allocations
 /// that would otherwise fail while a model is loaded: the lanes of event loops, rounds and checkpoints.
-constexpr uint64_t kBesideParametersBytes = uint64_t{256} << 20;
+constexpr uint64_t kReservedBytes = uint64_t{256} << 20;
 
 /// One CUDA device. Thread-safe.
 class CudaBackend : public Backend {
@@ -19,9 +19,9 @@ class CudaBackend : public Backend {
 
   std::string describe() const override { return cudaDeviceName(device_) + " (" + model_ + ")"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CudaLane>(device_); }
-  void limitStaged(uint64_t bytes) override { gradients_->setLentBytesMax(bytes); }
+  void limitStagedBytes(uint64_t bytes) override { gradients_->setLentBytesMax(bytes); }
 
-  uint32_t comparedMax() const override { return kCombinedOnDeviceMax; }
+  uint32_t comparedGradientsMax() const override { return kCombinedOnDeviceMax; }
 
   bool sharesMemory() const override { return true; }
   Result<std::shared_ptr<SharedDeviceMemory>> shareMemory(uint64_t bytes) override {
@@ -37,10 +37,10 @@ class CudaBackend : public Backend {
     PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaMemGetInfo", cudaMemGetInfo(&freeBytes, &totalBytes)));
     PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(requests, cudaDeviceName(device_), totalBytes));
     const uint64_t bytes = (plan.elements + plan.slotElements) * sizeof(float);
-    if (bytes + kBesideParametersBytes > freeBytes) {
+    if (bytes + kReservedBytes > freeBytes) {
       return notEnoughMemory(cudaDeviceName(device_), bytes,
                              std::to_string(freeBytes) + " bytes are free, and " +
-                                 std::to_string(kBesideParametersBytes) + " of them are reserved");
+                                 std::to_string(kReservedBytes) + " of them are reserved");
     }
     auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, nullptr, gradients_, copies_});
     PSD_ASSIGN_OR_RETURN(arena->floats, DeviceFloats::allocate(device_, plan.elements + plan.slotElements));
@@ -66,7 +66,7 @@ class CudaBackend : public Backend {
   Result<std::unique_ptr<RowStorage>> makeRowStorage(uint32_t dim, const Optimizer& optimizer) override {
     PSD_RETURN_IF_ERROR(rowStreams_->prepare());
     return std::unique_ptr<RowStorage>(
-        std::make_unique<CudaRowStorage>(device_, kBesideParametersBytes, dim, optimizer, rowStreams_));
+        std::make_unique<CudaRowStorage>(device_, kReservedBytes, dim, optimizer, rowStreams_));
   }
 
  private:

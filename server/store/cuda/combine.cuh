@@ -10,7 +10,7 @@
 
 namespace psd {
 
-/// Backend::comparedMax().
+/// Backend::comparedGradientsMax().
 inline constexpr uint32_t kCombinedOnDeviceMax = 64;
 
 /// Queues out[0 … count) = elements [offset, offset + count) of the combination of `gradients`, all in device

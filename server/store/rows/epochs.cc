@@ -8,7 +8,7 @@ namespace psd {
 namespace {
 
 /// The slot that a thread's guards try first, most likely the one they used last, in their core's cache.
-uint32_t usualPlace() {
+uint32_t preferredSlot() {
   return static_cast<uint32_t>(std::hash<std::thread::id>{}(std::this_thread::get_id()) % Epochs::kGuardsMax);
 }
 
@@ -22,7 +22,7 @@ uint32_t usualPlace() {
 
 std::atomic<uint64_t>& Epochs::enter() {
   for (uint32_t tries = 0;; ++tries) {
-    std::atomic<uint64_t>& epoch = places_[(usualPlace() + tries) % kGuardsMax].epoch;
+    std::atomic<uint64_t>& epoch = places_[(preferredSlot() + tries) % kGuardsMax].epoch;
     uint64_t expected = kIdle;
     if (epoch.load(std::memory_order_relaxed) == kIdle &&
         epoch.compare_exchange_strong(expected, now_.load(std::memory_order_seq_cst),

@@ -86,12 +86,12 @@ std::vector<uint64_t> dueRows(const RowTable& table, const EvictRule& rule, uint
   return due;
 }
 
-std::vector<uint64_t> rowsToMakeRoom(const RowTable& table, const EvictRule& rule, uint64_t number,
-                                     uint64_t count, std::span<const uint32_t> spared) {
-  constexpr uint64_t kLookedAt = 4096, kLookedAtForEach = 8, kMore = 512, kShareOfTable = 16;
+std::vector<uint64_t> rowsToEvict(const RowTable& table, const EvictRule& rule, uint64_t number,
+                                  uint64_t count, std::span<const uint32_t> spared) {
+  constexpr uint64_t kScanMin = 4096, kScanPerRow = 8, kExtraRows = 512, kShareOfTable = 16;
   const HashRange& range = table.options().range;
-  const uint64_t wanted = std::max(count, std::min(kMore, table.size().rows / kShareOfTable));
-  const uint64_t looks = std::max(kLookedAt, count * kLookedAtForEach);
+  const uint64_t wanted = std::max(count, std::min(kExtraRows, table.size().rows / kShareOfTable));
+  const uint64_t scanMax = std::max(kScanMin, count * kScanPerRow);
   const Wide width = Wide{range.last - range.first} + 1;
   const uint64_t begin = range.first + static_cast<uint64_t>(width * splitMix(number) >> 64);
   std::vector<Candidate> candidates;
@@ -101,9 +101,9 @@ std::vector<uint64_t> rowsToMakeRoom(const RowTable& table, const EvictRule& rul
       return part.contains(entry.hash) && !isSpared(spared, entry.row);
     };
     for (RowCursor cursor{part.first};
-         !cursor.ended && cursor.hash <= part.last && candidates.size() < looks;) {
+         !cursor.ended && cursor.hash <= part.last && candidates.size() < scanMax;) {
       table.next(cursor, entries, applies);
-      entries.resize(std::min<uint64_t>(entries.size(), looks - candidates.size()));
+      entries.resize(std::min<uint64_t>(entries.size(), scanMax - candidates.size()));
       append(candidates, table, rule, entries);
     }
   };

@@ -25,7 +25,7 @@ std::vector<uint64_t> dueRows(const RowTable& table, const EvictRule& rule, uint
 /// The ids of at least `count` rows to evict, plus some more so that not every update has to evict: the first
 /// by the rule's order among a few thousand rows, starting at a position derived from `number`. Empty if
 /// there are fewer than `count` candidates. `spared`: as above.
-std::vector<uint64_t> rowsToMakeRoom(const RowTable& table, const EvictRule& rule, uint64_t number,
-                                     uint64_t count, std::span<const uint32_t> spared);
+std::vector<uint64_t> rowsToEvict(const RowTable& table, const EvictRule& rule, uint64_t number,
+                                  uint64_t count, std::span<const uint32_t> spared);
 
 }  // namespace psd

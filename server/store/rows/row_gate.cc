@@ -12,23 +12,23 @@ void RowGate::setRules(const RowRules& rules) {
   newest_.fetch_add(1, std::memory_order_release);
 }
 
-bool RowGate::follow() {
+bool RowGate::adoptRules() {
   const uint64_t newest = newest_.load(std::memory_order_acquire);
-  if (newest == followed_) return false;
-  followed_ = newest;
+  if (newest == adopted_) return false;
+  adopted_ = newest;
   const std::lock_guard lock(mutex_);
   rules_ = next_;
-  counting_.reset();
+  filterTerms_.reset();
   if (rules_.admit.counts())
-    counting_ = AdmissionFilter::Terms::of(rules_.admit.pushes, rules_.admit.counters);
+    filterTerms_ = AdmissionFilter::Terms::of(rules_.admit.pushes, rules_.admit.counters);
   return true;
 }
 
 bool RowGate::admits(uint64_t id, uint64_t number) const {
-  if (counting_) {
-    const bool knows = filter_ && filter_->terms() == *counting_;
+  if (filterTerms_) {
+    const bool knows = filter_ && filter_->terms() == *filterTerms_;
     const uint32_t before = knows ? filter_->count(rowHash(id)) : 0;
-    if (before + 1 < counting_->pushes) return false;
+    if (before + 1 < filterTerms_->pushes) return false;
   }
   if (rules_.admit.probability >= 1) return true;
   const uint64_t drawn = splitMix(splitMix(seed_ ^ rowHash(id)) + number);
@@ -36,8 +36,8 @@ bool RowGate::admits(uint64_t id, uint64_t number) const {
 }
 
 uint64_t RowGate::bytesToCount() const {
-  if (!counting_ || (filter_ && filter_->terms() == *counting_)) return 0;
-  const uint64_t then = AdmissionFilter::bytesOf(*counting_, range_);
+  if (!filterTerms_ || (filter_ && filter_->terms() == *filterTerms_)) return 0;
+  const uint64_t then = AdmissionFilter::bytesOf(*filterTerms_, range_);
   return then - std::min(then, bytes());
 }
 

@@ -20,18 +20,18 @@ class RowGate {
   /// `seed` is the table's, `range` the shard's.
   RowGate(uint64_t seed, HashRange range) : seed_(seed), range_(range) {}
 
-  /// Sets the rules that the writer's next follow() adopts.
+  /// Sets the rules that the writer's next adoptRules() adopts.
   void setRules(const RowRules& rules);
   /// Adopts the newest rules. Returns whether they changed.
-  bool follow();
+  bool adoptRules();
   const RowRules& rules() const { return rules_; }
   /// Whether updates look for rows due for eviction.
   bool sweeps() const { return sweeps_.load(std::memory_order_relaxed); }
 
   /// Whether new rows require admission.
-  bool selects() const { return counting_ || rules_.admit.probability < 1; }
+  bool requiresAdmission() const { return filterTerms_ || rules_.admit.probability < 1; }
   /// The terms of the filter that these rules require; empty if they do not count.
-  const std::optional<AdmissionFilter::Terms>& counting() const { return counting_; }
+  const std::optional<AdmissionFilter::Terms>& filterTerms() const { return filterTerms_; }
   /// Whether update `number`, the first since the last count, creates the missing row. Pure.
   bool admits(uint64_t id, uint64_t number) const;
   /// Counts an update of a missing row in a filter with these terms; a filter with other terms is discarded.
@@ -50,9 +50,9 @@ class RowGate {
   const uint64_t seed_;
   const HashRange range_;
   RowRules rules_;
-  std::optional<AdmissionFilter::Terms> counting_;
+  std::optional<AdmissionFilter::Terms> filterTerms_;
   std::optional<AdmissionFilter> filter_;
-  uint64_t followed_ = 0;
+  uint64_t adopted_ = 0;
 
   std::mutex mutex_;  // guards next_
   RowRules next_;

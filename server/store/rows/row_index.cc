@@ -144,7 +144,7 @@ bool RowIndex::erase(std::span<const uint64_t> ids, std::vector<uint32_t>& rows)
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   for (size_t first = 0; first < wanted.size();) {
     const uint64_t place = placeOf(wanted[first].hash);
-    const std::optional<uint64_t> behind = hashBehind(place, segmentAt(place)->depth);
+    const std::optional<uint64_t> behind = hashAfter(place, segmentAt(place)->depth);
     size_t end = first + 1;
     while (end < wanted.size() && (!behind || wanted[end].hash < *behind)) ++end;
     if (!eraseFrom(place, std::span(wanted).subspan(first, end - first), rows)) return false;
@@ -170,7 +170,7 @@ bool RowIndex::eraseFrom(uint64_t place, std::span<const RowEntry> entries, std:
   return true;
 }
 
-std::optional<uint64_t> RowIndex::hashBehind(uint64_t place, uint32_t depth) const {
+std::optional<uint64_t> RowIndex::hashAfter(uint64_t place, uint32_t depth) const {
   if (depth == 0) return std::nullopt;
   const uint64_t behind = ((place >> (64 - depth)) + 1) << (64 - depth);
   if (behind == 0) return std::nullopt;
@@ -206,7 +206,7 @@ void RowIndex::nextUnsorted(RowCursor& cursor, std::vector<RowEntry>& out) const
     const RowEntry entry{rowHash(id), id, row};
     if (entry.hash >= cursor.hash) out.push_back(entry);
   });
-  const std::optional<uint64_t> behind = hashBehind(place, segment->depth);
+  const std::optional<uint64_t> behind = hashAfter(place, segment->depth);
   cursor.ended = !behind;
   if (behind) cursor.hash = *behind;
 }

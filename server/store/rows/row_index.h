@@ -136,7 +136,7 @@ class RowIndex {
   void replace(uint64_t place, RowSegment* low, RowSegment* high);
   bool eraseFrom(uint64_t place, std::span<const RowEntry> entries, std::vector<uint32_t>& rows);
   /// The first hash behind the segment of `place` with this depth; empty behind the last segment.
-  std::optional<uint64_t> hashBehind(uint64_t place, uint32_t depth) const;
+  std::optional<uint64_t> hashAfter(uint64_t place, uint32_t depth) const;
 
   const HashRange range_;
   const uint32_t shift_;

@@ -18,7 +18,7 @@ RowNumbers::RowNumbers(RowStorage& storage, std::shared_ptr<Epochs> epochs)
 Status RowNumbers::prepare(uint64_t count, bool touched) {
   reclaim();
   Status status;
-  while (room_ < count && status.ok()) status = openChunk(touched);
+  while (available_ < count && status.ok()) status = openChunk(touched);
   if (status.ok() || !wholeChunks_) return status;
   for (uint32_t number = 0; number < chunks_.size(); ++number) {  // chunks opened in vain
     if (chunks_[number].words && chunks_[number].used == 0) closeChunk(number);
@@ -28,7 +28,7 @@ Status RowNumbers::prepare(uint64_t count, bool touched) {
 
 uint64_t RowNumbers::bytesFor(uint64_t count) const {
   if (!wholeChunks_) return count > freeRows_ ? (count - freeRows_) * bytesPerRow_ : 0;
-  const uint64_t chunks = count > room_ ? (count - room_ + rowsPerChunk_ - 1) / rowsPerChunk_ : 0;
+  const uint64_t chunks = count > available_ ? (count - available_ + rowsPerChunk_ - 1) / rowsPerChunk_ : 0;
   return chunks * rowsPerChunk_ * bytesPerRow_;
 }
 
@@ -48,27 +48,27 @@ Status RowNumbers::openChunk(bool touched) {
   closed_.erase(number);
   words_.set(number, reinterpret_cast<Word*>(words->data()));
   chunks_[number].words = std::move(words);
-  roomy_.insert(number);
+  partlyFull_.insert(number);
   if (wholeChunks_) touchedRows_.fetch_add(rowsPerChunk_, std::memory_order_relaxed);
   // The last number of all is kNoRow.
-  room_ += rowsPerChunk_ - (number + 1 == storage_.layout().chunksMax() ? 1 : 0);
+  available_ += rowsPerChunk_ - (number + 1 == storage_.layout().chunksMax() ? 1 : 0);
   return {};
 }
 
 void RowNumbers::closeChunk(uint32_t number) {
   Chunk& chunk = chunks_[number];
-  room_ -= rowsPerChunk_ - (number + 1 == storage_.layout().chunksMax() ? 1 : 0);
+  available_ -= rowsPerChunk_ - (number + 1 == storage_.layout().chunksMax() ? 1 : 0);
   freeRows_ -= chunk.free.size();
   touchedRows_.fetch_sub(wholeChunks_ ? rowsPerChunk_ : chunk.fresh, std::memory_order_relaxed);
   chunk = Chunk{};
   words_.set(number, nullptr);
-  roomy_.erase(number);
+  partlyFull_.erase(number);
   closed_.insert(number);
   storage_.close(number);
 }
 
 uint32_t RowNumbers::take() {
-  const uint32_t number = *roomy_.begin();
+  const uint32_t number = *partlyFull_.begin();
   Chunk& chunk = chunks_[number];
   uint32_t row = (number << chunkBits_) + chunk.fresh;
   if (!chunk.free.empty()) {
@@ -80,21 +80,21 @@ uint32_t RowNumbers::take() {
     if (!wholeChunks_) touchedRows_.fetch_add(1, std::memory_order_relaxed);
   }
   ++chunk.used;
-  --room_;
+  --available_;
   const bool lastNumber = row + 1 == kNoRow;
-  if (chunk.free.empty() && (chunk.fresh == rowsPerChunk_ || lastNumber)) roomy_.erase(number);
+  if (chunk.free.empty() && (chunk.fresh == rowsPerChunk_ || lastNumber)) partlyFull_.erase(number);
   setMeta(row, {});
   return row;
 }
 
-void RowNumbers::giveBack(uint32_t row) {
+void RowNumbers::releaseRow(uint32_t row) {
   const uint32_t number = row >> chunkBits_;
   Chunk& chunk = chunks_[number];
   chunk.free.push_back(row);
   --chunk.used;
-  ++room_;
+  ++available_;
   ++freeRows_;
-  roomy_.insert(number);
+  partlyFull_.insert(number);
 }
 
 void RowNumbers::retire(std::vector<uint32_t> rows) {
@@ -105,7 +105,7 @@ void RowNumbers::retire(std::vector<uint32_t> rows) {
 
 void RowNumbers::reclaim() {
   while (const auto rows = retired_.take(*epochs_)) {
-    for (const uint32_t row : *rows) giveBack(row);
+    for (const uint32_t row : *rows) releaseRow(row);
     for (const uint32_t row : *rows) {
       const uint32_t number = row >> chunkBits_;
       if (chunks_[number].used == 0 && chunks_[number].words) closeChunk(number);

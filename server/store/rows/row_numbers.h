@@ -35,7 +35,7 @@ class RowNumbers {
   /// Allocates a row number, with meta word 0. Requires prepare().
   uint32_t take();
   /// Frees a row number that only the caller knows.
-  void giveBack(uint32_t row);
+  void releaseRow(uint32_t row);
   /// Frees row numbers that were just erased from the index, for reuse once no guard can know them.
   void retire(std::vector<uint32_t> rows);
 
@@ -74,10 +74,10 @@ class RowNumbers {
   const bool wholeChunks_;
   PointerList<Word> words_;  // per chunk; null: closed
   std::vector<Chunk> chunks_;
-  std::set<uint32_t> roomy_;   // open chunks that are not full; the first is filled first
-  std::set<uint32_t> closed_;  // closed chunks of chunks_
-  uint64_t room_ = 0;          // rows available to take()
-  uint64_t freeRows_ = 0;      // of room_, freed rows
+  std::set<uint32_t> partlyFull_;  // open chunks that are not full; the first is filled first
+  std::set<uint32_t> closed_;      // closed chunks of chunks_
+  uint64_t available_ = 0;         // rows available to take()
+  uint64_t freeRows_ = 0;          // of available_, freed rows
   Retired<std::vector<uint32_t>> retired_;
   std::atomic<uint64_t> touchedRows_{0};
 };

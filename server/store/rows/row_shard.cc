@@ -42,7 +42,7 @@ Status RowShard::check(const RowIds& rows) const {
   return {};
 }
 
-Status RowShard::checkBeside(const RowsBeside& beside) const {
+Status RowShard::checkSideChanges(const RowSideChanges& beside) const {
   PSD_RETURN_IF_ERROR(check(beside.evicted));
   std::vector<RowRun> runs;
   for (const CountedRun& run : beside.counted) {
@@ -118,9 +118,9 @@ Status RowShard::update(PreparedRows& prepared, const RowChange& change, const U
   return state();
 }
 
-Status RowShard::repeat(const StagedRows& part, const RowsBeside& beside, const UpdateScalars& update) {
+Status RowShard::replay(const StagedRows& part, const RowSideChanges& beside, const UpdateScalars& update) {
   const Version version{update.number};
-  PSD_RETURN_IF_ERROR(turnover_.repeat(part.rows, beside, version));
+  PSD_RETURN_IF_ERROR(turnover_.replay(part.rows, beside, version));
   apply(part.rows, part.gradients, {}, update, version, nullptr);
   return state();
 }

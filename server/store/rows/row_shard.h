@@ -12,7 +12,7 @@
 #include "server/store/rows/row_shard_table.h"
 #include "server/store/rows/row_table.h"
 #include "server/store/rows/row_turnover.h"
-#include "server/store/rows/table_bytes.h"
+#include "server/store/rows/table_budget.h"
 
 namespace psd {
 
@@ -24,7 +24,7 @@ class RowShard final : public ParameterBlock {
 
   /// `tables` are sorted by index. `device`: the backend whose memory holds them.
   RowShard(ShardRange range, size_t device, const Optimizer& optimizer, std::vector<Table> tables,
-           std::shared_ptr<TableBytes> bytes)
+           std::shared_ptr<TableBudget> bytes)
       : ParameterBlock(range, device, nullptr),
         optimizer_(optimizer),
         tables_(std::move(tables)),
@@ -62,7 +62,7 @@ class RowShard final : public ParameterBlock {
   Status check(const RowIds& rows) const;
   /// Checks that the evictions and counts in a log record name tables and ids of this shard.
   /// ErrorCode::badSlice.
-  Status checkBeside(const RowsBeside& beside) const;
+  Status checkSideChanges(const RowSideChanges& beside) const;
   /// Number of values of these rows; requires check().
   uint64_t valueCount(std::span<const RowRun> runs) const;
 
@@ -84,9 +84,9 @@ class RowShard final : public ParameterBlock {
   std::vector<size_t> applyRacing(const RowIds& rows, std::span<const float> gradients,
                                   const RowChange& change, const UpdateScalars& update);
 
-  /// Replays update `update.number` from the log; see RowTurnover::repeat(). The resulting rows and counts do
+  /// Replays update `update.number` from the log; see RowTurnover::replay(). The resulting rows and counts do
   /// not depend on the rules and limits of the tables here. Requires the lock, or no other writer.
-  Status repeat(const StagedRows& part, const RowsBeside& beside, const UpdateScalars& update);
+  Status replay(const StagedRows& part, const RowSideChanges& beside, const UpdateScalars& update);
 
   /// Prepares the part and applies it as update `update.number`. Fails like RowTurnover::prepare(), before
   /// any row is updated. The lock must be held.

@@ -27,10 +27,10 @@ uint64_t RowPiece::bytes() const {
   return bytes;
 }
 
-RowSnapshot::RowSnapshot(RowShard& shard, bool live, std::optional<EarlierRows> since)
-    : shard_(shard), live_(live), version_(shard.version()), since_(since), aside_(shard.tables().size()) {
+RowSnapshot::RowSnapshot(RowShard& shard, bool live, std::optional<BaseSnapshot> since)
+    : shard_(shard), live_(live), version_(shard.version()), since_(since), saved_(shard.tables().size()) {
   for (const RowShard::Table& table : shard_.tables()) {
-    BesideRows& beside = beside_.emplace_back();
+    TableExtras& beside = extras_.emplace_back();
     beside.table = table.index;
     const AdmissionFilter* const filter = table.gate->filter();
     if (filter) beside.counts = filter->saved();
@@ -60,19 +60,19 @@ void RowSnapshot::beforeChange(const RowIds& rows) {
     if (table < table_) return;
     numbers.resize(ids.size());
     found->rows->find(ids, numbers);
-    putAside(table, ids, numbers);
+    saveRows(table, ids, numbers);
   });
 }
 
-void RowSnapshot::putAside(size_t table, std::span<const uint64_t> ids, std::span<const uint32_t> numbers) {
+void RowSnapshot::saveRows(size_t table, std::span<const uint64_t> ids, std::span<const uint32_t> numbers) {
   const RowTable& rows = *shard_.tables()[table].rows;
   const uint64_t floats = floatsOfRow(rows.layout());
-  std::vector<Before*> fresh;  // with their row numbers, so that each plane is read in one call
+  std::vector<SavedRow*> fresh;  // with their row numbers, so that each plane is read in one call
   std::vector<uint32_t> freshNumbers;
   for (size_t i = 0; i < ids.size(); i++) {
     const uint64_t hash = rowHash(ids[i]);
     if (numbers[i] == kNoRow || !untouched(table, hash, rows.meta(numbers[i]))) continue;
-    const auto [place, isFresh] = aside_[table].try_emplace(hash);
+    const auto [place, isFresh] = saved_[table].try_emplace(hash);
     if (!isFresh) continue;
     place->second = {ids[i], rows.meta(numbers[i]), std::vector<float>(floats)};
     fresh.push_back(&place->second);
@@ -90,13 +90,13 @@ void RowSnapshot::putAside(size_t table, std::span<const uint64_t> ids, std::spa
     }
     at += width;
   }
-  heldBytes_ += fresh.size() * (sizeof(Before) + floats * sizeof(float));
+  heldBytes_ += fresh.size() * (sizeof(SavedRow) + floats * sizeof(float));
 }
 
 bool RowSnapshot::next(RowPiece& piece) {
   constexpr size_t kEnoughRows = 1024, kSegmentsMost = 32;
   piece.clear(0);
-  if (table_ == aside_.size()) return false;
+  if (table_ == saved_.size()) return false;
   const RowShard::Table& table = shard_.tables()[table_];
   piece.table = table.index;
   piece.clear(table.rows->layout().planeCount());
@@ -108,9 +108,9 @@ bool RowSnapshot::next(RowPiece& piece) {
   for (size_t i = 0; i < kSegmentsMost && piece.ids.size() < kEnoughRows && !cursor_.ended; i++) {
     table.rows->nextWhere(cursor_, entries, wanted);
     append(piece, *table.rows, entries);
-    Aside& aside = aside_[table_];
-    const auto end = cursor_.ended ? aside.end() : aside.lower_bound(cursor_.hash);
-    for (auto row = aside.begin(); row != end; row = aside.erase(row))
+    SavedRows& saved = saved_[table_];
+    const auto end = cursor_.ended ? saved.end() : saved.lower_bound(cursor_.hash);
+    for (auto row = saved.begin(); row != end; row = saved.erase(row))
       append(piece, *table.rows, row->second);
   }
   if (cursor_.ended) {
@@ -135,7 +135,7 @@ void RowSnapshot::append(RowPiece& piece, const RowTable& table, const std::vect
   }
 }
 
-void RowSnapshot::append(RowPiece& piece, const RowTable& table, const Before& row) {
+void RowSnapshot::append(RowPiece& piece, const RowTable& table, const SavedRow& row) {
   piece.ids.push_back(row.id);
   piece.metas.push_back(row.meta);
   std::span<const float> left = row.planes;
@@ -144,7 +144,7 @@ void RowSnapshot::append(RowPiece& piece, const RowTable& table, const Before& r
     piece.planes[plane].insert(piece.planes[plane].end(), values.begin(), values.end());
     left = left.subspan(values.size());
   }
-  heldBytes_ -= sizeof(Before) + row.planes.size() * sizeof(float);
+  heldBytes_ -= sizeof(SavedRow) + row.planes.size() * sizeof(float);
 }
 
 }  // namespace psd

@@ -24,7 +24,7 @@ struct RowPiece {
 };
 
 /// State of a table besides its rows, at a snapshot's version.
-struct BesideRows {
+struct TableExtras {
   uint32_t table = 0;                ///< index into ModelSpec::tables
   std::vector<uint64_t> evicted;     ///< ids of rows evicted since the previous snapshot
   std::vector<uint64_t> counts;      ///< AdmissionFilter::saved()
@@ -32,7 +32,7 @@ struct BesideRows {
 };
 
 /// An earlier snapshot of the same row shard; an incremental snapshot skips rows that have not changed since.
-struct EarlierRows {
+struct BaseSnapshot {
   Version version;    ///< version of the earlier snapshot
   bool live = false;  ///< it was read during updates of the same version
 };
@@ -45,13 +45,13 @@ struct EarlierRows {
 class RowSnapshot final : private RowsObserver {
  public:
   /// `since`: only rows changed after it; empty: all rows.
-  RowSnapshot(RowShard& shard, bool live, std::optional<EarlierRows> since = {});
+  RowSnapshot(RowShard& shard, bool live, std::optional<BaseSnapshot> since = {});
   ~RowSnapshot() override;
 
   /// Reads the next rows: a few thousand of one table at most, possibly none. False: all have been read.
   bool next(RowPiece& piece);
   /// State of the tables besides their rows at construction, without evicted ids.
-  std::vector<BesideRows> takeBeside() { return std::move(beside_); }
+  std::vector<TableExtras> takeExtras() { return std::move(extras_); }
   /// Memory of the saved rows.
   uint64_t heldBytes() const { return heldBytes_; }
   /// Version of the rows.
@@ -59,13 +59,13 @@ class RowSnapshot final : private RowsObserver {
 
  private:
   /// A saved row.
-  struct Before {
+  struct SavedRow {
     uint64_t id = 0;
     RowMeta meta;
     std::vector<float> planes;  ///< concatenated
   };
   /// The saved rows of a table that have not been read, by the hash of their ids.
-  using Aside = std::map<uint64_t, Before>;
+  using SavedRows = std::map<uint64_t, SavedRow>;
 
   void beforeChange(const RowIds& rows) override;
   /// Whether a row with this metadata belongs to the snapshot.
@@ -76,16 +76,16 @@ class RowSnapshot final : private RowsObserver {
   /// Whether the row has neither been read nor changed since the snapshot.
   bool untouched(size_t table, uint64_t hash, RowMeta meta) const;
   /// Saves those of the rows that are untouched. `numbers`: their row numbers, or kNoRow.
-  void putAside(size_t table, std::span<const uint64_t> ids, std::span<const uint32_t> numbers);
+  void saveRows(size_t table, std::span<const uint64_t> ids, std::span<const uint32_t> numbers);
   void append(RowPiece& piece, const RowTable& table, const std::vector<RowEntry>& entries) const;
-  void append(RowPiece& piece, const RowTable& table, const Before& row);
+  void append(RowPiece& piece, const RowTable& table, const SavedRow& row);
 
   RowShard& shard_;
   const bool live_;
   const Version version_;
-  const std::optional<EarlierRows> since_;
-  std::vector<BesideRows> beside_;
-  std::vector<Aside> aside_;  // per table of the shard
+  const std::optional<BaseSnapshot> since_;
+  std::vector<TableExtras> extras_;
+  std::vector<SavedRows> saved_;  // per table of the shard
   uint64_t heldBytes_ = 0;
   size_t table_ = 0;  // index in the shard of the table being read
   RowCursor cursor_;

@@ -26,7 +26,7 @@ RowTableSize RowTable::size() const {
 }
 
 template <class Use>
-void RowTable::eachBatch(std::span<const uint64_t> ids, const Use& use) const {
+void RowTable::forEachBatch(std::span<const uint64_t> ids, const Use& use) const {
   const size_t most = storage_->batchRows();
   if (most <= RowIndex::kBlock) return index_.pipeline(ids, use);
   std::vector<uint32_t> rows(std::min(most, ids.size()));
@@ -41,7 +41,7 @@ uint64_t RowTable::gather(std::span<const uint64_t> ids, std::span<float> out) c
   const Epochs::Guard guard(*epochs_);
   const uint32_t width = dim();
   uint64_t known = 0;
-  eachBatch(ids, [&](uint64_t first, RowStorage::Rows rows, RowStorage::Rows next) {
+  forEachBatch(ids, [&](uint64_t first, RowStorage::Rows rows, RowStorage::Rows next) {
     storage_->gather(rows, out.subspan(first * width, rows.size() * width), next);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i] != kNoRow) {
@@ -65,7 +65,7 @@ uint64_t RowTable::applyGuarded(std::span<const uint64_t> ids, std::span<const f
   const uint32_t width = dim();
   std::vector<uint64_t> numbers(std::min<size_t>(storage_->batchRows(), ids.size()));
   uint64_t known = 0;
-  eachBatch(ids, [&](uint64_t first, RowStorage::Rows rows, RowStorage::Rows next) {
+  forEachBatch(ids, [&](uint64_t first, RowStorage::Rows rows, RowStorage::Rows next) {
     for (const uint32_t row : next) {
       if (row != kNoRow) numbers_.prefetchMeta(row);
     }
@@ -103,7 +103,7 @@ std::vector<uint64_t> RowTable::missing(std::span<const uint64_t> ids) const {
   return found;
 }
 
-Status RowTable::checkRoom(uint64_t rows) const {
+Status RowTable::checkLimit(uint64_t rows) const {
   const uint64_t there = index_.entries(), most = std::min<uint64_t>(options_.limits.rowsMax, kNoRow);
   if (there > most || rows > most - there) {
     return {ErrorCode::overloaded,
@@ -116,10 +116,10 @@ Status RowTable::checkRoom(uint64_t rows) const {
 Result<uint64_t> RowTable::insertMissing(std::span<const uint64_t> ids, Version version) {
   std::vector<uint64_t> wanted = missing(ids);
   if (wanted.empty()) return uint64_t{0};
-  if (!checkRoom(wanted.size()).ok()) {
+  if (!checkLimit(wanted.size()).ok()) {
     std::sort(wanted.begin(), wanted.end());
     wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
-    PSD_RETURN_IF_ERROR(checkRoom(wanted.size()));
+    PSD_RETURN_IF_ERROR(checkLimit(wanted.size()));
   }
   return insert(wanted, version);
 }
@@ -150,18 +150,18 @@ bool RowTable::insertBatch(std::span<const uint64_t> ids, std::span<uint32_t> ro
     numbers_.setMeta(row, RowMeta::of(version.value, 0));
   }
   storage_->create(rows, ids, options_.initial);
-  bool room = state().ok();
+  bool fits = state().ok();
   for (size_t i = 0; i < ids.size(); ++i) {
     // So far only unreachable memory was written: readers see whole rows once they are in the index.
-    const uint32_t row = room ? index_.insert(ids[i], rows[i]) : kNoRow;
-    room = room && row != kNoRow;
+    const uint32_t row = fits ? index_.insert(ids[i], rows[i]) : kNoRow;
+    fits = fits && row != kNoRow;
     if (row == rows[i]) {
       made.push_back(ids[i]);
     } else {
-      numbers_.giveBack(rows[i]);
+      numbers_.releaseRow(rows[i]);
     }
   }
-  return room;
+  return fits;
 }
 
 Result<uint64_t> RowTable::erase(std::span<const uint64_t> ids) {
@@ -176,7 +176,7 @@ Result<uint64_t> RowTable::erase(std::span<const uint64_t> ids) {
 Status RowTable::reserve(uint64_t rows) {
   const uint64_t there = index_.entries();
   if (rows <= there) return {};
-  PSD_RETURN_IF_ERROR(checkRoom(rows - there));
+  PSD_RETURN_IF_ERROR(checkLimit(rows - there));
   PSD_RETURN_IF_ERROR(numbers_.prepare(rows - there, true));
   if (index_.reserve(rows)) return {};
   return {ErrorCode::overloaded, fmt::format("embedding table: out of memory for an index of {} rows", rows)};

@@ -88,7 +88,7 @@ class RowTable {
   std::vector<uint64_t> missing(std::span<const uint64_t> ids) const;
 
   /// Checks that the limits allow `rows` more rows. Writer only.
-  Status checkRoom(uint64_t rows) const;
+  Status checkLimit(uint64_t rows) const;
   /// Creates rows for the missing ids, with initial values and slots and meta word {version, 0}; ids may
   /// repeat. Returns the number of rows created. All or nothing: ErrorCode::overloaded, naming the limit, if
   /// not all fit.
@@ -156,7 +156,7 @@ class RowTable {
   /// Looks up all ids and calls use(first, rows, next) like RowIndex::pipeline(), with the storage's
   /// preferred batch size.
   template <class Use>
-  void eachBatch(std::span<const uint64_t> ids, const Use& use) const;
+  void forEachBatch(std::span<const uint64_t> ids, const Use& use) const;
   /// Creates rows for ids that do not exist and may repeat. Returns the number of rows created; all or
   /// nothing.
   Result<uint64_t> insert(std::span<const uint64_t> wanted, Version version);

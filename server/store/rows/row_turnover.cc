@@ -13,7 +13,7 @@ namespace psd {
 namespace {
 
 /// Removes duplicate ids.
-void leaveOnce(std::vector<uint64_t>& ids) {
+void removeDuplicates(std::vector<uint64_t>& ids) {
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
@@ -24,9 +24,9 @@ bool RowTurnover::sweeps() const {
   return std::ranges::any_of(tables_, [](const RowShardTable& table) { return table.gate->sweeps(); });
 }
 
-void RowTurnover::followRules() {
+void RowTurnover::adoptRules() {
   for (const RowShardTable& table : tables_) {
-    if (table.gate->follow()) table.rows->setLimits({.rowsMax = table.gate->rules().rowsMax});
+    if (table.gate->adoptRules()) table.rows->setLimits({.rowsMax = table.gate->rules().rowsMax});
   }
 }
 
@@ -78,23 +78,23 @@ Status RowTurnover::erase(const RowShardTable& table, std::vector<uint64_t>& gon
     std::erase_if(gone, [&](uint64_t id) { return table.rows->missing({&id, 1}).empty(); });
   }
   table.counts->evicted += gone.size();
-  if (taken_) {
-    auto& ofTable = (*taken_)[static_cast<size_t>(&table - tables_.data())];
+  if (pendingEvicted_) {
+    auto& ofTable = (*pendingEvicted_)[static_cast<size_t>(&table - tables_.data())];
     ofTable.insert(ofTable.end(), gone.begin(), gone.end());
-    takenCount_ += gone.size();
-    if (takenCount_ > kEvictedMax) taken_.reset();
+    pendingEvictedCount_ += gone.size();
+    if (pendingEvictedCount_ > kEvictedMax) pendingEvicted_.reset();
   }
   countBytes();
   return erased.status();
 }
 
 std::optional<std::vector<std::vector<uint64_t>>> RowTurnover::takeEvicted() {
-  takenCount_ = 0;
-  return std::exchange(taken_, std::vector<std::vector<uint64_t>>(tables_.size()));
+  pendingEvictedCount_ = 0;
+  return std::exchange(pendingEvicted_, std::vector<std::vector<uint64_t>>(tables_.size()));
 }
 
 void RowTurnover::evictDue(uint64_t number, const RowIds& spared) {
-  followRules();
+  adoptRules();
   for (const RowShardTable& table : tables_) {
     table.rows->reclaim();
     if (!table.gate->sweeps()) continue;
@@ -105,7 +105,7 @@ void RowTurnover::evictDue(uint64_t number, const RowIds& spared) {
 }
 
 Result<PreparedRows> RowTurnover::prepare(const StagedRows& part, Version version) {
-  followRules();
+  adoptRules();
   PreparedRows prepared;
   prepared.part = part;
   std::vector<CreatedRows> wanted = missing(part.rows);
@@ -124,10 +124,10 @@ void RowTurnover::select(std::vector<CreatedRows>& wanted, PreparedRows& prepare
   std::map<uint32_t, std::vector<uint64_t>> refused;  // sorted ids by table
   for (CreatedRows& of : wanted) {
     RowGate& gate = *of.table->gate;
-    if (!gate.selects()) continue;
-    leaveOnce(of.ids);
-    if (gate.counting()) {
-      const auto& [pushes, blockBits] = *gate.counting();
+    if (!gate.requiresAdmission()) continue;
+    removeDuplicates(of.ids);
+    if (gate.filterTerms()) {
+      const auto& [pushes, blockBits] = *gate.filterTerms();
       prepared.counted.push_back({of.table->index, static_cast<uint32_t>(of.ids.size()), pushes, blockBits});
       prepared.countedIds.insert(prepared.countedIds.end(), of.ids.begin(), of.ids.end());
     }
@@ -153,7 +153,8 @@ void RowTurnover::select(std::vector<CreatedRows>& wanted, PreparedRows& prepare
   prepared.part = rowsAt(tables_, prepared.part, kept);
 }
 
-Status RowTurnover::makeRoom(const std::vector<CreatedRows>& wanted, const RowIds& spared, Version version) {
+Status RowTurnover::evictForLimit(const std::vector<CreatedRows>& wanted, const RowIds& spared,
+                                  Version version) {
   for (const CreatedRows& of : wanted) {
     const RowRules& rules = of.table->gate->rules();
     if (rules.evict.by == EvictRule::By::never) continue;
@@ -164,8 +165,8 @@ Status RowTurnover::makeRoom(const std::vector<CreatedRows>& wanted, const RowId
     const auto count = static_cast<uint64_t>(std::unique(ids.begin(), ids.end()) - ids.begin());
     if (count > rules.rowsMax || there + count <= rules.rowsMax) continue;
     PSD_RETURN_IF_ERROR(
-        evict(*of.table, rowsToMakeRoom(*of.table->rows, rules.evict, version.value,
-                                        there + count - rules.rowsMax, numbersOf(*of.table, spared))));
+        evict(*of.table, rowsToEvict(*of.table->rows, rules.evict, version.value,
+                                     there + count - rules.rowsMax, numbersOf(*of.table, spared))));
   }
   return {};
 }
@@ -181,7 +182,7 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
     return taken;
   };
   if (take()) return {};
-  for (CreatedRows& of : wanted) leaveOnce(of.ids);
+  for (CreatedRows& of : wanted) removeDuplicates(of.ids);
   if (take()) return {};
   // Select the rows of all tables before the first one is evicted: a push that is rejected because of one
   // table or filter evicts no rows of the others, even if it is sent again.
@@ -191,7 +192,7 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
     const EvictRule& rule = of.table->gate->rules().evict;
     std::vector<uint64_t> ids;
     if (rule.by != EvictRule::By::never) {
-      ids = rowsToMakeRoom(*of.table->rows, rule, version.value, of.ids.size(), numbersOf(*of.table, spared));
+      ids = rowsToEvict(*of.table->rows, rule, version.value, of.ids.size(), numbersOf(*of.table, spared));
     }
     // Rows that guards can still access are not free yet; the memory reserved in place of theirs serves the
     // next rows.
@@ -215,15 +216,15 @@ Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters
   }
   return {ErrorCode::overloaded,
           fmt::format("the embedding tables use {} bytes and need {} more; limits.table_bytes is {}",
-                      bytes_->taken(), bytes, bytes_->most())};
+                      bytes_->taken(), bytes, bytes_->limit())};
 }
 
 Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared,
                              Version version) {
-  PSD_RETURN_IF_ERROR(makeRoom(wanted, spared, version));
+  PSD_RETURN_IF_ERROR(evictForLimit(wanted, spared, version));
   // Check before the first row is created, since updates without a lock could find it and be lost with it on
   // a rollback; and before rows are evicted for memory.
-  PSD_RETURN_IF_ERROR(checkRoom(wanted));
+  PSD_RETURN_IF_ERROR(checkLimit(wanted));
   PSD_RETURN_IF_ERROR(takeBytes(wanted, filters, spared, version));
   Status status;
   for (size_t i = 0; i < wanted.size() && status.ok(); i++) {
@@ -235,26 +236,26 @@ Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, uint64_t filters,
     std::atomic<uint64_t>& longest = wanted[i].table->counts->longestInsertNs;
     longest = std::max<uint64_t>(longest, took);
   }
-  if (!status.ok()) static_cast<void>(takeOut(wanted));
+  if (!status.ok()) static_cast<void>(eraseCreated(wanted));
   countBytes();
   return status;
 }
 
-Status RowTurnover::checkRoom(std::vector<CreatedRows>& wanted) {
+Status RowTurnover::checkLimit(std::vector<CreatedRows>& wanted) {
   for (CreatedRows& of : wanted) {
-    if (of.table->rows->checkRoom(of.ids.size()).ok()) continue;
-    leaveOnce(of.ids);
-    PSD_RETURN_IF_ERROR(of.table->rows->checkRoom(of.ids.size()));
+    if (of.table->rows->checkLimit(of.ids.size()).ok()) continue;
+    removeDuplicates(of.ids);
+    PSD_RETURN_IF_ERROR(of.table->rows->checkLimit(of.ids.size()));
   }
   return {};
 }
 
-Status RowTurnover::takeBack(const std::vector<CreatedRows>& created) {
+Status RowTurnover::rollBack(const std::vector<CreatedRows>& created) {
   for (const CreatedRows& of : created) of.table->counts->refused += of.count;
-  return takeOut(created);
+  return eraseCreated(created);
 }
 
-Status RowTurnover::takeOut(const std::vector<CreatedRows>& created) {
+Status RowTurnover::eraseCreated(const std::vector<CreatedRows>& created) {
   Status status;
   for (const CreatedRows& of : created) {
     if (of.count == 0) continue;
@@ -302,7 +303,7 @@ void RowTurnover::commit(PreparedRows& prepared) {
   prepared.evictedIds = std::exchange(evictedIds_, {});
 }
 
-Status RowTurnover::repeat(const RowIds& rows, const RowsBeside& beside, Version version) {
+Status RowTurnover::replay(const RowIds& rows, const RowSideChanges& beside, Version version) {
   Status status;
   forEachRun(beside.evicted, [&](const RowRun& run, std::span<const uint64_t> ids) {
     std::vector<uint64_t> gone(ids.begin(), ids.end());

@@ -12,7 +12,7 @@
 #include "server/store/parameter_block.h"
 #include "server/store/rows/row_gradient.h"
 #include "server/store/rows/row_shard_table.h"
-#include "server/store/rows/table_bytes.h"
+#include "server/store/rows/table_budget.h"
 
 namespace psd {
 
@@ -44,7 +44,7 @@ struct PreparedRows {
   std::vector<RowRun> evictedRuns;  ///< set by RowShard::update(), like evictedIds
   std::vector<uint64_t> evictedIds;
 
-  RowsBeside beside() const { return {{evictedRuns, evictedIds}, counted, countedIds}; }
+  RowSideChanges beside() const { return {{evictedRuns, evictedIds}, counted, countedIds}; }
 };
 
 /// Creation and eviction of the rows of a row shard: by pushes, under the rules of their tables (RowGate,
@@ -54,7 +54,7 @@ class RowTurnover {
  public:
   /// `block`, which is the shard, and its `tables` must outlive this object.
   RowTurnover(const ParameterBlock& block, const std::vector<RowShardTable>& tables,
-              std::shared_ptr<TableBytes> bytes)
+              std::shared_ptr<TableBudget> bytes)
       : block_(block), tables_(tables), bytes_(std::move(bytes)) {
     countBytes();
   }
@@ -73,13 +73,13 @@ class RowTurnover {
   /// created. The growth of the indices may exceed limits.table_bytes.
   Result<PreparedRows> prepare(const StagedRows& part, Version version);
   /// Erases the rows that prepare() created, before any update of them; they are counted as refused.
-  Status takeBack(const std::vector<CreatedRows>& created);
+  Status rollBack(const std::vector<CreatedRows>& created);
   /// Must be called before the update of a prepared part: counts its created and not admitted rows, notifies
   /// the observer, and fills in the evictions to log with the update.
   void commit(PreparedRows& prepared);
   /// Prepares the replay of update `version` of these rows: erases and counts what its log record lists, and
   /// creates the missing rows. Applies no rules and no limits, and records nothing.
-  Status repeat(const RowIds& rows, const RowsBeside& beside, Version version);
+  Status replay(const RowIds& rows, const RowSideChanges& beside, Version version);
 
   /// Recounts the memory of rows and filters, after these were restored.
   void countBytes();
@@ -93,7 +93,7 @@ class RowTurnover {
 
  private:
   /// Adopts the newest rules of the tables.
-  void followRules();
+  void adoptRules();
   const RowShardTable& tableOf(const RowRun& run) const { return *findTable(tables_, run.table); }
   /// Sorted row numbers of the existing rows of the table.
   std::vector<uint32_t> numbersOf(const RowShardTable& table, const RowIds& rows) const;
@@ -102,15 +102,15 @@ class RowTurnover {
   /// Removes the rows that are not admitted from `wanted` and from the part.
   void select(std::vector<CreatedRows>& wanted, PreparedRows& prepared, Version version) const;
   /// Evicts rows where the tables of `wanted` would exceed their row limits.
-  Status makeRoom(const std::vector<CreatedRows>& wanted, const RowIds& spared, Version version);
+  Status evictForLimit(const std::vector<CreatedRows>& wanted, const RowIds& spared, Version version);
   /// Reserves memory in limits.table_bytes for the rows of `wanted`, if necessary that of evicted rows, and
   /// for `filters` bytes.
   Status takeBytes(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared, Version version);
   /// Checks that the row limits of the tables allow the rows of `wanted`; may remove duplicate ids from it.
-  static Status checkRoom(std::vector<CreatedRows>& wanted);
+  static Status checkLimit(std::vector<CreatedRows>& wanted);
   /// Creates the rows of `wanted` and sets their counts; all or nothing.
   Status makeRows(std::vector<CreatedRows>& wanted, uint64_t filters, const RowIds& spared, Version version);
-  Status takeOut(const std::vector<CreatedRows>& created);
+  Status eraseCreated(const std::vector<CreatedRows>& created);
   /// Evicts rows; the log record of the next update lists them.
   Status evict(const RowShardTable& table, const std::vector<uint64_t>& ids);
   /// Erases the rows of `gone`; on failure, removes from `gone` those that still exist.
@@ -122,13 +122,13 @@ class RowTurnover {
 
   const ParameterBlock& block_;
   const std::vector<RowShardTable>& tables_;
-  const std::shared_ptr<TableBytes> bytes_;  // shared by all row shards
-  uint64_t counted_ = 0;                     // part of bytes_ that this shard has taken
+  const std::shared_ptr<TableBudget> bytes_;  // shared by all row shards
+  uint64_t counted_ = 0;                      // part of bytes_ that this shard has taken
   RowsObserver* observer_ = nullptr;
   std::vector<RowRun> evictedRuns_;  // since the last update, if there is a log
   std::vector<uint64_t> evictedIds_;
-  std::optional<std::vector<std::vector<uint64_t>>> taken_;  // for takeEvicted()
-  uint64_t takenCount_ = 0;                                  // in taken_
+  std::optional<std::vector<std::vector<uint64_t>>> pendingEvicted_;  // for takeEvicted()
+  uint64_t pendingEvictedCount_ = 0;                                  // in pendingEvicted_
 };
 
 }  // namespace psd

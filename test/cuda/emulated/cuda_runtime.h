@@ -1,9 +1,10 @@
 #pragma once
 
-// The part of the CUDA runtime that psd uses, for tests without a GPU: the sources of the CUDA store, compiled
-// as C++, include this header in place of the Toolkit's. Streams are threads, and kernels run on the CPU,
-// block after block. It is as asynchronous as a device and stricter: memory.h and stream.h say which errors
-// end the program. Speeds are meaningless. Names, values and errors are those of the CUDA Runtime API, 12.0.
+// The part of the CUDA runtime that psd uses, for tests without a GPU: the sources of the CUDA store,
+// compiled as C++, include this header in place of the Toolkit's. Streams are threads, and kernels run on the
+// CPU, block after block. It is as asynchronous as a device and stricter: memory.h and stream.h say which
+// errors end the program. Speeds are meaningless. Names, values and errors are those of the CUDA Runtime
+// API, 12.0.
 
 #include <cstddef>
 #include <cstdint>

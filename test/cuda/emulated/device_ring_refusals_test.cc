@@ -30,7 +30,7 @@ class RingTrainer : public RawTrainer {
  public:
   RingTrainer(kj::AsyncIoContext& io, const std::string& address, uint32_t rank = 0, uint32_t worldSize = 1)
       : RawTrainer(io, address, rank, worldSize) {
-    if (mustInitialize()) bringZeros();
+    if (mustInitialize()) initializeZeros();
   }
 
   Status openRing(uint64_t bytes = kRingBytes, uint32_t device = 0) {

@@ -30,7 +30,7 @@ TEST_CASE("rows that a full device has no memory for are refused whole, and leav
   const std::vector<uint64_t> ids = {1, 2, 1, 2};
   const std::vector<float> gradients(16, 1.f);
   const auto update = [&] {
-    return shard.update({{runs, ids}, gradients, nullptr}, {}, shard.scalars(shard.beginUpdateAlone()));
+    return shard.update({{runs, ids}, gradients, nullptr}, {}, shard.scalars(shard.beginExclusiveUpdate()));
   };
   emulated::leaveFree(kFirst, kKept + kChunk + kChunk / 2);  // for the rows of one table
   const Status full = update();

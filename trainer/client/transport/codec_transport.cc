@@ -10,7 +10,7 @@ kj::Promise<SlicePushed> CodecTransport::push(const PushRequest& push, const Sli
   if (!encoded.ok()) return SlicePushed{.status = encoded.status()};
   return messages_.pushEncoded(push, slice, encoder_->codec().name(), encoded->bytes, encoded->owner)
       .then([this, &push, slice](SlicePushed answer) {
-        noteAnswer(push, slice, answer);
+        recordAnswer(push, slice, answer);
         return answer;
       });
 }
@@ -19,7 +19,7 @@ kj::Promise<SlicePushed> CodecTransport::push(const PushRequest& push, const Sli
 // steps, not only one gradient, so a dropped push must not be lost. A shard's outcome comes with the answer
 // to its last slice, or with the step's last slice for all shards. Without an answer, the slice may be sent
 // again, or the client has ended.
-void CodecTransport::noteAnswer(const PushRequest& push, const Slice& slice, const SlicePushed& answer) {
+void CodecTransport::recordAnswer(const PushRequest& push, const Slice& slice, const SlicePushed& answer) {
   auto& undecided = undecided_[push.step][slice.shard];
   if (!answer.dropped.empty()) {
     undecided.push_back(slice);
@@ -27,7 +27,7 @@ void CodecTransport::noteAnswer(const PushRequest& push, const Slice& slice, con
     return;
   }
   if (!answer.status.ok()) {
-    if (!isLost(answer.status.error())) encoder_->takeBack(push.step, slice);
+    if (!isLost(answer.status.error())) encoder_->restoreResidual(push.step, slice);
     return;
   }
   undecided.push_back(slice);
@@ -36,7 +36,7 @@ void CodecTransport::noteAnswer(const PushRequest& push, const Slice& slice, con
     if (answer.outcome == PushOutcome::applied) {
       encoder_->applied(push.step, decided);
     } else {
-      encoder_->takeBack(push.step, decided);
+      encoder_->restoreResidual(push.step, decided);
     }
   }
 }
@@ -45,7 +45,7 @@ void CodecTransport::conclude(Step step, const std::vector<ShardId>& dropped) {
   if (!encoder_) return;
   auto& undecided = undecided_[step];
   for (const ShardId shard : dropped) {
-    for (const Slice& slice : undecided[shard]) encoder_->takeBack(step, slice);
+    for (const Slice& slice : undecided[shard]) encoder_->restoreResidual(step, slice);
   }
   undecided_.erase(step);
   encoder_->finished(step);

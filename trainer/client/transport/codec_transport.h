@@ -28,7 +28,7 @@ class CodecTransport final : public SliceTransport {
 
  private:
   /// Records what the answer says about its slice, and about earlier ones.
-  void noteAnswer(const PushRequest& push, const Slice& slice, const SlicePushed& answer);
+  void recordAnswer(const PushRequest& push, const Slice& slice, const SlicePushed& answer);
 
   MessageTransport& messages_;
   const std::shared_ptr<EncodedPushes> encoder_;

@@ -32,7 +32,7 @@ DaemonConnection::DaemonConnection(kj::AsyncIoContext& io, wire::Socket socket, 
 }
 
 void DaemonConnection::tearDown() {
-  if (letGo_) std::exchange(letGo_, nullptr)();
+  if (onTearDown_) std::exchange(onTearDown_, nullptr)();
   trainer_ = nullptr;
   reader_ = nullptr;
   reading_ = nullptr;
@@ -49,15 +49,15 @@ void DaemonConnection::setTrainer(schema::Trainer::Client session) {
 void DaemonConnection::end(Error why) {
   if (ended_) return;
   ended_ = std::move(why);
-  if (tellEnded_) std::exchange(tellEnded_, nullptr)(*ended_);
+  if (onEnded_) std::exchange(onEnded_, nullptr)(*ended_);
 }
 
-void DaemonConnection::whenEnded(std::function<void(const Error&)> tell) {
-  if (ended_ && tell) return tell(*ended_);
-  tellEnded_ = std::move(tell);
+void DaemonConnection::whenEnded(std::function<void(const Error&)> callback) {
+  if (ended_ && callback) return callback(*ended_);
+  onEnded_ = std::move(callback);
 }
 
-void DaemonConnection::foretell(Error why) {
+void DaemonConnection::announceEnd(Error why) {
   ended_ = std::move(why);
   KJ_IF_MAYBE (rpc, rpc_) rpc->shutdownWrite();
 }

@@ -64,15 +64,15 @@ class DaemonConnection {
   const std::optional<Error>& ended() const { return ended_; }
   /// Makes all calls fail with `why` from now on; the first reason stays.
   void end(Error why);
-  /// Registers `tell`, in place of an earlier one, to be called once when the connection has ended;
+  /// Registers `callback`, in place of an earlier one, to be called once when the connection has ended;
   /// immediately if it has. Null: none.
-  void whenEnded(std::function<void(const Error&)> tell);
+  void whenEnded(std::function<void(const Error&)> callback);
   /// Called once, right before the connection is torn down.
-  void beforeTearDown(std::function<void()> letGo) { letGo_ = std::move(letGo); }
+  void beforeTearDown(std::function<void()> onTearDown) { onTearDown_ = std::move(onTearDown); }
   void tearDown();
   /// The daemon is about to close the connection for this reason: closes this side. Calls in progress fail
   /// with `why`; the whenEnded() callback is not called before they do.
-  void foretell(Error why);
+  void announceEnd(Error why);
   /// Resolves when the daemon has closed the connection, or it broke.
   kj::Promise<void> whenDisconnected();
 
@@ -104,8 +104,8 @@ class DaemonConnection {
   kj::Maybe<schema::Reader::Client> reader_;
   kj::Maybe<schema::Trainer::Client> trainer_;
   std::optional<Error> ended_;
-  std::function<void(const Error&)> tellEnded_;  // null once called
-  std::function<void()> letGo_;                  // null once called
+  std::function<void(const Error&)> onEnded_;  // null once called
+  std::function<void()> onTearDown_;           // null once called
 };
 
 }  // namespace psd

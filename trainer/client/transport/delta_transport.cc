@@ -14,16 +14,16 @@ kj::Promise<SlicePushed> DeltaTransport::push(const PushRequest&, const Slice&, 
 kj::Promise<Result<SlicePulled>> DeltaTransport::pull(uint64_t pull, const Slice& slice,
                                                       std::span<float> into) {
   Held& held = held_[slice.arena];
-  if (held.asked || (held.view != 0 && held.values.size() != into.size())) {
+  if (held.pulling || (held.view != 0 && held.values.size() != into.size())) {
     // Two concurrent pulls would each add a difference to the other's values.
     return messages_.pullDelta(pull, slice, {},
                                [this, into](const auto& pulled) { return take(pulled, nullptr, into); });
   }
-  held.asked = true;
+  held.pulling = true;
   return messages_
       .pullDelta(pull, slice, {held.view, held.version},
                  [this, &held, into](const auto& pulled) { return take(pulled, &held, into); })
-      .attach(kj::defer([&held] { held.asked = false; }));
+      .attach(kj::defer([&held] { held.pulling = false; }));
 }
 
 Result<SlicePulled> DeltaTransport::take(const MessageTransport::PulledDelta& pulled, Held* held,
@@ -38,7 +38,7 @@ Result<SlicePulled> DeltaTransport::take(const MessageTransport::PulledDelta& pu
       }
       std::memcpy(into.data(), pulled.bytes.data(), pulled.bytes.size());
       if (held && pulled.view != 0)
-        *held = {pulled.view, pulled.version, {into.begin(), into.end()}, held->asked};
+        *held = {pulled.view, pulled.version, {into.begin(), into.end()}, held->pulling};
       return SlicePulled{pulled.version, pulled.bytes.size()};
     case What::delta:
       if (!held || held->view == 0 || pulled.view != held->view) return unasked;

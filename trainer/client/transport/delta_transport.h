@@ -30,7 +30,7 @@ class DeltaTransport final : public SliceTransport {
     uint64_t view = 0;  // 0: none
     Version version;
     std::vector<float> values;
-    bool asked = false;  // a pull of the slice is in progress, which alone changes this
+    bool pulling = false;  // a pull of the slice is in progress, which alone changes this
   };
   /// Writes the result of a pull to `into`. `held`: to be updated; null: another pull of the slice is in
   /// progress.

@@ -58,7 +58,7 @@ kj::Promise<SlicePushed> DeviceRings::push(const PushRequest& push, const Slice&
     if (status.ok()) {
       return pushAt(std::move(place), connection_.trainer().pushFromDeviceRequest(kPushCall), push, slice);
     }
-    place.giveBack();
+    place.release();
     return SlicePushed{.status = std::move(status)};
   });
 }
@@ -75,7 +75,7 @@ kj::Promise<Result<SlicePulled>> DeviceRings::pull(uint64_t pull, const Slice& s
 kj::Promise<Result<SlicePulled>> DeviceRings::pullThrough(RingPlaces::Place place, uint64_t pull,
                                                           const Slice& slice, std::span<float> into) {
   if (closed_) {
-    place.giveBack();
+    place.release();
     return Result<SlicePulled>(*closed_);
   }
   auto request = connection_.trainer().pullToDeviceRequest(capnp::MessageSize{16, 0});
@@ -89,13 +89,13 @@ kj::Promise<Result<SlicePulled>> DeviceRings::pullThrough(RingPlaces::Place plac
     std::optional<Error> error = closed_;
     if (!error && answer.isError()) error = sanitized(wire::readError(answer.getError()));
     if (error) {
-      place.giveBack();
+      place.release();
       return Result<SlicePulled>(*error);
     }
     const SlicePulled pulled{Version{answer.getVersion()}, into.size_bytes()};
     auto copied = copies_.copy(into.data(), ring.at(place), into.size_bytes());
     return copied.then([pulled, place = std::move(place)](Status status) mutable -> Result<SlicePulled> {
-      place.giveBack();
+      place.release();
       if (!status.ok()) return status.error();
       return pulled;
     });

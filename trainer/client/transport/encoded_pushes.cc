@@ -15,7 +15,7 @@ Result<GradientEncoder::Encoded> EncodedPushes::encode(Step step, const Slice& s
   if (auto before = sent_.find(key); before != sent_.end()) {
     Sent& sent = before->second;
     if (sent.state == State::takenBack) {
-      encoder_.sendAfterAll(slice.arena, slice.count, sent.encoded.bytes);
+      encoder_.undoRestoreResidual(slice.arena, slice.count, sent.encoded.bytes);
       sent.state = State::sent;
     }
     return sent.encoded;
@@ -30,10 +30,10 @@ void EncodedPushes::applied(Step step, const Slice& slice) {
   if (sent != sent_.end() && sent->second.state == State::sent) sent->second.state = State::applied;
 }
 
-void EncodedPushes::takeBack(Step step, const Slice& slice) {
+void EncodedPushes::restoreResidual(Step step, const Slice& slice) {
   auto sent = sent_.find({step, slice.arena});
   if (sent == sent_.end() || sent->second.state != State::sent) return;
-  encoder_.takeBack(slice.arena, slice.count, sent->second.encoded.bytes);
+  encoder_.restoreResidual(slice.arena, slice.count, sent->second.encoded.bytes);
   sent->second.state = State::takenBack;
 }
 

@@ -29,7 +29,7 @@ class EncodedPushes {
   /// The slice's content is in the model; later reports about it change nothing.
   void applied(Step step, const Slice& slice);
   /// The slice's content was not taken: it goes into the next push, unless the slice is sent again.
-  void takeBack(Step step, const Slice& slice);
+  void restoreResidual(Step step, const Slice& slice);
   /// No slice of the push is sent any more.
   void finished(Step step);
 

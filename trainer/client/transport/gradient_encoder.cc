@@ -75,16 +75,16 @@ Result<GradientEncoder::Encoded> GradientEncoder::encode(Step step, uint64_t beg
   return Encoded{buffer, encoded};
 }
 
-void GradientEncoder::takeBack(uint64_t begin, uint64_t count, Codec::Bytes bytes) {
+void GradientEncoder::restoreResidual(uint64_t begin, uint64_t count, Codec::Bytes bytes) {
   if (codec_->memorySlots() == 0) return;
   Memory& kept = memoryOf(begin, count);
-  codec_->takeBack(bytes, {kept.residual, kept.velocity});
+  codec_->restoreResidual(bytes, {kept.residual, kept.velocity});
 }
 
-void GradientEncoder::sendAfterAll(uint64_t begin, uint64_t count, Codec::Bytes bytes) {
+void GradientEncoder::undoRestoreResidual(uint64_t begin, uint64_t count, Codec::Bytes bytes) {
   if (codec_->memorySlots() == 0) return;
   Memory& kept = memoryOf(begin, count);
-  codec_->undoTakeBack(bytes, {kept.residual, kept.velocity});
+  codec_->undoRestoreResidual(bytes, {kept.residual, kept.velocity});
 }
 
 }  // namespace psd

@@ -28,14 +28,14 @@ class GradientEncoder {
   const Codec& codec() const { return *codec_; }
 
   /// Encodes the gradient of the elements from `begin`; the arena is always cut into the same slices. A
-  /// repeated step sends what takeBack() returned, without counting the gradient twice. Fails (nonFinite) on
-  /// a gradient with NaN or infinity, of which it keeps nothing; or if the sum with the residual exceeds the
-  /// codec's range, and discards both.
+  /// repeated step sends what restoreResidual() returned, without counting the gradient twice. Fails
+  /// (nonFinite) on a gradient with NaN or infinity, of which it keeps nothing; or if the sum with the
+  /// residual exceeds the codec's range, and discards both.
   Result<Encoded> encode(Step step, uint64_t begin, std::span<const float> gradient);
   /// The content of these bytes was not taken: it goes into the next push of the slice.
-  void takeBack(uint64_t begin, uint64_t count, Codec::Bytes bytes);
-  /// Undoes takeBack() of bytes that are resent unchanged.
-  void sendAfterAll(uint64_t begin, uint64_t count, Codec::Bytes bytes);
+  void restoreResidual(uint64_t begin, uint64_t count, Codec::Bytes bytes);
+  /// Undoes restoreResidual() of bytes that are resent unchanged.
+  void undoRestoreResidual(uint64_t begin, uint64_t count, Codec::Bytes bytes);
 
  private:
   struct Buffers;

@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-constexpr double kRoom = 2;  // headroom over the bandwidth-delay product
+constexpr double kHeadroom = 2;  // headroom over the bandwidth-delay product
 constexpr double kSecondsMin = 1e-9;
 
 }  // namespace
@@ -19,7 +19,7 @@ void GrowingWindow::setLimits(uint32_t least, uint32_t most) {
 
 GrowingWindow::Sent GrowingWindow::sent(TimePoint now) {
   if (unanswered_ == 0 && newest_.underWay > 0) {
-    before_ = newest_;
+    previous_ = newest_;
     newest_ = {};
   }
   unanswered_++;
@@ -33,9 +33,9 @@ void GrowingWindow::answered(const Sent& slice, TimePoint now) {
   newest_.shortest = std::min(newest_.shortest, seconds);
   // Slices answered during the round trip of this one.
   const double perRoundTrip = static_cast<double>(answered_ - slice.answeredBefore);
-  const double shortest = std::min(newest_.shortest, before_.shortest);
+  const double shortest = std::min(newest_.shortest, previous_.shortest);
   newest_.underWay = std::max(newest_.underWay, perRoundTrip * shortest / seconds);
-  const double wanted = std::ceil(kRoom * std::max(newest_.underWay, before_.underWay));
+  const double wanted = std::ceil(kHeadroom * std::max(newest_.underWay, previous_.underWay));
   slices_ = static_cast<uint32_t>(std::clamp<double>(wanted, least_, most_));
 }
 

@@ -41,7 +41,7 @@ class GrowingWindow {
   uint32_t least_, most_;
   uint32_t slices_;
   uint64_t unanswered_ = 0, answered_ = 0;
-  Transfer newest_, before_;
+  Transfer newest_, previous_;
 };
 
 }  // namespace psd

@@ -68,8 +68,8 @@ kj::Promise<Result<SlicePulled>> MessageRows::pull(uint64_t pull, const RowSlice
   if (pullCodec_) {
     request.setCodec(std::string(pullCodec_->name()).c_str());
   } else {
-    const auto lie = neighbours(slice, batch, [&](uint32_t table) { return batch.rows(table); });
-    expected = messages_.expect(pull, slice.shard, slice.first, ifAligned(lie));
+    const auto contiguous = neighbours(slice, batch, [&](uint32_t table) { return batch.rows(table); });
+    expected = messages_.expect(pull, slice.shard, slice.first, ifAligned(contiguous));
   }
   return request.send().then([slice, &batch, codec = pullCodec_,
                               expected](capnp::Response<schema::RowsResult> answer) -> Result<SlicePulled> {
@@ -84,17 +84,17 @@ kj::Promise<Result<SlicePulled>> MessageRows::pull(uint64_t pull, const RowSlice
 kj::Promise<SlicePushed> MessageRows::push(const PushRequest& push, const RowSlice& slice) {
   if (pushCodec_ && slice.values > 0) return pushEncoded(push, slice);
   const uint64_t bytes = slice.values * sizeof(float);
-  std::span<const float> lie;
+  std::span<const float> contiguous;
   if (slice.count > 0) {
-    lie =
+    contiguous =
         ifAligned(neighbours(slice, *push.rows, [&](uint32_t table) { return push.rows->gradients(table); }));
   }
-  auto request = connection_.trainer().pushRowsRequest(rowCallSize(slice, lie.empty() ? bytes : 0));
+  auto request = connection_.trainer().pushRowsRequest(rowCallSize(slice, contiguous.empty() ? bytes : 0));
   describe(request.initHead(), push, headOf(slice));
   nameRows(request, slice, push.rows.get());
-  if (!lie.empty()) {
+  if (!contiguous.empty()) {
     request.adoptGradient(
-        wire::referenceFloats(static_cast<schema::Trainer::PushRowsParams::Builder&>(request), lie));
+        wire::referenceFloats(static_cast<schema::Trainer::PushRowsParams::Builder&>(request), contiguous));
   } else if (slice.count > 0) {
     auto gradient = request.initGradient(static_cast<kj::uint>(bytes));
     collectGradients(slice, *push.rows, {reinterpret_cast<float*>(gradient.begin()), slice.values});

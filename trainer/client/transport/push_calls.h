@@ -60,7 +60,7 @@ kj::Promise<SlicePushed> pushAt(RingPlaces::Place place, Request request, const 
   request.setCount(slice.count);
   return request.send().dropPipeline().then(
       [bytes = slice.count * sizeof(float), place = std::move(place)](auto answer) mutable {
-        place.giveBack();
+        place.release();
         return readAnswer(answer, bytes);
       });
 }

@@ -43,7 +43,7 @@ kj::Promise<RingPlaces::Place> RingPlaces::takeWhenFree() {
   return kj::mv(pair.promise);
 }
 
-void RingPlaces::giveBack(uint32_t index) {
+void RingPlaces::release(uint32_t index) {
   while (!waiting_.empty()) {
     auto next = kj::mv(waiting_.front());
     waiting_.pop_front();

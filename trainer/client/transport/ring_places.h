@@ -26,7 +26,7 @@ struct RingSizes {
 /// the channel's event loop.
 class RingPlaces {
  public:
-  /// A taken place. The RingPlaces outlives it. Destroyed without giveBack(), the place is lost, and with it
+  /// A taken place. The RingPlaces outlives it. Destroyed without release(), the place is lost, and with it
   /// the ring: pending and later requests for a place fail as on a broken connection.
   class Place {
    public:
@@ -39,7 +39,7 @@ class RingPlaces {
     /// Byte offset of the place in the ring.
     uint64_t at() const { return places_->begin_ + index_ * places_->bytes_; }
     /// The daemon has answered, and the place has been read if needed. Called once.
-    void giveBack() { std::exchange(places_, nullptr)->giveBack(index_); }
+    void release() { std::exchange(places_, nullptr)->release(index_); }
 
    private:
     RingPlaces* places_;
@@ -53,14 +53,14 @@ class RingPlaces {
   /// ErrorCode::badSlice if the slice is larger than a place.
   Status checkSlice(uint64_t bytes) const;
   /// Whether take() is possible now for a slice of `bytes`.
-  bool hasRoom(uint64_t bytes) const { return bytes <= bytes_ && (lost_ || !free_.empty()); }
+  bool hasPlace(uint64_t bytes) const { return bytes <= bytes_ && (lost_ || !free_.empty()); }
   /// Takes a place: one must be free, or the ring lost.
   Place take();
   /// Takes a place once one is free, in FIFO order.
   kj::Promise<Place> takeWhenFree();
 
  private:
-  void giveBack(uint32_t index);
+  void release(uint32_t index);
   void lose();
   static kj::Exception broken();
 

@@ -29,15 +29,15 @@ RingRows::RingRows(DaemonConnection& connection, RowTransport& messages, std::sh
 kj::Promise<SlicePushed> RingRows::push(const PushRequest& push, const RowSlice& slice) {
   if (slice.count == 0) return messages_.push(push, slice);
   const RowBatch& batch = *push.rows;
-  const auto lie = neighbours(slice, batch, [&](uint32_t table) { return batch.gradients(table); });
-  if (const auto at = blocks_->placeOf(lie)) return pushAt(*at, push, slice);
+  const auto contiguous = neighbours(slice, batch, [&](uint32_t table) { return batch.gradients(table); });
+  if (const auto at = blocks_->placeOf(contiguous)) return pushAt(*at, push, slice);
   // Does not wait for a place: slices of a later step must not overtake this one.
-  if (!pushes_.hasRoom(slice.values * sizeof(float))) return messages_.push(push, slice);
+  if (!pushes_.hasPlace(slice.values * sizeof(float))) return messages_.push(push, slice);
   RingPlaces::Place place = pushes_.take();
   collectGradients(slice, batch, floatsAt(place.at(), slice.values));
   const uint64_t at = place.at();
   return pushAt(at, push, slice).then([place = std::move(place)](SlicePushed pushed) mutable {
-    place.giveBack();
+    place.release();
     return pushed;
   });
 }
@@ -52,15 +52,15 @@ kj::Promise<SlicePushed> RingRows::pushAt(uint64_t at, const PushRequest& push, 
 }
 
 kj::Promise<Result<SlicePulled>> RingRows::pull(uint64_t pull, const RowSlice& slice, RowBatch& batch) {
-  const auto lie = neighbours(slice, batch, [&](uint32_t table) { return batch.rows(table); });
-  if (const auto at = blocks_->placeOf(lie)) return pullTo(*at, slice, batch);
-  if (!pulls_.hasRoom(slice.values * sizeof(float))) return messages_.pull(pull, slice, batch);
+  const auto contiguous = neighbours(slice, batch, [&](uint32_t table) { return batch.rows(table); });
+  if (const auto at = blocks_->placeOf(contiguous)) return pullTo(*at, slice, batch);
+  if (!pulls_.hasPlace(slice.values * sizeof(float))) return messages_.pull(pull, slice, batch);
   RingPlaces::Place place = pulls_.take();
   const uint64_t at = place.at();
   return pullTo(at, slice, batch)
       .then([this, slice, &batch, place = std::move(place)](Result<SlicePulled> pulled) mutable {
         if (pulled.ok()) placeValues(floatsAt(place.at(), slice.values), slice, batch);
-        place.giveBack();
+        place.release();
         return pulled;
       });
 }

@@ -118,12 +118,12 @@ std::vector<RowSlice> cutRows(const RowBatch& batch, const std::vector<RowShardT
       const uint64_t dim = batch.dim(piece.table);
       while (piece.count > 0) {
         taken += kRowRunFloats;
-        const uint64_t room = taken < floatsMax ? (floatsMax - taken) / (dim + kRowIdFloats) : 0;
-        if (room == 0 && slice.count > 0) {
+        const uint64_t fitting = taken < floatsMax ? (floatsMax - taken) / (dim + kRowIdFloats) : 0;
+        if (fitting == 0 && slice.count > 0) {
           finish();
           continue;
         }
-        const auto count = static_cast<uint32_t>(std::clamp<uint64_t>(room, 1, piece.count));
+        const auto count = static_cast<uint32_t>(std::clamp<uint64_t>(fitting, 1, piece.count));
         slice.pieces.push_back({piece.table, piece.begin, count});
         slice.count += count;
         slice.values += count * dim;

@@ -29,7 +29,7 @@ struct SessionTerms {
   uint32_t attachment = 0;               ///< number of the join in the session, see the schema
   uint64_t leaseMs = 0;                  ///< 0: none is granted
   uint64_t daemon = 0;                   ///< random number of the daemon's process
-  uint64_t epoch = 0;                    ///< term in which it is the primary; 0: it has no replica set
+  uint64_t term = 0;                     ///< term in which it is the primary; 0: it has no replica set
   ShardPlan plan;                        ///< its groups are the fragments of localSteps
   std::vector<Slice> slices;             ///< of the whole model
   std::vector<RowShardTerms> rowShards;  ///< numbered after the plan's shards

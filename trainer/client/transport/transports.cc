@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "trainer/client/transport/by_way_of_host.h"
 #include "trainer/client/transport/codec_transport.h"
 #include "trainer/client/transport/delta_transport.h"
 #include "trainer/client/transport/device_rings.h"
 #include "trainer/client/transport/host_ring.h"
+#include "trainer/client/transport/host_staged_transport.h"
 
 namespace psd {
 
@@ -33,14 +33,14 @@ void Transports::useDeltas(const Codec& codec) { prefer(std::make_unique<DeltaTr
 Result<Transports::Choice> Transports::choose(bool onDevice) {
   if (!onDevice) return host_;
   if (rings_) return Choice{rings_.get(), rings_.get()};
-  if (!byHost_) {
+  if (!hostStaged_) {
     PSD_ASSIGN_OR_RETURN(auto copier, DeviceCopier::make(cudaDevice_));
-    byHost_ = std::make_unique<ByWayOfHost>(*host_.push, *host_.pull, std::move(copier));
+    hostStaged_ = std::make_unique<HostStagedTransport>(*host_.push, *host_.pull, std::move(copier));
   }
-  return Choice{byHost_.get(), byHost_.get()};
+  return Choice{hostStaged_.get(), hostStaged_.get()};
 }
 
-bool Transports::shouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const {
+bool Transports::shouldUseDeviceRings(const TransportOffer& offer, const SessionTerms& terms) const {
   // Local steps are computed in host memory, and codecs work there.
   return wanted_ != Transport::rpc && cudaDevice_ >= 0 && connection_.canPush() && !terms.codec &&
          !terms.pullCodec && terms.localSteps.period == 0 && !offer.deviceOfShard.empty() &&
@@ -62,30 +62,30 @@ kj::Promise<Status> Transports::open(TransportOffer offer, const SessionTerms& t
       });
 }
 
-Status Transports::doWithout(const Error& why) const {
+Status Transports::fallBack(const Error& why) const {
   if (wanted_ == Transport::automatic) return {};
   return {why.code, fmt::format("transport shm: {}: {}", connection_.server(), why.message)};
 }
 
 kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, const SessionTerms& terms,
                                                 uint32_t window) {
-  if (!shouldGoByDevices(offer, terms)) return Status();
+  if (!shouldUseDeviceRings(offer, terms)) return Status();
   if (offer.deviceOfShard.size() != terms.plan.shards.size()) {
     return Status(ErrorCode::protocolMismatch,
                   fmt::format("{}: the daemon names the devices of {} shards, not of {}",
                               connection_.server(), offer.deviceOfShard.size(), terms.plan.shards.size()));
   }
   auto copier = DeviceCopier::make(cudaDevice_);
-  if (!copier.ok()) return doWithout(copier.error());
+  if (!copier.ok()) return fallBack(copier.error());
   const auto sizes = RingSizes::of(terms.slices, offer.ringBytesMax / 2, window);
   if (sizes.places == 0) {
-    return doWithout({ErrorCode::invalidArgument,
-                      fmt::format("a ring of {} bytes, the daemon's limit, does not hold two slices of {}",
-                                  offer.ringBytesMax, sizes.placeBytes)});
+    return fallBack({ErrorCode::invalidArgument,
+                     fmt::format("a ring of {} bytes, the daemon's limit, does not hold two slices of {}",
+                                 offer.ringBytesMax, sizes.placeBytes)});
   }
   return DeviceRings::open(connection_, std::move(*copier), offer.deviceOfShard, sizes)
       .then([this](DeviceRings::Opened opened) -> Status {
-        if (!opened.ok()) return doWithout(opened.error());
+        if (!opened.ok()) return fallBack(opened.error());
         rings_ = std::move(*opened);
         return {};
       });
@@ -94,26 +94,26 @@ kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, con
 kj::Promise<Status> Transports::openHostRing(const TransportOffer& offer, const SessionTerms& terms,
                                              uint32_t window) {
   if (terms.codec) {  // through shared memory bytes are cheap, encoding is not
-    return doWithout({ErrorCode::invalidArgument,
-                      "gradients travel in messages when a codec is used: " + terms.codec->spec()});
+    return fallBack({ErrorCode::invalidArgument,
+                     "gradients travel in messages when a codec is used: " + terms.codec->spec()});
   }
   RingSizes dense;
   if (!terms.slices.empty()) {
     dense = RingSizes::of(terms.slices, offer.ringBytesMax, window);
     if (dense.places == 0) {
-      return doWithout({ErrorCode::invalidArgument,
-                        fmt::format("a ring of {} bytes, the daemon's limit, does not hold a slice of {}",
-                                    offer.ringBytesMax, dense.placeBytes)});
+      return fallBack({ErrorCode::invalidArgument,
+                       fmt::format("a ring of {} bytes, the daemon's limit, does not hold a slice of {}",
+                                   offer.ringBytesMax, dense.placeBytes)});
     }
   }
   const uint64_t left = offer.ringBytesMax - dense.placeBytes * dense.places;
   const RowRingSizes rows = RowRingSizes::of(terms.rowShards.empty() ? 0 : terms.rowValuesMax, left, window);
   if (rows.bytes() == 0) {
     if (dense.places > 0) return openHostRing(dense, rows);
-    return doWithout({ErrorCode::invalidArgument,
-                      fmt::format("a ring of {} bytes, the daemon's limit, does not hold two slices of {} "
-                                  "values",
-                                  offer.ringBytesMax, terms.rowValuesMax)});
+    return fallBack({ErrorCode::invalidArgument,
+                     fmt::format("a ring of {} bytes, the daemon's limit, does not hold two slices of {} "
+                                 "values",
+                                 offer.ringBytesMax, terms.rowValuesMax)});
   }
   return openHostRing(dense, rows);
 }
@@ -126,7 +126,7 @@ kj::Promise<Status> Transports::openHostRing(const RingSizes& dense, const RowRi
         if (!memory.ok() && memory.error().code == ErrorCode::overloaded && rows.blockBytes > 0) {
           return openHostRing(dense, {rows.places, 0});  // too large for limits.all_rings_bytes
         }
-        if (!memory.ok()) return doWithout(memory.error());
+        if (!memory.ok()) return fallBack(memory.error());
         if (dense.places > 0) prefer(std::make_unique<HostRing>(connection_, *memory, dense));
         if (rows.places.places > 0) {
           ringRows_ =
@@ -140,13 +140,13 @@ kj::Promise<Status> Transports::openSharedModel(TransportOffer& offer, const Ses
   KJ_IF_MAYBE (memory, offer.model) {
     return memory->getFd().then([this, places = offer.places, &terms](kj::Maybe<int> fd) -> Status {
       auto opened = SharedModel::open(fd.orDefault(-1), places, terms.plan);
-      if (!opened.ok()) return doWithout(opened.error());
+      if (!opened.ok()) return fallBack(opened.error());
       shared_ = std::move(*opened);
       return {};
     });
   }
   if (terms.slices.empty()) return Status();  // a model with tables only
-  return doWithout(
+  return fallBack(
       {ErrorCode::invalidArgument, offer.notShared.empty() ? "the daemon offers none" : offer.notShared});
 }
 
@@ -157,7 +157,7 @@ void Transports::conclude(Step step, const std::vector<ShardId>& dropped) {
 void Transports::close(const Error& why) {
   for (const auto& transport : others_) transport->close(why);
   if (rings_) rings_->close(why);
-  if (byHost_) byHost_->close(why);
+  if (hostStaged_) hostStaged_->close(why);
   if (ringRows_) ringRows_->close();
 }
 

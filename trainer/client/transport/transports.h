@@ -33,7 +33,7 @@ class Transports {
 
   /// Whether values should travel in memory of the daemon's CUDA devices; open() falls back to other
   /// transports if that is not available.
-  bool shouldGoByDevices(const TransportOffer& offer, const SessionTerms& terms) const;
+  bool shouldUseDeviceRings(const TransportOffer& offer, const SessionTerms& terms) const;
   /// After observing or joining: opens the transports that the daemon offers and the client wants. Fails if
   /// the client requires shared memory and there is none. `terms` outlive the promise.
   kj::Promise<Status> open(TransportOffer offer, const SessionTerms& terms, uint32_t window);
@@ -79,7 +79,7 @@ class Transports {
   kj::Promise<Status> openHostRing(const RingSizes& dense, const RowRingSizes& rows);
   kj::Promise<Status> openSharedModel(TransportOffer& offer, const SessionTerms& terms);
   /// Outcome of a transport that could not be opened: OK if messages may replace it, else an error.
-  Status doWithout(const Error& why) const;
+  Status fallBack(const Error& why) const;
   /// Makes this the transport of values in host memory, for what it supports.
   void prefer(std::unique_ptr<SliceTransport> transport);
 
@@ -91,9 +91,9 @@ class Transports {
   std::unique_ptr<RingRows> ringRows_;  // null: rows go in messages
   std::vector<std::unique_ptr<SliceTransport>> others_;
   Choice host_;
-  std::unique_ptr<SliceTransport> rings_;      // of devices; null where the daemon shares none
-  std::unique_ptr<SliceTransport> byHost_;     // created on first use
-  std::shared_ptr<const SharedModel> shared_;  // null: values are pulled slice by slice
+  std::unique_ptr<SliceTransport> rings_;       // of devices; null where the daemon shares none
+  std::unique_ptr<SliceTransport> hostStaged_;  // created on first use
+  std::shared_ptr<const SharedModel> shared_;   // null: values are pulled slice by slice
 };
 
 }  // namespace psd

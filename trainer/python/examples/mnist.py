@@ -52,7 +52,7 @@ def main() -> None:
     data = TensorDataset(*images(arguments.data, "train"))
     samples, seconds = 0, 0.0
     with psd.torch.Optimizer(model, arguments.server, overlap=arguments.overlap, samples=arguments.batch_size) as optimizer:
-        sampler = psd.torch.DealtSampler(optimizer, data, arguments.batch_size, arguments.epochs)
+        sampler = psd.torch.AssignedSampler(optimizer, data, arguments.batch_size, arguments.epochs)
         begun = time.perf_counter()
         for inputs, labels in DataLoader(data, batch_sampler=sampler):
             optimizer.zero_grad()

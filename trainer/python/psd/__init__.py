@@ -3,7 +3,7 @@
 __distribution__ = "psd-server"  # identifies this package; see _install.py
 
 from . import _install  # noqa: F401, before all else
-from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
+from ._psd import AssignedSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
 from ._psd import version as __version__
 from .client import Client, Model, Table
 from .errors import (
@@ -30,7 +30,7 @@ from .errors import (
 )
 
 __all__ = [
-    "BadSlice", "Client", "DealtSamples", "DeadlineExceeded", "Error", "Forbidden", "InputOutputError", "Internal", "Interrupted",
+    "BadSlice", "Client", "AssignedSamples", "DeadlineExceeded", "Error", "Forbidden", "InputOutputError", "Internal", "Interrupted",
     "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "PartialPush",
     "PendingPull", "PendingPush", "ProtocolMismatch", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
     "ShuttingDown", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",

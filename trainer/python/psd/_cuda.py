@@ -46,7 +46,7 @@ def load_runtime(device: int) -> None:
                               "libcudart.so where the system looks for libraries")
 
 
-def hand_over(array: Any, stream: int) -> Any:
+def export_dlpack(array: Any, stream: int) -> Any:
     """The array as a DLPack capsule. Its library makes `stream` wait for the pending work of the array's current
     stream."""
     torch = sys.modules.get("torch")

@@ -16,7 +16,7 @@ from ._embedding import tables_of
 from ._pace import Pace
 from ._parameters import LoadRefused, check_dtypes, check_requires_grad, check_shapes, parameters_of
 from ._training import Training
-from .client import Client, ClientOptions, Model, tell_replaced
+from .client import Client, ClientOptions, Model, log_replaced
 from .errors import Error, InvalidArgument, NonFinite
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _SAMPLES_MAX = 1_000_000  # of a step, so that those of a period fit the wire
 _TOKENS_MAX = 1 << 40
 
 
-class _Told(NamedTuple):
+class _ClosedState(NamedTuple):
     """The state of a learner with fragments after close(), when its exchanges are closed, too."""
 
     progress: int
@@ -46,7 +46,7 @@ def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
         raise InvalidArgument(f"lr_lambda is a {type(lr_lambda).__name__}; expected a function of the run's progress")
 
 
-def _stepping(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def _hooked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimizer whose step() calls hooks: `optimizer`, or the one that it wraps, as accelerate's and Lightning's
     wrappers do."""
     outermost, seen = optimizer, [optimizer]
@@ -91,7 +91,7 @@ class DiLoCo(Training):
         wraps. Each of its steps counts once, however step() is overridden; a step that a GradScaler skips does not
         count. `options`: of psd.Client. If construction fails, model and optimizer are unchanged."""
         _check_kinds(model, inner_optimizer, lr_lambda)
-        self.inner_optimizer = inner_optimizer = _stepping(inner_optimizer)
+        self.inner_optimizer = inner_optimizer = _hooked_optimizer(inner_optimizer)
         self._module = model
         self._parameters, self._unserved = parameters_of(model)
         if tables := tables_of(model):
@@ -114,12 +114,12 @@ class DiLoCo(Training):
         self._steps = self._samples = 0  # since the last exchange
         self._due: _psd.PendingRoundDue | None = None
         self._fragments: _psd.FragmentExchange | None = None  # if the policy has fragments or a delay
-        self._told: _Told | None = None  # with fragments: the state after the last exchange
+        self._closed_state: _ClosedState | None = None  # with fragments: the state after the last exchange
         self._closed = False
         self._hooks: list[Any] = []
         self._call: types.FrameType | None = None  # of the optimizer's step(), while it runs
         self._versions: list[int] = []  # of the parameters, after the last step or exchange
-        self._told_of_changes = False
+        self._warned_of_changes = False
         self.model = Model.of(name or type(model).__name__, self._parameters)
         # _start: the parameters at the start of the round, with which a daemon that lost its model is initialized. _difference: what
         # the steps have changed. With fragments: the learner's parameters as of the last exchange, and a spare array.
@@ -135,7 +135,7 @@ class DiLoCo(Training):
             self._begin()
             self._attach()
         except BaseException:
-            self._let_go()
+            self._detach()
             self.client._abandon()
             raise
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
@@ -166,13 +166,13 @@ class DiLoCo(Training):
     @property
     def late(self) -> int:
         """How often this learner's difference was discarded because its round had closed."""
-        told = self._of_fragments()
+        told = self._fragment_state()
         return self._late if told is None else told.late
 
     @property
     def last_push(self) -> _psd.PushInfo | None:
         """The outcome of the last exchange that was answered: a psd.PushInfo."""
-        told = self._of_fragments()
+        told = self._fragment_state()
         return self._last_push if told is None else told.last_push
 
     @property
@@ -184,14 +184,14 @@ class DiLoCo(Training):
     def rounds(self) -> int:
         """Rounds of the run, of all learners, before the round that this learner computes for. Under `async_diloco` one
         round is as many exchanges as the daemon's `policy.learners`, or its `optimizer.delay`, says."""
-        if (told := self._of_fragments()) is not None:
+        if (told := self._fragment_state()) is not None:
             return told.progress // self.sync_every
         return self.client.versions[0] // self._info.local_arrivals
 
     @property
     def progress(self) -> int:
         """Inner steps of the run so far: those of its rounds, and this learner's since."""
-        if (told := self._of_fragments()) is not None:
+        if (told := self._fragment_state()) is not None:
             return told.progress
         return self.client.versions[0] * self.sync_every // self._info.local_arrivals + self._steps
 
@@ -213,22 +213,22 @@ class DiLoCo(Training):
         self._last_push = self.client.push(self._difference, self._samples, local_steps=self._steps)
         if self._last_push.outcome != "applied":
             self._late += 1
-        self._begin_round()
+        self._start_round()
 
     def close(self) -> None:
         """Exchanges the remaining steps, leaves and closes the connection. The model keeps its parameters."""
         try:
             self.sync()
         finally:
-            self._let_go()
+            self._detach()
             super().close()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._let_go()
+            self._detach()
         super().__exit__(kind)
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         """Detaches from the optimizer and the parameters, so that they can be used with another DiLoCo."""
         if self._closed:
             return
@@ -237,8 +237,8 @@ class DiLoCo(Training):
             hook.remove()
         _served.release(self, self._parameters)
 
-    def _of_fragments(self) -> _psd.FragmentExchange | _Told | None:
-        return self._told if self._closed else self._fragments
+    def _fragment_state(self) -> _psd.FragmentExchange | _ClosedState | None:
+        return self._closed_state if self._closed else self._fragments
 
     def __reduce__(self) -> Any:
         raise TypeError("a psd.torch.DiLoCo cannot be pickled: it is a connection; make one in each process")
@@ -264,10 +264,10 @@ class DiLoCo(Training):
             self._note()
         else:
             self._pull()
-        if not self._info.brought_initial_values and not all(
+        if not self._info.initialized_model and not all(
                 torch.equal(self._start_of[key], parameter.detach().cpu()) for key, parameter in self._parameters.items()):
-            tell_replaced("the module", self.client.versions or [self.progress])
-        self._take()
+            log_replaced("the module", self.client.versions or [self.progress])
+        self._adopt()
 
     def _attach(self) -> None:
         _served.claim(self, self._parameters)
@@ -277,7 +277,7 @@ class DiLoCo(Training):
         self._hooks += _served.refuse_loading(self._module, refused)
 
     @torch.no_grad()
-    def _take(self) -> None:
+    def _adopt(self) -> None:
         for key, parameter in self._parameters.items():
             parameter.copy_(self._start_of[key])
         self._note_versions()
@@ -299,12 +299,12 @@ class DiLoCo(Training):
     def _note_versions(self) -> None:
         self._versions = [parameter._version for parameter in self._parameters.values()]
 
-    def _tell_of_changes(self) -> None:
-        if self._told_of_changes:
+    def _warn_of_changes(self) -> None:
+        if self._warned_of_changes:
             return
         for (key, parameter), version in zip(self._parameters.items(), self._versions):
             if parameter._version != version:
-                self._told_of_changes = True
+                self._warned_of_changes = True
                 _log.warning("parameter '%s' was changed outside the inner optimizer's steps: this learner's exchanges include the change, as "
                              "intended for clipping of weights; load other values before the learner is made", key)
                 return
@@ -317,23 +317,23 @@ class DiLoCo(Training):
                 if not torch.isfinite(self._start_of[key].copy_(parameter.detach())).all():
                     raise NonFinite(f"after {self.progress} step(s) of the run the parameter '{key}' is NaN or infinite")
         self._fragments.exchange(last)
-        self._take()
+        self._adopt()
         self._note()
 
     def _note(self) -> None:
         assert self._fragments is not None
-        self._told = _Told(self._fragments.progress, self._fragments.late, self._fragments.last_push)
+        self._closed_state = _ClosedState(self._fragments.progress, self._fragments.late, self._fragments.last_push)
 
-    def _begin_round(self) -> None:
+    def _start_round(self) -> None:
         self._pull()
-        self._take()
+        self._adopt()
 
     def _pull(self) -> None:
         self.client.pull(self._start)
         self._steps = self._samples = 0
         self._due = self.client.round_due() if self._info.ends_early else None
 
-    def _round_due(self) -> str | None:
+    def _round_state(self) -> str | None:
         """The state of the round: "closing", "closed", or None while it is open."""
         if self._due is None or not self._due.done:
             return None
@@ -365,7 +365,7 @@ class DiLoCo(Training):
         if self._call is not None and self._is_nested():
             return
         self._check_parameters()
-        self._tell_of_changes()
+        self._warn_of_changes()
         if self._lr_lambda is not None:
             self._set_rates()
         self._call = sys._getframe(1)
@@ -390,9 +390,9 @@ class DiLoCo(Training):
     def _count_step(self) -> None:
         self._steps += 1
         self._samples += self.samples
-        due = self._round_due()
+        due = self._round_state()
         if due == "closed":
             self._late += 1
-            self._begin_round()
+            self._start_round()
         elif due == "closing" or self._steps >= self.sync_every:
             self.sync()

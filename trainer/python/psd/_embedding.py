@@ -88,7 +88,7 @@ class Rows(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class _Seen:
+class _ReadRows:
     """The rows that a forward pass has read, each id once."""
     ids: np.ndarray
     values: torch.Tensor
@@ -120,10 +120,10 @@ class TableRows:
         self._before = [(module, module.rows, module._source) for module in modules]
         self.parameter = modules[0].rows
         self._client: Client | None = None
-        self._passes: list[weakref.ref[_Seen]] = []  # of this step; kept alive by their autograd graphs
-        self._summed: _Seen | None = None  # the rows of the parameter, while it has gradients
+        self._passes: list[weakref.ref[_ReadRows]] = []  # of this step; kept alive by their autograd graphs
+        self._summed: _ReadRows | None = None  # the rows of the parameter, while it has gradients
         self._step = 0
-        self._noted = 0  # the version of these gradients after the last backward pass
+        self._gradient_version = 0  # the version of these gradients after the last backward pass
         self._version = self.parameter._version
         self._handle: torch.utils.hooks.RemovableHandle | None = None
 
@@ -131,7 +131,7 @@ class TableRows:
         self._client = client
         needs_gradient = self.parameter.requires_grad
         self.parameter.requires_grad_()
-        self._handle = self.parameter.register_hook(functools.partial(_refuse_loss, self.name))  # no reference to self or the client
+        self._handle = self.parameter.register_hook(functools.partial(_reject_loss, self.name))  # no reference to self or the client
         weakref.finalize(self, self._handle.remove).atexit = False
         self.parameter.requires_grad_(needs_gradient)
         for module in self._modules:
@@ -201,7 +201,7 @@ class TableRows:
         return Rows(self._summed.ids, gradients.detach().cpu(), self._summed.versions)
 
     @torch.no_grad()
-    def _read(self, rows: _psd.Rows, device: torch.device) -> _Seen:
+    def _read(self, rows: _psd.Rows, device: torch.device) -> _ReadRows:
         """Reads rows: from this step's earlier passes if they have read them, otherwise from the daemon."""
         assert self._client is not None
         ids = rows.ids(self.name)
@@ -218,9 +218,9 @@ class TableRows:
         values = torch.from_numpy(rows.values(self.name)).to(device)
         for places, seen, found in known:
             values[torch.from_numpy(places).to(device)] = seen.values[torch.from_numpy(found).to(seen.values.device)].to(device)
-        return _Seen(ids, values, versions, self._step)
+        return _ReadRows(ids, values, versions, self._step)
 
-    def _held(self) -> list[_Seen]:
+    def _held(self) -> list[_ReadRows]:
         """The rows that this step has read and that a backward pass has used or still can use."""
         held = [seen for each in self._passes if (seen := each()) is not None]
         self._passes = [weakref.ref(seen) for seen in held]
@@ -232,12 +232,12 @@ class TableRows:
         gradients = self.parameter.grad
         if self._summed is None or gradients is None or len(gradients) != len(self._summed.ids):
             return None
-        if gradients._version != self._noted and not gradients.any():
+        if gradients._version != self._gradient_version and not gradients.any():
             return None
         return gradients
 
     @eager
-    def _accumulate(self, seen: _Seen, leaf: torch.Tensor) -> None:
+    def _accumulate(self, seen: _ReadRows, leaf: torch.Tensor) -> None:
         """Called after a backward pass: adds the gradients of the rows that a forward pass has read."""
         gradients, leaf.grad = leaf.grad, None
         if self._client is None or gradients is None or not self.parameter.requires_grad:  # checked only here, like in autograd
@@ -261,15 +261,15 @@ class TableRows:
                 ids, values = np.concatenate([self._summed.ids, seen.ids[new]]), torch.cat([self._summed.values, more])
             else:
                 ids, values = self._summed.ids, self._summed.values
-            union = _Seen(ids, values, _oldest(self._summed.versions, seen.versions), min(self._summed.step, seen.step))
+            union = _ReadRows(ids, values, _oldest(self._summed.versions, seen.versions), min(self._summed.step, seen.step))
             self._hold(union, total.index_add(0, torch.from_numpy(places).to(total.device), gradients))
 
-    def _hold(self, seen: _Seen, gradients: torch.Tensor) -> None:
+    def _hold(self, seen: _ReadRows, gradients: torch.Tensor) -> None:
         self._summed = seen
         self.parameter.grad = None
         self.parameter.data = seen.values.to(gradients.device)
         self.parameter.grad = gradients
-        self._noted = gradients._version
+        self._gradient_version = gradients._version
 
     def _check_recomputation(self) -> None:
         """Rejects a forward pass inside backward() of an autograd function: it recomputes a pass without a graph, whose
@@ -298,7 +298,7 @@ class IgnoredByDdp:
             self._model.__dict__.pop(self._NAME, None)
 
 
-def _refuse_loss(name: str, _: torch.Tensor) -> None:
+def _reject_loss(name: str, _: torch.Tensor) -> None:
     raise InvalidArgument(f"the parameter of table '{name}' is in a loss (a penalty on model.parameters(), perhaps), but the table is not in "
                           "this process: apply the penalty to the output of the embedding")
 

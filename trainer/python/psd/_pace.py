@@ -6,7 +6,7 @@ import time
 
 from .client import Client
 
-_TELL_EVERY_S = 0.5
+_REPORT_INTERVAL_S = 0.5
 
 
 class Pace:
@@ -26,7 +26,7 @@ class Pace:
         if tokens is not None:
             self._tokens = (self._tokens or 0) + tokens
         seconds = time.monotonic() - self._since
-        if seconds < _TELL_EVERY_S:
+        if seconds < _REPORT_INTERVAL_S:
             return
         values = {"samples_per_second": self._samples / seconds}
         if self._tokens is not None:

@@ -56,7 +56,7 @@ def release(trainer: object, parameters: dict[str, torch.nn.Parameter]) -> None:
             del _trainers[parameter]
 
 
-class _HooksOfHere(collections.OrderedDict[int, Any]):
+class _LocalHooks(collections.OrderedDict[int, Any]):
     """A module's hooks. Copies and pickles omit psd's hooks: a copy is not served, and torch.load() reads it without
     psd."""
 
@@ -70,6 +70,6 @@ def refuse_loading(model: torch.nn.Module, refused: LoadRefused) -> list[Any]:
     remove."""
     for module in model.modules():
         hooks = module._load_state_dict_pre_hooks
-        if not isinstance(hooks, _HooksOfHere):
-            module._load_state_dict_pre_hooks = _HooksOfHere(hooks)
+        if not isinstance(hooks, _LocalHooks):
+            module._load_state_dict_pre_hooks = _LocalHooks(hooks)
     return [module.register_load_state_dict_pre_hook(refused) for module in model.modules()]

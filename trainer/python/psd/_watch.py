@@ -11,7 +11,7 @@ _WHOLE = 16384  # models up to this many elements are compared whole
 _WINDOW = 1024  # smallest window of a larger model: adjacent elements that are compared in one step
 _PARTS = 2048  # the window is at least 1 / _PARTS of the model
 _SPREAD = 512  # elements per step that are sampled from all parameters together
-_OF_EACH = 64  # at most this many of them from one parameter
+_PER_PARAMETER = 64  # at most this many of them from one parameter
 _ROWS = 8  # parameters with memory of their own that are compared per step, one row of each
 
 
@@ -27,7 +27,7 @@ class Watch:
         self._values: np.ndarray | torch.Tensor = flat
         self._names = list(parameters)
         self._begins = np.array([places[key].start for key in self._names], np.int64)
-        self._each = min(_OF_EACH, max(1, _SPREAD // max(1, len(self._names))))
+        self._each = min(_PER_PARAMETER, max(1, _SPREAD // max(1, len(self._names))))
         self._sizes = np.array([parameter.numel() for parameter in parameters.values()], np.int64)[:, None]
         self._spread = np.arange(self._each) * self._sizes // self._each
         self._window = max(_WINDOW, len(flat) // _PARTS)
@@ -39,7 +39,7 @@ class Watch:
         self._own: list[str] = []  # parameters with memory of their own that no other process writes
         self.elsewhere: list[str] = []
         """Parameters with memory of their own, into which pulls are copied."""
-        self._look()
+        self._record_memory()
 
     def note(self) -> None:
         """Records that the parameters hold the values of a pull."""
@@ -55,7 +55,7 @@ class Watch:
             if place >= end - begin:
                 return self._names[(place - end + begin) // self._each]
             return self._names[int(np.searchsorted(self._begins, begin + place, "right")) - 1]
-        for key in self._look():
+        for key in self._record_memory():
             if not self.holds(key, self._value_of[key]):
                 return key
         first = self._step * _ROWS
@@ -78,7 +78,7 @@ class Watch:
         values = values.to(parameter.device)
         return torch.equal(parameter, values) or bool(((parameter == values) | (parameter.isnan() & values.isnan())).all())
 
-    def _look(self) -> list[str]:
+    def _record_memory(self) -> list[str]:
         """Records the parameters' memory addresses; returns the names of those whose memory was replaced."""
         memory = [parameter.data_ptr() for parameter in self._parameters.values()]
         if memory == self._memory:

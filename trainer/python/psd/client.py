@@ -112,7 +112,7 @@ class Model:
         return f"Model({self.name!r}, {self.shapes!r}, {self.tables!r})"
 
 
-def _from_environment(name: str) -> int | None:
+def _environment_int(name: str) -> int | None:
     value = os.environ.get(name)
     if value is None:
         return None
@@ -122,11 +122,11 @@ def _from_environment(name: str) -> int | None:
         raise InvalidArgument(f"the environment's {name} is {value!r}, not a number") from None
 
 
-def _tell(what: str, line: str) -> None:
+def _log_event(what: str, line: str) -> None:
     _log.log(logging.INFO if what == "back" else logging.WARNING, "%s", line)
 
 
-def tell_replaced(what: str, versions: Sequence[int]) -> None:
+def log_replaced(what: str, versions: Sequence[int]) -> None:
     """Logs that the daemon's model, of these versions, has replaced the values of the program."""
     newest = max(versions, default=0)
     _log.log(logging.WARNING if newest else logging.INFO, "the daemon has a model already, at version %d: its values replace those of %s",
@@ -143,7 +143,7 @@ class ClientOptions(TypedDict, total=False):
     chunk: int | None
     codec: str
     pull_codec: str
-    go_on_without_rows: bool
+    accept_lost_rows: bool
     on_event: Callable[[str, str], None] | None
     token: str | None
     token_file: str | os.PathLike[str] | None
@@ -165,7 +165,7 @@ class Client:
 
     def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
                  retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, window: int | None = None,
-                 chunk: int | None = None, codec: str = "", pull_codec: str = "", go_on_without_rows: bool = False,
+                 chunk: int | None = None, codec: str = "", pull_codec: str = "", accept_lost_rows: bool = False,
                  on_event: Callable[[str, str], None] | None = None, token: str | None = None,
                  token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
                  tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None,
@@ -195,8 +195,8 @@ class Client:
         self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else _arguments.texts("a server", servers),
                                    number("connect_timeout", connect_timeout), number("retry_timeout", retry_timeout),
                                    text("transport", transport), _arguments.integer("connections", connections, 1, _CONNECTIONS_MAX),
-                                   slices, slice_bytes, text("codec", codec), text("pull_codec", pull_codec), bool(go_on_without_rows),
-                                   _arguments.function("on_event", on_event or _tell),
+                                   slices, slice_bytes, text("codec", codec), text("pull_codec", pull_codec), bool(accept_lost_rows),
+                                   _arguments.function("on_event", on_event or _log_event),
                                    token if token is None else text("token", token),
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
                                                           for path in (token_file, tls_ca, tls_cert, tls_key))), cuda_device)
@@ -207,8 +207,8 @@ class Client:
         """The version of each shard in the last pull: by default the basis of gradients."""
         self._trains = False
         self._servers = servers if isinstance(servers, str) else ",".join(servers)
-        self._of_trainers = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
-                             "go_on_without_rows": bool(go_on_without_rows)}
+        self._trainer_options = {"codec": codec not in ("", "none"), "pull_codec": pull_codec not in ("", "none"), "connections": connections != 1,
+                             "accept_lost_rows": bool(accept_lost_rows)}
 
     def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
         """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the
@@ -216,8 +216,8 @@ class Client:
         daemon that has lost its model. `rank` None: the environment variable RANK (set by torchrun), or else the lowest
         free rank. `world_size` None: WORLD_SIZE, or else that of the daemon's configuration or of the joined trainers,
         or else, without a rank, 1."""
-        rank = _from_environment("RANK") if rank is None else rank
-        world_size = _from_environment("WORLD_SIZE") if world_size is None else world_size
+        rank = _environment_int("RANK") if rank is None else rank
+        world_size = _environment_int("WORLD_SIZE") if world_size is None else world_size
         spec = _arguments.instance("model", model, Model, "a psd.Model")._spec
         self.info = self._client.join(spec, initial, _arguments.count("rank", rank or 0), rank is None,
                                       _arguments.count("world_size", world_size or 0))
@@ -227,8 +227,8 @@ class Client:
     def observe(self, model: Model) -> _psd.JoinInfo:
         """Reads without joining as a trainer, in float32; fails (NotReady) while the model has no values. When the
         connection breaks, a pull tries for `retry_timeout` to reconnect. InvalidArgument if the client was made with
-        options that only trainers use: `codec`, `pull_codec`, `connections` and `go_on_without_rows`."""
-        for option, given in self._of_trainers.items():
+        options that only trainers use: `codec`, `pull_codec`, `connections` and `accept_lost_rows`."""
+        for option, given in self._trainer_options.items():
             if given:
                 raise InvalidArgument(f"observe() of a client with {option}=…, which only a trainer uses: omit it, since readers pull "
                                       "float32 over one connection")
@@ -292,7 +292,7 @@ class Client:
         return self._client.rows()
 
     def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True, *, ahead: int = 0,
-                     first_epoch: int = 0) -> _psd.DealtSamples:
+                     first_epoch: int = 0) -> _psd.AssignedSamples:
         """The samples that the daemon assigns to the next push, or to the one after `ahead` others: at most `count` of
         an epoch's `samples`, for `epochs` epochs. A repeated call returns the same samples. `wait`: if other trainers
         have the remaining samples, waits until these become available again or are done; only while no push is in

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _psd
 from ._training import Training
-from .client import Client, ClientOptions, Model, tell_replaced
+from .client import Client, ClientOptions, Model, log_replaced
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class Trainer(Training):
         try:
             info = self._info = self.client.join(self.model, self._values, rank, world_size)
             self._check_policy(info)
-            if not info.brought_initial_values:
+            if not info.initialized_model:
                 versions = self.client.pull(self._gradients).versions
                 if not np.array_equal(self._gradients, self._values):
-                    tell_replaced("the pytree", versions)
+                    log_replaced("the pytree", versions)
                 self._gradients[:] = 0
         except BaseException:
             self.client._abandon()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from . import _arguments, _cuda, _psd, _served
-from ._dealt_sampler import DealtSampler
+from ._assigned_sampler import AssignedSampler
 from ._diloco import DiLoCo
 from ._embedding import Embedding, IgnoredByDdp, Rows, eager, tables_of
 from ._numbers import Defaults, Group
@@ -23,13 +23,13 @@ from ._parameters import LoadRefused, check_dtypes, check_kinds, check_requires_
 from ._psd import keep_freed_memory
 from ._training import Training
 from ._watch import Watch, is_shared
-from .client import Client, ClientOptions, Model, tell_replaced
+from .client import Client, ClientOptions, Model, log_replaced
 from .errors import Error, InvalidArgument
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["DealtSampler", "DiLoCo", "Embedding", "Optimizer", "keep_freed_memory"]
+__all__ = ["AssignedSampler", "DiLoCo", "Embedding", "Optimizer", "keep_freed_memory"]
 
 _log = logging.getLogger("psd")
 _Flat = np.ndarray | torch.Tensor
@@ -40,7 +40,7 @@ class _Exchange:
     """The state that changes from step to step, in one object so that wrappers that copy attributes, such as
     Lightning's, share it."""
     samples: int
-    sampler: DealtSampler | None = None
+    sampler: AssignedSampler | None = None
     last_push: _psd.PushInfo | None = None
     push: _psd.PartialPush | None = None  # with overlap: the push that runs during backward passes
     push_samples: int = 0  # its samples
@@ -100,7 +100,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             self._info = self.client.join(self.model, self._values, rank, world_size)
             self._check_policy(self._info)
             self.client.pull(self._values)
-            self._tell_replaced()
+            self._log_replaced()
             self._attach(model, overlap)
         except BaseException:
             self._restore()
@@ -131,18 +131,18 @@ class Optimizer(Training, torch.optim.Optimizer):
     def close(self) -> None:
         """Leaves and closes the connection. The parameters keep their values, and backward passes send nothing any
         more."""
-        self._let_go()
+        self._detach()
         super().close()
 
     def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
-        self._let_go()
+        self._detach()
         super().__exit__(kind, *more)
 
     @eager
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
         """Pushes the gradients, waits for the outcome, and pulls the parameters. A parameter without a gradient counts
-        as one with a zero gradient. `samples`: examples of this step; None: those of the DealtSampler's batch, or else
+        as one with a zero gradient. `samples`: examples of this step; None: those of the AssignedSampler's batch, or else
         `self.samples`."""
         self._check_exchange()
         loss = None
@@ -173,9 +173,9 @@ class Optimizer(Training, torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Sets the gradients to zero; they keep their memory, whatever `set_to_none` is. Abandons a push that a
         backward pass has started."""
-        self._give_up()
+        self._abandon_push()
         if self._exchange.sampler is not None:
-            self._exchange.sampler._clearing()
+            self._exchange.sampler._before_zero_grad()
         self._gradients[:] = 0
         for key, parameter in self._parameters.items():
             self._attach_gradient(key, parameter)
@@ -225,23 +225,23 @@ class Optimizer(Training, torch.optim.Optimizer):
         if "grad_scale" in self.__dict__:  # set by a GradScaler, which removes both attributes only if step() returns
             for name in ("grad_scale", "found_inf"):
                 self.__dict__.pop(name, None)
-            self._give_up()
+            self._abandon_push()
             raise InvalidArgument("gradients were sent during the backward pass, multiplied by the GradScaler's scale: a scaler "
                                   "needs overlap=False")
 
     def _check_values(self) -> None:
         """Rejects parameters that something other than a pull has changed."""
-        key = self._watch.changed() or self._rewritten(self._watch.written())
+        key = self._watch.changed() or self._find_changed(self._watch.written())
         if key is None:
             return
-        self._give_up()
+        self._abandon_push()
         self._pull()
         raise InvalidArgument(f"parameter '{key}' was changed by something else than this optimizer (weight clipping, max_norm, an init "
                               "function, another optimizer, an average copied back), which the next pull would undo; the daemon's values are "
                               "back. Change parameters before the psd.torch.Optimizer is made, at a daemon that has no model yet, or after "
                               "close()")
 
-    def _rewritten(self, keys: list[str]) -> str | None:
+    def _find_changed(self, keys: list[str]) -> str | None:
         """The first of `keys`, parameters that PyTorch has written, whose values differ from the daemon's.
         DistributedDataParallel and others write unchanged values."""
         if not keys:
@@ -257,22 +257,22 @@ class Optimizer(Training, torch.optim.Optimizer):
             return None
         return changed
 
-    def _tell_replaced(self) -> None:
-        if not self._info.brought_initial_values and any(not torch.equal(parameter.detach(), self._value_of[key].to(parameter.device))
+    def _log_replaced(self) -> None:
+        if not self._info.initialized_model and any(not torch.equal(parameter.detach(), self._value_of[key].to(parameter.device))
                                                          for key, parameter in self._parameters.items()):
-            tell_replaced("the module", self.client.versions)
+            log_replaced("the module", self.client.versions)
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._give_up()
+        self._abandon_push()
         for table in self._lookups:
             table.detach()
         _served.release(self, self._parameters)
 
     def _restore(self) -> None:
         """Undoes the changes of _attach() to the model."""
-        self._let_go()
+        self._detach()
         for table in self._lookups:
             table.restore()
         for parameter, values, gradient in self._before:
@@ -289,8 +289,8 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def _samples_of_step(self, given: int | None) -> int:
         sampler = self._exchange.sampler
-        dealt = sampler._stepping() if sampler is not None else None
-        return next(count for count in (given, dealt, self.samples) if count is not None)
+        assigned = sampler._before_step() if sampler is not None else None
+        return next(count for count in (given, assigned, self.samples) if count is not None)
 
     def _has_non_finite_gradient(self) -> bool:
         return any(not torch.isfinite(parameter.grad).all() for parameter in self._groups[0]["params"] if parameter.grad is not None)
@@ -360,7 +360,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         elif gradient.data_ptr() != place.data_ptr():
             place.copy_(gradient)
 
-    def _give_up(self) -> None:
+    def _abandon_push(self) -> None:
         """Abandons the push that a backward pass has started."""
         self._exchange.push, self._exchange.sent = None, {}
 
@@ -388,10 +388,10 @@ class Optimizer(Training, torch.optim.Optimizer):
                 self._gather(key)
                 push.ready(*self._slices[key])
             elif parameter.grad is None or parameter.grad._version != sent[key]:
-                self._give_up()
+                self._abandon_push()
                 raise Error(f"the gradient of '{key}' was changed after it had been sent, by clipping perhaps, which needs "
                             "overlap=False (or `clip` in the daemon's configuration)")
-        self._give_up()
+        self._abandon_push()
         return push.finish().wait()
 
 

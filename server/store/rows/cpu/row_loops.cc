@@ -145,7 +145,7 @@ PSD_ROWS_INLINE float* rowSlotOf(const Job& job, uint32_t row) {
 
 /// Calls apply(i, row, gradient) for each existing row, in order.
 template <class Apply>
-PSD_ROWS_INLINE void eachRow(const Job& job, const Apply& apply) {
+PSD_ROWS_INLINE void forEachRow(const Job& job, const Apply& apply) {
   const uint32_t dim = job.layout.dim();
   const bool changes = !job.update.change.none();
   std::array<float, RowLayout::kDimMax> changed;
@@ -170,12 +170,12 @@ PSD_ROWS_INLINE void applyLoop(const Job& job, const Step& step) {
   constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
   const uint32_t dim = job.layout.dim();
   if (job.update.numbers.empty()) {
-    eachRow(job, [&](size_t, uint32_t row, const float* g)
-                     PSD_ROWS_LAMBDA { stepRowAt(step, dim, job.places.row(row), g, kSlots); });
+    forEachRow(job, [&](size_t, uint32_t row, const float* g)
+                        PSD_ROWS_LAMBDA { stepRowAt(step, dim, job.places.row(row), g, kSlots); });
     return;
   }
   Steps<Step> steps(job.optimizer, job.update.scalars);
-  eachRow(job, [&](size_t i, uint32_t row, const float* g) PSD_ROWS_LAMBDA {
+  forEachRow(job, [&](size_t i, uint32_t row, const float* g) PSD_ROWS_LAMBDA {
     stepRowAt(steps.of(job.update.numbers[i]), dim, job.places.row(row), g, kSlots);
   });
 }
@@ -184,7 +184,7 @@ template <class Step>
 PSD_ROWS_INLINE void applyRowStepLoop(const Job& job, const Step& step) {
   static_assert(Step::kRowSlots == 1);
   const uint32_t dim = job.layout.dim();
-  eachRow(job, [&](size_t, uint32_t row, const float* g) PSD_ROWS_LAMBDA {
+  forEachRow(job, [&](size_t, uint32_t row, const float* g) PSD_ROWS_LAMBDA {
     float* const w = job.places.row(row);
     float* const slot = rowSlotOf(job, row);
     const float square =
@@ -226,7 +226,7 @@ PSD_ROW_LOOPS(Avx512Rows, __attribute__((target("avx512f"))))
 template <class InstructionSet>
 void applyWith(const Job& job) {
   const UpdateScalars& update = job.update.scalars;
-  if (job.optimizer.forRowsAlone()) {
+  if (job.optimizer.rowsOnly()) {
     job.optimizer.visitRowStep(update,
                                [&]<class Step>(const Step& step) { InstructionSet::runRowStep(job, step); });
   } else {

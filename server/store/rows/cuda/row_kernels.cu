@@ -20,26 +20,26 @@ constexpr uint32_t kRowsPerBlock = kThreadsPerBlock / kSquareLanes;
 
 /// Calls visit(row, index) for each float of the rows, of which there are less than 2^32.
 template <class Visit>
-__device__ void eachFloat(uint32_t rows, uint32_t width, const Visit& visit) {
+__device__ void forEachFloat(uint32_t rows, uint32_t width, const Visit& visit) {
   const uint32_t stride = gridDim.x * blockDim.x, all = rows * width;
   for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += stride) visit(i / width, i % width);
 }
 
 __global__ void gatherRowsKernel(const DevicePlane plane, float* out) {
-  eachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
+  forEachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
     out[uint64_t{row} * plane.width + i] = plane.places[row][plane.offset + i];
   });
 }
 
 __global__ void scatterRowsKernel(const DevicePlane plane, const float* values) {
-  eachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
+  forEachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
     plane.places[row][plane.offset + i] = values[uint64_t{row} * plane.width + i];
   });
 }
 
 __global__ void fillRowsKernel(const DevicePlane plane, float value) {
-  eachFloat(plane.count, plane.width,
-            [&](uint32_t row, uint32_t i) { plane.places[row][plane.offset + i] = value; });
+  forEachFloat(plane.count, plane.width,
+               [&](uint32_t row, uint32_t i) { plane.places[row][plane.offset + i] = value; });
 }
 
 /// Initial value `index` of a row, equal to RowInitial::fill().
@@ -52,7 +52,7 @@ __device__ float initialRowValue(const RowInitial& initial, RowKey key, uint32_t
 }
 
 __global__ void initialRowsKernel(const DevicePlane plane, const uint64_t* ids, const RowInitial initial) {
-  eachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
+  forEachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
     plane.places[row][plane.offset + i] = initialRowValue(initial, rowKey(initial.seed, ids[row]), i);
   });
 }
@@ -107,7 +107,7 @@ template <class Step, size_t... kSlots>
 __global__ void stepRowsKernel(const DeviceUpdate update, const Step*, std::index_sequence<kSlots...>) {
   const uint32_t dim = update.dim;
   const bool fours = dim % 4 == 0;
-  eachFloat(update.count, fours ? dim / 4 : dim, [&](uint32_t row, uint32_t i) {
+  forEachFloat(update.count, fours ? dim / 4 : dim, [&](uint32_t row, uint32_t i) {
     float* const w = update.rows[row];
     for (uint32_t k = beginOf(update, row); k < update.ends[row]; ++k) {
       const Step& step = stepOf<Step>(update, k);

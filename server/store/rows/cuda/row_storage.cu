@@ -40,7 +40,7 @@ class BufferCut {
 };
 
 /// Number of items of `bytesEach` bytes that fit into a buffer, split over a few arrays.
-uint64_t mostOf(uint64_t bytesEach) {
+uint64_t itemsPerBuffer(uint64_t bytesEach) {
   constexpr uint64_t kArraysMax = 8;
   return (RowStream::kBufferBytes - kArraysMax * BufferCut::kAligned) / bytesEach;
 }
@@ -121,7 +121,7 @@ Status CudaRowStorage::gatherOn(RowStream& stream, uint32_t plane, Rows rows, st
       std::memcpy(out.data() + uint64_t{there[at + k]} * width, values + k * width, width * sizeof(float));
     }
   };
-  return stream.run(there.size(), mostOf(sizeof(float*) + width * sizeof(float)), queue, finish);
+  return stream.run(there.size(), itemsPerBuffer(sizeof(float*) + width * sizeof(float)), queue, finish);
 }
 
 void CudaRowStorage::writePlane(uint32_t plane, Rows rows, std::span<const float> values) {
@@ -141,7 +141,7 @@ Status CudaRowStorage::writeOn(RowStream& stream, uint32_t plane, Rows rows,
     const DevicePlane to{places.device, 0, static_cast<uint32_t>(some), width};
     return check("scatter kernel", scatterOnDevice(to, staged.device, stream.stream()));
   };
-  return stream.run(rows.size(), mostOf(sizeof(float*) + width * sizeof(float)), queue);
+  return stream.run(rows.size(), itemsPerBuffer(sizeof(float*) + width * sizeof(float)), queue);
 }
 
 // --- New rows -----------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ Status CudaRowStorage::createOn(RowStream& stream, Rows rows, std::span<const ui
     }
     return {};
   };
-  return stream.run(rows.size(), mostOf(2 * sizeof(float*) + sizeof(uint64_t)), queue);
+  return stream.run(rows.size(), itemsPerBuffer(2 * sizeof(float*) + sizeof(uint64_t)), queue);
 }
 
 // --- Steps --------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ Status CudaRowStorage::applyOn(RowStream& stream, Rows rows, std::span<const flo
     if (!own.numbers.empty()) own.numbers = own.numbers.subspan(at, some);
     return queueApply(stream, rows.subspan(at, some), gradients.data() + at * dim, own, buffer);
   };
-  return stream.run(rows.size(), mostOf(bytesEach), queue);
+  return stream.run(rows.size(), itemsPerBuffer(bytesEach), queue);
 }
 
 Status CudaRowStorage::queueApply(RowStream& stream, Rows rows, const float* gradients,
@@ -232,7 +232,7 @@ Status CudaRowStorage::queueApply(RowStream& stream, Rows rows, const float* gra
       StagedSteps::write(optimizer_, update, order, buffer.host + stepsAt, stepOf.host);
   PSD_RETURN_IF_ERROR(stream.copyIn(buffer, 0, stepsAt + stepBytes));
   // A row step does not depend on the number.
-  const bool numbered = !update.numbers.empty() && !optimizer_.forRowsAlone();
+  const bool numbered = !update.numbers.empty() && !optimizer_.rowsOnly();
   const DeviceUpdate job{begins.device,
                          rowSlots ? slots.device : nullptr,
                          ends.device,

@@ -103,7 +103,7 @@ RowStream* RowStreams::take() {
   return stream;
 }
 
-void RowStreams::giveBack(RowStream* stream) {
+void RowStreams::returnStream(RowStream* stream) {
   {
     const std::lock_guard lock(mutex_);
     idle_.push_back(stream);

@@ -100,7 +100,7 @@ class RowStreams {
  private:
   struct Lent {
     explicit Lent(RowStreams& from) : of(from), stream(from.take()) {}
-    ~Lent() { of.giveBack(stream); }
+    ~Lent() { of.returnStream(stream); }
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
 
@@ -110,7 +110,7 @@ class RowStreams {
 
   Status setDevice() const;
   RowStream* take();
-  void giveBack(RowStream* stream);
+  void returnStream(RowStream* stream);
   void keep(const Error& error);
 
   const int device_;

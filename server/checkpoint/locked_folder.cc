@@ -1,0 +1,28 @@
+#include "server/checkpoint/locked_folder.h"
+
+#include "server/checkpoint/checkpoint_folder.h"
+
+namespace psd {
+
+Result<std::shared_ptr<LockedFolder>> LockedFolder::take(Env& env, const std::string& path) {
+  std::shared_ptr<LockedFolder> folder(new LockedFolder(env, path));
+  PSD_RETURN_IF_ERROR(folder->keep());
+  return folder;
+}
+
+Status LockedFolder::keep() {
+  std::lock_guard hold(mutex_);
+  if (lock_ && lock_->inPlace()) return {};
+  lock_ = nullptr;
+  PSD_RETURN_IF_ERROR(createFolderDurably(env_, path_));
+  auto lock = env_.lock(path_ + "/lock");
+  if (lock.ok()) {
+    lock_ = std::move(*lock);
+    return {};
+  }
+  if (lock.error().code != ErrorCode::unavailable) return lock.error();
+  return {ErrorCode::unavailable,
+          "durability.path '" + path_ + "' is in use by another daemon: " + lock.message()};
+}
+
+}  // namespace psd

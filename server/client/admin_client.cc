@@ -1,0 +1,363 @@
+#include "server/client/admin_client.h"
+
+#include <capnp/rpc-twoparty.h>
+#include <fmt/format.h>
+#include <kj/async-io.h>
+
+#include "common/os/socket.h"
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "common/tls/connect.h"
+#include "common/tls/refusal.h"
+#include "common/wire/convert.h"
+#include "common/wire/login.h"
+#include "schema/psd.capnp.h"
+#include "server/client/live_pull.h"
+#include "server/client/refusal.h"
+
+namespace psd {
+namespace {
+
+constexpr const char* kContinues = "; the daemon continues with it, see its log";
+
+std::string noAnswer(std::chrono::milliseconds timeout) {
+  return "no answer within " + durationText(timeout);
+}
+
+/// How long to wait for the daemon's answer.
+enum class Patience { asToConnect, endless };
+
+/// Prefixes an error with the daemon's address.
+template <class T>
+Result<T> fromDaemon(const Address& address, Result<T> outcome) {
+  if (outcome.ok() || outcome.message().starts_with(address.toString())) return outcome;
+  return Error{outcome.error().code, address.toString() + ": " + outcome.message()};
+}
+
+/// Connects, logs in, and runs `talk(login, network)`; exceptions from Cap'n Proto become an Error. `late` is
+/// appended to it if the daemon did not answer a request in time.
+template <class T, class Talk>
+Result<T> withLogin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
+                    const char* late, Talk talk, Patience patience = Patience::asToConnect) {
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+  bool asked = false;
+  try {
+    auto io = kj::setupAsyncIo();
+    auto& timer = io.provider->getTimer();
+    const auto deadline = timer.now() + timeout.count() * kj::MILLISECONDS;
+    PSD_ASSIGN_OR_RETURN(wire::Socket socket,
+                         timer.timeoutAt(deadline, streamOver(io, std::move(fd), address, credentials.tls))
+                             .wait(io.waitScope));
+    capnp::TwoPartyClient client(*socket.stream);
+    auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
+    wire::writeLogin("psd " PSD_VERSION, credentials.token, login);
+    kj::Promise<capnp::Response<schema::LoginResult>> answered = login.send().dropPipeline();
+    auto conversation = timer.timeoutAt(deadline, kj::mv(answered))
+                            .then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
+                              const Status status = wire::readStatus(answer.getStatus());
+                              if (!status.ok()) {
+                                return Result<T>(status.error().code, address.toString() + ": " +
+                                                                          printable(status.message(), 500));
+                              }
+                              asked = true;
+                              return talk(answer, client);
+                            });
+    if (patience == Patience::endless) return fromDaemon(address, conversation.wait(io.waitScope));
+    return fromDaemon(address, timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope));
+  } catch (const kj::Exception& exception) {
+    if (exception.getType() == kj::Exception::Type::OVERLOADED) {
+      return Error{ErrorCode::deadlineExceeded,
+                   address.toString() + ": " + noAnswer(timeout) + (asked ? late : "")};
+    }
+    if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
+      return Error{
+          ErrorCode::protocolMismatch,
+          fmt::format("{}: the daemon speaks another protocol than version {}, which this program speaks",
+                      address.toString(), wire::kProtocolVersion)};
+    }
+    const std::string_view why = wire::textIn(exception.getDescription());
+    if (const size_t at = why.find(kRefused); at != std::string_view::npos) {
+      return Error{
+          ErrorCode::overloaded,
+          address.toString() + ": " + printable(why.substr(at + std::string_view(kRefused).size()), 500)};
+    }
+    if (isTlsRefusal(why)) {
+      return Error{ErrorCode::unauthenticated, address.toString() + ": " + printable(why)};
+    }
+    return Error{ErrorCode::unavailable,
+                 address.toString() + ": the connection broke" +
+                     (asked ? " before the daemon answered" : "; is this a psd daemon?")};
+  }
+}
+
+/// withLogin() for a caller with role reader; runs `talk(reading)`.
+template <class Talk>
+Result<std::string> withReading(const Address& address, const Credentials& credentials,
+                                std::chrono::milliseconds timeout, Talk talk) {
+  using Answer = Result<std::string>;
+  return withLogin<std::string>(
+      address, credentials, timeout, "",
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Answer> {
+        if (!login.hasReading()) return Answer(wire::forbiddenError(address.toString(), "reader", login));
+        return talk(login.getReading());
+      });
+}
+
+/// withLogin() for a caller with role admin; runs `talk(admin, network)`.
+template <class T, class Talk>
+Result<T> withAdmin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
+                    Talk talk) {
+  return withLogin<T>(
+      address, credentials, timeout, kContinues,
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient& client) -> kj::Promise<Result<T>> {
+        if (!login.hasAdmin()) return Result<T>(wire::forbiddenError(address.toString(), "admin", login));
+        return talk(login.getAdmin(), client);
+      });
+}
+
+}  // namespace
+
+Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
+                                    const Credentials& credentials) {
+  return withReading(address, credentials, timeout, [](schema::Reading::Client reading) {
+    return reading.statusRequest().send().then(
+        [](capnp::Response<schema::Reading::StatusResults> response) -> Result<std::string> {
+          return std::string(response.getJson().cStr());
+        });
+  });
+}
+
+Result<DaemonAddresses> fetchDaemons(const Address& address, std::chrono::milliseconds timeout,
+                                     const Credentials& credentials) {
+  return withLogin<DaemonAddresses>(
+      address, credentials, timeout, "",
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Result<DaemonAddresses>> {
+        return Result<DaemonAddresses>(wire::readDaemons(address.toString(), login));
+      });
+}
+
+Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout,
+                                     const Credentials& credentials) {
+  return withReading(address, credentials, timeout, [](schema::Reading::Client reading) {
+    return reading.hotRowsRequest().send().then(
+        [](capnp::Response<schema::Reading::HotRowsResults> response) -> Result<std::string> {
+          const Status status = wire::readStatus(response.getStatus());
+          if (!status.ok()) return status.error();
+          return std::string(response.getJson().cStr());
+        });
+  });
+}
+
+Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout,
+                                 const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.reloadRequest().send().then(
+            [](capnp::Response<schema::Admin::ReloadResults> response) -> Result<std::string> {
+              Status status = wire::readStatus(response.getStatus());
+              if (!status.ok()) return status.error();
+              return std::string(response.getChange().cStr());
+            });
+      });
+}
+
+Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.checkpointRequest().send().then(
+            [](capnp::Response<schema::Admin::CheckpointResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getPath().cStr());
+            });
+      });
+}
+
+namespace {
+
+Result<NewestPart> readPart(schema::NewestCheckpoint::Reader in) {
+  PSD_RETURN_IF_ERROR(wire::readStatus(in.getStatus()));
+  NewestPart part{
+      {in.getPartition(), in.getOf()}, {in.getNumber(), in.getVersion(), in.getCrc()}, in.getLogged(), {}};
+  if (in.getWhole().size() == 0) return part;
+  PSD_ASSIGN_OR_RETURN(part.whole,
+                       parseWhole(std::string_view(in.getWhole().cStr()), std::string(kWholeName)));
+  return part;
+}
+
+}  // namespace
+
+Result<NewestPart> fetchNewestPart(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials) {
+  return withAdmin<NewestPart>(
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.newestCheckpointRequest().send().then(
+            [](capnp::Response<schema::NewestCheckpoint> response) { return readPart(response); });
+      });
+}
+
+Status recordWhole(const Address& address, const WholeCheckpoint& whole, std::chrono::milliseconds timeout,
+                   const Credentials& credentials) {
+  return withAdmin<bool>(
+             address, credentials, timeout,
+             [&whole](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+               auto request = admin.recordWholeRequest();
+               request.setDocument(formatWhole(whole).c_str());
+               return request.send().then(
+                   [](capnp::Response<schema::Admin::RecordWholeResults> response) -> Result<bool> {
+                     PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+                     return true;
+                   });
+             })
+      .status();
+}
+
+Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,
+                                  const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [rank](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.removeTrainerRequest();
+        request.setRank(rank.value);
+        return request.send().then(
+            [](capnp::Response<schema::Admin::RemoveTrainerResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getRemoved().cStr());
+            });
+      });
+}
+
+Result<std::string> setKey(const Address& address, const std::string& assignment,
+                           std::chrono::milliseconds timeout, const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.setRequest();
+        request.setAssignment(assignment.c_str());
+        return request.send().then(
+            [](capnp::Response<schema::Admin::SetResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getChange().cStr());
+            });
+      });
+}
+
+Status checkChange(const Address& address, const std::string& assignment, std::chrono::milliseconds timeout,
+                   const Credentials& credentials) {
+  return withAdmin<bool>(
+             address, credentials, timeout,
+             [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+               auto request = admin.checkChangeRequest();
+               request.setAssignment(assignment.c_str());
+               return request.send().then(
+                   [](capnp::Response<schema::Admin::CheckChangeResults> response) -> Result<bool> {
+                     PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+                     return true;
+                   },
+                   [](kj::Exception&& exception) -> Result<bool> {
+                     if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) return true;
+                     kj::throwFatalException(kj::mv(exception));
+                   });
+             })
+      .status();
+}
+
+namespace {
+
+/// An admin call that returns only a status.
+template <class Request>
+Status acknowledged(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
+                    Request make) {
+  return withAdmin<bool>(address, credentials, timeout,
+                         [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+                           return make(admin).send().then([](auto&& response) -> Result<bool> {
+                             PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+                             return true;
+                           });
+                         })
+      .status();
+}
+
+}  // namespace
+
+Status switchOver(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials) {
+  return acknowledged(address, timeout, credentials,
+                      [](schema::Admin::Client& admin) { return admin.switchOverRequest(); });
+}
+
+Status recoverDaemon(const Address& address, std::chrono::milliseconds timeout,
+                     const Credentials& credentials) {
+  return acknowledged(address, timeout, credentials,
+                      [](schema::Admin::Client& admin) { return admin.recoverRequest(); });
+}
+
+Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
+                                    const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.eventsRequest().send().then(
+            [](capnp::Response<schema::Admin::EventsResults> response) -> Result<std::string> {
+              return std::string(response.getJson().cStr());
+            });
+      });
+}
+
+Status followEvents(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
+                    const std::function<Result<uint64_t>(const std::string& json)>& tell) {
+  using Outcome = Result<bool>;
+  std::function<kj::Promise<Outcome>(schema::Admin::Client, uint64_t)> next = [&](schema::Admin::Client admin,
+                                                                                  uint64_t after) {
+    auto request = admin.eventsRequest();
+    request.setAfter(after);
+    request.setWait(true);
+    return request.send().then(
+        [&next, &tell,
+         admin](capnp::Response<schema::Admin::EventsResults> events) mutable -> kj::Promise<Outcome> {
+          const Result<uint64_t> told = tell(events.getJson().cStr());
+          if (!told.ok()) return Outcome(told.error());
+          return next(kj::mv(admin), *told);
+        });
+  };
+  return withLogin<bool>(
+             address, credentials, timeout, "",
+             [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Outcome> {
+               if (!login.hasAdmin())
+                 return Outcome(wire::forbiddenError(address.toString(), "admin", login));
+               return next(login.getAdmin(), 0);
+             },
+             Patience::endless)
+      .status();
+}
+
+Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds timeout,
+                             const Credentials& credentials) {
+  using Answer = Result<LiveModel>;
+  return withLogin<LiveModel>(
+      address, credentials, timeout, "",
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Answer> {
+        if (!login.hasReading()) return Answer(wire::forbiddenError(address.toString(), "reader", login));
+        return pullLiveModel(login.getReading());
+      });
+}
+
+Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout,
+                  const Credentials& credentials) {
+  return withAdmin<bool>(
+             address, credentials, timeout,
+             [&](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
+               auto request = admin.stopRequest();
+               request.setReason(reason.c_str());
+               request.setWait(true);
+               return request.send().then(
+                   [&](capnp::Response<schema::Admin::StopResults> response) -> kj::Promise<Result<bool>> {
+                     const Status saved = wire::readStatus(response.getStatus());
+                     Result<bool> outcome = true;
+                     if (!saved.ok()) {
+                       outcome =
+                           Error{saved.error().code, address.toString() + " has stopped; " + saved.message()};
+                     }
+                     return client.onDisconnect().then([outcome] { return outcome; });
+                   });
+             })
+      .status();
+}
+
+}  // namespace psd

@@ -1,0 +1,103 @@
+#include "server/client/live_pull.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/types/model_layout.h"
+#include "common/wire/convert.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kSlicesUnderWay = 4;
+constexpr uint64_t kSliceElements = 256 << 10;
+
+/// Pulls slices into a LiveModel. Belongs to one event loop.
+class LivePull {
+ public:
+  explicit LivePull(LiveModel& model) : model_(model) {}
+
+  kj::Promise<Status> run(schema::Reading::Client reading) {
+    return reading.observeRequest().send().then(
+        [this](capnp::Response<schema::ObserveResult> answer) -> kj::Promise<Status> {
+          if (answer.isError()) return Status(wire::readError(answer.getError()));
+          auto observing = answer.getObserving();
+          if (Status begun = begin(observing); !begun.ok()) return begun;
+          reader_ = observing.getReader();
+          auto lines = kj::heapArrayBuilder<kj::Promise<void>>(kSlicesUnderWay);
+          for (size_t i = 0; i < kSlicesUnderWay; i++) lines.add(pullOn());
+          return kj::joinPromises(lines.finish()).then([this] { return outcome_; });
+        });
+  }
+
+ private:
+  struct Piece {
+    uint32_t shard = 0;
+    uint64_t offset = 0, count = 0, at = 0;  // `at`: offset in the arena
+  };
+
+  Status begin(schema::ObserveResult::Observing::Reader observing) {
+    PSD_ASSIGN_OR_RETURN(model_.spec, wire::readModel(observing.getModel()));
+    const uint64_t total = ModelLayout(model_.spec).totalElements();
+    const auto access = observing.getAccess();
+    const uint64_t most = std::min(kSliceElements, access.getSliceElementsMax());
+    if (most == 0) return {ErrorCode::protocolMismatch, "the daemon sends no slices"};
+    model_.values.resize(total);
+    uint32_t number = 0;
+    for (auto shard : access.getShards()) {
+      if (shard.getBegin() > total || shard.getCount() > total - shard.getBegin()) {
+        return {ErrorCode::protocolMismatch, "the daemon's shards do not fit its model"};
+      }
+      for (uint64_t offset = 0; offset < shard.getCount(); offset += most) {
+        pieces_.push_back(
+            {number, offset, std::min(most, shard.getCount() - offset), shard.getBegin() + offset});
+      }
+      number++;
+    }
+    return {};
+  }
+
+  kj::Promise<void> pullOn() {
+    if (!outcome_.ok() || next_ == pieces_.size()) return kj::READY_NOW;
+    const Piece piece = pieces_[next_++];
+    auto request = reader_.pullRequest();
+    request.setPull(1);
+    request.setShard(piece.shard);
+    request.setOffset(piece.offset);
+    request.setCount(piece.count);
+    return request.send().then(
+        [this, piece](capnp::Response<schema::PullResult> answer) -> kj::Promise<void> {
+          if (Status taken = take(piece, answer); !taken.ok() && outcome_.ok()) outcome_ = std::move(taken);
+          return pullOn();
+        });
+  }
+
+  Status take(const Piece& piece, schema::PullResult::Reader answer) {
+    if (answer.isError()) return wire::readError(answer.getError());
+    PSD_ASSIGN_OR_RETURN(const std::span<const float> values, wire::floatsIn(answer.getSlice().getValues()));
+    if (values.size() != piece.count) return {ErrorCode::protocolMismatch, "a slice has the wrong length"};
+    std::copy(values.begin(), values.end(), model_.values.begin() + static_cast<std::ptrdiff_t>(piece.at));
+    return {};
+  }
+
+  LiveModel& model_;
+  schema::Reader::Client reader_ = nullptr;
+  std::vector<Piece> pieces_;
+  size_t next_ = 0;
+  Status outcome_;
+};
+
+}  // namespace
+
+kj::Promise<Result<LiveModel>> pullLiveModel(schema::Reading::Client reading) {
+  auto model = kj::heap<LiveModel>();
+  auto pull = kj::heap<LivePull>(*model);
+  auto pulled = pull->run(kj::mv(reading));
+  return pulled.attach(kj::mv(pull))
+      .then([model = kj::mv(model)](const Status& status) mutable -> Result<LiveModel> {
+        if (!status.ok()) return status.error();
+        return std::move(*model);
+      });
+}
+
+}  // namespace psd

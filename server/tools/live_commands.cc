@@ -1,0 +1,132 @@
+#include "server/tools/live_commands.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include "common/cli/credential_flags.h"
+#include "common/cli/setting.h"
+#include "server/tools/move_command.h"
+#include "server/tools/operator_watch.h"
+
+namespace psd {
+namespace {
+
+constexpr double kLiveTimeoutSecondsMax = 86'400;
+constexpr uint64_t kLooksMax = 1'000'000;
+
+}  // namespace
+
+ServerFlags::ServerFlags(CLI::App& command, const std::string& seconds, const std::string& server)
+    : seconds_(seconds) {
+  if (!server.empty()) servers_.push_back(server);
+  auto* const option =
+      command
+          .add_option("--server", servers_,
+                      "The daemon's address; of several, separated by commas, the first that answers")
+          ->delimiter(',')
+          ->allow_extra_args(false)  // the next argument belongs to the command
+          ->type_name("ADDRESS");
+  if (!server.empty()) option->capture_default_str()->envname("PSD_SERVER");
+  command.add_option("--timeout", seconds_, "How long to wait for the daemon's answer")
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  addCredentialFlags(command, credentials_);
+}
+
+Result<DaemonCall> ServerFlags::call() const {
+  PSD_ASSIGN_OR_RETURN(const double seconds, parseSeconds({"--timeout", seconds_}, kLiveTimeoutSecondsMax));
+  const std::chrono::duration<double> most(seconds);
+  PSD_ASSIGN_OR_RETURN(Credentials credentials, readCredentials(credentials_, std::getenv));
+  return DaemonCall{servers_, std::chrono::ceil<std::chrono::milliseconds>(most), std::move(credentials)};
+}
+
+Result<uint64_t> parseLooks(const std::string& text) { return parseInteger({"--looks", text}, 0, kLooksMax); }
+
+LiveCommands::Command LiveCommands::add(CLI::App& to, const std::string& name, const std::string& help,
+                                        const std::string& seconds) {
+  CLI::App* const app = to.add_subcommand(name, help);
+  return {app, std::make_unique<ServerFlags>(*app, seconds)};
+}
+
+LiveCommands::LiveCommands(CLI::App& app) {
+  top_ = add(app, "top", "Show the activity of a running daemon, refreshed every second", "5");
+  top_.app->add_option("--looks", looks_, "End after N refreshes; 0: no limit")
+      ->capture_default_str()
+      ->type_name("N");
+  const auto addHere = [this](CLI::App& command) {
+    command.add_flag("--here", here_, "Only the daemon at --server, not all that serve the model");
+  };
+  addHere(*top_.app);
+  events_ = add(app, "events",
+                "Show the events of a running daemon: joins and departures, reloads, checkpoints", "5");
+  events_.app->add_flag("--follow", follow_, "Keep printing new events until the daemon ends");
+  events_.app->add_flag("--json", json_, "One JSON object per line, for programs");
+  addHere(*events_.app);
+  checkpoint_ = add(app, "checkpoint",
+                    "Make a running daemon take a checkpoint now; returns when it is complete", "600");
+  set_ = add(app, "set", "Change one key of a running daemon's configuration, until the next reload", "60");
+  set_.app->add_option("assignment", assignment_, "For example optimizer.lr=0.05")
+      ->required()
+      ->type_name("KEY=VALUE");
+  switch_ = add(app, "switch", "Make the standby of a running daemon the primary, and the daemon its standby",
+                "10");
+  recover_ =
+      add(app, "recover",
+          "Promote a daemon that waits for a dead primary with the state it has, whatever is lost", "60");
+  move_ = add(app, "move", "Move the model to other daemons, more or fewer, while trainers work", "600");
+  move_.app->add_option("--to", to_, "Any one of the new daemons, which have no model yet")
+      ->required()
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("ADDRESS");
+  move_.app->add_option("--patience", patience_, "How long to wait for trainers to quiesce")
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  CLI::App* const trainer = app.add_subcommand("trainer", "Act on one trainer of a running daemon");
+  trainer->require_subcommand(1);
+  remove_ = add(*trainer, "remove", "End a trainer's session; its process cannot rejoin", "5");
+  remove_.app->add_option("rank", rank_, "The trainer's rank")->required()->type_name("RANK");
+}
+
+std::optional<Status> LiveCommands::run() const {
+  const auto calling = [](const Command& command, auto work) -> Status {
+    PSD_ASSIGN_OR_RETURN(const DaemonCall call, command.server->call());
+    return work(call);
+  };
+  if (*top_.app) {
+    return calling(top_, [this](const DaemonCall& call) -> Status {
+      PSD_ASSIGN_OR_RETURN(const uint64_t looks, parseLooks(looks_));
+      return watchTop(call, {looks, here_});
+    });
+  }
+  if (*events_.app) {
+    return calling(events_, [this](const DaemonCall& call) {
+      return printEvents(call, {.follow = follow_, .json = json_, .here = here_});
+    });
+  }
+  if (*checkpoint_.app) return calling(checkpoint_, checkpointServer);
+  if (*set_.app) {
+    return calling(set_, [this](const DaemonCall& call) { return setKeyOf(call, assignment_); });
+  }
+  if (*switch_.app) return calling(switch_, switchServer);
+  if (*recover_.app) return calling(recover_, recoverServer);
+  if (*move_.app) {
+    return calling(move_, [this](const DaemonCall& call) -> Status {
+      PSD_ASSIGN_OR_RETURN(const double seconds,
+                           parseSeconds({"--patience", patience_}, kLiveTimeoutSecondsMax));
+      const auto patience =
+          std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+      return moveServer(call, to_, patience);
+    });
+  }
+  if (*remove_.app) {
+    return calling(remove_, [this](const DaemonCall& call) -> Status {
+      PSD_ASSIGN_OR_RETURN(const uint64_t rank, parseInteger({"RANK", rank_}, 0, UINT32_MAX));
+      return removeTrainerOf(call, Rank{static_cast<uint32_t>(rank)});
+    });
+  }
+  return {};
+}
+
+}  // namespace psd

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "common/auth/credentials.h"
+#include "common/os/env.h"
+#include "common/status/status.h"
+#include "server/tools/operator_commands.h"
+
+namespace psd {
+
+/// The flags --server, --timeout and credentials of one subcommand. Not movable, since the command-line
+/// parser holds pointers into it.
+class ServerFlags {
+ public:
+  /// `server`: the default address; empty: none.
+  ServerFlags(CLI::App& command, const std::string& seconds,
+              const std::string& server = "tcp://localhost:5500");
+  ServerFlags(const ServerFlags&) = delete;
+
+  bool given() const { return !servers_.empty(); }
+  Result<DaemonCall> call() const;
+
+ private:
+  std::string seconds_;  // unparsed
+  std::vector<std::string> servers_;
+  CredentialFlags credentials_;
+};
+
+/// The subcommands that change or watch a running daemon. Not movable, since the command-line parser holds
+/// pointers into it.
+class LiveCommands {
+ public:
+  explicit LiveCommands(CLI::App& app);
+  LiveCommands(const LiveCommands&) = delete;
+
+  /// Runs the selected command and returns its outcome; nullopt if none of these was selected.
+  std::optional<Status> run() const;
+
+ private:
+  struct Command {
+    CLI::App* app = nullptr;
+    std::unique_ptr<ServerFlags> server;
+  };
+  static Command add(CLI::App& to, const std::string& name, const std::string& help,
+                     const std::string& seconds);
+
+  Command top_, checkpoint_, remove_, set_, events_, switch_, recover_, move_;
+  std::string rank_, assignment_, looks_ = "0", patience_ = "30";
+  std::vector<std::string> to_;
+  bool follow_ = false, json_ = false, here_ = false;
+};
+
+/// Parses the value of --looks; 0: no limit.
+Result<uint64_t> parseLooks(const std::string& text);
+
+}  // namespace psd

@@ -1,0 +1,58 @@
+// The combined result of one call to several daemons.
+
+#include "trainer/client/calls_to_all.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "test/support/catch.h"
+
+namespace psd::client_calls_to_all_test {
+namespace {
+
+/// A daemon's report of its round, once `dues` is set.
+class PendingDue final : public Pending<RoundDue>::Impl {
+ public:
+  explicit PendingDue(std::shared_ptr<std::optional<Result<RoundDue>>> dues) : due_(std::move(dues)) {}
+  bool done() const override { return due_->has_value(); }
+  Result<RoundDue> wait() override { return **due_; }
+
+ private:
+  const std::shared_ptr<std::optional<Result<RoundDue>>> due_;
+};
+
+/// Three daemons that are asked.
+struct AskedDaemons {
+  std::vector<std::shared_ptr<std::optional<Result<RoundDue>>>> dues;
+  std::optional<FirstDue> all;
+
+  AskedDaemons() {
+    std::vector<Pending<RoundDue>> parts;
+    for (int i = 0; i < 3; i++) {
+      dues.push_back(std::make_shared<std::optional<Result<RoundDue>>>());
+      parts.emplace_back(std::make_unique<PendingDue>(dues.back()));
+    }
+    all.emplace(std::move(parts));
+  }
+};
+
+const Result<RoundDue> kLost(ErrorCode::unavailable, "gone");
+
+TEST_CASE("of several daemons the first report of a round counts, and the gravest outcome") {
+  AskedDaemons asked;
+  CHECK_FALSE(asked.all->done());
+  *asked.dues[2] = kLost;
+  CHECK(asked.all->done());
+  CHECK(asked.all->wait().error().code == ErrorCode::unavailable);
+  *asked.dues[1] = RoundDue::closing;
+  CHECK(*asked.all->wait() == RoundDue::closing);
+  *asked.dues[0] = RoundDue::closed;
+  CHECK(*asked.all->wait() == RoundDue::closed);
+  *asked.dues[1] = kLost;
+  CHECK(*asked.all->wait() == RoundDue::closed);
+}
+
+}  // namespace
+}  // namespace psd::client_calls_to_all_test

@@ -1,0 +1,67 @@
+#include "trainer/client/transport/ring_places.h"
+
+#include <optional>
+
+#include <kj/async-io.h>
+
+#include "test/support/catch.h"
+
+namespace psd::client_ring_places_test {
+namespace {
+
+using Place = RingPlaces::Place;
+
+bool isBroken(kj::Promise<Place> promise, kj::WaitScope& scope) {
+  return promise.then([](Place place) { return place.release(), false; })
+      .catch_(
+          [](kj::Exception&& exception) { return exception.getType() == kj::Exception::Type::DISCONNECTED; })
+      .wait(scope);
+}
+
+TEST_CASE("the places of a ring are consecutive, and the one returned last is taken first") {
+  RingPlaces places(256, 64, 3);
+  Place first = places.take(), second = places.take(), third = places.take();
+  CHECK(first.at() == 256);
+  CHECK(second.at() == 320);
+  CHECK(third.at() == 384);
+  first.release();
+  second.release();
+  Place again = places.take();
+  CHECK(again.at() == 320);
+  again.release();
+  third.release();
+}
+
+TEST_CASE("waiters for a place are served in order, and cancelled ones are skipped") {
+  auto io = kj::setupAsyncIo();
+  RingPlaces places(0, 64, 1);
+  Place only = places.take();
+  auto first = places.takeWhenFree();
+  std::optional<kj::Promise<Place>> gone = places.takeWhenFree();
+  auto third = places.takeWhenFree();
+  gone.reset();
+  CHECK_FALSE(first.poll(io.waitScope));
+  only.release();
+  Place place = first.wait(io.waitScope);
+  CHECK_FALSE(third.poll(io.waitScope));
+  place.release();
+  Place last = third.wait(io.waitScope);
+  CHECK(last.at() == 0);
+  last.release();
+}
+
+TEST_CASE("a place without an answer is never taken again, nor any other of its ring") {
+  auto io = kj::setupAsyncIo();
+  RingPlaces places(0, 64, 2);
+  std::optional<Place> asked(places.take());
+  Place other = places.take();
+  auto waits = places.takeWhenFree();
+  asked.reset();  // as when the connection breaks
+  CHECK(isBroken(kj::mv(waits), io.waitScope));
+  other.release();
+  CHECK(isBroken(places.takeWhenFree(), io.waitScope));
+  CHECK_THROWS_AS(places.take(), kj::Exception);
+}
+
+}  // namespace
+}  // namespace psd::client_ring_places_test
